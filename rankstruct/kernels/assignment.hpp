@@ -1,32 +1,32 @@
 // The assignment problem of the positional map, max over rankings of sum_i ( c_i s_{r(i)} - a_i b_{r(i)} ), for one list.
 //
-// c and a never increase. Documents of one gain b stay in score order, so a ranking is a sequence of classes, one class a distinct
-// gain. The methods fill `classes`, the class at each position, and are exact.
+// c and a never increase. Documents with the same gain b stay in score order, so a ranking is a sequence of classes, one class
+// per distinct gain. The methods compute `classes`, the class at each position, and are exact.
 //
-// Boundaries. By summation by parts the objective is a constant plus
+// Boundaries. Summation by parts turns the objective into a constant plus
 //
 //     sum_{i<n} sum_g ( dc_i F_g(N_g(i)) - da_i b_g N_g(i) )
 //
-// with N_g(i) the documents of class g in positions 0..i, F_g the prefix sums of their scores, dc and da the falls of c and a. So the
-// first i + 1 documents by dc_i s - da_i b are the best set inside boundary i, behind position i, were there no other. Where each of
-// these sets holds the one before, they are the optimum: the greedy ranking, most of the time.
+// where N_g(i) is the number of documents of class g in positions 0..i, F_g the prefix sums of their scores, and dc and da the
+// decreases of c and a. So the first i + 1 documents by dc_i s - da_i b are the best set inside boundary i, after position i,
+// considered alone. If these sets are nested, they are optimal: the greedy ranking, in most cases.
 //
-// The residual sweep, of few classes. The sum is a convex-cost flow of one unit a position on parallel chains. One more document of
-// class g inside boundary i is worth W. An exchange (h, g) at a boundary puts the last document of class h that is inside behind it,
-// and the first of class g that is not in its place. Position by position, from the last one forwards, the sweep knows
+// The residual sweep, for few classes. The sum is a flow with convex costs, one unit per position along parallel chains. One more
+// document of class g inside boundary i is worth W. An exchange (h, g) at a boundary moves the last document of class h inside it
+// out, and the first of class g outside it in. From the last position to the first, the sweep computes
 //
-//     reach[i, h, g]   the best change of what stands behind boundary i, if h and g are exchanged there
-//     through[i, h, g] the same with boundary i itself: reach[i, h, g] - W of h + W of g
+//     reach[i, h, g]   the best change of the positions after boundary i if h and g are exchanged there
+//     through[i, h, g] the same including boundary i itself: reach[i, h, g] - W of h + W of g
 //     reach[i - 1, h, g] = max( through[i, h, g], max_y through[i, h, y] + through[i, x, g] )     x the class at position i:
 //                          it stays, or becomes y
 //
-// and through[i, x, y] > 0 is an improvement: position i becomes y. Each position needs one at most (successive longest paths), after
-// which the positions behind that it touches are looked at again; so the end is a certificate. In 64-bit integers: floating point has
-// small positive cycles.
+// and through[i, x, y] > 0 is an improvement: position i becomes y. Each position needs at most one (successive longest paths),
+// after which the later positions it changes are revisited, so the result is optimal. Numbers are 64-bit integers: rounding in
+// floating point creates small positive cycles.
 //
-// Prices, of many classes. A threshold t_i between the last inside and the first outside of each boundary's best set makes prices, sum
-// over i >= j of t_i for position j, at which every document likes its own position best if the sets hold one another. Elsewhere some
-// want the same position: shortest augmenting paths move them, and the prices, to the optimum.
+// Prices, for many classes. Thresholds t_i between the last document inside and the first outside each boundary's best set give
+// prices, the sum over i >= j of t_i for position j, at which each document prefers its own position if the sets are nested.
+// Otherwise some documents want the same position, and shortest augmenting paths move them and the prices to the optimum.
 #pragma once
 
 #include "sums.hpp"
@@ -34,18 +34,18 @@
 namespace rankstruct {
 
 struct Assignment {
-    Span<const double> score;  // of each document, class by class, each class by descending score
-    Span<const int> starts;    // class g has [starts[g], starts[g + 1])
+    Span<const double> score;  // of each document, by class and descending score
+    Span<const int> starts;    // class g is [starts[g], starts[g + 1])
     Span<const int> group;     // the class of each document by descending score
     Span<const double> gain;   // of each class, descending
-    Span<const double> c, a;   // of each position, the latter
-    Index k;                   // 0 from this one on
+    Span<const double> c, a;   // of each position
+    Index k;                   // the first position with a = 0
 
     KERNEL Index documents() const { return score.size; }
     KERNEL int classes() const { return int(gain.size); }
     KERNEL int size_of(Index g) const { return starts[g + 1] - starts[g]; }
     KERNEL double a_at(Index i) const { return i < k ? a[i] : 0.0; }
-    // How far c and a fall behind a position.
+    // The decrease of c and a after a position.
     KERNEL double fall_of_c(Index i) const { return i + 1 < documents() ? c[i] - c[i + 1] : 0.0; }
     KERNEL double fall_of_a(Index i) const { return i + 1 < documents() ? a_at(i) - a_at(i + 1) : 0.0; }
     KERNEL double range_of_c() const { return c[0] - c[documents() - 1]; }
@@ -56,13 +56,13 @@ struct Exchange {
     int boundary, h, g;
 };
 
-// Scratch of the sweep. The large tables are reserved for the lists that need them.
+// Scratch of the sweep. The large tables are only reserved for lists that need them.
 struct SweepSpace {
-    static constexpr Index lanes = 4;   // classes that are exchanged together
-    static constexpr Index shared = 8;  // classes for which a device has room; with more it takes the prices
+    static constexpr Index lanes = 4;   // classes exchanged together
+    static constexpr Index shared = 8;  // classes that fit a device; with more it uses prices
 
     Span<double> fall_of_c, fall_of_a, margin;  // by position
-    Span<Index> forth, back;                    // by how many documents
+    Span<Index> forth, back;                    // by number of documents
     Span<double> outside, inside;               // by class
     Span<int> next, first, last;
     Span<Index> enter, leave;
@@ -81,15 +81,15 @@ struct SweepSpace {
         arena.take_each(width(classes), enter, leave);
     }
 
-    // Make room for the sweep of k positions.
+    // Reserve memory for the sweep of k positions.
     KERNEL bool reserve(Index k, Index classes) {
         return table.reserve((k + 1) * (classes + width(classes) * (classes + 1))) && exchanges.reserve(2 * k + 2);
     }
 };
 
-// Fill the first k of `classes` one by one with what the boundary behind the position would like best. `margin` [k] becomes by how much
-// each boundary likes every document inside better than every other one, below 0 where it does not. Returns whether none is: for all
-// positions that is an optimum. Comparisons with NaN, of 0 times infinity, are false. O(k L).
+// Compute the first k of `classes` greedily: each position takes the class that the boundary after it prefers. `margin` [k] is by
+// how much each boundary prefers every document inside to every one outside, negative if it does not. Returns whether none is
+// negative, which is optimal for all positions. Comparisons with NaN, from 0 times infinity, are false. O(k L).
 template <int FEW>
 KERNEL inline bool greedy_of(const Assignment& problem, Index k, Span<int> classes, SweepSpace& space) {
     const Index last = (FEW ? FEW : problem.classes()) - 1;
@@ -103,14 +103,14 @@ KERNEL inline bool greedy_of(const Assignment& problem, Index k, Span<int> class
         outside[g] = score_at(g, next[g]);  // of the first outside
         inside[g] = INFINITE;               // of the last inside
     }
-    // The class of the lowest gain, of most positions, is kept out of the arrays: what was just written is read back late.
+    // The class of the lowest gain, which has most positions, is kept in registers: reading back what was just written is slow.
     int its_next = next[last];
     double its_outside = outside[last], its_inside = INFINITE;
     bool nested = true;
     for (Index i = 0; i < k; ++i) {
         const double step_c = problem.fall_of_c(i), step_a = problem.fall_of_a(i);
         Index chosen = 0;
-        double highest = -INFINITE, second = -INFINITE, lowest = INFINITE;  // of those outside, and of those inside
+        double highest = -INFINITE, second = -INFINITE, lowest = INFINITE;  // of the documents outside, and of those inside
         for (Index g = 0; g < last; ++g) {
             const double cost = step_a * problem.gain[g];
             const double value = step_c * outside[g] - cost, kept = step_c * inside[g] - cost;
@@ -124,7 +124,7 @@ KERNEL inline bool greedy_of(const Assignment& problem, Index k, Span<int> class
         const double cost = step_a * problem.gain[last], kept = step_c * its_inside - cost;
         double value = step_c * its_outside - cost;
         lowest = least(lowest, kept);
-        if (highest == -INFINITE && !(value > -INFINITE))  // all that are left are as bad as numbers can say
+        if (highest == -INFINITE && !(value > -INFINITE))  // all remaining values are minus infinity
             while (chosen < last && outside[chosen] == -INFINITE) ++chosen;
         if (value > highest || chosen == last) {
             classes[i] = int(last);
@@ -152,9 +152,9 @@ KERNEL inline bool greedy(const Assignment& problem, Index k, Span<int> classes,
     return (problem.classes() == 2 ? greedy_of<2> : greedy_of<0>)(problem, k, classes, space);
 }
 
-// A position, not the first, from which on documents best follow by score, whichever stand before: a hardly falls beside c. What a
-// document is worth at a boundary from there on never rises along the order by score; the sweep's integers, rounded term by term, may by
-// a unit.
+// The first position, after 0, from which on the documents are best ordered by score whatever precedes them, because a hardly
+// decreases relative to c. At the boundaries from there on, values never increase along the order by score, except that the
+// sweep's integers, rounded term by term, may by a unit.
 KERNEL inline Index first_by_score(const Assignment& problem, Span<int> next) {
     constexpr double rounding = 0x1p-50;
     Index i = least(problem.k, problem.documents() - 1);
@@ -199,13 +199,13 @@ class Sweep {
         inside = table.slice(rows * (count + 1), table.size);
     }
 
-    // Improve the first k of `classes` to an optimum: the sweep of all positions. Or, of a greedy ranking, of those about the boundaries
-    // that would like other documents inside, and about the last one.
+    // Improve the first k of `classes` to the optimum, by a sweep of all positions. Or, from a greedy ranking, of those around
+    // the boundaries that prefer other documents inside, and around the last one.
     //
-    // Then it begins a position behind such a boundary, but not behind where it came to before, as if no exchange cost anything there,
-    // and goes on forwards to where none is worth anything: boundaries that like what is inside would not begin one, up to the next that
-    // does not. Returns whether it came to the end: not if an exchange is wanted where it began, or after too many looks at a position.
-    // Then `classes` are no ranking any more.
+    // Then each sweep begins shortly after such a boundary, but not after the end of the previous one, as if exchanges cost
+    // nothing there, and continues to where no exchange is worth anything: satisfied boundaries would not start one, up to the
+    // next that is not satisfied. Returns whether it finished: not if an exchange is wanted where it began, or after too many
+    // visits. Then `classes` is no longer a ranking.
     KERNEL bool improve(Index until, Index& looks) {
         if (scale == 0.0) return true;
         if (until < 0) settle();
@@ -217,7 +217,7 @@ class Sweep {
                 --i;
                 continue;
             }
-            const Index last = least(i + 1, end);  // with 4 positions behind no fewer lists want to begin further behind
+            const Index last = least(i + 1, end);  // with 4 positions, few lists need to begin later
             for (Index g = 0; g < count; ++g) inside[last * count + g] = inside[end * count + g];
             for (Index at = end; at > last; --at) --inside[last * count + classes[at]];
             end = i = go_forwards(last, least(i, until), looks);
@@ -228,39 +228,40 @@ class Sweep {
     }
 
   private:
-    static constexpr Index impossible = -(Index(1) << 60);  // three of these are no overflow; what is possible stays above half of it
+    static constexpr Index impossible = -(Index(1) << 60);  // three of these do not overflow; possible values stay above half
 
     const Assignment& problem;
     const Index k, count, width;
     const Span<int> classes;
     SweepSpace& space;
-    double scale;  // makes integers of all that is added up; 0 where there is nothing to choose
-    // inside[i, g], documents of class g in positions 0..i; through[i, g, h], h with gaps; best[i, h], the highest of them and 0.
+    double scale;  // from values to integers; 0 if there is no choice
+    // inside[i, g], documents of class g in positions 0..i; through[i, g, h], h with gaps; best[i, h], the largest of them and 0.
     Span<Index> inside, best, through;
 
     KERNEL double score_of(Index g, Index t) const { return problem.score[problem.starts[g] + t]; }
 
-    // W, what one more document of class g inside boundary i is worth, if t are. Each product is rounded by itself: no compiler can
-    // make one W of two values out of a fused multiply-add here and none there, and with it cycles that gain for ever.
+    // W, the value of one more document of class g inside boundary i with t inside. Products are rounded separately: otherwise
+    // the compiler could use fused multiply-adds in some places and not in others, which gives two values of one W and cycles
+    // that improve forever.
     KERNEL Index worth(Index i, Index g, Index t) const {
         return Index(space.fall_of_c[i] * score_of(g, t)) - Index(space.fall_of_a[i] * problem.gain[g]);
     }
 
-    // The same for all boundaries from position i on: what the document earns there.
+    // The same summed over all boundaries from position i on: the value of the document at position i.
     KERNEL Index worth_at(Index i, Index g, Index t) const {
         const Index last = problem.documents() - 1, at = least(i, last);
         const Index earned = Index(scale * (problem.c[at] - problem.c[last]) * score_of(g, t));
         return at < problem.k ? earned - Index(scale * (problem.a[at] - problem.a_at(last)) * problem.gain[g]) : earned;
     }
 
-    // Where `reach` of a position goes that is to be the last: to `through` of the one behind, with nothing that becomes another class.
+    // The output row of `reach` of a last position: `through` of the next one, where no class changes.
     KERNEL Span<Index> begin_behind(Index last) {
         best.slice((last + 1) * width, (last + 2) * width).fill(impossible);
         return through.slice((last + 1) * count * width, (last + 2) * count * width);
     }
 
-    // Move documents back, from the last position forwards, to where they gain most before the next of their own class: most of what
-    // the sweep would find, for less.
+    // Move documents back, from the last position to the first, to where they gain most before the next document of their class:
+    // most of the sweep's improvements at a lower cost.
     KERNEL void settle() {
         for (Index i = 0; i < k; ++i) {
             for (Index g = 0; g < count; ++g) inside[i * count + g] = i ? inside[(i - 1) * count + g] : 0;
@@ -286,14 +287,14 @@ class Sweep {
         }
     }
 
-    // Fill `reach` for the boundary behind which documents follow by score: O(n + L^2).
+    // Compute `reach` at the boundary after which documents follow by score: O(n + L^2).
     KERNEL void look_behind() {
         const Span<Index> before = inside.slice((k - 1) * count, k * count);
-        // Of the documents behind: what the first so many gain together, each one position further forward or back.
+        // Prefix sums of the gain if the remaining documents all move one position forward or back.
         const Span<Index> forth = space.forth, back = space.back;
-        // Of each class, how many of them stand above its first document behind, and above its last one before.
+        // For each class, how many remaining documents are above its first remaining one, and above its last earlier one.
         const Span<int> first = space.first, last = space.last, seen = space.next;
-        int missing = 0, t = 0;  // classes whose first document behind is still to come; documents behind so far
+        int missing = 0, t = 0;  // classes whose first remaining document is still to come; remaining documents so far
         for (Index g = 0; g < count; ++g) {
             seen[g] = last[g] = 0;
             missing += before[g] < problem.size_of(g);
@@ -331,7 +332,7 @@ class Sweep {
         for (Index h = 0; h < count; ++h) reach[h * width + h] = 0;
     }
 
-    // Fill `through` and `best` of position i from those of the position behind. Returns the most that any exchange is worth.
+    // Compute `through` and `best` of position i from those of the next one. Returns the largest value of an exchange.
     KERNEL Index look_at(Index i, Index last) {
         Index *enter = space.enter.data, *leave = space.leave.data;
         for (Index g = 0; g < count; ++g) {
@@ -354,7 +355,7 @@ class Sweep {
             Index highest[lanes] = {};
             for (Index g = 0; g < count; ++g) {
                 const Index becomes = stays[g * width + x], its_enter = enter[g];
-                for (Index l = h; l < h + lanes; ++l) {  // without branches
+                for (Index l = h; l < h + lanes; ++l) {  // branchless
                     const Index far = most(stays[g * width + l], best_behind[l] + becomes);
                     const Index value = most(leave[l] + far + its_enter, impossible);
                     row[g * width + l] = value;
@@ -370,15 +371,15 @@ class Sweep {
         return highest_of_all;
     }
 
-    // Improve the positions from `last` forwards, of which `inside` is known: all of them, or until, before `until` and all that changed,
-    // no exchange is worth anything. Behind `last` follow documents by score, or it is as if no exchange cost anything there.
+    // Improve the positions from `last` to the first, given `inside`: all of them, or until no exchange is worth anything before
+    // `until` and all changes. After `last`, documents follow by score, or exchanges cost nothing.
     //
-    // Returns the next position, which is `last` + 1 if an exchange is wanted behind it. `looks` becomes how many are left: below 0 if
-    // they were too few.
+    // Returns the next position, or `last` + 1 if an exchange after it is wanted. `looks` is decremented, and below 0 if there
+    // were too few.
     KERNEL Index go_forwards(Index last, Index until, Index& looks) {
         Index i = last + 1;
         while (i >= 0 && looks >= 0) {
-            if (i > last) {  // at first, and after an exchange with those behind
+            if (i > last) {  // at first, and after an exchange with later positions
                 if (last == k - 1)
                     look_behind();
                 else
@@ -407,15 +408,15 @@ class Sweep {
 
     KERNEL Index through_at(Index i, Index h, Index g) const { return through[(i * count + g) * width + h]; }
 
-    // The class that it is best to exchange h for at boundary i; y, if none is better.
+    // The best class to exchange h for at boundary i; y if none is better.
     KERNEL int best_of(Index i, Index h, int y) const {
         for (int g = 0; g < count; ++g)
             if (through_at(i, h, g) > through_at(i, h, y)) y = g;
         return y;
     }
 
-    // Give position i the class y, and change the positions behind it, before `end`, as `through` says; returns the last one changed:
-    // `end` if what stands behind that does.
+    // Give position i the class y, and change the later positions before `end` as `through` says; returns the last one changed,
+    // or `end` if later ones change too.
     KERNEL Index change(Index i, int y, Index end) {
         const Span<Exchange> waiting = space.exchanges.first(2 * k + 2);
         waiting[0] = {int(i), classes[i], y};
@@ -444,8 +445,8 @@ class Sweep {
 
 constexpr int TOGETHER = 4, COARSEST = 64, MOST_LEVELS = 16;  // of the multilevel start
 
-// A coarser problem: the means of TOGETHER neighbours within a class, c and a at as many places, evenly spread. Its numbers go to
-// `numbers`, of which it takes 3 a document, and its classes to `starts`.
+// A coarser problem: means of TOGETHER adjacent documents of a class, with c and a at evenly spaced positions. It takes 3 numbers
+// per document from `numbers`, and its classes from `starts`.
 KERNEL inline Assignment coarsen(const Assignment& fine, Span<double> numbers, Span<int> starts) {
     const Index n = fine.documents(), count = fine.classes();
     starts[0] = 0;
@@ -468,8 +469,8 @@ KERNEL inline Assignment coarsen(const Assignment& fine, Span<double> numbers, S
     return {score, starts, {}, fine.gain, c, a, size};
 }
 
-// Give the solution of a coarser problem to a finer one: each document stands for up to TOGETHER. In place, from the back: the last of
-// a class may stand for fewer.
+// Expand the solution of a coarser problem to a finer one: each document stands for up to TOGETHER. In place, from the end,
+// because the last one of a class may stand for fewer.
 KERNEL inline void refine(const Assignment& coarse, const Assignment& fine, Span<int> classes, Span<int> placed) {
     for (Index g = 0; g < coarse.classes(); ++g) placed[g] = coarse.size_of(g);
     Index to = fine.documents();
@@ -479,7 +480,8 @@ KERNEL inline void refine(const Assignment& coarse, const Assignment& fine, Span
     }
 }
 
-// The sweep of the first k positions from a coarser level's solution, which leaves little to improve. Returns whether there was memory.
+// The sweep of the first k positions, starting from a coarser level's solution, which leaves little to improve. Returns whether
+// there was enough memory.
 KERNEL inline bool by_levels(const Assignment& problem, Index k, Span<int> classes, SweepSpace& space) {
     const Index count = problem.classes(), room = 3 * (problem.documents() + 2 * MOST_LEVELS * count);
     Assignment level[MOST_LEVELS] = {problem};
@@ -501,23 +503,23 @@ KERNEL inline bool by_levels(const Assignment& problem, Index k, Span<int> class
     return true;
 }
 
-// The residual sweep, of any gains. Returns before which position `classes` are filled in, behind which documents follow by score; -1 if
-// there was no memory.
+// The residual sweep, for any gains. Returns the number of positions in `classes`, after which documents follow by score; -1 if
+// out of memory.
 //
-// That is the cut-off, or behind which the order by score is the best one anyway. The greedy ranking is often an optimum already, O(n L),
-// or the sweep of a few positions makes it one. Where that takes many looks, as with many ranks before a cut-off, it starts from the
-// solution of a coarser problem. In practice O(n + k L^2), at worst O(n^2 L^2).
+// This is the cut-off, or the position after which the order by score is optimal anyway. Often the greedy ranking is already
+// optimal, O(n L), or becomes so by a sweep of a few positions. If that takes too many visits, as with many ranks before a
+// cut-off, it starts from the solution of a coarser problem. In practice O(n + k L^2), at worst O(n^2 L^2).
 KERNEL inline Index by_sweep(const Assignment& problem, Span<int> classes, SweepSpace& space) {
     const Index n = problem.documents(), k = first_by_score(problem, space.next), ranks = least(k + 1, n);
     bool best = greedy(problem, ranks, classes, space);
-    if (best && ranks < n) {  // where the last boundary has the first documents by score inside, as all behind it would like
+    if (best && ranks < n) {  // the leading documents by score are inside the last boundary, as all later ones prefer
         for (const int g : problem.group.first(ranks)) --space.next[g];
         for (Index g = 0; g < problem.classes(); ++g) best &= space.next[g] == problem.starts[g];
     }
     if (best) return ranks;
     if (!space.reserve(k, problem.classes())) return -1;
     Sweep sweep(problem, k, classes, space);
-    Index looks = n + 4 * k;  // about what the other start takes
+    Index looks = n + 4 * k;  // about the cost of the other start
     if (k <= COARSEST || problem.fall_of_a(k - 1) < 0.01 * problem.a[0]) {
         if (sweep.improve(k - 1, looks)) return k;
         greedy(problem, k, classes, space);
@@ -525,7 +527,7 @@ KERNEL inline Index by_sweep(const Assignment& problem, Span<int> classes, Sweep
     return (k <= 8 * COARSEST && sweep.improve(-1, looks)) || by_levels(problem, k, classes, space) ? k : -1;
 }
 
-constexpr Index PRICES_TOGETHER = 32;  // as many neighbours are taken together
+constexpr Index PRICES_TOGETHER = 32;  // neighbours processed together
 
 struct PriceSpace {
     Span<double> c, a, score, gain, price, cost, left, distance, worth;
@@ -536,14 +538,14 @@ struct PriceSpace {
     }
 };
 
-// Prices of positions, at which each document wants the one that costs it least.
+// Prices of positions, for which each document wants the position with the lowest cost.
 class Prices {
   public:
     KERNEL Prices(Index n, PriceSpace& space) : n(n), space(space) {}
 
-    // Fill the prices from the best set inside each boundary by itself; documents are by descending score.
+    // Compute the prices from each boundary's best set considered alone; documents are by descending score.
     KERNEL void begin() {
-        // Scores, gains and what they are worth in the order of the last boundary, which is nearly that of the next.
+        // Scores, gains and values in the order of the last boundary, which is nearly the order of the next.
         double *__restrict__ s = space.cost.data, *__restrict__ b = space.distance.data, *__restrict__ worth = space.worth.data;
         for (Index q = 0; q < n; ++q) {
             s[q] = space.score[q];
@@ -565,7 +567,7 @@ class Prices {
         for (Index i = n - 2; i >= 0; --i) space.price[i] += space.price[i + 1];
     }
 
-    // Give each document a position that costs it least, if one is free, and then those that have none one by augmenting paths.
+    // Give each document a position of lowest cost, if one is free, and the rest one by augmenting paths.
     KERNEL void assign() {
         space.place.first(n).fill(-1);
         space.holder.first(n).fill(-1);
@@ -582,7 +584,7 @@ class Prices {
     }
 
   private:
-    static constexpr double far = 1e300;  // beside costs of at most n, as good as infinity
+    static constexpr double far = 1e300;  // effectively infinite compared with costs of at most n
 
     const Index n;
     PriceSpace& space;
@@ -600,7 +602,7 @@ class Prices {
         b[q] = its_b;
     }
 
-    // The first position from j on that costs just this; n if none does.
+    // The first position from j on with exactly this cost; n if there is none.
     KERNEL Index find(double value, Index j) const {
         const double* cost = space.cost.data;
         for (; j + PRICES_TOGETHER <= n; j += PRICES_TOGETHER) {
@@ -627,7 +629,7 @@ class Prices {
         return lowest;
     }
 
-    // Set what each position costs a document; returns the least.
+    // Compute the cost of each position for a document; returns the lowest.
     KERNEL double set_costs(Index document) const {
         const double s = space.score[document], b = space.gain[document];
         const double *c = space.c.data, *a = space.a.data, *price = space.price.data;
@@ -636,7 +638,7 @@ class Prices {
         return lowest_cost();
     }
 
-    // Lower the costs to those of the way by a document that holds a position, where it is the shorter one; returns the least.
+    // Lower the costs to those of the path through a document that holds a position, where shorter; returns the lowest.
     KERNEL double relax(int by, double shift) const {
         const double s = space.score[by], b = space.gain[by];
         const double *c = space.c.data, *a = space.a.data, *price = space.left.data;
@@ -650,7 +652,7 @@ class Prices {
         return lowest_cost();
     }
 
-    // Give a document without a position one, along a shortest path of changes, and change the prices accordingly.
+    // Give a position to a document without one along a shortest augmenting path, and update the prices.
     //
     // Source: Jonker and Volgenant, "A shortest augmenting path algorithm for dense and sparse linear assignment problems",
     // Computing, 1987.
@@ -658,7 +660,7 @@ class Prices {
         const Span<int> previous = space.previous, holder = space.holder;
         for (Index j = 0; j < n; ++j) {
             previous[j] = document;
-            space.left[j] = space.price[j];  // far for positions whose shortest way is known
+            space.left[j] = space.price[j];  // `far` for positions whose shortest path is known
         }
         Index count = 0;
         int j;
@@ -679,8 +681,8 @@ class Prices {
     }
 };
 
-// Any gains: prices from thresholds, then shortest augmenting paths. Fills in all of `classes`. O(n^2) where the best sets of the
-// boundaries lie in one another, at worst O(n^3); O(n) memory.
+// Any gains: prices from thresholds, then shortest augmenting paths. Computes all of `classes`. O(n^2) if the best sets of the
+// boundaries are nested, at worst O(n^3); O(n) memory.
 KERNEL inline void by_prices(const Assignment& problem, Span<int> classes, PriceSpace& space) {
     const Index n = problem.documents(), last = n - 1;
     const Span<const int> group = problem.group;
@@ -689,7 +691,7 @@ KERNEL inline void by_prices(const Assignment& problem, Span<int> classes, Price
     for (Index q = 0; q < n; ++q) space.score[q] = problem.score[next[group[q]]++];
     const double fall_c = problem.range_of_c(), fall_a = problem.range_of_a();
     const double bound = most(fall_c * most(fabs(space.score[0]), fabs(space.score[last])), fall_a * problem.gain[0]);
-    const bool none = !(bound > 1e-280 && bound < INFINITE);  // to choose between
+    const bool none = !(bound > 1e-280 && bound < INFINITE);  // no choice
     // Relative to the last rank and to the largest, so that no sum overflows.
     for (Index q = 0; q < n; ++q) {
         space.c[q] = fall_c > 0.0 ? (problem.c[q] - problem.c[last]) / fall_c : 0.0;

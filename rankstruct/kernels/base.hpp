@@ -1,5 +1,5 @@
-// What every kernel stands on. The same source compiles for the host and for CUDA (NVRTC): plain numbers, spans, no standard library
-// beyond <cmath> and, on the host, malloc.
+// Basics of all kernels. The same source compiles for the host and for CUDA (NVRTC), so there is no standard library beyond
+// <cmath> and, on the host, malloc.
 #pragma once
 
 #ifdef __CUDACC__
@@ -35,10 +35,10 @@ KERNEL inline void exchange(T& a, T& b) {
     b = kept;
 }
 
-// Whether a number is neither infinite nor NaN: those less themselves are NaN.
+// Whether a number is neither infinite nor NaN; for those, value - value is NaN.
 KERNEL inline bool is_finite(double value) { return value - value == 0.0; }
 
-// Neighbours in memory. A checked build (`make sanitize`) traps at an index outside.
+// A contiguous array. A checked build (`make sanitize`) traps at an index out of range.
 template <class T>
 struct Span {
     T* data = nullptr;
@@ -65,11 +65,11 @@ struct Span {
     KERNEL operator Span<const T>() const { return {data, size}; }
 };
 
-// Hands out scratch from one block of memory. Without memory it only counts how much that has to be: constructing the same spaces on
-// such an arena first says what to allocate.
+// Hands out scratch from one block of memory. Without memory it only counts bytes: constructing the same spaces on such an arena
+// first gives the size to allocate.
 struct Arena {
     char* memory = nullptr;
-    bool on_device = false;  // where nothing grows
+    bool on_device = false;  // where scratch cannot grow
     Index used = 0;
 
     template <class T>
@@ -79,15 +79,15 @@ struct Arena {
         used += (count * Index(sizeof(T)) + line - 1) / line * line;
         return {reinterpret_cast<T*>(begin), count};
     }
-    // Several of one size.
+    // Several spans of one size.
     template <class... T>
     KERNEL void take_each(Index count, Span<T>&... spans) {
         ((spans = take<T>(count)), ...);
     }
 };
 
-// Scratch whose size is known late and that few lists need. It grows on the host, its content lost. On a device it has a share of the
-// arena, and a kernel that needs more takes another way.
+// Scratch whose size is not known in advance and that few lists need. On the host it grows and loses its content. On a device it
+// has a fixed share of the arena, and a kernel that needs more must use another method.
 template <class T>
 class Growing {
   public:

@@ -1,7 +1,7 @@
-// Lists whose documents are relevant or not, for the feature maps that see no more than that.
+// Lists with binary relevance, for feature maps that use nothing else.
 //
-// Notation of these kernels: p relevant and m irrelevant documents, each kind by descending score; relevant i is the i-th of them,
-// irrelevant j the j-th of those.
+// Notation: p relevant and m irrelevant documents, each by descending score; relevant i and irrelevant j are the i-th and j-th of
+// these.
 #pragma once
 
 #include "lists.hpp"
@@ -9,12 +9,12 @@
 namespace rankstruct {
 
 struct BinaryList {
-    Span<int> relevant, irrelevant;  // their ranks in the list
+    Span<int> relevant, irrelevant;  // ranks in the list
     Span<double> relevant_score, irrelevant_score;
 
     KERNEL Index p() const { return relevant.size; }
     KERNEL Index m() const { return irrelevant.size; }
-    // The documents with an exact count of pairs, as numbers.
+    // The number of pairs as double, which is exact.
     KERNEL double pairs() const { return double(p()) * double(m()); }
 };
 
@@ -29,13 +29,13 @@ struct BinarySpace {
           relevant_score(arena.take<double>(longest)),
           irrelevant_score(arena.take<double>(longest)) {}
 
-    // Split ranks, in this order, by which of them are relevant; score is by rank.
+    // Split ranks, in this order, by relevance; score is by rank.
     template <class Relevant, class Rank>
     KERNEL BinaryList split(Span<const double> score, Relevant is_relevant, Rank rank_of) const {
         Index p = 0, m = 0;
         for (Index i = 0; i < score.size; ++i) {
             const int rank = int(rank_of(i));
-            // Without a branch, which a processor would guess wrong for every other document.
+            // Branchless, since the branch would be mispredicted for every other document.
             relevant[p] = irrelevant[m] = rank;
             relevant_score[p] = irrelevant_score[m] = score[rank];
             const bool is = is_relevant(rank);
@@ -46,8 +46,8 @@ struct BinarySpace {
     }
 };
 
-// Which labels are relevant: those above 0, or from a number on. A label 0.7 counts from 0.7 on whatever precision either came in: these
-// two are compared in single precision.
+// Which labels are relevant: those above 0, or from a number on. The comparison is in single precision, so that a label 0.7
+// reaches a threshold 0.7 whatever their dtypes.
 struct Relevance {
     enum { ABOVE_ZERO, FROM_SINGLE, FROM } kind;
     double from;
@@ -61,10 +61,10 @@ struct Relevance {
     }
 };
 
-// Give documents of one score, and of one chosen score as far as they are neighbours, the mean of their coefficients.
+// Give documents with the same score, and the same chosen score if adjacent, the mean of their coefficients.
 //
-// `ranks` are of one label, by descending score. Which of them stands first is nobody's choice: where a list's order decides, a
-// scorer that begins at zero learns that order. O(n).
+// `ranks` have one label, by descending score. The order among them is arbitrary: if it depended on the input, a scorer that
+// starts at zero would learn the input order. O(n).
 KERNEL inline void share_among_tied(const List& list, Span<const int> ranks) {
     Index begin = 0;
     while (begin < ranks.size) {
@@ -92,12 +92,11 @@ KERNEL inline void share_among_tied(const List& list, const BinaryList& split) {
     if (any_tied(split.irrelevant_score)) share_among_tied(list, split.irrelevant);
 }
 
-// The list split in the order of the scores that choose the reference: those of the list where none are given. Of equal ones the first as
-// they were given comes first.
+// The list split in the order of the scores that determine the reference, by default those of the list. Ties are in input order.
 struct ChosenSpace {
     SortSpace<double> sort;
     BinarySpace binary;
-    Span<int> rank_at, rank;  // by place, -1 where there is none; in the order of the places
+    Span<int> rank_at, rank;  // by position, -1 for no document; in the order of the positions
     Span<double> value;
 
     KERNEL ChosenSpace(Arena& arena, Index longest)
@@ -124,14 +123,14 @@ struct ChosenSpace {
     }
 };
 
-// The loops' kernel of a `Rule`: at each threshold of the labels, if there are any, and their weighted sum.
+// The kernel of a `Rule`: the sum over all thresholds of the labels, weighted, or the single split if there are none.
 //
 // A rule has
 //
 //     static constexpr bool one_gain   whether all relevant documents must have one label
-//     struct Space                     its scratch, made by Space(Arena&, const Rule&, const Batch&, Index longest)
+//     struct Space                     its scratch, constructed as Space(Arena&, const Rule&, const Batch&, Index longest)
 //     void solve(List&, const BinaryList&, Relevance, ChosenSpace&, Space&) const
-//                                      fills in task loss, value and coefficients, which are all 0; p and m may be 0
+//                                      writes task loss, value and coefficients, which are all 0; p and m may be 0
 template <class Rule>
 struct Binary {
     static constexpr double widest = 1.7976931348623157e308;

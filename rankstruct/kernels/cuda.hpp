@@ -1,18 +1,19 @@
-// The loops on a CUDA device: one block a list, of one thread. `kernels/cuda.py` compiles them at run time; nothing goes back to the host.
+// The loops on a CUDA device: one block per list, with one thread. `kernels/cuda.py` compiles them at run time; nothing is copied
+// back.
 #pragma once
 
 #include "loops.hpp"
 
 namespace rankstruct {
 
-// Do the lists of one block of so many; NaN says that a list has a number that is none, or a document that the kernel cannot take.
+// Solve the lists of one block; NaN marks a list with an invalid number, or a document that the kernel refuses.
 template <class T, class Loop>
 KERNEL inline void solve_block(Batch batch, const Loop& loop, const Scratch& scratch, Index block, Index blocks) {
     const auto kernel = loop.kernel(batch);
     using Kernel = decltype(loop.kernel(batch));
     for (Index index = block; index < batch.lists; index += blocks) {
         const Index start = batch.begin(index), stop = batch.begin(index + 1), longest = most(stop - start, Index(1));
-        // Lists of one size take turns; of others each has its own.
+        // Lists of one size share scratch in turn; otherwise each list has its own.
         const Index begin = batch.offsets ? scratch.begin(index, start) : scratch.begin(block, 0);
         const Index end = batch.offsets ? scratch.begin(index + 1, stop) : scratch.begin(block + 1, 0);
         Index wrong = OUT_OF_MEMORY;

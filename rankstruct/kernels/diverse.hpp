@@ -1,8 +1,8 @@
-// Most violated diverse rankings: at most one document of a group among the first k ranks.
+// Most violated diverse rankings: at most one document per group among the first k ranks.
 //
 // With G groups, m = min(k, G) documents are shown, at the ranks 1 to m; all others have no discount and no decay. The most
-// violated ranking is an assignment of the m ranks to groups: rank i gets from a group its document with the largest
-// c_i s - a_i b. Reciprocal rank is no sum over ranks: there is an assignment for each number of irrelevant documents that lead.
+// violated ranking is an assignment of the m ranks to groups, where rank i gets from a group its document with the largest c_i s
+// - a_i b. Reciprocal rank is not a sum over ranks: it has an assignment for each number of leading irrelevant documents.
 #pragma once
 
 #include "binary.hpp"
@@ -11,28 +11,28 @@
 
 namespace rankstruct {
 
-// The kernel. Labels are gains, of reciprocal rank 1 or 0; c is the decay, a the discount.
+// The kernel. Labels are gains, 1 or 0 for reciprocal rank; c is the decay, a the discount.
 struct Diverse {
-    static constexpr double widest = 1e301;  // no sum of as many scores as there are ranks overflows
+    static constexpr double widest = 1e301;  // no sum of scores over all ranks overflows
     enum Reference : int { IDEAL, IDEAL_TIED, PREDICTED };
 
     Span<const double> decay, weights;  // [longest list]
     Index cutoff;                       // ranks with a discount above 0
-    Index least_cutoff;  // 0; or the cut-off of each list is the first rank at which the ideal ranking gains less than at its
-                         // first, but this number at least (mWTA)
+    Index least_cutoff;  // 0; or each list's cut-off is the first rank at which the ideal ranking gains less than at rank 1,
+                         // but at least this number (mWTA)
     bool normalized;     // whether a list's measure is divided by its best value
     bool reciprocal;     // whether the measure is the discount of the first rank with a gain above 0, not a sum
     Reference reference;
 
     struct Space {
         GradeSpace grades;
-        Span<int> group, first;                  // of each document, that of each group
+        Span<int> group, first;                  // the group of each document, the first document of each group
         Span<int> heads;                         // of a hash table
-        Span<int> of_group, of_grade;            // whatever is counted or looked up
+        Span<int> of_group, of_grade;            // counts and lookups
         Span<int> preferred, by_gain, spare;     // orders of the documents
         Span<int> competing, its_group;          // documents
-        Span<double> score, gain;                // of these
-        Span<int> chosen, shown, tried, column;  // of each rank
+        Span<double> score, gain;                // of the competing documents
+        Span<int> chosen, shown, tried, column;  // by rank
         Span<double> of_rank, highest;
         GroupAssignment assignment;
 
@@ -47,7 +47,7 @@ struct Diverse {
         }
     };
 
-    // About O(n) after the sort, and an assignment of m ranks to at most m groups a grade, or for reciprocal rank some.
+    // About O(n) after the sort, plus an assignment of m ranks to at most m groups per grade, or a few for reciprocal rank.
     KERNEL Index solve(List& list, Space& space) const {
         const Grades grades = number_grades(list.label, space.grades);
         const double lowest = -widest / most(decay[0], 1.0);  // of scores times the decay too
@@ -76,7 +76,7 @@ struct Diverse {
     }
 
   private:
-    // Of the documents with a score too low, of which there is one, the first as the list was given.
+    // The first document in input order with a score that is too low; there is one.
     KERNEL static Index first_wrong(const List& list, double lowest_score) {
         Index wrong = -1;
         for (Index r = 0; r < list.size; ++r)
@@ -84,7 +84,7 @@ struct Diverse {
         return wrong;
     }
 
-    // What the measure makes of documents shown.
+    // The measure of the documents shown.
     KERNEL double measure(const List& list, Span<const int> shown) const {
         double sum = 0.0;
         for (Index i = 0; i < shown.size; ++i) {
@@ -94,8 +94,8 @@ struct Diverse {
         return sum;
     }
 
-    // Number the groups in the order of their first documents; returns how many there are. By a hash table at most half full,
-    // where a name is multiplied by an odd number from the golden ratio. About O(n).
+    // Number the groups in the order of their first documents; returns their number. Uses a hash table at most half full, with
+    // multiplicative hashing by an odd constant from the golden ratio. About O(n).
     KERNEL static int number_groups(Span<const Index> name, Space& space) {
         int bits = 1, groups = 0;
         while (Index(1) << bits < 2 * name.size) ++bits;
@@ -113,7 +113,7 @@ struct Diverse {
         return groups;
     }
 
-    // How many documents are shown; mWTA counts the groups that have the highest gain.
+    // The number of documents shown; for mWTA, the number of groups with the highest gain.
     KERNEL Index count_shown(const Grades& grades, Index groups, Space& space) const {
         const Index m = least(cutoff, groups);
         if (!least_cutoff) return m;
@@ -125,7 +125,7 @@ struct Diverse {
         return least(m, most(count + 1, least_cutoff));
     }
 
-    // Whether the documents of each group have one gain.
+    // Whether the documents of each group have the same gain.
     KERNEL static bool is_alike(const Grades& grades, const Space& space) {
         bool alike = true;
         for (Index r = 0; r < grades.number.size; ++r) alike &= grades.number[r] == grades.number[space.first[space.group[r]]];
@@ -134,7 +134,8 @@ struct Diverse {
 
     KERNEL static Span<const double> chosen_score(const List& list) { return list.chosen.size ? list.chosen : list.score; }
 
-    // Fill `chosen` with the reference; returns the best value. O(n), and a sort where other scores choose or some tie.
+    // Compute the reference as `chosen`; returns the best value. O(n), plus a sort if other scores determine the reference or
+    // some scores tie.
     KERNEL double show_reference(const List& list, const Grades& grades, Index groups, Space& space, Span<int> chosen) const {
         const Span<int> preferred = prefer(list, grades, space), by_gain = space.by_gain.first(list.size);
         if (reference == IDEAL || !reciprocal) {
@@ -151,8 +152,8 @@ struct Diverse {
         return best;
     }
 
-    // The documents in the order in which the reference prefers those of one gain: as the list was given, or by the scores that
-    // choose it, those of one score by gain and then as given.
+    // The documents in the order that the reference uses within a gain: input order, or by chosen score, then gain, then input
+    // order.
     KERNEL Span<int> prefer(const List& list, const Grades& grades, Space& space) const {
         const Span<int> given = space.spare.first(list.size), preferred = space.preferred.first(list.size);
         if (reference != IDEAL && !list.chosen.size && !any_tied(list.score)) {
@@ -166,25 +167,25 @@ struct Diverse {
         return preferred;
     }
 
-    // Fill `order` with the documents as the list was given.
+    // Fill `order` with the documents in input order.
     KERNEL static void order_as_given(const List& list, Span<int> order) {
         order.first(list.places).fill(-1);
         for (Index r = 0; r < list.size; ++r) order[list.place[r]] = int(r);
         Index count = 0;
         for (Index i = 0; i < list.places; ++i) {
-            const int rank = order[i];  // or -1, of padding
+            const int rank = order[i];  // or -1 for padding
             order[count] = rank;
             count += rank >= 0;
         }
     }
 
-    // Fill `by_gain` with the documents by descending gain, those of one gain in the order given.
+    // Fill `by_gain` with the documents by descending gain, ties as in the given order.
     KERNEL static void split_by_gain(Span<const int> order, const Grades& grades, Space& space, Span<int> by_gain) {
         for (Index g = 0; g < grades.count(); ++g) space.of_grade[g] = grades.starts[g];
         for (const int r : order) by_gain[space.of_grade[grades.number[r]]++] = r;
     }
 
-    // Sort documents by descending score, those of one score as they are.
+    // A stable sort of documents by descending score.
     KERNEL static void sort_by(Span<const double> score, Span<int> documents, Space& space) {
         const Span<double> key = space.grades.sort.value.first(documents.size);
         for (Index i = 0; i < documents.size; ++i) {
@@ -208,7 +209,7 @@ struct Diverse {
         }
     }
 
-    // Sort the documents shown at ranks of equal discount by the scores that choose.
+    // Sort the documents shown at ranks of equal discount by chosen score.
     KERNEL void sort_blocks(const List& list, Space& space, Span<int> shown) const {
         for (Index begin = 0, end; begin < shown.size; begin = end) {
             for (end = begin + 1; end < shown.size && weights[end] == weights[begin];) ++end;
@@ -216,16 +217,16 @@ struct Diverse {
         }
     }
 
-    // Fill `shown` with the ranking that F prefers of those that begin with a relevant document. Without one in the lead, the
-    // first documents of m groups are shown, the heads. The leader is the highest relevant document of some group: the highest of
-    // all need not be, since it hides the others of its group. Those before the one that it hides, or all but the last, move down
-    // by a rank. O(n).
+    // Fill `shown` with the highest-scored ranking that begins with a relevant document. Without this condition, the first
+    // documents of m groups are shown, the heads. The leader is the highest relevant document of some group, not necessarily the
+    // highest of all, since it hides the others of its group. The heads before the one that it hides, or all but the last, move
+    // down by a rank. O(n).
     KERNEL void lead_with_relevant(const List& list, const Grades& grades, Span<const int> preferred, Index groups, Space& space,
                                    Span<int> shown) const {
         const Index last = shown.size - 1;
         const Span<const double> score = chosen_score(list);
         const Span<int> rank_of = space.of_group.first(groups);
-        const Span<double> moved = space.of_rank;  // what F loses where the heads before each move down
+        const Span<double> moved = space.of_rank;  // the loss of score if the heads before each move down
         show_first(preferred, groups, space, shown);
         rank_of.fill(int(last));
         for (Index i = 0; i <= last; ++i) {
@@ -246,16 +247,16 @@ struct Diverse {
         shown[0] = lead;
     }
 
-    // The documents that compete for m ranks, gains in so many units: another one is of no use, since m groups, or its own group,
-    // have one of no lower score and no higher gain. Grades are numbered from the highest gain: m groups have a document of grade
-    // `useless` or behind it. Groups are numbered anew. O(n + grades).
+    // The documents that compete for m ranks, with scaled gains: a document is not needed if m groups, or its own group, have one
+    // with no lower score and no higher gain. Grades are numbered from the highest gain: m groups have a document of grade
+    // `useless` or a later one. Groups are renumbered. O(n + grades).
     KERNEL GroupWorth find_competing(const List& list, const Grades& grades, Index groups, Index m, double unit,
                                      Space& space) const {
-        const Span<int> latest = space.of_group.first(groups);             // of each group, its last competitor
-        const Span<int> groups_of = space.of_grade.first(grades.count());  // how many of these are of each grade
+        const Span<int> latest = space.of_group.first(groups);             // the last competitor of each group
+        const Span<int> groups_of = space.of_grade.first(grades.count());  // the number of these by grade
         latest.fill(-1);
         groups_of.fill(0);
-        Index count = 0, found = 0, better = 0;  // groups found, and those whose last competitor's grade is behind `useless`
+        Index count = 0, found = 0, better = 0;  // groups found, and those whose last competitor's grade is after `useless`
         int useless = -1;
         for (Index r = 0; r < list.size && useless < grades.count() - 1; ++r) {
             const int grade = grades.number[r];
@@ -280,7 +281,7 @@ struct Diverse {
                 found, dearest, reciprocal};
     }
 
-    // Fill `shown` with the best document of each rank's group, of equal ones that of the lowest gain.
+    // Fill `shown` with the best document of each rank's group, ties by lowest gain.
     KERNEL static void show_assigned(Space& space, Span<int> shown) {
         const GroupWorth& worth = space.assignment.worth;
         const Span<int> rank_of = space.of_group.first(worth.groups);
@@ -295,11 +296,11 @@ struct Diverse {
         }
     }
 
-    // Fill `shown` with the most violated ranking of reciprocal rank: the best over how many irrelevant documents lead.
+    // Fill `shown` with the most violated ranking for reciprocal rank: the best over the number of leading irrelevant documents.
     //
-    // Behind them, the next rank is charged as if a relevant document stood there, and any may: where it is an irrelevant one,
-    // that is too much, and less when one more of them leads. The more lead, the less a ranking is worth but for the charge, so
-    // that few numbers of leaders promise more. If all ranks can lead, that is not charged, and tried first.
+    // After the leaders, the next rank is charged as if it showed a relevant document, and may show any; if it is irrelevant, the
+    // charge is too high, and lower with one more leader. More leaders are worth less apart from the charge, so few numbers of
+    // leaders can be best. If all ranks can lead, there is no charge, and this is tried first.
     KERNEL void lead_with_irrelevant(const List& list, Space& space, Span<int> shown) const {
         const Index m = shown.size;
         GroupAssignment& assignment = space.assignment;
@@ -320,8 +321,8 @@ struct Diverse {
         }
     }
 
-    // Show the ranking that is tried if that is worth more than `largest`; returns its sum. Sums are compared with that where no
-    // irrelevant document leads, rank by rank, in which far lower scores that all rankings show cancel.
+    // Show the tried ranking if it is worth more than `largest`; returns its sum. Sums are relative to the ranking without
+    // leaders, rank by rank, so that much lower scores in all rankings cancel.
     KERNEL double keep_if_better(const List& list, double charge, const Space& space, Span<int> shown, double& largest) const {
         double total = 0.0;
         for (Index i = 0; i < shown.size; ++i) total += decay[i] * (list.score[space.tried[i]] - space.highest[i]);

@@ -1,13 +1,13 @@
-// Most violated labellings: measures of a contingency table, where the positive documents alone vote.
+// Most violated labellings for measures of a contingency table: the feature map adds up the scores of the positive documents.
 //
-// A labelling makes k documents positive, the a highest relevant and the k - a highest irrelevant ones, whatever the most
-// violated a and k are. The measures of one k are linear in a,
+// A labelling with k positive documents contains the a highest relevant and the k - a highest irrelevant ones. For fixed k the
+// measures are linear in a,
 //
-//     measure(a, k) = slope(k) a + level(k),   slope(k) never rising with k
+//     measure(a, k) = slope(k) a + level(k),   slope(k) never increasing with k
 //
-// but for success, which is 1 from a = 1 on. One more relevant document in place of an irrelevant one adds relevant[a] - slope(k)
-// - irrelevant[k - a - 1], which falls with a and never falls with k. So the best a never falls with k, and one walk finds all of
-// them: O(n) after the sort.
+// except success, which is 1 for a >= 1. Replacing an irrelevant document by one more relevant one adds relevant[a] - slope(k) -
+// irrelevant[k - a - 1], which decreases with a and never decreases with k. So the best a never decreases with k, and one pass
+// finds all of them: O(n) after the sort.
 #pragma once
 
 #include "binary.hpp"
@@ -18,16 +18,16 @@ namespace rankstruct {
 struct Contingency {
     static constexpr bool one_gain = false;
     enum Measure : int { PRECISION, RECALL, SUCCESS, F, ACCURACY, BREAK_EVEN };
-    enum Reference : int { IDEAL, IDEAL_TIED, PREDICTED };  // by input order; that which the scores like best
+    enum Reference : int { IDEAL, IDEAL_TIED, PREDICTED };  // input order; highest score; predicted
 
     Measure measure;
-    Index cutoff;  // how many documents are positive; 0: any number, and those relevant for BREAK_EVEN
+    Index cutoff;  // number of positive documents; 0: any number, or the number of relevant ones for BREAK_EVEN
     double beta;   // of F
     Reference reference;
 
     struct Space {
-        Span<int> rank_at;  // by place
-        Span<double> relevant, irrelevant, slope;  // what `walk` reads: scores between sentinels, the measure's slope by k
+        Span<int> rank_at;  // by position
+        Span<double> relevant, irrelevant, slope;  // input of `walk`: scores between sentinels, and the measure's slope by k
 
         KERNEL Space(Arena& arena, const Contingency& rule, const Batch&, Index longest)
             : rank_at(arena.take<int>(rule.reference == IDEAL ? longest : 0)) {
@@ -41,7 +41,7 @@ struct Contingency {
         const Counts k = any_number ? Counts{0, p + m} : fixed(cutoff ? least(cutoff, p + m) : p);
         if (!p && measure != ACCURACY) return;
         if (!any_number && (!m || k.last == p + m || (measure == SUCCESS && m < k.last))) return;
-        // Of as many documents only differences count, and they are taken relative to the highest.
+        // For fixed k only differences matter, so scores are relative to the highest.
         const double zero = any_number ? -list.highest : 0.0;
         const Labelling found = most_violated(split, k, zero, space);
         add(list, split, found, 1.0);
@@ -75,7 +75,7 @@ struct Contingency {
 
     KERNEL static Counts fixed(Index k) { return {k, k}; }
 
-    // How much the measure of k positive documents rises with each relevant one among them.
+    // The increase of the measure per relevant document among k positive ones.
     KERNEL double slope(Index k, Index p, Index m) const {
         switch (measure) {
             case PRECISION: return 1.0 / double(cutoff);
@@ -93,11 +93,11 @@ struct Contingency {
         return slope(found.positive, p, m) * double(found.relevant) + level(found.positive, p, m);
     }
 
-    // The best labelling of scores less `zero`, with so many relevant documents at least; `weighed` by the measure or not. Among
-    // equals the relevant document comes first where the measure does not weigh.
+    // The best labelling of scores minus `zero` with at least `least_relevant` relevant documents, including the measure if
+    // `weighed`; otherwise relevant documents come first among ties.
     //
-    // From k to k + 1 mostly the next irrelevant document is added or the next relevant one, without a branch that a processor would
-    // guess wrong every other time.
+    // From k to k + 1, usually either the next irrelevant or the next relevant document is added; this is branchless, since the
+    // branch would be mispredicted half of the time.
     template <bool weighed>
     KERNEL Labelling walk(const BinaryList& split, Counts ks, double zero, Index least_relevant, const Space& space) const {
         const Index p = split.p(), m = split.m();
@@ -132,7 +132,7 @@ struct Contingency {
         return found;
     }
 
-    // The first scores, behind one that is higher than any and before one that is lower.
+    // The first scores between sentinels, +infinity before and -infinity after them.
     KERNEL static const double* between_sentinels(Span<const double> score, Index count, Span<double> into) {
         const Index size = least(score.size, count);
         into[0] = INFINITE;
@@ -143,7 +143,7 @@ struct Contingency {
 
     KERNEL Labelling most_violated(const BinaryList& split, Counts k, double zero, const Space& space) const {
         if (measure != SUCCESS) return walk<true>(split, k, zero, 0, space);
-        // With a relevant document, the best one; or none, and a task loss of 1.
+        // The best labelling with a relevant document, or the best without, whose task loss is 1.
         const Labelling found = walk<false>(split, k, zero, 1, space);
         double lead = 1.0;
         for (Index i = 0; i < found.relevant; ++i)
@@ -156,7 +156,7 @@ struct Contingency {
         for (const int rank : split.irrelevant.first(labelling.irrelevant())) list.coefficient[rank] += sign;
     }
 
-    // Take the first of these documents, by input order, off the coefficients.
+    // Subtract 1 from the coefficients of the first `count` of these documents in input order.
     KERNEL static void take_off_first(List& list, Span<const int> ranks, Index count, Span<int> rank_at) {
         if (count == ranks.size) {
             for (const int rank : ranks) list.coefficient[rank] -= 1.0;

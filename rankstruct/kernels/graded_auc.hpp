@@ -1,10 +1,10 @@
-// AUC's most violated rankings at every threshold of graded labels, and their weighted sum, by one sweep over all of them.
+// AUC's most violated rankings at all thresholds of graded labels, and their weighted sum, in one sweep.
 //
-// At each threshold a pair is swapped iff it is led by less than 1/2, whatever the threshold. So thresholds that tell a pair
-// apart come together as one weight of the pair. A document costs the weights of those of lower grade that it leads by too
-// little, the first ones of the order by score, and of those of higher grade that lead it by too little, the last ones: one merge
-// finds how many, running sums along the order tell what they weigh. O(n log n + n T) with T thresholds. Against the ranking that F
-// prefers, it costs those less that F swaps itself: of lower grade with a higher score, and of higher grade with a lower one.
+// A pair is swapped if its margin is below 1/2, whatever the threshold, so the thresholds between two grades add up to one weight
+// per pair. A document's coefficient consists of the weights of the lower-graded documents that it leads by less than 1/2, the
+// first ones by score, and of the higher-graded ones that lead it by less than 1/2, the last ones. A merge counts them, and
+// running sums give their weights. O(n log n + n T) with T thresholds. Relative to the predicted ranking, the pairs that it swaps
+// itself are subtracted: those of lower grade with a higher score, and of higher grade with a lower one.
 #pragma once
 
 #include "lists.hpp"
@@ -14,9 +14,9 @@ namespace rankstruct {
 
 struct GradedAUC {
     static constexpr double widest = 1.7976931348623157e308;
-    static constexpr int block = 4;  // thresholds whose running sums are made together, of the five grades of most collections
+    static constexpr int block = 4;  // thresholds whose running sums are computed together; enough for five grades
 
-    Span<const double> thresholds, weights;  // thresholds ascend
+    Span<const double> thresholds, weights;  // thresholds are ascending
 
     bool predicted;
 
@@ -26,11 +26,11 @@ struct GradedAUC {
     using Sums = double[block];
 
     struct Space {
-        Span<int> behind, ahead;  // i leads the first behind[i] by less than 1/2; those from ahead[j] on lead j by less
-        Span<int> first, last;    // of the documents of its score, the latter left out
-        Span<int> grade;          // how many thresholds of the block each reaches
-        // What the first documents weigh as the lower ones to each grade above 0, and what those from one on weigh as the higher
-        // ones to each grade but the highest.
+        Span<int> behind, ahead;  // i leads the first behind[i] by < 1/2; those from ahead[j] on lead j by < 1/2
+        Span<int> first, last;    // the documents with the same score are [first, last)
+        Span<int> grade;          // number of thresholds of the block that each document reaches
+        // Sums of the weights of the first documents as the lower ones of pairs with each grade above 0, and of the last
+        // documents as the higher ones of pairs with each grade but the highest.
         Span<Sums> lower, higher;
 
         KERNEL Space(Arena& arena, const GradedAUC& kernel, const Batch&, Index longest) {
@@ -49,17 +49,17 @@ struct GradedAUC {
     }
 
   private:
-    // What two documents count, of one grade and each of the others: 2 w / (p m) at each threshold between.
+    // The weight of a pair of documents by their grades: the sum of 2 w / (p m) over the thresholds between.
     struct PairWeights {
-        Sums as_lower[block + 1] = {};   // [grade][t]: to grade t + 1
-        Sums as_higher[block + 1] = {};  // [grade][t]: to grade t
+        Sums as_lower[block + 1] = {};   // [grade][t]: paired with grade t + 1
+        Sums as_higher[block + 1] = {};  // [grade][t]: paired with grade t
     };
 
-    // Without a branch on scores, which a processor would guess wrong for every other document.
+    // No branches on scores, which would be mispredicted for every other document.
     KERNEL static void merge(Span<const double> score, Span<int> behind, Span<int> ahead) {
         const int n = int(score.size);
         int i = 0, j = 0;
-        while (j < n) {  // i < n: nobody leads itself
+        while (j < n) {  // i < n, because a document does not lead itself
             const int takes = score[i] - score[j] < 0.5;
             behind[i] = j;
             ahead[j] = i;
@@ -79,7 +79,7 @@ struct GradedAUC {
         const Index n = list.size, count = least(Index(block), thresholds.size - first);
         const double* label = list.label.data;
         int* grade = space.grade.data;
-        Index reached[block] = {};  // how many documents do
+        Index reached[block] = {};  // number of documents that reach each threshold
         for (Index i = 0; i < n; ++i) grade[i] = 0;
         for (Index t = 0; t < count; ++t) {
             const double threshold = thresholds[first + t];

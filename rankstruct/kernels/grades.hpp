@@ -6,17 +6,17 @@
 namespace rankstruct {
 
 struct Grades {
-    Span<int> number;    // of each value, its grade: 0 for the highest
+    Span<int> number;    // the grade of each value, 0 for the highest
     Span<double> value;  // of each grade, descending
-    Span<int> starts;    // [grades + 1]: in order, the values of grade g are in [starts[g], starts[g + 1])
+    Span<int> starts;    // [grades + 1]: the sorted values of grade g are in [starts[g], starts[g + 1])
 
     KERNEL int count() const { return int(value.size); }
 };
 
-constexpr int FEW_GRADES = 64;                 // are found by a small table; more are sorted
-constexpr int SLOT_BITS = 8, GRADE_SLOTS = 1 << SLOT_BITS;  // of the table
+constexpr int FEW_GRADES = 64;                 // found by a hash table; more are sorted
+constexpr int SLOT_BITS = 8, GRADE_SLOTS = 1 << SLOT_BITS;  // of the hash table
 
-// Scratch of one `Grades`, of at most `longest` values. Its sort may be used for other things.
+// Scratch for `Grades` of at most `longest` values. Its sort can be reused.
 struct GradeSpace {
     SortSpace<double> sort;
     Span<int> number, starts, slot;
@@ -28,12 +28,12 @@ struct GradeSpace {
     }
 };
 
-// By a multiple of the bits, odd and from the golden ratio.
+// Multiplicative hashing by an odd constant from the golden ratio.
 KERNEL inline int grade_slot(double value) {
     return int((__builtin_bit_cast(Bits64, value) * 0x9E3779B97F4A7C15ull) >> (64 - SLOT_BITS));
 }
 
-// `number_grades` by a hash table, but for starts[0]; returns how many grades, or -1: more than FEW_GRADES. O(n).
+// `number_grades` by a hash table, except starts[0]; returns the number of grades, or -1 for more than FEW_GRADES. O(n).
 KERNEL inline int number_few_grades(Span<const double> values, const GradeSpace& space) {
     space.slot.fill(0);
     int grades = 0;
@@ -51,13 +51,13 @@ KERNEL inline int number_few_grades(Span<const double> values, const GradeSpace&
                 space.starts[at + 1] = space.starts[at];
             }
             space.value[at] = value;
-            space.starts[at + 1] = slot;  // for now
+            space.starts[at + 1] = slot;  // temporarily
         }
-        space.number[i] = slot;  // for now
+        space.number[i] = slot;  // temporarily
     }
     for (int g = 0; g < grades; ++g) space.slot[space.starts[g + 1]] = g;
     for (Index i = 0; i < values.size; ++i) space.number[i] = space.slot[space.number[i]];
-    // In lanes, as what was just written is read back late.
+    // Separate lanes, because reading back a count that was just written is slow.
     constexpr int lanes = GRADE_SLOTS / FEW_GRADES;
     const Span<int> count = space.slot;
     count.fill(0);
@@ -69,7 +69,7 @@ KERNEL inline int number_few_grades(Span<const double> values, const GradeSpace&
     return grades;
 }
 
-// The grades of finite values. O(n) for few of them, and otherwise a sort.
+// The grades of finite values. O(n) for few grades, otherwise a sort.
 KERNEL inline Grades number_grades(Span<const double> values, GradeSpace& space) {
     const Index n = values.size;
     space.starts[0] = 0;
@@ -87,8 +87,8 @@ KERNEL inline Grades number_grades(Span<const double> values, GradeSpace& space)
     return {space.number.first(n), space.value.first(grades), space.starts.first(grades + 1)};
 }
 
-// Fill `order` with the places of the numbers 0, 1, ..., those of 0 first, each in their order; those of number g go to
-// [starts[g], starts[g + 1]). `pointer` [numbers] is scratch. O(n).
+// A stable counting sort: fill `order` with the positions of the numbers 0, 1, ..., where those of g go to [starts[g], starts[g +
+// 1]). `pointer` [numbers] is scratch. O(n).
 KERNEL inline void partition(Span<const int> number, Span<const int> starts, Span<int> order, Span<int> pointer) {
     for (Index g = 0; g + 1 < starts.size; ++g) pointer[g] = starts[g];
     for (Index i = 0; i < number.size; ++i) order[pointer[number[i]]++] = int(i);

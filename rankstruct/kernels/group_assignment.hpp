@@ -1,25 +1,25 @@
-// Ranks assigned to groups of documents, each rank to a different one, so that what they show is worth most.
+// The most valuable assignment of ranks to groups of documents, each rank to a different group.
 //
-// Ranks take the best groups that are left and exchange them until no assignment is better. Where there is no room for a value
-// of every rank and group, or rounding might hide an exchange, by shortest augmenting paths. About O(ranks groups) and a sweep of
-// O(ranks^2) for every few ranks; by paths O(ranks^2) values of all groups.
+// Ranks take the best remaining groups and exchange them until no assignment is better. If the values of all ranks and groups do
+// not fit in memory, or rounding might hide an exchange, shortest augmenting paths are used. About O(ranks groups) plus a sweep
+// of O(ranks^2) for every few ranks; paths need O(ranks^2) values of all groups.
 #pragma once
 
 #include "base.hpp"
 
 namespace rankstruct {
 
-constexpr double PRECISE = 1 << 20;                 // numbers so many times as large still tell 1e-10 of a loss
-constexpr double ROUNDING = 1.0 / (Index(1) << 48);  // of numbers added up, more than is lost
+constexpr double PRECISE = 1 << 20;                 // numbers this many times as large still resolve 1e-10 of a loss
+constexpr double ROUNDING = 1.0 / (Index(1) << 48);  // relative to the numbers summed; more than the rounding error
 
-// What a rank gets from a document: decay score - discount gain; or, of rankings that irrelevant documents lead, decay score, and
-// the first `lead` ranks show no gain above 0.
+// The value of a document at a rank: decay score - discount gain; or, for rankings that irrelevant documents lead, decay score,
+// and the first `lead` ranks show no gain above 0.
 struct GroupWorth {
-    Span<const int> group;               // of each document, numbered as they appear
+    Span<const int> group;               // of each document, numbered in order of appearance
     Span<const double> score, gain;      // of each document, by descending score
     Span<const double> decay, discount;  // of each rank
-    Index groups;                        // at least as many as there are ranks
-    double dearest;                      // what a document costs at most
+    Index groups;                        // at least as many as ranks
+    double dearest;                      // the largest cost of a document
     bool led;
     Index lead = 0;
 
@@ -28,13 +28,13 @@ struct GroupWorth {
         return decay[rank] * score[j] - discount[rank] * (led ? 0.0 : gain[j]);
     }
 
-    // The values of all groups at a rank, minus infinity of one that has no document for it.
+    // The values of all groups at a rank; minus infinity if the group has no document for it.
     KERNEL void fill_row(Index rank, Span<double> value) const {
         value.fill(-INFINITE);
         for (Index j = 0; j < group.size; ++j) value[group[j]] = most(value[group[j]], of(rank, j));
     }
 
-    // The values at all ranks, none of which leads, of one group after another.
+    // The values at all ranks, none of which leads, group by group.
     KERNEL void fill_columns(Span<double> value) const {
         value.fill(-INFINITE);
         for (Index j = 0; j < group.size; ++j) {
@@ -45,8 +45,8 @@ struct GroupWorth {
     }
 };
 
-// The highest of the values of 0 to count - 1. For the ten to thirty ranks or groups that are usual these few lanes are faster
-// than those of sums.hpp: lists of 15 groups took 1.1 times as long with the latter.
+// The maximum of the values of 0 to count - 1. For the usual ten to thirty ranks or groups, these few lanes are faster than those
+// of sums.hpp, which take 1.1 times as long for lists of 15 groups.
 template <class Value>
 KERNEL inline double highest_of_few(Index count, Value value) {
     double highest[4] = {-INFINITE, -INFINITE, -INFINITE, -INFINITE};
@@ -57,7 +57,7 @@ KERNEL inline double highest_of_few(Index count, Value value) {
     return most(most(highest[0], highest[1]), most(highest[2], highest[3]));
 }
 
-// The first of 0 to count - 1 that has a value, which one has.
+// The first of 0 to count - 1 with a given value, which exists.
 template <class Value>
 KERNEL inline int first_with(double wanted, Index count, Value value) {
     int i = 0;
@@ -65,20 +65,20 @@ KERNEL inline int first_with(double wanted, Index count, Value value) {
     return i;
 }
 
-// Assigns one list after another, with scratch for at most so many ranks and groups.
+// Assigns one list after another, with scratch for a maximum number of ranks and groups.
 struct GroupAssignment {
-    static constexpr Index few_ranks = 32;  // for which there is room on a device
+    static constexpr Index few_ranks = 32;  // that fit on a device
 
     Index most_numbers = Index(1) << 26;  // of the table: half a gigabyte
     Span<int> free, before, owner, done;
-    Span<double> own, profit, spare;  // of each rank: what it gets, that less what its group costs, the best that is left
+    Span<double> own, profit, spare;  // by rank: value, value minus the price of its group, best remaining value
     Span<double> price, distance, row;
     Growing<double> numbers;
     // Of one list.
     GroupWorth worth{};
     Span<int> column{};    // the group of each rank
-    Span<int> left{};      // the groups that no rank has
-    Span<double> table{};  // as `fill_columns` fills it; empty where there is no room
+    Span<int> left{};      // the remaining groups
+    Span<double> table{};  // as computed by `fill_columns`; empty if it does not fit
 
     KERNEL GroupAssignment(Arena& arena, Index ranks, Index groups) : numbers(arena, groups * least(ranks, few_ranks)) {
         arena.take_each(groups, free, before, owner, done);
@@ -86,8 +86,8 @@ struct GroupAssignment {
         arena.take_each(ranks, own, profit, spare);
     }
 
-    // Fill `column` with the best assignment. It has prices of groups, none below 0 and 0 of those left, at which no rank would
-    // rather have another one: profit + price >= value everywhere, and equal where assigned.
+    // Compute the best assignment as `column`. There are prices of groups, nonnegative and 0 for remaining groups, at which no
+    // rank prefers another group: profit + price >= value everywhere, with equality where assigned.
     KERNEL void begin(const GroupWorth& its, Span<int> groups_of_ranks) {
         worth = its;
         column = groups_of_ranks;
@@ -103,12 +103,13 @@ struct GroupAssignment {
         improve();
     }
 
-    // Make `column` the best assignment again.
+    // Restore the best assignment in `column`.
     KERNEL void improve() {
         if (!table.size || !exchange_groups()) assign_by_paths();
     }
 
-    // Let one more rank lead; returns what is lost at least: what its profit loses at the prices found last, if that is precise.
+    // Let one more rank lead; returns a lower bound of the loss: the decrease of its profit at the latest prices, if these are
+    // precise.
     KERNEL double lead() {
         const Index rank = worth.lead++;
         worth.fill_row(rank, row.first(worth.groups));
@@ -123,18 +124,18 @@ struct GroupAssignment {
 
   private:
     enum Outcome { BEST, RISING, EXCHANGED, UNSURE };
-    static constexpr Index more_sweeps = 32;  // than ranks, before paths are taken: some two for each exchange
+    static constexpr Index more_sweeps = 32;  // beyond the number of ranks, before paths are used; each exchange takes about two
 
     KERNEL Index ranks() const { return column.size; }
     KERNEL double value(Index group, Index rank) const { return table[group * ranks() + rank]; }
 
-    // Where in `left` the best group for a rank is.
+    // The index in `left` of the best group for a rank.
     KERNEL int best_left(Index rank) const {
         const auto its = [&](Index at) { return value(left[at], rank); };
         return first_with(highest_of_few(left.size, its), left.size, its);
     }
 
-    // Give a rank the best group that is left, and exchange it with that of the rank before, and so on, while that is better.
+    // Give a rank the best remaining group, and exchange it with that of the previous rank, and so on, while this is better.
     KERNEL void take_best_left(Index rank) {
         const int place = best_left(rank), its = left[place];
         left[place] = left[left.size - 1];
@@ -147,7 +148,7 @@ struct GroupAssignment {
         column[rank] = its;
     }
 
-    // Give a rank the best group of one behind it, and those between move down, or one that is left, for that of the last.
+    // Give a rank the best group of a later one, moving those between down, or a remaining one in place of the last one's.
     KERNEL void move_down(Index rank) const {
         const Index behind = ranks() - rank;
         const auto its = [&](Index at) { return value(column[rank + at], rank); };
@@ -160,12 +161,12 @@ struct GroupAssignment {
         for (; from > rank; --from) exchange(column[from], column[from - 1]);
     }
 
-    // Exchange until no assignment is better; returns false where that is not seen: after many sweeps, or if a price is so high
-    // above the dearest document that rounding may hide a better one.
+    // Exchange until no assignment is better; returns false if this is not certain: after many sweeps, or if a price is so far
+    // above the largest cost that rounding may hide a better one.
     //
-    // The lowest prices are looked for: that of rank k's group, own[k] - profit[k], is what the ranks that lead to it by `before`
-    // gain if each takes the next one's group. They do so if the last loses less with the best group left, or if they are a
-    // circle. O(ranks groups + ranks^2) a sweep.
+    // This finds the lowest prices: that of rank k's group, own[k] - profit[k], is the gain of the ranks that lead to it by
+    // `before` if each takes the next one's group. They do so if the last one loses less with the best remaining group, or if
+    // they form a cycle. O(ranks groups + ranks^2) per sweep.
     KERNEL bool exchange_groups() const {
         Outcome outcome = EXCHANGED;
         for (Index sweeps = 0; sweeps < ranks() + more_sweeps && (outcome == EXCHANGED || outcome == RISING); ++sweeps) {
@@ -203,7 +204,7 @@ struct GroupAssignment {
                 before[k] = by;
                 profit[k] = own[k] - asked;
                 rising = true;
-                if (before[k] > k) continue;  // a circle goes back somewhere
+                if (before[k] > k) continue;  // a cycle goes back somewhere
             }
             const int circled = find_circle(k), place = leaves ? best_left(k) : -1;
             if (circled == -1 && !leaves) continue;
@@ -216,22 +217,23 @@ struct GroupAssignment {
         return rising ? RISING : BEST;
     }
 
-    // A rank of the circle into which the walk from a rank to the one before it, and so on, runs; -1 if it ends.
+    // A rank of the cycle that the path from a rank along `before` runs into; -1 if it ends.
     KERNEL int find_circle(int rank) const {
         for (Index step = 0; step < ranks() && rank != -1; ++step) rank = before[rank];
         return rank;
     }
 
-    // Give a group to a rank, what that had to the one before it, and so on to `last` or the end; returns what the last one had.
+    // Give a group to a rank, that rank's group to the one before it, and so on to `last` or the end; returns the last one's
+    // group.
     KERNEL int shift(int rank, int last, int group) const {
-        for (Index step = 0; step < ranks() && rank != -1; ++step) {  // no way is longer, and none is walked for ever
+        for (Index step = 0; step < ranks() && rank != -1; ++step) {  // no path is longer, so this terminates
             exchange(column[rank], group);
             rank = rank == last ? -1 : before[rank];
         }
         return group;
     }
 
-    // By shortest augmenting paths, one a rank.
+    // By shortest augmenting paths, one per rank.
     KERNEL void assign_by_paths() {
         owner.fill(-1);
         price.fill(0.0);

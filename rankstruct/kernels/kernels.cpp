@@ -1,4 +1,4 @@
-// The compiled core: what Python calls, by a plain C interface. `kernels.core` declares it again.
+// The compiled core: the C interface called from Python. `kernels.core` declares it again.
 #include "loops.hpp"
 #include "plackett_luce.hpp"
 #include "svmlight.hpp"
@@ -13,7 +13,7 @@ using namespace rankstruct;
 
 EXPORT int rankstruct_batch_bytes() { return int(sizeof(Batch)); }
 
-// A loop over the lists [first, last) of a batch: -1, the place in the batch of a document that cannot be, or OUT_OF_MEMORY.
+// A loop over the lists [first, last) of a batch: -1, the position in the batch of a refused document, or OUT_OF_MEMORY.
 template <class Loop>
 static Index solve(Batch* batch, Index first, Index last, const Loop* loop) {
     return run(*batch, loop->kernel(*batch), first, last);
@@ -109,7 +109,7 @@ EXPORT void rankstruct_copy_ranges(const svmlight::Byte* text, const svmlight::R
     svmlight::copy_ranges(text, ranges, count, out);
 }
 
-// Of scores of one type or the other.
+// For scores of either type.
 template <class Do>
 static Index with_type(Index is_double, Do what) {
     return is_double ? what(double()) : what(float());
@@ -140,7 +140,7 @@ EXPORT Index rankstruct_policy_derivative(const void* scores, const unsigned cha
                          [=](const auto& rankings) { return rankings.derive(twice != 0, placed, worth, rewards, first, last, found); });
 }
 
-// Lists that are not sorted; options are those of `PolicyLoss`.
+// Lists are not sorted; the options are those of `PolicyLoss`.
 EXPORT Index rankstruct_policy_loss(Batch* b, const double* uniform, const double* discounts, Index longest, Index samples, Index k,
                                     Index few, Index first, Index last) {
     const PolicyLoss loss{uniform, {discounts, longest}, samples, k, few != 0};

@@ -1,7 +1,7 @@
-// Lists of documents, and the loop over them that every kernel shares.
+// Lists of documents, and the loop over them that all kernels share.
 //
-// A kernel sees one list at a time, its real documents by descending score: it reads scores and labels by rank and fills in one
-// coefficient a rank. The loop here knows everything else: dtypes, padding, offsets, where results go, and numbers that are no numbers.
+// A kernel sees one list at a time, its real documents by descending score. It reads scores and labels by rank and writes one
+// coefficient per rank. This file handles the rest: dtypes, padding, offsets, outputs, and non-finite numbers.
 #pragma once
 
 #include "base.hpp"
@@ -11,43 +11,43 @@ namespace rankstruct {
 
 enum Type : int { FLOAT32, FLOAT64, INT64, INT32, UINT8 };
 
-// Scratch of a device: list i, or block i of those that share out lists of one size, has `fixed` bytes and `per_document` more for each
-// document, behind those before it.
+// Scratch on a device: list i, or block i of those that share lists of one size, has `fixed` bytes plus `per_document` bytes for
+// each document, after those of earlier lists.
 struct Scratch {
     static constexpr Index line = 64;
 
     char* memory;
-    Index longest;              // a bound on the documents of a list, given where `fixed` and `per_document` are asked for
-    Index fixed, per_document;  // multiples of `line`, and any number
+    Index longest;              // a bound on the documents of a list; input when `fixed` and `per_document` are computed
+    Index fixed, per_document;  // a multiple of `line`, and any number
 
     KERNEL Index begin(Index i, Index documents) const { return i * fixed + documents * per_document / line * line; }
 };
 
-// What Python hands over, field by field as `kernels.core.Batch` has it: flat arrays, and where the results go.
+// The arguments from Python, with the fields of `kernels.core.Batch`: flat arrays and output addresses.
 struct Batch {
     const void* scores;          // [documents], of score_type
     const void* labels;          // [documents], of label_type
-    const unsigned char* where;  // [documents], 1 for a real one; null if every document is
+    const unsigned char* where;  // [documents], 1 for a real document; null if all are real
     const Index* offsets;        // [lists + 1]; null if all lists have `size` documents
-    const double* chosen;        // [documents], scores that choose the reference; null if the scores do
-    const Index* groups;         // [documents], equal for the documents of a list that are of one group; null if there are none
-    const double* gains;         // [grades], what whole labels from 0 on gain, NaN where it is not known; null: labels are taken as they are
-    const double* thresholds;    // [count], ascending; null: documents are relevant by min_relevant
+    const double* chosen;        // [documents], scores that determine the reference; null for `scores`
+    const Index* groups;         // [documents], equal for documents of a list in the same group; null if there are no groups
+    const double* gains;         // [grades], the gain of each integer label from 0, NaN if unknown; null: labels are the gains
+    const double* thresholds;    // [count], ascending; null: relevance is defined by min_relevant
     const double* threshold_weights;  // [count]
-    const double* item_weights;  // [documents], what each document counts; null: 1
+    const double* item_weights;  // [documents], the weight of each document; null: 1
     void* task_loss;             // [lists], of score_type
     void* value;                 // [lists], of score_type
     void* direction;             // [documents], of score_type
     Index lists, size, grades, threshold_count;
-    double min_relevant;  // documents with this label or a higher one are relevant; NaN: those above 0
-    double least_label;   // a label below is refused
+    double min_relevant;  // documents with at least this label are relevant; NaN: those above 0
+    double least_label;   // labels below are refused
     int score_type, label_type;
-    // Answers, of the lists that were done.
+    // Outputs, over the lists that were solved.
     double sum;       // of the values
     Index real_lists;  // that are not all padding
-    // Of a device alone.
-    const int* order;  // [documents], of each list its real documents' places by descending score, then what is left; null: sorted here
-    Scratch* scratch;  // if not null, how much a device needs is filled in, and no list done
+    // Only on a device.
+    const int* order;  // [documents], each list's real documents by descending score, then its padding; null: sort here
+    Scratch* scratch;  // if not null, only compute the scratch that a device needs
 
     KERNEL Index begin(Index list) const { return offsets ? offsets[list] : list * size; }
 };
@@ -55,23 +55,23 @@ struct Batch {
 // One list, its real documents by descending score.
 struct List {
     Index size;
-    Index places;               // as it was given, padding counted
-    double highest;             // score
-    Span<const double> score;   // relative to the highest, which changes no difference and keeps sums small
+    Index places;               // size of the input list with padding
+    double highest;             // the highest score
+    Span<const double> score;   // relative to the highest: differences are unchanged, and sums stay small
     Span<const double> label;
-    Span<const int> place;      // of each document within the list as it was given, padding counted
-    Span<const double> chosen;  // empty if the scores choose the reference
+    Span<const int> place;      // position of each document in the input list, padding included
+    Span<const double> chosen;  // empty if the scores determine the reference
     Span<const Index> group;    // empty if there are none
-    Span<const double> weight;  // what each document counts; empty: 1
-    // To be filled; all are 0 before.
+    Span<const double> weight;  // weight of each document; empty: 1
+    // Outputs, initially 0.
     Span<double> coefficient;
     double task_loss = 0.0, value = 0.0;
-    bool lacks_room = false;  // to be set where scratch that grows could not
+    bool lacks_room = false;  // set if scratch could not grow
 
     KERNEL double weight_of(Index rank) const { return weight.size ? weight[rank] : 1.0; }
 };
 
-// The labels of a list's documents, or what they gain where that is known by grade, in the order of `place`.
+// The labels of a list's documents, or their gains if known by grade, in the order of `place`.
 template <class T>
 KERNEL inline void read_labels(const Batch& batch, Index start, Span<const int> place, Span<double> label) {
     const T* labels = static_cast<const T*>(batch.labels) + start;
@@ -96,7 +96,7 @@ KERNEL inline void read_labels(const Batch& batch, Index start, Span<const int> 
     }
 }
 
-// Scratch in which a list is laid out.
+// Scratch for the layout of a list.
 template <class T>
 struct ListSpace {
     SortSpace<T> sort;
@@ -115,22 +115,22 @@ struct ListSpace {
           group(arena.take<Index>(batch.groups ? longest : 0)) {}
 };
 
-// Whether any of the numbers is infinite or NaN.
+// Whether any number is infinite or NaN.
 template <class T>
 KERNEL inline bool any_broken(Span<const T> values) {
-    T sum = 0;  // of zeros and NaN
+    T sum = 0;  // a sum of zeros and NaN
     for (Index i = 0; i < values.size; ++i) sum += values[i] - values[i];
     return !(sum == 0);
 }
 
-// What each document has, in the order of `place`.
+// The values of `of`, in the order of `place`.
 template <class T, class Of>
 KERNEL inline Span<const T> gather(Span<const int> place, Of of, Span<T> into) {
     for (Index r = 0; r < place.size; ++r) into[r] = of(place[r]);
     return into.first(place.size);
 }
 
-// The first place as it was given of a value that is infinite, NaN or below a number; -1 if there is none.
+// The first input position of a value that is infinite, NaN or below `lowest`; -1 if there is none.
 KERNEL inline Index first_below(Span<const double> values, Span<const int> place, double lowest) {
     bool broken = false;
     for (Index r = 0; r < values.size; ++r) broken |= !(is_finite(values[r]) & (values[r] >= lowest));
@@ -141,7 +141,7 @@ KERNEL inline Index first_below(Span<const double> values, Span<const int> place
     return found;
 }
 
-// Fill in the places of a list's real documents by descending score; returns -1, or the place of a score that is no number.
+// Compute the positions of a list's real documents by descending score; returns -1, or the position of a non-finite score.
 template <class T>
 KERNEL inline Index order_scores(const Batch& batch, Index start, const T* scores, ListSpace<T>& space, List& list) {
     Span<const T> value{scores, list.places};
@@ -166,7 +166,7 @@ KERNEL inline Index order_scores(const Batch& batch, Index start, const T* score
     return -1;
 }
 
-// The same of an order that is given.
+// The same with a given order.
 template <class T>
 KERNEL inline Index take_order(const Batch& batch, Index start, const T* scores, List& list) {
     Index count = batch.where ? 0 : list.places;
@@ -177,7 +177,7 @@ KERNEL inline Index take_order(const Batch& batch, Index start, const T* scores,
     return -1;
 }
 
-// Lay a list out by descending score; returns -1, or the place in the batch of a number that is none.
+// Lay out a list by descending score; returns -1, or the position in the batch of an invalid number.
 template <class T>
 KERNEL inline Index lay_out(const Batch& batch, Index index, double widest, ListSpace<T>& space, List& list) {
     const Index start = batch.begin(index);
@@ -218,12 +218,11 @@ KERNEL inline void write_results(const Batch& batch, Index index, const List& li
 
 // A kernel has
 //
-//     static constexpr double widest   how far scores of a list may be apart
-//     struct Space                      its scratch, made by Space(Arena&, const Kernel&, const Batch&, Index longest)
-//     Index solve(List&, Space&) const  fills in the results of a list that is not empty; returns -1, or the rank of a document that
-//                                       it cannot take
+//     static constexpr double widest    the largest allowed difference of scores in a list
+//     struct Space                      its scratch, constructed as Space(Arena&, const Kernel&, const Batch&, Index longest)
+//     Index solve(List&, Space&) const  writes the results of a non-empty list; returns -1, or the rank of a document that it refuses
 //
-// Do the lists [first, last); returns -1, the place in the batch of a document that cannot be, or OUT_OF_MEMORY.
+// Solve the lists [first, last); returns -1, the position in the batch of a refused document, or OUT_OF_MEMORY.
 constexpr Index OUT_OF_MEMORY = -2;
 
 template <class T, class Kernel>
@@ -249,7 +248,7 @@ KERNEL inline Index longest_list(const Batch& batch, Index first, Index last) {
     return longest;
 }
 
-// How much scratch lists of at most so many documents need.
+// The scratch for lists of at most `longest` documents.
 template <class T, class Kernel>
 KERNEL inline Index count_bytes(const Batch& batch, const Kernel& kernel, Index longest, bool on_device) {
     Arena count{nullptr, on_device};
@@ -262,7 +261,7 @@ KERNEL inline Index count_bytes(const Batch& batch, const Kernel& kernel, Index 
 template <class T, class Kernel>
 Index run_lists(Batch& batch, const Kernel& kernel, Index first, Index last) {
     const Index longest = longest_list(batch, first, last);
-    // One block a call: the allocator keeps it for the next one, and no state outlives the call.
+    // One allocation per call: the allocator reuses it for the next one, and no state outlives the call.
     Arena arena{static_cast<char*>(std::malloc(size_t(count_bytes<T>(batch, kernel, longest, false))))};
     if (!arena.memory) return OUT_OF_MEMORY;
     Index wrong = -1;
@@ -276,11 +275,10 @@ Index run_lists(Batch& batch, const Kernel& kernel, Index first, Index last) {
     return wrong;
 }
 
-// Fill in how much scratch of a device is enough for lists of up to `scratch.longest` documents.
+// Compute the device scratch that suffices for lists of up to `scratch.longest` documents.
 //
-// Padded lists all need the same. A flat list of n documents needs no more than one of the next size above n that is tried here, and
-// of n less than an eighth above it; so the line through these sizes is a bound whatever the kernel, and nobody has to know how long a
-// list is.
+// Padded lists all need the same. A flat list of n documents needs at most as much as the next larger size tried here, which is
+// less than an eighth larger. So the line through these sizes is a bound for every kernel, and no list size has to be read.
 template <class T, class Kernel>
 void measure_scratch(const Batch& batch, const Kernel& kernel, Scratch& scratch) {
     constexpr Index few = 16;

@@ -1,5 +1,5 @@
-// The loops that Python calls, each as its options, field by field as `kernels.core` declares them, and the kernel that they make. The
-// host exports them (kernels.cpp); CUDA compiles those that it is asked for.
+// The loops called from Python: the options of each, with the fields declared in `kernels.core`, and the kernel built from them.
+// The host exports them all (kernels.cpp); CUDA compiles those that are called.
 #pragma once
 
 #include "f1.hpp"
@@ -22,7 +22,7 @@ KERNEL auto pairwise(const Batch& batch, const Placement& placement, Index predi
     return Binary<Pairwise<Placement>>(batch, {placement, predicted != 0});
 }
 
-// Of graded labels all thresholds at once, but where other scores choose the reference.
+// All thresholds of graded labels at once, unless other scores determine the reference.
 struct AUC {
     static constexpr double widest = GradedAUC::widest;
     using OneByOne = Binary<Pairwise<PlaceAUC>>;
@@ -126,7 +126,7 @@ struct RankSVM {
     KERNEL auto kernel(const Batch&) const { return PairwiseHinge{margin}; }
 };
 
-// Of a measure and a decay, by rank: discount times gain, or reciprocal rank.
+// A measure and a decay, by rank: discount times gain, or reciprocal rank.
 struct ByRank {
     const double *decay, *discounts;
     Index longest, cutoff, least_cutoff, normalized, reciprocal, reference;
@@ -145,7 +145,7 @@ struct DiverseRanks : ByRank {
     }
 };
 
-// A cost of each pair, by the difference of its scores, weighted by a scheme.
+// The cost of each pair as a function of its score difference, weighted by a scheme.
 template <class Cost>
 struct Pairs {
     const double *discounts, *steps;

@@ -1,15 +1,15 @@
-// Losses that add up a cost of each pair of a list: RankNet, LambdaLoss, and others with their weights. O(n^2) time, O(n k) with
-// a cut-off k, and O(n) memory.
+// Losses that sum a cost over the pairs of a list: RankNet, LambdaLoss, and others with their weights. O(n^2) time, O(n k) with a
+// cut-off k, and O(n) memory.
 //
-// Let i rank above j and x = sigma (s_i - s_j) >= 0. The pair costs `right` c(x) if i should be above and `wrong` c(-x) if j
-// should be; of some weights it has both. With both = right + wrong that is
+// Let i rank above j and x = sigma (s_i - s_j) >= 0. The pair costs `right` c(x) if i should be above, and `wrong` c(-x) if j
+// should be; with some weights it has both. With both = right + wrong this is
 //
-//     both c(x) + wrong (c(-x) - c(x))       slope in s_i:  sigma (wrong (-c'(x) - c'(-x)) + both c'(x));  in s_j minus that
+//     both c(x) + wrong (c(-x) - c(x))       slope in s_i:  sigma (wrong (-c'(x) - c'(-x)) + both c'(x));  in s_j the negative
 //
-// which for logistic costs, c(x) = log(1 + z) with z = exp(-x) in (0, 1], is both log(1 + z) + wrong x, and wrong - both z / (1 +
-// z). One exponential a document is enough, since z is a ratio of two. What a row of pairs needs are neighbours in memory, and
-// the loops have no branch, so that vector instructions take them. Of float32 scores they are float32, 32 rows at a time: numbers
-// are relative to the first of these, and what they add up is added up in float64.
+// For logistic costs, c(x) = log(1 + z) with z = exp(-x) in (0, 1], these are both log(1 + z) + wrong x and wrong - both z / (1 +
+// z). One exponential per document suffices, since z is a ratio of two. The loops over a row of pairs read adjacent memory
+// without branches, so they are vectorised. For float32 scores they compute in float32, 32 rows at a time: numbers are relative
+// to the first row, and sums are in float64.
 #pragma once
 
 #include "grades.hpp"
@@ -19,7 +19,7 @@
 
 namespace rankstruct {
 
-// What a pair with x and z costs in the right order, how much more in the wrong one; -c'(x), and -c'(x) - c'(-x).
+// For a pair with x and z: the cost in the right order, the additional cost in the wrong order; -c'(x), and -c'(x) - c'(-x).
 template <class Real>
 struct PairCost {
     Real cost, more, pull, pulls;
@@ -32,12 +32,12 @@ struct PlainCost {
 struct LogisticCost : PlainCost {
     template <class Real>
     KERNEL static PairCost<Real> of(Real x, Real z) {
-        const Real one = 1 + z, two = 2 + z, scaled = z / (one * two);  // the one division for two
+        const Real one = 1 + z, two = 2 + z, scaled = z / (one * two);  // one division for both
         return {two_artanh(scaled * one), x, scaled * two, 1};
     }
 };
 
-// The second derivative of the logistic cost, in place of its slope: the same for both documents of a pair.
+// The second derivative of the logistic cost in place of its slope: the same for both documents of a pair.
 struct LogisticCurvature {
     static constexpr bool curvature = true;
 
@@ -67,7 +67,7 @@ struct FidelityCost : PlainCost {
     }
 };
 
-// The hinge, max(0, 1 - x), which at 0 is flat.
+// The hinge, max(0, 1 - x), with slope 0 at the kink.
 struct HingeCost : PlainCost {
     template <class Real>
     KERNEL static PairCost<Real> of(Real x, Real) {
@@ -76,7 +76,7 @@ struct HingeCost : PlainCost {
     }
 };
 
-// The value of the best ranking of gains, with discounts for the ranks before `kept`; 0 where no ranking can be wrong.
+// The value of the best ranking of gains, with discounts for the ranks before `kept`; 0 if no ranking can be wrong.
 KERNEL inline double best_value(Index n, const Grades& grades, Span<const double> discounts, Index kept) {
     double best = 0.0;
     for (int g = 0; g < grades.count(); ++g) {
@@ -88,22 +88,22 @@ KERNEL inline double best_value(Index n, const Grades& grades, Span<const double
     return grades.count() > 1 && discounts[0] > last ? best : 0.0;
 }
 
-// How a pair is weighted; see `rankstruct.losses.lambda_loss`. UNIFORM is the mean over pairs of unequal labels.
+// The weights of pairs; see `rankstruct.losses.lambda_loss`. UNIFORM is the mean over pairs of unequal labels.
 enum Scheme : int { UNIFORM, NDCG1, NDCG2, NDCG2_PLUS, LAMBDARANK };
 
-// What weighs a pair, beside labels and item weights.
+// The parameters of pair weights, besides labels and item weights.
 struct PairWeights {
     int scheme;
-    Span<const double> discounts;  // by rank; not looked at by UNIFORM
-    Span<const double> steps;      // d(k) - d(k + 1) by distance k, without a cut-off, and 0 for k = 0
-    Index kept;                    // ranks that have a discount
+    Span<const double> discounts;  // by rank; not used by UNIFORM
+    Span<const double> steps;      // d(k) - d(k + 1) by distance k, ignoring a cut-off, and 0 for k = 0
+    Index kept;                    // ranks with a discount
     double mu;
-    // UNIFORM multiplies a pair's cost by what is named for its two labels, and by 0 if nothing is; all 1 if no label is named.
+    // For UNIFORM, pairs of named labels have a factor, and all other pairs 0; all factors are 1 if no label is named.
     Span<const double> named;        // labels
-    Span<const double> named_pairs;  // [named * named], by either order
+    Span<const double> named_pairs;  // [named * named], in either order
 };
 
-// What the loops know of a row's own document; what a pair weighs, and weighs if the one in front has the lower gain.
+// A row's own document; a pair's weight, and the weight if the document ranked first has the lower gain.
 template <class Real>
 struct Own {
     Real x, factor, gain, discount, share;
@@ -114,7 +114,7 @@ struct Weight {
     Real both, wrong;
 };
 
-// A pair's weight, by how far the gain of the one in front is ahead, and what changes if the two are swapped.
+// A pair's weight, by the difference of gain of the document ranked first, and the change of the measure if the two are swapped.
 struct ByShare {
     template <class Real>
     KERNEL static Weight<Real> of(Real ahead, const Own<Real>& own, Real, Real, Real share) {
@@ -140,8 +140,8 @@ struct BySwap {
 template <class Cost>
 struct PairLoss {
     static constexpr double widest = INFINITE;
-    static constexpr Index rows = 32;          // of one block
-    static constexpr double nearest = 1e-8;    // the exponential of a row of a block over that of the first
+    static constexpr Index rows = 32;          // per block
+    static constexpr double nearest = 1e-8;    // the smallest exponential of a row relative to the first of its block
     static constexpr double smallest = 1e-150;  // of the exponential that a block is relative to
     static constexpr double widest_x = 1e300;  // so that 0 x is 0
     static constexpr double widest_single = 1e30;  // x of float32 loops, so that no sum overflows
@@ -153,7 +153,7 @@ struct PairLoss {
     KERNEL PairLoss(const Batch& batch, const PairWeights& weights, double sigma)
         : weights(weights), sigma(sigma), single(batch.score_type == FLOAT32) {}
 
-    // Numbers by rank as the loops read them, and where they add up what a block costs.
+    // The inputs of the loops by rank, and the sums of a block's costs and slopes.
     template <class Real>
     struct Loops {
         Span<Real> x, exponential, inverse, discount;  // relative to the first row of the block
@@ -205,7 +205,8 @@ struct PairLoss {
             uniform() ? weight_of_pairs(list, grades, space.x) : best_value(n, grades, weights.discounts, weights.kept);
         if (unit <= 0.0) return;
 
-        // The documents of the most frequent gain are no rows if they are two thirds: each other one meets them on both sides.
+        // The documents of the most frequent gain are not used as rows if they are two thirds: every other one meets them on both
+        // sides.
         const bool all_pairs = weights.scheme == NDCG1, cut = !uniform() && weights.kept < n;
         int common = -1;
         for (int g = 0; g < grades.count(); ++g)
@@ -226,7 +227,7 @@ struct PairLoss {
         for (Index i = 0; i < n; ++i) list.coefficient[i] *= by_slope;
     }
 
-    // The number of pairs of unequal labels, or what the products of their item weights, relative to the largest, add up to.
+    // The number of pairs of unequal labels, or the sum of the products of their item weights, relative to the largest.
     KERNEL static double weight_of_pairs(const List& list, const Grades& grades, Span<double> of_grade) {
         const double largest = largest_weight(list);
         of_grade.first(grades.count()).fill(0.0);
@@ -243,7 +244,7 @@ struct PairLoss {
         return list.weight.size ? highest_of(list.size, [its = list.weight.data](Index i) { return its[i]; }) : 1.0;
     }
 
-    // Fill in what no block changes.
+    // Precompute what is the same for all blocks.
     template <class Real>
     KERNEL void prepare(const List& list, const Grades& grades, double unit, int common, Space& space, Loops<Real>& loops) const {
         const Index n = list.size;
@@ -259,7 +260,7 @@ struct PairLoss {
             } else if (weights.scheme == NDCG1) {
                 loops.gain[i] = Real(space.gain[i] / unit * weights.discounts[i]);
             } else {
-                // Divided before they are multiplied: gains may be as large as their dtype holds. Differences keep their digits.
+                // Divided before multiplying: gains may be as large as their dtype allows. Differences keep their precision.
                 loops.gain[i] = Real(space.gain[i] / unit - lowest / unit);
             }
         }
@@ -273,7 +274,7 @@ struct PairLoss {
         for (Index k = 0; k < n; ++k) loops.steps[n + k] = loops.steps[n - k] = stepped ? Real(near * weights.steps[k]) : Real(0);
     }
 
-    // The pairs of a block of rows from `begin`; returns where the next one begins.
+    // The pairs of a block of rows from `begin`; returns the beginning of the next one.
     template <class Real>
     KERNEL Index add_block(List& list, const Grades& grades, Index begin, Index last, int common, Space& space,
                            Loops<Real>& loops) const {
@@ -304,8 +305,8 @@ struct PairLoss {
         return end;
     }
 
-    // The pairs of rank i with [first, last), ranks behind it; or, `above`, ranks before it, of these the ones of the common
-    // gain.
+    // The pairs of rank i with the lower ranks [first, last); or, if `above`, with the documents of the common gain at higher
+    // ranks.
     template <bool above, class Real>
     KERNEL void add_row(List& list, Index i, Index first, Index last, Space& space, Loops<Real>& loops) const {
         const Real* share = loops.share.data;
@@ -337,7 +338,7 @@ struct PairLoss {
         list.coefficient[i] += Cost::curvature ? pulled : -pulled;
     }
 
-    // Add what the pairs of a document with others cost, and their slopes in the others' scores, with which `pull` is filled too.
+    // Add the costs of a document's pairs and their slopes in the other documents' scores, which also fill `pull`.
     template <class Kind, bool above, class Real>
     KERNEL static void add_pairs(Index count, const Own<Real> own, const Real* __restrict x, const Real* __restrict ratio,
                                  const Real* __restrict gain, const Real* __restrict discount, const Real* __restrict steps,

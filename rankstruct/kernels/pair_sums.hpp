@@ -1,6 +1,6 @@
-// Losses whose terms are sums over the pairs of a list, S_i = sum over j of f(s_j - s_i), or softmaxes over it, one a rank:
-// smoothed ranks (ApproxNDCG, Smooth-AP, ADR-MSE), SmoothGrad, NeuralSort, and the circle loss, whose sum comes apart. O(n)
-// memory, and O(n^2) time at most, unless it says something else.
+// Losses whose terms are sums over the pairs of a list, S_i = sum over j of f(s_j - s_i), or a softmax over it per rank: smoothed
+// ranks (ApproxNDCG, Smooth-AP, ADR-MSE), SmoothGrad, NeuralSort, and the circle loss, whose sum factorises. O(n) memory and at
+// most O(n^2) time, unless stated otherwise.
 #pragma once
 
 #include "grades.hpp"
@@ -24,13 +24,12 @@ KERNEL inline void add_each(Span<double> values, Term term) {
     for (Index j = 0; j < values.size; ++j) its[j] += term(j);
 }
 
-// What a pair adds to each of its two.
+// The terms that a pair adds to each of its two documents.
 struct Shares {
     double other, own;
 };
 
-// others[j] += term(j).other; returns the sum of term(j).own. In parts that are kept before they are added, so that vector
-// instructions may take them.
+// others[j] += term(j).other; returns the sum of term(j).own. Values are buffered in parts, so that the loop is vectorised.
 template <class Term>
 KERNEL inline double add_pairs(Span<double> others, Term term) {
     constexpr Index part = 32;
@@ -48,13 +47,14 @@ KERNEL inline double add_pairs(Span<double> others, Term term) {
     return sum_of_own;
 }
 
-// Smoothed ranks less 1, S_i = sum over j != i of f((s_j - s_i) / temperature), as the coefficients, of the documents whose label
-// is 1; or, with upstream derivatives g_i in `chosen`, the slopes of sum_i g_i S_i. f(x) is 1 / (1 + exp(-x)), or the hinge
-// max(0, 1 + x), in O(n) and of every document.
+// Smoothed ranks minus 1, S_i = sum over j != i of f((s_j - s_i) / temperature), written to the coefficients of the documents
+// with label 1; or, given upstream derivatives g_i in `chosen`, the slopes of sum_i g_i S_i. f(x) is 1 / (1 + exp(-x)), or the
+// hinge max(0, 1 + x), in O(n) for all documents.
 //
-// For i before j and z = exp(x_j - x_i) in (0, 1], j is ahead of i by y = z / (1 + z) and i ahead of j by 1 - y; the slope of
-// both is y (1 - y). One exponential a document, of which z is a ratio. Documents that are asked for are rows, which meet those
-// behind them, and before them those that are none: O(n) each. If they are more than half, all are.
+// For i before j and z = exp(x_j - x_i) in (0, 1], j counts in the rank of i by y = z / (1 + z), and i in that of j by 1 - y; the
+// slope of both is y (1 - y). One exponential per document suffices, since z is a ratio. Requested documents are rows, which meet
+// all documents after them and the ones before them that are not rows: O(n) each. If they are more than half, all documents are
+// rows.
 struct SmoothedRanks {
     static constexpr double widest = INFINITE;
     static constexpr double smallest = 1e-150;  // of the exponential that a row is divided by
@@ -64,7 +64,7 @@ struct SmoothedRanks {
     bool hinge, backward;
 
     struct Space {
-        Span<double> x, exponential, inverse, no_row;  // the last is 1 of documents that are none
+        Span<double> x, exponential, inverse, no_row;  // the last is 1 for documents that are not rows
 
         KERNEL Space(Arena& arena, const SmoothedRanks&, const Batch&, Index longest) {
             arena.take_each(longest, x, exponential, inverse, no_row);
@@ -127,10 +127,10 @@ struct SmoothedRanks {
         }
     }
 
-    // Those ahead of a rank by more than minus 1 are the ranks before `end`, which never falls.
+    // Documents with a positive hinge term for a rank are those before `end`, which never decreases.
     KERNEL void add_hinges(List& list, Space& space) const {
         const Index n = list.size;
-        const Span<double> leads = space.inverse;  // the first rank that each is ahead of
+        const Span<double> leads = space.inverse;  // the first rank for which each document has a positive term
         Index end = 0;
         double total = 0.0;  // of x before `end`
         for (Index i = 0; i < n; ++i) {
@@ -150,25 +150,25 @@ struct SmoothedRanks {
     }
 };
 
-// log(exp(a) + exp(b)), of which either may be minus infinity.
+// log(exp(a) + exp(b)); either may be minus infinity.
 KERNEL inline double log_of_both(double a, double b) {
     const double high = most(a, b), low = least(a, b);
     return high == -INFINITE ? high : high + log1p(exp(low - high));
 }
 
-// Circle loss: with up_i = -gamma a_i (s_i - 1 + m) and down_j = gamma b_j (s_j - m), to which item weights add their logarithm,
-// log(1 + sum over y_i > y_j of exp(up_i + down_j)), the slope holding a and b fixed. The sum comes apart by grade: O(n) after it
-// is known. The scores as they are come as `chosen`, since those of the list have lost a shift.
+// Circle loss: with up_i = -gamma a_i (s_i - 1 + m) and down_j = gamma b_j (s_j - m), plus the logarithm of item weights, log(1 +
+// sum over y_i > y_j of exp(up_i + down_j)), whose slope treats a and b as constants. The sum factorises by grade: O(n) given the
+// grades. The original scores are passed as `chosen`, since the list's scores are shifted.
 struct Circle {
     static constexpr double widest = INFINITE;
-    static constexpr double highest = 1e300;  // of what is added up; beyond it the loss is infinite
+    static constexpr double highest = 1e300;  // of a sum; beyond it the loss is infinite
 
     double gamma, margin;
 
     struct Space {
         GradeSpace grades;
         Span<double> up, down;                     // of each document
-        Span<double> of_up, of_down, over, under;  // of each grade; of all that are higher, and of all that are lower
+        Span<double> of_up, of_down, over, under;  // of each grade; of all higher grades, and of all lower ones
 
         KERNEL Space(Arena& arena, const Circle&, const Batch&, Index longest) : grades(arena, longest) {
             arena.take_each(longest, up, down, of_up, of_down, over, under);
@@ -198,7 +198,7 @@ struct Circle {
     }
 
   private:
-    // Fill in the logarithms of the sums of exponentials: of each grade, and of all grades beyond it, lower or higher ones.
+    // Compute the log-sum-exp of each grade, and of all higher or lower grades.
     KERNEL static void add_up(const Grades& grades, Span<const double> values, bool lower, Span<double> total,
                               Span<double> beyond) {
         const Span<double> high = beyond;
@@ -216,13 +216,14 @@ struct Circle {
     }
 };
 
-// Gains of the documents, times their item weights, and their best value, which a normalised measure divides by.
+// The gains of the documents times their item weights, and the best value, by which a normalised measure divides.
 struct Gains {
     Span<const double> discounts;  // by rank
-    Index kept;                    // ranks that have one
+    Index kept;                    // ranks with a discount
     bool normalized;
 
-    // Fill in the gains; returns the value of the best ranking, then 1 of a normalised measure; 0 where no ranking can be wrong.
+    // Compute the gains; returns the value of the best ranking, which is 1 for a normalised measure; 0 if no ranking can be
+    // wrong.
     KERNEL double read(const List& list, Span<double> gain, GradeSpace& space) const {
         const Index n = list.size;
         for (Index i = 0; i < n; ++i) gain[i] = list.label[i] * list.weight_of(i);
@@ -234,18 +235,18 @@ struct Gains {
     KERNEL Index ranks(Index n) const { return least(kept, n); }
 };
 
-constexpr double NARROWEST = 1.0 / 1152921504606846976.0;  // 2^-60: the least sigma, over the widest difference of a list
+constexpr double NARROWEST = 1.0 / 1152921504606846976.0;  // 2^-60: the smallest sigma over the widest difference in a list
 constexpr double ROOT_HALF = 0.70710678118654752440;       // 1 / sqrt(2)
 
-// What scores are divided by.
+// The divisor of the scores.
 KERNEL inline double width_of(const List& list, double sigma) { return most(sigma, -NARROWEST * list.score[list.size - 1]); }
 
-// SmoothGrad, the best value less sum_j a_j m_j, where m_j is the mean gain around rank j, h_ij = exp(-(s_i - s_j)^2 / (2
-// sigma^2)) being the weights. A row of h is worked out once and looks at the neighbours that are not too far to count: O(n k).
-// The labels are gains; those that they come of are `chosen`.
+// SmoothGrad, the best value minus sum_j a_j m_j, where m_j is the mean gain around rank j with the weights h_ij = exp(-(s_i -
+// s_j)^2 / (2 sigma^2)). A row of h is computed once, over the documents whose weight is not negligible: O(n k). Labels are the
+// gains; the original labels are `chosen`.
 struct SmoothGrad {
     static constexpr double widest = 1.7976931348623157e308;
-    static constexpr double farthest = 26.4;  // its square is a little less than 700
+    static constexpr double farthest = 26.4;  // its square is slightly below 700
 
     Gains gains;
     double sigma;
@@ -287,8 +288,8 @@ struct SmoothGrad {
     }
 
   private:
-    // Where all scores tie the slope is 0. The value stays, and the slope of the mean score less the mean by label is taken,
-    // labels relative to the lowest and the highest.
+    // If all scores tie, the slope would be 0. It is replaced by that of the mean score minus the mean weighted by label, scaled
+    // to [lowest, highest]; the value is kept.
     KERNEL static void add_way_out(List& list) {
         const Index n = list.size;
         const double* label = list.chosen.data;
@@ -301,18 +302,19 @@ struct SmoothGrad {
 };
 
 // The rows of NeuralSort: for ranks i = 0, 1, ... and f_i = n - 1 - 2 i, the softmax over j of (f_i s_j - A_j) / temperature with
-// A_j = sum_k |s_j - s_k|. A task says of each row how the loss changes with the logits, p_j (own + other g_j); summed up by
-// column, and by column times f_i, that gives the slopes in the scores, the signs of A by prefix sums.
+// A_j = sum_k |s_j - s_k|. For each row a task gives the derivative of the loss in the logits, p_j (own + other g_j); its sums by
+// column, with and without the factor f_i, give the slopes in the scores, where the signs in A are handled by prefix sums.
 struct NeuralSpace {
     static constexpr double deepest = 60.0;
 
-    Span<double> x, apart;      // s_j and A_j over the temperature
-    Span<double> chance;        // of a row, not divided by their sum
+    Span<double> x, apart;      // s_j and A_j divided by the temperature
+    Span<double> chance;        // of a row, not normalised
     Span<double> slope, sloped;  // by column; times f_i
 
     KERNEL NeuralSpace(Arena& arena, Index longest) { arena.take_each(longest, x, apart, chance, slope, sloped); }
 
-    // The documents [first, last) that count in a row, the highest logit, and the sum of exponentials relative to it, `chance`.
+    // The documents [first, last) with a non-negligible weight in a row, the highest logit, and the sum of exponentials relative
+    // to it, `chance`.
     struct Row {
         Index first = 0, last = 0;
         double highest = 0.0, total = 0.0;
@@ -334,8 +336,8 @@ struct NeuralSpace {
         }
     }
 
-    // From one row to the next: the logits are highest at `peak` and fall to both sides of it, by 2 d + 1 times the gap to the
-    // next one d ranks away. What is so far below that it adds nothing is left out, and that range never moves up.
+    // From one row to the next: the logits are highest at `peak` and decrease on both sides of it, by 2 d + 1 times the gap to
+    // the next one at distance d. Negligible weights are left out, and this range never moves up.
     KERNEL static Row next_row(const Row& before, Index count, Index peak, double factor, Span<const double> x,
                                Span<const double> apart, Span<double> chance) {
         const auto logit = [=](Index j) { return factor * x.data[j] - apart.data[j]; };
@@ -349,7 +351,7 @@ struct NeuralSpace {
         return row;
     }
 
-    // Add to the slopes those in the logits of a row, p_j (own + other g_j).
+    // Add the slopes in the logits of a row, p_j (own + other g_j).
     KERNEL void add_slopes(const Row& row, double factor, double own, double other, Span<const double> gain) const {
         const double *its = chance.data, *g = gain.data + row.first;
         const auto each = [=](Index j) { return its[j] * (own + other * g[j]); };
@@ -357,7 +359,7 @@ struct NeuralSpace {
         add_each(sloped.slice(row.first, row.last), [=](Index j) { return factor * each(j); });
     }
 
-    // From slopes in the logits to those in the scores.
+    // From slopes in the logits to slopes in the scores.
     KERNEL void finish(List& list, double scale) const {
         const Index n = list.size;
         double below = sum(slope.first(n)), above = 0.0;
@@ -410,8 +412,8 @@ struct NeuralGain {
     }
 };
 
-// NeuralSort's cross entropy, the mean of - sum_j Q_ij log P_ij, Q being the rows of the labels, times item weights. Documents of
-// one grade have one Q: what it multiplies is summed up by grade, O(n) a row for the scores and O(grades) for the labels.
+// NeuralSort's cross entropy, the mean of - sum_j Q_ij log P_ij times item weights, where Q are the rows of the labels. Documents
+// of one grade have the same Q, so its factors are summed by grade: O(n) per row for the scores and O(grades) for the labels.
 struct NeuralEntropy {
     static constexpr double widest = 1e300;
 
@@ -420,8 +422,8 @@ struct NeuralEntropy {
     struct Space {
         GradeSpace grades;
         NeuralSpace rows;
-        // Of each grade: its label and sum of differences over the temperature, its documents, and of these the weights, the
-        // weighted scores and sums; a row of Q; and the slopes of its column.
+        // By grade: label and sum of differences divided by the temperature, number of documents, sums of weights, weighted
+        // scores and weighted differences; a row of Q; and the slopes of its column.
         Span<double> label, apart, members, weight, x, x_apart, wanted, slope, sloped;
 
         KERNEL Space(Arena& arena, const NeuralEntropy&, const Batch&, Index longest)

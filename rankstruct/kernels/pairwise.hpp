@@ -1,7 +1,7 @@
 // Most violated rankings under the pairwise feature map.
 //
-// A ranking is the number of irrelevant documents above each relevant one, which never falls: a `Placement` fills these numbers in for
-// one measure, and what follows from them is written once.
+// A ranking is determined by the number of irrelevant documents above each relevant one, which never decreases: a `Placement`
+// computes these numbers for a measure, and everything else follows from them.
 #pragma once
 
 #include "binary.hpp"
@@ -9,8 +9,8 @@
 
 namespace rankstruct {
 
-// Count for each of the first group how many of the second stand above it: those for which `above(i, j)`, which once false stays so
-// down the second, and once true stays so down the first. Calls `found(i, how many)`.
+// For each element of the first group, count the elements of the second above it, i.e. those with `above(i, j)`. Once false it
+// stays false along the second group, and once true it stays true along the first. Calls `found(i, count)`.
 template <class Above, class Found>
 KERNEL inline void count_above(Index first, Index second, Above above, Found found) {
     int j = 0;
@@ -23,18 +23,18 @@ KERNEL inline void count_above(Index first, Index second, Above above, Found fou
 // The rule of a placement, which has
 //
 //     bool place(List&, const BinaryList&, Span<int> above, Space&) const
-//                 fills in how many irrelevant documents stand above each relevant one, and the task loss; false, with a task loss of 0,
-//                 where no ranking can be wrong
+//                 writes the number of irrelevant documents above each relevant one, and the task loss; returns false, with a task
+//                 loss of 0, if no ranking can be wrong
 template <class Placement>
 struct Pairwise {
     static constexpr bool one_gain = Placement::one_gain;
 
     Placement placement;
-    bool predicted;  // whether the reference is the ranking that the chosen scores prefer, not the ideal one
+    bool predicted;  // whether the reference is the ranking by chosen scores, not the ideal one
 
     struct Space {
         Span<int> above;
-        Span<int> first_below;   // by irrelevant document, how many relevant ones are above it
+        Span<int> first_below;   // the number of relevant documents above each irrelevant one
         Span<Index> swapped;  // by rank
         typename Placement::Space placement;
 
@@ -58,8 +58,8 @@ struct Pairwise {
     }
 
   private:
-    // Fill in the coefficients against the ideal ranking. Irrelevant j is above the relevant ones but the first that have j or fewer
-    // above them: the last of those with one number is the last to say so.
+    // Coefficients relative to the ideal ranking. Irrelevant j is above all relevant documents except the first ones, those with
+    // at most j above them; among those with the same number, the last one writes the result.
     KERNEL static void finish(List& list, const BinaryList& split, Span<const int> above, Span<int> first_below) {
         const int p = int(split.p());
         const double scale = 2.0 / split.pairs();
@@ -75,15 +75,15 @@ struct Pairwise {
         }
     }
 
-    // `finish` against the ranking that F prefers. Pairs that are swapped are counted as integers, so that what two rankings share
-    // cancels exactly.
+    // `finish` relative to the predicted ranking. Swapped pairs are counted as integers, so that pairs swapped in both rankings
+    // cancel exactly.
     KERNEL static void finish_predicted(List& list, const BinaryList& split, const BinaryList& preferred, Span<const int> above,
                                           Span<Index> swapped) {
         const Index p = split.p(), m = split.m();
         count_above(m, p, [&](Index j, Index i) { return above[i] <= j; },
                     [&](Index j, Index i) { swapped[split.irrelevant[j]] = p - i; });
         for (Index i = 0; i < p; ++i) swapped[split.relevant[i]] = above[i];
-        // Less those that F swaps itself: relevant documents come first among ties.
+        // Minus the pairs swapped in the predicted ranking, where relevant documents come first among ties.
         count_above(p, m, [&](Index i, Index j) { return preferred.relevant_score[i] < preferred.irrelevant_score[j]; },
                     [&](Index i, Index j) { swapped[preferred.relevant[i]] -= j; });
         count_above(m, p, [&](Index j, Index i) { return preferred.relevant_score[i] >= preferred.irrelevant_score[j]; },
@@ -99,7 +99,7 @@ struct NoSpace {
     KERNEL NoSpace(const Given&...) {}
 };
 
-// AUC (SVMauc): a pair is swapped iff its margin is under 1/2, each pair by itself. O(n) after the sort.
+// AUC (SVMauc): each pair separately is swapped if its margin is below 1/2. O(n) after the sort.
 struct PlaceAUC {
     static constexpr bool one_gain = false;
     using Space = NoSpace;
@@ -116,19 +116,20 @@ struct PlaceAUC {
     }
 };
 
-// What a relevant document is worth at each rank, or where the measure is AP, precision at its rank.
+// The credit of a relevant document at each rank; for AP the precision at its rank.
 //
-// AP has no discounts. Of a discounted gain they are 0 behind the cut-off, and `normalized` divides it by that of the best ranking.
+// AP has no discounts. Those of a discounted gain are 0 after the cut-off, and `normalized` divides by the value of the best
+// ranking.
 struct Worth {
     Span<const double> discounts;
     bool normalized;
 
-    // Set for one list; false where all of its ranks are worth the same, so that no ranking can be wrong.
+    // Set up for one list; false if all ranks have the same credit, so that no ranking can be wrong.
     struct OfList {
         Span<const double> discounts;
         double gain, best;
 
-        KERNEL double at(int i, int above) const {  // of the relevant document i, from 0, below so many irrelevant ones
+        KERNEL double at(int i, int above) const {  // of relevant document i, from 0, below `above` irrelevant ones
             return discounts.size ? gain * discounts[i + above] : gain * double(i + 1) / double(i + 1 + above);
         }
     };
@@ -143,12 +144,14 @@ struct Worth {
     }
 };
 
-// AP without a cut-off (SVMmap), and discounted gains whose discount is convex (SVMndcg-nc): O(m + p log m).
+// AP without a cut-off (SVMmap), and discounted gains with a convex discount (SVMndcg-nc): O(m + p log m).
 //
-// Monotone divide and conquer. `first_below[j]` is the first (1-based) relevant document below irrelevant j, p + 1 for none. The best
-// choice of one does not depend on the others' and does not decrease with j, so the choices at distance `stride` bracket those between.
+// Monotone divide and conquer. `first_below[j]` is the first (1-based) relevant document below irrelevant j, or p + 1. The best
+// value for j is independent of the others and does not decrease with j, so the values at distance `stride` bracket those
+// between.
 //
-// With r = k + j - 1, irrelevant j gains above the relevant k..p, times m p / 2 and less what does not depend on k,
+// With r = k + j - 1, placing irrelevant j above the relevant documents k..p gains, times m p / 2 and up to terms independent of
+// k,
 //
 //     relevant_sum[k-1] - (k-1) s_j - m/2 (H[r] + (j-1)/r)      for AP, by (j-1) H[r-1] - j H[r] = -H[r] - (j-1)/r
 //     relevant_sum[k-1] - (k-1) s_j + m/2 p g a[r]              for a discount a and a gain g
@@ -160,8 +163,8 @@ struct PlaceConvex {
 
     struct Space {
         Span<int> first_below, open;
-        Span<double> relevant_sum;  // [i]: the scores of the first i relevant ones
-        Span<double> level, slope;  // by r: what counts is level + (j-1) slope
+        Span<double> relevant_sum;  // [i]: sum of the first i relevant scores
+        Span<double> level, slope;  // by r: the terms are level + (j-1) slope
 
         KERNEL Space(Arena& arena, const PlaceConvex& placement, Index longest)
             : first_below(arena.take<int>(longest + 1)),
@@ -187,7 +190,7 @@ struct PlaceConvex {
         space.relevant_sum[0] = 0.0;
         for (Index i = 0; i < p; ++i) space.relevant_sum[i + 1] = space.relevant_sum[i] + split.relevant_score[i];
         divide(split, factor, space);
-        // Relevant i is below the last irrelevant j whose first one below is i or one before.
+        // Relevant i is below all irrelevant j whose first relevant document below is at most i.
         above.fill(0);
         for (int j = 1; j <= m && space.first_below[j] <= p; ++j) above[space.first_below[j] - 1] = j;
         for (Index i = 1; i < p; ++i) above[i] = most(above[i], above[i - 1]);
@@ -196,8 +199,8 @@ struct PlaceConvex {
     }
 
   private:
-    // Fill in first_below. Where the brackets of a level are one choice, most of them below, nothing is left to decide; the others are
-    // listed first, without a branch that a processor would guess wrong.
+    // Compute first_below. If the brackets of j coincide, as they usually do at the lower levels, nothing remains to be decided;
+    // the other j are listed first, without branches that would be mispredicted.
     KERNEL static void divide(const BinaryList& split, double factor, Space& space) {
         const int p = int(split.p()), m = int(split.m());
         const Span<int> first_below = space.first_below, open = space.open;
@@ -236,10 +239,10 @@ struct PlaceConvex {
     }
 };
 
-// Relevant documents by themselves: own_best[i] irrelevant ones score above relevant i, which never falls with i, and own_sum[i] is what
-// those from i on gain by that many above them.
+// The relevant documents considered separately: own_best[i] irrelevant documents score above relevant i, which never decreases
+// with i, and own_sum[i] is the total gain of documents i, i + 1, ... with these numbers.
 struct OwnOptima {
-    Span<double> irrelevant_sum, relevant_sum, own_sum;  // sums of the first so many scores, and of the gains from one on
+    Span<double> irrelevant_sum, relevant_sum, own_sum;  // prefix sums of the scores, and suffix sums of the gains
     Span<int> own_best;
     double scale = 0.0;
 
@@ -261,10 +264,10 @@ struct OwnOptima {
         for (Index i = p - 1; i >= 0; --i) own_sum[i] = own_sum[i + 1] + gain(i, own_best[i], split.relevant_score[i]);
     }
 
-    // What a relevant document gains by so many irrelevant ones above it.
+    // The gain of a relevant document with `b` irrelevant ones above it.
     KERNEL double gain(Index, Index above, double score) const { return scale * (irrelevant_sum[above] - double(above) * score); }
 
-    // What the relevant documents [first, p) gain when each takes the number that is best for it, but at least b.
+    // The total gain of the relevant documents [first, p) if each takes its own best number, but at least b.
     KERNEL double tail(Index first, Index b, Index p) const {
         Index low = first, high = p;
         while (low < high) {
@@ -276,14 +279,15 @@ struct OwnOptima {
     }
 };
 
-// AP@k and discounted gains of any discount, 0 behind rank k: a dynamic program over what stands above each relevant document.
+// AP@k and discounted gains with any discount, 0 after rank k: a dynamic program over the number of irrelevant documents above
+// each relevant one.
 //
-// O(n + min(k, p) min(k, m)) after the sort. A relevant document behind rank k earns nothing, and then its best number of irrelevant ones
-// above is its own optimum. So only rows with i + b <= k need the running maximum
+// O(n + min(k, p) min(k, m)) after the sort. A relevant document after rank k earns nothing, and its best number is its own
+// optimum. So only the cells with i + b <= k need the running maximum
 //
 //     T_i(b) = h_i(b) - credit(i, b) + max_{b' <= b} T_{i-1}(b'),       h_i(b) = 2/(p m) (S(b) - b s_i)
 //
-// If relevant t is the last one within rank k, every later one takes max(own optimum, k - t).
+// If relevant t is the last one within rank k, each later one takes max(own optimum, k - t).
 template <bool one_gain_of>
 struct PlaceWithCutoff {
     static constexpr bool one_gain = one_gain_of;
@@ -294,7 +298,7 @@ struct PlaceWithCutoff {
     struct Space {
         OwnOptima own;
         Span<double> table, running;  // T_i(b), and its maximum over b' <= b
-        Growing<unsigned char> raised;  // by row and column: whether the running maximum rose there
+        Growing<unsigned char> raised;  // by row and column: whether the running maximum increased there
 
         KERNEL Space(Arena& arena, const PlaceWithCutoff& placement, Index longest)
             : own(arena, longest),
@@ -347,8 +351,8 @@ struct PlaceWithCutoff {
     }
 };
 
-// Reciprocal rank: only the first relevant document earns anything, and is tried everywhere; with b irrelevant ones above it every other
-// one takes max(own optimum, b). O(n log n).
+// Reciprocal rank: only the first relevant document earns credit, and all its ranks are tried; with b irrelevant documents above
+// it, each other one takes max(own optimum, b). O(n log n).
 struct PlaceFirst {
     static constexpr bool one_gain = false;
 

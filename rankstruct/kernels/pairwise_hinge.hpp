@@ -1,8 +1,8 @@
-// The mean hinge over all pairs of grades (RankSVM), and its gradient.
+// The mean hinge over all pairs of different grades (RankSVM), and its gradient.
 //
-// A pair of documents i, j with y_i > y_j costs s_j - s_i + margin while that is above 0. Both ends of that condition move in one
-// direction as i goes down the list, so one pass over the documents in order of their scores meets every change of it, and counts
-// those of lower (or higher) grade among the documents met. O(n log n + n sqrt(g)) with g grades.
+// A pair of documents i, j with y_i > y_j costs s_j - s_i + margin if positive. Both ends of that condition are monotone in i
+// along the list, so one pass over the documents by score meets each change, and counts the documents of lower (or higher) grade
+// met so far. O(n log n + n sqrt(g)) with g grades.
 #pragma once
 
 #include "grades.hpp"
@@ -11,9 +11,8 @@
 
 namespace rankstruct {
 
-// How many of the grades that it has met are below one: those in blocks before and those before within the block. Vector
-// instructions change as many numbers as a square root without a branch, where a processor would guess wrong how many steps a
-// tree takes.
+// The number of grades below a given one among those added so far: whole blocks plus the rest within a block. About sqrt(g)
+// numbers are updated by vector instructions without branches, where the number of steps of a tree would be mispredicted.
 class GradeCounter {
   public:
     KERNEL GradeCounter(Arena& arena, Index most_grades) : counts(arena.take<int>(2 * most_grades + 64)) {}
@@ -32,7 +31,7 @@ class GradeCounter {
     KERNEL int below(int grade) const { return counts[grade >> bits] + counts[blocks + grade]; }
 
   private:
-    int bits = 3;  // of the grades of a block
+    int bits = 3;  // of the grades in a block
     Index blocks = 0;
     Span<int> counts;
 };
@@ -57,7 +56,7 @@ struct PairwiseHinge {
         const Index n = list.size;
         const Span<const double> score = list.score;
         GradeCounter met = space.met;
-        // As the higher grade: down the list, all j with s_j > s_i - margin have been met.
+        // As the higher grade: going down the list, all j with s_j > s_i - margin have been added.
         double active = 0.0;
         met.clear(count);
         for (Index i = 0, j = 0; i < n; ++i) {
@@ -66,13 +65,13 @@ struct PairwiseHinge {
             active += lower;
             list.coefficient[i] = -lower;
         }
-        // As the lower grade: up the list, all i with s_i - margin < s_j have been met.
+        // As the lower grade: going up the list, all i with s_i - margin < s_j have been added.
         met.clear(count);
         for (Index j = n - 1, i = n - 1; j >= 0; --j) {
             for (; i >= 0 && score[i] - margin < score[j]; --i) met.meet(grades.number[i]);
             list.coefficient[j] += met.below(grades.number[j]);
         }
-        // All pairs less those of one grade.
+        // All pairs minus those of one grade.
         double pairs = double(n) * double(n);
         for (int g = 0; g < count; ++g) {
             const double members = grades.starts[g + 1] - grades.starts[g];

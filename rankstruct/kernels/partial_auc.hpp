@@ -1,15 +1,15 @@
-// Most violated rankings of a partial ROC area (SVMpAUC).
+// Most violated rankings for a partial ROC area (SVMpAUC).
 //
 // Position j among the irrelevant documents, from 0, is the cell [j, j + 1), and the window of false positives is [low m, high
-// m): W(b) is the part of it in the first b cells, v_i in the same way the part of the cell of relevant i behind `min_tpr` p, V
-// their sum. A ranking with b_i irrelevant documents above relevant i misses sum_i v_i W(b_i) / (V W(m)), and relevant i gains by
-// b, but for a factor,
+// m). W(b) is the part of the window in the first b cells, v_i the part of the cell of relevant i above `min_tpr` p, and V the
+// sum of the v_i. A ranking with b_i irrelevant documents above relevant i has the regret sum_i v_i W(b_i) / (V W(m)), and the
+// gain of relevant i is, up to a factor,
 //
 //     v_i lift W(b) + sum over the first b cells of c_j (s_j - s_i)
 //
-// with c_j = 1 under the pairwise map, and the part of cell j below high m under the restricted one. The differences fall with b
-// but where the window begins, so that b_i is one of two: the best before the first cell of the window, or the best from there
-// on. Neither falls with i, and pointers find them: O(n) after the sort.
+// with c_j = 1 under the pairwise map, and the part of cell j below high m under the restricted one. The differences decrease
+// with b except where the window begins, so b_i is the best value before the first cell of the window, or the best from there on.
+// Neither decreases with i, and two pointers find both: O(n) after the sort.
 #pragma once
 
 #include "pairwise.hpp"
@@ -19,8 +19,8 @@ namespace rankstruct {
 
 // The window of one list.
 struct Window {
-    double low, high;  // cells
-    double skipped;    // relevant documents
+    double low, high;  // in cells
+    double skipped;    // in relevant documents
     double rest;       // V
 
     KERNEL double width() const { return high - low; }
@@ -62,7 +62,7 @@ struct PlacePartialArea {
             while (before < start - 1 && score[before] > own) ++before;
             for (; inside < last; ++inside) {
                 const double part = most(0.0, least(double(inside + 1), window.high) - double(inside));
-                const double share = restricted && part > 0.0 ? 1.0 : part;  // of what counts of the cell
+                const double share = restricted && part > 0.0 ? 1.0 : part;  // of the part of the cell that counts
                 if (score[inside] + share * raised <= own) break;
             }
             Index best = inside;
@@ -72,7 +72,7 @@ struct PlacePartialArea {
                 const double gain = far.score - near.score - (far.count - near.count) * own + raised * window.inside(inside);
                 if (gain <= 0.0) best = before;
             }
-            placed = most(placed, best);  // rounding might let it fall
+            placed = most(placed, best);  // rounding might decrease it
             above[i] = int(placed);
             missed += weight * window.inside(placed);
         }
@@ -97,15 +97,15 @@ struct PlacePartialArea {
     }
 };
 
-// The restricted map, where pairs of the window alone vote.
+// The restricted map, which uses only the pairs of the window.
 //
-// With the reference below the window, R(0, high) high - R(0, low) low over high - low is wanted, R the hinge. In windows that
-// begin at 0 lift is 1/2, so that both rankings are that of the scores with the irrelevant ones raised by 1/2.
+// With the reference below the window, the result is (R(0, high) high - R(0, low) low) / (high - low) for the hinge R. In windows
+// that begin at 0 the lift is 1/2, so both rankings are those by score with irrelevant scores raised by 1/2.
 struct RestrictedPartialArea {
     static constexpr bool one_gain = false;
 
     PlacePartialArea area;
-    bool predicted;  // whether the reference is the ranking that the chosen scores prefer, not the ideal one
+    bool predicted;  // whether the reference is the ranking by chosen scores, not the ideal one
     bool below;      // whether it is the most violated ranking of the area below `low`
 
     struct Space {
@@ -153,7 +153,7 @@ struct RestrictedPartialArea {
         return missed;
     }
 
-    // Add psi of a ranking, of the first `end` cells over `whole` of them; that of an ideal one is 0.
+    // Add psi of a ranking over the first `end` of `whole` cells; that of an ideal ranking is 0.
     KERNEL static void add(List& list, const BinaryList& split, const Window& window, Span<const int> above, double end,
                            double whole) {
         const double scale = 2.0 / (whole * window.rest);

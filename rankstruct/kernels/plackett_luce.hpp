@@ -1,8 +1,9 @@
-// Rankings drawn from a Plackett-Luce policy and the derivatives that they estimate; `losses.plackett_luce` has the mathematics.
+// Rankings sampled from a Plackett-Luce policy and the gradients estimated from them; the mathematics is in
+// `losses.plackett_luce`.
 //
-// A few ranks are drawn one after another, O(n + k log n) a ranking. Of all ranks, exponential noise over exp(s) has the policy's
-// order, ascending: a sort. Derivatives cost O(n). All take exp of differences of scores, and refuse a list whose scores are too
-// far apart.
+// A few ranks are drawn one by one, O(n + k log n) per ranking. For all ranks, exponential noise divided by exp(s) is sorted in
+// ascending order, which has the distribution of the policy. Derivatives cost O(n). All use exp of score differences, and refuse
+// a list whose scores differ too much.
 #pragma once
 
 #include "grades.hpp"
@@ -13,20 +14,20 @@
 
 namespace rankstruct {
 
-// How far scores may be apart: a double holds exp of it, one over that, and a little more; and the same of the cube of it.
+// The largest difference of scores: a double must represent exp of it, its inverse, and a little more; and the same for the cube.
 constexpr double WIDEST_POLICY = 600.0, WIDEST_CURVED_POLICY = 200.0;
 
-// The policy of one list after another, of at most `longest` documents.
+// The policy of one list after another, with at most `longest` documents.
 struct Policy {
     Index size = 0, real = 0;  // documents
-    Span<double> power;        // by place, what exp of the score is over that of the highest, 0 in the padding
+    Span<double> power;        // by position, exp(score - highest score); 0 for padding
     SumTree tree;
 
     KERNEL Policy(Arena& arena, Index longest) : power(arena.take<double>(longest)), tree(arena, longest), sort(arena, longest) {
         arena.take_each(longest, key, rest, own, reward, inverse, to_come);
     }
 
-    // Begin a list; returns false where its scores are too far apart, or no numbers. `real(d)` says whether a document is.
+    // Set up a list; returns false if its scores differ too much or are not finite. `real(d)` says whether d is a document.
     template <class T, class Real>
     [[gnu::flatten]] KERNEL bool begin(Span<const T> scores, double widest, Real is_real) {
         size = scores.size;
@@ -40,18 +41,18 @@ struct Policy {
         return sum_of(size, [=](Index d) { return top - score[d] <= widest ? 0.0 : there[d]; }) == 0.0;
     }
 
-    // Draw all ranks: the places in their order, padding last. `noise(d)` is exponential, of place d, with its sign changed.
+    // Sample all ranks: positions in ranking order, padding last. `noise(d)` is minus the exponential noise of position d.
     template <class Noise>
     KERNEL Span<int> draw_all(Noise noise) {
-        constexpr double last = -1e300;    // below all others, and half of its bits still are a number
-        constexpr double small = 0x1p-20;  // keeps most keys under 1, where they have more of their first bits in common
+        constexpr double last = -1e300;    // below all others, and half of its bits are still a number
+        constexpr double small = 0x1p-20;  // keeps most keys below 1, where they share more leading bits
         double *its = key.data, *of_place = power.data;
         for (Index d = 0; d < size; ++d) its[d] = noise(d);
         for (Index d = 0; d < size; ++d) its[d] = of_place[d] > 0.0 ? small * its[d] / of_place[d] : last;
         return sort_keys();
     }
 
-    // Add what a ranking estimates the gradient by, one number a place; the module has the three terms. Returns what is gained.
+    // Add a ranking's estimate of the gradient, by position; the module explains the three terms. Returns the gain.
     template <class Place>
     KERNEL double add_gradient(Span<Place> ranking, const double* worth, const double* rewards, double* found) const {
         const double gained = look_ahead(ranking, worth, rewards);
@@ -65,7 +66,7 @@ struct Policy {
         return gained;
     }
 
-    // `add_gradient` of the second derivatives, each document's by its own score; the module has A_r, B_r and the terms.
+    // The same for second derivatives, of each document in its own score; the module defines A_r, B_r and the terms.
     template <class Place>
     KERNEL double add_curvature(Span<Place> ranking, const double* worth, const double* rewards, double* found) const {
         const double gained = look_ahead(ranking, worth, rewards);
@@ -92,11 +93,11 @@ struct Policy {
 
   private:
     SortSpace<float> sort;
-    Span<double> key, rest;                      // by place
+    Span<double> key, rest;                      // by position
     Span<double> own, reward, inverse, to_come;  // by rank
 
-    // The order of the keys, which are at most 0, descending; equal ones keep theirs. They are sorted by the first half of their
-    // bits, as numbers, and the few that these do not tell apart are put right.
+    // The stable descending order of the keys, which are at most 0. They are sorted by the first half of their bits, as numbers;
+    // the few that remain ambiguous are corrected.
     KERNEL Span<int> sort_keys() {
         const double* its = key.data;
         float* rough = sort.value.data;
@@ -111,8 +112,8 @@ struct Policy {
         return order;
     }
 
-    // What the derivatives need of each rank: the power and the reward of its document, one over the powers that are left, and
-    // what is gained from there on; and of each place its power if it is not placed. Returns what is gained.
+    // Precompute for each rank: the power and reward of its document, the inverse of the remaining powers, and the gain from
+    // there on; and for each position its power if it is not ranked. Returns the gain.
     template <class Place>
     KERNEL double look_ahead(Span<Place> ranking, const double* worth, const double* rewards) const {
         double left = 0.0, gained = 0.0;
@@ -132,8 +133,8 @@ struct Policy {
 };
 
 #ifndef __CUDACC__
-// Do `solve(index, space)` for the lists [first, last), with scratch for lists of at most `longest` documents, until it says that
-// there is one that it cannot do. Returns -1, the number of that list, or OUT_OF_MEMORY.
+// Do `solve(index, space)` for the lists [first, last), with scratch for lists of at most `longest` documents, until it refuses a
+// list. Returns -1, the number of that list, or OUT_OF_MEMORY.
 template <class Space, class Solve>
 Index each_list(Index longest, Index first, Index last, Solve solve) {
     Arena count;
@@ -147,12 +148,12 @@ Index each_list(Index longest, Index first, Index last, Solve solve) {
     return index < last ? index : -1;
 }
 
-// 1 - the expected discounted gain of rankings drawn from the policy over that of the best one, and its gradient: PL-Rank in one
-// go, with no tensor of what is drawn. Labels are gains.
+// 1 - the expected discounted gain of sampled rankings relative to the best one, and its gradient: PL-Rank in one call, without a
+// tensor of samples. Labels are gains.
 struct PolicyLoss {
     const double* uniform;         // in [0, 1): [samples, lists, longest], or [samples, lists, k] if `few`
     Span<const double> discounts;  // [longest list]
-    Index samples, k;              // ranks behind k are worth nothing
+    Index samples, k;              // ranks after k are worth nothing
     bool few;                      // whether to draw rank by rank
 
     template <class T>
@@ -208,7 +209,7 @@ struct PolicyLoss {
         return ranking;
     }
 
-    // The gain of the best ranking, or 0 where all rankings have that.
+    // The gain of the best ranking, or 0 if all rankings have that.
     double best_gain(Space& space, Span<const double> gain) const {
         const Index real = space.policy.real;
         if (!real || !(discounts[real - 1] < discounts[0])) return 0.0;
@@ -221,14 +222,14 @@ struct PolicyLoss {
     }
 };
 
-// Rankings of padded lists, as Python hands them over. Loops return -1, the number of a list that is too wide, or OUT_OF_MEMORY.
+// Rankings of padded lists from Python. Loops return -1, the number of a list with too large score differences, or OUT_OF_MEMORY.
 template <class T>
 struct Rankings {
     const T* scores;             // [lists, n]
     const unsigned char* where;  // [lists, n]
     Index lists, n, samples, k;
 
-    // From numbers in [0, 1), [samples, lists, k]; fills `placed`, of the same shape, padding last.
+    // From numbers in [0, 1), [samples, lists, k]; writes `placed`, of the same shape, padding last.
     Index draw_few(const double* uniform, Index first, Index last, Index* placed) const {
         return each_ranking(first, last, WIDEST_POLICY, [&](Index row, Policy& policy) {
             const Span<Index> ranking = Span<Index>{placed + row * k, k}.first(least(policy.real, k));
@@ -248,7 +249,7 @@ struct Rankings {
         });
     }
 
-    // The mean over drawn rankings of what they estimate, [lists, n], the gradient or second derivatives; `worth` is [lists, k].
+    // The mean of the estimates over sampled rankings, [lists, n], of the gradient or second derivatives; `worth` is [lists, k].
     Index derive(bool twice, const Index* placed, const double* worth, const double* rewards, Index first, Index last,
                  double* found) const {
         const auto add = twice ? &Policy::add_curvature<const Index> : &Policy::add_gradient<const Index>;
@@ -263,7 +264,7 @@ struct Rankings {
     }
 
   private:
-    // Do `row(sample * lists + list, policy)` for all samples of each of the lists [first, last).
+    // Call `row(sample * lists + list, policy)` for all samples of each list in [first, last).
     template <class Row>
     Index each_ranking(Index first, Index last, double widest, Row row) const {
         return each_list<Policy>(n, first, last, [&](Index list, Policy& policy) {

@@ -2,9 +2,9 @@
 //
 //     maximise over rankings   sum_i ( c_i s_{r(i)} - a_i b_{r(i)} )
 //
-// with the decay c of the map, the discount a and the gains b of the measure, c and a never increasing. Labels are the gains
-// here, and documents of one gain, a class, stay in score order. Numbers of documents are ranks of the list as it comes, by
-// descending score; positions are ranks of the most violated ranking, or of the reference.
+// with the decay c of the map, the discount a and the gains b of the measure; c and a never increase. Labels are the gains here,
+// and documents with the same gain, a class, stay in score order. Documents are numbered by rank in the list, by descending
+// score; positions are ranks of the most violated ranking, or of the reference.
 #pragma once
 
 #include "assignment.hpp"
@@ -15,18 +15,18 @@
 namespace rankstruct {
 
 enum Reference : int { IDEAL, IDEAL_TIED, PREDICTED };
-enum RankMethod : int { NOTHING, PROPORTIONAL, SWEEP, PRICES, RECIPROCAL };  // the places of `oracles.positional._METHODS`
+enum RankMethod : int { NOTHING, PROPORTIONAL, SWEEP, PRICES, RECIPROCAL };  // in the order of `oracles.positional._METHODS`
 
-// Nanoseconds, of one thread of a 2-core x86 virtual machine, lists of 10 to 3000 documents, decay i^-0.5, cut-offs 1, 10, 50 and
-// none. The sweep of L gains, 2 to 64, takes 4 a document and 30 + L^2 a rank before the cut-off; beyond 32 it may need its other
-// start, which takes 10 times as long. The prices take 1.4 a pair of documents, 4 to 17 with a cut-off.
+// Nanoseconds of one thread of a 2-core x86 virtual machine, for lists of 10 to 3000 documents, decay i^-0.5, and cut-offs 1, 10,
+// 50 and none. The sweep with L gains, 2 to 64, takes 4 per document and 30 + L^2 per rank before the cut-off; above 32 it may
+// need its other start, which takes 10 times as long. Prices take 1.4 per pair of documents, 4 to 17 with a cut-off.
 constexpr double SWEEP_DOCUMENT = 4.0, SWEEP_RANK = 30.0, SWEEP_EXCHANGE = 1.0, PRICED_PAIR = 4.2;
-constexpr Index SWEPT_CLASSES = 32, SWEPT_NUMBERS = 1 << 21;  // at most L, and with a cut-off k L^2, which the sweep keeps
-constexpr Index MOST_SWEPT = 1448;                            // classes, whose square is SWEPT_NUMBERS
-constexpr Index FEW_CLASSES = 16;                             // no fewer are looked for
+constexpr Index SWEPT_CLASSES = 32, SWEPT_NUMBERS = 1 << 21;  // limits of L, and with a cut-off of k L^2
+constexpr Index MOST_SWEPT = 1448;                            // classes; the square root of SWEPT_NUMBERS
+constexpr Index FEW_CLASSES = 16;                             // lists with at most this many classes are not reduced
 
-// The cheapest exact method: for a front of n documents of so many distinct gains, discount 0 behind rank k, decay proportional
-// to the discount or not.
+// The cheapest exact method for `n` leading documents with `classes` distinct gains, discount 0 after rank k, and the decay
+// proportional to the discount or not.
 KERNEL inline RankMethod choose_method(Index n, Index classes, Index k, bool proportional) {
     if (proportional) return PROPORTIONAL;
     if (k >= n) return classes <= SWEPT_CLASSES ? SWEEP : PRICES;
@@ -35,15 +35,15 @@ KERNEL inline RankMethod choose_method(Index n, Index classes, Index k, bool pro
     return squared * double(k) <= double(SWEPT_NUMBERS) && sweep <= PRICED_PAIR * double(n) * double(n) ? SWEEP : PRICES;
 }
 
-// The kernel. Against the reference ranking (DORM, equations 20 to 22) it fills in c at the position of each document in the most
-// violated ranking, less c at that in the reference.
+// The kernel. The coefficient of a document is c at its position in the most violated ranking, minus c at its position in the
+// reference (DORM, equations 20 to 22).
 struct Positional {
-    static constexpr double widest = 1e301;  // no sum of as many scores as there are ranks overflows
+    static constexpr double widest = 1e301;  // no sum of scores over all ranks overflows
 
     Span<const double> decay, weights;  // [longest list], c and a
     Index cutoff;                       // the number of ranks with a discount above 0
-    Index least_cutoff;  // 0; or the cut-off of each list is the first rank at which the ideal ranking gains less than at its
-                         // first, but this number at least (mWTA)
+    Index least_cutoff;  // 0; or each list's cut-off is the first rank at which the ideal ranking gains less than at rank 1,
+                         // but at least this number (mWTA)
     bool normalized;     // whether a list's measure is divided by its best value
     bool reciprocal;     // whether the measure is reciprocal rank: the discount of the first rank with a gain above 0, not a sum
     int reference;
@@ -54,8 +54,8 @@ struct Positional {
         PriceSpace prices;
         BinarySpace binary;
         Span<int> position, reference, order, block, pointer, given;
-        Span<double> gained, chosen;  // at each position; in the order given
-        // Of the assignment problem, and of reciprocal rank.
+        Span<double> gained, chosen;  // by position; in input order
+        // For the assignment problem, and for reciprocal rank.
         Span<int> group, starts, next, classes;
         Span<double> gain, class_score, before;
 
@@ -88,7 +88,7 @@ struct Positional {
         // No ranking can be wrong.
         if (best <= 0.0 || weights[0] == (cut == n ? weights[n - 1] : 0.0)) return -1;
 
-        Index moved = n;  // documents, of the first ones: all others keep their ranks in both rankings
+        Index moved = n;  // leading documents; all others keep their ranks in both rankings
         if (reciprocal) {
             list.task_loss = 1.0 - weights[rank_reciprocal(list, space)];
         } else {
@@ -110,13 +110,13 @@ struct Positional {
     }
 
   private:
-    // The gains at each position, discounted.
+    // The discounted gains by position.
     KERNEL double discounted(const Space& space, Index cut) const {
         return dot(weights.first(cut), space.gained.first(cut));
     }
 
-    // Fill in the positions of the most violated ranking; returns how many first documents by score have the first positions, all
-    // others their own.
+    // Compute the positions of the most violated ranking; returns how many leading documents by score take the first positions.
+    // All others keep their own.
     KERNEL Index rank(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
         const bool proportional = is_proportional(list.size, cut);
         const Index front = proportional ? rank_proportional(list, scale, space) : assign(list, grades, cut, scale, space);
@@ -142,11 +142,11 @@ struct Positional {
         return n;
     }
 
-    // Solve the assignment problem of the first documents by score, the front, which alone compete for the first `cut` positions; fill in
-    // the positions of these, and return how many they are.
+    // Solve the assignment problem for the front, the leading documents by score that compete for the first `cut` positions;
+    // computes their positions and returns their number.
     KERNEL Index assign(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
         Index n = list.size, count = grades.count();
-        // Discounts that no sum beside the first one would show are none.
+        // Discounts too small to change a sum that contains the first one are treated as 0.
         for (Index step = cut; step && weights[cut - 1] < 1e-25 * weights[0]; step /= 2)
             while (cut > step && weights[cut - step - 1] < 1e-25 * weights[0]) cut -= step;
         Span<int> group = grades.number, starts = grades.starts;
@@ -175,7 +175,7 @@ struct Positional {
             by_prices(problem, classes, space.prices);
             from = n;
         }
-        // Documents of a class in score order; behind the positions that are filled in all follow by score.
+        // Documents of a class in score order; after the assigned positions, all follow by score.
         if (from < n) position.fill(-1);
         for (Index g = 0; g < count; ++g) space.next[g] = starts[g];
         for (Index i = 0; i < from; ++i) position[members[space.next[classes[i]]++]] = int(i);
@@ -183,23 +183,23 @@ struct Positional {
         return n;
     }
 
-    // How many first documents are chosen from for the first `cut` positions.
+    // How many leading documents compete for the first `cut` positions.
     //
-    // A document is not wanted before the cut-off that has as many documents as there are positions with no lower score and no
-    // higher gain: one of them is behind, where gains count nothing, and could change places with it.
+    // A document is not needed before the cut-off if there are as many documents as positions with no lower score and no higher
+    // gain: one of them is after the cut-off, where gains do not count, and the two could be swapped.
     KERNEL static Index front_of(const Grades& grades, Index cut) {
-        Index size = 0, lowest = 0;  // documents of the lowest gain
+        Index size = 0, lowest = 0;  // documents with the lowest gain
         for (; size < grades.number.size && lowest < cut; ++size) lowest += grades.number[size] == grades.count() - 1;
         return size;
     }
 
-    // The same where classes are many: give those documents that are not wanted, but stand among others that are, the highest gain; with
-    // a higher one they are not wanted either. Fills in group and gain, and changes the number of classes.
+    // The same for many classes: unneeded documents among needed ones get the highest gain, with which they are not needed
+    // either. Computes group and gain, and changes the number of classes.
     KERNEL static Index merge_classes(const Grades& grades, Index cut, Index& classes, Space& space) {
         const Span<int> group = space.group, number = space.next.first(classes), largest = space.order.first(cut);  // descending
         number.fill(-1);
         number[0] = 0;
-        Index count = 0, size = 0;  // of the largest classes so far, and of the front
+        Index count = 0, size = 0;  // documents of the largest classes so far, and of the front
         for (Index q = 0; q < grades.number.size; ++q) {
             const int its = group[q] = grades.number[q];
             if (count == cut && its <= largest[cut - 1]) {
@@ -224,7 +224,7 @@ struct Positional {
         return size;
     }
 
-    // Give the documents without a position, -1, those from `behind` on.
+    // Assign the positions from `begin` on to the documents without one, -1.
     KERNEL static void fill_open(Span<int> position, int behind) {
         for (int& its : position) {
             const bool open = its < 0;
@@ -233,28 +233,29 @@ struct Positional {
         }
     }
 
-    // Reciprocal rank, one relevant document or several: r irrelevant ones, the highest relevant one, then the rest by score.
+    // Reciprocal rank, with one or several relevant documents: r irrelevant ones, the highest relevant one, then the rest by
+    // score.
     //
-    // Tried for every r < k from the irrelevant ones above that relevant one on (with fewer, it would stand higher than its score
-    // says, and earn more), and, if there are k of them, the k highest first and then all others by score, which earns nothing.
-    // But for what the relevant one earns, more of them are worth less: where even without it nothing better is left, that is
-    // all. At worst O(n + min(k, m) (relevant ones above the r-th irrelevant one)). Fills in positions; returns the first of a
-    // relevant document, which in any most violated ranking is that of the highest by score.
+    // All r < k are tried, from the number of irrelevant documents above that relevant one on (with fewer, it would be above its
+    // rank by score, and earn more); and, if there are at least k irrelevant documents, the k highest first and then all others
+    // by score, which earns nothing. Apart from the credit, a larger r is worth less, so the search ends where even without the
+    // credit nothing is better. At worst O(n + min(k, m) (relevant documents above the r-th irrelevant one)). Computes positions;
+    // returns the first position of a relevant document, which in every most violated ranking is that of the highest by score.
     KERNEL Index rank_reciprocal(const List& list, Space& space) const {
         const Index n = list.size, k = cutoff;
         const Span<const double> label = list.label;
         const BinaryList split = space.binary.split(list.score, [&](int q) { return label[q] > 0.0; }, [](Index i) { return i; });
-        const Span<double> before = space.before;  // what the documents above each add, all at their ranks by score
+        const Span<double> before = space.before;  // prefix sums of the documents' terms at their ranks by score
         before[0] = 0.0;
         for (Index q = 0; q < n; ++q) before[q + 1] = before[q] + decay[q] * list.score[q];
         const Index lead = split.relevant[0], first = least(lead, k);
-        double best = -INFINITE, above = before[first];  // the latter: the r highest irrelevant ones at the first positions
-        Index best_r = first, v = 0;                     // v relevant ones score above irrelevant r - 1
+        double best = -INFINITE, above = before[first];  // the r highest irrelevant documents at the first positions
+        Index best_r = first, v = 0;                     // v relevant documents score above irrelevant r - 1
         for (Index r = first; r <= least(split.m(), k); ++r) {
             if (r > first) above += decay[r - 1] * split.irrelevant_score[r - 1];
             while (r && v < split.p() && split.relevant[v] < split.irrelevant[r - 1]) ++v;
             const Index last = r > lead || r == k ? split.irrelevant[r - 1] : lead;
-            const Index moved = r < k ? most(v, Index(1)) : v;  // relevant ones behind those
+            const Index moved = r < k ? most(v, Index(1)) : v;  // relevant documents after those
             double found = above + before[n] - before[last + 1];
             found += dot(decay.slice(r, r + moved), split.relevant_score.first(moved));
             if (found <= best) break;
@@ -273,7 +274,7 @@ struct Positional {
         return position[lead];
     }
 
-    // Fill in where each document stands in the reference ranking; returns as `rank` does.
+    // Compute each document's position in the reference ranking; returns as `rank` does.
     KERNEL Index rank_reference(const List& list, const Grades& grades, Index cut, Space& space) const {
         const Span<int> rank = space.reference.first(list.size), order = space.order.first(list.size);
         if (reference == IDEAL) {
@@ -304,14 +305,14 @@ struct Positional {
         return falls;
     }
 
-    // By gain, documents of one gain as in `order`.
+    // By gain, documents with the same gain as in `order`.
     KERNEL static void rank_by_gain(const Grades& grades, Span<const int> order, Space& space, Span<int> rank) {
         const Span<int> next = space.pointer;
         for (Index g = 0; g < grades.count(); ++g) next[g] = grades.starts[g];
         for (const int q : order) rank[q] = next[grades.number[q]]++;
     }
 
-    // The documents as they were given.
+    // The documents in input order.
     KERNEL static Span<int> in_given_order(const List& list, Space& space) {
         const Span<int> order = space.given.first(list.places);
         order.fill(-1);  // padding
@@ -324,7 +325,7 @@ struct Positional {
         return order.first(list.size);
     }
 
-    // Fill in the documents by the scores that choose, those of equal ones as they were given.
+    // Compute the order by chosen scores, ties in input order.
     KERNEL static void fill_chosen(const List& list, Space& space, Span<int> order) {
         for (Index i = 0; i < order.size; ++i) order[i] = int(i);
         if (!list.chosen.size) return;
@@ -334,7 +335,7 @@ struct Positional {
         for (Index i = 0; i < order.size; ++i) order[i] = given[sorted[i]];
     }
 
-    // As in `order`, and where the scores that choose are equal by gain.
+    // As in `order`, with ties of the chosen scores by gain.
     KERNEL static void rank_predicted(const List& list, const Grades& grades, Span<const int> order, Space& space,
                                       Span<int> rank) {
         rank_by_gain(grades, in_given_order(list, space), space, rank);
@@ -350,8 +351,8 @@ struct Positional {
         for (const int q : by_gain) rank[q] = next[begin[q]]++;
     }
 
-    // By gain, documents of one gain as in `order`, and those at positions of equal discount as in `order` alone. Returns after how many
-    // of these the rest is as in `order`. O(n).
+    // By gain, documents with the same gain as in `order`, then at positions of equal discount only as in `order`. Returns the
+    // number of documents after which the rest is as in `order`. O(n).
     KERNEL Index rank_tied(const Grades& grades, Index cut, Span<const int> order, Space& space, Span<int> rank) const {
         const Span<int> next = space.pointer, block = space.block, free = space.given;
         for (Index g = 0; g < grades.count(); ++g) next[g] = grades.starts[g];

@@ -6,8 +6,9 @@
 
 namespace rankstruct {
 
-// For each r, the r highest irrelevant documents, then the lowest relevant one. O(n) after the sort. From the cut-off on such a
-// ranking earns nothing, and the best one has all above that score above that relevant one.
+// For each r, the candidate is the r highest irrelevant documents, then the lowest relevant one. O(n) after the sort. From the
+// cut-off on it earns nothing, and the best candidate has all irrelevant documents that score above the relevant one, but at
+// least k.
 struct FirstRelevant {
     static constexpr bool one_gain = false;
     struct Space {
@@ -15,13 +16,13 @@ struct FirstRelevant {
     };
 
     Index cutoff;
-    bool predicted;  // whether the reference is the ranking that the chosen scores prefer, not the ideal one
+    bool predicted;  // whether the reference is the ranking by chosen scores, not the ideal one
 
     KERNEL void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space&) const {
         const Index p = split.p(), m = split.m();
         if (!p || !m) return;
         const double lowest = split.relevant_score[p - 1];
-        double best = 0.0, lead = 0.0;  // by how much the r highest irrelevant ones together score above it
+        double best = 0.0, lead = 0.0;  // total lead of the r highest irrelevant documents over the relevant one
         Index best_r = 0;
         for (Index r = 1; r <= m; ++r) {
             lead += split.irrelevant_score[r - 1] - lowest;
@@ -35,7 +36,7 @@ struct FirstRelevant {
         list.value = best;
         add(list, split, best_r, 1.0);
         if (predicted) {
-            // F prefers the irrelevant documents that score above the lowest relevant one, then that one.
+            // The predicted ranking has the irrelevant documents that score above the lowest relevant one, then that one.
             const BinaryList preferred = chosen.split(list, split, relevance);
             Index r = 0;
             while (r < m && preferred.irrelevant_score[r] > preferred.relevant_score[p - 1]) ++r;

@@ -1,14 +1,14 @@
-// SoftRank: the expected discounted gain where each score is the mean of a Gaussian. How many documents are above one, its rank
-// from 0, is a sum of independent coins, pi_i the chance that document i is:
+// SoftRank: the expected discounted gain if each score is the mean of a Gaussian. A document's rank, from 0, is the number of
+// documents above it, a sum of independent Bernoulli variables with probabilities pi_i:
 //
 //     q_0 = 1        q_i = (1 - pi_i + pi_i z) q_(i-1)        mean discount = sum_r a_r [z^r] q_n
 //
-// Backward in i, e_r is what a rank of r so far will be worth: e_r <- e_r + pi_i (e_(r+1) - e_r). The slope by pi_i is
-// sum_r [z^r] q_(i-1) (e_(r+1) - e_r). `losses.soft_rank` has the models.
+// Backward in i, e_r is the expected discount given a rank of r so far: e_r <- e_r + pi_i (e_(r+1) - e_r). The derivative in pi_i
+// is sum_r [z^r] q_(i-1) (e_(r+1) - e_r). The models are in `losses.soft_rank`.
 //
-// Coins are thrown by descending pi_i. Ranks that are next to impossible are left out of q, and coins that next to surely fall on
-// one side are not thrown: by Hoeffding's inequality O(sqrt n) ranks are left at a time, and a document far below the cut-off is
-// done with after a few coins. So a list takes O(n m min(k, sqrt n)) for m documents with a gain, and less where sigma is small.
+// The variables are processed by descending pi_i. Negligible ranks are left out of q, and so are variables that are almost
+// certain: by Hoeffding's inequality O(sqrt n) ranks remain at a time, and a document far below the cut-off is finished after a
+// few variables. So a list takes O(n m min(k, sqrt n)) for m documents with a gain, and less if sigma is small.
 #pragma once
 
 #include "lists.hpp"
@@ -19,16 +19,16 @@ namespace rankstruct {
 
 struct SoftRanks {
     static constexpr double widest = 1.7976931348623157e308;
-    static constexpr int lanes = 8;  // documents, neighbours by score, whose coins are thrown together
-    static constexpr double unlikely = 1e-20, exponent = 46.0;  // a chance of exp(-46) that is left out
-    static constexpr double far = 6.6;                          // erfc(z) / 2 is one from here on
-    static constexpr double least_variance = 1e-4;  // of a rank, whose normal distribution is then that of a whole number
+    static constexpr int lanes = 8;  // documents, adjacent by score, processed together
+    static constexpr double unlikely = 1e-20, exponent = 46.0;  // a probability of exp(-46) is neglected
+    static constexpr double far = 6.6;                          // erfc(-z) / 2 is 1 from here on
+    static constexpr double least_variance = 1e-4;  // of a rank; then its normal distribution is concentrated on an integer
     static constexpr double one_over_root_pi = 0.56418958354775628695;
 
     Gains gains;
     double sigma;
-    Span<const double> nodes, shares;  // what is added to a document's score, in units of sigma, and how much that counts
-    double steepness;                  // chances are erfc(steepness x difference) / 2
+    Span<const double> nodes, shares;  // offsets of a document's score, in units of sigma, and their weights
+    double steepness;                  // probabilities are erfc(steepness x difference) / 2
     bool normal;                       // whether a rank is normal, with the mean and the variance of the sum
 
     struct Lanes {
@@ -37,11 +37,11 @@ struct SoftRanks {
 
     struct Space {
         GradeSpace grades;
-        Span<double> gain, x;         // and the scores in units of sigma
-        Span<Lanes> up, down, slope;  // of each coin: pi, 1 - pi, and the derivative of pi by the score
+        Span<double> gain, x;         // gains, and scores in units of sigma
+        Span<Lanes> up, down, slope;  // for each variable: pi, 1 - pi, and the derivative of pi in the score
         Span<Lanes> chance, worth;    // all q, and e
-        Span<Index> begin;            // of each q, its rank 0 in `chance`
-        Span<int> low, high;          // its ranks
+        Span<Index> begin;            // rank 0 of each q in `chance`
+        Span<int> low, high;          // the ranks of each q
 
         KERNEL Space(Arena& arena, const SoftRanks& kernel, const Batch&, Index longest)
             : grades(arena, longest),
@@ -56,18 +56,18 @@ struct SoftRanks {
               low(arena.take<int>(longest + 1)),
               high(arena.take<int>(longest + 1)) {}
 
-        // Ranks that are further than t from the mean have a chance of at most exp(-2 t^2 / n). One of 0 is kept on either side.
+        // Ranks further than t from the mean have a probability of at most exp(-2 t^2 / n). One zero is kept on either side.
         KERNEL static Index most_chances(const SoftRanks& kernel, Index n) {
             const Index k = kernel.gains.ranks(n);
             return kernel.normal ? 3 * k : (n + 1) * (least(k, Index(2.0 * sqrt(0.5 * exponent * double(n))) + 3) + 2);
         }
     };
 
-    // Some documents, each with a node.
+    // A group of documents, each with a node.
     struct Group {
-        double centre[lanes], share[lanes];  // score and node; gain times share, 0 behind the last one
+        double centre[lanes], share[lanes];  // score plus node; gain times weight, 0 after the last document
         int rank[lanes];                     // of the document by score
-        Index first, last;                   // coins that are thrown; those before `first` fall on `above`
+        Index first, last;                   // variables to process; those before `first` are 1
     };
 
     KERNEL Index solve(List& list, Space& space) const {
@@ -127,7 +127,7 @@ struct SoftRanks {
         }
     }
 
-    // How many of descending numbers are at least so high.
+    // The number of values, in descending order, that are at least `bound`.
     KERNEL static Index count_above(Span<const double> x, double least) {
         Index low = 0, high = x.size;
         while (low < high) {
@@ -140,8 +140,8 @@ struct SoftRanks {
         return low;
     }
 
-    // Whether a document has next to no chance of one of the first ranks, by Chernoff's inequality: those with a higher score,
-    // and maybe itself, are above it with a chance of a half or more.
+    // Whether a document has a negligible probability of one of the first ranks, by Chernoff's inequality: each document with a
+    // higher score, and possibly itself, is above it with probability 1/2 or more.
     KERNEL static bool is_far_below(double above, double ranks) {
         const double mean = 0.5 * above - 1.0, away = mean - ranks;
         return away > 0.0 && away * away > 2.0 * exponent * mean;
@@ -159,7 +159,7 @@ struct SoftRanks {
         }
     }
 
-    // Chances erfc(-z) / 2 in place of z, those of the opposite, and the slopes by z / steepness.
+    // Replace z by the probabilities erfc(-z) / 2 and their complements, and compute the derivatives in z / steepness.
     [[gnu::flatten]] KERNEL void fill_chances(Index count, Lanes* chances, Lanes* opposites, Lanes* slopes) const {
         const double bell_to_slope = steepness * one_over_root_pi;
         double *__restrict chance = chances->of, *__restrict opposite = opposites->of, *__restrict slope = slopes->of;
@@ -173,8 +173,8 @@ struct SoftRanks {
         }
     }
 
-    // Fill in all q; returns how many coins were thrown, NO_RANK if none is left that is worth something, or NO_ROOM: the
-    // documents of the group are too far apart.
+    // Compute all q; returns the number of variables processed, NO_RANK if no relevant rank remains, or NO_ROOM if the documents
+    // of the group are too far apart.
     KERNEL Index throw_coins(const Group& group, Space& space) const {
         constexpr Index block = 32;
         const int k = int(space.worth.size - 1);
@@ -240,7 +240,7 @@ struct SoftRanks {
         for (int l = 0; l < lanes; ++l) list.coefficient[group.rank[l]] -= own.of[l];
     }
 
-    // Take e back by a coin, and return what its falling on `above` is worth.
+    // Undo one variable in e, and return the derivative in its probability.
     KERNEL static Lanes take_coin(const double* up, const Lanes* chance, Lanes* worth, Index ranks) {
         Lanes rise, gained{};
         for (int l = 0; l < lanes; ++l) rise.of[l] = up[l];
@@ -256,7 +256,7 @@ struct SoftRanks {
         return gained;
     }
 
-    // Add what a coin's worth means for the score of its document, and for those of the group, in `own`.
+    // Add the derivatives of a variable to its document's score, and to those of the group, in `own`.
     KERNEL static void add_slopes(List& list, const Group& group, Index i, const Lanes& gained, const Space& space, Lanes& own) {
         double total = 0.0;
         for (int l = 0; l < lanes; ++l) {
@@ -269,7 +269,7 @@ struct SoftRanks {
 
     KERNEL double discount(Index rank, Index n) const { return rank < gains.ranks(n) ? gains.discounts[rank] : 0.0; }
 
-    // Normal ranks: that of more than r has the chance Phi((mean - r - 1/2) / deviation).
+    // Normal ranks: a rank above r has probability Phi((mean - r - 1/2) / deviation).
     KERNEL void take_normal(List& list, const Group& group, Space& space) const {
         Lanes mean{}, variance{}, over{}, value{}, by_mean{}, by_variance{}, own{};
         for (Index i = group.first; i < group.last; ++i) {

@@ -1,9 +1,9 @@
-// Sort the scores of one list, descending and stable, as the order of their places.
+// A stable descending sort of one list's scores, as the order of their positions.
 //
-// Short lists count for each score how many are higher, n^2 comparisons that vector instructions take eight at a time. Middling ones
-// go to buckets of equal width between the lowest and the highest score; long ones take two to four passes of a radix sort over the
-// highest bits in which the keys of the list differ. Insertion puts the few right that are not yet; where that takes too many moves
-// (a far outlier, and all others close together), the radix passes go over all bits. O(n) a pass. Scores are finite.
+// Short lists count how many scores are higher than each: n^2 vectorised comparisons. Medium lists use buckets of equal width
+// between the lowest and the highest score; long ones two to four passes of a radix sort over the highest differing bits of the
+// keys. Insertion sort corrects the rest; if that takes too many moves (an outlier far from all others), radix passes cover all
+// bits. O(n) per pass. Scores are finite.
 #pragma once
 
 #include "base.hpp"
@@ -41,13 +41,13 @@ struct SortSpace {
           histogram(arena.take<int>(buckets)) {}
 };
 
-// Documents of a list that is sorted by counting: of 80 scores that takes as long as the buckets, of doubles sooner.
+// Longest list sorted by counting: for 80 floats this takes as long as buckets; doubles switch earlier.
 template <class T>
 constexpr Index COUNTED_BELOW = sizeof(T) == 4 ? 80 : 32;
-constexpr Index TWO_PASSES_BELOW = 512, THREE_PASSES_BELOW = 100'000;  // as many bits as tell most documents apart
-constexpr Index MOST_MOVES = 8;  // a document, of the insertion; a pass costs as much as two to four
+constexpr Index TWO_PASSES_BELOW = 512, THREE_PASSES_BELOW = 100'000;  // with enough bits to distinguish most documents
+constexpr Index MOST_MOVES = 8;  // insertion moves per document; a pass costs as much as two to four
 
-// The keys ascend as the scores descend: a float's bits, flipped the right way. -0.0 and 0.0 have one key.
+// Keys ascend as scores descend: the bits of the float, suitably flipped. -0.0 and 0.0 have the same key.
 template <class T>
 KERNEL inline typename SortKey<T>::Bits key_of(T score) {
     using Bits = typename SortKey<T>::Bits;
@@ -56,7 +56,7 @@ KERNEL inline typename SortKey<T>::Bits key_of(T score) {
     return bits & sign ? bits : bits ^ (sign - 1);
 }
 
-// Ranks by counting who is higher; ties, seen by the sum of the ranks, keep their order.
+// Ranks by counting higher scores; ties, detected by the sum of the ranks, keep their order.
 template <class T>
 KERNEL inline void sort_by_counting(Span<const T> value, Span<int> order) {
     const int n = int(value.size);
@@ -79,7 +79,7 @@ KERNEL inline void sort_by_counting(Span<const T> value, Span<int> order) {
     }
 }
 
-// Insertion sort by ascending key; returns false, with what is done so far, after so many moves.
+// Insertion sort by ascending key; returns false, with a partial result, after too many moves.
 template <class Key>
 KERNEL inline bool insert(Span<Key> key, Span<int> order, Index most_moves) {
     for (Index i = 1; i < key.size; ++i) {
@@ -99,7 +99,7 @@ KERNEL inline bool insert(Span<Key> key, Span<int> order, Index most_moves) {
     return true;
 }
 
-// From how many each bucket has to where each begins.
+// From bucket sizes to bucket starts.
 KERNEL inline void begin_buckets(Span<int> histogram) {
     int total = 0;
     for (int& count : histogram) {
@@ -109,7 +109,7 @@ KERNEL inline void begin_buckets(Span<int> histogram) {
     }
 }
 
-// Fill spare_key and spare_order bucket by bucket, of equal width; returns false where there is no width.
+// Fill spare_key and spare_order by buckets of equal width; returns false if the width is 0.
 template <class T>
 KERNEL inline bool sort_by_width(Span<const T> value, SortSpace<T>& space) {
     const Index n = value.size;
@@ -135,7 +135,7 @@ KERNEL inline bool sort_by_width(Span<const T> value, SortSpace<T>& space) {
     return true;
 }
 
-// Radix passes over the bits [first, last) in which keys differ; the result is in key and order.
+// Radix passes over the differing bits in [first, last); the result is in key and order.
 template <class T>
 KERNEL inline void sort_by_bits(int first, int last, typename SortKey<T>::Bits differing, Index n, SortSpace<T>& space) {
     constexpr int digit = 8, mask = SortSpace<T>::buckets - 1;
@@ -155,7 +155,7 @@ KERNEL inline void sort_by_bits(int first, int last, typename SortKey<T>::Bits d
     }
 }
 
-// Fill the keys and places of the values from the start; returns in which bits keys differ.
+// Compute keys and initial positions; returns the bits in which keys differ.
 template <class T>
 KERNEL inline typename SortKey<T>::Bits begin_keys(Span<const T> value, SortSpace<T>& space) {
     using Bits = typename SortKey<T>::Bits;
@@ -170,7 +170,7 @@ KERNEL inline typename SortKey<T>::Bits begin_keys(Span<const T> value, SortSpac
     return some & ~every;
 }
 
-// The places of the values by descending value, those of equal values in their order: in `space.order` from the start.
+// The positions of the values by descending value, stable, in `space.order`.
 template <class T>
 KERNEL inline Span<int> sort_descending(Span<const T> value, SortSpace<T>& space) {
     const Index n = value.size;
@@ -189,7 +189,7 @@ KERNEL inline Span<int> sort_descending(Span<const T> value, SortSpace<T>& space
     const int passes = n < TWO_PASSES_BELOW ? 2 : n < THREE_PASSES_BELOW ? 3 : 4;
     const int first = most(last - 8 * passes, 0);
     sort_by_bits<T>(first, last, differing, n, space);
-    // All passes are stable, and so is what was inserted.
+    // All passes and the insertion are stable.
     if (first && !insert(space.key.first(n), space.order.first(n), MOST_MOVES * n)) sort_by_bits<T>(0, last, differing, n, space);
     return space.order.first(n);
 }

@@ -1,12 +1,12 @@
-// Numbers of which one after another is drawn by chance and taken out.
+// Sampling without replacement, with probabilities proportional to weights.
 #pragma once
 
 #include "base.hpp"
 
 namespace rankstruct {
 
-// A binary tree of sums, the root 1, the leaves behind one another from `leaves` on. A number is drawn by its share, from the
-// root down, and the sums above it are added anew, so that no rounding is left of it: O(log n).
+// A binary tree of sums, with the root at 1 and the leaves from `leaves` on. A leaf is drawn from the root down; then the sums
+// above it are recomputed, not decreased, so that no rounding error remains: O(log n).
 struct SumTree {
     Index leaves = 1;
     Span<double> whole, left;
@@ -22,7 +22,7 @@ struct SumTree {
         for (Index node = leaves - 1; node; --node) whole[node] = whole[2 * node] + whole[2 * node + 1];
     }
 
-    // The places of the first that are drawn, by as many numbers in [0, 1).
+    // The positions of the first draws, given numbers in [0, 1).
     template <class Place>
     KERNEL void draw(const double* uniform, Span<Place> drawn) const {
         for (Index node = 1; node < 2 * leaves; ++node) left[node] = whole[node];

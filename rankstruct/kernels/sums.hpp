@@ -1,4 +1,4 @@
-// Sums and maxima that vector instructions take several terms of at a time.
+// Vectorised sums and maxima.
 #pragma once
 
 #include "base.hpp"
@@ -7,7 +7,7 @@ namespace rankstruct {
 
 constexpr int LANES = 8;
 
-// Fold `term(i)` for i from 0 to count - 1, beginning with `empty`; lane l has those of i = l, l + LANES, ...
+// Fold `term(i)` for i from 0 to count - 1, starting with `empty`; lane l has the terms i = l, l + LANES, ...
 template <class Fold, class Term>
 KERNEL inline double fold(Index count, double empty, Fold fold, Term term) {
     double lane[LANES];

@@ -1,11 +1,11 @@
 // Reading SVMlight lines from bytes: `label qid:query id:value id:value ... # comment`.
 //
-// One pass, no allocation: the caller gives arrays that are surely large enough (`room_for`). A number that cannot be read with
-// certainty here (digits beyond an integer and a value on the edge between two float32 numbers, an extreme exponent) is left to
-// the caller; a line that breaks the format ends the pass with a `Problem` and its place. The text has no end mark, and no byte
-// beyond its size is read.
+// One pass, without allocation: the caller passes arrays that are large enough (`room_for`). A number that cannot be read exactly
+// here (digits beyond an integer and a value halfway between two float32 numbers, or an extreme exponent) is left to the caller;
+// a malformed line stops the pass with a `Problem` and its position. The text has no terminator, and no byte beyond its size is
+// read.
 //
-// For the host alone.
+// Only for the host.
 #pragma once
 
 #include <bit>
@@ -26,32 +26,32 @@ struct Range {
 
 // A number that the caller has to read.
 struct Hard {
-    Index first;   // the byte it starts at
+    Index first;   // its first byte
     Index target;  // the entry whose value it is, or -1 - the document whose label it is
 };
 
-// What Python hands over, field by field as `data._parse` has it, and what is filled in.
+// The arguments from Python, with the fields of `data._parse`, and the outputs.
 struct Lines {
     const Byte* text;  // [size]
     Index size;
-    Index base, limit;  // the least and the greatest feature id
+    Index base, limit;  // the smallest and the largest feature id
     // Per document.
     float* labels;
-    Index* indptr;    // one more: its first entry
-    Index* starts;    // the byte its line starts at
-    int* missing;     // how many values are NULL
-    Range* comments;  // without blanks at the ends
+    Index* indptr;    // one more than documents: its first entry
+    Index* starts;    // the first byte of its line
+    int* missing;     // the number of NULL values
+    Range* comments;  // without surrounding blanks
     Range* docids;
     // Per entry.
     int* indices;  // the feature, from 0
     float* values;
-    // Per list; there are none where lines have no qid.
-    Index* offsets;  // one more: its first document
+    // Per list; empty if lines have no qid.
+    Index* offsets;  // one more than lists: its first document
     Range* qids;
     Index* lines_before;
     Hard* hard;
-    float fill;  // what a missing value becomes
-    // Answers.
+    float fill;  // the value of missing features
+    // Outputs.
     Index documents, lists, hards;
     Problem problem;
     Index place;  // the byte of the problem
@@ -78,24 +78,24 @@ constexpr double POWERS[MAX_POWER + 1] = {
     1e42, 1e43, 1e44, 1e45, 1e46, 1e47, 1e48, 1e49, 1e50, 1e51, 1e52, 1e53, 1e54, 1e55, 1e56, 1e57, 1e58, 1e59, 1e60};
 constexpr Bits64 SMALL_POWERS[9] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
 
-// The number that up to eight digits make, and how many they are.
+// The integer of up to eight digits, and their number.
 struct Digits {
     Bits64 value;
     int count;
 };
 
-// The digits that the next eight bytes begin with, all at once: the first byte is the lowest of a word.
+// The digits at the start of the next eight bytes, all at once: the first byte is the lowest of a word.
 inline Digits leading_digits(const Byte* bytes) {
     static_assert(std::endian::native == std::endian::little);
     Bits64 word;
     std::memcpy(&word, bytes, 8);
-    // Borrows and carries start at bytes that are no digits and go to those behind, so that the first of them is found.
+    // Borrows and carries start at bytes that are not digits and propagate to later ones, so the first of them is found.
     word -= 0x3030303030303030;
     const Bits64 others = (word | (word + 0x7676767676767676)) & 0x8080808080808080;
     const int count = others ? std::countr_zero(others) / 8 : 8;
     if (!count) return {0, 0};
-    word <<= 64 - 8 * count;  // zeros in front
-    // Eight digits become four numbers of two digits, and these are weighted and summed in the upper halves of two products.
+    word <<= 64 - 8 * count;  // leading zeros
+    // Eight digits become four two-digit numbers, which two products weight and sum in their upper halves.
     word = word * 10 + (word >> 8);
     constexpr Bits64 every_other = 0x000000FF000000FF;
     const Bits64 odd = (word & every_other) * (100 + (1000000ULL << 32));
@@ -106,13 +106,13 @@ inline Digits leading_digits(const Byte* bytes) {
 struct Number {
     enum Kind { BAD, GOOD, HARD } kind;
     double value;
-    Index end;  // the byte behind it
+    Index end;  // the byte after it
 };
 
-// integer * 10^power, or its negative, for an integer of at most MAX_DIGITS. If it is at most 2^53 and |power| at most 22, both
-// are doubles, so that one rounding gives the nearest double (Clinger, "How to Read Floating Point Numbers Accurately", PLDI
-// 1990). Else the product is wrong by less than 2^-51 of itself; it is taken only where everything within 2^-50 has the same
-// nearest float32.
+// integer * 10^power, or its negative, for an integer of at most MAX_DIGITS digits. If it is at most 2^53 and |power| at most 22,
+// both are exact doubles, so that one rounding gives the nearest double (Clinger, "How to Read Floating Point Numbers
+// Accurately", PLDI 1990). Otherwise the relative error of the product is below 2^-51; it is used only if everything within 2^-50
+// has the same nearest float32.
 inline Number scaled(Index integer, Index power, bool negative, Index end) {
     const bool exact = integer <= EXACT_INTEGER && power >= -EXACT_POWER && power <= EXACT_POWER;
     if (!exact) {
@@ -126,7 +126,7 @@ inline Number scaled(Index integer, Index power, bool negative, Index end) {
     return {Number::GOOD, negative ? -value : value, end};
 }
 
-// Bytes, as if lines ended behind the last one.
+// Bytes, with a virtual line end after the last one.
 struct Text {
     const Byte* bytes;
     Index size;
@@ -153,33 +153,33 @@ struct Text {
         return length == b.last - b.first && std::memcmp(bytes + a.first, bytes + b.first, size_t(length)) == 0;
     }
 
-    // Whether a word of small letters stands here, in any case.
+    // Whether a word of lower-case letters is here, in any case.
     bool has_letters(const char* word, Index i) const {
         for (Index k = 0; word[k]; ++k)
-            if (((*this)[i + k] | 32) != word[k]) return false;  // | 32 makes letters small
+            if (((*this)[i + k] | 32) != word[k]) return false;  // | 32 makes letters lower-case
         return true;
     }
 
-    // Whether the token NULL, in any case, stands here.
+    // Whether the token NULL is here, in any case.
     bool is_null(Index i) const { return has_letters("null", i) && ends_token(i + 4); }
 
-    // The usual token, [-]123.456 with up to 8 digits before the point and 16 after it, 18 in all; else `any_number`.
+    // The usual token, [-]123.456 with up to 8 digits before the point and 16 after it, 18 in all; otherwise `any_number`.
     Number number(Index first) const {
-        constexpr Index longest = 1 + 8 + 1 + 16 + 1;  // with the byte behind it
+        constexpr Index longest = 1 + 8 + 1 + 16 + 1;  // including the byte after it
         if (size - first < longest) return any_number(first);
         const Byte* byte = bytes + first;
         const bool negative = *byte == '-';
         byte += negative;
         Bits64 integer = 0;
         int digits = 0, decimals = 0;
-        // One by one: they are few, and the processor foresees how many.
+        // One by one: there are few, and their number is predictable.
         for (; digits < 8 && is_digit(*byte); ++digits) integer = integer * 10 + (*byte++ - '0');
         if (*byte == '.') {
             ++byte;
             for (int count = 8; count == 8 && decimals < 16; decimals += count) {
                 const Digits next = leading_digits(byte + decimals);
                 count = next.count;
-                integer = integer * SMALL_POWERS[count] + next.value;  // of 20 digits and more it wraps, and is not used
+                integer = integer * SMALL_POWERS[count] + next.value;  // from 20 digits on it wraps, and is not used
             }
             byte += decimals;
             digits += decimals;
@@ -210,7 +210,7 @@ struct Text {
                 integer = integer * 10 + (c - '0');
                 kept += integer > 0;
                 power -= point;
-            } else {  // dropped; the integer is over 10^17, so not exact
+            } else {  // dropped: the integer is above 10^17, so not exact
                 power += !point;
             }
         }
@@ -219,13 +219,13 @@ struct Text {
             ++i;
             const bool down = minus();
             if (!is_digit((*this)[i])) return {Number::BAD, 0.0, i};
-            const Index exponent = whole_number(i, MAX_POWER * MAX_POWER * MAX_POWER);  // a greater one is hard anyway
+            const Index exponent = whole_number(i, MAX_POWER * MAX_POWER * MAX_POWER);  // a larger one is refused anyway
             power += down ? -exponent : exponent;
         }
         return scaled(integer, power, negative, i);
     }
 
-    // Read digits from `i` on, which moves behind them; once `enough` is reached they change nothing, so that it cannot overflow.
+    // Read digits from `i` on, which moves past them; once `enough` is reached they change nothing, so it cannot overflow.
     Index whole_number(Index& i, Index enough) const {
         Index number = 0;
         for (; is_digit((*this)[i]); ++i)
@@ -239,7 +239,7 @@ struct Text {
         return range;
     }
 
-    // The word behind the first `docid =` of a comment without blanks at its ends, or the comment if it is one word; else
+    // The word after the first `docid =` of a comment without surrounding blanks, or the comment if it is one word; otherwise
     // nothing. Linear in its length.
     Range docid(Range comment) const {
         const Text inside{bytes, comment.last};
@@ -256,12 +256,12 @@ struct Text {
     }
 };
 
-// One pass. The reader works on a copy of what it was given and is inlined as a whole, so that its state is in registers.
+// One pass. The reader works on a copy of its arguments and is inlined completely, so that its state is in registers.
 class Reader {
   public:
     explicit Reader(const Lines& lines) : lines(lines), text{lines.text, lines.size} {}
 
-    // Fill in everything; returns the lines with the answers.
+    // Read everything; returns the arguments with the outputs.
     [[gnu::always_inline]] Lines read() {
         lines.indptr[0] = lines.offsets[0] = 0;
         lines.documents = lines.lists = lines.hards = 0;
@@ -285,7 +285,7 @@ class Reader {
         return problem;
     }
 
-    // Go to the label of the next document; false where there is none.
+    // Go to the label of the next document; false if there is none.
     bool find_document() {
         while (at < text.size) {
             const Index start = at;
@@ -332,7 +332,7 @@ class Reader {
         if (has_qid != with_qid) return refused(with_qid ? Problem::QID_MISSING : Problem::QID_SURPRISE, at);
         if (!has_qid) return Problem::NONE;
         const Range qid{at + 4, text.find(TOKEN_ENDS, at + 4)};
-        if (text[qid.last] == '#') return refused(Problem::QID_HASH, at);  // a remark, or part of the name
+        if (text[qid.last] == '#') return refused(Problem::QID_HASH, at);  // a comment, or part of the name
         if (qid.first == qid.last) return refused(Problem::QID_EMPTY, label);
         if (lines.lists == 0 || !text.equal(qid, lines.qids[lines.lists - 1])) {
             lines.offsets[lines.lists] = lines.documents;
@@ -382,19 +382,19 @@ class Reader {
     }
 };
 
-// No fewer than there are documents and entries in a text.
+// Upper bounds of the documents and entries in a text.
 struct Room {
     Index documents, entries;
 };
 
 inline Room room_for(const Byte* text, Index size) {
-    constexpr Index block = 128;  // few enough for counts in bytes, of which vector instructions take many at a time
+    constexpr Index block = 128;  // small enough for counts in bytes, many of which fit a vector register
     Room room{1, size > 0 && text[0] == ':'};
     for (Index first = 1; first < size; first += block) {
         const Index last = least(first + block, size);
         Byte line_ends = 0, colons = 0;
         for (Index i = first; i < last; ++i) {
-            line_ends += (text[i] == '\n') & (text[i - 1] != '\n');  // a text may be nothing but blank lines
+            line_ends += (text[i] == '\n') & (text[i - 1] != '\n');  // a text may consist of blank lines
             colons += text[i] == ':';
         }
         room.documents += line_ends;
@@ -403,7 +403,7 @@ inline Room room_for(const Byte* text, Index size) {
     return room;
 }
 
-// Copy the bytes of `text` in `ranges`, one after another, to `out`, which has room for them.
+// Copy the bytes of `text` in `ranges`, one after another, to `out`, which is large enough.
 inline void copy_ranges(const Byte* text, const Range* ranges, Index count, Byte* out) {
     for (Index n = 0; n < count; ++n) {
         const Index length = ranges[n].last - ranges[n].first;

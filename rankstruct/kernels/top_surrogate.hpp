@@ -1,5 +1,5 @@
-// The surrogates of measures of the top; `losses.top_surrogate` has the mathematics. Labels are gains, relevant are those above
-// 0.
+// The surrogates of measures of the top; the mathematics is in `losses.top_surrogate`. Labels are gains; those above 0 are
+// relevant.
 #pragma once
 
 #include "binary.hpp"
@@ -7,8 +7,8 @@
 
 namespace rankstruct {
 
-// Swap l puts irrelevant l in the place of the relevant document that is l-th from the end; the best number of swaps is found by
-// trying all. O(n) after the sort.
+// Swap l puts irrelevant l in the place of the l-th relevant document from the end; all numbers of swaps are tried. O(n) after
+// the sort.
 struct TopSurrogate {
     static constexpr bool one_gain = true;
     struct Space {
@@ -16,10 +16,10 @@ struct TopSurrogate {
     };
 
     Span<const double> discount;  // [longest list]
-    Index cutoff;                 // how many of them are above 0
-    bool normalized;              // whether the measure is divided by that of the best ranking
-    bool average;                 // whether against the mean of the relevant documents that are missed, not the lowest ones
-    bool slack;                   // whether regret x (1 + margin) is maximised, not regret + margin
+    Index cutoff;                 // the number of discounts above 0
+    bool normalized;              // whether the measure is divided by the value of the best ranking
+    bool average;                 // whether the margin is to the mean of the missed relevant documents, not to the lowest
+    bool slack;                   // whether to maximise regret x (1 + margin), not regret + margin
 
     KERNEL void solve(List& list, const BinaryList& split, Relevance, ChosenSpace&, Space&) const {
         const Index p = split.p(), m = split.m();

@@ -1,20 +1,20 @@
-// Functions that a loop over neighbours in memory takes by vector instructions: polynomials, no branches and no tables.
+// Functions for vectorised loops: polynomials, without branches or tables.
 #pragma once
 
 #include "base.hpp"
 
 namespace rankstruct {
 
-// ln 2 in two parts, of which the first has few enough bits that its product with a whole number is exact.
+// ln 2 in two parts; the first has so few bits that its product with an integer is exact.
 constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.90821492927058770002e-10;
 
-// exp(x) for x in [-700, 700], to two units of the last place: 2^k times the series of exp of what is left, at most ln(2) / 2.
+// exp(x) for x in [-700, 700], to two units in the last place: 2^k times the series of exp of the remainder, at most ln(2) / 2.
 [[gnu::always_inline]] KERNEL inline double near_exp(double x) {
-    constexpr double whole = 6755399441055744.0;  // 1.5 x 2^52: rounds what is added to a whole number, in its last bits
+    constexpr double whole = 6755399441055744.0;  // 1.5 x 2^52: adding it rounds to an integer, in the last bits
     const double shifted = x * 1.44269504088896340736 + whole;
     const double k = shifted - whole;
     const double r = (x - k * LN2_HIGH) - k * LN2_LOW, square = r * r;
-    // The series in two halves, the even and the odd powers.
+    // The series in two halves, even and odd powers.
     double even = 1.0 / 479001600.0, odd = 1.0 / 6227020800.0;
     even = even * square + 1.0 / 3628800.0;
     odd = odd * square + 1.0 / 39916800.0;
@@ -30,7 +30,8 @@ constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.908214929270
     return series * __builtin_bit_cast(double, (__builtin_bit_cast(Bits64, shifted) + 1023) << 52);
 }
 
-// log(x) for normal x > 0, as exactly: x = 2^k m with m in [sqrt(1/2), sqrt(2)), and log(m) = 2 artanh(s), s = (m - 1) / (m + 1).
+// log(x) for normal x > 0, to the same precision: x = 2^k m with m in [sqrt(1/2), sqrt(2)), and log(m) = 2 artanh(s), s = (m - 1)
+// / (m + 1).
 [[gnu::always_inline]] KERNEL inline double near_log(double x) {
     constexpr Bits64 root = 0x3fe6a09e667f3bcdull, exponent = 0x7ff0000000000000ull, two_to_52 = 0x4330000000000000ull;
     const Bits64 bits = __builtin_bit_cast(Bits64, x), from_root = bits - root + (1023ull << 52);
@@ -47,12 +48,12 @@ constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.908214929270
     series = series * square + 1.0 / 7.0;
     series = series * square + 1.0 / 5.0;
     series = series * square + 1.0 / 3.0;
-    // 2 s = f - s f, of which f is exact.
+    // 2 s = f - s f, where f is exact.
     return k * LN2_HIGH + (f + (k * LN2_LOW - s * (f - 2.0 * square * series)));
 }
 
-// 2 artanh(f) for f in [0, 1/3], which at f = z / (2 + z) is log(1 + z) for z in [0, 1]: f times a polynomial in f^2, near the
-// best one of its degree. To a relative 4e-9 in float32, where that is not seen, and 2e-15 in float64.
+// 2 artanh(f) for f in [0, 1/3], which for f = z / (2 + z) is log(1 + z) with z in [0, 1]: f times a polynomial in f^2, near the
+// minimax one. Relative error 4e-9 in float32, which is below its precision, and 2e-15 in float64.
 KERNEL inline float two_artanh(float f) {
     const float s = f * f;
     return f * ((((0.2815778f * s + 0.27965158f) * s + 0.40024596f) * s + 0.6666632f) * s + 2.0f);
@@ -72,17 +73,17 @@ KERNEL inline double two_artanh(double f) {
     return f * p;
 }
 
-// exp(x) for x below 700; what is below -700 counts as that, 1e-304.
+// exp(x) for x below 700; smaller values than -700 are treated as -700, which gives 1e-304.
 KERNEL inline double low_exp(double x) { return near_exp(most(x, -700.0)); }
 
-// Of a standard normal variable: the chance that it is more than sqrt(2) z, erfc(z) / 2, and its density there over that at 0,
-// exp(-z^2); z >= 0, and beyond 26 it counts as that.
+// For a standard normal variable: the probability of exceeding sqrt(2) z, erfc(z) / 2, and its density there relative to that at
+// 0, exp(-z^2); z >= 0, and values above 26 are treated as 26.
 struct NormalTail {
     double chance, bell;
 };
 
-// erfc(z) / 2 = t p(2 t - 1) exp(-z^2) with t = 4 / (4 + z) and p a polynomial near the best one of its degree: to a relative
-// 4e-14, and as much as z^2 is rounded.
+// erfc(z) / 2 = t p(2 t - 1) exp(-z^2) with t = 4 / (4 + z) and p a polynomial near the minimax one: relative error 4e-14, plus
+// the rounding of z^2.
 KERNEL inline NormalTail normal_tail(double z) {
     const double t = 4.0 / (4.0 + z), u = 2.0 * t - 1.0, bell = low_exp(-z * z);
     double p = 8.217827669736855e-09;
@@ -112,7 +113,7 @@ KERNEL inline double square_root(double value) { return sqrt(value); }
 KERNEL inline float absolute(float value) { return fabsf(value); }
 KERNEL inline double absolute(double value) { return fabs(value); }
 
-// The sum of neighbours in memory, in as many parts as vector registers hold.
+// The sum of an array, in as many parts as fit vector registers.
 template <class Real>
 KERNEL inline Real sum_of_row(const Real* values, Index count) {
     constexpr int parts = 16;

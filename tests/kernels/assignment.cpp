@@ -1,4 +1,4 @@
-// Each way to solve the positional map's assignment problem, whichever would be chosen.
+// Each method for the positional map's assignment problem, whichever would be chosen.
 #include "positional.hpp"
 #include "space.hpp"
 
@@ -9,14 +9,14 @@ static Index with_sweep(const Assignment& problem, Use use) {
     return with_space<SweepSpace>(use, problem.documents(), problem.gain.size, problem.documents());
 }
 
-// Before which position `classes` are filled in, behind which documents follow by score.
+// Returns the number of positions in `classes`, after which documents follow by score.
 EXPORT Index usual(Span<const double> score, Span<const int> starts, Span<const int> group, Span<const double> gain,
                    Span<const double> c, Span<const double> a, Index k, Span<int> classes) {
     const Assignment problem{score, starts, group, gain, c, a, k};
     return with_sweep(problem, [&](SweepSpace& space) { return by_sweep(problem, classes, space); });
 }
 
-// The same by the sweep of all positions before that one, from the greedy ranking.
+// The same by a sweep of all these positions from the greedy ranking.
 EXPORT Index whole(Span<const double> score, Span<const int> starts, Span<const int> group, Span<const double> gain,
                    Span<const double> c, Span<const double> a, Index k, Span<int> classes) {
     const Assignment problem{score, starts, group, gain, c, a, k};
@@ -29,7 +29,7 @@ EXPORT Index whole(Span<const double> score, Span<const int> starts, Span<const 
     });
 }
 
-// By the sweep of the positions that greed gets wrong; -1 where these are not enough.
+// By a sweep of the positions where the greedy ranking is wrong; -1 if these do not suffice.
 EXPORT Index near(Span<const double> score, Span<const int> starts, Span<const int> group, Span<const double> gain,
                   Span<const double> c, Span<const double> a, Index k, Span<int> classes) {
     const Assignment problem{score, starts, group, gain, c, a, k};
@@ -58,7 +58,7 @@ EXPORT Index prices(Span<const double> score, Span<const int> starts, Span<const
     return with_space<PriceSpace>([&](PriceSpace& space) { return by_prices(problem, classes, space), group.size; }, group.size);
 }
 
-// Whether the greedy ranking of all positions is nested; `margin` is filled.
+// Whether the greedy ranking of all positions is nested; computes `margin`.
 EXPORT Index greedily(Span<const double> score, Span<const int> starts, Span<const int> group, Span<const double> gain,
                       Span<const double> c, Span<const double> a, Index k, Span<int> classes, Span<double> margin) {
     const Assignment problem{score, starts, group, gain, c, a, k};

@@ -4,9 +4,9 @@
 
 using namespace rankstruct;
 
-// Fill `columns` [leads + 1, ranks] with the best assignment, and with that where one rank leads, and one more, and so on, as far as
-// `looks` [leads] says so. `lost` [leads] is what each says that is lost; `column` [ranks] is scratch. There is room for a table of so
-// many numbers.
+// Fill `columns` [leads + 1, ranks] with the best assignment, then with that where one rank leads, two, and so on, if `looks`
+// [leads] says so. `lost` [leads] is the reported bound of each loss; `column` [ranks] is scratch. The table holds at most
+// `most_numbers` numbers.
 EXPORT Index assign(Span<const int> group, Span<const double> score, Span<const double> gain, Span<const double> decay,
                     Span<const double> discount, Index groups, double dearest, Index led, Index most_numbers, Span<const int> looks,
                     Span<double> lost, Span<int> column, Span<int> columns) {
@@ -40,7 +40,7 @@ EXPORT Index sort_shown(Span<const double> chosen, Span<const double> weights, S
                        [&](const Diverse& kernel, const List& list, Diverse::Space& space) { kernel.sort_blocks(list, space, shown); });
 }
 
-// Fill `order` with the documents as the predicted reference prefers them: by chosen score, then gain, then as they were given.
+// Fill `order` with the documents in the order of the predicted reference: by chosen score, then gain, then input order.
 EXPORT Index prefer(Span<const double> chosen, Span<const double> gains, Span<const int> place, Span<int> order) {
     List list{};
     list.chosen = chosen;

@@ -1,11 +1,11 @@
-// How scores are sorted, grades numbered, and what ties share.
+// Sorting of scores, numbering of grades, and sharing among ties.
 #include "binary.hpp"
 #include "grades.hpp"
 #include "space.hpp"
 
 using namespace rankstruct;
 
-// Fill `order` with the places of the values by descending value; `times` times with the same scratch.
+// Fill `order` with the positions of the values by descending value, `times` times with the same scratch.
 template <class T>
 static Index sorted(Span<const T> value, Span<Index> order, Index times) {
     return with_space<SortSpace<T>>(
@@ -22,7 +22,7 @@ static Index sorted(Span<const T> value, Span<Index> order, Index times) {
 EXPORT Index sort_floats(Span<const float> value, Span<Index> order, Index times) { return sorted(value, order, times); }
 EXPORT Index sort_doubles(Span<const double> value, Span<Index> order, Index times) { return sorted(value, order, times); }
 
-// Returns how many grades there are; fills what `Grades` says, and the order of `partition`, of which `pointer` is scratch.
+// Returns the number of grades; fills the fields of `Grades`, and the order of `partition`, for which `pointer` is scratch.
 EXPORT Index grades_of(Span<const double> values, Span<int> number, Span<double> value, Span<int> starts, Span<int> order,
                        Span<int> pointer) {
     return with_space<GradeSpace>(

@@ -7,7 +7,7 @@
 
 namespace rankstruct {
 
-// What `use` returns of a space for these sizes, in memory that holds no numbers, or 0, 1, 2, ..., in turn.
+// The result of `use` with a space for these sizes, in memory filled with NaN, or with 0, 1, 2, ..., in turn.
 template <class Space, class Use, class... Sizes>
 auto with_space(Use use, Sizes... sizes) {
     Arena count;
