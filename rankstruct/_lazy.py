@@ -15,7 +15,7 @@ from rankstruct.messages import did_you_mean
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """What `from module import *` is meant to bring: `__all__`, or what a room's `__init__` gathers from its files."""
+    """The names of `from module import *`: `__all__`, or what a package's `__init__` imports from its files."""
     if hasattr(module, "__all__"):
         return list(module.__all__)
     return [

@@ -445,11 +445,11 @@ class BoostedRanker(Ranker):
         found = np.stack([predict(model, features) for model in self.models_]).mean(0, dtype=np.float64)
         return found if self.start_ is None else found + self.start_.predict(X, qid)
 
-    def behind(self, preparation: Preparation) -> Self:
+    def prepend(self, preparation: Preparation) -> Self:
         """Let a ranker that was fitted to prepared documents, and its `start_`, accept raw ones; returns the ranker itself."""
         if self.start_ is not None:
-            self.start_.behind(preparation)
-        return super().behind(preparation)
+            self.start_.prepend(preparation)
+        return super().prepend(preparation)
 
     @property
     def feature_importances_(self) -> np.ndarray:

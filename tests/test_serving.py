@@ -191,7 +191,7 @@ def test_trees_on_a_start_and_behind_preparation_are_one_scorer(tmp_path):
     before = rs.Preparation.fit(["log"], X)
     inner = rs.BoostedRanker(n_estimators=5, n_jobs=1, start=rs.LinearRanker()).fit(before.transform(X), y, qid)
     expected = inner.predict(before.transform(X))
-    np.testing.assert_allclose(inner.behind(before).predict(X), expected, atol=1e-12)
+    np.testing.assert_allclose(inner.prepend(before).predict(X), expected, atol=1e-12)
 
 
 def test_trees_that_have_no_scorer_say_so():

@@ -66,7 +66,7 @@ def _fit_cell(
         return {}  # the first one writes
     if team.world_size > 1:
         ranker.set_params(distributed=False)
-    ranker.behind(steps.preparation)
+    ranker.prepend(steps.preparation)
     with whole_file(Path(folder) / "ranker.pkl", "wb") as file:  # saved before anything else can fail
         pickle.dump(ranker, file)
     if type(ranker) is LinearRanker:

@@ -467,7 +467,7 @@ def _plain(arrow: Any, column: Any) -> Any:
             column = column.storage
         elif arrow.types.is_dictionary(kind):
             values = column.dictionary
-            if str(kind.value_type).endswith("_view"):  # of which pyarrow has no take
+            if str(kind.value_type).endswith("_view"):  # for which pyarrow has no take
                 values = values.cast(arrow.large_string() if _is_text(arrow, kind.value_type) else arrow.large_binary())
             column = values.take(column.indices)
         elif str(kind).startswith("run_end_encoded"):

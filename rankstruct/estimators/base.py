@@ -351,7 +351,7 @@ class Ranker(BaseEstimator):
             return self.preparation_.transform(X, offsets)
         return self.preparation_.transform(X[order], offsets)[np.argsort(order)]
 
-    def behind(self, preparation: Preparation) -> Self:
+    def prepend(self, preparation: Preparation) -> Self:
         """Let a ranker that was fitted to prepared documents accept raw ones; returns the ranker itself."""
         self.preparation_ = preparation.then(self.preparation_)
         self.prepare = list(self.preparation_.names)

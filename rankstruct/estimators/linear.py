@@ -435,7 +435,7 @@ class LinearRanker(Ranker):
         ranker.preparation_ = Preparation()
         ranker.coef_ = scorer.linear.weight.detach().double().cpu().numpy()[0].copy()
         ranker.n_features_in_ = len(ranker.coef_)
-        return ranker.behind(preparation)
+        return ranker.prepend(preparation)
 
     def risk(self, X: Any, y: Any, qid: Any, *, groups: Any = None) -> LinearRisk:
         """Return the mean loss over the lists that `fit` trains on, as a function of the weights, for `rankstruct.solvers`."""

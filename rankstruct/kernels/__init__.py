@@ -1,6 +1,6 @@
-"""Kernels: compiled loops for the CPU and CUDA, bodies in vectorised torch for other devices, and one door: `ListOperator`.
+"""Kernels: compiled loops for the CPU and CUDA, vectorised torch for other devices, and `ListOperator`, which calls them.
 
-What stands above this floor sees custom operators alone: the oracles make theirs, and losses call `pairwise_hinge`,
+Other packages only see custom operators: the oracles define theirs, and losses call `pairwise_hinge`,
 `pair_loss`, those of `pair_sums`, `swap_surrogate`, `soft_rank`, `draw_few_ranks`, `draw_rankings`, `policy_loss`,
 `policy_gradient` and `policy_curvature`.
 """

@@ -1,7 +1,7 @@
-"""Operators of the feature maps that see relevant and irrelevant documents alone.
+"""Operators for feature maps of binary relevance.
 
-Each takes `min_relevant`, from which on labels are relevant, or above 0 if None; or `thresholds` and their weights, at which
-labels are relevant one after another: the results are summed, and on the CPU a list is sorted once.
+Each takes `min_relevant`, the lowest relevant label (above 0 if None), or several `thresholds` with weights, whose results are
+summed; on the CPU a list is sorted once for all of them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ NO_CUTOFF = 2**62
 
 
 class Method(NamedTuple):
-    """One way to find the most violated ranking, in its two implementations.
+    """A method to find the most violated ranking, and its two implementations.
 
     Attributes:
-        name: how it works, in a few words.
+        name: a short description.
         cost: its cost for a list of n documents, p of them relevant and m not.
         loop: the loop of the compiled core.
-        padded: the twin in torch, `(PaddedLists, relevant, *options)` to the answer.
+        padded: the same in torch, from `(PaddedLists, relevant, *options)` to the result.
     """
 
     name: str
@@ -44,10 +44,10 @@ def binary_kernel(
     """The operator `rankstruct::<name>`.
 
     Args:
-        name: of the operator.
-        options: the schema of what it takes beside the lists and what is relevant.
-        method: `(longest, *options)` to the method, and the options of its loop and its twin.
-        gains: whether labels are what documents gain, one gain above 0 a list.
+        name: its name.
+        options: the schema of its options, besides the lists and the definition of relevance.
+        method: from `(longest, *options)` to the method, and the options of its two implementations.
+        gains: whether labels are gains, at most one gain above 0 per list.
     """
 
     def compiled(
@@ -73,7 +73,7 @@ def binary_kernel(
 def sum_over_thresholds(
     method: Method, options: tuple[Any, ...], lists: PaddedLists, thresholds: Tensor, weights: Tensor
 ) -> Answer:
-    """What a method's twin finds at each threshold, each with a copy of the lists, summed with their weights."""
+    """The weighted sum of a method's results in torch at each threshold, each with a copy of the lists."""
     count, device = thresholds.shape[0], lists.scores.device
     if count == 0:
         nothing = lists.scores.new_zeros(lists.scores.shape[0])
@@ -82,7 +82,7 @@ def sum_over_thresholds(
     scores, labels, where = (each.repeat(count, 1) for each in lists[:3])
     many = PaddedLists(scores, labels, where, None if lists.chosen is None else lists.chosen.repeat(count, 1))
     answers = method.padded(many, reached.flatten(0, 1), *options)
-    # Not a product of matrices, which may be rounded to fewer digits.
+    # Not a matrix product, which may have lower precision.
     shares = (each.unflatten(0, (count, -1)) for each in answers)
     task_loss, value, direction = (
         (each * weights.to(device).view(-1, *[1] * (each.dim() - 1))).sum(0) for each in shares

@@ -1,4 +1,4 @@
-"""What a loop of the compiled core is called with, and what it answers."""
+"""The arguments and results of a loop of the compiled core."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from rankstruct.lists import check_offsets
 #: Task loss, value and direction.
 Answer = tuple[Tensor, Tensor, Tensor]
 
-# The numbers of `Type` in lists.hpp.
+# The values of `Type` in lists.hpp.
 SCORES = {torch.float32: 0, torch.float64: 1}
 LABELS = {torch.float32: 0, torch.float64: 1, torch.int64: 2, torch.int32: 3, torch.uint8: 4, torch.bool: 4}
 
 
 class Call(NamedTuple):
-    """A loop of the compiled core and what it is called with beside the lists.
+    """A loop of the compiled core and its arguments besides the lists.
 
     Attributes:
-        loop: of `kernels.core`.
-        options: what `loop.options` made.
-        min_relevant: documents with this label or a higher one are relevant; NaN: those above 0.
-        thresholds, threshold_weights: float64, of labels that are relevant at one after another; the loop sums.
-        check: `(labels, place)` raises where the loop cannot take a document whose numbers are all right.
+        loop: a loop of `kernels.core`.
+        options: the result of `loop.options`.
+        min_relevant: the lowest relevant label; NaN: labels above 0 are relevant.
+        thresholds, threshold_weights: float64; the loop sums the results of several lowest relevant labels.
+        check: `(labels, place)` raises the error for a document that the loop refuses although its numbers are valid.
     """
 
     loop: core.Loop
@@ -41,9 +41,9 @@ class Call(NamedTuple):
     check: Callable[[Any], None] | None = None
 
     def threshold_tables(self) -> tuple[Tensor, Tensor, int] | None:
-        """Thresholds and weights as the loops read them, and how many there are; None without thresholds.
+        """Thresholds and weights for the loops, and their number; None without thresholds.
 
-        Each has one number more: an empty tensor has no address, and without one the loops would take `min_relevant`.
+        Each has one extra number, because an empty tensor has no address, and then the loops would use `min_relevant`.
         """
         if self.thresholds is None or self.threshold_weights is None:
             return None
@@ -54,7 +54,7 @@ class Call(NamedTuple):
 
 
 def longest_list(offsets: Tensor, documents: int) -> int:
-    """The size of the longest list; raises ValueError where offsets are not in order."""
+    """The size of the longest list; raises ValueError if offsets are not in order."""
     bounds = offsets.numpy()
     sizes = np.diff(bounds)
     if bounds[0] != 0 or bounds[-1] != documents or (sizes.size and sizes.min() < 0):

@@ -1,7 +1,7 @@
-"""The compiled core: loops over lists in C++, from a shared library beside this file.
+"""The compiled core: loops over lists in C++, from a shared library in this folder.
 
-Nothing is checked here: addresses of arrays go in as they are. `dispatch` is the door that knows tensors; how a loop is written,
-built and debugged is in the contributors' page on kernels.
+Nothing is checked here, and arrays are passed by address; `dispatch` handles tensors. The page "Writing a kernel" of the
+documentation explains how to write, build and debug a loop.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ library = _load()
 
 
 class Batch(ctypes.Structure):
-    """`Batch` of lists.hpp, field by field; see there."""
+    """The fields of `Batch` in lists.hpp."""
 
     _fields_ = [
         *(
@@ -70,18 +70,18 @@ OUT_OF_MEMORY = -2
 
 
 class Scratch(ctypes.Structure):
-    """`Scratch` of lists.hpp."""
+    """The fields of `Scratch` in lists.hpp."""
 
     _fields_ = [("memory", c_void_p), *((name, c_longlong) for name in ("longest", "fixed", "per_document"))]
 
 
 class Loop:
-    """A loop over the lists `[first, last)` of a batch: -1, the place of a document that cannot be, or `OUT_OF_MEMORY`.
+    """A loop over the lists `[first, last)` of a batch: -1, the position of a refused document, or `OUT_OF_MEMORY`.
 
     Args:
-        name: as it is exported, without `rankstruct_`.
-        kind: of its options in loops.hpp.
-        options: name and C type of each field of what it takes beside the lists.
+        name: the exported name, without `rankstruct_`.
+        kind: the class of its options in loops.hpp.
+        options: name and C type of each option.
     """
 
     def __init__(self, name: str, kind: str, **options: Any) -> None:
@@ -93,14 +93,14 @@ class Loop:
         self._function.restype = c_longlong
 
     def options(self, *values: Any) -> ctypes.Structure:
-        """What `__call__` takes; NumPy arrays go by address, and live as long."""
+        """The options for `__call__`; NumPy arrays are passed by address and kept alive."""
         arrays = [value for value in values if isinstance(value, np.ndarray)]
         made = self._options(*(value.ctypes.data if isinstance(value, np.ndarray) else value for value in values))
         made._arrays = arrays
         return made
 
     def elsewhere(self, options: ctypes.Structure, address: Callable[[np.ndarray], int]) -> ctypes.Structure:
-        """The same options, with the tables where `address` says."""
+        """The same options with the tables at other addresses, `address(array)`."""
         made = type(options).from_buffer_copy(options)
         names = [name for name, kind in self.fields.items() if kind is c_void_p and getattr(options, name) is not None]
         for name, table in zip(names, options._arrays, strict=True):
@@ -108,11 +108,11 @@ class Loop:
         return made
 
     def __call__(self, batch: Batch, first: int, last: int, options: ctypes.Structure) -> int:
-        """Do the lists from `first` to `last`, that one left out."""
+        """Solve the lists `[first, last)`."""
         return int(self._function(ctypes.byref(batch), first, last, ctypes.byref(options)))
 
     def scratch(self, batch: Batch, longest: int, options: ctypes.Structure) -> Scratch:
-        """How much a device needs for a batch whose lists have at most `longest` documents; its addresses are not looked at."""
+        """The scratch that a device needs for lists of at most `longest` documents; the batch's addresses are not read."""
         found = Scratch(longest=longest)
         asked = Batch.from_buffer_copy(batch)
         asked.scratch = ctypes.addressof(found)
@@ -182,14 +182,14 @@ choose_method.argtypes, choose_method.restype = [c_longlong] * 4, c_longlong
 
 
 def _function(name: str, addresses: int, counts: int, results: int) -> Any:
-    """A function of so many arrays, whole numbers and arrays that it fills, by address."""
+    """A function of input arrays, integers and output arrays; arrays are passed by address."""
     found = library[f"rankstruct_{name}"]
     found.argtypes = [c_void_p] * addresses + [c_longlong] * counts + [c_void_p] * results
     found.restype = c_longlong
     return found
 
 
-# The last two of the whole numbers are the lists, or rows, from the first to the last that are to be done.
+# The last two integers are the range of lists, or rows, to process.
 draw_few = _function("draw_few", 3, 7, 1)
 draw_rankings = _function("draw_rankings", 3, 7, 1)
 policy_derivative = _function("policy_derivative", 5, 8, 1)

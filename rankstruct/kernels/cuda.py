@@ -1,7 +1,8 @@
-"""The compiled loops on CUDA devices: the same C++, compiled at run time by NVRTC through NVIDIA's cuda-core, one block a list.
+"""The compiled loops on CUDA devices: the same C++, compiled at run time by NVRTC through NVIDIA's cuda-core, one block per
+list.
 
-Lists are sorted by torch. Nothing is read back, so that no step waits for the device: a list with a number that is none has the
-value NaN, and how much scratch lists need is bounded by what the host knows.
+Lists are sorted by torch. Nothing is read back, so no step waits for the device: a list with an invalid number has the value NaN,
+and the scratch is bounded by sizes known on the host.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rankstruct.kernels import core
 from rankstruct.kernels.call import LABELS, SCORES, Answer, Call, longest_list
 
 _MOST_SCRATCH = 2**30  # bytes
-_FEWEST_BLOCKS = 256  # at once, where there are as many lists: with fewer a device has little to do
+_FEWEST_BLOCKS = 256  # at least, if there are as many lists; fewer leave a device idle
 
 
 def source(loop: core.Loop, single: bool) -> str:
@@ -39,9 +40,9 @@ extern "C" __global__ void solve(Batch batch, {loop.kind} loop, Scratch scratch)
 
 @cache
 def compile_loop(loop: core.Loop, single: bool, arch: str) -> Any:
-    """The `ObjectCode` of a loop for an architecture such as `sm_90`; as on the CPU, without fused multiplications.
+    """The `ObjectCode` of a loop for an architecture such as `sm_90`; as on the CPU, without fused multiply-adds.
 
-    It takes seconds, and is kept where cuda-core keeps programs.
+    This takes seconds; the result is in cuda-core's program cache.
     """
     from cuda.core import ObjectCode, Program, ProgramOptions
     from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
@@ -51,7 +52,7 @@ def compile_loop(loop: core.Loop, single: bool, arch: str) -> Any:
     headers = sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.hpp")))).digest()
     key = make_program_cache_key(code=code, code_type="c++", options=options, target_type=target, extra_digest=headers)
     program = None
-    with suppress(OSError), FileStreamProgramCache() as kept:  # there may be nowhere to keep it
+    with suppress(OSError), FileStreamProgramCache() as kept:  # the cache may not be writable
         program = kept.get(key)
         if program is None:
             kept[key] = program = bytes(Program(code, "c++", options).compile(target).code)
@@ -64,14 +65,14 @@ def reaches(device: torch.device) -> bool:
     one, loop = torch.zeros(1, 1, device=device), core.pairwise_auc
     try:
         solve((one, one, None, None, None, None), -math.inf, lambda longest: Call(loop, loop.options(0)), ())
-    except Exception as error:  # of as many kinds as there are ways in which a toolkit may be broken
+    except Exception as error:  # a broken toolkit raises errors of many kinds
         logging.getLogger(__name__).debug("%s does without compiled loops: %s", device, error)
         return False
     return True
 
 
 def start(device: torch.device, blocks: int, loop: core.Loop, batch: core.Batch, *rest: ctypes.Structure) -> None:
-    """Start so many blocks of a loop behind what torch has to do; `rest` are its options and the scratch."""
+    """Launch a loop in torch's current stream; `rest` are its options and the scratch."""
     from cuda.bindings import driver
     from cuda.core import Device
 
@@ -79,7 +80,7 @@ def start(device: torch.device, blocks: int, loop: core.Loop, batch: core.Batch,
         there = Device(torch.cuda.current_device())
         there.set_current()
         kernel = compile_loop(loop, batch.score_type == 0, f"sm_{there.arch}").get_kernel("solve")
-        parameters = (batch, *rest)  # by value, which the launch of cuda-core itself does not take
+        parameters = (batch, *rest)  # by value, which cuda-core's own launch does not support
         addresses = (ctypes.c_void_p * len(parameters))(*map(ctypes.addressof, parameters))
         grid, block, shared = (blocks, 1, 1), (1, 1, 1), 0
         stream = torch.cuda.current_stream().cuda_stream
@@ -93,10 +94,10 @@ def start(device: torch.device, blocks: int, loop: core.Loop, batch: core.Batch,
 def solve(
     lists: Sequence[Any], least_label: float, compiled: Callable[..., Call], options: Sequence[Any]
 ) -> Answer | None:
-    """The answer for tensors of one device, offsets there or on the CPU; None where it would take too much scratch.
+    """The results for tensors of one device, with offsets there or on the CPU; None if it would need too much scratch.
 
-    Task loss and value are NaN where a number of a list is none or a label below `least_label`, of all lists where offsets on the
-    device are out of order.
+    Task loss and value are NaN for lists with an invalid number or a label below `least_label`, and for all lists if offsets on
+    the device are out of order.
     """
     scores, labels, where, offsets, chosen, groups, item_weights = (*lists, None)[:7]
     shape, device = scores.shape, scores.device
@@ -150,12 +151,12 @@ def solve(
 
 
 def is_known(offsets: Tensor) -> bool:
-    """Whether offsets are read without waiting for a device; a test may say otherwise."""
+    """Whether offsets can be read without waiting for a device; tests override this."""
     return offsets.device.type == "cpu"
 
 
 def _order(scores: Tensor, where: Tensor | None, offsets: Tensor | None) -> Tensor:
-    """The places of each list's documents, int32: the real ones by descending score, ties as given, then the padding."""
+    """The positions of each list's documents, int32: real documents by descending score, ties in input order, then padding."""
     keys = (scores if where is None else torch.where(where, scores, -math.inf)) + 0.0  # -0.0 is 0.0
     order = keys.sort(dim=-1, descending=True, stable=True).indices
     if offsets is not None:
@@ -166,7 +167,7 @@ def _order(scores: Tensor, where: Tensor | None, offsets: Tensor | None) -> Tens
 
 
 def _room(call: Call, batch: core.Batch, longest: int, documents: int) -> tuple[core.Scratch, int, int] | None:
-    """What says how scratch is shared out, the number of blocks, and its bytes; None if that is too much."""
+    """The layout of the scratch, the number of blocks, and its bytes; None if that is too much."""
     scratch = call.loop.scratch(batch, longest, call.options)
     blocks = batch.lists if batch.offsets else min(batch.lists, _MOST_SCRATCH // scratch.fixed)
     size = blocks * scratch.fixed + documents * scratch.per_document
@@ -175,7 +176,7 @@ def _room(call: Call, batch: core.Batch, longest: int, documents: int) -> tuple[
 
 
 def _there(values: Tensor, device: torch.device) -> Tensor:
-    """A table of float64 on the device; one of the CPU is kept there, and sent once."""
+    """A float64 table on the device; a table on the CPU is cached there, and copied once."""
     if values.device.type == "cpu":
         return _table(values.detach().double().numpy().tobytes(), device)
     return values.to(device, torch.float64).contiguous()
@@ -183,5 +184,5 @@ def _there(values: Tensor, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _table(values: bytes, device: torch.device) -> Tensor:
-    # Waits for the copy, so that whichever stream reads it finds it.
+    # Wait for the copy, since any stream may read it.
     return torch.from_numpy(np.frombuffer(values).copy()).to(device)

@@ -1,14 +1,14 @@
-"""The one door to the kernels: custom operators over lists, which `torch.compile`, vmap and fake tensors understand.
+"""Custom operators over lists, for `torch.compile`, vmap and fake tensors: the only way to call a kernel.
 
-Every operator is called with `(scores, labels, where, offsets, reference_scores, groups, least_label, *options)`, those whose
-documents are weighted with `item_weights` behind the groups, and answers with `(task_loss, value, direction)`. Types and shapes
-have been checked; the door brings tensors of any layout, device and dtype into the form of a body, refuses numbers that are not
-finite and labels below `least_label`, and gives the answer the dtype and device of `scores`. Two bodies:
+Every operator takes `(scores, labels, where, offsets, reference_scores, groups, least_label, *options)`, those with document
+weights also `item_weights` after the groups, and returns `(task_loss, value, direction)`. Types and shapes have been checked. The
+operator converts tensors of any layout, device and dtype, refuses non-finite numbers and labels below `least_label`, and returns
+results with the dtype and device of `scores`. It has up to two implementations:
 
-    compiled  `(longest, *options)` to a `Call` of a loop of the compiled core, for tensors of the CPU and, by NVRTC, of CUDA
-    padded    `(PaddedLists, *options)` in vectorised torch, returns the answer; for other devices
+    compiled  from `(longest, *options)` to a `Call` of a loop of the compiled core, for the CPU and, with NVRTC, CUDA
+    padded    from `(PaddedLists, *options)` to the results, in vectorised torch, for other devices
 
-Tensors of another device make a round trip where there is no padded body, one copy each way for the whole batch.
+Without a padded implementation, the batch is copied from other devices to the CPU and back.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from rankstruct.lists import NOT_NEGATIVE, batch_first, check_offsets, is_eager,
 
 __all__ = ["Answer", "Call", "CpuLists", "ListOperator", "PaddedLists", "Prepared", "discount_table", "mean_value"]
 
-_WORTH_A_THREAD = 20_000  # documents; handing a share to a thread costs as much as sorting some thousands
+_WORTH_A_THREAD = 20_000  # documents; starting a thread costs as much as sorting a few thousand
 _LISTS = "Tensor scores, Tensor labels, Tensor? where, Tensor? offsets, Tensor? reference_scores, Tensor? groups"
 
 
 class Prepared(NamedTuple):
-    """A call of a loop for lists of one size, made once.
+    """A cached call of a loop for lists of one size.
 
     Attributes:
         call: the loop and its options.
         least_label: labels of real documents below it are refused.
-        gains: float64, what whole labels from 0 on gain, as far as that is known; None if labels go in as they are.
+        gains: float64, the gains of integer labels from 0, if known; None to pass labels unchanged.
     """
 
     call: Call
@@ -50,9 +50,9 @@ class Prepared(NamedTuple):
 def mean_value(
     prepared: Prepared, scores: Tensor, labels: Tensor, where: Tensor | None
 ) -> tuple[float, int, Tensor] | None:
-    """The mean value of eager padded lists on the CPU, of how many, and the direction, by the shortest way there is.
+    """A shortcut for eager padded lists on the CPU: the mean value, the number of lists and the direction.
 
-    None where there is more to do, or something to be refused: the way by `ListOperator` then says what.
+    None if it does not apply or something is refused; `ListOperator` then computes the result or raises the error.
     """
     kind, label_kind = SCORES.get(scores.dtype), LABELS.get(labels.dtype)
     if kind is None or label_kind is None or not (scores.is_contiguous() and labels.is_contiguous()):
@@ -86,7 +86,7 @@ def mean_value(
 
 
 def _set_thresholds(batch: core.Batch, call: Call) -> None:
-    """Give a batch the thresholds of a call, if there are any, as the loops read them; it keeps them."""
+    """Set the thresholds of a call, if any, in a batch, which keeps them alive."""
     if (tables := call.threshold_tables()) is not None:
         thresholds, weights, batch.threshold_count = tables
         batch.thresholds, batch.threshold_weights = thresholds.data_ptr(), weights.data_ptr()
@@ -98,15 +98,15 @@ _LARGEST = [torch.finfo(dtype).max for dtype in SCORES]
 
 
 class CpuLists:
-    """Lists in the form of the compiled core, and where its results go; nothing is copied that need not be.
+    """Inputs and outputs of the compiled core for lists on the CPU; copies are avoided.
 
     Args:
         lists: scores, labels, where, offsets, reference scores, groups and, if there are any, item weights, on the CPU.
         least_label: labels of real documents below it are refused.
-        gains: float64, what whole labels from 0 on gain, as far as that is known.
+        gains: float64, the gains of integer labels from 0, if known.
 
     Attributes:
-        task_loss, value, direction: what a loop fills in.
+        task_loss, value, direction: the outputs of a loop.
         longest: size of the longest list, padding included.
     """
 
@@ -132,7 +132,7 @@ class CpuLists:
         self.value = scores.new_empty(many)
         self.direction = scores.new_empty(shape)
         self.count, self.least_label = count, least_label
-        # Kept as long as their addresses.
+        # Kept alive as long as their addresses.
         self.given = (scores, labels, where, offsets, chosen, groups, gains, item_weights)
         self.batch = core.Batch(
             scores.data_ptr(),
@@ -159,9 +159,9 @@ class CpuLists:
         )
 
     def run(self, call: Call) -> int:
-        """Do all lists, by as many threads as torch is set to use where there is enough to do.
+        """Solve all lists, with up to as many threads as torch uses.
 
-        Returns the place of a document that cannot be, or -1.
+        Returns the position of a refused document, or -1.
         """
         batch = self.batch
         batch.min_relevant = call.min_relevant
@@ -194,7 +194,7 @@ class CpuLists:
         return found
 
     def place(self, at: int) -> str:
-        """A document as a reader counts it: its index, or its flat position and its list."""
+        """The description of a document in errors: its index, or its flat position and its list."""
         offsets = self.given[3]
         if offsets is not None:
             found = int(np.searchsorted(offsets.numpy(), at, side="right")) - 1
@@ -203,7 +203,7 @@ class CpuLists:
         return f"document {index[0] if len(index) == 1 else index}"
 
     def refuse(self, at: int, call: Call, gains: bool) -> None:
-        """Raise ValueError for the document that a loop stumbled over; labels are gains of documents, or what a user gave."""
+        """Raise ValueError for the document that a loop refused; labels are gains, or the user's labels."""
         scores, labels, _, _, chosen = self.given[:5]
         score, label = float(scores.view(-1)[at]), float(labels.view(-1)[at])
         if not math.isfinite(score):
@@ -245,9 +245,9 @@ def _bounds(lists: int, longest: int) -> np.ndarray:
 
 
 class PaddedLists(NamedTuple):
-    """Tensors `[lists, list_size]` of any device, both above 0; `chosen` is None if `scores` choose the reference.
+    """Tensors `[lists, list_size]` of any device, both above 0; `chosen` is None if `scores` determine the reference.
 
-    Scores and `chosen` are 0 in the padding and where they are not finite.
+    Scores and `chosen` are 0 for padding and non-finite numbers.
     """
 
     scores: Tensor
@@ -256,22 +256,22 @@ class PaddedLists(NamedTuple):
     chosen: Tensor | None
 
 
-#: All there are, by the names of their operators.
+#: All operators by name.
 KERNELS: dict[str, ListOperator] = {}
 
 
 class ListOperator:
-    """The custom operator `rankstruct::<name>` of a kernel; where nobody has to see it, what it does.
+    """The custom operator `rankstruct::<name>` of a kernel; in eager mode, it is called directly.
 
-    As `torch.library.custom_op` would make it, without its wrappers in Python: for one list they take as long as its sort. No
-    argument of ours is changed or needs a gradient, which is what they look after.
+    This replaces `torch.library.custom_op`, whose Python wrappers take as long as sorting a list. They handle mutated arguments
+    and gradients, which these operators do not have.
 
     Args:
-        name: of the operator.
-        options: the schema of what comes behind the lists, such as `"float margin"`.
-        compiled: the body for the CPU and CUDA.
-        padded: the body for other devices.
-        gains: whether labels are what documents gain.
+        name: its name.
+        options: the schema of its options, such as `"float margin"`.
+        compiled: the implementation for the CPU and CUDA.
+        padded: the implementation for other devices.
+        gains: whether labels are gains.
         weighted: whether documents have item weights, which must be finite and above 0.
     """
 
@@ -298,11 +298,11 @@ class ListOperator:
         torch.library.register_vmap(qualified, partial(_vmap, self._operator, self._lists))
 
     def __call__(self, scores: Tensor, *given: Any) -> Answer:
-        """The answer for lists that were checked."""
+        """The results for checked lists."""
         return (self.answer if is_eager(scores) else self._operator)(scores, *given)
 
     def answer(self, *given: Any) -> Answer:
-        """What the operator does."""
+        """The implementation of the operator."""
         lists, (least_label, *options) = given[: self._lists], given[self._lists :]
         scores = given[0]
         device = scores.device
@@ -332,11 +332,11 @@ class ListOperator:
         return task_loss.to(dtype), value.to(dtype), direction.to(dtype)
 
     def call(self, longest: int, *options: Any) -> Call:
-        """What the compiled body calls for lists of at most so many documents."""
+        """The call of the compiled implementation for lists of at most `longest` documents."""
         return self._compiled(longest, *options)
 
     def by_grade(self, lists: Sequence[Any], gains: np.ndarray, options: Sequence[Any]) -> Answer | None:
-        """The answer for eager tensors of the CPU, what labels gain taken from a table; None where it does not know a label."""
+        """The results for eager tensors on the CPU, with gains from a table; None if a label is not in it."""
         if not has_loops(_CPU):
             return None
         batch = CpuLists(lists, 0.0, gains)
@@ -348,12 +348,12 @@ class ListOperator:
 
 
 def has_loops(device: torch.device) -> bool:
-    """Whether tensors of the device go to the compiled loops; a test may say otherwise."""
+    """Whether the compiled loops are used for the device; tests override this."""
     return device.type == "cpu"
 
 
 def has_kernels(device: torch.device) -> bool:
-    """Whether tensors of the device go to the loops that are compiled for CUDA; a test may say otherwise."""
+    """Whether the loops compiled for CUDA are used for the device; tests override this."""
     return device.type == "cuda" and cuda.reaches(device)
 
 
@@ -365,7 +365,7 @@ def _answer_padded(
     where = torch.ones(labels.shape, dtype=torch.bool, device=labels.device) if where is None else where
     shape, real = scores.shape, where
     if offsets is not None:
-        if offsets.device.type == "cpu":  # which is read without waiting for the device
+        if offsets.device.type == "cpu":  # readable without waiting for the device
             check_offsets(offsets, shape[0])
         chosen = None if chosen is None else pad(chosen, offsets)[0]
         (scores, real), (labels, _) = pad(scores, offsets), pad(labels, offsets)
@@ -402,7 +402,7 @@ def _vmap(
     offsets = lists[3]
     if offsets is None:
         return operator(*lists, *options), (0, 0, 0)
-    # The same lists again and again, one behind the other.
+    # The same lists repeated one after another.
     documents = lists[0].shape[1]
     if bool((offsets[:, 0] != 0).any() | (offsets[:, -1] != documents).any()):
         raise ValueError(f"offsets must go from 0 to the number of documents, {documents}, for every example of vmap")
@@ -414,9 +414,9 @@ def _vmap(
 
 
 def discount_table(weights: Tensor, longest: int) -> np.ndarray:
-    """The first `longest` discounts as float64 `[>= 1]`; raises ValueError if they are no discount.
+    """The first `longest` discounts as float64 `[>= 1]`; raises ValueError if they are not valid.
 
-    A tensor that is kept has its table as `checked`, for lists of its own length.
+    A cached tensor stores its table as `checked`, for lists of its own length.
     """
     kept: np.ndarray | None = getattr(weights, "checked", None)
     if kept is not None and kept.shape[0] == longest:

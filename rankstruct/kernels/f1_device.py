@@ -1,11 +1,11 @@
 """Most violated labellings, in vectorised torch; see f1.hpp.
 
-A labelling says which documents are positive: the a highest relevant and the k - a highest irrelevant ones, whatever the most
-violated a and k are. The measures of one k are linear in a:
+The most violated labelling with k positive documents contains the a highest relevant and the k - a highest irrelevant ones. For
+fixed k the measures are linear in a:
 
-    measure(a, k) = slope(k) a + level(k),   slope(k) never rising with k
+    measure(a, k) = slope(k) a + level(k),   slope(k) never increasing with k
 
-but for success, which is 1 from a = 1 on.
+except success, which is 1 for a >= 1.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ PRECISION, RECALL, SUCCESS, F, ACCURACY, BREAK_EVEN = range(6)
 
 
 class Table(NamedTuple):
-    """What the kernel knows beside the lists.
+    """The options of the kernel.
 
     Attributes:
-        kind: the measure's number.
-        cutoff: how many documents are positive; 0 for any number. A list's relevant ones for `BREAK_EVEN`.
-        beta: of F.
-        reference: 0, the ideal one by input order; 1, the ideal one that the scores like best; 2, the one that they prefer.
+        kind: the number of the measure.
+        cutoff: the number of positive documents; 0 for any number, or the number of relevant documents for `BREAK_EVEN`.
+        beta: the parameter of F.
+        reference: 0, the ideal one by input order; 1, the ideal one with the highest score; 2, the predicted one.
     """
 
     kind: int
@@ -40,7 +40,7 @@ class Table(NamedTuple):
 
 
 class _Labellings:
-    """Labellings of the documents of one split, `[lists, 1]` where nothing else is said."""
+    """Labellings of the documents of one split; tensors are `[lists, 1]` unless stated otherwise."""
 
     def __init__(self, split: Split, scores: Tensor, where: Tensor, table: Table) -> None:
         self.split, self.table = split, table
@@ -57,7 +57,7 @@ class _Labellings:
         self.irrelevant_sum = pad_front((split.irrelevant_score - self.zero).cumsum(-1))
 
     def slope(self, k: Tensor) -> Tensor:
-        """How much the measure rises with each relevant document among k positive ones."""
+        """The increase of the measure per relevant document among k positive ones."""
         kind, p = self.table.kind, self.p.clamp(min=1).double()
         if kind == PRECISION:
             return torch.full_like(p, 1.0 / self.table.cutoff).expand(k.shape)
@@ -75,7 +75,7 @@ class _Labellings:
         return self.slope(k) * a + level
 
     def best(self, least: int, weighed: bool) -> tuple[Tensor, Tensor]:
-        """The best a and k, a >= `least`, by the scores, with the measure or without."""
+        """The best a >= `least` and k by score, with or without the measure."""
         k = self.k
         low = (k - self.m).clamp(min=least)
         high = torch.maximum(torch.minimum(self.p, k), low)
@@ -111,7 +111,7 @@ class _Labellings:
         return psi.scatter_add_(-1, split.irrelevant_order, ((split.rank < k - a) & (split.rank < self.m)).double())
 
     def can_err(self) -> Tensor:
-        """Which lists a labelling can get wrong."""
+        """The lists that a labelling can get wrong."""
         if self.table.kind == ACCURACY:
             return self.n > 0
         if self.free:

@@ -1,4 +1,4 @@
-"""Sums of what pairs of documents cost, by how their labels weigh them: the operator behind RankNet, LambdaLoss and others."""
+"""Weighted sums of the costs of pairs: the operator of RankNet, LambdaLoss and others."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rankstruct.kernels.dispatch import ListOperator
 
 __all__ = ["pair_loss"]
 
-#: How a pair is weighted; see `rankstruct.losses.LambdaLoss`. "uniform" is RankNet's mean over the pairs.
+#: The weight of a pair; see `rankstruct.losses.LambdaLoss`. "uniform" is RankNet's mean over the pairs.
 SCHEMES = ("uniform", "ndcg1", "ndcg2", "ndcg2++", "lambdarank")
-#: What a pair with x = sigma (s_i - s_j) costs: log(1 + exp(-x)), max(0, 1 - x), sigmoid(-x), 1 - sqrt(sigmoid(x)). "curvature"
-#: has the second derivatives of the first, of each document, in the place of the gradient.
+#: The cost of a pair with x = sigma (s_i - s_j): log(1 + exp(-x)), max(0, 1 - x), sigmoid(-x), 1 - sqrt(sigmoid(x)). "curvature"
+#: returns the second derivatives of the first cost in place of the gradient.
 COSTS = {
     "logistic": core.logistic_pairs,
     "curvature": core.logistic_curvatures,
@@ -45,10 +45,10 @@ def _compiled(
     return Call(COSTS[cost], options)
 
 
-#: Sum over the pairs of each list of w cost(s_i - s_j), of "uniform" the mean, and its gradient; the task loss is 0. The labels
-#: are gains, of "uniform" grades; `kept` ranks have a discount above 0; `steps` are the falls d(r) - d(r + 1) without a cut-off.
-#: With "uniform" a pair's cost is multiplied by what `grade_weights`, float64 [grades, grades] and symmetric, has for the
-#: `grades` of its two, and by 0 if one of them is not named.
+#: Sum over the pairs of each list of w cost(s_i - s_j), or the mean for "uniform", and its gradient; the task loss is 0. Labels
+#: are gains, or grades for "uniform"; `kept` ranks have a discount above 0; `steps` are d(r) - d(r + 1) without a cut-off. For
+#: "uniform", the cost of a pair is multiplied by the entry of `grade_weights`, float64 [grades, grades] and symmetric, for its
+#: two `grades`, and by 0 if one of them is not listed.
 pair_loss = ListOperator(
     "pair_loss",
     "Tensor discounts, Tensor steps, SymInt kept, str scheme, str cost, float sigma, float mu, "

@@ -15,8 +15,8 @@ def _smoothed_ranks(longest: int, temperature: float, hinge: bool, backward: boo
     return Call(core.smoothed_ranks, core.smoothed_ranks.options(temperature, hinge, backward))
 
 
-#: As direction: sum over j != i of sigmoid((s_j - s_i) / temperature), or max(0, 1 + (s_j - s_i) / temperature), of the documents
-#: whose label is 1, 0 of others; or, with derivatives of a loss by these as `reference_scores`, its derivatives by the scores.
+#: The direction is the sum over j != i of sigmoid((s_j - s_i) / temperature), or max(0, 1 + (s_j - s_i) / temperature), for
+#: documents with label 1, and 0 for others; or, given a loss' derivatives in these as `reference_scores`, those in the scores.
 smoothed_ranks = ListOperator("smoothed_ranks", "float temperature, bool hinge, bool backward", _smoothed_ranks)
 
 
@@ -24,7 +24,7 @@ def _circle(longest: int, gamma: float, margin: float) -> Call:
     return Call(core.circle, core.circle.options(gamma, margin))
 
 
-#: The circle loss and its gradient, with the scores again as `reference_scores`, which no shift leaves as they are.
+#: The circle loss and its gradient, with the unshifted scores as `reference_scores`.
 circle = ListOperator("circle", "float gamma, float margin", _circle, weighted=True)
 
 
@@ -33,7 +33,7 @@ def _smooth_grad(longest: int, discounts: Tensor, kept: int, normalized: bool, s
     return Call(core.smooth_grad, core.smooth_grad.options(table, len(table), kept, normalized, sigma))
 
 
-#: SmoothGrad and its gradient. The labels are gains, and as `reference_scores` come the labels themselves.
+#: SmoothGrad and its gradient. Labels are gains; the original labels are passed as `reference_scores`.
 smooth_grad = ListOperator(
     "smooth_grad",
     "Tensor discounts, SymInt kept, bool normalized, float sigma",

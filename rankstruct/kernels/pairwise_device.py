@@ -1,6 +1,6 @@
 """Most violated rankings under the pairwise feature map, in vectorised torch: padded lists on any device.
 
-The twins of pairwise.hpp: same problem, same notation, no Python loop over lists and nothing read back from the device. Every
+The same problems and notation as in pairwise.hpp, without Python loops over lists or reading from the device. Every
 function takes `PaddedLists`, `relevant` (bool, `[lists, list_size]`) and the options of its loop, and returns
 `(task_loss [lists], value [lists], direction [lists, list_size])` in float64.
 """
@@ -18,7 +18,7 @@ from rankstruct.kernels.dispatch import Answer, PaddedLists
 
 
 class _Worth(NamedTuple):
-    """What relevant documents are worth: by `discounts` times `gain` `[lists, 1]`, or if None, precision at their ranks."""
+    """The credit of relevant documents: `discounts` times `gain` `[lists, 1]`, or if None, precision at their ranks."""
 
     cutoff: int
     discounts: Tensor | None = None
@@ -32,9 +32,9 @@ def pad_front(values: Tensor) -> Tensor:
 
 
 class Split:
-    """Relevant and irrelevant documents of each list by descending score, padded to `list_size`, and the way back.
+    """Relevant and irrelevant documents of each list by descending score, padded to `list_size`, and their positions.
 
-    `chosen` is the same by the scores that choose the reference.
+    `chosen` is the same for the scores that determine the reference.
     """
 
     def __init__(self, lists: PaddedLists, relevant: Tensor) -> None:
@@ -58,16 +58,16 @@ class Split:
 
     def irrelevant_over(self, bound: Tensor) -> Tensor:
         """For each sorted relevant document, how many irrelevant ones score above its `bound`, `[lists, list_size]`."""
-        ascending = torch.where(self.rank < self.m, -self.irrelevant_score, math.inf)  # padding behind everything
+        ascending = torch.where(self.rank < self.m, -self.irrelevant_score, math.inf)  # padding last
         bound = torch.where(self.rank < self.p, -bound, math.inf)
         return torch.minimum(torch.searchsorted(ascending, bound), self.m)
 
     def swapped(self, irrelevant_above: Tensor) -> Tensor:
-        """Each document's pairs that a ranking swaps, less than 0 for a relevant one, `[lists, list_size]` float64.
+        """The number of swapped pairs of each document, negative for relevant ones, `[lists, list_size]` float64.
 
-        What stands behind the p relevant documents in `irrelevant_above` is ignored.
+        Entries of `irrelevant_above` after the p relevant documents are ignored.
         """
-        # Relevant ones below are counted from the same numbers, so that rounding cannot swap half a pair.
+        # Both counts use the same numbers, so that rounding cannot swap half a pair.
         above = torch.where(self.rank < self.p, irrelevant_above, self.shape[-1] + 1)
         below = self.p - torch.searchsorted(above, self.rank.expand(self.shape).contiguous(), right=True)
         counts = torch.zeros(self.shape, dtype=torch.float64, device=above.device)
@@ -75,7 +75,7 @@ class Split:
         return counts.scatter_add_(-1, self.irrelevant_order, torch.where(self.rank < self.m, below, 0).double())
 
     def shared(self, direction: Tensor) -> Tensor:
-        """The mean over documents of one label, one score and one chosen score; see `share_among_tied` of binary.hpp."""
+        """The mean over documents with the same label, score and chosen score; see `share_among_tied` of binary.hpp."""
         for order, count in ((self.relevant_order, self.p), (self.irrelevant_order, self.m)):
             begins = torch.ones(self.shape, dtype=torch.bool, device=direction.device)
             begins[..., 1:] = self.rank[1:] >= count
@@ -94,7 +94,7 @@ class Split:
     ) -> Answer:
         """Results from the number of irrelevant documents above each sorted relevant one.
 
-        `can_err` `[lists]` is False for lists that no ranking can get wrong, beside those with one kind of document.
+        `can_err` `[lists]` is False for lists that no ranking can get wrong; lists with one kind of document are added.
         """
         counts = self.swapped(irrelevant_above)
         if predicted:
@@ -109,7 +109,7 @@ class Split:
 
 
 def auc_padded(lists: PaddedLists, relevant: Tensor, predicted: bool) -> Answer:
-    """AUC (SVMauc): a pair is swapped iff its margin is under 1/2; two sorts and a search."""
+    """AUC (SVMauc): a pair is swapped if its margin is below 1/2; two sorts and a search."""
     split = Split(lists, relevant)
     irrelevant_above = split.irrelevant_over(split.relevant_score - 0.5)
     pairs = (split.p * split.m).clamp(min=1).squeeze(-1).double()
@@ -118,7 +118,7 @@ def auc_padded(lists: PaddedLists, relevant: Tensor, predicted: bool) -> Answer:
 
 
 def _scaled_gain(split: Split, worth: _Worth) -> tuple[Tensor, Tensor]:
-    """What a relevant document gains per unit of discount, and the best value, `[lists, 1]` each; 1 / p and 1 of precision."""
+    """The gain per unit of discount, and the best value, `[lists, 1]` each; 1 / p and 1 for precision."""
     discounts = worth.discounts
     if discounts is None or worth.gain is None:
         best = split.p.clamp(max=worth.cutoff).double()
@@ -133,7 +133,7 @@ def _scaled_gain(split: Split, worth: _Worth) -> tuple[Tensor, Tensor]:
 
 
 def _credit(split: Split, worth: _Worth, gain: Tensor, i: Tensor | int, irrelevant_above: Tensor) -> Tensor:
-    """What relevant i (1-based) adds to the measure with so many irrelevant ones above it, cut-off included."""
+    """The term of relevant i (1-based) in the measure, given the number of irrelevant documents above it; 0 after the cut-off."""
     ranks = i + irrelevant_above
     if worth.discounts is None:
         return torch.where(ranks <= worth.cutoff, gain * i / ranks, 0.0)
@@ -188,7 +188,7 @@ def discount_at_cutoff_padded(
 def _discounted(
     lists: PaddedLists, relevant: Tensor, table: np.ndarray, cutoff: int, normalized: bool
 ) -> tuple[_Worth, Tensor]:
-    """What is relevant gains by the labels, which are gains; and which lists have several gains, which the CPU refuses."""
+    """Relevance by gain, and the lists with several gains, which the CPU refuses."""
     highest = torch.where(lists.where, lists.labels, 0).amax(-1, keepdim=True)
     mixed = (lists.where & relevant & (lists.labels != highest)).any(-1)
     discounts = torch.as_tensor(table, device=lists.labels.device)
@@ -201,10 +201,10 @@ def _refused(lists: Tensor, answer: Answer) -> Answer:
 
 
 def _convex_padded(lists: PaddedLists, relevant: Tensor, worth: _Worth, predicted: bool) -> Answer:
-    """AP without a cut-off and convex discounts: monotone divide and conquer, a level at a time for all lists at once.
+    """AP without a cut-off and convex discounts: monotone divide and conquer, one level at a time for all lists.
 
-    The choices of one level are bracketed by those above it, so all their candidates together are at most
-    p + (irrelevant documents of this level) a list: O(list_size) memory, O(list_size log list_size) work.
+    The choices of one level are bracketed by those of the level above, so a list has at most
+    p + (irrelevant documents of this level) candidates: O(list_size) memory, O(list_size log list_size) work.
     """
     split = Split(lists, relevant)
     count, size = split.shape
@@ -219,7 +219,7 @@ def _convex_padded(lists: PaddedLists, relevant: Tensor, worth: _Worth, predicte
     factor = 0.5 * split.m * split.p * gain
     relevant_sum = pad_front(split.relevant_score.cumsum(-1))
 
-    # above[:, j] for irrelevant j = 1..m; column 0 is the bracket below the first, those behind m the one above the last.
+    # above[:, j] for irrelevant j = 1..m; column 0 is the lower bracket of the first, those after m the upper one of the last.
     above = (split.p + 1).expand(count, size + 1).clone()
     above[:, 0] = 1
     stride = 1 << (size.bit_length() - 1)
@@ -256,7 +256,7 @@ def _convex_padded(lists: PaddedLists, relevant: Tensor, worth: _Worth, predicte
 
 
 class _OwnOptima:
-    """As `OwnOptima` of pairwise.hpp: what relevant ones gain whose credit no longer depends on their rank."""
+    """As `OwnOptima` of pairwise.hpp: gains of relevant documents whose credit no longer depends on their rank."""
 
     def __init__(self, split: Split) -> None:
         self.split = split
@@ -274,7 +274,7 @@ class _OwnOptima:
         return self.scale * (self.irrelevant_sum.gather(-1, b) - b * score)
 
     def tail(self, t: int, b: Tensor) -> Tensor:
-        """What the relevant ones behind the first t gain when each takes max(u_i, b), for b `[lists, any]`."""
+        """The gain of the relevant documents after the first t if each takes max(u_i, b), for b `[lists, any]`."""
         b = torch.minimum(b, self.split.m)
         low = torch.minimum(torch.searchsorted(self.above, b), self.split.p).clamp(min=t)
         sums = (low - t) * self.irrelevant_sum.gather(-1, b) - b * (
@@ -284,9 +284,9 @@ class _OwnOptima:
 
 
 def _to_cutoff_padded(lists: PaddedLists, relevant: Tensor, worth: _Worth, predicted: bool) -> Answer:
-    """AP@k and discounted gains of any discount: the running-maximum program, a row at a time for all lists at once.
+    """AP@k and discounted gains of any discount: the dynamic program, one row at a time for all lists.
 
-    See pairwise.hpp, `PlaceWithCutoff`. min(k, list_size) steps of O(min(k, list_size)) a list, as much memory together.
+    See `PlaceWithCutoff` in pairwise.hpp. min(k, list_size) steps of O(min(k, list_size)) per list, and as much memory in all.
     """
     split = Split(lists, relevant)
     count, size = split.shape

@@ -1,9 +1,8 @@
 """The pairwise hinge over all pairs of grades (RankSVM), as an operator over lists.
 
-The body in torch reads no number back. Two documents of different grades differ in a highest bit of their grades' ranks. So for
-each bit the documents that agree in all bits above it are a group, and in a group all that have the bit are of a higher grade
-than all that have not: one order by score, and sums along it within each group, tell for each document what the others cost it.
-As many rounds as ranks have bits.
+The implementation in torch reads nothing back from the device. The ranks of two different grades differ in a highest bit. For
+each bit, documents that agree in all higher bits form a group, in which those with the bit have a higher grade than the others:
+one sort by score and running sums within each group give each document's cost. There is one round per bit.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ def _hinge_padded(scores: Tensor, labels: Tensor, where: Tensor, margin: float) 
     scores = torch.where(where, scores - torch.where(where, scores, -torch.inf).amax(-1, keepdim=True), 0.0)
     size = scores.shape[-1]
     rank = _ranks(labels)
-    # Every document twice: as the lower one by its score, as the higher one by the score that is lead enough. Ascending; where
-    # they are equal, which is lead enough, those that are lower stand first.
+    # Every document twice: as the lower one by its score, as the higher one by its score minus the margin. Ascending; in
+    # ties, which cost nothing, lower ones come first.
     value, order = torch.cat([scores, scores - margin], -1).sort(dim=-1, stable=True)
     document, real = order % size, where.gather(-1, order % size)
     is_lower, rank = real & (order < size), rank.gather(-1, document)
@@ -55,7 +54,7 @@ def _hinge_padded(scores: Tensor, labels: Tensor, where: Tensor, margin: float) 
         first, behind = torch.searchsorted(group, group), torch.searchsorted(group, group, right=True)
         lowers, highers = (pad(each.cumsum(-1), (1, 0)) for each in (lower, higher))
         sums = pad(torch.where(lower, here, 0.0).cumsum(-1), (1, 0))
-        above = torch.where(higher, lowers.gather(-1, behind) - lowers[:, 1:], 0)  # not led by enough
+        above = torch.where(higher, lowers.gather(-1, behind) - lowers[:, 1:], 0)  # margin violated
         below = torch.where(lower, highers[:, :-1] - highers.gather(-1, first), 0)
         total += torch.where(higher, sums.gather(-1, behind) - sums[:, 1:] - above * here, 0.0).sum(-1)
         pairs += torch.where(higher, lowers.gather(-1, behind) - lowers.gather(-1, first), 0).sum(-1)
@@ -65,11 +64,11 @@ def _hinge_padded(scores: Tensor, labels: Tensor, where: Tensor, margin: float) 
 
 
 def _ranks(labels: Tensor) -> Tensor:
-    """The number of lower grades of each document, int64, of a list's distinct ones."""
+    """The number of distinct lower grades of each document, int64."""
     grades, order = labels.sort(dim=-1)
     steps = pad((grades[:, 1:] != grades[:, :-1]).cumsum(-1), (1, 0))
     return torch.zeros_like(steps).scatter_(-1, order, steps)
 
 
-#: Mean hinge over the pairs of each list that differ in their labels, and its gradient; the task loss is 0.
+#: Mean hinge over the pairs of each list with different labels, and its gradient; the task loss is 0.
 pairwise_hinge = ListOperator("pairwise_hinge", "float margin", _compiled, _padded)

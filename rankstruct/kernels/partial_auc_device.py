@@ -12,13 +12,13 @@ from rankstruct.kernels.pairwise_device import Split, pad_front
 
 
 class Window(NamedTuple):
-    """What the kernel knows beside the lists.
+    """The options of the kernel.
 
     Attributes:
         low, high: the false positive rates.
         min_tpr: the lowest true positive rate.
         restricted: whether the feature map is the partial pairwise one, not the pairwise one.
-        predicted: whether the reference is the ranking that the chosen scores prefer, not the ideal one.
+        predicted: whether the reference is the ranking by chosen scores, not the ideal one.
         below: whether the reference is the most violated ranking of the area below `low`, under the restricted map.
     """
 
@@ -31,7 +31,7 @@ class Window(NamedTuple):
 
 
 class _Cells:
-    """The window of each list, `[lists, 1]` where nothing else is said, and sums over the first cells."""
+    """The window of each list and sums over the first cells; tensors are `[lists, 1]` unless stated otherwise."""
 
     def __init__(self, split: Split, window: Window) -> None:
         self.split, self.restricted = split, window.restricted
@@ -42,7 +42,7 @@ class _Cells:
         self.last = self.end.ceil().long()
         self.start = torch.where(self.low > 0, self.low.floor() + 1, 0.0).long()
         lift = 0.5 * self.high / self.whole if window.restricted else 0.5 * p * m / (self.rest * self.whole)
-        # Of each relevant document, [lists, list_size].
+        # For each relevant document, [lists, list_size].
         self.weight = torch.where(split.rank < split.p, (split.rank + 1 - self.skipped).clamp(0.0, 1.0), 0.0)
         self.raised = lift.expand(split.shape) if window.restricted else self.weight * lift
         self.sums = pad_front(split.irrelevant_score.cumsum(-1))
@@ -52,7 +52,7 @@ class _Cells:
         return torch.minimum(torch.maximum(b.double(), self.low), self.high) - self.low
 
     def gain(self, b: Tensor) -> Tensor:
-        """What each relevant document gains by b `[lists, list_size]` irrelevant ones above it."""
+        """The gain of each relevant document with b `[lists, list_size]` irrelevant ones above it."""
         cells = torch.minimum(b.double(), self.end)
         whole = cells.floor().long()
         part = (cells - whole) * self._score(whole)
@@ -70,14 +70,14 @@ class _Cells:
             return torch.maximum(torch.minimum(lifted, self.last), self.start)
         whole = self.high.floor().long()
         found = torch.minimum(lifted, whole)
-        # The cell in which the window ends, and those behind it.
+        # The cell in which the window ends, and those after it.
         cut = self._score(whole.expand(split.shape)) + self.raised * (self.high - whole) > score
         behind = torch.maximum(split.irrelevant_over(score), whole + 1)
         found = torch.where((found == whole) & cut & (whole < split.m), behind, found)
         return torch.maximum(torch.minimum(found, split.m), self.start)
 
     def place(self) -> Tensor:
-        """How many irrelevant documents the most violated ranking puts above each relevant one, `[lists, list_size]`."""
+        """The number of irrelevant documents above each relevant one in the most violated ranking, `[lists, list_size]`."""
         inside = self.best_inside()
         before = torch.minimum(self.split.irrelevant_over(self.split.relevant_score), (self.start - 1).clamp(min=0))
         best = torch.where((self.start > 0) & (self.gain(inside) <= self.gain(before)), before, inside)
@@ -91,7 +91,7 @@ class _Cells:
         return above, (self.weight * torch.minimum(above.double(), end)).sum(-1)
 
     def psi(self, split: Split, above: Tensor, end: Tensor) -> Tensor:
-        """Psi of a ranking of `split` under the restricted map, of the first `end` cells, but for their number."""
+        """Psi of a ranking of `split` under the restricted map, of the first `end` cells, not divided by their number."""
         cells = (torch.minimum(split.rank + 1.0, end) - split.rank).clamp(min=0.0)
         above = torch.where(split.rank < split.p, above, split.shape[-1] + 1)
         behind = torch.searchsorted(above, split.rank.expand(split.shape).contiguous(), right=True)
@@ -118,7 +118,7 @@ def partial_area_of_window_padded(
 
 
 def _solve(lists: PaddedLists, relevant: Tensor, window: Window) -> Answer:
-    """Two sorts and searches."""
+    """The solution, by two sorts and searches."""
     split = Split(lists, relevant)
     cells, other = _Cells(split, window), split.chosen
     if window.below:

@@ -17,13 +17,13 @@ from rankstruct.kernels.threads import share_lists
 
 __all__ = ["PolicyLoss", "draw_few_ranks", "draw_rankings", "policy_curvature", "policy_gradient", "policy_loss"]
 
-_WORTH_A_THREAD = 20_000  # documents of all samples
+_WORTH_A_THREAD = 20_000  # documents in all samples
 
 
 def draw_rankings(scores: Tensor, where: Tensor, noise: Tensor, k: int) -> Tensor | None:
     """The first k documents of each ranking, int64 `[samples, ..., k]`, padding last.
 
-    None where scores of a list are too far apart for what the loop does.
+    None if the scores of a list differ too much for the loop.
 
     Args:
         scores, where: `[..., list_size]`, on the CPU, without a gradient.
@@ -37,7 +37,7 @@ def draw_rankings(scores: Tensor, where: Tensor, noise: Tensor, k: int) -> Tenso
 
 
 def draw_few_ranks(scores: Tensor, where: Tensor, uniform: Tensor) -> Tensor | None:
-    """`draw_rankings` from uniform numbers in [0, 1), float64 `[samples, ..., k]`: sooner where k is small.
+    """`draw_rankings` from uniform numbers in [0, 1), float64 `[samples, ..., k]`: faster for small k.
 
     >>> draw_few_ranks(torch.tensor([0.0, 2.0]), torch.tensor([True, True]), torch.tensor([[0.1]]).double())
     tensor([[0]])
@@ -55,20 +55,20 @@ def _drawn(draw: Any, scores: Tensor, where: Tensor, random: Tensor, k: int) -> 
 
 
 def policy_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> Tensor | None:
-    """The mean over drawn rankings of what each estimates the gradient by, float64 `[..., list_size]`.
+    """The mean of the gradient estimates of sampled rankings, float64 `[..., list_size]`.
 
-    None where scores of a list are too far apart for what the loop does.
+    None if the scores of a list differ too much for the loop.
 
     Args:
         scores, where, rewards: `[..., list_size]`, on the CPU, without a gradient.
         placed: int64 `[samples, ..., k]`, as from `draw_rankings`.
-        worth: what broadcasts to `[..., k]`, of each rank.
+        worth: the worth of each rank, broadcast to `[..., k]`.
     """
     return _over_rankings(False, scores, where, placed, worth, rewards)
 
 
 def policy_curvature(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> Tensor | None:
-    """`policy_gradient` of the second derivatives, each document's by its own score, float64 `[..., list_size]`."""
+    """The same for second derivatives, of each document in its own score, float64 `[..., list_size]`."""
     return _over_rankings(True, scores, where, placed, worth, rewards)
 
 
@@ -87,13 +87,13 @@ def _over_rankings(
 
 
 class PolicyLoss(NamedTuple):
-    """What `policy_loss` finds.
+    """The result of `policy_loss`.
 
     Attributes:
-        values: `[...]`, one a list.
-        direction: the gradient of each by its scores.
-        mean: of the values, over the lists that are not all padding.
-        lists: how many these are, 1 at least.
+        values: `[...]`, one per list.
+        direction: the gradient of each value in the list's scores.
+        mean: the mean value over the lists that are not all padding.
+        lists: the number of these, at least 1.
     """
 
     values: Tensor
@@ -105,17 +105,17 @@ class PolicyLoss(NamedTuple):
 def policy_loss(
     lists: Sequence[Tensor | None], uniform: Tensor, discounts: np.ndarray, k: int, few: bool, gains: np.ndarray | None
 ) -> PolicyLoss | None:
-    """1 - the discounted gain of drawn rankings over that of the best one, and its gradient, in one pass.
+    """1 - the discounted gain of sampled rankings relative to the best one, and its gradient, in one pass.
 
-    None where scores of a list are too far apart for what the loop does, or a gain is none, or not known.
+    None if the scores of a list differ too much for the loop, or a gain is invalid or unknown.
 
     Args:
         lists: scores, labels, where and offsets of eager tensors.
         uniform: float64 numbers in [0, 1), `[samples, ..., longest list]`, or `[samples, ..., k]` if `few`.
         discounts: float64 `[longest list]`.
-        k: ranks behind it are worth nothing.
-        few: whether to draw as `draw_few_ranks`, and not as `draw_rankings` does.
-        gains: float64, what whole labels from 0 on gain, as far as that is known; None: labels are gains.
+        k: ranks after it are worth nothing.
+        few: whether to sample like `draw_few_ranks`, not like `draw_rankings`.
+        gains: float64, the gains of integer labels from 0, if known; None: labels are gains.
     """
     batch = CpuLists((*lists, None, None), 0.0, gains)
     given = uniform.data_ptr(), discounts.ctypes.data, len(discounts), len(uniform), k, few
@@ -135,7 +135,7 @@ def policy_loss(
 
 
 def _share(loop: Callable[[int, int], int], bounds: np.ndarray, samples: int) -> int:
-    """What a loop over so many rankings of each list says, by threads where there is enough to do."""
+    """The result of a loop over several rankings of each list, with threads if there is enough work."""
     lists, documents = len(bounds) - 1, int(bounds[-1])
     threads = min(torch.get_num_threads(), samples * documents // _WORTH_A_THREAD, lists)
     found = loop(0, lists) if threads < 2 else share_lists(loop, bounds, threads)
@@ -145,7 +145,7 @@ def _share(loop: Callable[[int, int], int], bounds: np.ndarray, samples: int) ->
 
 
 class _Rows(NamedTuple):
-    """Lists as rows, and how many rankings of each."""
+    """Lists as rows, and the number of rankings of each."""
 
     scores: Tensor
     where: Tensor
@@ -161,7 +161,7 @@ class _Rows(NamedTuple):
 
     @property
     def addresses(self) -> tuple[int, int]:
-        """Those of scores and where."""
+        """The addresses of scores and where."""
         return self.scores.data_ptr(), self.where.data_ptr()
 
     @property
@@ -170,5 +170,5 @@ class _Rows(NamedTuple):
         return self.scores.dtype == torch.float64
 
     def run(self, loop: Callable[[int, int], int]) -> bool:
-        """Whether the loop could do all lists."""
+        """Run the loop; returns whether it solved all lists."""
         return _share(loop, np.arange(self.lists + 1) * self.size, self.samples) == -1

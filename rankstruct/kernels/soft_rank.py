@@ -1,4 +1,4 @@
-"""The expected discounted gain of scores that are means of Gaussians, as an operator; see soft_rank.hpp."""
+"""The expected discounted gain of Gaussian scores, as an operator; see soft_rank.hpp."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rankstruct.kernels.dispatch import ListOperator
 
 __all__ = ["NODES", "SHARES", "soft_rank"]
 
-#: Of Gauss and Hermite, for the mean over a standard normal variable.
+#: Gauss-Hermite quadrature for the mean over a standard normal variable.
 NODES, SHARES = np.polynomial.hermite_e.hermegauss(32)
 SHARES /= SHARES.sum()
 _ONE_NODE = np.zeros(1), np.ones(1)
@@ -19,13 +19,13 @@ _ONE_NODE = np.zeros(1), np.ones(1)
 
 def _compiled(longest: int, discounts: Tensor, kept: int, normalized: bool, sigma: float, ranks: str) -> Call:
     table = discounts.double().numpy()
-    # The noise of two scores has the standard deviation sqrt(2) sigma, that of one at a node of the other sigma.
+    # The difference of two scores has standard deviation sqrt(2) sigma; given one of them, sigma.
     nodes, steepness = ((NODES, SHARES), 0.5**0.5) if ranks == "joint" else (_ONE_NODE, 0.5)
     model = *nodes, len(nodes[0]), steepness, ranks == "normal"
     return Call(core.soft_rank, core.soft_rank.options(table, len(table), kept, normalized, sigma, *model))
 
 
-#: The best expected value less that of the scores, and its gradient. The labels are gains.
+#: The best value minus the expected value of the scores, and its gradient. Labels are gains.
 soft_rank = ListOperator(
     "soft_rank",
     "Tensor discounts, SymInt kept, bool normalized, float sigma, str ranks",

@@ -1,7 +1,7 @@
 """Share a batch of lists among threads.
 
-A compiled loop does not hold the interpreter's lock, so plain Python threads do: they wait without spinning, survive a fork,
-and any number of them may call at once.
+A compiled loop releases the GIL, so Python threads suffice: they wait without spinning, are recreated after a fork, and can be
+used by several callers at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-_SHARES = 4  # shares a thread
+_SHARES = 4  # shares per thread
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
@@ -38,18 +38,18 @@ def _get_pool(threads: int) -> ThreadPoolExecutor:
     global _pool, _pool_size
     with _lock:
         if _pool is None or _pool_size < threads:
-            # A smaller pool is left to finish what it was given; nobody submits to it any more.
+            # A smaller pool finishes its tasks and gets no new ones.
             _pool, _pool_size = ThreadPoolExecutor(threads, thread_name_prefix="rankstruct"), threads
         return _pool
 
 
 def share_lists(loop: Callable[[int, int], int], offsets: np.ndarray, threads: int) -> int:
-    """Do `loop(first, last)` for all lists, shared among so many threads; returns one of its answers that is not -1, or -1.
+    """Call `loop(first, last)` for shares of all lists in several threads; returns a result that is not -1, or -1.
 
-    Each list is done by one call alone, so the result does not depend on the number of threads.
+    Each list is processed by a single call, so the result does not depend on the number of threads.
     """
     lists, documents = len(offsets) - 1, int(offsets[-1])
-    # More shares than threads: one of them may be slowed down by what else runs on its core.
+    # More shares than threads, because other work on its core may slow a thread down.
     cuts = np.unique(np.searchsorted(offsets, np.linspace(0, documents, _SHARES * threads + 1)[1:-1]))
     shares = deque(pairwise([0, *map(int, cuts), lists]))
     answers: list[int] = []
@@ -58,7 +58,7 @@ def share_lists(loop: Callable[[int, int], int], offsets: np.ndarray, threads: i
         while shares:
             try:
                 first, last = shares.popleft()
-            except IndexError:  # another thread took the last one
+            except IndexError:  # another thread took the last share
                 return
             answers.append(loop(first, last))
 
@@ -72,7 +72,7 @@ def share_lists(loop: Callable[[int, int], int], offsets: np.ndarray, threads: i
 
 @contextmanager
 def threads_of_torch(count: int) -> Iterator[None]:
-    """Let torch, which the kernels follow, have so many threads."""
+    """Set the number of threads of torch, which the kernels use too."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,4 +1,4 @@
-"""The average and the max surrogate of measures of the top, as an operator over lists; see `losses.top_surrogate`."""
+"""The average and the max surrogate of measures of the top, as an operator; see `losses.top_surrogate`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _padded(lists: PaddedLists, weights: Tensor, normalized: bool, average: bool
 
 
 #: The surrogate of each list, its gradient, and as task loss the regret of its most violated ranking. Labels are the gains of a
-#: measure, one above 0 a list, and `weights` its discounts.
+#: measure, at most one above 0 per list, and `weights` its discounts.
 swap_surrogate = ListOperator(
     "swap_surrogate", "Tensor weights, bool normalized, bool average, bool slack", _compiled, _padded, gains=True
 )

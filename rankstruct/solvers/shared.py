@@ -19,7 +19,7 @@ from rankstruct.solvers.solution import Solution
 
 __all__ = ["NoTerms", "solve_together"]
 
-_FOUND, _FAILED = -1.0, -2.0  # in place of the number of a risk
+_FOUND, _FAILED = -1.0, -2.0  # instead of the number of a risk
 
 
 class Team(Protocol):
