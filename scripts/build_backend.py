@@ -2,7 +2,7 @@
 
 Where there is no C++ compiler or an old one, and on Windows, Zig's is taken, a package like any other that is there for the build
 alone; the environment variable CXX names another, and CXX=zig asks for this one. And an editable install is a line with the path
-of the checkout, which type checkers can follow; the compiled core lies beside its sources.
+of the checkout, which type checkers can follow; the compiled core is put next to its sources.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _zig(cache: str) -> dict[str, str]:
     import ziglang
 
     zig = Path(ziglang.__file__).with_name("zig.exe" if sys.platform == "win32" else "zig")
-    # Said beforehand: CMake finds it out by linking small programs, for which Zig compiles a whole C++ runtime.
+    # Set explicitly: CMake would test it by linking small programs, for which Zig compiles a whole C++ runtime.
     known = {"CMAKE_CXX_COMPILER_ID": "Clang", "CMAKE_CXX_COMPILER_ID_RUN": "ON", "CMAKE_CXX_COMPILER_FORCED": "ON"}
     defines = " ".join(f"-D{name}={value}" for name, value in {**known, "RANKSTRUCT_V3": "-mcpu=x86_64_v3"}.items())
     return {

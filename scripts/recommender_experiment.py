@@ -85,7 +85,7 @@ class Recipe:
         scale: what the scores of the start are multiplied by.
         learning_rate: of Adam.
         steps: at most; of the alternating scheme the rounds.
-        max_items: of longer lists so many items are sampled for a step.
+        max_items: items sampled from longer lists for each step.
         keep_start: whether the start is a candidate.
         alternating: whether users and items are solved in turns.
         new_user_loss: the loss that new users' factors are found with, as `loss`; None for the same.
@@ -378,7 +378,7 @@ class _Training:
 
 
 class _Looks(pl.Callback):
-    """Call a function every so many steps."""
+    """Call a function at regular steps."""
 
     def __init__(self, look: Callable[..., None], every: int) -> None:
         self.look, self.every = look, every
@@ -542,7 +542,7 @@ def recommender_experiment(
 
     Args:
         groups: by name of the split, functions that make its parts, one a seed or fold; regularisation is tuned on the first.
-        output: the folder of the results, which goes on from what it holds.
+        output: the folder of the results; finished ones are kept.
         methods: names of `RECIPES` and `COMPARATORS`; None for all.
         rank: of the factors.
         features: `[items, d]` of the items; without them the comparators that need some are left out.
@@ -749,7 +749,7 @@ def _told(words: Sequence[str], folder: str) -> list[str]:
 
 
 def _genres(folder: str, groups: Mapping[str, Sequence[Callable[[], RatingsParts]]]) -> np.ndarray | None:
-    """Features of the items of MovieLens 100K, whose numbers are the same in all parts but for those of the folds."""
+    """Features of the items of MovieLens 100K, whose numbers are the same in all parts except the folds."""
     path = Path(folder) / "u.item"
     if not path.is_file() or "folds" in groups:
         return None

@@ -77,7 +77,7 @@ def go_on_fit(arguments: Sequence[str], out: Path) -> Sequence[str]:
 class Command(NamedTuple):
     """Arguments, in which {data}, {out} and {processes} are replaced, and those to go on with after a kill.
 
-    The first is a command of rankstruct, or a script beside this one.
+    The first is a command of rankstruct, or a script in this folder.
 
     What starts itself again, for more processes, is never forked. `weights` are those of `SIGNALS`.
     """

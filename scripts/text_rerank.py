@@ -310,7 +310,7 @@ def mean_rows(reached: dict[str, dict[str, np.ndarray]]) -> list[list[str]]:
 
 
 def paired_row(reached: dict[str, dict[str, np.ndarray]], measure: str, loss: str, other: str) -> list[Any]:
-    """One loss beside another: means over seeds, query by query."""
+    """A comparison of two losses: means over seeds, by query."""
     values = reached[measure]
     pair = compare_paired(values[loss].mean(0), values[other].mean(0))
     return [loss, measure, other, f"{pair.difference:+.4f}", pair.wins, pair.losses, f"{pair.p:.3f}"]
@@ -342,7 +342,7 @@ def _starts(given: argparse.Namespace, store: Path, folds: Sequence[int]) -> lis
 
 
 def _tests(reached: dict[str, dict[str, np.ndarray]]) -> Any:
-    """Each of ours beside the best of theirs."""
+    """Each of our losses compared with the best of theirs."""
     theirs = {
         m: max((x for x in each if x.startswith("theirs")), key=lambda x, each=each: each[x].mean())
         for m, each in reached.items()

@@ -1,7 +1,7 @@
 """Compare every oracle with all rankings of random short lists: `python scripts/verify_oracles.py --lists 100000`.
 
 The oracles of diverse rankings are compared with all diverse ones; the surrogates of measures of the top, on as many lists
-again and in both precisions, with all rankings that swap their intruders. The slow twins live in tests/brute_force.py, so
+again and in both precisions, with all rankings that swap their intruders. The brute-force code is in tests/brute_force.py, so
 this runs from a checkout.
 """
 

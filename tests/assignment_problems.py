@@ -119,7 +119,7 @@ def draw_hard_problem(rng: np.random.Generator, kind: str, n: int, k: int) -> tu
 
 
 def draw_uneven_problem(rng: np.random.Generator, classes: int, turn: int) -> Problem:
-    """Discounts and decays that fall unevenly: boundaries that like other documents stand in several places, often near ones."""
+    """Discounts and decays that fall unevenly: several boundaries, often adjacent ones, prefer other documents."""
     n = int(rng.integers(max(8, classes), 40))
     score = rng.normal(size=n) * rng.choice([0.1, 1.0, 5.0])
     score = np.round(3 * score) if turn % 3 == 0 else score
@@ -157,7 +157,7 @@ def solve(parts, problem: Problem, k: int) -> dict[str, np.ndarray]:
 
 
 def _behind_by_score(classes: np.ndarray, first: int, group: np.ndarray, count: int) -> np.ndarray:
-    """All that the first so many classes leave follows by score."""
+    """The documents after the first positions follow by score."""
     placed = np.bincount(classes[:first].clip(0), minlength=count)
     rest = np.ones(len(group), bool)
     for g in range(count):

@@ -1,4 +1,4 @@
-"""Slow twins of the oracles: every ranking of a small list, straight from the definitions; and a programme for long ones.
+"""Brute force for the oracles: every ranking of a short list, from the definitions; and a linear program for long ones.
 
 Shares no code with rankstruct: measures and feature maps are written out again here, by class name and parameters.
 """
@@ -401,12 +401,12 @@ def random_groups(rng, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def diverse_decay(measure, name: str, n: int) -> np.ndarray:
-    """The decay of a name at ranks 1 to n beside a measure."""
+    """The decay with a given name at ranks 1 to n, for a measure."""
     return decay(name, measure.cutoff, n, [single_discount(measure, rank) for rank in range(1, n + 1)])
 
 
 def diverse_cutoff(measure, labels, groups) -> int:
-    """How many documents are shown if there are so many groups; mWTA looks at the best document of each."""
+    """The number of documents shown with a given number of groups; mWTA uses the best document of each."""
     kind = type(measure).__name__
     if kind == "mWTA":
         return list_cutoff(

@@ -1,8 +1,8 @@
-"""The compiled core against its slow twins, so that a deliberate fault in it is noticed.
+"""The compiled core compared with brute force, so that a deliberate fault in it is noticed.
 
-A comparison draws random lists, asks a slow twin what holds for them, and makes checks, each of which asks the core. Run by
+A comparison draws random lists, solves them by brute force, and makes checks, each of which calls the core. Run by
 itself this is a server: it reads names of comparisons and paths of libraries, and for each forks a child that takes the library
-and says whether every check holds. What slow twins say is asked for once.
+and says whether every check holds. Brute-force results are computed once.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def _tied(diverse: bool) -> Callable[..., Iterator[Check]]:
                 rng.permutation(np.repeat(np.arange(8), 3)),
                 np.zeros(24, np.int64),
             )
-            for grade in range(1, shown + 1):  # of groups 0, 1, ..., beside others of grade 0
+            for grade in range(1, shown + 1):  # of groups 0, 1, ..., among others of grade 0
                 labels[rng.choice(np.flatnonzero(groups == grade - 1))] = grade
             measure = f"{'diverse_' * diverse}nDCG@{shown}"
             given = torch.zeros(24, dtype=torch.float64), torch.tensor(labels), measure
@@ -601,7 +601,7 @@ def _assignment(rng: np.random.Generator) -> Iterator[Check]:
 
 
 def _groups(rng: np.random.Generator) -> Iterator[Check]:
-    """Ranks assigned to groups, with room for a table and without; where no rank leads, one, and so on; bounds between."""
+    """Ranks assigned to groups, with and without a table; with 0, 1, ... leading ranks; bounds between them."""
     while True:
         problem, seed = draw_assignment(rng), int(rng.integers(2**31))
         expected = [problem.best(lead) for lead in range(problem.most_leads() + 1)]
@@ -614,7 +614,7 @@ def _groups(rng: np.random.Generator) -> Iterator[Check]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared, with which slow twin, how often.
+    """What is compared, with which brute force, how often.
 
     Attributes:
         draw: `(rng)` to checks without an end.

@@ -69,7 +69,7 @@ class Assignment(NamedTuple):
         return cls(numbered, score[order], gain[order], decay, discount, led)
 
     def value(self, lead: int) -> np.ndarray:
-        """`[ranks, groups]`, minus infinity where a group has no document for a rank, of which so many lead."""
+        """`[ranks, groups]`, minus infinity if a group has no document for a rank; the first ranks lead."""
         worth = np.outer(self.decay, self.score) - np.outer(self.discount, self.gain) * (not self.led)
         worth[:lead, self.gain > 0] = -np.inf
         return np.array([worth[:, self.group == g].max(1) for g in range(self.group.max() + 1)]).T
@@ -128,7 +128,7 @@ def draw_assignment(rng: np.random.Generator) -> Assignment:
 
 
 def check_assignment(rng: np.random.Generator, parts, problem: Assignment, expected: list[float]) -> bool:
-    """Whether the core has SciPy's values, whatever room there is for a table, and bounds that hold."""
+    """Whether the core has SciPy's values, for any size of the table, and valid bounds."""
     looks = rng.random(len(expected) - 1) < 0.7
     for most_numbers in (2**26, 0):
         values, bounds = problem.found(parts, most_numbers, looks)

@@ -50,7 +50,7 @@ def number(word: str | bytes, kind: type = np.float64) -> float:
 
 
 def unpacked(content: bytes) -> bytes:
-    """The content of a packed file, all streams of it, zeros between them; of another the bytes as they are."""
+    """The content of a compressed file, all its streams, with zeros between them; the bytes of any other file."""
     most = max(2**28, 100 * len(content))
     if content[:2] == b"\x1f\x8b":
         try:
@@ -105,7 +105,7 @@ def lines(text: str) -> list[str]:
 
 
 def as_text(content: bytes) -> str:
-    """UTF-8, after a mark that says so, plain or packed."""
+    """UTF-8, with or without a byte order mark, plain or compressed."""
     content = unpacked(content)
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise Refused("UTF-16")
@@ -118,7 +118,7 @@ def as_text(content: bytes) -> str:
 
 
 def fields_of(line: str, separator: str | None) -> list[str]:
-    """What stands between separators of one kind; None is blanks and tabs."""
+    """The fields between separators of one kind; None means blanks and tabs."""
     line = line.strip(" \t\r\n")
     if separator is None:
         return [word for word in re.split("[ \t]+", line) if word]
@@ -170,7 +170,7 @@ def svmlight(
     omitted: str = "check",
     zero_based: bool = False,
 ) -> dict:
-    """Documents of SVMlight and LETOR lines, plain or packed; `sizes` is the content of a side file."""
+    """Documents of SVMlight and LETOR lines, plain or compressed; `sizes` is the content of a file of group sizes."""
     content = unpacked(content)
     content = re.sub(rb"\r(?!\n)", b"\n", content.removeprefix(b"\xef\xbb\xbf"))
     rows, grades, names, comments, missing, zeros = [], [], [], [], [], False
@@ -323,7 +323,7 @@ def csv_rows(text: str, delimiter: str = ",") -> list[list[str]]:
 
 
 def csv_text(content: bytes) -> str:
-    """The text of a CSV file, plain or packed, in the encoding of its mark; UTF-8 without one."""
+    """The text of a CSV file, plain or compressed, in the encoding of its byte order mark; UTF-8 without one."""
     content = unpacked(content)
     for mark, encoding in MARKS.items():
         if content.startswith(mark):
@@ -392,7 +392,7 @@ def flag(cell: str) -> str:
     return {"true": "1", "false": "0"}.get(cell.lower(), cell)
 
 
-#: What stands for nothing, of the letters that a number may have.
+#: Missing values that consist of letters a number may have.
 NULLS = {"", "NULL", "null", "nan", "NaN", "-nan", "-NaN", "NA", "N/A", "n/a", "#N/A", "#NA", "#N/A N/A"}
 NULLS |= {"1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
 

@@ -40,7 +40,7 @@ def draw_values(rng: np.random.Generator, kind: str, n: int, dtype: str) -> np.n
         "magnitudes": lambda: normal * 10.0 ** rng.integers(-42, 30, size=n),
         "shifted": lambda: normal + 1e4,
         "ascending": lambda: np.sort(np.round(normal, 2)),
-        # Distinct in bits behind those that the first passes look at.
+        # Different only in bits after those of the first passes.
         "last bits": lambda: rng.choice([1.0, -4.0, 1e9], n) * (1 + np.finfo(dtype).eps * rng.integers(0, 3, n)),
     }[kind]()
     return values.astype(dtype)

@@ -62,7 +62,7 @@ def test_several_models_are_averaged_and_a_run_can_be_repeated(library):
 
 
 def test_leaves_are_found_once_more_all_together(library, tmp_path):
-    """The same as a linear ranker on the library's own numbers of the leaves, beside the trees' score."""
+    """The same as a linear ranker on the library's leaf indices."""
     X, y, qid = make(lists=60)
     linear = rs.LinearRanker("AP", loss="GradedLoss('AUC')", C=10.0, tolerance=1e-7)
     options = {**QUICK, "library": library, "seeds": 2}

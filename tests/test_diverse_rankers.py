@@ -118,7 +118,7 @@ def test_kernels_and_combinations_take_groups():
     assert ranker.score(X, y, qid, groups=hosts) > 0.5
 
 
-def test_grid_search_routes_hosts_beside_the_splitters_groups():
+def test_grid_search_routes_hosts_and_the_splitters_groups():
     X, y, qid, hosts = make()
     with sklearn.config_context(enable_metadata_routing=True):
         ranker = rs.LinearRanker("diverse_nDCG@3").set_fit_request(groups="hosts").set_score_request(groups="hosts")

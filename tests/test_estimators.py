@@ -457,9 +457,7 @@ def test_a_loose_bound_is_judged_by_the_ranking_that_is_left(noise, ranks):
     assert (ranker.solution_.status is Status.CONVERGED) == ranks
     start = rs.LinearRanker("nDCG@10", loss=rs.GradedLoss("AUC")).fit(X, y, qid).score(X, y, qid)
     assert (ranker.score(X, y, qid) > start - 0.05) == ranks
-    with pytest.warns(
-        UserWarning, match="no better than w = 0"
-    ):  # nobody can ask a measure of groups that are not there
+    with pytest.warns(UserWarning, match="no better than w = 0"):  # a measure of groups needs groups
         rs.LinearRanker("diverse_nDCG@10", loss=rs.StructuredHingeLoss("nDCG@10")).fit(X, y, qid)
 
 

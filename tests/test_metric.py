@@ -54,7 +54,7 @@ def test_flat_and_nested_lists(lists):
         assert {name: value.item() for name, value in metric.compute().items()} == pytest.approx(means(*lists))
 
 
-def test_what_nobody_judged_is_left_out(lists):
+def test_unjudged_documents_are_left_out(lists):
     scores, labels, where = lists
     generator = torch.Generator().manual_seed(1)
     judged = (torch.rand(30, 7, generator=generator) < 0.6) & where

@@ -1,4 +1,4 @@
-"""What the house promises of itself: light imports, names written once, short functions, commands in one table."""
+"""Properties of the whole package: light imports, names written once, short functions, one table of commands."""
 
 import ast
 import importlib
@@ -14,7 +14,7 @@ from rankstruct.cli import COMMANDS
 
 PACKAGE = Path(rs.__file__).parent
 SCRIPTS = Path(__file__).parents[1] / "scripts"
-ROOMS = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))
+PACKAGES = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))
 
 
 #: What is done one after another, and what must not have been imported yet.
@@ -67,12 +67,12 @@ def test_unknown_names_are_refused_with_what_may_be_meant(name, hint):
         getattr(rs, name)
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda path: path.name)
-def test_a_room_only_gathers_what_its_files_list(room):
-    for node in ast.parse((room / "__init__.py").read_text()).body[1:]:
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_a_package_only_imports_what_its_files_export(package):
+    for node in ast.parse((package / "__init__.py").read_text()).body[1:]:
         assert isinstance(node, ast.ImportFrom)
-        if node.module == f"rankstruct.{room.name}":  # files that are imported for what they register
-            assert all((room / f"{name.name}.py").is_file() for name in node.names)
+        if node.module == f"rankstruct.{package.name}":  # files that are imported for what they register
+            assert all((package / f"{name.name}.py").is_file() for name in node.names)
             continue
         assert [name.name for name in node.names] == ["*"]
         assert "__all__" in (PACKAGE.parent / f"{node.module.replace('.', '/')}.py").read_text()

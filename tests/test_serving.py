@@ -1,4 +1,4 @@
-"""Scorers served: exported by torch, by ONNX, as safetensors, loaded without Lightning; what cannot be exported says so."""
+"""Serving scorers: export by torch, ONNX and safetensors, loading without Lightning, errors of what cannot be exported."""
 
 import subprocess
 import sys
@@ -176,7 +176,7 @@ def test_trees_are_evaluated_as_the_library_does(library, zeros, tmp_path):
     assert ranker.feature_importances_[:3].min() > ranker.feature_importances_[3]
 
 
-def test_trees_on_a_start_and_behind_preparation_are_one_scorer(tmp_path):
+def test_trees_with_a_start_and_preparation_are_one_scorer(tmp_path):
     pytest.importorskip("lightgbm")
     X, y, qid = draw()
     start = rs.LinearRanker(prepare=["query-zscore"])
@@ -187,7 +187,7 @@ def test_trees_on_a_start_and_behind_preparation_are_one_scorer(tmp_path):
     np.testing.assert_allclose(scorer(torch.tensor(X).float().view(20, 10, 3)).flatten().detach(), expected, atol=1e-5)
     offsets = torch.arange(0, 201, 10)
     np.testing.assert_allclose(scorer(torch.tensor(X).float(), offsets=offsets).detach(), expected, atol=1e-5)
-    # Behind what its documents went through before, it takes the raw ones.
+    # With the earlier preparation prepended, it takes raw documents.
     before = rs.Preparation.fit(["log"], X)
     inner = rs.BoostedRanker(n_estimators=5, n_jobs=1, start=rs.LinearRanker()).fit(before.transform(X), y, qid)
     expected = inner.predict(before.transform(X))

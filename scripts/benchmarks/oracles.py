@@ -62,7 +62,7 @@ def benchmark_oracles(
 ) -> list[Timing]:
     """Structured hinge loss, forward and backward, over `torch.sort` of the same float32 scores.
 
-    Beside it np.argsort, and a hinge over all pairs as dense torch would have it, with a tenth of the rounds; that one is
+    Also np.argsort, and a hinge over all pairs in dense torch, with a tenth of the rounds; that one is
     left out where its matrices need more than 2 GB.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -248,7 +248,7 @@ def _labels(relevant: float) -> str:
 def by_case(timings: Sequence[Timing]) -> tuple[list[str], list[list[object]]]:
     """Header and rows of the medians at the first number of threads: a row a shape and share, a column a call."""
     mine = [t for t in timings if t.threads == timings[0].threads and t.what != "torch.sort"]
-    # In order of time, but the calls beside which the losses stand come last.
+    # By time, with the calls that the losses are compared with last.
     calls = sorted(dict.fromkeys(t.what for t in mine), key=lambda what: not what.endswith(" loss"))
     cases = dict.fromkeys((t.lists, t.list_size, t.relevant) for t in mine)
     found = {(t.lists, t.list_size, t.relevant, t.what): t.median for t in mine}

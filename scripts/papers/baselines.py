@@ -101,7 +101,7 @@ def best_stage(
         stages: numbers from 1 and the scores of the validation documents, None without them.
         held_out: the validation lists.
         select: the measure.
-        every: so many stages are asked, and the last one.
+        every: the interval of the stages to evaluate; the last one is always included.
     """
     values: dict[int, float] = {}
     last, scores = 0, None

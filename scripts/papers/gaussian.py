@@ -191,7 +191,7 @@ def collaborative_gaussian_process(
 def _expectation_maximisation(
     ratings: Ratings, base_mean: np.ndarray, base: np.ndarray, noise: _Noise, shrinkage: float, steps: int
 ) -> tuple[np.ndarray, np.ndarray, tuple[float, ...]]:
-    """Mean and covariance after so many steps from those of the prior, and what was reached after each."""
+    """Mean and covariance after a number of EM steps from the prior, and the objective after each step."""
     mean, covariance = base_mean, base
     users = max(int((np.diff(ratings.offsets) > 0).sum()), 1)
     history = []

@@ -200,7 +200,7 @@ class Plan:
         return [parse_measure(f"nDCG@{k}").name for k in range(1, self.cutoffs + 1)]
 
     def cells(self) -> list[PlanCell]:
-        """All cells, those that a reader of the table meets first, first."""
+        """All cells, in the order of the tables."""
         found = []
         for set_name in self.data.sets or [""]:
             for name, entry in self.trainers.items():

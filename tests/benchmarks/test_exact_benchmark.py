@@ -43,7 +43,7 @@ def test_command(tmp_path, capsys):
         benchmark_exact([], ["x"])
 
 
-def test_lightgbm_beside():
+def test_lightgbm_is_timed_too():
     pytest.importorskip("lightgbm", reason="LightGBM is an extra")
     (row,) = benchmark_exact([digits(seed=0)], [LIGHTGBM])
     assert row["AP"] > 0.5

@@ -85,7 +85,7 @@ def test_what_needs_too_much_memory_is_a_dash(monkeypatch):
     assert json.loads(json.dumps(dataclasses.asdict(large)))["median"] is None
 
 
-def test_one_list_is_timed_beside_a_softmax():
+def test_one_list_is_compared_with_a_softmax():
     first, second = benchmark_one_list(["AP"], rounds=3)
     assert (first["loss"], first["over softmax"], second["loss"]) == ("softmax . labels", 1.0, "AP")
     assert second["µs"] > 0

@@ -121,7 +121,7 @@ CASES = [
 ]
 
 
-#: Those of Lightning's parser take long, but for one.
+#: Those of Lightning's parser are slow; one is enough.
 SLOW = [case for case in CASES if case[0] in ("fit", "fit-exact", "predict")][1:]
 
 

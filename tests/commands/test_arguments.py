@@ -40,7 +40,7 @@ SGD = ["--model.optimizer", "torch.optim.SGD", "--model.optimizer.lr"]
 
 
 def outcome(args, capsys):
-    """The exit status and the lines on stderr, but for what Lightning says of every run."""
+    """The exit status and the lines on stderr, without what Lightning prints in every run."""
     capsys.readouterr()
     try:
         status = main(args)
@@ -165,7 +165,7 @@ def test_runs_without_a_test_or_a_best_checkpoint_say_so_and_keep_what_was_train
     assert not list((tmp_path / "version_2").rglob("*.*t*"))  # checkpoints, events
 
 
-def test_the_last_checkpoint_is_of_the_last_step_wherever_validations_stand(tmp_path, capsys):
+def test_the_last_checkpoint_is_of_the_last_step_for_any_validation_interval(tmp_path, capsys):
     """Two epochs of 13 steps to a validation, and three in all; then by steps; then an end within an epoch."""
     for number, (best, last, more) in enumerate(
         [
@@ -327,7 +327,7 @@ NAMES = st.text("abcdefg_", min_size=1, max_size=4).filter(lambda name: name not
 
 @settings(max_examples=30, deadline=None)
 @given(mappings(), st.data())
-def test_a_key_that_is_twice_is_named_with_both_lines_wherever_it_stands(content, data):
+def test_a_duplicate_key_is_named_with_both_lines(content, data):
     text = yaml.safe_dump(content, sort_keys=False, default_flow_style=False)
     assert load_yaml(text) == yaml.safe_load(text)
     lines = text.splitlines()
@@ -362,7 +362,7 @@ def test_keys_that_say_the_same_are_twice(text, name):
         load_yaml(text)
 
 
-def test_a_key_may_be_replaced_of_what_is_merged_and_stand_in_other_mappings():
+def test_a_merged_key_may_be_replaced_and_occur_in_other_mappings():
     text = "a: &a {b: 1, c: {b: 1}}\nd: {<<: *a, b: 2}\ne: [*a, *a]\nf.b: 1\nf.c: 2"
     assert load_yaml(text) == yaml.safe_load(text)
 
@@ -582,7 +582,7 @@ def test_what_is_given_twice_is_refused(tmp_path, capsys):
     assert (found, rest) == (argparse.Namespace(many=["1", "2"], one=3), ["--theirs", "4", "--theirs", "5"])
 
 
-def test_a_pattern_of_configs_stands_for_all_of_them_in_either_form():
+def test_a_pattern_of_configs_matches_all_of_them_in_either_form():
     expected = [str(path) for name, path in shipped_configs().items() if name.startswith("exact-orm")]
     assert len(expected) > 3
     for words in (["--configs", "exact-orm*"], ["--configs=exact-orm*"]):
@@ -655,8 +655,8 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_there(run, tmp_path, capsys):
     assert not list(run.rglob("*.part"))
 
 
-@pytest.mark.parametrize("room", [0, 100, 5_000, 16_000])
-def test_a_full_disk_is_named_by_whatever_writes(room, tmp_path):
+@pytest.mark.parametrize("space", [0, 100, 5_000, 16_000])
+def test_every_writer_names_the_file_if_the_disk_is_full(space, tmp_path):
     """Also by torch.save, which answers an error of its file with one of its own, and in text and bytes."""
     scorer, path = rs.MLPScorer(20, hidden=(100,)), tmp_path / "folder" / "scorer.pt"
     rs.save_scorer(scorer, path)
@@ -671,7 +671,7 @@ def test_a_full_disk_is_named_by_whatever_writes(room, tmp_path):
         lambda: write("w", "x" * 100_000),
         lambda: write("wb", b"x" * 100_000),
     ):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))  # no file may become larger
+        resource.setrlimit(resource.RLIMIT_FSIZE, (space, hard))  # no file may become larger
         try:
             with pytest.raises(OSError, match=re.escape(f"File too large: '{path}'")):
                 attempt()

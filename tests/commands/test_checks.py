@@ -1,4 +1,4 @@
-"""What would fail at the end of a training is found before it; what was trained is written before anything else can fail."""
+"""Errors that would occur after training are raised before it, and a trained model is written before anything else can fail."""
 
 import functools
 

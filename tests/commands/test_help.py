@@ -61,7 +61,7 @@ def test_every_loss_that_the_help_names_can_be_given_by_its_name():
 
 @pytest.mark.parametrize("wrong", ["trainer.max_epoch", "trainer.max_epoches", "model.regularisation", "modle.sparse"])
 def test_an_option_that_is_nearly_right(wrong, tmp_path, capsys):
-    """On the command line, where no beginning of a name stands for it, and in a file."""
+    """On the command line, where names cannot be abbreviated, and in a file."""
     group, _, name = wrong.partition(".")
     (tmp_path / "mine.yaml").write_text(f"{group}:\n  {name}: 3\n")
     for given in ([*GIVEN, f"--{wrong}", "3"], ["fit", "--config", str(tmp_path / "mine.yaml")]):

@@ -360,7 +360,7 @@ def test_a_scorer_without_the_pickle_of_its_ranker_is_one_to_predict_with(data, 
     assert (tmp_path / "ranker.pkl").is_file()
 
 
-def test_a_disk_without_room_is_found_before_training(data, tmp_path, monkeypatch, capsys):
+def test_a_full_disk_is_detected_before_training(data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(rank.AutoRanker, "fit", None)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 1000))
     assert rankstruct(["rank", str(data), "--fold", "1", *QUICK, "--output", str(tmp_path / "out")]) == 1

@@ -1,4 +1,4 @@
-"""What files hold that mean harm, or that nobody looked at: one line that says what and where, in little memory and time."""
+"""Damaged and malicious files: a one-line error that says what is wrong and where, in little memory and time."""
 
 import bz2
 import csv
@@ -127,7 +127,7 @@ def test_only_regular_files_are_read(tmp_path, kind):
     assert load_arrays(path) is None
 
 
-def test_an_empty_side_file_beside_qids_is_of_no_account(tmp_path):
+def test_an_empty_file_of_group_sizes_is_ignored_if_there_are_qids(tmp_path):
     path = write(tmp_path / "train.txt", "1 qid:a 1:1\n0 qid:b 1:2\n")
     write(tmp_path / "train.txt.query", "")
     assert read_svmlight(path, cache=False).num_lists == 2
@@ -321,7 +321,7 @@ LINES = {
 
 
 def told(reader, path):
-    """What a reader makes of a file, in plain lists."""
+    """The result of reading a file, in plain lists."""
     found = reader(path, cache=False) if reader is read_svmlight else reader(path)
     if reader is read_svmlight:
         return [found.features.tolist(), found.labels.tolist(), found.qids.tolist()]

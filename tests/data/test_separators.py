@@ -91,7 +91,7 @@ def check_tables(rng, folder):
         if at == 0 and not head:  # it might tell another separator
             continue
         wrong = damaged(body[at], between if not head or between == "\t" else " ", COUNTS[kind], rng)
-        if re.match(r"[ \t]*#+(?:[ \t]|\Z)", wrong):  # a remark
+        if re.match(r"[ \t]*#+(?:[ \t]|\Z)", wrong):  # a comment
             continue
         write(path, [*head, *body[:at], wrong, *body[at + 1 :]])
         with pytest.raises(DataError, match=f"{kind}:{len(head) + at + 1}: expected {COUNTS[kind]} columns"):

@@ -1,4 +1,4 @@
-"""The reader: what it takes, what it refuses and how it says so."""
+"""The SVMlight reader: what it accepts, what it refuses, and its errors."""
 
 import gzip
 import logging
@@ -280,7 +280,7 @@ def test_tricky_numbers_as_python_reads_them(read, number):
         assert data.labels[0].tobytes() == float32(token).tobytes(), token
 
 
-def test_numbers_beside_the_middle_of_two_float32(read):
+def test_numbers_near_the_midpoint_of_two_float32(read):
     """Where an error of one unit in the last place of a double would tip the balance."""
     rng = np.random.default_rng(0)
     low = (rng.uniform(1, 2, 5000) * 10.0 ** rng.integers(-36, 37, 5000)).astype(np.float32)
@@ -296,7 +296,7 @@ NUMBERS = st.one_of(
     st.floats(min_value=-1e38, max_value=1e38).map(repr),
     st.tuples(st.integers(-(10**25), 10**25), st.integers(-35, 10)).map(lambda pair: f"{pair[0]}e{pair[1]}"),
     st.decimals(-1000, 1000, allow_nan=False, places=20).map(str),
-    # on and beside the middle between two float32 numbers
+    # at and near the midpoint between two float32 numbers
     st.tuples(st.integers(2**24, 2**25 - 1), st.sampled_from(["", ".0000000000000000001", ".9999999999999999999"])).map(
         lambda pair: f"{pair[0]}{pair[1]}"
     ),

@@ -1,4 +1,4 @@
-"""Every command in the README, on the pages and behind the papers' tables: options and configs exist, and what is quick runs."""
+"""Every command in the README, on the pages and for the papers' tables: options and configs exist, and quick ones run."""
 
 import argparse
 import re
@@ -162,7 +162,7 @@ def test_pages_have_commands_of_all_kinds():
 
 @pytest.fixture
 def reader(tmp_path, monkeypatch, run):
-    """A folder with what the pages' commands speak of."""
+    """A folder with the files that the pages' commands use."""
     monkeypatch.chdir(tmp_path)
     lists = digits().train.select(range(12))
     lines = [

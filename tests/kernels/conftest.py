@@ -9,7 +9,7 @@ from kernel_parts import COMPILER, SOURCES, Parts, build
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Parts]:
-    """What a file of C++ beside these tests exports, compiled once."""
+    """The exports of a C++ file in this folder, compiled once."""
     if COMPILER is None:
         pytest.skip("parts of the core by themselves need a C++ compiler")
     folder = tmp_path_factory.mktemp("parts")

@@ -74,7 +74,7 @@ def test_the_scale_of_scores_and_gains_does_not_matter(scale, parts):
 
 
 def test_documents_follow_by_score_where_the_discount_hardly_falls(parts):
-    """Behind the position that is found; and it is found, where scores differ."""
+    """After the position that is found, which exists if scores differ."""
     rng = np.random.default_rng(0)
     found = 0
     for turn in range(300):
@@ -116,7 +116,7 @@ def test_a_greedy_ranking_is_an_optimum_where_it_says_so(parts):
 
 
 def test_a_list_that_takes_long_gets_another_start(parts):
-    """Small scores beside the gains, and a cut-off in the middle: the greedy start is far from the optimum."""
+    """Scores small relative to the gains, and a cut-off in the middle: the greedy start is far from the optimum."""
     rng = np.random.default_rng(0)
     n, k = 300, 150
     group = draw_group(rng, n, 5)

@@ -1,4 +1,4 @@
-"""The compiled core and Python agree on what they hand over, and a core that is missing or old says so."""
+"""The compiled core and Python agree on their interface, and a missing or old core is an error."""
 
 import ctypes
 import os

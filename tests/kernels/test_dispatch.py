@@ -1,4 +1,4 @@
-"""The door to the compiled core: nothing is copied that need not be, any layout and dtype, threads, what stays after an error."""
+"""Calls of the compiled core: no needless copies, any layout and dtype, threads, state after an error."""
 
 import copy
 import pickle

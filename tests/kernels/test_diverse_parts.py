@@ -11,7 +11,7 @@ def parts(compiled):
 
 
 def test_the_assignment_has_scipys_value(parts):
-    """With room for a table and without; where no rank shows irrelevant documents alone, where the first does, and so on."""
+    """With and without a table; with 0, 1, ... leading ranks that show irrelevant documents."""
     rng, led = np.random.default_rng(3), 0
     for _ in range(600):
         problem = draw_assignment(rng)

@@ -31,7 +31,7 @@ FAULTS, WAYS = list(changes("faults.diff")), list(changes("ways.diff"))
 
 
 class Trials:
-    """A process that knows what slow twins say."""
+    """A process that has the results of brute force."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-W", "ignore", comparisons.__file__]

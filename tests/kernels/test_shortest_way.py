@@ -76,7 +76,7 @@ def test_every_hinge_has_the_usual_numbers_to_the_last_bit(dtype, short):
 
 
 def test_many_lists_have_the_usual_mean(short):
-    """Over so many that sums in another order differ in the last bit."""
+    """Over so many lists that sums in another order differ in the last bit."""
     for dtype in (torch.float32, torch.float64):
         for lists in (1, 7, 8, 9, 100, 1000, 3000):
             scores, labels, where = draw((lists, 5), dtype, torch.int64, True, lists)

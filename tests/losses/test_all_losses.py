@@ -46,7 +46,7 @@ class Case:
     held: bool = False
 
     def groups(self, groups=None):
-        """What it is called with beside the lists, the groups being those of `draw` if none are given."""
+        """The arguments besides the lists, with the groups of `draw` by default."""
         return {"groups": GROUPS if groups is None else groups} if self.takes_groups else {}
 
 
@@ -153,7 +153,7 @@ WITHOUT = {"RankingLoss", "HingeLoss", "AssignmentHingeLoss", "PerturbedLoss", "
 
 
 def exported():
-    """The loss modules that the room exports, by name."""
+    """The exported loss modules by name."""
     kinds = {name: kind for name, kind in vars(losses).items() if isinstance(kind, type)}
     return {name: kind for name, kind in kinds.items() if issubclass(kind, losses.RankingLoss)}
 
@@ -761,7 +761,7 @@ def test_groups_that_nothing_looks_at_do_not_make_one_list_of_all(its):
 
 
 @every_loss
-def test_a_dimension_of_one_behind_the_lists_is_announced(its):
+def test_a_trailing_dimension_of_one_warns(its):
     scores, labels, _ = draw()
     with pytest.warns(UserWarning, match=r"lists of one document, which have no order: .* scores.squeeze\(-1\)"):
         its.make()(scores.unsqueeze(-1), labels.unsqueeze(-1), **its.groups(GROUPS.unsqueeze(-1)))

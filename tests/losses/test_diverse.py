@@ -1,4 +1,4 @@
-"""The hinge over diverse rankings: what is its own beside the properties of every loss."""
+"""The hinge over diverse rankings: its own properties, in addition to those of every loss."""
 
 import pickle
 

@@ -133,7 +133,7 @@ def test_without_a_threshold_nothing_costs_anything(device, monkeypatch):
 @pytest.mark.parametrize("measure", ["AUC", "AP"])
 def test_grades_and_weights_of_any_numbers_compile(measure):
     scores, labels = torch.randn(4, 12), torch.randint(0, 4, (4, 12))
-    torch.compiler.reset()  # it compiles one function so many times only
+    torch.compiler.reset()  # it limits how often one function is compiled
     for grades, weights in (([1.0, 2.0], None), ([0.5, 2.0], None), ([2, 1], [0.5, 1.5])):
         loss = rs.GradedLoss(measure, grades=grades, grade_weights=weights)
         for dynamic in (None, True):

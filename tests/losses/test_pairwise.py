@@ -37,7 +37,7 @@ def test_ranksvm_equals_the_loop_over_pairs(seed, size, grades, scale, step, mar
     scores = np.round(rng.normal(size=(3, size)) / step) * step * scale
     labels = rng.integers(0, grades, size=(3, size)) + rng.choice([0.0, 0.5])
     where = rng.random((3, size)) < rng.choice([0.7, 1.0])
-    for loops in (True, False):  # the compiled loop, and its twin in torch
+    for loops in (True, False):  # the compiled loop, and the same in torch
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(dispatch, "has_loops", lambda device, loops=loops: loops)
             given, lists = torch.tensor(scores, requires_grad=True), {"where": torch.tensor(where)}

@@ -172,7 +172,7 @@ def test_the_loop_is_what_dense_tensors_say(model, dtype):
 
 @pytest.mark.parametrize("model", ["binomial", "normal"])
 def test_a_long_list_and_documents_far_apart(model):
-    """More ranks between the documents of a group than the loop has room for, and chances that are left out."""
+    """More ranks between the documents of a group than the loop supports, and probabilities that are neglected."""
     generator = torch.Generator().manual_seed(1)
     scores = torch.randn(1, 700, generator=generator, dtype=torch.float64)
     gains = torch.zeros(1, 700, dtype=torch.float64)

@@ -204,7 +204,7 @@ def ordered_pairs(ranking: Ranking) -> float | None:
 
 
 def binary_preference(at: float | None = None) -> Slow:
-    """Labels below 0 stand for documents that nobody judged."""
+    """Labels below 0 are unjudged documents."""
 
     def measure(ranking: Ranking) -> float | None:
         judged = [binary(label, at) for label in ranking if label >= 0]
@@ -223,7 +223,7 @@ def binary_preference(at: float | None = None) -> Slow:
 
 
 def inferred_precision(ranking: Ranking) -> float | None:
-    """A label of -1 stands for a document of the pool that nobody judged, of -2 for one outside."""
+    """Label -1 is an unjudged document of the pool, -2 one outside the pool."""
     value, hits, misses, waiting, epsilon = 0.0, 0, 0, 0, 0.00001
     for above, label in enumerate(ranking):
         if label > 0:

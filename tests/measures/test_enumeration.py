@@ -41,7 +41,7 @@ def random_lists(kind):
 
 
 def padded(lists, dtype=torch.float64):
-    """The lists as tensors with NaN in the padding, which stands anywhere."""
+    """The lists as tensors with NaN in the padding, which may be anywhere."""
     draw = random.Random(1)
     scores = torch.full((len(lists), SIZE), math.nan, dtype=dtype)
     labels = torch.full((len(lists), SIZE), math.nan, dtype=torch.float64)

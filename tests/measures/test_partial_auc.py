@@ -1,4 +1,4 @@
-"""Partial ROC areas beside another library, and groups of tied documents that are too large for all orders of single ones."""
+"""Partial ROC areas compared with another library, and tied groups that are too large to enumerate their orders."""
 
 import itertools
 

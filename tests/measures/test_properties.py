@@ -379,7 +379,7 @@ def test_item_weights_are_checked():
         evaluate(scores, labels, "AP", pooled=[True])
 
 
-def test_labels_that_nobody_judged_may_hold_anything():
+def test_unjudged_labels_may_hold_anything():
     judged = [True, False, True]
     for name in ("AP", "nDCG", "Bpref"):
         zero = evaluate([3.0, 2.0, 1.0], [1.0, 0.0, 1.0], name, judged=judged)

@@ -1,4 +1,4 @@
-"""One value for one label and one ranking, to the last bit, whatever tensor it stands in."""
+"""Equal labels and rankings have bitwise equal values in every tensor."""
 
 import itertools
 import random
@@ -41,7 +41,7 @@ def layouts(value):
     ],
     ids=["nDCG", "mWTA", "function", "power"],
 )
-def test_equal_labels_have_one_gain_wherever_they_stand(measure, threads):
+def test_equal_labels_have_one_gain_anywhere(measure, threads):
     for grade in (0.5, 1.5, *random.Random(0).sample(GRADES, 12)):
         found = {gain for labels in layouts(grade) for gain in measure.document_gains(labels).unique().tolist()}
         assert len(found) == 1, grade
@@ -111,7 +111,7 @@ def random_list(draw):
 
 
 def padded(lists, width, at):
-    """The lists side by side, each with padding before, behind and between."""
+    """The lists in one batch, each with padding before, after and between documents."""
     tensors = [torch.full((len(lists), width), torch.nan, dtype=torch.float64) for _ in range(2)]
     groups, where = torch.zeros(len(lists), width, dtype=torch.int64), torch.zeros(len(lists), width, dtype=torch.bool)
     for row, (scores, labels, hosts) in enumerate(lists):

@@ -143,7 +143,7 @@ def test_docid_ties_are_those_of_single_precision():
     ids = [["b", "a"], ["b", "a"]]
     assert rs.AP()(torch.tensor(scores, dtype=torch.float64), labels, ties="docid", docids=ids).tolist() == [1, 1]
     assert rs.AP()(torch.tensor(scores, dtype=torch.float64), labels, ties="input").tolist() == [0.5, 0.5]
-    # Beyond single precision altogether; padding stays behind.
+    # Beyond single precision; padding comes last.
     where = torch.tensor([[False, True, True]])
     huge = torch.tensor([[0.0, -1e300, -1e200]], dtype=torch.float64)
     assert rs.AP()(huge, [[1, 1, 0]], where, ties="docid", docids=[[9, 2, 1]]).tolist() == [1]

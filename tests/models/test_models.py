@@ -103,15 +103,15 @@ def test_saved_scorer_scores_the_same(tmp_path):
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["scorer.pt"]
 
 
-@pytest.mark.parametrize("room", [0, 1000])
-def test_a_full_disk_is_an_error_of_the_file_and_leaves_the_one_before(room, tmp_path, monkeypatch):
+@pytest.mark.parametrize("space", [0, 1000])
+def test_a_full_disk_is_an_error_of_the_file_and_leaves_the_one_before(space, tmp_path, monkeypatch):
     path = tmp_path / "scorer.pt"
     rs.save_scorer(rs.LinearScorer(3), path)
     before = path.read_bytes()
 
     class Full(io.FileIO):
         def write(self, data):
-            if self.tell() + len(data) > room:
+            if self.tell() + len(data) > space:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return super().write(data)
 

@@ -36,7 +36,7 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
             cell.source = cell.source.replace(long, short)
     folder = tmp_path / "notebooks"
     folder.mkdir()
-    (tmp_path / "scripts").symlink_to(ROOT / "scripts")  # which are beside the notebooks
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")  # which are next to the notebooks
     client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}})
     client.execute()  # raises at the first cell that fails
     errors = [o for cell in notebook.cells for o in cell.get("outputs", []) if o.get("name") == "stderr"]

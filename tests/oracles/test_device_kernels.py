@@ -127,7 +127,7 @@ def test_random_lists_equal_enumeration(on_device):
 @emulated
 @pytest.mark.slow
 def test_losses_equal_those_of_the_cpu(library, monkeypatch):
-    """The loops that no oracle calls; thresholds of graded labels; lists longer than those from which room is measured."""
+    """The loops that no oracle calls; thresholds of graded labels; lists longer than those that determine the scratch."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(3, 300, generator=generator, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(0, 4, (3, 300), generator=generator)

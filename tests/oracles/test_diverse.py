@@ -25,7 +25,7 @@ DECAYS = ("i^-1/2", "i^-2", "k+1-i", "discount", "1/log2(log2(i+1)+1)")
 
 
 def most_violated_diverse(scores, labels, measure, **options):
-    """`most_violated` of the measure behind `diverse_`."""
+    """`most_violated` of a measure with the prefix `diverse_`."""
     return rs.most_violated(scores, labels, rs.Diverse(measure), **options)
 
 
@@ -198,7 +198,7 @@ def test_where_all_scores_tie_every_reference_is_an_ideal_ranking(reference):
     rng = np.random.default_rng(6)
     for _ in range(50):
         grades, groups = np.zeros(40, np.int64), rng.permutation(np.repeat(np.arange(10), 4))
-        for grade in range(1, 5):  # of groups 0 to 3, beside others of grade 0
+        for grade in range(1, 5):  # of groups 0 to 3, among others of grade 0
             grades[rng.choice(np.flatnonzero(groups == grade - 1))] = grade
         found = most_violated_diverse(
             torch.zeros(40, dtype=torch.float64),

@@ -1,4 +1,4 @@
-"""Fractional grades: documents of one label gain the same to the last bit, wherever they stand in a tensor.
+"""Fractional grades: documents with the same label have bitwise equal gains anywhere in a tensor.
 
 A vectorised 2^label may differ between the body of a tensor and its tail, and the oracles tell gains apart by ==.
 """

@@ -150,8 +150,8 @@ def test_gains_of_grades_that_are_known_are_those_of_the_measure(name, monkeypat
         for given, where in ((labels, None), (labels, ~padding), (padded, ~padding)):
             found = rs.most_violated(scores, given, measure, feature_map="positional", where=where)
             with pytest.MonkeyPatch.context() as patch:
-                for door in (gains, positional):
-                    patch.setattr(door, "known_gains", lambda measure: None)
+                for module in (gains, positional):
+                    patch.setattr(module, "known_gains", lambda measure: None)
                 expected = rs.most_violated(scores, given, measure, feature_map="positional", where=where)
             assert all(map(torch.equal, found, expected))
             known = np.flatnonzero(~np.isnan(table))
@@ -267,7 +267,7 @@ def test_a_decay_that_is_a_multiple_of_the_discount():
 
 
 def test_tables_of_the_sweep_are_those_of_its_own_lists():
-    """A list of many gains beside a long one of few: the first by prices; one table for both would take more than there is."""
+    """A list with many gains and a long one with few: the first uses prices; one table for both would be too large."""
     generator = torch.Generator().manual_seed(0)
     many, few = torch.rand(40_000, dtype=torch.float64, generator=generator), 100_000
     scores = torch.cat([many, torch.randn(few, dtype=torch.float64, generator=generator)])

@@ -122,7 +122,7 @@ def test_writes_tables_plots_and_a_page(finished, capsys, request):
     assert "seeds: 3" in page
     rows = list(csv.DictReader((out / "figures.csv").read_text().splitlines()))
     assert len(rows) == 3 * 2
-    # A second run has nothing to do and says so quickly.
+    # A second run has nothing to do and ends quickly.
     request.getfixturevalue("no_pictures")
     assert experiment(["--config", str(folder / "small.yaml"), "--output", str(out)]) == 0
     assert "SVMmap" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Gaussian processes over items: posteriors by the formula, EM that ascends, what nobody rated."""
+"""Gaussian processes over items: posteriors by the formula, monotone EM, unrated items."""
 
 import numpy as np
 import pytest

@@ -41,7 +41,7 @@ def test_precomputed_equals_the_kernel_itself():
     values, new = kernel(X, X), kernel(NEW, X)
     for options in ({}, {"exact_up_to": 10, "landmarks": 15}):
         direct, given = KernelMap.fit(kernel, X, **options), KernelMap.fit(Kernel("precomputed"), values, **options)
-        # Of eigenvectors the sign is nobody's; inner products are.
+        # The signs of eigenvectors are arbitrary; inner products are not.
         np.testing.assert_allclose(given(new) @ given(values).T, direct(NEW) @ direct(X).T, atol=1e-8)
 
 

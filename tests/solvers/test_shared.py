@@ -54,7 +54,7 @@ class Member:
 
 
 def together(size, work):
-    """`work(team)` in so many threads; their results or errors."""
+    """`work(team)` in several threads; their results or errors."""
     meeting, found = Meeting(size), [None] * size
 
     def run(rank):

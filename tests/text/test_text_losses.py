@@ -250,7 +250,7 @@ def test_negatives_of_the_batch_join_each_list(model):
         rs.text.RerankerLoss(model, in_batch_negatives=-1)
 
 
-def test_negatives_of_the_batch_are_drawn_and_stand_once(encoder):
+def test_negatives_of_the_batch_are_sampled_once(encoder):
     collate = rs.text.ListCollator(rs.text.load_tokenizer(encoder), in_batch_negatives=2)
     lists = [*examples(), {"query": "who ?", "docs": [*LISTS[0]], "labels": [0.5, 0, 0, 1]}]
     torch.manual_seed(0)

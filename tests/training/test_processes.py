@@ -70,7 +70,7 @@ def finish(process):
 
 
 def end_of_group(process, seconds):
-    """Whether all processes of a session are gone after so many seconds."""
+    """Whether all processes of a session have ended within some seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         process.poll()
