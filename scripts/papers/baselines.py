@@ -1,12 +1,12 @@
-"""What the project's trainers are compared with, all as `LinearRanker` is: fit(X, y, qid, X_valid=...), predict(X).
+"""The baselines of the experiments, with the interface of `LinearRanker`: fit(X, y, qid, X_valid=...), predict(X).
 
-`make_trainer(name, **options)` builds any of them, the project's own included. A setting given as several values is chosen by
-the validation lists, by the measure `select`; so is the number of boosting `rounds`, the most that are made, of which `every` so
-many and the last are asked. `C` is how much the mean loss counts against the regulariser; `bias` is the value of the feature
-that makes thresholds, which a large one leaves nearly unregularised; `tolerance` is the relative gap of a solver. What is random
-takes `random_state`.
+`make_trainer(name, **options)` builds any of them, and the rankers of rankstruct. If a setting has several values, one is selected
+by the measure `select` on the validation lists, and so is the number of boosting rounds, up to `rounds`, evaluated at every `every`
+rounds and the last. `C` is the weight of the mean loss relative to the regulariser; `bias` is the value of the constant feature,
+for which a large value leaves thresholds nearly unregularised; `tolerance` is the relative gap of a solver. Random trainers take
+`random_state`.
 
-Whatever a library does well is taken from it: trees and ridge regression from scikit-learn, LambdaMART from LightGBM
+External libraries are used where they are good: trees and ridge regression from scikit-learn, LambdaMART from LightGBM
 (`pip install rankstruct[experiments]`), `CatBoost` from the library of that name, which no extra installs. Linear max-margin
 baselines are trained to a certified gap by `LinearRanker`.
 """
@@ -59,18 +59,18 @@ from rankstruct.solvers import DC, Annealing, Bundle, Solution
 Several = float | Sequence[float]
 TIGHT = 1e-6
 """The gap of the classifiers: their optimum may be nearly the constant one, and a looser gap would rank by what is left."""
-NOISE = 20  # found on MQ2008, where the optimum is the constant classifier: scores spread by 5 to 9 gaps, whatever the tolerance
+NOISE = 20  # from MQ2008, where the optimum is the constant classifier: scores differ by 5 to 9 gaps for any tolerance
 DEFAULT_C = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
 
 
 class Trainer(Protocol):
-    """What an experiment runs."""
+    """The interface of trainers in an experiment."""
 
     def fit(self, X: Any, y: Any, qid: Any = None, **more: Any) -> Any:
         """Train on documents `[documents, d]`, labels and lists `[documents]`; see `LinearRanker.fit` for the keywords."""
 
     def predict(self, X: Any, qid: Any = None) -> np.ndarray:
-        """Scores `[documents]`, float64; some trainers look at the lists."""
+        """Scores `[documents]`, float64; some trainers use the lists."""
 
 
 class HeldOut(NamedTuple):
@@ -95,7 +95,7 @@ def mean_measure(scores: np.ndarray, y: Any, qid: Any, measure: str, groups: Any
 def best_stage(
     stages: Iterable[tuple[int, np.ndarray | None]], held_out: HeldOut | None, select: str, every: int = 1
 ) -> int:
-    """The number of the best stage on the validation lists, the first of equals; without them the last.
+    """The number of the best stage on the validation lists, the first among ties; without them the last.
 
     Args:
         stages: numbers from 1 and the scores of the validation documents, None without them.
@@ -116,7 +116,7 @@ def best_stage(
 
 
 class _Baseline(BaseEstimator):
-    """Checks, and the rows of each list brought together."""
+    """Checks the input and makes the rows of each list contiguous."""
 
     def fit(
         self,
@@ -130,9 +130,9 @@ class _Baseline(BaseEstimator):
         qid_valid: Any = None,
         groups_valid: Any = None,
     ) -> Any:
-        """Train, with the arguments of `LinearRanker.fit`; the validation lists choose what is left open.
+        """Train, with the arguments of `LinearRanker.fit`; settings are selected on the validation lists.
 
-        No baseline trains on `groups`; `groups_valid` are for a measure of diversity that chooses.
+        Baselines do not train on `groups`; `groups_valid` are for selection by a measure of diversity.
 
         Raises:
             ValueError: shapes that do not fit, or `qid` missing.
@@ -152,10 +152,10 @@ class _Baseline(BaseEstimator):
         return self
 
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
-        """Set `coef_`, or what `_score` needs; lists are side by side."""
+        """Set `coef_`, or what `_score` needs; lists are contiguous."""
 
     def predict(self, X: Any, qid: Any = None) -> np.ndarray:
-        """Scores `[documents]`, float64: higher is better, comparable within a list. No baseline looks at `qid`."""
+        """Scores `[documents]`, float64: higher is better, comparable within a list. Baselines do not use `qid`."""
         check_is_fitted(self, "n_features_in_")
         X = self._rows(X)
         if X.shape[1] != self.n_features_in_:
@@ -170,21 +170,21 @@ class _Baseline(BaseEstimator):
 
 
 def with_constant(X: Any, value: float) -> Any:
-    """Features `[documents, d]` with one more, the same for all, whose weight is the threshold."""
+    """Features `[documents, d]` with an additional constant one, whose weight is the threshold."""
     constant = np.full((X.shape[0], 1), value, X.dtype)
     return sp.hstack([X, constant], format="csr") if sp.issparse(X) else np.hstack([X, constant])
 
 
 @dataclass(eq=False, repr=False)
 class Selected(_Baseline):
-    """The best of several trainers on the validation lists; the first of equals.
+    """The best of several trainers on the validation lists; the first among ties.
 
     Args:
         candidates: pairs of a setting, for the record, and a trainer that has it.
 
     Attributes:
         best_: the trainer chosen.
-        choice_: its setting, and what it chose itself.
+        choice_: its setting, and what it selected itself.
         validation_: the measure of every candidate.
     """
 
@@ -213,7 +213,7 @@ class Selected(_Baseline):
 
 
 def choice_of(trainer: Any) -> dict[str, Any]:
-    """What a fitted trainer chose by the validation lists, for the record."""
+    """The settings that a fitted trainer selected on the validation lists."""
     if isinstance(trainer, LinearRanker):
         return {"C": trainer.C_}
     if isinstance(trainer, AutoRanker):
@@ -228,9 +228,9 @@ def choice_of(trainer: Any) -> dict[str, Any]:
 
 
 def path_of(trainer: Any) -> list[dict[str, Any]]:
-    """What a fitted max-margin trainer went through, a row a value of C; empty for other trainers.
+    """The path of a fitted max-margin trainer, one row per value of C; empty for other trainers.
 
-    See `rankstruct.diagnostics.describe` for the rows; where a setting besides C was chosen, those of the chosen one.
+    See `rankstruct.diagnostics.describe` for the rows; if another setting was selected too, they are those of the selected one.
 
     >>> trainer = make_trainer("hinge", measure="AUC", C=10.0).fit(np.array([[0.0], [1.0]]), [0, 1], [7, 7])
     >>> [(row["C"], row["status"]) for row in path_of(trainer)]
@@ -248,7 +248,7 @@ def path_of(trainer: Any) -> list[dict[str, Any]]:
 
 
 def _grid(make: Callable[..., Any], select: str, /, **settings: Any) -> Any:
-    """One trainer, or the best of all combinations where a setting has several values."""
+    """One trainer, or the best of all combinations if settings have several values."""
     several = {k: list(v) for k, v in settings.items() if isinstance(v, Sequence) and not isinstance(v, str)}
     fixed = {k: v for k, v in settings.items() if k not in several}
     points = [dict(zip(several, values, strict=True)) for values in itertools.product(*several.values())]
@@ -289,7 +289,7 @@ def _pairs(labels: np.ndarray) -> int:
 
 
 def warn_of_noise(trainer: BaseEstimator, scores: np.ndarray, solution: Solution) -> None:
-    """Warn where scores `[documents]` spread by no more than what the solver left open, in units of the margin 1."""
+    """Warn if scores `[documents]` differ by no more than the solver's tolerance, in units of the margin 1."""
     if np.std(scores) <= NOISE * (solution.objective - solution.lower_bound):
         warnings.warn(
             f"{type(trainer).__name__}: the classifier is nearly constant: its scores spread by no more than {NOISE} times the "
@@ -300,7 +300,7 @@ def warn_of_noise(trainer: BaseEstimator, scores: np.ndarray, solution: Solution
 
 @dataclass(eq=False, repr=False)
 class LinearClassifier(_Baseline):
-    """SVMacc: a linear SVM that tells relevant from irrelevant documents, all documents alike, by a certified bundle method.
+    """SVMacc: a linear SVM for relevant and irrelevant documents with equal weights, by a certified bundle method.
 
     SVMacc2 weighs the relevant documents by the number of irrelevant ones over that of relevant ones. SVMacc3 and SVMacc4 are
     SVMacc on percentile and on query-level min-max features, which are preparation steps.
@@ -335,10 +335,10 @@ class LinearClassifier(_Baseline):
 
 @dataclass(eq=False, repr=False)
 class RankSVMforIR(_Baseline):
-    """SVM-IR: RankSVM whose pairs count by their grades, and whose queries count alike, by a certified bundle method.
+    """SVM-IR: RankSVM with pairs weighted by their grades and equal weights of queries, by a certified bundle method.
 
     Args:
-        measure: of which `grade_pair_weights` tells, from the training lists, what each pair of grades counts.
+        measure: the measure for which `grade_pair_weights` computes the weights of pairs from the training lists.
 
     Attributes:
         pair_weights_: of the training lists.
@@ -367,7 +367,7 @@ class MulticlassRisk:
     Args:
         X: `[documents, d]`, an array or a SciPy CSR array.
         classes: `[documents]` integers from 0.
-        number: how many classes there are.
+        number: the number of classes.
 
     A `rankstruct.solvers.Risk` of the weights `[classes * d]`, those of the first class first:
 
@@ -401,10 +401,10 @@ class MulticlassRisk:
 
 @dataclass(eq=False, repr=False)
 class MulticlassSVM(_Baseline):
-    """Multi-class SVM over the grades, all documents alike, by a certified bundle method.
+    """Multi-class SVM over the grades with equal weights of documents, by a certified bundle method.
 
-    The score of a document is `sum_g g w_g x`: McRank's expected grade, with the classes' scores for their probabilities. It
-    orders two grades as their SVM does.
+    The score of a document is `sum_g g w_g x`: McRank's expected grade with scores instead of probabilities. With two grades, it
+    ranks as their SVM does.
 
     Source: Crammer and Singer, "On the Algorithmic Implementation of Multiclass Kernel-based Vector Machines", JMLR 2001.
     """
@@ -439,10 +439,10 @@ class MulticlassSVM(_Baseline):
 
 @dataclass(eq=False, repr=False)
 class Regression(_Baseline):
-    """Ridge regression on the labels (scikit-learn's), over all documents alike.
+    """Ridge regression on the labels (scikit-learn's), with equal weights of documents.
 
     Args:
-        alpha: how much the squared norm counts against the sum of squares.
+        alpha: the weight of the squared norm relative to the sum of squares.
         target: `"gain"`, 2^y - 1, which is consistent for DCG; or `"grade"`, y.
 
     Source: Cossock and Zhang, "Subset Ranking Using Regression", COLT 2006.
@@ -468,11 +468,11 @@ class Regression(_Baseline):
 class PairwiseRegression(_Baseline):
     """Least squares over pairs: the mean over the lists of the mean over their pairs of (1 - (s_i - s_j))^2, plus alpha ||w||^2.
 
-    Pairs are those of a relevant and an irrelevant document of a list; lists without one are left out. The mean over pairs needs
-    the means and the covariances of both kinds alone.
+    Pairs are those of a relevant and an irrelevant document of a list; lists without one are left out. The mean over pairs only
+    depends on the means and covariances of both kinds.
 
     Args:
-        alpha: how much the squared norm counts.
+        alpha: the weight of the squared norm.
 
     Source: Gao, Jin, Zhu, Zhou, "One-Pass AUC Optimization", ICML 2013.
     """

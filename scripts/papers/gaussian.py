@@ -1,13 +1,13 @@
-"""Gaussian processes over items: regression for each user by itself, and with a covariance that all users share.
+"""Gaussian processes over items: regression for each user separately, or with a covariance shared by all users.
 
-A user's ratings are `f + noise`, and f, one value an item, is normal with mean m and covariance K. Given what a user rated, I,
-the scores are the posterior means `m + K[:, I] (K[I, I] + noise)^-1 (y - m[I])`. GPR takes m constant and K from features of the
+A user's ratings are `f + noise`, and f, one value per item, is normal with mean m and covariance K. Given the rated items I, the
+scores are the posterior means `m + K[:, I] (K[I, I] + noise)^-1 (y - m[I])`. GPR takes m constant and K from features of the
 items; CGPR estimates both from the ratings of all users.
 
-Of the ordinal processes, GPOR and CGPOR, the grade is y where `f + noise` is between the thresholds `b[y - 1]` and `b[y]`, of
-`-inf = b[-1] < b[0] < ... < b[grades - 1] = inf`. Laplace's approximation takes the mode of the posterior for its mean, which is
-`m + K[:, I] w` with w the derivatives of the log likelihood at the mode, and their negative derivatives W for 1 / noise in its
-covariance `K - K[:, I] (K[I, I] + W^-1)^-1 K[I, :]`. All else is as in regression. Scores are f then, on a scale of its own.
+In the ordinal processes, GPOR and CGPOR, the grade is y if `f + noise` is between the thresholds `b[y - 1]` and `b[y]`, with
+`-inf = b[-1] < b[0] < ... < b[grades - 1] = inf`. The Laplace approximation replaces the posterior mean by the mode, which is
+`m + K[:, I] w` where w are the derivatives of the log likelihood at the mode, and 1 / noise by their negative derivatives W, in the
+covariance `K - K[:, I] (K[I, I] + W^-1)^-1 K[I, :]`. Otherwise it is the same as regression. Scores are f, on an arbitrary scale.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ Kernel = Literal["linear", "rbf"] | Callable[[np.ndarray, np.ndarray], np.ndarra
 
 
 class GaussianProcessScorer(Scorer):
-    """Scores of items by their posterior mean, given the ratings of each user; made by `gaussian_process` and its sibling.
+    """Scores of items by their posterior mean, given the ratings of each user; built by `gaussian_process`
+    and `collaborative_gaussian_process`.
 
     Args:
         num_users: number of users.
         num_items: number of items.
-        num_ratings: number of ratings that are known of all users.
-        noise: the variance of a rating around its user's value.
-        num_thresholds: of an ordinal process, one less than there are grades; 0 for regression.
+        num_ratings: number of known ratings of all users.
+        noise: the variance of a rating around the user's value.
+        num_thresholds: number of grades minus 1 for an ordinal process; 0 for regression.
 
     Attributes:
-        mean: `[items]`, of the prior.
-        covariance: `[items, items]`, of the prior.
-        thresholds: `[num_thresholds]`, rising.
-        history: what EM ascends, after each step; empty without EM. It is not saved.
+        mean: `[items]`, the prior mean.
+        covariance: `[items, items]`, the prior covariance.
+        thresholds: `[num_thresholds]`, ascending.
+        history: the objective of EM after each step; empty without EM. It is not saved.
 
     >>> ratings = Ratings.from_arrays(["ann", "ann", "bob"], ["x", "y", "x"], [5, 3, 1], scale="stars")
     >>> gaussian_process(ratings).item_scores(torch.tensor([0, 1])).shape
@@ -94,7 +95,7 @@ class GaussianProcessScorer(Scorer):
         return scores.float().reshape(*users.shape, self.num_items)
 
     def given(self, ratings: Ratings) -> GaussianProcessScorer:
-        """The same prior with these ratings as all that is known of users, new ones too; raises ValueError for other items."""
+        """The same prior, conditioned only on these ratings, also of new users; raises ValueError for other items."""
         if ratings.num_items != self.num_items:
             raise ValueError(f"ratings must be of {self.num_items} items, got {ratings.num_items}")
         mean, covariance = self.mean.cpu().numpy(), self.covariance.cpu().numpy()
@@ -110,20 +111,20 @@ def gaussian_process(
     noise: float = 0.5,
     likelihood: Likelihood = "gaussian",
 ) -> GaussianProcessScorer:
-    """Gaussian process regression (GPR), or ordinal regression (GPOR), for each user by itself.
+    """Gaussian process regression (GPR), or ordinal regression (GPOR), for each user separately.
 
-    The prior mean is that of all ratings. The prior variance is that of all ratings too, in equal parts a constant (the user's
-    own level), each item by itself, and the kernel of the features. Without features it knows nothing of how items relate: all
-    that a user did not rate get one score, its level.
+    The prior mean and variance are those of all ratings. The variance consists in equal parts of a constant (the user's level), an
+    independent part per item, and the kernel of the features. Without features, all items that a user has not rated get the same
+    score, the user's level.
 
-    GPOR's prior mean is 0 and its variance 1; its thresholds are where it expects each grade as often as it is among the ratings.
-    The mode is found by Newton's method.
+    GPOR's prior mean is 0 and its variance 1; its thresholds give each grade its frequency among the ratings. The mode is found by
+    Newton's method.
 
     Args:
-        ratings: what is known.
-        features: `[items, d]` of the items.
+        ratings: the known ratings.
+        features: `[items, d]`, features of the items.
         kernel: `"linear"`, `"rbf"` of scikit-learn's default width, or a function of two rows; scaled to mean variance 1.
-        noise: above 0, the variance of the noise as a share of the ratings' variance, or of the prior's where they are ordinal.
+        noise: above 0, the variance of the noise relative to the ratings' variance, or to the prior's if ordinal.
         likelihood: `"gaussian"` for GPR, `"ordinal"` for GPOR.
 
     Raises:
@@ -150,21 +151,20 @@ def collaborative_gaussian_process(
     steps: int = 50,
     likelihood: Likelihood = "gaussian",
 ) -> GaussianProcessScorer:
-    """Gaussian process regression (CGPR) or ordinal regression (CGPOR) with mean and covariance that all users share, by EM.
+    """Gaussian process regression (CGPR) or ordinal regression (CGPOR) with mean and covariance shared by all users, by EM.
 
-    It starts from the covariance of `gaussian_process` and from `item_means`, where that has one mean for all items, and is
-    drawn to both as by `shrinkage` further users with that mean and covariance (a normal-inverse-Wishart prior). The scorer's
-    `history` is the log likelihood with that prior, up to a constant; it never falls. EM is exact but for CGPOR, whose
-    posteriors and likelihood are Laplace's and whose thresholds are kept: there `history` may fall. A step takes O(items^3) and
-    the cube of each user's number of ratings, and O(items^2) memory.
+    It starts from the covariance of `gaussian_process` and from `item_means`, and is regularised towards both by a
+    normal-inverse-Wishart prior, which counts as `shrinkage` users. The scorer's `history` is the log likelihood with that prior,
+    up to a constant; it never decreases. EM is exact except for CGPOR, which uses the Laplace approximation and fixed thresholds:
+    there `history` may decrease. A step takes O(items^3) plus the cube of each user's number of ratings, and O(items^2) memory.
 
     Args:
-        ratings: what is known.
-        features: `[items, d]` of the items, for the prior.
+        ratings: the known ratings.
+        features: `[items, d]`, features of the items, for the prior.
         kernel: as for `gaussian_process`.
-        noise: likewise; it is kept.
-        shrinkage: above 0, how many users the prior is worth.
-        steps: of EM, at least 1.
+        noise: as for `gaussian_process`; it is fixed.
+        shrinkage: above 0, the weight of the prior as a number of users.
+        steps: EM steps, at least 1.
         likelihood: `"gaussian"` for CGPR, `"ordinal"` for CGPOR.
 
     Raises:
@@ -212,7 +212,7 @@ def _expectation_maximisation(
 
 
 class _Noise(NamedTuple):
-    """Of a rating around its user's value: the variance, and the thresholds of an ordinal process."""
+    """The variance of a rating around its user's value, and the thresholds of an ordinal process."""
 
     variance: float
     thresholds: np.ndarray | None
@@ -225,7 +225,7 @@ def kernel_mean(
     features: np.ndarray | None = None,
     kernel: Kernel = "linear",
 ) -> np.ndarray:
-    """`[size, size]`, in equal parts a constant, 1 for equals, further parts, the features' kernel at mean variance 1."""
+    """`[size, size]`, the mean of a constant, the identity, further parts, and the features' kernel with mean variance 1."""
     found = [np.ones((size, size)), np.eye(size), *parts]
     if features is not None:
         if len(features) != size:
@@ -255,7 +255,7 @@ def _base(
 
 
 def _item_offsets(ratings: Ratings, noise: _Noise) -> np.ndarray:
-    """Of `item_means` from the mean of all; of ordinal processes in units of what a rating varies by."""
+    """`item_means` minus the overall mean; for ordinal processes in units of the ratings' standard deviation."""
     off = item_means(ratings).scores.double().numpy() - float(ratings.rating.mean())
     if noise.thresholds is None:
         return off
@@ -265,10 +265,10 @@ def _item_offsets(ratings: Ratings, noise: _Noise) -> np.ndarray:
 def _posterior(
     ratings: Ratings, mean: np.ndarray, covariance: np.ndarray, noise: _Noise, start: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """What the users' posteriors are made of.
+    """The components of the users' posteriors.
 
-    With G = (K[I, I] + noise)^-1 and w = G (y - m[I]), or what Laplace has in their place: every w `[ratings]`, their sum by
-    items `[items]`, the sum of w w' - G `[items, items]`, and the log likelihood. Laplace's search starts from `start`.
+    With G = (K[I, I] + noise)^-1 and w = G (y - m[I]), or their Laplace approximations: all w `[ratings]`, their sum by item
+    `[items]`, the sum of w w' - G `[items, items]`, and the log likelihood. The search for the mode starts from `start`.
     """
     offsets = ratings.offsets
     weights = np.zeros(ratings.num_ratings)
@@ -334,12 +334,12 @@ def _laplace(
 
 
 def _ordinal(f: np.ndarray, grades: np.ndarray, noise: _Noise) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Log likelihood of each grade, its derivative by f, and the negative second one, which is not negative."""
+    """Log likelihood of each grade, its derivative in f, and its negative second derivative, which is nonnegative."""
     assert noise.thresholds is not None
     deviation = np.sqrt(noise.variance)
     cuts = np.concatenate([[-np.inf], noise.thresholds, [np.inf]])
     lower, upper = (cuts[grades] - f) / deviation, (cuts[grades + 1] - f) / deviation
-    # The normal density is symmetric: on the left the difference of its integrals keeps its digits.
+    # By symmetry, differences of the distribution function are computed on the left, where they keep their precision.
     left = lower + upper <= 0
     far, near = log_ndtr(np.where(left, lower, -upper)), log_ndtr(np.where(left, upper, -lower))
     value = near + np.log1p(-np.exp(far - near))
@@ -350,7 +350,7 @@ def _ordinal(f: np.ndarray, grades: np.ndarray, noise: _Noise) -> tuple[np.ndarr
 
 
 def _log_prior(off: np.ndarray, covariance: np.ndarray, base: np.ndarray) -> float:
-    """Log density of one user of the prior, up to a constant: `-(log |K| + tr K^-1 (K0 + off off')) / 2`."""
+    """Log density of one user under the prior, up to a constant: `-(log |K| + tr K^-1 (K0 + off off')) / 2`."""
     root = cho_factor(covariance, lower=True, check_finite=False)
     spread = np.trace(cho_solve(root, base + np.outer(off, off), check_finite=False))
     return -float(np.log(np.diag(root[0])).sum()) - 0.5 * float(spread)

@@ -1,11 +1,11 @@
-"""Perceptrons of ordinal grades: PRank for each user by itself, and JRank over pairs of user and item.
+"""Perceptrons for ordinal grades: PRank for each user separately, and JRank over pairs of user and item.
 
-An item has the score f, and its grade is how many thresholds `b[0], ..., b[grades - 2]` are not above f. One rating is seen at a
-time. Where its grade y is not the one predicted, each threshold on the wrong side of f, or at it, moves by 1 to its right side
-(below f for the first y of them, above for the others), and f by the sum of these moves the other way. Thresholds stay in order.
+The grade of an item with score f is the number of thresholds `b[0], ..., b[grades - 2]` that are not above f. Ratings are processed
+one at a time. If the predicted grade is not y, each threshold at or on the wrong side of f moves by 1 to the right side (below f for
+the first y of them, above for the others), and f moves by the sum of these in the opposite direction. Thresholds stay in order.
 
-In dual form `f(user, item) = sum over ratings of a K(user', user) L(item', item)`: PRank is K = 1 for a user itself and 0 for
-others, with thresholds of each user's own.
+In dual form `f(user, item) = sum over ratings of a K(user', user) L(item', item)`: PRank is K = 1 for the same user and 0
+otherwise, with separate thresholds for each user.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["OrdinalScorer", "joint_kernels", "jrank", "prank"]
 
 
 class OrdinalScorer(Scorer):
-    """A score for every user and item, and thresholds that cut them into grades; made by `prank` and `jrank`.
+    """A score for every user and item, and thresholds that divide them into grades; built by `prank` and `jrank`.
 
     Args:
         num_users: number of users.
@@ -35,7 +35,7 @@ class OrdinalScorer(Scorer):
     Attributes:
         scores: `[users, items]`.
         thresholds: `[users, num_grades - 1]`, never decreasing.
-        history: how far predicted grades were off in each pass, in all, before they were corrected. It is not saved.
+        history: the sum of absolute errors of the predicted grades in each pass. It is not saved.
 
     >>> OrdinalScorer(3, 5, 2)(torch.tensor([[0.0, 4.0], [0.0, 1.0]]))
     tensor([0., 0.])
@@ -72,15 +72,15 @@ def prank(
     averaged: bool = False,
     seed: int | None = None,
 ) -> OrdinalScorer:
-    """PRank, a perceptron with thresholds for each user by itself.
+    """PRank, a perceptron with separate weights and thresholds for each user.
 
     Args:
-        ratings: what is known.
-        features: `[items, d]` of the items; None for their ratings by all users, less each user's mean, at length 1.
-        kernel: of the features, `"linear"` for the method as published; `"rbf"`, or a function of two rows.
+        ratings: the known ratings.
+        features: `[items, d]`, features of the items; None for their ratings by all users, minus each user's mean, at length 1.
+        kernel: kernel of the features: `"linear"`, the published method, `"rbf"`, or a function of two rows.
         epochs: passes over the ratings.
-        averaged: whether scores and thresholds are the mean over all steps, not those after the last.
-        seed: of the order of the ratings in each pass; None for the order in which they are.
+        averaged: whether to average scores and thresholds over all steps, instead of using the last ones.
+        seed: seed of the order of the ratings in each pass; None for the given order.
 
     Raises:
         ValueError: epochs below 1, or features of another number of items.
@@ -107,17 +107,16 @@ def jrank(
     averaged: bool = False,
     seed: int | None = None,
 ) -> OrdinalScorer:
-    """JRank, a kernel perceptron over pairs of user and item with thresholds that all share.
+    """JRank, a kernel perceptron over pairs of user and item with shared thresholds.
 
-    A step takes O(users + items), the memory is O(users^2 + items^2 + users items).
+    A step takes O(users + items), and O(users^2 + items^2 + users items) memory in all.
 
     Args:
-        ratings: what is known.
+        ratings: the known ratings.
         user_kernel: `[users, users]`; None for that of `joint_kernels`.
-        item_kernel: `[items, items]`; likewise. The kernel of pairs is the product.
-        epochs: as for `prank`.
-        averaged: likewise.
-        seed: likewise; users take turns only if the order is random.
+        item_kernel: `[items, items]`; the same. The kernel of a pair is the product.
+        epochs, averaged: as for `prank`.
+        seed: as for `prank`; without a seed, users are processed one after another.
 
     Raises:
         ValueError: epochs below 1, or a kernel of another size.
@@ -147,13 +146,13 @@ def joint_kernels(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Kernels of users and of items for `jrank`.
 
-    Each has in equal parts a constant, 1 for equals, the cosine of ratings less the user's mean, and the kernel of features.
+    Each is the mean of a constant, the identity, the cosine of ratings minus the user's mean, and the kernel of features.
 
     Args:
-        ratings: what is known.
+        ratings: the known ratings.
         user_features: `[users, d]`.
         item_features: `[items, d]`.
-        kernel: of the features, scaled to mean variance 1.
+        kernel: kernel of the features, scaled to mean variance 1.
 
     Raises:
         ValueError: features of another number of users or items.
@@ -168,7 +167,7 @@ def joint_kernels(
 
 
 def _cosines(ratings: Ratings) -> tuple[np.ndarray, np.ndarray]:
-    """Between users, and between items, of ratings less the mean of the user; what is not rated is 0."""
+    """Cosines between users, and between items, of ratings minus the user's mean; missing ratings are 0."""
     counts = np.diff(ratings.offsets)
     sums = np.bincount(ratings.user, ratings.rating, minlength=ratings.num_users)
     centred = ratings.rating - (sums / np.maximum(counts, 1))[ratings.user]
@@ -189,11 +188,11 @@ def _perceptron(
     averaged: bool,
     seed: int | None,
 ) -> OrdinalScorer:
-    """The perceptron in dual form; without a kernel of users each is by itself, with thresholds of its own.
+    """The perceptron in dual form; without a kernel of users, each user is trained separately, with its own thresholds.
 
     `half` is the item kernel times the coefficients of the ratings, `[items, users]`: a step changes one column, and a score is
-    one row times the user's row of its kernel. `early` has every step times its number: the mean over all steps is what they
-    added, less this over their number.
+    one row times the user's row of its kernel. `early` is the sum of the steps times their numbers: the mean over all steps is
+    the sum of the steps minus `early` divided by their number.
     """
     check_least(1, epochs=epochs)
     grades, own = ratings.num_grades, user_kernel is None

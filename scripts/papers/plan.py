@@ -1,7 +1,7 @@
-"""What an experiment is: trainers, sets, folds, seeds and measures from one config; and how one cell of it is run.
+"""Experiments: trainers, data sets, folds, seeds and measures from one config, and the training of one cell.
 
-A cell is one trainer on one fold with one seed. Documents are shuffled within their list before anything sees them: in some files
-their order tells the labels.
+A cell is one trainer on one fold with one seed. Documents are first shuffled within their list, because in some files their order
+reveals the labels.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ _LATER = {
     "seed": 0,
     "groups": None,
     "zero_based": False,
-}  # keys of a source that older requests do not have, and what they meant
+}  # keys of a source that older requests lack, and their former values
 
 
 @dataclass(frozen=True)
 class Sets(Source):
-    """Where the lists of an experiment come from: a `Source` for each set and fold.
+    """The data of an experiment: a `Source` for each data set and fold.
 
     Args:
-        path: a folder of sets, each with `Fold1` and so on, or files of classes (such as `letter.arff`); or, without `sets`, the
-            set itself.
-        sets: names of sets in that folder, such as `[OHSUMED, MQ2008]`.
-        folds: numbers of the folds, parts or trials; of a built-in set they are seeds. `fold` and `seed` have no use here.
+        path: a folder of data sets, each with `Fold1` and so on, or files of classes (such as `letter.arff`); or, without `sets`,
+            the data set itself.
+        sets: names of data sets in that folder, such as `[OHSUMED, MQ2008]`.
+        folds: numbers of the folds, parts or trials; seeds for built-in data. `fold` and `seed` are not used.
 
     The other keys are those of `Source`.
     """
@@ -64,7 +64,7 @@ class Sets(Source):
     folds: tuple[int, ...] = (1, 2, 3, 4, 5)
 
     def of(self, set_name: str, fold: int) -> Source:
-        """The source of one set and fold."""
+        """The source of one data set and fold."""
         given = {each.name: getattr(self, each.name) for each in fields(Source)}
         path = None if self.path is None else str(Path(self.path) / set_name)
         return Source(**{**given, "path": path}).with_fold(fold)
@@ -72,11 +72,11 @@ class Sets(Source):
 
 @dataclass
 class Vary:
-    """One option over several values, a curve a trainer.
+    """Several values of one option, one curve per trainer.
 
     Args:
-        option: of the trainers; those that do not have it run once. `lists` is the number of training lists, for all.
-        values: what it takes.
+        option: an option of the trainers; those without it run once. `lists` is the number of training lists, for all.
+        values: its values.
     """
 
     option: str
@@ -91,7 +91,7 @@ class Vary:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists as tuples, so that a value may name a row."""
+    """Lists as tuples, so that values are hashable."""
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
@@ -100,22 +100,22 @@ class Plan:
     """An experiment.
 
     Args:
-        trainers: by the name they have in tables: `trainer`, one of `baselines.TRAINERS`; `prepare`, steps for it alone; and
+        trainers: by their name in tables: `trainer`, one of `baselines.TRAINERS`; `prepare`, transforms for this trainer; and
             the trainer's options.
-        data: where the lists come from.
-        measures: what is measured on the test lists.
-        cutoffs: nDCG at 1 to this cut-off is measured too, for curves; 0 for none.
-        select: the measure that chooses settings on validation lists; None leaves it to the trainers, some of which take the
-            measure that they optimise.
-        C: what trainers with an option `C` take if they have none of their own.
-        baselines: names among `trainers`; the others are tested against the best of these, measure by measure.
+        data: the data sets.
+        measures: the measures on the test lists.
+        cutoffs: nDCG is also measured at 1 to this cut-off, for curves; 0 for none.
+        select: the measure that selects settings on validation lists; with None each trainer decides, some by the measure
+            that they optimise.
+        C: the default of trainers with an option `C`.
+        baselines: names of trainers; the others are tested against the best of these, for each measure.
         reference: the trainer of the table of wins and losses; the first if None.
-        seeds: how often a trainer that is random is run; its values are averaged query by query.
-        vary: one option over several values.
+        seeds: number of seeds of random trainers, whose values are averaged by query.
+        vary: several values of one option.
         test: the paired test: `wilcoxon`, `t` or `randomization`.
-        pairs: what is paired: `query`, or `fold` (means), where folds are trials that share queries.
-        judge: `test`; or `validation`, to decide on something without a look at test lists: the validation lists are tested on,
-            and a fifth of the training lists takes their place.
+        pairs: `query`, or `fold` (means) if folds are trials that share queries.
+        judge: `test`; or `validation`, to make decisions without using test lists: the validation lists are tested on, and
+            replaced by a fifth of the training lists.
     """
 
     trainers: dict[str, dict[str, Any]]
@@ -176,12 +176,12 @@ class Plan:
                 raise ValueError(f"trainers.{cell.name}: {error}") from error
 
     def check_data(self) -> None:
-        """Look whether the data are there; raises ValueError or OSError in one line if not."""
+        """Check that the data exist; raises ValueError or OSError with one line if not."""
         for set_name, fold in itertools.product(self.data.sets or ("",), self.data.folds):
             self.data.of(set_name, fold).check()
 
     def only(self, names: Sequence[str]) -> Plan:
-        """The plan with these trainers alone, and its baselines and its reference; raises ValueError for an unknown name."""
+        """The plan with only these trainers, its baselines and its reference; raises ValueError for an unknown name."""
         for name in names:
             if name not in self.trainers:
                 hint = did_you_mean(name, self.trainers)
@@ -191,12 +191,12 @@ class Plan:
 
     @property
     def all_measures(self) -> list[str]:
-        """Measures with those of the curves, each once."""
+        """The measures, including those of the curves, each once."""
         return list(dict.fromkeys([*self.measures, *self.curve]))
 
     @property
     def curve(self) -> list[str]:
-        """The measures of the curve of cut-offs."""
+        """The measures of the curves over cut-offs."""
         return [parse_measure(f"nDCG@{k}").name for k in range(1, self.cutoffs + 1)]
 
     def cells(self) -> list[PlanCell]:
@@ -222,13 +222,13 @@ class Plan:
         return found
 
     def request(self, cell: PlanCell) -> str:
-        """What a cell's result depends on, as a short digest."""
+        """A short digest of everything that a cell's result depends on."""
         data = {k: v for k, v in asdict(self.data).items() if k not in ("sets", "folds", "cache", "fold", "parts")}
         data = {k: v for k, v in data.items() if k not in _LATER or v != _LATER[k]}
         if self.data.protocol == "cross-validation":
             data["folds"] = self.data.parts
         spec = CHANGED_DEFAULTS.get(cell.spec["trainer"], {}) | cell.spec
-        for entry in (spec, data):  # results of a name tell nothing where its number was another
+        for entry in (spec, data):  # cached results of a name are invalid if its number has changed
             entry |= {"prepare": full_names(entry["prepare"])} if "prepare" in entry else {}
         wanted: dict[str, Any] = {
             "spec": spec,
@@ -249,12 +249,12 @@ class PlanCell:
     """One trainer on one fold with one seed.
 
     Attributes:
-        set_name: the folder of the set; "" for a single one.
+        set_name: the folder of the data set; "" for a single one.
         name: the trainer's name in tables.
-        value: of the option that varies, or None.
-        fold: its number.
-        seed: from 0.
-        spec: the trainer's entry.
+        value: the value of the varied option, or None.
+        fold: the number of the fold.
+        seed: the seed, from 0.
+        spec: the trainer's entry in the config.
     """
 
     set_name: str
@@ -266,7 +266,7 @@ class PlanCell:
 
     @property
     def key(self) -> tuple[str, str, str, int, int]:
-        """What tells cells of an experiment apart."""
+        """The unique key of a cell in an experiment."""
         return self.set_name, self.name, json.dumps(self.value), self.fold, self.seed
 
     @property
@@ -280,7 +280,7 @@ def read_plan(config: str | Path, overrides: Sequence[str] = ()) -> Plan:
     """A plan from a config file.
 
     Raises:
-        ValueError: an unknown key, trainer, option, measure or step; the message is one line.
+        ValueError: an unknown key, trainer, option, measure or transform; the message is one line.
     """
     parser = HelpfulParser(exit_on_error=False)
     parser.look_at([config], overrides)
@@ -299,9 +299,9 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
     """Train and test one cell.
 
     Returns:
-        What is kept of it, ready for JSON: `cell` (its key), `request`, `choice`, `path` (`baselines.path_of`), `remarks`
+        The result as JSON values: `cell` (its key), `request`, `choice`, `path` (`baselines.path_of`), `remarks`
         (warnings of the trainer), `seconds` of training, `cpu_seconds` of all its threads, `documents` and `removed` of the three
-        parts, `qids`, and `values`, a list a measure with one number a test query.
+        parts, `qids`, and `values`, for each measure a list with one number per test query.
     """
     source = plan.data.of(cell.set_name, cell.fold)
     raw = source.read_raw()
@@ -339,7 +339,7 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
 
 
 def _one_earlier(parts: Splits, seed: list[int]) -> Splits:
-    """Validation lists in place of the test lists, and a fifth of the training lists in place of those."""
+    """Validation lists as test lists, and a fifth of the training lists as validation lists."""
     train = parts.train
     order = np.random.default_rng(seed).permutation(train.num_lists)
     held = max(train.num_lists // 5, 1)

@@ -1,9 +1,9 @@
 """Tables (Markdown, CSV, LaTeX), plots (PNG, SVG) and an HTML page from the cells of an experiment.
 
-Trainers that draw their scores by chance are in the tables, but neither in the scale of the pictures nor among the curves.
+Trainers with random scores are in the tables, but not in the colour scale of the figures or among the curves.
 
-In a table of measures each trainer is tested against the best of the plan's baselines, measure by measure; Holm's correction is
-taken over all tests of one set. `++` and `+` mark what is better with p < 0.01 and p < 0.05, `--` and `-` what is worse.
+In a table of measures, each trainer is tested against the best of the plan's baselines for each measure, with Holm's correction over
+all tests of one data set. `++` and `+` mark better values with p < 0.01 and p < 0.05, `--` and `-` worse ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rankstruct.files import versions, whole_file, write_result, write_text
 from rankstruct.statistics import PairedComparison, Spread, bootstrap_interval, compare_paired, holm, spread, stars
 from rankstruct.tables import escape_markdown, format_table
 
-Row = tuple[str, Any]  # a trainer's name and the value of the option that varies, or None
+Row = tuple[str, Any]  # a trainer's name and the value of the varied option, or None
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Table:
     header: list[str]
     rows: list[list[str]]
     note: str = ""
-    best: frozenset[tuple[int, int]] = frozenset()  # row and column of the cells whose first word is bold
+    best: frozenset[tuple[int, int]] = frozenset()  # row and column of cells with a bold first word
 
     def _shown(self, style: str, before: str, after: str, escape: Callable[[str], str]) -> str:
         def shown(place: tuple[int, int], cell: str) -> str:
@@ -69,7 +69,7 @@ class Table:
         return f"{text}\n\n{self.note}" if self.note else text
 
     def latex(self) -> str:
-        """A tabular, to be put into a document."""
+        """A LaTeX tabular."""
         return self._shown("latex_raw", r"\textbf{", "}", _latex) + "\n"
 
     def html(self) -> str:
@@ -92,24 +92,24 @@ def _latex(text: str) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the table of measures, and what it was tested against.
+    """One entry of the table of measures, and its test.
 
     Attributes:
         set_name: the set.
         trainer: name in the table.
-        value: of the option that varies, or None.
-        measure: on the test lists.
+        value: the value of the varied option, or None.
+        measure: the measure on the test lists.
         mean: over queries (or folds), seeds averaged.
         deviation: standard deviation of that mean over seeds.
         seeds: how many.
         low: the lower end of its 95 % bootstrap interval over queries.
         high: the upper end.
-        baseline: the best of the baselines on this measure; "" where the trainer is one itself, or there are none.
-        difference: mean less that of the baseline.
+        baseline: the best baseline by this measure; "" if the trainer is a baseline, or there are none.
+        difference: the mean minus that of the baseline.
         wins: queries on which the trainer is better.
         losses: queries on which it is worse.
         p: two-sided.
-        p_holm: corrected over all tests of the set; NaN where there was none.
+        p_holm: corrected over all tests of the data set; NaN without a test.
     """
 
     set_name: str
@@ -135,7 +135,7 @@ class Entry:
 
 
 class Gathered:
-    """The values of one set, one array a trainer and measure."""
+    """The values of one data set, one array per trainer and measure."""
 
     def __init__(self, plan: Plan, records: Mapping[tuple, Mapping[str, Any]], set_name: str) -> None:
         every = [cell for cell in plan.cells() if cell.set_name == set_name]
@@ -159,7 +159,7 @@ class Gathered:
         self.cpu_seconds: dict[Row, float] = {}
         self.choices: dict[Row, list[str]] = {}
         self.removed: dict[str, list[int]] = {}
-        self.remarks: dict[str, list[str]] = {}  # by what was said, who in how many cells
+        self.remarks: dict[str, list[str]] = {}  # by warning: trainers and their numbers of cells
         self.paths: dict[Row, list[dict[str, Any]]] = {}  # of max-margin trainers: `{"path": rows}` a fold, first seed
         for row, seeds in by_row.items():
             first, cells = seeds[min(seeds)], [cell for of_seed in seeds.values() for cell in of_seed]
@@ -176,22 +176,22 @@ class Gathered:
                 self.values[row, measure] = np.array(runs)
 
     def split(self, row: Row) -> dict[str, float]:
-        """Seconds of a max-margin trainer in the argmax, in the quadratic programme and in all else, over all C and folds."""
+        """Seconds of a max-margin trainer in the argmax, in the quadratic program and elsewhere, over all C and folds."""
         rows = [each for cell in self.paths[row] for each in cell["path"]]
         argmax, programme, total = (sum(each[k] for each in rows) for k in ("oracle_seconds", "qp_seconds", "seconds"))
         return {"argmax": argmax, "QP": programme, "other": max(total - argmax - programme, 0.0)}
 
     def mean(self, row: Row, measure: str) -> Spread:
-        """Mean over units, and its spread over seeds."""
+        """Mean over units, and its standard deviation over seeds."""
         return spread(self.values[row, measure].mean(1))
 
     def units(self, row: Row, measure: str) -> np.ndarray:
-        """One value a unit, seeds averaged."""
+        """One value per unit, averaged over seeds."""
         return self.values[row, measure].mean(0)
 
 
 def _units(cells: Sequence[Mapping[str, Any]], measure: str, common: set, pairs: str) -> list[float]:
-    """The values of one seed: those of the queries that all trainers have, fold by fold, or their means."""
+    """The values of one seed by fold: those of the queries that all trainers have, or their means."""
     found: list[float] = []
     for cell in sorted(cells, key=lambda cell: cell["cell"][3]):
         values = zip(cell["qids"], cell["values"][measure], strict=True)
@@ -209,12 +209,12 @@ def _title(set_name: str, what: str) -> str:
 
 
 def row_name(plan: Plan, row: Row) -> str:
-    """How a row is called in tables."""
+    """The name of a row in tables."""
     return row[0] if row[1] is None or plan.vary is None else f"{row[0]}, {plan.vary.option}={row[1]}"
 
 
 def by_chance(plan: Plan, rows: Sequence[Row]) -> list[bool]:
-    """Whether each row is of a trainer that draws its scores by chance; False for all where there is no other."""
+    """Whether each row is of a trainer with random scores; all False if there is no other."""
     found = [plan.trainers[name]["trainer"] == "random" for name, _ in rows]
     return found if not all(found) else [False] * len(found)
 
@@ -259,7 +259,7 @@ def measure_table(plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_
 
 
 def _note(plan: Plan, gathered: Gathered, entries: Sequence[Entry]) -> str:
-    """What is said under the table of measures."""
+    """The note under the table of measures."""
     of = _units_of(plan)
     number = gathered.queries if plan.pairs == "query" else len(plan.data.folds)
     note = f"Means over {number} test {of}, expected values over ties; a query with nothing relevant counts 0."
@@ -317,7 +317,7 @@ def interval_table(plan: Plan, gathered: Gathered, entries: Sequence[Entry], set
 
 
 def difference_table(plan: Plan, sets: Mapping[str, Gathered]) -> Table:
-    """The reference less every other trainer, with intervals; the queries of several sets are taken together."""
+    """The reference minus every other trainer, with intervals; the queries of several data sets are pooled."""
     common = [row for row in next(iter(sets.values())).rows if all(row in each.rows for each in sets.values())]
     wanted = plan.reference or next(iter(plan.trainers))
     references = [row for row in common if row[0] == wanted][:1]
@@ -329,7 +329,7 @@ def difference_table(plan: Plan, sets: Mapping[str, Gathered]) -> Table:
 
 
 def varied_tables(plan: Plan, sets: Mapping[str, Gathered]) -> dict[str, Table]:
-    """By measure the test means along the option that varies: a row a set and trainer that has it, a column a value."""
+    """For each measure, the test means by the varied option: one row per data set and trainer with the option, one column per value."""
     if plan.vary is None:
         return {}
     header, found = ["set", "trainer", *map(str, plan.vary.values)], {}
@@ -360,7 +360,7 @@ def _units_of(plan: Plan) -> str:
 
 
 def time_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
-    """Seconds of training, settings and validation included, over all folds; what was chosen by fold, first seed."""
+    """Seconds of training with all settings and validation, over all folds; the selected settings by fold, first seed."""
     rows = []
     for row in gathered.rows:
         cpu = gathered.cpu_seconds[row]
@@ -377,7 +377,7 @@ def curve_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
 
 
 def what_came_out(plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_name: str) -> str:
-    """A sentence: who is best by the first measure, and whether that differs from the best baseline by more than chance."""
+    """A sentence: the best trainer by the first measure, and whether it differs significantly from the best baseline."""
     where = f"{set_name}: " if set_name else ""
     if not gathered.rows:
         return f"{where}no trainer has all its cells yet."
@@ -404,7 +404,7 @@ def what_came_out(plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_
 
 
 def draw_heat(plan: Plan, gathered: Gathered, entries: Sequence[Entry], title: str) -> Figure:
-    """The table of measures as a picture: each column from its worst (light) to its best, of those that are not by chance."""
+    """The table of measures as a figure: each column from its worst (light) to its best value, without random trainers."""
     means = np.array([f.mean for f in entries]).reshape(len(gathered.rows), len(plan.measures))
     marks = np.array([f.mark for f in entries]).reshape(means.shape)
     scale = means[np.logical_not(by_chance(plan, gathered.rows))]
@@ -427,7 +427,7 @@ def draw_heat(plan: Plan, gathered: Gathered, entries: Sequence[Entry], title: s
 
 
 def draw_curves(plan: Plan, gathered: Gathered, title: str) -> Figure:
-    """nDCG@k against k, a line a trainer."""
+    """nDCG@k by k, one line per trainer."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axis = figure.subplots()
     for number, row in enumerate(_drawn(plan, gathered)):
@@ -441,7 +441,7 @@ def draw_curves(plan: Plan, gathered: Gathered, title: str) -> Figure:
 
 
 def draw_varied(plan: Plan, gathered: Gathered, title: str) -> Figure:
-    """Each measure against the option that varies, a line a trainer; a trainer that does not have it is a level line."""
+    """Each measure by the varied option, one line per trainer; a trainer without the option is a horizontal line."""
     assert plan.vary is not None
     values, drawn = plan.vary.values, _drawn(plan, gathered)
     figure, axes = panels(len(plan.measures), min(3, len(plan.measures)), 3.0)
@@ -462,7 +462,7 @@ def draw_varied(plan: Plan, gathered: Gathered, title: str) -> Figure:
 
 
 def draw_times(plan: Plan, gathered: Gathered, title: str) -> Figure:
-    """Seconds of training, a bar a trainer (KDD 2008, figure 10)."""
+    """Seconds of training, one bar per trainer (KDD 2008, figure 10)."""
     figure = Figure(figsize=(6, 1.0 + 0.28 * len(gathered.rows)), layout="constrained")
     axis = figure.subplots()
     axis.barh([row_name(plan, row) for row in gathered.rows], [max(gathered.seconds[r], 1e-3) for r in gathered.rows])
@@ -472,7 +472,7 @@ def draw_times(plan: Plan, gathered: Gathered, title: str) -> Figure:
 
 
 def split_table(plan: Plan, every: Mapping[str, Gathered]) -> Table:
-    """Shares of the training time in the argmax and in the quadratic programme, by set."""
+    """Shares of the training time in the argmax and in the quadratic program, by data set."""
     rows = []
     for set_name, gathered in every.items():
         for row in gathered.paths:
@@ -485,7 +485,7 @@ def split_table(plan: Plan, every: Mapping[str, Gathered]) -> Table:
 
 
 def draw_split(plan: Plan, every: Mapping[str, Gathered]) -> Figure:
-    """Shares of the training time in the argmax and in the QP, a panel a set (KDD 2008, figure 8)."""
+    """Shares of the training time in the argmax and in the QP, one panel per data set (KDD 2008, figure 8)."""
     names = list(dict.fromkeys(row for gathered in every.values() for row in gathered.paths))
     figure = Figure(figsize=(2.5 + 3.5 * len(every), 1.2 + 0.28 * len(names)), layout="constrained")
     axes = figure.subplots(1, len(every), squeeze=False, sharey=True)[0]
@@ -509,13 +509,13 @@ def write_report(
 
     Args:
         plan: the experiment.
-        records: its finished cells, see `read_results`; trainers of which some are missing are left out.
+        records: its finished cells, see `read_results`; trainers with missing cells are left out.
         output: the folder.
-        title: of the page.
-        command: the words that led here, for `tables.json`.
+        title: the title of the page.
+        command: the command line, for `tables.json`.
 
     Returns:
-        The tables of measures as plain text, and what came out.
+        The tables of measures as plain text, and the main result.
     """
     folder = Path(output)
     sections: list[Section] = []
@@ -560,7 +560,7 @@ def write_report(
 
 
 class Drawing(NamedTuple):
-    """A picture and what is said under it."""
+    """A figure and its caption."""
 
     figure: Figure
     caption: str
@@ -582,7 +582,7 @@ _TITLES = {
 def _of_set(
     plan: Plan, gathered: Gathered, entries: Sequence[Entry], set_name: str, title: str
 ) -> tuple[dict[str, Table], dict[str, Drawing]]:
-    """The tables and the plots of one set."""
+    """The tables and plots of one data set."""
     title = set_name or title
     chance = " Scores by chance do not count for the scale." if any(by_chance(plan, gathered.rows)) else ""
     without = " Scores by chance are left out." if chance else ""
@@ -609,7 +609,7 @@ def _of_set(
 
 
 def _write(folder: Path, set_name: str, tables: Mapping[str, Table], drawings: Mapping[str, Drawing]) -> list[Section]:
-    """Write tables and plots; returns their parts of the page."""
+    """Write tables and plots; returns their sections of the page."""
     prefix = _in_file_name(f"{set_name}-") if set_name else ""
     for name, table in tables.items():
         for suffix, text in ((".md", table.markdown()), (".csv", table.csv()), (".tex", table.latex())):

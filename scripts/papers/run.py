@@ -1,7 +1,7 @@
-"""Runs of an experiment: cells that are not finished, several at once, and what is kept of them.
+"""Running an experiment: unfinished cells, several in parallel, and their results.
 
-When a cell is done, one line with the test values of every query is appended to `results.jsonl`. What is written does not depend
-on the order in which cells end, nor on earlier kills.
+A finished cell appends one line to `results.jsonl`, with the test values of every query. The results do not depend on the order in
+which cells finish, or on interruptions.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Results(NamedTuple):
     """Finished cells.
 
     Attributes:
-        records: by `PlanCell.key`, those that the plan asks for.
-        unused: how many lines of the file belong to another request.
+        records: the cells of the plan by `PlanCell.key`.
+        unused: number of lines in the file that belong to another request.
     """
 
     records: dict[tuple, dict[str, Any]]
@@ -32,10 +32,10 @@ class Results(NamedTuple):
 
 
 def read_results(output: str | Path, plan: Plan) -> Results:
-    """The finished cells of a plan in a folder's `results.jsonl`, which need not exist; a last line that was cut off is left out.
+    """The finished cells of a plan in a folder's `results.jsonl`, which need not exist; a truncated last line is ignored.
 
     Raises:
-        ValueError: a line is no finished cell; the message names it.
+        ValueError: a line is not a finished cell; the message names it.
     """
     found = CellLines(output, _parse_record).read()
     wanted = {(_name(cell), plan.request(cell)): cell.key for cell in plan.cells()}
@@ -58,19 +58,19 @@ def _parse_record(line: bytes, place: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def run_experiment(plan: Plan, output: str | Path, *, processes: int = 1) -> Results:
-    """Run every cell that is not finished.
+    """Run all unfinished cells.
 
     Args:
-        plan: what to run.
-        output: the folder, with `results.jsonl`.
-        processes: cells at once, one thread each.
+        plan: the experiment.
+        output: the folder with `results.jsonl`.
+        processes: number of cells in parallel, one thread each.
 
     Raises:
-        ValueError: the data are not there, or another process is writing to the folder.
+        ValueError: the data do not exist, or another process is writing to the folder.
         CellsFailed: cells failed; the message names them, and the finished ones are kept.
     """
     plan.check_data()
-    content_digest.cache_clear()  # the data of now, not those of an earlier experiment of this process
+    content_digest.cache_clear()  # do not reuse data cached by an earlier experiment in this process
     cells = [Cell(_name(cell), plan.request(cell), (plan, cell)) for cell in plan.cells()]
     with CellLines(output, _parse_record) as store:
         store.run(run_cell, cells, processes=processes, unchanged=_unchanged)
