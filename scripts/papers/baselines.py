@@ -1,10 +1,10 @@
 """The baselines of the experiments, with the interface of `LinearRanker`: fit(X, y, qid, X_valid=...), predict(X).
 
-`make_trainer(name, **options)` builds any of them, and the rankers of rankstruct. If a setting has several values, one is selected
-by the measure `select` on the validation lists, and so is the number of boosting rounds, up to `rounds`, evaluated at every `every`
-rounds and the last. `C` is the weight of the mean loss relative to the regulariser; `bias` is the value of the constant feature,
-for which a large value leaves thresholds nearly unregularised; `tolerance` is the relative gap of a solver. Random trainers take
-`random_state`.
+`make_trainer(name, **options)` builds any of them, and the rankers of rankstruct. If a setting has several values, one is
+selected by the measure `select` on the validation lists, and so is the number of boosting rounds, up to `rounds`, evaluated at
+every `every` rounds and the last. `C` is the weight of the mean loss relative to the regulariser; `bias` is the value of the
+constant feature, for which a large value leaves thresholds nearly unregularised; `tolerance` is the relative gap of a solver.
+Random trainers take `random_state`.
 
 External libraries are used where they are good: trees and ridge regression from scikit-learn, LambdaMART from LightGBM
 (`pip install rankstruct[experiments]`), `CatBoost` from the library of that name, which no extra installs. Linear max-margin

@@ -5,8 +5,8 @@ scores are the posterior means `m + K[:, I] (K[I, I] + noise)^-1 (y - m[I])`. GP
 items; CGPR estimates both from the ratings of all users.
 
 In the ordinal processes, GPOR and CGPOR, the grade is y if `f + noise` is between the thresholds `b[y - 1]` and `b[y]`, with
-`-inf = b[-1] < b[0] < ... < b[grades - 1] = inf`. The Laplace approximation replaces the posterior mean by the mode, which is
-`m + K[:, I] w` where w are the derivatives of the log likelihood at the mode, and 1 / noise by their negative derivatives W, in the
+`-inf = b[-1] < b[0] < ... < b[grades - 1] = inf`. The Laplace approximation replaces the posterior mean by the mode,
+`m + K[:, I] w` with the derivatives w of the log likelihood at the mode, and 1 / noise by their negative derivatives W, in the
 covariance `K - K[:, I] (K[I, I] + W^-1)^-1 K[I, :]`. Otherwise it is the same as regression. Scores are f, on an arbitrary scale.
 """
 
@@ -113,12 +113,12 @@ def gaussian_process(
 ) -> GaussianProcessScorer:
     """Gaussian process regression (GPR), or ordinal regression (GPOR), for each user separately.
 
-    The prior mean and variance are those of all ratings. The variance consists in equal parts of a constant (the user's level), an
-    independent part per item, and the kernel of the features. Without features, all items that a user has not rated get the same
-    score, the user's level.
+    The prior mean and variance are those of all ratings. The variance consists in equal parts of a constant (the user's level),
+    an independent part per item, and the kernel of the features. Without features, all items that a user has not rated get the
+    same score, the user's level.
 
-    GPOR's prior mean is 0 and its variance 1; its thresholds give each grade its frequency among the ratings. The mode is found by
-    Newton's method.
+    GPOR's prior mean is 0 and its variance 1; its thresholds give each grade its frequency among the ratings. The mode is found
+    by Newton's method.
 
     Args:
         ratings: the known ratings.

@@ -1,8 +1,9 @@
 """Perceptrons for ordinal grades: PRank for each user separately, and JRank over pairs of user and item.
 
-The grade of an item with score f is the number of thresholds `b[0], ..., b[grades - 2]` that are not above f. Ratings are processed
-one at a time. If the predicted grade is not y, each threshold at or on the wrong side of f moves by 1 to the right side (below f for
-the first y of them, above for the others), and f moves by the sum of these in the opposite direction. Thresholds stay in order.
+The grade of an item with score f is the number of thresholds `b[0], ..., b[grades - 2]` that are not above f. Ratings are
+processed one at a time. If the predicted grade is not y, each threshold at or on the wrong side of f moves by 1 to the right side
+(below f for the first y of them, above for the others), and f moves by the sum of these in the opposite direction. Thresholds
+stay in order.
 
 In dual form `f(user, item) = sum over ratings of a K(user', user) L(item', item)`: PRank is K = 1 for the same user and 0
 otherwise, with separate thresholds for each user.

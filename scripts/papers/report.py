@@ -2,8 +2,8 @@
 
 Trainers with random scores are in the tables, but not in the colour scale of the figures or among the curves.
 
-In a table of measures, each trainer is tested against the best of the plan's baselines for each measure, with Holm's correction over
-all tests of one data set. `++` and `+` mark better values with p < 0.01 and p < 0.05, `--` and `-` worse ones.
+In a table of measures, each trainer is tested against the best of the plan's baselines for each measure, with Holm's correction
+over all tests of one data set. `++` and `+` mark better values with p < 0.01 and p < 0.05, `--` and `-` worse ones.
 """
 
 from __future__ import annotations
@@ -329,7 +329,7 @@ def difference_table(plan: Plan, sets: Mapping[str, Gathered]) -> Table:
 
 
 def varied_tables(plan: Plan, sets: Mapping[str, Gathered]) -> dict[str, Table]:
-    """For each measure, the test means by the varied option: one row per data set and trainer with the option, one column per value."""
+    """Test means by the varied option, for each measure: a row per data set and trainer with the option, a column per value."""
     if plan.vary is None:
         return {}
     header, found = ["set", "trainer", *map(str, plan.vary.values)], {}

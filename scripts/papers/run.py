@@ -1,7 +1,7 @@
 """Running an experiment: unfinished cells, several in parallel, and their results.
 
-A finished cell appends one line to `results.jsonl`, with the test values of every query. The results do not depend on the order in
-which cells finish, or on interruptions.
+A finished cell appends one line to `results.jsonl`, with the test values of every query. The results do not depend on the order
+in which cells finish, or on interruptions.
 """
 
 from __future__ import annotations
