@@ -1,4 +1,4 @@
-"""Brute force for the oracles: every ranking of a short list, from the definitions; and a linear program for long ones.
+"""Brute force for the oracles: every ranking of a short list, from the definitions; and a dynamic program for long ones.
 
 Shares no code with rankstruct: measures and feature maps are written out again here, by class name and parameters.
 """
@@ -270,8 +270,8 @@ def labelling_hinges(measure, labels: np.ndarray, scores: np.ndarray, reference_
     return {name: float((loss + by).max() - value) for name, value in references.items()}
 
 
-def hinge_by_programme(scores: np.ndarray, relevant: np.ndarray, measure, partial: bool = False) -> float:
-    """The pairwise hinge of one list by the O(p m) programme over the number of bads above each good.
+def hinge_by_program(scores: np.ndarray, relevant: np.ndarray, measure, partial: bool = False) -> float:
+    """The pairwise hinge of one list by the O(p m) dynamic program over the number of bads above each good.
 
     `partial` is the partial pairwise map.
     """

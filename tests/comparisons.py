@@ -23,7 +23,7 @@ from brute_force import (
     diverse_decay,
     diverse_hinges,
     graded_auc_by_pairs,
-    hinge_by_programme,
+    hinge_by_program,
     hinges,
     random_list,
     ranksvm_by_loop,
@@ -144,14 +144,14 @@ def _enumerated(measures: list[str], maps: list[rs.FeatureMap], most: int = 5) -
 
 
 def _programmed(measures: list[str], feature_map: rs.FeatureMap) -> Callable[..., Iterator[Check]]:
-    """Longer lists of binary relevance, by a programme."""
+    """Longer lists of binary relevance, by a dynamic program."""
 
     def draw(rng: np.random.Generator) -> Iterator[Check]:
         while True:
             measure = rs.parse_measure(str(rng.choice(measures)))
             scores = rng.normal(size=int(rng.integers(10, 70))) * rng.choice([0.03, 0.3, 3.0])
             labels = (rng.random(len(scores)) < rng.choice([0.1, 0.3, 0.9])).astype(float)
-            value = hinge_by_programme(scores, labels > 0, measure, isinstance(feature_map, rs.PartialPairwise))
+            value = hinge_by_program(scores, labels > 0, measure, isinstance(feature_map, rs.PartialPairwise))
             yield _solved(rng, [(scores, labels)], (), [{"ideal": value}], [10.0], measure, feature_map, ("ideal",))
 
     return draw

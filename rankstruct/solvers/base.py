@@ -97,7 +97,7 @@ class Problem:
 
     @contextmanager
     def timed(self, whose: str) -> Iterator[None]:
-        """Measure time spent in the `"oracle"` or in the quadratic programme, `"qp"`."""
+        """Measure time spent in the `"oracle"` or in the quadratic program, `"qp"`."""
         clock, start = f"{whose}_seconds", time.perf_counter()
         try:
             yield
@@ -229,7 +229,7 @@ class Solver(Method, ABC):
 
 
 def start_qp(problem: Problem, groups: int, planes: Planes | None) -> PlaneQP:
-    """The quadratic programme of a problem, with `groups` groups of mass 1/groups and, if they fit, planes of a solution."""
+    """The quadratic program of a problem, with `groups` groups of mass 1/groups and, if they fit, planes of a solution."""
     qp = PlaneQP(len(problem.w0), np.full(groups, 1 / groups))
     if planes is not None and planes.num_groups == groups:
         qp.add(planes.gradients, planes.intercepts, planes.groups)

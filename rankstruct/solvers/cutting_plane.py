@@ -4,7 +4,7 @@
 
 At the model's minimiser, each term that exceeds its slack by epsilon gets a new plane. If none does, the gap is at most
 epsilon, here half the tolerance times the objective. It needs far fewer passes over the data than one slack, but each pass
-can add Q planes, and the quadratic programme grows with them: for cheap oracles use the bundle method.
+can add Q planes, and the quadratic program grows with them: for cheap oracles use the bundle method.
 
 Source: Tsochantaridis, Joachims, Hofmann, Altun, JMLR 2005; Yue, Finley, Radlinski, Joachims, SIGIR 2007, Algorithm 1.
 """

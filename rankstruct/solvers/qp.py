@@ -1,4 +1,4 @@
-"""The quadratic programme of the cutting-plane methods, solved by an exact active-set method.
+"""The quadratic program of the cutting-plane methods, solved by an exact active-set method.
 
 Planes are in groups g, each with a mass m_g > 0. Primal and dual, with C = 1/lambda:
 
@@ -6,7 +6,7 @@ Planes are in groups g, each with a mass m_g > 0. Primal and dual, with C = 1/la
     maximise  sum_i a_i (b_i + <g_i, w0>) - C/2 ||sum_i a_i g_i||^2     a >= 0, sum_{i in g} a_i = m_g
     w = w0 - C sum_i a_i g_i
 
-One group is the bundle method's programme over the simplex, one group per term that of the n-slack method. With v_i =
+One group is the bundle method's program over the simplex, one group per term that of the n-slack method. With v_i =
 b_i + <g_i, w> the values of the planes at w, the duality gap is `sum_g m_g max_{i in g} v_i - sum_i a_i v_i`: the dual value of
 any feasible `a` is a lower bound, even before convergence.
 
@@ -74,7 +74,7 @@ class QPResult:
 
 
 class PlaneQP:
-    """A quadratic programme over planes, with multipliers and support kept between solves for warm starts.
+    """A quadratic program over planes, with multipliers and support kept between solves for warm starts.
 
     Args:
         dimension: d.
@@ -196,7 +196,7 @@ class PlaneQP:
         self._q = np.asfortranarray(turn.T @ self._q)
 
     def restore(self, multipliers: np.ndarray) -> None:
-        """Start from the multipliers `[planes]` of an earlier solve with the same planes, in any programme.
+        """Start from the multipliers `[planes]` of an earlier solve with the same planes, in any program.
 
         If their support is not valid here, each group starts from its plane with the largest multiplier.
         """

@@ -2,7 +2,7 @@
 
     minimise  lambda/2 ||w_q||^2 + f_q(w_q)      independently for q = 1..Q
 
-Each problem has its own planes; all quadratic programmes, over the simplex in the dual, are solved in parallel by exact steps
+Each problem has its own planes; all quadratic programs, over the simplex in the dual, are solved in parallel by exact steps
 between two multipliers. Any multipliers give a lower bound, so the gap is certified even before these converge.
 """
 

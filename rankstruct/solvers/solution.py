@@ -57,7 +57,7 @@ class Record(NamedTuple):
         lower_bound: the highest so far; -inf if there is none.
         planes: number of planes held.
         oracle_seconds: spent in the risk so far.
-        qp_seconds: spent in the quadratic programme so far.
+        qp_seconds: spent in the quadratic program so far.
         passes: evaluations of the risk over all terms so far; of some terms, that share of one.
     """
 

@@ -178,8 +178,8 @@ class Gathered:
     def split(self, row: Row) -> dict[str, float]:
         """Seconds of a max-margin trainer in the argmax, in the quadratic program and elsewhere, over all C and folds."""
         rows = [each for cell in self.paths[row] for each in cell["path"]]
-        argmax, programme, total = (sum(each[k] for each in rows) for k in ("oracle_seconds", "qp_seconds", "seconds"))
-        return {"argmax": argmax, "QP": programme, "other": max(total - argmax - programme, 0.0)}
+        argmax, quadratic, total = (sum(each[k] for each in rows) for k in ("oracle_seconds", "qp_seconds", "seconds"))
+        return {"argmax": argmax, "QP": quadratic, "other": max(total - argmax - quadratic, 0.0)}
 
     def mean(self, row: Row, measure: str) -> Spread:
         """Mean over units, and its standard deviation over seeds."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from brute_force import hinge_by_programme, hinges, list_cutoff, random_list
+from brute_force import hinge_by_program, hinges, list_cutoff, random_list
 from combinations import legal_combinations
 from scipy.optimize import linear_sum_assignment
 
@@ -61,13 +61,13 @@ BINARY = [(m, f) for m, f in COMBINATIONS if isinstance(f, rs.Pairwise | rs.Part
 
 
 @pytest.mark.parametrize(("measure", "feature_map"), BINARY, ids=lambda each: each.name)
-def test_pairwise_equals_the_programme_on_long_lists(measure, feature_map, monkeypatch):
+def test_pairwise_equals_the_program_on_long_lists(measure, feature_map, monkeypatch):
     rng = np.random.default_rng(2)
     for n in (50, 120, 300):
         scale = 10.0 ** rng.integers(-3, 4)
         scores = np.round(rng.normal(size=n) * scale, 2) if n == 120 else rng.normal(size=n) * scale
         labels = (rng.random(n) < rng.choice([0.03, 0.3, 0.9])).astype(float)
-        expected = hinge_by_programme(scores, labels > 0, measure, isinstance(feature_map, rs.PartialPairwise))
+        expected = hinge_by_program(scores, labels > 0, measure, isinstance(feature_map, rs.PartialPairwise))
         size = max(1.0, np.abs(scores).max())
         arguments = (torch.tensor(scores), torch.tensor(labels), measure)
         found = rs.most_violated(*arguments, feature_map=feature_map, reference="ideal")

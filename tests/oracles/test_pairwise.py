@@ -1,9 +1,9 @@
-"""AUC and AP with the pairwise map: exact against all rankings, and against a programme on longer lists."""
+"""AUC and AP with the pairwise map: exact against all rankings, and against a dynamic program on longer lists."""
 
 import numpy as np
 import pytest
 import torch
-from brute_force import hinge_by_programme, hinges_of_lists
+from brute_force import hinge_by_program, hinges_of_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,11 +72,11 @@ def test_task_loss_is_that_of_the_ranking_it_describes(measure):
 
 @pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
-def test_equals_the_programme_on_lists_of_200(measure, share):
+def test_equals_the_program_on_lists_of_200(measure, share):
     rng = np.random.default_rng(7)
     scores = random_scores(rng, (40, 200))
     relevant = rng.random((40, 200)) < share
-    expected = [hinge_by_programme(s, r, rs.parse_measure(measure)) for s, r in zip(scores, relevant, strict=True)]
+    expected = [hinge_by_program(s, r, rs.parse_measure(measure)) for s, r in zip(scores, relevant, strict=True)]
     found = rs.most_violated(torch.tensor(scores), torch.tensor(relevant), measure).value.numpy()
     allowed = 1e-9 * np.maximum(1, np.abs(scores).max(1))
     assert (np.abs(found - expected) <= allowed).all()
@@ -120,7 +120,7 @@ def test_large_and_small_scores_in_long_lists(measure, scale):
     rng = np.random.default_rng(3)
     scores = rng.normal(size=150) * scale + 100 * scale
     relevant = rng.random(150) < 0.2
-    expected = hinge_by_programme(scores - scores.mean(), relevant, rs.parse_measure(measure))
+    expected = hinge_by_program(scores - scores.mean(), relevant, rs.parse_measure(measure))
     found = rs.most_violated(torch.tensor(scores), torch.tensor(relevant), measure).value.item()
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
 

@@ -1,4 +1,4 @@
-"""The quadratic programme: certified by its own duality gap, recomputed here, and against SciPy at small sizes."""
+"""The quadratic program: certified by its own duality gap, recomputed here, and against SciPy at small sizes."""
 
 import numpy as np
 import pytest
