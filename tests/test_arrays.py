@@ -190,8 +190,8 @@ WRONG = {
     ),
 }
 ONE = np.ones(3, int)
-#: The names of what is given, and how.
-CALLS = {
+#: Calls by the name of the argument that is given.
+ARGUMENTS = {
     "labels": lambda given: rs.evaluate([0.3, 0.2, 0.1], given, "AP"),
     "labels of a metric": lambda given: rs.RankingMetric("AP").update([0.3, 0.2, 0.1], given),
     "labels of the best": lambda given: rs.AP().best_value(given),
@@ -209,17 +209,17 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_values_that_are_not_numbers_are_refused_by_name(call):
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_values_that_are_not_numbers_are_refused_by_name(argument):
     for name, (given_, message) in WRONG.items():
         with pytest.raises((TypeError, ValueError), match=message) as found:
-            CALLS[call](given_)
+            ARGUMENTS[argument](given_)
         if (
             "scikit" not in str(found.value)
             and "Complex" not in str(found.value)
             and "contains NaN" not in str(found.value)
         ):
-            assert re.match(f"labels|{call.partition(' ')[0]}", str(found.value)), name
+            assert re.match(f"labels|{argument.partition(' ')[0]}", str(found.value)), name
 
 
 LARGE = 2**53
