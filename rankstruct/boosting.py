@@ -22,6 +22,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from inspect import signature
 from numbers import Integral
 from typing import Any, Literal, NamedTuple
@@ -476,13 +477,14 @@ class BoostedRanker(Ranker):
         """The trees as a scorer of prepared features."""
         scorer = self._as_grown()
         if self.leaf_ranker_ is not None:
-            scale, leaves = self.leaf_ranker_.coef_[0], self.leaf_ranker_.coef_[1:].reshape(scorer.leaves.shape)
-            scorer.leaves.mul_(scale * _AS_GROWN).add_(torch.tensor(leaves))
+            leaves = scorer.leaves
+            grown = scorer.threshold[leaves] * self.leaf_ranker_.coef_[0] * _AS_GROWN
+            scorer.threshold[leaves] = grown + torch.tensor(self.leaf_ranker_.coef_[1:])
         return scorer
 
     def _as_grown(self) -> TreeScorer:
         library = _LIBRARIES[self.library]
-        trees = [tree for model in self.models_ for tree in library.as_trees(model)]
+        trees = (tree for model in self.models_ for tree in library.as_trees(model))
         return _tree_scorer(trees, self._num_prepared, len(self.models_), library.single)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -511,40 +513,61 @@ class _Grown(NamedTuple):
     start: np.ndarray | None
 
 
-class _Tree(NamedTuple):
-    """A tree as lists of its inner nodes, the root first, and of its leaves; see `TreeScorer`."""
+class _Split(NamedTuple):
+    """An inner node of a tree: the column it looks at, a feature with what missing ones and zeros become, and its children."""
 
-    nodes: list[dict[str, Any]]
-    leaves: list[float]
-    depth: int
+    column: tuple[int, float, float]
+    threshold: float
+    below: tuple[Any, Any]
+
+
+#: The root of a tree, and what its nodes are: a split, or a leaf's score.
+_Tree = tuple[Any, Callable[[Any], "_Split | float"]]
 
 
 def _leaf_features(scorer: TreeScorer, X: Any) -> sp.csr_array:
     """Features for `leaf_ranker`: the score of the trees, scaled up, and an indicator per leaf."""
     rows = torch.as_tensor(dense(X), dtype=torch.float64)
-    width = scorer.num_nodes + 1
-    columns = np.concatenate([scorer.reached(part).numpy() for part in rows.split(_ROWS)])
-    columns = columns + width * np.arange(scorer.num_trees)
-    score = _AS_GROWN * scorer.leaves.flatten().numpy()[columns].sum(1, keepdims=True)
-    values = np.concatenate([score, np.ones_like(columns, dtype=np.float64)], axis=1)
-    columns = np.concatenate([np.zeros((len(columns), 1), np.int64), 1 + columns], axis=1)
+    numbers = np.zeros(scorer.num_nodes, np.int64)
+    numbers[scorer.leaves] = np.arange(len(scorer.leaves))
+    reached = np.concatenate([scorer.reached(part).numpy() for part in rows.split(_ROWS)])
+    score = _AS_GROWN * scorer.threshold.numpy()[reached].sum(1, keepdims=True)
+    values = np.concatenate([score, np.ones_like(reached, dtype=np.float64)], axis=1)
+    columns = np.concatenate([np.zeros((len(reached), 1), np.int64), 1 + numbers[reached]], axis=1)
     starts = np.arange(len(columns) + 1) * columns.shape[1]
-    return sp.csr_array((values.ravel(), columns.ravel(), starts), shape=(len(columns), 1 + width * scorer.num_trees))
+    return sp.csr_array((values.ravel(), columns.ravel(), starts), shape=(len(columns), 1 + len(scorer.leaves)))
 
 
-def _tree_scorer(trees: list[_Tree], num_features: int, models: int, single: bool) -> TreeScorer:
+def _tree_scorer(trees: Iterable[_Tree], num_features: int, models: int, single: bool) -> TreeScorer:
     """The mean of several models, each a sum of trees."""
-    most = max([1, *(len(tree.nodes) for tree in trees)])
-    depth = max([1, *(tree.depth for tree in trees)])
-    scorer = TreeScorer(num_features, len(trees), most, depth, single)
-    state = scorer.state_dict()
-    for number, tree in enumerate(trees):
-        for name in ("feature", "threshold", "below", "missing", "to_left"):
-            values = [node[name] for node in tree.nodes]
-            if values:
-                state[name][number, : len(values)] = torch.tensor(values, dtype=state[name].dtype)
-        state["leaves"][number, : len(tree.leaves)] = torch.tensor(tree.leaves, dtype=torch.float64) / models
-    scorer.load_state_dict(state)
+    columns: dict[tuple[int, float, float], int] = {}
+    thresholds: list[float] = []
+    branches: list[tuple[int, int]] = []  # -1 for the column of a leaf
+    roots: list[int] = []
+    depth = 0
+    for root, look in trees:
+        roots.append(len(thresholds))
+        level, steps = [root], 0
+        while level:
+            below: list[Any] = []  # the next level
+            behind = len(thresholds) + len(level)
+            for node in map(look, level):
+                if isinstance(node, _Split):
+                    branches.append((columns.setdefault(node.column, len(columns)), behind + len(below)))
+                    thresholds.append(node.threshold)
+                    below += node.below
+                else:
+                    branches.append((-1, len(thresholds)))
+                    thresholds.append(node / models)
+            depth = max(depth, steps)
+            level, steps = below, steps + 1
+    scorer = TreeScorer(num_features, len(roots), len(thresholds), len(columns), depth, single)
+    branch = torch.tensor(branches)
+    branch[:, 0] = branch[:, 0].where(branch[:, 0] >= 0, len(columns))
+    feature, at_missing, at_zero = zip(*columns, strict=True) if columns else ((), (), ())
+    state = {"threshold": thresholds, "branch": branch, "root": roots}
+    state |= {"feature": feature, "at_missing": at_missing, "at_zero": at_zero}
+    scorer.load_state_dict({name: torch.as_tensor(value, dtype=scorer.get_buffer(name).dtype) for name, value in state.items()})
     return scorer
 
 
@@ -627,33 +650,18 @@ class _LightGBM:
 
     @staticmethod
     def as_trees(booster: Any) -> Iterator[_Tree]:
-        kinds = {"None": 0, "Zero": 1, "NaN": 2}
+        def look(node: dict[str, Any]) -> _Split | float:
+            if "leaf_const" in node or node.get("decision_type", "<=") != "<=":
+                raise ValueError("trees with categorical splits or with linear models in their leaves have no scorer")
+            if "split_feature" not in node:
+                return node["leaf_value"]
+            missing = -np.inf if node["default_left"] else np.inf
+            instead = {"None": (0.0, 0.0), "Zero": (missing, missing), "NaN": (missing, 0.0)}[node["missing_type"]]
+            below = node["left_child"], node["right_child"]
+            return _Split((node["split_feature"], *instead), node["threshold"], below)
+
         for info in booster.dump_model()["tree_info"]:
-            nodes: list[dict[str, Any]] = []
-            leaves: list[float] = []
-
-            def add(node: dict[str, Any], nodes: list[Any] = nodes, leaves: list[float] = leaves) -> tuple[int, int]:
-                """The number of a node or leaf, and the steps below it."""
-                if "leaf_const" in node or node.get("decision_type", "<=") != "<=":
-                    raise ValueError(
-                        "trees with categorical splits or with linear models in their leaves have no scorer"
-                    )
-                if "split_feature" not in node:
-                    leaves.append(node["leaf_value"])
-                    return -len(leaves), 0
-                found = {
-                    "feature": node["split_feature"],
-                    "threshold": node["threshold"],
-                    "missing": kinds[node["missing_type"]],
-                    "to_left": node["default_left"],
-                }
-                number = len(nodes)
-                nodes.append(found)
-                (left, deep), (right, deeper) = add(node["left_child"]), add(node["right_child"])
-                found["below"] = [left, right]
-                return number, 1 + max(deep, deeper)
-
-            yield _Tree(nodes, leaves, add(info["tree_structure"])[1])
+            yield info["tree_structure"], look
 
     @staticmethod
     def text(booster: Any) -> str:
@@ -737,26 +745,17 @@ class _XGBoost:
         for tree in model["trees"]:
             if tree["categories"]:
                 raise ValueError("trees with categorical splits have no scorer")
-            columns = ("left_children", "right_children", "split_indices", "split_conditions", "default_left")
-            left, right, feature, condition, to_left = (np.asarray(tree[name]) for name in columns)
-            inner = left != -1
-            numbers = np.where(inner, inner.cumsum() - 1, -(~inner).cumsum())
-            # x < threshold is x <= the preceding float32.
-            thresholds = np.nextafter(condition.astype(np.float32), np.float32(-np.inf)).astype(float)
-            nodes = [
-                {
-                    "feature": int(feature[at]),
-                    "threshold": float(thresholds[at]),
-                    "below": [int(numbers[left[at]]), int(numbers[right[at]])],
-                    "missing": 2,
-                    "to_left": bool(to_left[at]),
-                }
-                for at in np.flatnonzero(inner)
-            ]
-            depth = np.zeros(len(left), int)
-            for at in np.flatnonzero(inner):  # parents come before their children
-                depth[[left[at], right[at]]] = depth[at] + 1
-            yield _Tree(nodes, condition[~inner].astype(np.float32).tolist(), int(depth.max()))
+            yield 0, partial(_XGBoost._look, tree)
+
+    @staticmethod
+    def _look(tree: dict[str, Any], node: int) -> _Split | float:
+        condition = np.float32(tree["split_conditions"][node])
+        if tree["left_children"][node] == -1:
+            return float(condition)
+        column = (tree["split_indices"][node], -np.inf if tree["default_left"][node] else np.inf, 0.0)
+        # x < threshold is x <= the preceding float32.
+        threshold = np.nextafter(condition, np.float32(-np.inf))
+        return _Split(column, float(threshold), (tree["left_children"][node], tree["right_children"][node]))
 
     @staticmethod
     def text(booster: Any) -> str:

@@ -166,7 +166,7 @@ def test_trees_are_evaluated_as_the_library_does(library, zeros, tmp_path):
     ranker = rs.BoostedRanker(n_estimators=20, **options).fit(X, y, qid)
     rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
     scorer = rs.load_scorer(tmp_path / "scorer.pt")
-    at_thresholds = np.tile(scorer.threshold.flatten().numpy()[:, None], (1, 4))
+    at_thresholds = np.tile(scorer.threshold.numpy()[:, None], (1, 4))
     for rows in (X, np.full((1, 4), np.nan), np.zeros((1, 4)), at_thresholds, np.nextafter(at_thresholds, np.inf)):
         close = {"atol": 1e-12} if library == "lightgbm" else {"atol": 1e-6}
         np.testing.assert_allclose(scorer(torch.tensor(rows)).numpy(), ranker.predict(rows), **close)
