@@ -467,7 +467,7 @@ class BoostedRanker(Ranker):
         """Return the trees, and `start_`, as a PyTorch scorer of raw features; see `TreeScorer` and `save_scorer`.
 
         Raises:
-            ValueError: trees with linear models in their leaves or with categorical splits.
+            ValueError: trees with linear models in their leaves, or XGBoost's categorical splits.
         """
         check_is_fitted(self)
         prepared = with_preparation(self._trees(), self.preparation_)
@@ -514,9 +514,10 @@ class _Grown(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """An inner node of a tree: the column it looks at, a feature with what missing ones and zeros become, and its children."""
+    """An inner node of a tree: the column it looks at, a feature, what missing ones and zeros become, and the
+    categories on the left if it has any; and its children."""
 
-    column: tuple[int, float, float]
+    column: tuple[int, float, float, tuple[int, ...]]
     threshold: float
     below: tuple[Any, Any]
 
@@ -540,7 +541,7 @@ def _leaf_features(scorer: TreeScorer, X: Any) -> sp.csr_array:
 
 def _tree_scorer(trees: Iterable[_Tree], num_features: int, models: int, single: bool) -> TreeScorer:
     """The mean of several models, each a sum of trees."""
-    columns: dict[tuple[int, float, float], int] = {}
+    columns: dict[tuple, int] = {}
     thresholds: list[float] = []
     branches: list[tuple[int, int]] = []  # -1 for the column of a leaf
     roots: list[int] = []
@@ -561,12 +562,16 @@ def _tree_scorer(trees: Iterable[_Tree], num_features: int, models: int, single:
                     thresholds.append(node / models)
             depth = max(depth, steps)
             level, steps = below, steps + 1
-    scorer = TreeScorer(num_features, len(roots), len(thresholds), len(columns), depth, single)
+    feature, at_missing, at_zero, sets = zip(*columns, strict=True) if columns else ((),) * 4
+    bounds = np.cumsum([0, *(max(each, default=-1) + 1 for each in sets)])
+    member = torch.zeros(bounds[-1], dtype=torch.bool)
+    for first, each in zip(bounds, sets, strict=False):
+        member[first + np.array(each, np.int64)] = True
+    scorer = TreeScorer(num_features, len(roots), len(thresholds), len(columns), depth, single, len(member))
     branch = torch.tensor(branches)
     branch[:, 0] = branch[:, 0].where(branch[:, 0] >= 0, len(columns))
-    feature, at_missing, at_zero = zip(*columns, strict=True) if columns else ((), (), ())
     state = {"threshold": thresholds, "branch": branch, "root": roots}
-    state |= {"feature": feature, "at_missing": at_missing, "at_zero": at_zero}
+    state |= {"feature": feature, "at_missing": at_missing, "at_zero": at_zero, "bounds": bounds, "member": member}
     scorer.load_state_dict({name: torch.as_tensor(value, dtype=scorer.get_buffer(name).dtype) for name, value in state.items()})
     return scorer
 
@@ -651,14 +656,17 @@ class _LightGBM:
     @staticmethod
     def as_trees(booster: Any) -> Iterator[_Tree]:
         def look(node: dict[str, Any]) -> _Split | float:
-            if "leaf_const" in node or node.get("decision_type", "<=") != "<=":
-                raise ValueError("trees with categorical splits or with linear models in their leaves have no scorer")
+            if "leaf_const" in node:
+                raise ValueError("trees with linear models in their leaves have no scorer")
             if "split_feature" not in node:
                 return node["leaf_value"]
+            below = node["left_child"], node["right_child"]
+            if node["decision_type"] == "==":
+                categories = tuple(map(int, node["threshold"].split("||")))
+                return _Split((node["split_feature"], np.inf, 0.0, categories), 0.0, below)
             missing = -np.inf if node["default_left"] else np.inf
             instead = {"None": (0.0, 0.0), "Zero": (missing, missing), "NaN": (missing, 0.0)}[node["missing_type"]]
-            below = node["left_child"], node["right_child"]
-            return _Split((node["split_feature"], *instead), node["threshold"], below)
+            return _Split((node["split_feature"], *instead, ()), node["threshold"], below)
 
         for info in booster.dump_model()["tree_info"]:
             yield info["tree_structure"], look
@@ -741,18 +749,21 @@ class _XGBoost:
 
     @staticmethod
     def as_trees(booster: Any) -> Iterator[_Tree]:
-        model = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]["model"]
-        for tree in model["trees"]:
+        learner = json.loads(booster.save_raw("json"))["learner"]
+        start, grown = learner["learner_model_param"]["base_score"], learner["gradient_booster"]
+        trees = grown.get("gbtree", grown)["model"]["trees"]  # of booster "dart" with a weight each
+        yield 0, lambda _: float(start.strip("[]"))
+        for tree, weight in zip(trees, grown.get("weight_drop", np.ones(len(trees))), strict=True):
             if tree["categories"]:
-                raise ValueError("trees with categorical splits have no scorer")
-            yield 0, partial(_XGBoost._look, tree)
+                raise ValueError("XGBoost's trees with categorical splits have no scorer; use library='lightgbm'")
+            yield 0, partial(_XGBoost._look, tree, weight)
 
     @staticmethod
-    def _look(tree: dict[str, Any], node: int) -> _Split | float:
+    def _look(tree: dict[str, Any], weight: float, node: int) -> _Split | float:
         condition = np.float32(tree["split_conditions"][node])
         if tree["left_children"][node] == -1:
-            return float(condition)
-        column = (tree["split_indices"][node], -np.inf if tree["default_left"][node] else np.inf, 0.0)
+            return float(condition) * weight
+        column = (tree["split_indices"][node], -np.inf if tree["default_left"][node] else np.inf, 0.0, ())
         # x < threshold is x <= the preceding float32.
         threshold = np.nextafter(condition, np.float32(-np.inf))
         return _Split(column, float(threshold), (tree["left_children"][node], tree["right_children"][node]))

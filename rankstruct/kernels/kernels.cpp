@@ -150,11 +150,12 @@ EXPORT Index rankstruct_policy_loss(Batch* b, const double* uniform, const doubl
 
 // Scores of the documents [first, last): -1 or OUT_OF_MEMORY.
 EXPORT Index rankstruct_score_trees(const void* features, const double* threshold, const Branch* branch, const Index* root,
-                                    const Index* feature, const double* at_missing, const double* at_zero, Index width, Index nodes,
-                                    Index trees, Index columns, Index is_double, Index single, Index first, Index last, double* scores) {
+                                    const Index* feature, const double* at_missing, const double* at_zero, const Index* bounds,
+                                    const unsigned char* member, Index width, Index nodes, Index trees, Index columns, Index categories,
+                                    Index is_double, Index single, Index first, Index last, double* scores) {
     constexpr double lightgbm = 1.0000000180025095e-35, none = -1.0;  // 1e-35 in float32
-    const Forest forest{{threshold, nodes}, {branch, nodes},        {root, trees},         {feature, columns}, {at_missing, columns},
-                        {at_zero, columns}, single ? none : lightgbm, single != 0};
+    const Forest forest{{threshold, nodes},    {branch, nodes},      {root, trees},        {feature, columns},        {at_missing, columns},
+                        {at_zero, columns}, {bounds, columns + 1}, {member, categories}, single ? none : lightgbm, single != 0};
     return with_type(is_double, [&]<class T>(T) {
         const bool done = forest.score(static_cast<const T*>(features) + first * width, width, last - first, scores + first);
         return done ? -1 : OUT_OF_MEMORY;

@@ -1,10 +1,10 @@
 // Scores of documents by a sum of binary trees, as boosting grows them.
 //
 // A document goes left where its value in a column is not above the threshold of a node. Columns are features as nodes compare
-// them: a feature that is missing becomes what sends it to the side the node has for it, -infinity or infinity. So a step is one
-// comparison, whatever a node does about missing features. The right child comes behind the left one, and a leaf is its own left
-// child, with a column that is always -infinity: a step at a leaf stays there. Children come behind their parents, so every
-// descent ends.
+// them: a feature that is missing becomes what sends it to the side the node has for it, -infinity or infinity, and so do categories,
+// with a column for each set of them. So a step is one comparison, whatever the node. The right child comes behind the left one,
+// and a leaf is its own left child, with a column that is always -infinity: a step at a leaf stays there. Children come behind
+// their parents, so every descent ends.
 //
 // LANES documents descend a tree side by side until none of them moves. Their steps do not depend on one another, and nothing
 // branches on a comparison, which no processor could foresee. Cost: for LANES documents and a tree, LANES times the longest of
@@ -32,6 +32,8 @@ struct Forest {
     // Per column.
     Span<const Index> feature;
     Span<const double> at_missing, at_zero;  // what takes the place of a missing feature, and of one that counts as zero
+    Span<const Index> bounds;                // one more: the first category of each column, none if it is numeric
+    Span<const unsigned char> member;        // whether categories 0, 1, ... go left; others go right
     double zero;                             // features of this size or less count as zero; below 0: none does
     bool single;                             // features are rounded to float32 first
 
@@ -64,13 +66,20 @@ struct Forest {
     template <class T>
     void fill(Span<const T> rows, Index width, Span<Values> values) const {
         const Index documents = rows.size / width;
-        for (Index c = 0; c < feature.size; ++c)
+        for (Index c = 0; c < feature.size; ++c) {
             for (Index i = 0; i < LANES; ++i) {
                 const T given = rows[least(i, documents - 1) * width + feature[c]];
                 double value = single ? double(float(given)) : double(given);
                 value = std::fabs(value) <= zero ? at_zero[c] : value;
                 values[c][i] = value != value ? at_missing[c] : value;
             }
+            const Span<const unsigned char> members = member.slice(bounds[c], bounds[c + 1]);
+            if (!members.size) continue;
+            for (double& value : values[c]) {
+                const bool known = value > -1.0 && value < double(members.size);
+                value = known && members[Index(value)] ? -INFINITE : INFINITE;
+            }
+        }
         for (double& value : values[feature.size]) value = -INFINITE;
     }
 

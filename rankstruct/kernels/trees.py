@@ -16,7 +16,11 @@ __all__ = ["score_trees"]
 
 _BLOCK = 64  # documents: no thread has a part of one
 _WORTH_A_THREAD = 100_000  # descents of a tree by a document
-_KINDS = torch.float64, torch.int32, torch.int64, torch.int64, torch.float64, torch.float64  # of what a forest is made of
+# Of what a forest is made of.
+_KINDS = (
+    *(torch.float64, torch.int32, torch.int64),
+    *(torch.int64, torch.float64, torch.float64, torch.int64, torch.bool),
+)
 
 
 def score_trees(
@@ -27,6 +31,8 @@ def score_trees(
     feature: Tensor,
     at_missing: Tensor,
     at_zero: Tensor,
+    bounds: Tensor,
+    member: Tensor,
     single: bool,
 ) -> Tensor:
     """The scores, float64 `[documents]`; what trees are made of is that of `rankstruct.models.TreeScorer`, all on the CPU.
@@ -38,10 +44,11 @@ def score_trees(
         threshold, branch: of the nodes of all trees, `[nodes]` and `[nodes, 2]`.
         root: `[trees]`, nodes.
         feature, at_missing, at_zero: of the columns, `[columns]` each.
+        bounds, member: `[columns + 1]` and `[categories]`, of the categories of each column.
         single: whether features are rounded to float32 first, and none counts as zero but 0.
     """
     score = _score if is_eager(features) else _operator
-    return score(features, threshold, branch, root, feature, at_missing, at_zero, single)
+    return score(features, threshold, branch, root, feature, at_missing, at_zero, bounds, member, single)
 
 
 def _score(
@@ -52,16 +59,18 @@ def _score(
     feature: Tensor,
     at_missing: Tensor,
     at_zero: Tensor,
+    bounds: Tensor,
+    member: Tensor,
     single: bool,
 ) -> Tensor:
-    given = (threshold, branch, root, feature, at_missing, at_zero)
+    given = (threshold, branch, root, feature, at_missing, at_zero, bounds, member)
     forest = [each.to(kind).contiguous() for each, kind in zip(given, _KINDS, strict=True)]
     rows = features if features.dtype in (torch.float32, torch.float64) else features.double()
     rows = rows.contiguous()
     documents, width = rows.shape
     scores = torch.empty(documents, dtype=torch.float64)
     arrays = [each.data_ptr() for each in (rows, *forest)]
-    counts = (width, len(threshold), len(root), len(feature), rows.dtype == torch.float64, single)
+    counts = (width, len(threshold), len(root), len(feature), len(member), rows.dtype == torch.float64, single)
 
     def loop(first: int, last: int) -> int:
         return int(core.score_trees(*arrays, *counts, first, min(last, documents), scores.data_ptr()))

@@ -172,19 +172,22 @@ class TreeScorer(Scorer):
     """A sum of binary trees, evaluated in float64 exactly as by the library that grew them.
 
     A document goes left if its feature is not above the threshold; with a missing feature (NaN) it goes to the default side of
-    the node. As in LightGBM, a node may also treat zeros as missing, or nothing.
+    the node. As in LightGBM, a node may also treat zeros as missing, or nothing; and it may send a set of categories, which are
+    integers from 0, to the left, and all else to the right.
 
     Args:
         num_features: d, the number of features of a document.
         num_trees: number of trees.
         num_nodes: number of nodes of all trees, leaves included.
-        num_columns: number of features as nodes look at them: of one feature, several for nodes that treat missing ones differently.
+        num_columns: number of features as nodes look at them: of one feature several, if nodes treat missing ones differently or
+            compare it with several sets of categories.
         depth: the maximum number of steps from a root to a leaf.
         single: whether features are rounded to float32 first, as in XGBoost, and tiny ones are not zeros, as in LightGBM.
+        num_categories: number of entries of `member`.
 
     Trees are buffers, which `BoostedRanker.to_scorer` fills. Per column: its `feature`, and `at_missing` and `at_zero`, which
-    take the place of missing features and zeros: 0, or infinity or its negative to send a document to the right or left. Per node:
-    `branch`, its column and its left child, which the right one follows; and its finite `threshold`. Children come after their
+    take the place of missing features and zeros: 0, or infinity or its negative to send a document to the right or left;
+    column c is a set of categories if `bounds[c] < bounds[c + 1]`: category i if `member[bounds[c] + i]`. Per node: `branch`, its column and its left child, which the right one follows; and its finite `threshold`. Children come after their
     parent. A leaf is its own left child, has `num_columns` as its column, and its score as its threshold. `root` has the first
     node of each tree.
 
@@ -202,13 +205,22 @@ class TreeScorer(Scorer):
     feature: Tensor
     at_missing: Tensor
     at_zero: Tensor
+    bounds: Tensor
+    member: Tensor
 
     def __init__(
-        self, num_features: int, num_trees: int, num_nodes: int, num_columns: int, depth: int, single: bool = False
+        self,
+        num_features: int,
+        num_trees: int,
+        num_nodes: int,
+        num_columns: int,
+        depth: int,
+        single: bool = False,
+        num_categories: int = 0,
     ) -> None:
         super().__init__()
         self.num_features, self.num_trees, self.num_nodes = num_features, num_trees, num_nodes
-        self.num_columns, self.depth, self.single = num_columns, depth, single
+        self.num_columns, self.depth, self.single, self.num_categories = num_columns, depth, single, num_categories
         self.register_buffer("threshold", torch.zeros(num_nodes, dtype=torch.float64))
         leaves = torch.stack([torch.full((num_nodes,), num_columns), torch.arange(num_nodes)], -1)
         self.register_buffer("branch", leaves.int())
@@ -216,6 +228,8 @@ class TreeScorer(Scorer):
         self.register_buffer("feature", torch.zeros(num_columns, dtype=torch.int64))
         self.register_buffer("at_missing", torch.zeros(num_columns, dtype=torch.float64))
         self.register_buffer("at_zero", torch.zeros(num_columns, dtype=torch.float64))
+        self.register_buffer("bounds", torch.zeros(num_columns + 1, dtype=torch.int64))
+        self.register_buffer("member", torch.zeros(num_categories, dtype=torch.bool))
         self.register_load_state_dict_post_hook(_check_trees)
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
@@ -242,6 +256,12 @@ class TreeScorer(Scorer):
         if not self.single:
             values = torch.where(values.abs() <= _LIGHTGBM_ZERO, self.at_zero, values)
         values = torch.where(values.isnan(), self.at_missing, values)
+        if self.num_categories:
+            sizes = self.bounds.diff()
+            known = (values > -1) & (values < sizes)
+            entry = torch.where(known, self.bounds[:-1] + torch.where(known, values, 0.0).long(), 0)
+            side = torch.where(known & self.member[entry], float("-inf"), float("inf"))
+            values = torch.where(sizes > 0, side.to(values.dtype), values)
         values = nn.functional.pad(values, (0, 1), value=float("-inf"))  # the column of leaves, where documents stay
         at = self.root.expand(values.shape[0], -1)
         for _ in range(self.depth):
@@ -259,8 +279,9 @@ def _check_trees(scorer: TreeScorer, _: Any) -> None:
     leaf = (column == scorer.num_columns) & (left == nodes)
     inner = (0 <= column) & (column < scorer.num_columns) & (nodes < left) & (left + 1 < scorer.num_nodes)
     known = (0 <= scorer.feature) & (scorer.feature < scorer.num_features)
+    sets = (scorer.bounds[0] == 0) & (scorer.bounds[-1] == scorer.num_categories) & (scorer.bounds.diff() >= 0).all()
     roots = (0 <= scorer.root) & (scorer.root < scorer.num_nodes)
-    if not (torch.all(leaf | inner) and torch.all(known) and torch.all(roots) and scorer.threshold.isfinite().all()):
+    if not (torch.all(leaf | inner) and torch.all(known) and torch.all(roots) and sets and scorer.threshold.isfinite().all()):
         raise ValueError("the trees are damaged: a node, a column or a feature does not exist")
 
 
