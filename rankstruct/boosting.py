@@ -514,8 +514,9 @@ class _Grown(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """An inner node of a tree: the column it looks at, a feature, what missing ones and zeros become, and the
-    categories on the left if it has any; and its children."""
+    """An inner node: its column, which is a feature, what replaces missing ones and zeros, and the categories on the left; its
+    threshold; and its children.
+    """
 
     column: tuple[int, float, float, tuple[int, ...]]
     threshold: float
@@ -572,7 +573,9 @@ def _tree_scorer(trees: Iterable[_Tree], num_features: int, models: int, single:
     branch[:, 0] = branch[:, 0].where(branch[:, 0] >= 0, len(columns))
     state = {"threshold": thresholds, "branch": branch, "root": roots}
     state |= {"feature": feature, "at_missing": at_missing, "at_zero": at_zero, "bounds": bounds, "member": member}
-    scorer.load_state_dict({name: torch.as_tensor(value, dtype=scorer.get_buffer(name).dtype) for name, value in state.items()})
+    scorer.load_state_dict(
+        {name: torch.as_tensor(value, dtype=scorer.get_buffer(name).dtype) for name, value in state.items()}
+    )
     return scorer
 
 

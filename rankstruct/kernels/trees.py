@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,41 +15,20 @@ from rankstruct.lists import is_eager
 
 __all__ = ["score_trees"]
 
-_BLOCK = 64  # documents: no thread has a part of one
-_WORTH_A_THREAD = 100_000  # descents of a tree by a document
-# Of what a forest is made of.
-_KINDS = (
-    *(torch.float64, torch.int32, torch.int64),
-    *(torch.int64, torch.float64, torch.float64, torch.int64, torch.bool),
-)
+_BLOCK = 64  # documents that are done at a time
+_WORTH_A_THREAD = 100_000  # descents, of one document in one tree
 
 
-def score_trees(
-    features: Tensor,
-    threshold: Tensor,
-    branch: Tensor,
-    root: Tensor,
-    feature: Tensor,
-    at_missing: Tensor,
-    at_zero: Tensor,
-    bounds: Tensor,
-    member: Tensor,
-    single: bool,
-) -> Tensor:
-    """The scores, float64 `[documents]`; what trees are made of is that of `rankstruct.models.TreeScorer`, all on the CPU.
-
-    Indices are not checked.
+def score_trees(features: Tensor, forest: Iterable[Tensor], single: bool) -> Tensor:
+    """The scores, float64 `[documents]`, of features `[documents, d]` of any real dtype, all on the CPU.
 
     Args:
-        features: `[documents, d]`, of any real dtype.
-        threshold, branch: of the nodes of all trees, `[nodes]` and `[nodes, 2]`.
-        root: `[trees]`, nodes.
-        feature, at_missing, at_zero: of the columns, `[columns]` each.
-        bounds, member: `[columns + 1]` and `[categories]`, of the categories of each column.
-        single: whether features are rounded to float32 first, and none counts as zero but 0.
+        features: of the documents.
+        forest: the buffers of a `rankstruct.models.TreeScorer`, which checks their indices.
+        single: whether features are rounded to float32 first, and tiny ones are not zeros.
     """
-    score = _score if is_eager(features) else _operator
-    return score(features, threshold, branch, root, feature, at_missing, at_zero, bounds, member, single)
+    score: Any = _score if is_eager(features) else _operator
+    return score(features, *forest, single)
 
 
 def _score(
@@ -63,26 +43,22 @@ def _score(
     member: Tensor,
     single: bool,
 ) -> Tensor:
-    given = (threshold, branch, root, feature, at_missing, at_zero, bounds, member)
-    forest = [each.to(kind).contiguous() for each, kind in zip(given, _KINDS, strict=True)]
     rows = features if features.dtype in (torch.float32, torch.float64) else features.double()
-    rows = rows.contiguous()
+    forest = (threshold, branch, root, feature, at_missing, at_zero, bounds, member)
+    given = [each.contiguous() for each in (rows, *forest)]  # kept as long as their addresses
     documents, width = rows.shape
     scores = torch.empty(documents, dtype=torch.float64)
-    arrays = [each.data_ptr() for each in (rows, *forest)]
     counts = (width, len(threshold), len(root), len(feature), len(member), rows.dtype == torch.float64, single)
+    arrays = [each.data_ptr() for each in given]
+    starts = np.append(np.arange(0, documents, _BLOCK), documents)
 
     def loop(first: int, last: int) -> int:
-        return int(core.score_trees(*arrays, *counts, first, min(last, documents), scores.data_ptr()))
+        return int(core.score_trees(*arrays, *counts, starts[first], starts[last], scores.data_ptr()))
 
-    blocks = -(-documents // _BLOCK)
+    blocks = len(starts) - 1
     threads = min(torch.get_num_threads(), documents * len(root) // _WORTH_A_THREAD, blocks)
-    if threads < 2:
-        found = loop(0, documents)
-    else:
-        found = share_lists(lambda first, last: loop(first * _BLOCK, last * _BLOCK), np.arange(blocks + 1), threads)
-    if found == core.OUT_OF_MEMORY:
-        raise MemoryError(f"no memory for a block of documents with {len(feature)} features that trees look at")
+    if (share_lists(loop, starts, threads) if threads > 1 else loop(0, blocks)) == core.OUT_OF_MEMORY:
+        raise MemoryError(f"no memory for {_BLOCK} documents as trees compare them, {len(feature)} numbers each")
     return scores
 
 
@@ -90,14 +66,14 @@ _operator = torch.library.custom_op("rankstruct::score_trees", _score, mutates_a
 
 
 @_operator.register_fake
-def _fake(features: Tensor, *forest: Any) -> Tensor:
+def _fake(features: Tensor, *rest: Any) -> Tensor:
     return features.new_empty(features.shape[0], dtype=torch.float64)
 
 
 @_operator.register_vmap
 def _vmap(info: Any, in_dims: Any, *given: Any) -> tuple[Tensor, int]:
-    each = [
-        score_trees(*(value if dim is None else value.select(dim, at) for value, dim in zip(given, in_dims, strict=True)))
-        for at in range(info.batch_size)
-    ]
-    return torch.stack(each), 0
+    def example(at: int) -> Tensor:
+        pairs = zip(given, in_dims, strict=True)
+        return _operator(*(value if dim is None else value.select(dim, at) for value, dim in pairs))
+
+    return torch.stack([example(at) for at in range(info.batch_size)]), 0

@@ -185,14 +185,14 @@ class TreeScorer(Scorer):
         single: whether features are rounded to float32 first, as in XGBoost, and tiny ones are not zeros, as in LightGBM.
         num_categories: number of entries of `member`.
 
-    Trees are buffers, which `BoostedRanker.to_scorer` fills. Per column: its `feature`, and `at_missing` and `at_zero`, which
-    take the place of missing features and zeros: 0, or infinity or its negative to send a document to the right or left;
-    column c is a set of categories if `bounds[c] < bounds[c + 1]`: category i if `member[bounds[c] + i]`. Per node: `branch`, its column and its left child, which the right one follows; and its finite `threshold`. Children come after their
-    parent. A leaf is its own left child, has `num_columns` as its column, and its score as its threshold. `root` has the first
-    node of each tree.
+    Trees are buffers, which `BoostedRanker.to_scorer` fills. A column has its `feature`, and `at_missing` and `at_zero`, which
+    replace missing features and zeros: 0, or infinity or its negative for documents that go right or left. Column c is one of
+    categories if `bounds[c] < bounds[c + 1]`; category i then goes left if `member[bounds[c] + i]`. A node has its `branch`:
+    its column and its left child, followed by the right one, and a finite `threshold`; children come after their parents. A
+    leaf is its own left child, has `num_columns` as its column, and its score as its threshold. `root` is the first node of each
+    tree.
 
-    On the CPU a compiled loop takes about a fifth of the time of LightGBM's `predict`; on other devices, and where the scorer is
-    exported, torch evaluates all trees at once.
+    A compiled loop evaluates the trees on the CPU; vectorised torch does on other devices and in exported programs.
 
     >>> import torch
     >>> TreeScorer(3, num_trees=2, num_nodes=6, num_columns=2, depth=2)(torch.ones(2, 5, 3)).shape
@@ -236,8 +236,9 @@ class TreeScorer(Scorer):
         """Return scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
         _check_features(features, self.num_features)
         rows = features.detach().reshape(-1, self.num_features)
-        if rows.device.type == self.threshold.device.type == "cpu" and not is_exporting():
-            found = score_trees(rows, *self.buffers(), self.single)
+        exact = self.threshold.dtype == torch.float64  # not after scorer.float()
+        if exact and rows.device.type == self.threshold.device.type == "cpu" and not is_exporting():
+            found = score_trees(rows, self.buffers(), self.single)
         elif torch.compiler.is_compiling():  # their number may be unknown
             found = self._sums(rows)
         else:
@@ -251,17 +252,17 @@ class TreeScorer(Scorer):
         return (self.branch[:, 0] == self.num_columns).nonzero().squeeze(-1)
 
     def reached(self, rows: Tensor) -> Tensor:
-        """Return the leaf of each tree that each of the rows `[documents, d]` reaches, as a node: int64 `[documents, num_trees]`."""
+        """Return the leaf, a node, that each row `[documents, d]` reaches in each tree: int64 `[documents, num_trees]`."""
         values = (rows.float() if self.single else rows).to(self.threshold.dtype)[:, self.feature]
         if not self.single:
             values = torch.where(values.abs() <= _LIGHTGBM_ZERO, self.at_zero, values)
         values = torch.where(values.isnan(), self.at_missing, values)
         if self.num_categories:
             sizes = self.bounds.diff()
-            known = (values > -1) & (values < sizes)
-            entry = torch.where(known, self.bounds[:-1] + torch.where(known, values, 0.0).long(), 0)
-            side = torch.where(known & self.member[entry], float("-inf"), float("inf"))
-            values = torch.where(sizes > 0, side.to(values.dtype), values)
+            known = (values > -1) & (values < sizes) & (sizes > 0)
+            member = self.member[torch.where(known, self.bounds[:-1] + torch.where(known, values, 0.0).long(), 0)]
+            side = torch.where(known & member, float("-inf"), float("inf")).to(values.dtype)
+            values = torch.where(sizes > 0, side, values)
         values = nn.functional.pad(values, (0, 1), value=float("-inf"))  # the column of leaves, where documents stay
         at = self.root.expand(values.shape[0], -1)
         for _ in range(self.depth):
@@ -274,15 +275,26 @@ class TreeScorer(Scorer):
 
 
 def _check_trees(scorer: TreeScorer, _: Any) -> None:
-    """Refuse trees from a file whose indices the compiled loop could not trust, or whose descents would not end."""
+    """Refuse trees of a file whose indices the compiled loop could not trust, or in which a descent would not end."""
     (column, left), nodes = scorer.branch.unbind(-1), torch.arange(scorer.num_nodes, device=scorer.branch.device)
     leaf = (column == scorer.num_columns) & (left == nodes)
-    inner = (0 <= column) & (column < scorer.num_columns) & (nodes < left) & (left + 1 < scorer.num_nodes)
-    known = (0 <= scorer.feature) & (scorer.feature < scorer.num_features)
-    sets = (scorer.bounds[0] == 0) & (scorer.bounds[-1] == scorer.num_categories) & (scorer.bounds.diff() >= 0).all()
-    roots = (0 <= scorer.root) & (scorer.root < scorer.num_nodes)
-    if not (torch.all(leaf | inner) and torch.all(known) and torch.all(roots) and sets and scorer.threshold.isfinite().all()):
-        raise ValueError("the trees are damaged: a node, a column or a feature does not exist")
+    inner = _is_index(column, scorer.num_columns) & (left > nodes) & (left + 1 < scorer.num_nodes)
+    sizes = scorer.bounds.diff(
+        prepend=scorer.bounds.new_zeros(1), append=scorer.bounds.new_tensor([len(scorer.member)])
+    )
+    sound = (
+        leaf | inner,
+        _is_index(scorer.root, scorer.num_nodes),
+        _is_index(scorer.feature, scorer.num_features),
+        (sizes >= 0) & (scorer.bounds[-1] == len(scorer.member)),
+        scorer.threshold.isfinite(),
+    )
+    if not all(each.all() for each in sound):
+        raise ValueError("the trees are damaged: a node, feature or category does not exist, or a number is not finite")
+
+
+def _is_index(values: Tensor, size: int) -> Tensor:
+    return (values >= 0) & (values < size)
 
 
 class SumScorer(_Several):
