@@ -614,9 +614,12 @@ class _LightGBM:
         ):  # grow trees of one leaf instead of failing for lack of features
             options["feature_pre_filter"] = False
         lengths = np.diff(train.offsets)
-        weights = None if train.weights is None else np.repeat(train.weights, lengths)
+        given = {
+            "weight": None if train.weights is None else np.repeat(train.weights, lengths),
+            "categorical_feature": options.pop("categorical_feature", "auto"),  # which LightGBM wants here
+        }
         data = library.Dataset(
-            train.X, as_single("y", train.labels), weight=weights, group=lengths, init_score=train.start, params=options
+            train.X, as_single("y", train.labels), group=lengths, init_score=train.start, params=options, **given
         )
         self.booster = library.Booster(options, data)
         if valid is not None:
@@ -666,10 +669,12 @@ class _LightGBM:
             below = node["left_child"], node["right_child"]
             if node["decision_type"] == "==":
                 categories = tuple(map(int, node["threshold"].split("||")))
-                return _Split((node["split_feature"], np.inf, 0.0, categories), 0.0, below)
-            missing = -np.inf if node["default_left"] else np.inf
+                return _Split((node["split_feature"], np.nan, 0.0, categories), 0.0, below)
+            missing = -np.inf if node["default_left"] else np.nan
             instead = {"None": (0.0, 0.0), "Zero": (missing, missing), "NaN": (missing, 0.0)}[node["missing_type"]]
-            return _Split((node["split_feature"], *instead, ()), node["threshold"], below)
+            # The dump has 1e300 for infinity, the threshold between all numbers and NaN.
+            threshold = node["threshold"] if node["threshold"] < 1e300 else np.inf
+            return _Split((node["split_feature"], *instead, ()), threshold, below)
 
         for info in booster.dump_model()["tree_info"]:
             yield info["tree_structure"], look
@@ -766,7 +771,7 @@ class _XGBoost:
         condition = np.float32(tree["split_conditions"][node])
         if tree["left_children"][node] == -1:
             return float(condition) * weight
-        column = (tree["split_indices"][node], -np.inf if tree["default_left"][node] else np.inf, 0.0, ())
+        column = (tree["split_indices"][node], -np.inf if tree["default_left"][node] else np.nan, 0.0, ())
         # x < threshold is x <= the preceding float32.
         threshold = np.nextafter(condition, np.float32(-np.inf))
         return _Split(column, float(threshold), (tree["left_children"][node], tree["right_children"][node]))

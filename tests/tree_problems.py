@@ -34,7 +34,7 @@ def _draw(rng: np.random.Generator, d: int, single: bool, most: int) -> Node | f
     if most == 0 or rng.random() < 0.2:
         return float(rng.normal())
     below = _draw(rng, d, single, most - 1), _draw(rng, d, single, most - 1)
-    threshold = float(rng.choice([0.0, TINY, -TINY, 1e30, *rng.normal(size=4)]))
+    threshold = float(rng.choice([0.0, TINY, -TINY, 1e30, math.inf, *rng.normal(size=4)]))
     missing = "NaN" if single else str(rng.choice(["None", "NaN", "Zero"]))
     categories = frozenset(
         rng.integers(0, 40, rng.integers(1, 6)).tolist() if not single and rng.random() < 0.3 else []
@@ -100,7 +100,7 @@ def _look(node: Node | float) -> _Split | float:
         return node
     below = node.left, node.right
     if node.categories:
-        return _Split((node.feature, math.inf, 0.0, tuple(sorted(node.categories))), 0.0, below)
-    side = -math.inf if node.to_left else math.inf
+        return _Split((node.feature, math.nan, 0.0, tuple(sorted(node.categories))), 0.0, below)
+    side = -math.inf if node.to_left else math.nan
     instead = {"None": (0.0, 0.0), "NaN": (side, 0.0), "Zero": (side, side)}[node.missing]
     return _Split((node.feature, *instead, ()), node.threshold, below)

@@ -1,8 +1,8 @@
 // Scores of documents by a sum of binary trees, as boosting grows them.
 //
 // A document goes left where its value in a column is not above the threshold of a node. Columns are features as nodes compare
-// them: a feature that is missing becomes what sends it to the side the node has for it, -infinity or infinity, and so do categories,
-// with a column for each set of them. So a step is one comparison, whatever the node. The right child comes behind the left one,
+// them: a feature that is missing becomes what sends it to the side the node has for it, -infinity or NaN, and so do categories, with
+// a column for each set of them. So a step is one comparison, whatever the node. The right child comes behind the left one,
 // and a leaf is its own left child, with a column that is always -infinity: a step at a leaf stays there. Children come behind
 // their parents, so every descent ends.
 //

@@ -186,9 +186,9 @@ class TreeScorer(Scorer):
         num_categories: number of entries of `member`.
 
     Trees are buffers, which `BoostedRanker.to_scorer` fills. A column has its `feature`, and `at_missing` and `at_zero`, which
-    replace missing features and zeros: 0, or infinity or its negative for documents that go right or left. Column c is one of
+    replace missing features and zeros: 0, or minus infinity or NaN for documents that go left or right. Column c is one of
     categories if `bounds[c] < bounds[c + 1]`; category i then goes left if `member[bounds[c] + i]`. A node has its `branch`:
-    its column and its left child, followed by the right one, and a finite `threshold`; children come after their parents. A
+    its column and its left child, followed by the right one, and a `threshold`; children come after their parents. A
     leaf is its own left child, has `num_columns` as its column, and its score as its threshold. `root` is the first node of each
     tree.
 
@@ -287,10 +287,10 @@ def _check_trees(scorer: TreeScorer, _: Any) -> None:
         _is_index(scorer.root, scorer.num_nodes),
         _is_index(scorer.feature, scorer.num_features),
         (sizes >= 0) & (scorer.bounds[-1] == len(scorer.member)),
-        scorer.threshold.isfinite(),
+        ~scorer.threshold.isnan(),
     )
     if not all(each.all() for each in sound):
-        raise ValueError("the trees are damaged: a node, feature or category does not exist, or a number is not finite")
+        raise ValueError("the trees are damaged: a node, feature or category does not exist, or a number is NaN")
 
 
 def _is_index(values: Tensor, size: int) -> Tensor:

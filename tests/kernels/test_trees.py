@@ -145,7 +145,6 @@ def test_trees_in_float32_are_evaluated_in_it():
         ("bounds", 1, 10**6),
         ("bounds", -1, 10**6),
         ("threshold", 0, np.nan),
-        ("threshold", -1, np.inf),
     ],
 )
 def test_a_file_with_damaged_trees_is_refused(name, at, value, tmp_path):
