@@ -269,7 +269,8 @@ class BoostedRanker(Ranker):
         subsample: the fraction of documents sampled for each tree.
         colsample_bytree: the fraction of features sampled for each tree.
         reg_lambda: added to the sum of second derivatives of a leaf.
-        options: further parameters of the library, by its names.
+        options: further parameters of the library, by its names. `"categorical_feature"` lists the columns of prepared features
+            that LightGBM should take as categories, integers from 0.
         patience: trees without improvement of the validation measure before training stops.
         seeds: number of models whose scores are averaged, with seeds from `random_state` on.
         validation_share: fraction of the lists held out if `fit` is given no validation lists; 0 trains `n_estimators` trees on
