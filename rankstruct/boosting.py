@@ -22,6 +22,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from inspect import signature
 from numbers import Integral
 from typing import Any, Literal, NamedTuple
@@ -268,7 +269,8 @@ class BoostedRanker(Ranker):
         subsample: the fraction of documents sampled for each tree.
         colsample_bytree: the fraction of features sampled for each tree.
         reg_lambda: added to the sum of second derivatives of a leaf.
-        options: further parameters of the library, by its names.
+        options: further parameters of the library, by its names. `"categorical_feature"` lists the columns of prepared features
+            that LightGBM should take as categories, integers from 0.
         patience: trees without improvement of the validation measure before training stops.
         seeds: number of models whose scores are averaged, with seeds from `random_state` on.
         validation_share: fraction of the lists held out if `fit` is given no validation lists; 0 trains `n_estimators` trees on
@@ -466,7 +468,7 @@ class BoostedRanker(Ranker):
         """Return the trees, and `start_`, as a PyTorch scorer of raw features; see `TreeScorer` and `save_scorer`.
 
         Raises:
-            ValueError: trees with linear models in their leaves or with categorical splits.
+            ValueError: trees with linear models in their leaves, or XGBoost's categorical splits.
         """
         check_is_fitted(self)
         prepared = with_preparation(self._trees(), self.preparation_)
@@ -476,13 +478,14 @@ class BoostedRanker(Ranker):
         """The trees as a scorer of prepared features."""
         scorer = self._as_grown()
         if self.leaf_ranker_ is not None:
-            scale, leaves = self.leaf_ranker_.coef_[0], self.leaf_ranker_.coef_[1:].reshape(scorer.leaves.shape)
-            scorer.leaves.mul_(scale * _AS_GROWN).add_(torch.tensor(leaves))
+            leaves = scorer.leaves
+            grown = scorer.threshold[leaves] * self.leaf_ranker_.coef_[0] * _AS_GROWN
+            scorer.threshold[leaves] = grown + torch.tensor(self.leaf_ranker_.coef_[1:])
         return scorer
 
     def _as_grown(self) -> TreeScorer:
         library = _LIBRARIES[self.library]
-        trees = [tree for model in self.models_ for tree in library.as_trees(model)]
+        trees = (tree for model in self.models_ for tree in library.as_trees(model))
         return _tree_scorer(trees, self._num_prepared, len(self.models_), library.single)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -511,40 +514,69 @@ class _Grown(NamedTuple):
     start: np.ndarray | None
 
 
-class _Tree(NamedTuple):
-    """A tree as lists of its inner nodes, the root first, and of its leaves; see `TreeScorer`."""
+class _Split(NamedTuple):
+    """An inner node: its column, which is a feature, what replaces missing ones and zeros, and the categories on the left; its
+    threshold; and its children.
+    """
 
-    nodes: list[dict[str, Any]]
-    leaves: list[float]
-    depth: int
+    column: tuple[int, float, float, tuple[int, ...]]
+    threshold: float
+    below: tuple[Any, Any]
+
+
+#: The root of a tree, and what its nodes are: a split, or a leaf's score.
+_Tree = tuple[Any, Callable[[Any], "_Split | float"]]
 
 
 def _leaf_features(scorer: TreeScorer, X: Any) -> sp.csr_array:
     """Features for `leaf_ranker`: the score of the trees, scaled up, and an indicator per leaf."""
     rows = torch.as_tensor(dense(X), dtype=torch.float64)
-    width = scorer.num_nodes + 1
-    columns = np.concatenate([scorer.reached(part).numpy() for part in rows.split(_ROWS)])
-    columns = columns + width * np.arange(scorer.num_trees)
-    score = _AS_GROWN * scorer.leaves.flatten().numpy()[columns].sum(1, keepdims=True)
-    values = np.concatenate([score, np.ones_like(columns, dtype=np.float64)], axis=1)
-    columns = np.concatenate([np.zeros((len(columns), 1), np.int64), 1 + columns], axis=1)
+    numbers = np.zeros(scorer.num_nodes, np.int64)
+    numbers[scorer.leaves] = np.arange(len(scorer.leaves))
+    reached = np.concatenate([scorer.reached(part).numpy() for part in rows.split(_ROWS)])
+    score = _AS_GROWN * scorer.threshold.numpy()[reached].sum(1, keepdims=True)
+    values = np.concatenate([score, np.ones_like(reached, dtype=np.float64)], axis=1)
+    columns = np.concatenate([np.zeros((len(reached), 1), np.int64), 1 + numbers[reached]], axis=1)
     starts = np.arange(len(columns) + 1) * columns.shape[1]
-    return sp.csr_array((values.ravel(), columns.ravel(), starts), shape=(len(columns), 1 + width * scorer.num_trees))
+    return sp.csr_array((values.ravel(), columns.ravel(), starts), shape=(len(columns), 1 + len(scorer.leaves)))
 
 
-def _tree_scorer(trees: list[_Tree], num_features: int, models: int, single: bool) -> TreeScorer:
+def _tree_scorer(trees: Iterable[_Tree], num_features: int, models: int, single: bool) -> TreeScorer:
     """The mean of several models, each a sum of trees."""
-    most = max([1, *(len(tree.nodes) for tree in trees)])
-    depth = max([1, *(tree.depth for tree in trees)])
-    scorer = TreeScorer(num_features, len(trees), most, depth, single)
-    state = scorer.state_dict()
-    for number, tree in enumerate(trees):
-        for name in ("feature", "threshold", "below", "missing", "to_left"):
-            values = [node[name] for node in tree.nodes]
-            if values:
-                state[name][number, : len(values)] = torch.tensor(values, dtype=state[name].dtype)
-        state["leaves"][number, : len(tree.leaves)] = torch.tensor(tree.leaves, dtype=torch.float64) / models
-    scorer.load_state_dict(state)
+    columns: dict[tuple, int] = {}
+    thresholds: list[float] = []
+    branches: list[tuple[int, int]] = []  # -1 for the column of a leaf
+    roots: list[int] = []
+    depth = 0
+    for root, look in trees:
+        roots.append(len(thresholds))
+        level, steps = [root], 0
+        while level:
+            below: list[Any] = []  # the next level
+            behind = len(thresholds) + len(level)
+            for node in map(look, level):
+                if isinstance(node, _Split):
+                    branches.append((columns.setdefault(node.column, len(columns)), behind + len(below)))
+                    thresholds.append(node.threshold)
+                    below += node.below
+                else:
+                    branches.append((-1, len(thresholds)))
+                    thresholds.append(node / models)
+            depth = max(depth, steps)
+            level, steps = below, steps + 1
+    feature, at_missing, at_zero, sets = zip(*columns, strict=True) if columns else ((),) * 4
+    bounds = np.cumsum([0, *(max(each, default=-1) + 1 for each in sets)])
+    member = torch.zeros(bounds[-1], dtype=torch.bool)
+    for first, each in zip(bounds, sets, strict=False):
+        member[first + np.array(each, np.int64)] = True
+    scorer = TreeScorer(num_features, len(roots), len(thresholds), len(columns), depth, single, len(member))
+    branch = torch.tensor(branches)
+    branch[:, 0] = branch[:, 0].where(branch[:, 0] >= 0, len(columns))
+    state = {"threshold": thresholds, "branch": branch, "root": roots}
+    state |= {"feature": feature, "at_missing": at_missing, "at_zero": at_zero, "bounds": bounds, "member": member}
+    scorer.load_state_dict(
+        {name: torch.as_tensor(value, dtype=scorer.get_buffer(name).dtype) for name, value in state.items()}
+    )
     return scorer
 
 
@@ -583,9 +615,12 @@ class _LightGBM:
         ):  # grow trees of one leaf instead of failing for lack of features
             options["feature_pre_filter"] = False
         lengths = np.diff(train.offsets)
-        weights = None if train.weights is None else np.repeat(train.weights, lengths)
+        given = {
+            "weight": None if train.weights is None else np.repeat(train.weights, lengths),
+            "categorical_feature": options.pop("categorical_feature", "auto"),  # which LightGBM wants here
+        }
         data = library.Dataset(
-            train.X, as_single("y", train.labels), weight=weights, group=lengths, init_score=train.start, params=options
+            train.X, as_single("y", train.labels), group=lengths, init_score=train.start, params=options, **given
         )
         self.booster = library.Booster(options, data)
         if valid is not None:
@@ -627,33 +662,23 @@ class _LightGBM:
 
     @staticmethod
     def as_trees(booster: Any) -> Iterator[_Tree]:
-        kinds = {"None": 0, "Zero": 1, "NaN": 2}
+        def look(node: dict[str, Any]) -> _Split | float:
+            if "leaf_const" in node:
+                raise ValueError("trees with linear models in their leaves have no scorer")
+            if "split_feature" not in node:
+                return node["leaf_value"]
+            below = node["left_child"], node["right_child"]
+            if node["decision_type"] == "==":
+                categories = tuple(map(int, node["threshold"].split("||")))
+                return _Split((node["split_feature"], np.nan, 0.0, categories), 0.0, below)
+            missing = -np.inf if node["default_left"] else np.nan
+            instead = {"None": (0.0, 0.0), "Zero": (missing, missing), "NaN": (missing, 0.0)}[node["missing_type"]]
+            # The dump has 1e300 for infinity, the threshold between all numbers and NaN.
+            threshold = node["threshold"] if node["threshold"] < 1e300 else np.inf
+            return _Split((node["split_feature"], *instead, ()), threshold, below)
+
         for info in booster.dump_model()["tree_info"]:
-            nodes: list[dict[str, Any]] = []
-            leaves: list[float] = []
-
-            def add(node: dict[str, Any], nodes: list[Any] = nodes, leaves: list[float] = leaves) -> tuple[int, int]:
-                """The number of a node or leaf, and the steps below it."""
-                if "leaf_const" in node or node.get("decision_type", "<=") != "<=":
-                    raise ValueError(
-                        "trees with categorical splits or with linear models in their leaves have no scorer"
-                    )
-                if "split_feature" not in node:
-                    leaves.append(node["leaf_value"])
-                    return -len(leaves), 0
-                found = {
-                    "feature": node["split_feature"],
-                    "threshold": node["threshold"],
-                    "missing": kinds[node["missing_type"]],
-                    "to_left": node["default_left"],
-                }
-                number = len(nodes)
-                nodes.append(found)
-                (left, deep), (right, deeper) = add(node["left_child"]), add(node["right_child"])
-                found["below"] = [left, right]
-                return number, 1 + max(deep, deeper)
-
-            yield _Tree(nodes, leaves, add(info["tree_structure"])[1])
+            yield info["tree_structure"], look
 
     @staticmethod
     def text(booster: Any) -> str:
@@ -733,30 +758,24 @@ class _XGBoost:
 
     @staticmethod
     def as_trees(booster: Any) -> Iterator[_Tree]:
-        model = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]["model"]
-        for tree in model["trees"]:
+        learner = json.loads(booster.save_raw("json"))["learner"]
+        start, grown = learner["learner_model_param"]["base_score"], learner["gradient_booster"]
+        trees = grown.get("gbtree", grown)["model"]["trees"]  # of booster "dart" with a weight each
+        yield 0, lambda _: float(start.strip("[]"))
+        for tree, weight in zip(trees, grown.get("weight_drop", np.ones(len(trees))), strict=True):
             if tree["categories"]:
-                raise ValueError("trees with categorical splits have no scorer")
-            columns = ("left_children", "right_children", "split_indices", "split_conditions", "default_left")
-            left, right, feature, condition, to_left = (np.asarray(tree[name]) for name in columns)
-            inner = left != -1
-            numbers = np.where(inner, inner.cumsum() - 1, -(~inner).cumsum())
-            # x < threshold is x <= the preceding float32.
-            thresholds = np.nextafter(condition.astype(np.float32), np.float32(-np.inf)).astype(float)
-            nodes = [
-                {
-                    "feature": int(feature[at]),
-                    "threshold": float(thresholds[at]),
-                    "below": [int(numbers[left[at]]), int(numbers[right[at]])],
-                    "missing": 2,
-                    "to_left": bool(to_left[at]),
-                }
-                for at in np.flatnonzero(inner)
-            ]
-            depth = np.zeros(len(left), int)
-            for at in np.flatnonzero(inner):  # parents come before their children
-                depth[[left[at], right[at]]] = depth[at] + 1
-            yield _Tree(nodes, condition[~inner].astype(np.float32).tolist(), int(depth.max()))
+                raise ValueError("XGBoost's trees with categorical splits have no scorer; use library='lightgbm'")
+            yield 0, partial(_XGBoost._look, tree, weight)
+
+    @staticmethod
+    def _look(tree: dict[str, Any], weight: float, node: int) -> _Split | float:
+        condition = np.float32(tree["split_conditions"][node])
+        if tree["left_children"][node] == -1:
+            return float(condition) * weight
+        column = (tree["split_indices"][node], -np.inf if tree["default_left"][node] else np.nan, 0.0, ())
+        # x < threshold is x <= the preceding float32.
+        threshold = np.nextafter(condition, np.float32(-np.inf))
+        return _Split(column, float(threshold), (tree["left_children"][node], tree["right_children"][node]))
 
     @staticmethod
     def text(booster: Any) -> str:

@@ -198,7 +198,7 @@ class QueryPercentile(Step):
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Transform features."""
-        if _is_exporting():
+        if is_exporting():
             raise ValueError(
                 "query-percentile cannot be exported; serve the scorer in PyTorch, or prepare the features beforehand"
             )
@@ -501,7 +501,7 @@ def _precisions(features: Tensor) -> tuple[torch.dtype, torch.dtype]:
 
 def check_exported(where: Tensor | None, offsets: Tensor | None) -> None:
     """Raise ValueError on export with padding or offsets, since list lengths are then unknown."""
-    if _is_exporting() and (where is not None or offsets is not None):
+    if is_exporting() and (where is not None or offsets is not None):
         raise ValueError(
             "steps and scorers that need complete lists are exported for features [..., list_size, d] without padding; omit "
             "where= and offsets="
@@ -515,7 +515,7 @@ def equal_lengths(lists: Tensor) -> Tensor:
 
 def _searchsorted(values: Tensor, columns: Tensor) -> Tensor:
     """`torch.searchsorted`, which ONNX lacks, for ascending `values` `[d, knots]` and `columns` `[d, documents]`."""
-    if not _is_exporting():
+    if not is_exporting():
         return torch.searchsorted(values, columns)
     found, size = torch.zeros_like(columns, dtype=torch.int64), values.shape[-1]
     for power in reversed(range(size.bit_length())):  # `found` values are below so far
@@ -526,12 +526,12 @@ def _searchsorted(values: Tensor, columns: Tensor) -> Tensor:
 
 
 # Available from torch 2.7 on.
-_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
+is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
 def _of_lists(features: Tensor, lengths: Tensor, kind: str) -> Tensor:
     """A statistic of each list, repeated for each of its documents."""
-    if _is_exporting():  # all lists have the same length, without padding
+    if is_exporting():  # all lists have the same length, without padding
         lists = features.unflatten(0, (lengths.shape[0], features.shape[0] // lengths.shape[0]))
         reduce: Any = {"min": torch.amin, "max": torch.amax, "mean": torch.mean}[kind]
         return (reduce(lists, 1, keepdim=True) + torch.zeros_like(lists)).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Time oracles, losses or exact training against something public in the same run; print tables, write JSON.
+"""Time oracles, losses, exact training or the scorer of trees against something public in the same run; print tables, write JSON.
 
 python scripts/benchmark.py oracles --json oracles.json
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import device, exact, large, losses, oracles
+from benchmarks import device, exact, large, losses, oracles, trees
 from benchmarks.timing import machine
 from rankstruct.cli import run
 from rankstruct.commands._arguments import CommandParser
@@ -105,6 +105,12 @@ def _large(options: argparse.Namespace) -> dict[str, Any]:
     return {"rows": rows, "tables": {"large": table}, **given}
 
 
+def _trees(options: argparse.Namespace) -> dict[str, Any]:
+    rows = trees.benchmark_trees(trees.SHAPES, options.rounds, options.seed)
+    print("scorer of boosted trees over LightGBM's predict of the same model, round by round, one thread")
+    return {"rows": rows, "tables": {"trees": _print_rows(rows)}}
+
+
 def _print_rows(rows: Sequence[dict[str, float | str]]) -> Table:
     header = list(dict.fromkeys(key for row in rows for key in row))
     cells: list[list[object]] = [[str(row.get(key, "")) for key in header] for row in rows]
@@ -156,6 +162,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="(default: %(default)s)")
     one.add_argument("--rankers", nargs="+", help="names; all, and LightGBM where it is installed, if not given")
     one.add_argument("--tolerance", type=float, default=1e-3, help="relative gap (default: %(default)s)")
+
+    same = "The scorer of boosted trees over LightGBM's own predict of the same model, one thread."
+    rounds(kind("trees", _trees, same), 30)
 
     web = "Conversion, exact training and SGD on lists of MSLR-WEB10K's shape, beside scikit-learn and LightGBM."
     one = kind("large", _large, web)

@@ -33,6 +33,7 @@ from diverse_problems import check_assignment, draw_assignment, draw_grouped, dr
 from kernel_parts import SOURCES, Parts, build
 from scipy.optimize import linear_sum_assignment
 from sorting_problems import KINDS, LENGTHS, draw_values, order_of, sorts
+from tree_problems import TINY, draw_forest, draw_rows, score_by_walks, scorer_of
 
 import rankstruct as rs
 from rankstruct.kernels import core
@@ -553,6 +554,27 @@ def _grades(rng: np.random.Generator) -> Iterator[Check]:
         yield check
 
 
+def _trees(rng: np.random.Generator) -> Iterator[Check]:
+    while True:
+        single, d, documents = (
+            bool(rng.random() < 0.3),
+            int(rng.integers(1, 6)),
+            int(rng.choice([0, 1, 15, 16, 17, 64, 65, 150])),
+        )
+        forest, dtype = draw_forest(rng, d, single), str(rng.choice(["float32", "float64"]))
+        rows = draw_rows(rng, forest, documents, d, dtype)
+        expected = score_by_walks(forest, rows, single)
+        buffers = [each.numpy() for each in scorer_of(forest, d, single).buffers()]
+
+        def check(parts: Any, rows=rows, expected=expected, buffers=buffers, single=single) -> bool:
+            found = np.full(len(rows), np.nan)
+            score = parts.score_floats if rows.dtype == np.float32 else parts.score_doubles
+            assert score(rows, rows.shape[1], *buffers, -1.0 if single else TINY, single, found)
+            return np.array_equal(found, expected)
+
+        yield check
+
+
 def _ties(rng: np.random.Generator) -> Iterator[Check]:
     """Where scores choose, documents that are neighbours and have one chosen score share what they have."""
     while True:
@@ -720,6 +742,7 @@ COMPARISONS = {
     "ties": Comparison(_ties, 50, source="sorting.cpp"),
     "assignment": Comparison(_assignment, 1500, source="assignment.cpp"),
     "groups": Comparison(_groups, 600, source="diverse.cpp"),
+    "trees": Comparison(_trees, 100, source="trees.cpp"),
 }
 
 _LOOP = """

@@ -6,9 +6,12 @@ import sys
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.export import Dim, export
 
 import rankstruct as rs
+from rankstruct.boosting import _LightGBM, _tree_scorer
 
 ANY_SIZE = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},)
 BY_LIST = ("query-minmax", "query-zscore", "query-center")
@@ -56,6 +59,7 @@ SCORERS = {
     "mean": lambda: rs.models.MeanScorer([randomised(rs.MLPScorer(3)), randomised(rs.MLPScorer(3))]),
     "kernel": lambda: rs.KernelRanker(prepare=["standardize"]).fit(*draw()).to_scorer(),
     "trees": boosted,
+    "trees with categories": lambda: boosted(options=CATEGORIES, min_child_samples=2),
     "trees on a start": lambda: boosted(start=rs.LinearRanker(prepare=["log"])),
     "ensemble": averaged,
     **{step: lambda step=step: prepared(step) for step in STEPS},
@@ -151,22 +155,30 @@ def test_safetensors(tmp_path):
         assert torch.equal(other(features), scorer(features))
 
 
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
-@pytest.mark.parametrize("zeros", [{}, {"zero_as_missing": True}, {"use_missing": False}])
-def test_trees_are_evaluated_as_the_library_does(library, zeros, tmp_path):
+@pytest.mark.parametrize(
+    ("library", "options"),
+    [
+        ("lightgbm", {}),
+        ("lightgbm", {"zero_as_missing": True}),
+        ("lightgbm", {"use_missing": False}),
+        ("lightgbm", {"boosting": "dart", "drop_rate": 0.5}),
+        ("xgboost", {}),
+        ("xgboost", {"base_score": 0.5}),
+        ("xgboost", {"booster": "dart", "rate_drop": 0.5}),
+    ],
+)
+def test_trees_are_evaluated_as_the_library_does(library, options, tmp_path):
     pytest.importorskip(library)
-    if library == "xgboost" and zeros:
-        pytest.skip("options of LightGBM")
     rng = np.random.default_rng(0)
     X, qid = rng.normal(size=(600, 4)), np.repeat(np.arange(60), 10)
     y = np.digitize(np.square(X[:, :2]).sum(1) + X[:, 2], [1.0, 2.0])
     X[:, 3] = np.where(rng.random(600) < 0.5, 0.0, X[:, 3])
     X[rng.random(X.shape) < 0.1] = np.nan
-    options = {"options": zeros, "seeds": 2, "n_jobs": 1, "library": library, "min_child_samples": 5}
+    options = {"options": options, "seeds": 2, "n_jobs": 1, "library": library, "min_child_samples": 5}
     ranker = rs.BoostedRanker(n_estimators=20, **options).fit(X, y, qid)
     rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
     scorer = rs.load_scorer(tmp_path / "scorer.pt")
-    at_thresholds = np.tile(scorer.threshold.flatten().numpy()[:, None], (1, 4))
+    at_thresholds = np.tile(scorer.threshold[scorer.threshold.isfinite()].numpy()[:, None], (1, 4))
     for rows in (X, np.full((1, 4), np.nan), np.zeros((1, 4)), at_thresholds, np.nextafter(at_thresholds, np.inf)):
         close = {"atol": 1e-12} if library == "lightgbm" else {"atol": 1e-6}
         np.testing.assert_allclose(scorer(torch.tensor(rows)).numpy(), ranker.predict(rows), **close)
@@ -174,6 +186,50 @@ def test_trees_are_evaluated_as_the_library_does(library, zeros, tmp_path):
     assert ranker.feature_importances_.sum() == pytest.approx(1)
     assert ranker.feature_importances_.shape == (4,)
     assert ranker.feature_importances_[:3].min() > ranker.feature_importances_[3]
+
+
+CATEGORIES = {"categorical_feature": [2], "min_data_per_group": 1, "cat_smooth": 0, "max_cat_to_onehot": 1}
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**32),
+    leaves=st.integers(2, 40),
+    options=st.sampled_from([{}, {"zero_as_missing": True}, {"use_missing": False}]),
+    categories=st.booleans(),
+    dtype=st.sampled_from(["float32", "float64"]),
+)
+def test_trees_are_those_of_lightgbm_to_the_last_bit(seed, leaves, options, categories, dtype):
+    lightgbm = pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 3)) * 10.0 ** rng.integers(-36, 3, 3)
+    X[:, 2] = rng.integers(0, 30, 300)
+    X[rng.random(X.shape) < 0.1] = 0.0
+    X[rng.random(X.shape) < 0.1] = np.nan
+    y = X[:, 0] / np.nanmax(X[:, 0]) + rng.normal(size=30)[np.nan_to_num(X[:, 2]).astype(int)]
+    options = {**options, "num_leaves": leaves, "min_data_in_leaf": 1, "verbosity": -1, "num_threads": 1, "seed": 0}
+    given = {name: value for name, value in CATEGORIES.items() if categories}
+    of_data = {"categorical_feature": given.pop("categorical_feature", "auto")}
+    booster = lightgbm.train({**options, **given}, lightgbm.Dataset(X, np.nan_to_num(y), **of_data), 8)
+    scorer = _tree_scorer(_LightGBM.as_trees(booster), 3, 1, False)
+    edges = [np.nan, np.inf, -np.inf, 0.0, 1e-36, -1e-36, 1e-35, 2e-35, -0.5, -1.0, 31.0, 2.7, 1e9, 1e301]
+    values = [*edges, *X[:20].ravel(), *scorer.threshold.tolist()]
+    with np.errstate(over="ignore"):
+        rows = np.concatenate([X, rng.choice(values, (200, 3))]).astype(dtype)
+    found = scorer(torch.tensor(rows)).numpy()
+    np.testing.assert_array_equal(found, booster.predict(rows, raw_score=True).astype(dtype))
+
+
+def test_a_ranker_with_categories_is_one_scorer(tmp_path):
+    pytest.importorskip("lightgbm")
+    X, y, qid = draw()
+    ranker = rs.BoostedRanker(n_estimators=5, n_jobs=1, min_child_samples=2, options=CATEGORIES).fit(X, y, qid)
+    rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
+    scorer = rs.load_scorer(tmp_path / "scorer.pt")
+    assert scorer.num_categories > 0
+    unseen = X.copy()
+    unseen[:6, 2] = [7, -3, np.nan, 1.5, -0.5, 1e12]
+    np.testing.assert_array_equal(scorer(torch.tensor(unseen)).numpy(), ranker.predict(unseen))
 
 
 def test_trees_with_a_start_and_preparation_are_one_scorer(tmp_path):
@@ -197,7 +253,7 @@ def test_trees_with_a_start_and_preparation_are_one_scorer(tmp_path):
 def test_trees_that_have_no_scorer_say_so():
     pytest.importorskip("lightgbm")
     ranker = rs.BoostedRanker(n_estimators=3, n_jobs=1, min_child_samples=2, options={"linear_tree": True}).fit(*draw())
-    with pytest.raises(ValueError, match=r"trees with categorical splits or with linear models .* no scorer"):
+    with pytest.raises(ValueError, match="trees with linear models in their leaves have no scorer"):
         ranker.to_scorer()
 
 

@@ -189,8 +189,9 @@ def _function(name: str, addresses: int, counts: int, results: int) -> Any:
     return found
 
 
-# The last two integers are the range of lists, or rows, to process.
+# The last two integers are the range of lists, rows or documents to process.
 draw_few = _function("draw_few", 3, 7, 1)
 draw_rankings = _function("draw_rankings", 3, 7, 1)
 policy_derivative = _function("policy_derivative", 5, 8, 1)
 policy_loss = _function("policy_loss", 3, 6, 0)
+score_trees = _function("score_trees", 9, 9, 1)

@@ -2,6 +2,7 @@
 #include "loops.hpp"
 #include "plackett_luce.hpp"
 #include "svmlight.hpp"
+#include "trees.hpp"
 
 #if defined(_WIN32)
 #define EXPORT extern "C" __declspec(dllexport)
@@ -145,4 +146,18 @@ EXPORT Index rankstruct_policy_loss(Batch* b, const double* uniform, const doubl
                                     Index few, Index first, Index last) {
     const PolicyLoss loss{uniform, {discounts, longest}, samples, k, few != 0};
     return b->score_type == FLOAT32 ? loss.run<float>(*b, first, last) : loss.run<double>(*b, first, last);
+}
+
+// Scores of the documents [first, last): -1 or OUT_OF_MEMORY.
+EXPORT Index rankstruct_score_trees(const void* features, const double* threshold, const Branch* branch, const Index* root,
+                                    const Index* feature, const double* at_missing, const double* at_zero, const Index* bounds,
+                                    const unsigned char* member, Index width, Index nodes, Index trees, Index columns, Index categories,
+                                    Index is_double, Index single, Index first, Index last, double* scores) {
+    constexpr double lightgbm = 1.0000000180025095e-35, none = -1.0;  // 1e-35 in float32
+    const Forest forest{{threshold, nodes},    {branch, nodes},      {root, trees},        {feature, columns},        {at_missing, columns},
+                        {at_zero, columns}, {bounds, columns + 1}, {member, categories}, single ? none : lightgbm, single != 0};
+    return with_type(is_double, [&]<class T>(T) {
+        const bool done = forest.score(static_cast<const T*>(features) + first * width, width, last - first, scores + first);
+        return done ? -1 : OUT_OF_MEMORY;
+    });
 }

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rankstruct.kernels import score_trees
 from rankstruct.lists import as_offsets, check_offsets, check_tensor, is_under_autocast
-from rankstruct.preparation import Preparation, QueryZScore, check_exported, equal_lengths
+from rankstruct.preparation import Preparation, QueryZScore, check_exported, equal_lengths, is_exporting
 
 __all__ = [
     "EnsembleScorer",
@@ -170,73 +172,129 @@ class TreeScorer(Scorer):
     """A sum of binary trees, evaluated in float64 exactly as by the library that grew them.
 
     A document goes left if its feature is not above the threshold; with a missing feature (NaN) it goes to the default side of
-    the node. As in LightGBM, a node may also treat zeros as missing, or nothing.
+    the node. As in LightGBM, a node may also treat zeros as missing, or nothing; and it may send a set of categories, which are
+    integers from 0, to the left, and all else to the right.
 
     Args:
         num_features: d, the number of features of a document.
         num_trees: number of trees.
-        num_nodes: the maximum number of inner nodes of a tree, at least 1.
+        num_nodes: number of nodes of all trees, leaves included.
+        num_columns: number of features as nodes look at them: of one feature several, if nodes treat missing ones differently or
+            compare it with several sets of categories.
         depth: the maximum number of steps from a root to a leaf.
-        single: whether features are rounded to float32 first, as in XGBoost.
+        single: whether features are rounded to float32 first, as in XGBoost, and tiny ones are not zeros, as in LightGBM.
+        num_categories: number of entries of `member`.
 
-    Nodes are buffers: `feature`, `threshold`, `below` (left and right: an inner node from 0, or a leaf as -1, -2, ...),
-    `missing` (0 nothing, with NaN as zero; 1 zeros and NaN; 2 NaN), `to_left` (whether missing ones go left) and the `leaves`.
-    `BoostedRanker.to_scorer` fills them.
+    Trees are buffers, which `BoostedRanker.to_scorer` fills. A column has its `feature`, and `at_missing` and `at_zero`, which
+    replace missing features and zeros: 0, or minus infinity or NaN for documents that go left or right. Column c is one of
+    categories if `bounds[c] < bounds[c + 1]`; category i then goes left if `member[bounds[c] + i]`. A node has its `branch`:
+    its column and its left child, followed by the right one, and a `threshold`; children come after their parents. A
+    leaf is its own left child, has `num_columns` as its column, and its score as its threshold. `root` is the first node of each
+    tree.
+
+    A compiled loop evaluates the trees on the CPU; vectorised torch does on other devices and in exported programs.
 
     >>> import torch
-    >>> TreeScorer(3, num_trees=2, num_nodes=4, depth=2)(torch.ones(2, 5, 3)).shape
+    >>> TreeScorer(3, num_trees=2, num_nodes=6, num_columns=2, depth=2)(torch.ones(2, 5, 3)).shape
     torch.Size([2, 5])
     """
 
-    feature: Tensor
     threshold: Tensor
-    below: Tensor
-    missing: Tensor
-    to_left: Tensor
-    leaves: Tensor
+    branch: Tensor
+    root: Tensor
+    feature: Tensor
+    at_missing: Tensor
+    at_zero: Tensor
+    bounds: Tensor
+    member: Tensor
 
-    def __init__(self, num_features: int, num_trees: int, num_nodes: int, depth: int, single: bool = False) -> None:
+    def __init__(
+        self,
+        num_features: int,
+        num_trees: int,
+        num_nodes: int,
+        num_columns: int,
+        depth: int,
+        single: bool = False,
+        num_categories: int = 0,
+    ) -> None:
         super().__init__()
         self.num_features, self.num_trees, self.num_nodes = num_features, num_trees, num_nodes
-        self.depth, self.single = depth, single
-        nodes = (num_trees, num_nodes)
-        self.register_buffer("feature", torch.zeros(nodes, dtype=torch.int64))
-        self.register_buffer("threshold", torch.zeros(nodes, dtype=torch.float64))
-        self.register_buffer("below", torch.full((*nodes, 2), -1, dtype=torch.int64))
-        self.register_buffer("missing", torch.zeros(nodes, dtype=torch.int64))
-        self.register_buffer("to_left", torch.zeros(nodes, dtype=torch.bool))
-        self.register_buffer("leaves", torch.zeros(num_trees, num_nodes + 1, dtype=torch.float64))
+        self.num_columns, self.depth, self.single, self.num_categories = num_columns, depth, single, num_categories
+        self.register_buffer("threshold", torch.zeros(num_nodes, dtype=torch.float64))
+        leaves = torch.stack([torch.full((num_nodes,), num_columns), torch.arange(num_nodes)], -1)
+        self.register_buffer("branch", leaves.int())
+        self.register_buffer("root", torch.zeros(num_trees, dtype=torch.int64))
+        self.register_buffer("feature", torch.zeros(num_columns, dtype=torch.int64))
+        self.register_buffer("at_missing", torch.zeros(num_columns, dtype=torch.float64))
+        self.register_buffer("at_zero", torch.zeros(num_columns, dtype=torch.float64))
+        self.register_buffer("bounds", torch.zeros(num_columns + 1, dtype=torch.int64))
+        self.register_buffer("member", torch.zeros(num_categories, dtype=torch.bool))
+        self.register_load_state_dict_post_hook(_check_trees)
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Return scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
         _check_features(features, self.num_features)
-        rows = features.reshape(-1, self.num_features)
-        if torch.compiler.is_compiling():  # their number may be unknown
+        rows = features.detach().reshape(-1, self.num_features)
+        exact = self.threshold.dtype == torch.float64  # not after scorer.float()
+        if exact and rows.device.type == self.threshold.device.type == "cpu" and not is_exporting():
+            found = score_trees(rows, self.buffers(), self.single)
+        elif torch.compiler.is_compiling():  # their number may be unknown
             found = self._sums(rows)
         else:
             step = max(1, _TREE_NODES // max(self.num_trees, 1))
-            found = torch.cat([self._sums(part) for part in rows.split(step)]) if len(rows) else rows.new_zeros(0)
+            found = torch.cat([self._sums(part) for part in rows.split(step)])
         return found.reshape(features.shape[:-1]).to(features.dtype)
 
+    @property
+    def leaves(self) -> Tensor:
+        """The nodes that are leaves, int64."""
+        return (self.branch[:, 0] == self.num_columns).nonzero().squeeze(-1)
+
     def reached(self, rows: Tensor) -> Tensor:
-        """Return the leaf of each tree that each of the rows `[documents, d]` reaches, from 0: int64 `[documents, num_trees]`."""
-        rows = (rows.float() if self.single else rows).to(self.threshold.dtype)
-        first = torch.arange(self.num_trees, device=rows.device) * self.num_nodes
-        at = torch.zeros((rows.shape[0], self.num_trees), dtype=torch.int64, device=rows.device)
+        """Return the leaf, a node, that each row `[documents, d]` reaches in each tree: int64 `[documents, num_trees]`."""
+        values = (rows.float() if self.single else rows).to(self.threshold.dtype)[:, self.feature]
+        if not self.single:
+            values = torch.where(values.abs() <= _LIGHTGBM_ZERO, self.at_zero, values)
+        values = torch.where(values.isnan(), self.at_missing, values)
+        if self.num_categories:
+            sizes = self.bounds.diff()
+            known = (values > -1) & (values < sizes) & (sizes > 0)
+            member = self.member[torch.where(known, self.bounds[:-1] + torch.where(known, values, 0.0).long(), 0)]
+            side = torch.where(known & member, float("-inf"), float("inf")).to(values.dtype)
+            values = torch.where(sizes > 0, side, values)
+        values = nn.functional.pad(values, (0, 1), value=float("-inf"))  # the column of leaves, where documents stay
+        at = self.root.expand(values.shape[0], -1)
         for _ in range(self.depth):
-            node = at.clamp(min=0) + first  # documents at a leaf stay there
-            value = rows.gather(-1, self.feature.flatten()[node])
-            missing, unknown = self.missing.flatten()[node], value.isnan()
-            none = unknown if self.single else unknown | (value.abs() <= _LIGHTGBM_ZERO)
-            value = torch.where(none, 0.0, value)
-            gone = ((missing == 1) & none) | ((missing == 2) & unknown)
-            left = (gone & self.to_left.flatten()[node]) | (~gone & (value <= self.threshold.flatten()[node]))
-            at = torch.where(at < 0, at, self.below.flatten()[2 * node + (~left).long()])
-        return -1 - at
+            column, left = self.branch[at].long().unbind(-1)
+            at = left + ~(values.gather(-1, column) <= self.threshold[at])
+        return at
 
     def _sums(self, rows: Tensor) -> Tensor:
-        first = torch.arange(self.num_trees, device=rows.device) * (self.num_nodes + 1)
-        return self.leaves.flatten()[self.reached(rows) + first].sum(-1)
+        return self.threshold[self.reached(rows)].sum(-1)
+
+
+def _check_trees(scorer: TreeScorer, _: Any) -> None:
+    """Refuse trees of a file whose indices the compiled loop could not trust, or in which a descent would not end."""
+    (column, left), nodes = scorer.branch.unbind(-1), torch.arange(scorer.num_nodes, device=scorer.branch.device)
+    leaf = (column == scorer.num_columns) & (left == nodes)
+    inner = _is_index(column, scorer.num_columns) & (left > nodes) & (left + 1 < scorer.num_nodes)
+    sizes = scorer.bounds.diff(
+        prepend=scorer.bounds.new_zeros(1), append=scorer.bounds.new_tensor([len(scorer.member)])
+    )
+    sound = (
+        leaf | inner,
+        _is_index(scorer.root, scorer.num_nodes),
+        _is_index(scorer.feature, scorer.num_features),
+        (sizes >= 0) & (scorer.bounds[-1] == len(scorer.member)),
+        ~scorer.threshold.isnan(),
+    )
+    if not all(each.all() for each in sound):
+        raise ValueError("the trees are damaged: a node, feature or category does not exist, or a number is NaN")
+
+
+def _is_index(values: Tensor, size: int) -> Tensor:
+    return (values >= 0) & (values < size)
 
 
 class SumScorer(_Several):

@@ -80,7 +80,7 @@ def test_features_of_another_kind_are_named_with_the_way_out(scorer):
 
 
 @pytest.mark.parametrize(
-    "scorer", [rs.models.KernelScorer(3, 5), rs.models.TreeScorer(3, 2, 4, 2), rs.MatrixFactorization(3, 3)]
+    "scorer", [rs.models.KernelScorer(3, 5), rs.models.TreeScorer(3, 2, 10, 4, 2), rs.MatrixFactorization(3, 3)]
 )
 def test_scorers_that_take_any_dtype_still_want_tensors(scorer):
     width = 2 if isinstance(scorer, rs.MatrixFactorization) else 3
