@@ -519,7 +519,13 @@ def test_a_frame_that_still_has_labels_or_lists_or_text_among_its_features_is_re
 def test_groups_that_are_meant_as_lists_are_refused():
     X, y, qid = make()
     with pytest.raises(ValueError, match="the list of each document as qid="):
-        rs.LinearRanker("AP").fit(X, y, groups=qid)
+        rs.LinearRanker("AP").fit(X, y, diversity_groups=qid)
+    ranker = rs.LinearRanker("AP").fit(X, y, qid)
+    for call in (ranker.fit, ranker.score):
+        with pytest.raises(TypeError, match=r"hosts or topics are diversity_groups=, sizes of lists group=, .* qid="):
+            call(X, y, qid, groups=qid)
+    with pytest.raises(TypeError, match="diversity_groups_valid="):
+        ranker.fit(X, y, qid, groups_valid=qid)
 
 
 @pytest.mark.parametrize("ranker", [rs.MLPRanker(max_epochs=2), rs.LinearRanker("RR")])

@@ -68,7 +68,7 @@ def ranking_risk(
     X: Any,
     labels: np.ndarray,
     offsets: np.ndarray,
-    groups: np.ndarray | None = None,
+    diversity_groups: np.ndarray | None = None,
     weights: np.ndarray | None = None,
     item_weights: np.ndarray | None = None,
 ) -> LinearRisk:
@@ -86,13 +86,13 @@ def ranking_risk(
     >>> ranking_risk(StructuredHingeLoss("AUC"), X, labels, offsets)(np.array([0.1]))
     (0.7, array([-3.]))
     """
-    check_groups_of(loss, groups)
+    check_groups_of(loss, diversity_groups)
     loss = copy.deepcopy(loss)
     loss.reduction = "none"  # type: ignore[assignment]
     bounds, given = torch.tensor(np.asarray(offsets, np.int64)), {"y": torch.tensor(labels)}
     factors = None if weights is None else torch.tensor(np.asarray(weights, np.float64))
     if takes_groups(loss):
-        given["groups"] = torch.tensor(np.asarray(groups, np.int64))
+        given["diversity_groups"] = torch.tensor(np.asarray(diversity_groups, np.int64))
     if item_weights is not None:
         given["item_weights"] = torch.tensor(item_weights)
 
@@ -182,8 +182,8 @@ class LinearRanker(Ranker):
     >>> print(ranker.solution_.status, ranker.solution_.gap <= 1e-3)
     converged True
     >>> hosts = rng.choice(["a.org", "b.org", "c.org"], size=200)
-    >>> diverse = LinearRanker("diverse_nDCG@2", reference="predicted").fit(X, y, qid, groups=hosts)
-    >>> diverse.score(X, y, qid, groups=hosts) > 0.5
+    >>> diverse = LinearRanker("diverse_nDCG@2", reference="predicted").fit(X, y, qid, diversity_groups=hosts)
+    >>> diverse.score(X, y, qid, diversity_groups=hosts) > 0.5
     True
     >>> with sklearn.config_context(enable_metadata_routing=True):
     ...     search = GridSearchCV(LinearRanker("AP"), {"C": [0.1, 10.0]}, cv=GroupKFold(4)).fit(X, y, qid=qid, groups=qid)
@@ -260,9 +260,9 @@ class LinearRanker(Ranker):
     def _ranks(self, scores: np.ndarray, lists: Lists) -> bool:
         """Whether the training measure exceeds that of tied scores, and is not two standard errors below that of w0."""
         measure = self._measure()
-        if measure.takes_groups and lists.groups is None:
+        if measure.takes_groups and lists.diversity_groups is None:
             return False
-        given: dict[str, Any] = {"offsets": lists.offsets, "groups": lists.groups}
+        given: dict[str, Any] = {"offsets": lists.offsets, "diversity_groups": lists.diversity_groups}
         found, tied, begun = (
             evaluate(each, lists.labels, [measure], **given)[measure.name].numpy()
             for each in (scores, np.zeros_like(scores), linear_scores(lists.X, self.w0_))
@@ -437,11 +437,11 @@ class LinearRanker(Ranker):
         ranker.n_features_in_ = len(ranker.coef_)
         return ranker.behind(preparation)
 
-    def risk(self, X: Any, y: Any, qid: Any, *, groups: Any = None) -> LinearRisk:
+    def risk(self, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None) -> LinearRisk:
         """Return the mean loss over the lists that `fit` trains on, as a function of the weights, for `rankstruct.solvers`."""
-        return ranking_risk(self.ranking_loss(), *self._lists_of(X, y, qid, groups))
+        return ranking_risk(self.ranking_loss(), *self._lists_of(X, y, qid, diversity_groups))
 
-    def mean_loss(self, w: np.ndarray, X: Any, y: Any, qid: Any, *, groups: Any = None) -> float:
+    def mean_loss(self, w: np.ndarray, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None) -> float:
         """Return the mean loss at any weights `[d]`, over the lists that `fit` trains on.
 
         A `SmoothLoss` is evaluated with the last sigma of the annealing, like `solution_.objective`.
@@ -449,7 +449,7 @@ class LinearRanker(Ranker):
         loss = self.ranking_loss()
         if isinstance(loss, SmoothLoss):
             loss = loss.with_sigma(self._annealing(loss).last_sigma)
-        return self._mean(loss, self._lists_of(X, y, qid, groups), np.asarray(w, np.float64))
+        return self._mean(loss, self._lists_of(X, y, qid, diversity_groups), np.asarray(w, np.float64))
 
     def _mean(self, loss: nn.Module, lists: Lists, w: np.ndarray) -> float:
         """The mean loss at `w` over the lists of all processes."""
@@ -458,22 +458,22 @@ class LinearRanker(Ranker):
         return self._total(value * risk.terms) / self._total(risk.terms) if self.distributed else value
 
     def objective(
-        self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None, *, groups: Any = None
+        self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None, *, diversity_groups: Any = None
     ) -> float:
         """Return the objective of `fit` at any weights `[d]`, such as those of a scorer trained by SGD."""
         away = np.asarray(w, np.float64)
         if self._draws_to_start(self.ranking_loss()):
-            away = away - self._start(self.ranking_loss(), self._lists_of(X, y, qid, groups))
+            away = away - self._start(self.ranking_loss(), self._lists_of(X, y, qid, diversity_groups))
         C = self._costs()[0] if C is None else C
-        return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, groups=groups)
+        return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, diversity_groups=diversity_groups)
 
-    def _lists_of(self, X: Any, y: Any, qid: Any, groups: Any) -> Lists:
+    def _lists_of(self, X: Any, y: Any, qid: Any, diversity_groups: Any) -> Lists:
         fitted = hasattr(self, "coef_")
         X, y = self._check(X, y, reset=not fitted)
-        qid, groups = check_ids(X, qid, groups)
+        qid, diversity_groups = check_ids(X, qid, diversity_groups)
         if fitted:
-            return self._training_lists(self._features(self._prepared(X, qid)), y, qid, groups)
-        lists = self._fitted_lists(Documents(X, y, qid, groups))
+            return self._training_lists(self._features(self._prepared(X, qid)), y, qid, diversity_groups)
+        lists = self._fitted_lists(Documents(X, y, qid, diversity_groups))
         del self.n_features_in_, self.preparation_
         return lists
 

@@ -106,7 +106,7 @@ class HingeOptions(LayoutOptions, total=False):
     """Keyword arguments of a loss that uses an oracle, as in `most_violated`."""
 
     reference_scores: Tensor | None
-    groups: Tensor | None
+    diversity_groups: Tensor | None
 
 
 class AllOptions(HingeOptions, ListOptions, total=False):
@@ -135,7 +135,7 @@ class RankingLoss(WithFields):
     convex: ClassVar[bool] = False
     #: Whether `per_list` has a fourth argument, `weights=None`: `[..., list_size]`, above 0, and 0 in the padding.
     takes_item_weights: ClassVar[bool] = False
-    #: Whether it accepts `groups=`, one whole number per document.
+    #: Whether it accepts `diversity_groups=`, one whole number per document.
     takes_groups: ClassVar[bool] = False
     #: Whether `reference_scores=` can fix its reference, as for bounds that are not convex.
     takes_reference_scores: ClassVar[bool] = False
@@ -391,7 +391,7 @@ def is_convex(loss: torch.nn.Module) -> bool:
 
 
 def takes_groups(loss: torch.nn.Module) -> bool:
-    """Whether a loss accepts `groups=`, one whole number per document."""
+    """Whether a loss accepts `diversity_groups=`, one whole number per document."""
     return bool(getattr(loss, "takes_groups", False))
 
 

@@ -104,7 +104,7 @@ class CombinedLoss(RankingLoss):
 
     @property
     def takes_groups(self) -> bool:  # type: ignore[override]
-        """Whether any component accepts `groups`."""
+        """Whether any component accepts `diversity_groups`."""
         return any(map(takes_groups, self.losses))
 
     @property
@@ -127,8 +127,8 @@ class CombinedLoss(RankingLoss):
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
         """The loss: a scalar, or one value per list with reduction `"none"`.
 
-        `reference_scores` are passed to the components whose reference depends on scores, `groups` to those that accept them, and
-        `item_weights` to all; a component that does not support them raises TypeError.
+        `reference_scores` are passed to the components whose reference depends on scores, `diversity_groups` to those that accept
+        them, and `item_weights` to all; a component that does not support them raises TypeError.
         """
         return self.evaluate(scores, labels, {**lists})
 
@@ -140,7 +140,7 @@ class CombinedLoss(RankingLoss):
         weights: Tensor | None = None,
         item_weights: Tensor | None = None,
         reduction: Reduction = "mean",
-        groups: Tensor | None = None,
+        diversity_groups: Tensor | None = None,
         reference_scores: Tensor | None = None,
         **layout: Any,
     ) -> Tensor:
@@ -148,11 +148,11 @@ class CombinedLoss(RankingLoss):
         if item_weights is not None and "offsets" not in layout:
             real = layout.get("where")
             layout["where"] = item_weights > 0 if real is None else real & (item_weights > 0)
-        if groups is not None and not self.takes_groups and "offsets" not in layout:
-            refuse_groups_of_lists(groups, scores.shape[:-1])
+        if diversity_groups is not None and not self.takes_groups and "offsets" not in layout:
+            refuse_groups_of_lists(diversity_groups, scores.shape[:-1])
         parts = []
         for loss in self.losses:
-            chosen = {"groups": groups} if takes_groups(loss) else {}
+            chosen = {"diversity_groups": diversity_groups} if takes_groups(loss) else {}
             if takes_reference_scores(loss) and reference_scores is not None:
                 chosen["reference_scores"] = reference_scores
             if item_weights is not None:

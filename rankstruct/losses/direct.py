@@ -93,7 +93,7 @@ class DirectLoss(HingeLoss):
         weights: Tensor | None = None,
         reduction: Reduction = "mean",
         reference_scores: Tensor | None = None,
-        groups: Tensor | None = None,
+        diversity_groups: Tensor | None = None,
     ) -> Tensor:
         """The reduced loss: the positive side by the oracle, for any layout, the others by `per_list`."""
         if reference_scores is not None:
@@ -102,11 +102,11 @@ class DirectLoss(HingeLoss):
         check_lists(scores, labels, where, offsets)
         if self.side != "positive":
             if offsets is None:
-                refuse_groups_of_lists(groups, scores.shape[:-1])
+                refuse_groups_of_lists(diversity_groups, scores.shape[:-1])
             return self._by_torch(scores, labels, where, offsets, weights, None, reduction)
         layout: dict[str, Any] = {"where": where, "offsets": offsets}
         wide = scores.float() if scores.dtype in HALVES else scores
-        values = self._positive(wide, labels, groups=groups, **layout)
+        values = self._positive(wide, labels, diversity_groups=diversity_groups, **layout)
         return reduce_lists(values, **layout, weights=weights, reduction=reduction, dtype=scores.dtype)
 
     def _positive(self, scores: Tensor, labels: Tensor, **layout: Any) -> Tensor:
@@ -198,7 +198,7 @@ class PerturbedLoss(RankingLoss):
 
     @property
     def takes_groups(self) -> bool:  # type: ignore[override]
-        """Whether the loss accepts `groups`."""
+        """Whether the loss accepts `diversity_groups`."""
         return takes_groups(self.loss)
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:

@@ -86,7 +86,7 @@ class GradedLoss(HingeLoss):
         weights: Tensor | None = None,
         reduction: Reduction = "mean",
         reference_scores: Tensor | None = None,
-        groups: Tensor | None = None,
+        diversity_groups: Tensor | None = None,
     ) -> Tensor:
         """The reduced sum of the hinges: by the oracle's `solve_grades`, otherwise one threshold at a time."""
         check_lists(scores, labels, where, offsets)
@@ -95,11 +95,11 @@ class GradedLoss(HingeLoss):
         check_values(scores.detach(), labels.detach(), where, offsets, signed)
         resolved, reference = self.resolved, self.reference
         if offsets is None and not resolved.measure.takes_groups:
-            refuse_groups_of_lists(groups, scores.shape[:-1])
+            refuse_groups_of_lists(diversity_groups, scores.shape[:-1])
         thresholds, factors = self._thresholds(labels.detach(), where)
         solve_grades = resolved.oracle.solve_grades
         if solve_grades is None:
-            chosen = {"reference_scores": reference_scores, "groups": groups}
+            chosen = {"reference_scores": reference_scores, "diversity_groups": diversity_groups}
             values = self._one_by_one(scores, labels, thresholds, factors, signed, where, offsets, **chosen)
             return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
         if not (signed or is_plain(labels)):  # not checked yet

@@ -31,7 +31,8 @@ _MOST_GRADES = 16  # for which a sum over grades is prepared
 class HingeLoss(RankingLoss):
     """Base class of the losses that use an oracle: measure, feature map and reference are resolved once, at construction.
 
-    Diversity measures require `groups=`. `reference_scores=` determine the reference instead of `scores`, and have no gradient.
+    Diversity measures require `diversity_groups=`. `reference_scores=` determine the reference instead of `scores`, and have no
+    gradient.
 
     Args:
         measure: a measure or its name.
@@ -75,9 +76,9 @@ class HingeLoss(RankingLoss):
     def evaluate(self, scores: Tensor, labels: Tensor, lists: AllOptions) -> Tensor:
         """As in the base class, with a warning for groups that the measure does not use."""
         value = super().evaluate(scores, labels, lists)
-        if lists.get("groups") is not None and not self.takes_groups and not torch.compiler.is_compiling():
+        if lists.get("diversity_groups") is not None and not self.takes_groups and not torch.compiler.is_compiling():
             warnings.warn(
-                f"{self!r} ignores groups=; use a diversity measure, such as StructuredHingeLoss('diverse_nDCG@10')",
+                f"{self!r} ignores diversity_groups=; use a diversity measure, such as StructuredHingeLoss('diverse_nDCG@10')",
                 stacklevel=3,
             )
         return value
@@ -97,8 +98,8 @@ class StructuredHingeLoss(HingeLoss):
     their nonconvex versions: each iteration of DC programming minimises one.
 
     With a diversity measure, such as `"diverse_nDCG@5"`, it bounds the regret of `rerank_diverse`, which walks down the ranking
-    and keeps the first document of each group until there are k. Pass `groups=`, whole numbers in the shape of the scores:
-    documents of a list with the same number are in one group (host, topic).
+    and keeps the first document of each group until there are k. Pass `diversity_groups=`, whole numbers in the shape of the
+    scores: documents of a list with the same number are in one group (host, topic).
 
     Args:
         measure: a measure or its name, such as `"AP"`.
@@ -123,7 +124,7 @@ class StructuredHingeLoss(HingeLoss):
     >>> value.item(), scores.grad
     (2.0, tensor([ 1., -1.,  0.]))
     >>> loss = StructuredHingeLoss("diverse_nDCG@5")                                # at most one document of a group
-    >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[0, 1]]), groups=torch.tensor([[3, 3]]))
+    >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[0, 1]]), diversity_groups=torch.tensor([[3, 3]]))
     tensor(1.1000)
     """
 
@@ -145,7 +146,7 @@ def hinge(
     *,
     reference: str,
     reference_scores: Tensor | None = None,
-    groups: Tensor | None = None,
+    diversity_groups: Tensor | None = None,
     where: Tensor | None = None,
     offsets: Tensor | None = None,
     weights: Tensor | None = None,
@@ -153,7 +154,7 @@ def hinge(
 ) -> Tensor:
     """The structured hinge loss of what `resolve` returned."""
     check_lists(scores, labels, where, offsets)
-    found = resolved.solve(scores, labels, where, offsets, reference, reference_scores, groups)
+    found = resolved.solve(scores, labels, where, offsets, reference, reference_scores, diversity_groups)
     return reduced_hinge(scores, found, where=where, offsets=offsets, weights=weights, reduction=reduction)
 
 

@@ -83,12 +83,12 @@ def rank_oracle(loop: core.Loop, explain: Callable[..., RankMethod]) -> Oracle:
         reference: str,
         *,
         reference_scores: Tensor | None = None,
-        groups: Tensor | None = None,
+        diversity_groups: Tensor | None = None,
     ) -> Answer:
         plain = measure.plain if isinstance(measure, Diverse) else measure
         tables = rank_tables(plain, feature_map, scores)
         options = options_of(plain, tables, reference)
-        lists = (scores, labels, where, offsets, reference_scores, groups)
+        lists = (scores, labels, where, offsets, reference_scores, diversity_groups)
         return solve_gains(operator, plain, partial(_gains, plain), lists, options)
 
     def prepare(measure: Measure, feature_map: Positional, reference: str, longest: int) -> Prepared | None:

@@ -48,7 +48,7 @@ class Oracle:
     Attributes:
         solve: `(scores, labels, where, offsets, measure, feature_map, reference)`, with the name of the reference, to
             `(task_loss, value, direction)`. Types and shapes have been checked, and `scores` is detached. It also receives
-            `groups=` if the measure requires them, and `reference_scores=` if given.
+            `diversity_groups=` if the measure requires them, and `reference_scores=` if given.
         explain: `(measure, feature_map, list_size, grades)` to an object with `name` and `cost`, in words.
         references: the references that `solve` supports: `ideal`, `ideal-tied`, `predicted`, `below-window`.
         takes_reference_scores: whether `solve` accepts `reference_scores=`, which determine the reference instead of the scores.
@@ -124,19 +124,19 @@ class Resolved:
         offsets: Tensor | None,
         reference: str,
         reference_scores: Tensor | None = None,
-        groups: Tensor | None = None,
+        diversity_groups: Tensor | None = None,
     ) -> MostViolated:
         """`most_violated` for checked lists; measures that do not use groups ignore those of several lists."""
         more: dict[str, Tensor] = {}
         if self.measure.takes_groups:
-            if groups is None:
+            if diversity_groups is None:
                 raise ValueError(
-                    f"{self.measure.name} needs groups=, one whole number per document, such as its host or topic"
+                    f"{self.measure.name} needs diversity_groups=, one whole number per document, such as its host or topic"
                 )
-            check_groups(groups, scores)
-            more["groups"] = groups
+            check_groups(diversity_groups, scores)
+            more["diversity_groups"] = diversity_groups
         elif offsets is None:
-            refuse_groups_of_lists(groups, scores.shape[:-1])
+            refuse_groups_of_lists(diversity_groups, scores.shape[:-1])
         if reference_scores is not None:
             more["reference_scores"] = self.checked_reference_scores(reference_scores, scores, reference)
         labels = labels.detach()

@@ -79,16 +79,16 @@ class HeldOut(NamedTuple):
     X: Any
     y: Any
     qid: Any
-    groups: Any = None
+    diversity_groups: Any = None
 
     def measure(self, scores: Any, name: str) -> float:
         """The mean of a measure over them, scores `[documents]`."""
-        return mean_measure(scores, self.y, self.qid, name, self.groups)
+        return mean_measure(scores, self.y, self.qid, name, self.diversity_groups)
 
 
-def mean_measure(scores: np.ndarray, y: Any, qid: Any, measure: str, groups: Any = None) -> float:
+def mean_measure(scores: np.ndarray, y: Any, qid: Any, measure: str, diversity_groups: Any = None) -> float:
     """The mean of a measure over the lists of `qid`; rows of a list need not be neighbours."""
-    (values,) = evaluate(np.asarray(scores, float), y, [measure], qid=qid, groups=groups).values()
+    (values,) = evaluate(np.asarray(scores, float), y, [measure], qid=qid, diversity_groups=diversity_groups).values()
     return float(values.mean())
 
 
@@ -124,15 +124,15 @@ class _Baseline(BaseEstimator):
         y: Any,
         qid: Any = None,
         *,
-        groups: Any = None,
+        diversity_groups: Any = None,
         X_valid: Any = None,
         y_valid: Any = None,
         qid_valid: Any = None,
-        groups_valid: Any = None,
+        diversity_groups_valid: Any = None,
     ) -> Any:
         """Train, with the arguments of `LinearRanker.fit`; the validation lists choose what is left open.
 
-        No baseline trains on `groups`; `groups_valid` are for a measure of diversity that chooses.
+        No baseline trains on `diversity_groups`; `diversity_groups_valid` are for a measure of diversity that chooses.
 
         Raises:
             ValueError: shapes that do not fit, or `qid` missing.
@@ -145,7 +145,7 @@ class _Baseline(BaseEstimator):
             X, y = X[order], y[order]
         held_out = None
         if are_given(X_valid, y_valid, qid_valid):
-            held_out = HeldOut(self._rows(X_valid), np.asarray(y_valid), np.asarray(qid_valid), groups_valid)
+            held_out = HeldOut(self._rows(X_valid), np.asarray(y_valid), np.asarray(qid_valid), diversity_groups_valid)
         self.choice_: dict[str, Any] = {}
         self._fit(X, y, offsets, held_out)
         self.n_features_in_ = X.shape[1]
