@@ -38,7 +38,7 @@ from typing_extensions import Self
 from rankstruct.arrays import as_numbers, as_single
 from rankstruct.estimators.base import (
     Documents,
-    Lists,
+    FlatLists,
     Ranker,
     bring_together,
     check_groups_of,
@@ -422,7 +422,7 @@ class BoostedRanker(Ranker):
             given["qid_valid"] = np.repeat(np.arange(len(valid.offsets) - 1), np.diff(valid.offsets))
         self.leaf_ranker_.fit(_leaf_features(scorer, train.X), train.labels, group=np.diff(train.offsets), **given)
 
-    def _grown_on(self, documents: Documents, prepared: Any, together: Callable[..., Lists]) -> _Grown:
+    def _grown_on(self, documents: Documents, prepared: Any, together: Callable[..., FlatLists]) -> _Grown:
         """The data that trees are grown on, grouped by list."""
         lists = together(np.arange(len(documents.y)), *documents[1:])
         start = None if self.start_ is None else self.start_.predict(documents.X, documents.qid)[lists.X]

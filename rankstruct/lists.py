@@ -11,13 +11,36 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rankstruct.arrays import LARGEST, LARGEST_SINGLE, as_array, as_numbers, is_missing
+
+
+class Lists(NamedTuple):
+    """What belongs to the scores of lists: one object, checked once, that travels from a loss to the operators.
+
+    Attributes:
+        labels: the shape of the scores, `[..., list_size]` or `[documents]`; gains for the operators that take them.
+        where, offsets: at most one of the two; see the module.
+        reference_scores, diversity_groups, item_weights: the shape of the scores.
+        weights: one per list.
+    """
+
+    labels: Tensor
+    where: Tensor | None = None
+    offsets: Tensor | None = None
+    reference_scores: Tensor | None = None
+    diversity_groups: Tensor | None = None
+    item_weights: Tensor | None = None
+    weights: Tensor | None = None
+
+    def given(self) -> dict[str, Tensor]:
+        """What was given beyond the labels, by the name of the argument."""
+        return {name: value for name, value in zip(self._fields[1:], self[1:], strict=True) if value is not None}
 
 
 def check_tensor(name: str, value: Any) -> None:

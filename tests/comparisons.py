@@ -36,6 +36,7 @@ from sorting_problems import KINDS, LENGTHS, draw_values, order_of, sorts
 
 import rankstruct as rs
 from rankstruct.kernels import core
+from rankstruct.lists import Lists
 from rankstruct.oracles.registry import find_oracle
 
 #: Whether the core agrees; it gets parts of the core if the comparison is of these.
@@ -181,7 +182,7 @@ def _weighted_thresholds(rng: np.random.Generator) -> Iterator[Check]:
         measure, pairs = rs.parse_measure(name), rs.Pairwise()
         each = [hinges(measure, pairs, 1.0 * (labels >= t), scores)[reference] for t in thresholds]
         solve_grades = find_oracle(measure, pairs).solve_grades
-        given = torch.tensor(scores), torch.tensor(labels), None, None, measure, pairs, reference
+        given = torch.tensor(scores), Lists(torch.tensor(labels)), measure, pairs, reference
         options = {"thresholds": torch.tensor(thresholds, dtype=torch.float64), "weights": torch.tensor(weights)}
 
         def check(

@@ -104,7 +104,7 @@ class Documents(NamedTuple):
         return dict(zip(names[: 3 if self.diversity_groups is None else 4], self, strict=False))
 
 
-class Lists(NamedTuple):
+class FlatLists(NamedTuple):
     """Arguments of `ranking_risk`: documents grouped by list and, optionally, groups, list weights and item weights."""
 
     X: Any
@@ -114,7 +114,7 @@ class Lists(NamedTuple):
     weights: np.ndarray | None = None
     item_weights: np.ndarray | None = None
 
-    def rows(self, rows: np.ndarray, offsets: np.ndarray) -> Lists:
+    def rows(self, rows: np.ndarray, offsets: np.ndarray) -> FlatLists:
         """A selection or reordering of the documents, with its offsets."""
         diversity_groups, each = (
             None if given is None else given[rows] for given in (self.diversity_groups, self.item_weights)
@@ -122,7 +122,7 @@ class Lists(NamedTuple):
         # A copy is faster to compute with, but large features should not be held twice.
         large = self.X.ndim == 2 and not sp.issparse(self.X) and np.prod(self.X.shape) * self.X.dtype.itemsize > _COPIED
         X = RowsOf(self.X, np.arange(len(self.labels))[rows]) if large else self.X[rows]
-        return Lists(X, self.labels[rows], offsets, diversity_groups, self.weights, each)
+        return FlatLists(X, self.labels[rows], offsets, diversity_groups, self.weights, each)
 
 
 def bring_together(
@@ -132,11 +132,11 @@ def bring_together(
     diversity_groups: np.ndarray | None = None,
     weights: np.ndarray | None = None,
     item_weights: np.ndarray | None = None,
-) -> Lists:
+) -> FlatLists:
     """Group documents by list, without a copy if they are already grouped; `weights` has one value per document."""
     order, offsets = group_documents(qid)
     each = None if weights is None else (weights if order is None else weights[order])[offsets[:-1]]
-    lists = Lists(X, y, offsets, diversity_groups, each, item_weights)
+    lists = FlatLists(X, y, offsets, diversity_groups, each, item_weights)
     return lists if order is None else lists.rows(order, offsets)
 
 
@@ -382,7 +382,7 @@ class Ranker(BaseEstimator):
         diversity_groups: np.ndarray | None = None,
         weights: np.ndarray | None = None,
         item_weights: np.ndarray | None = None,
-    ) -> Lists:
+    ) -> FlatLists:
         """Documents grouped by list, without empty lists; the mean weight of the others is 1."""
         lists = bring_together(X, y, qid, diversity_groups, weights, item_weights)
         lists = self._without_empty(lists) if self.drop_empty else lists
@@ -393,7 +393,7 @@ class Ranker(BaseEstimator):
             raise ValueError("sample_weight must not be zero for all lists that have different labels")
         return lists._replace(weights=lists.weights * (number / total))
 
-    def _without_empty(self, lists: Lists) -> Lists:
+    def _without_empty(self, lists: FlatLists) -> FlatLists:
         starts, lengths = lists.offsets[:-1], np.diff(lists.offsets)
         kept = np.minimum.reduceat(lists.labels, starts) < np.maximum.reduceat(lists.labels, starts)
         if not self._total(int(kept.sum())):

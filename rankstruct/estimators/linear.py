@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import Documents, Lists, Ranker, check_groups_of, check_ids, named_loss
+from rankstruct.estimators.base import Documents, FlatLists, Ranker, check_groups_of, check_ids, named_loss
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.losses import (
     GradedLoss,
@@ -245,7 +245,7 @@ class LinearRanker(Ranker):
             warnings.warn(f"{type(self).__name__}, C = {Cs[chosen]:g}: {self.path_[chosen].status}", stacklevel=4)
         self.use_path(chosen)
 
-    def _judged(self, loss: nn.Module, solution: Solution, C: float, at_zero: float, lists: Lists) -> Solution:
+    def _judged(self, loss: nn.Module, solution: Solution, C: float, at_zero: float, lists: FlatLists) -> Solution:
         """Set the status of a solution that is no better than w = 0 or ties all documents of each list. For a bound with local
         optima, whose value may be unrelated to the ranking, the measure is checked too.
         """
@@ -257,7 +257,7 @@ class LinearRanker(Ranker):
             learned = learned or (not is_convex(loss) and self._ranks(scores, lists))
         return solution if learned else replace(solution, status=Status.NO_BETTER_THAN_ZERO)
 
-    def _ranks(self, scores: np.ndarray, lists: Lists) -> bool:
+    def _ranks(self, scores: np.ndarray, lists: FlatLists) -> bool:
         """Whether the training measure exceeds that of tied scores, and is not two standard errors below that of w0."""
         measure = self._measure()
         if measure.takes_groups and lists.diversity_groups is None:
@@ -303,7 +303,7 @@ class LinearRanker(Ranker):
             )
         return super()._fit_preparation(X, qid)
 
-    def _fitted_lists(self, train: Documents) -> Lists:
+    def _fitted_lists(self, train: Documents) -> FlatLists:
         return self._training_lists(self._fit_features(self._fit_preparation(train.X, train.qid)), *train[1:])
 
     def _fit_features(self, X: Any) -> Any:
@@ -329,7 +329,7 @@ class LinearRanker(Ranker):
         towards = self.regularize_towards
         return towards == "start" or (towards is None and not is_convex(loss) and takes_reference_scores(loss))
 
-    def _start(self, loss: nn.Module, lists: Lists) -> np.ndarray:
+    def _start(self, loss: nn.Module, lists: FlatLists) -> np.ndarray:
         kind = self.start or ("zero" if is_convex(loss) else "auc" if takes_reference_scores(loss) else "regression")
         if kind == "zero" and isinstance(loss, SmoothLoss):
             raise ValueError("start must not be 'zero' for a SmoothLoss: its gradient is 0 if all scores tie")
@@ -344,7 +344,7 @@ class LinearRanker(Ranker):
             group_regression(lists.X, gains.numpy(), lists.offsets, self._team(), lists.weights)
         )
 
-    def _best_auc(self, lists: Lists) -> np.ndarray:
+    def _best_auc(self, lists: FlatLists) -> np.ndarray:
         """The optimum for `GradedLoss("AUC")`, a reliable convex bound, as the start for others."""
         grades = np.unique(np.concatenate(self._team().gathered(np.unique(lists.labels))))[1:]
         if len(grades) > _MOST_GRADES:
@@ -357,7 +357,7 @@ class LinearRanker(Ranker):
         return found.w
 
     def _solve(
-        self, loss: nn.Module, lists: Lists, C: float, w0: np.ndarray, start: np.ndarray, before: Solution | None
+        self, loss: nn.Module, lists: FlatLists, C: float, w0: np.ndarray, start: np.ndarray, before: Solution | None
     ) -> Solution:
         starts = [start] if before is None else [before.w, start]
         losses: list[nn.Module]
@@ -451,7 +451,7 @@ class LinearRanker(Ranker):
             loss = loss.with_sigma(self._annealing(loss).last_sigma)
         return self._mean(loss, self._lists_of(X, y, qid, diversity_groups), np.asarray(w, np.float64))
 
-    def _mean(self, loss: nn.Module, lists: Lists, w: np.ndarray) -> float:
+    def _mean(self, loss: nn.Module, lists: FlatLists, w: np.ndarray) -> float:
         """The mean loss at `w` over the lists of all processes."""
         risk = _risk(loss, lists)
         value = risk(w)[0]
@@ -467,7 +467,7 @@ class LinearRanker(Ranker):
         C = self._costs()[0] if C is None else C
         return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, diversity_groups=diversity_groups)
 
-    def _lists_of(self, X: Any, y: Any, qid: Any, diversity_groups: Any) -> Lists:
+    def _lists_of(self, X: Any, y: Any, qid: Any, diversity_groups: Any) -> FlatLists:
         fitted = hasattr(self, "coef_")
         X, y = self._check(X, y, reset=not fitted)
         qid, diversity_groups = check_ids(X, qid, diversity_groups)
@@ -484,7 +484,7 @@ class LinearRanker(Ranker):
         return Annealing(sigma=float(loss.sigma), progress=self.verbose)
 
 
-def _risk(loss: nn.Module, lists: Lists) -> LinearRisk | NoTerms:
+def _risk(loss: nn.Module, lists: FlatLists) -> LinearRisk | NoTerms:
     """The mean loss over the lists of this process, if it has any."""
     return ranking_risk(loss, *lists) if len(lists.offsets) > 1 else NoTerms(lists.X.shape[1])
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rankstruct.arrays import as_single
 from rankstruct.estimators.base import (
     Documents,
-    Lists,
+    FlatLists,
     Ranker,
     bring_together,
     check_groups_of,
@@ -187,7 +187,7 @@ class MLPRanker(Ranker):
 class _Tensors:
     """Documents grouped by list, on a device."""
 
-    def __init__(self, lists: Lists, device: torch.device) -> None:
+    def __init__(self, lists: FlatLists, device: torch.device) -> None:
         self.X = to_tensor(np.asarray(lists.X)).to(device, torch.float32)
         self.labels = to_tensor(as_single("y", lists.labels)).to(device)
         self.diversity_groups = (

@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.kernels.dispatch import mean_value
-from rankstruct.lists import check_lists, is_eager
+from rankstruct.lists import Lists, is_eager
 from rankstruct.losses.autograd import mean_with_gradient, with_gradient
 from rankstruct.losses.base import AllOptions, HingeOptions, RankingLoss
 from rankstruct.losses.reduction import HALVES, Reduction, mean_of_values, reduce_lists
@@ -133,29 +133,15 @@ class StructuredHingeLoss(HingeLoss):
         value = quick_hinge(self, scores, labels, **lists)
         return self.evaluate(scores, labels, {**lists}) if value is None else value
 
-    def of_lists(self, scores: Tensor, labels: Tensor, **lists: Any) -> Tensor:
+    def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced hinge, by the oracle."""
         assert self.reference is not None
-        return hinge(scores, labels, self.resolved, reference=self.reference, **lists)
+        return reduced_hinge(scores, self.resolved.solve(scores, lists, self.reference), lists, reduction)
 
 
-def hinge(
-    scores: Tensor,
-    labels: Tensor,
-    resolved: Resolved,
-    *,
-    reference: str,
-    reference_scores: Tensor | None = None,
-    diversity_groups: Tensor | None = None,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """The structured hinge loss of what `resolve` returned."""
-    check_lists(scores, labels, where, offsets)
-    found = resolved.solve(scores, labels, where, offsets, reference, reference_scores, diversity_groups)
-    return reduced_hinge(scores, found, where=where, offsets=offsets, weights=weights, reduction=reduction)
+def hinge(scores: Tensor, lists: Lists, resolved: Resolved, reference: str) -> Tensor:
+    """The structured hinge of each list, for what `resolve` returned."""
+    return reduced_hinge(scores, resolved.solve(scores, lists, reference), lists._replace(weights=None), "none")
 
 
 def quick_hinge(
@@ -187,18 +173,15 @@ def quick_hinge(
     return None if found is None else mean_with_gradient(scores, *found)
 
 
-def reduced_hinge(
-    scores: Tensor,
-    found: tuple[Tensor, Tensor, Tensor],
-    *,
-    where: Tensor | None,
-    offsets: Tensor | None,
-    weights: Tensor | None,
-    reduction: Reduction,
-) -> Tensor:
+def reduced_hinge(scores: Tensor, found: tuple[Tensor, Tensor, Tensor], lists: Lists, reduction: Reduction) -> Tensor:
     """The reduced hinge as a function of the scores, from the task loss, value and direction that an oracle returned."""
     _, value, direction = found
-    if reduction == "mean" and weights is None and is_eager(value) and value.dtype not in HALVES and value.numel():
-        return mean_with_gradient(scores, *mean_of_values(value, where, offsets), direction)
-    values = with_gradient(scores, value, direction, offsets)
-    return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    if (
+        reduction == "mean"
+        and lists.weights is None
+        and is_eager(value)
+        and value.dtype not in HALVES
+        and value.numel()
+    ):
+        return mean_with_gradient(scores, *mean_of_values(value, lists), direction)
+    return reduce_lists(with_gradient(scores, value, direction, lists.offsets), lists, reduction)

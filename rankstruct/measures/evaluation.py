@@ -70,7 +70,7 @@ def evaluate(
             is all padding has that value too, but never raises an error.
         convention: `"letor"` for the LETOR tool's handling of ties, nDCG's discount, lists shorter than k and empty ones.
         num_relevant: `[...]`, the number of relevant documents of each list, retrieved or not, for AP and similar measures.
-        ideal_labels, ideal_offsets: labels of all judged documents, for the best ranking: `[..., judged]`, NaN as padding, or flat.
+        ideal_labels, ideal_offsets: labels of all judged documents, for the best ranking: `[..., judged]`, NaN in the padding.
         docids: ids to break ties by: strings, compared by code point, or integers.
         diversity_groups: the group (host, topic) of each document, numbers or strings, for diversity measures.
         judged: bool, which documents were judged; all if None. Labels of others count as 0; `Bpref` and `infAP` leave them out.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import as_offsets, check_lists
+from rankstruct.lists import Lists, as_offsets, check_lists
 from rankstruct.measures import Measure
 from rankstruct.oracles.registry import MostViolated, Reference, resolve
 
@@ -63,6 +63,5 @@ def most_violated(
     offsets = as_offsets(offsets)
     check_lists(scores, labels, where, offsets)
     resolved = resolve(measure, feature_map)
-    return resolved.solve(
-        scores, labels, where, offsets, resolved.reference(reference), reference_scores, diversity_groups
-    )
+    lists = Lists(labels, where, offsets, reference_scores, diversity_groups)
+    return resolved.solve(scores, lists, resolved.reference(reference))

@@ -35,7 +35,7 @@ from rankstruct.estimators import AutoRanker, EnsembleRanker, LinearRanker, MLPR
 from rankstruct.estimators.base import are_given, dense
 from rankstruct.estimators.linear import ranking_risk
 from rankstruct.feature_maps import Positional
-from rankstruct.lists import group_documents, pad
+from rankstruct.lists import Lists, group_documents, pad
 from rankstruct.losses import (
     ClassificationLoss,
     CombinedLoss,
@@ -50,7 +50,7 @@ from rankstruct.losses import (
     grade_pair_weights,
     is_convex,
 )
-from rankstruct.losses.reduction import reduce_lists
+from rankstruct.losses.reduction import Reduction, reduce_lists
 from rankstruct.measures import RR, P, evaluate, nDCG, parse_measure, pAUC
 from rankstruct.messages import did_you_mean
 from rankstruct.oracles.registry import Reference
@@ -271,15 +271,15 @@ class AllPairsLoss(RankSVMLoss):
 
     takes_item_weights = False
 
-    def of_lists(self, scores: torch.Tensor, labels: torch.Tensor, **lists: Any) -> torch.Tensor:
+    def of_lists(self, scores: torch.Tensor, lists: Lists, reduction: Reduction) -> torch.Tensor:
         """The reduced sums over pairs."""
-        values = super().of_lists(scores, labels, **{**lists, "weights": None, "reduction": "none"})
-        where, offsets = lists.get("where"), lists.get("offsets")
+        values = super().of_lists(scores, lists._replace(weights=None), "none")
+        labels, where, offsets = lists[:3]
         rows, real = (labels, where) if offsets is None else pad(labels, offsets)
         real = torch.ones_like(rows, dtype=torch.bool) if real is None else real
         each = zip(rows.reshape(-1, rows.shape[-1]), real.reshape(-1, rows.shape[-1]), strict=True)
         pairs = [_pairs(row[mask].numpy()) for row, mask in each]
-        return reduce_lists(values * torch.tensor(pairs, dtype=values.dtype).reshape(values.shape), **lists)
+        return reduce_lists(values * torch.tensor(pairs, dtype=values.dtype).reshape(values.shape), lists, reduction)
 
 
 def _pairs(labels: np.ndarray) -> int:

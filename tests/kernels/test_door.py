@@ -8,6 +8,7 @@ import torch
 
 import rankstruct as rs
 from rankstruct.kernels import core, dispatch
+from rankstruct.lists import Lists
 from rankstruct.oracles.registry import resolve
 
 LABELS = (
@@ -92,7 +93,7 @@ def test_contiguous_tensors_are_not_copied(dtype, labels_dtype, called):
     assert [batch.offsets for batch in called] == [None, None, offsets.data_ptr()]
     called.clear()
     rs.most_violated(scores, labels.long(), "diverse_DCG@3", diversity_groups=diversity_groups)
-    assert {batch.diversity_groups for batch in called} == {diversity_groups.data_ptr()}
+    assert {batch.groups for batch in called} == {diversity_groups.data_ptr()}
 
 
 LAYOUTS = {
@@ -257,7 +258,7 @@ def test_a_loss_that_was_used_can_be_copied_and_pickled(loss, graded):
 def test_thresholds_are_read_as_numbers_whatever_their_type(name, reference):
     resolved = resolve(name)
     scores, labels = torch.randn(3, 9), torch.randint(0, 4, (3, 9))
-    lists = (scores, labels, None, None, resolved.measure, resolved.feature_map, reference)
+    lists = (scores, Lists(labels), resolved.measure, resolved.feature_map, reference)
     thresholds, weights = torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor([1.0, 0.5, 2.0]).double()
     expected = resolved.oracle.solve_grades(*lists, thresholds=thresholds, weights=weights)
     assert expected[1].min() > 0

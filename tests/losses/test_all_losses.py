@@ -45,11 +45,9 @@ class Case:
     item_weights: bool = True
     held: bool = False
 
-    def diversity_groups(self, diversity_groups=None):
+    def groups(self, groups=None):
         """What it is called with beside the lists, the groups being those of `draw` if none are given."""
-        return (
-            {"diversity_groups": GROUPS if diversity_groups is None else diversity_groups} if self.takes_groups else {}
-        )
+        return {"diversity_groups": GROUPS if groups is None else groups} if self.takes_groups else {}
 
 
 #: Losses of an oracle, and surrogates like them: all documents count alike.
