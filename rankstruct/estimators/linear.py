@@ -25,6 +25,8 @@ from typing_extensions import Self
 
 from rankstruct.estimators.base import Documents, FlatLists, Ranker, check_groups_of, check_ids, named_loss
 from rankstruct.feature_maps import FeatureMap
+from rankstruct.kernels.dispatch import ArrayOracle
+from rankstruct.lists import Lists
 from rankstruct.losses import (
     GradedLoss,
     SmoothLoss,
@@ -90,28 +92,30 @@ def ranking_risk(
     loss = copy.deepcopy(loss)
     loss.reduction = "none"  # type: ignore[assignment]
     bounds, given = torch.tensor(np.asarray(offsets, np.int64)), {"y": torch.tensor(labels)}
-    factors = None if weights is None else torch.tensor(np.asarray(weights, np.float64))
     if takes_groups(loss):
         given["diversity_groups"] = torch.tensor(np.asarray(diversity_groups, np.int64))
     if item_weights is not None:
         given["item_weights"] = torch.tensor(item_weights)
 
-    def ask(
-        scores: np.ndarray, lists: torch.Tensor, factors: torch.Tensor | None, y: torch.Tensor, **each: torch.Tensor
-    ) -> tuple[Any, Any]:
+    def ask(scores: np.ndarray, lists: torch.Tensor, y: torch.Tensor, **each: torch.Tensor) -> tuple[Any, Any]:
         leaf = torch.from_numpy(scores).requires_grad_()
         values = loss(leaf, y, offsets=lists, **each)
-        values = values if factors is None else values * factors
         (direction,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach().numpy(), direction.numpy()
+
+    def of_all(scores: np.ndarray) -> tuple[Any, Any]:
+        return ask(scores, bounds, **given)
 
     def terms(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         parts = [slice(bounds[i], bounds[i + 1]) for i in indices]
         lists = torch.tensor([0, *(part.stop - part.start for part in parts)]).cumsum(0)
         chosen = {name: torch.cat([each[part] for part in parts]) for name, each in given.items()}
-        return ask(scores, lists, None if factors is None else factors[indices], **chosen)
+        return ask(scores, lists, **chosen)
 
-    return LinearRisk(X, offsets, lambda scores: ask(scores, bounds, factors, **given), term_oracle=terms)
+    oracle: ArrayOracle = of_all
+    if isinstance(loss, StructuredHingeLoss) and item_weights is None:
+        oracle = loss.at_once(Lists(given["y"], offsets=bounds), of_all)
+    return LinearRisk(X, offsets, oracle, weights, term_oracle=terms)
 
 
 def _warn_of_scales(X: Any) -> None:

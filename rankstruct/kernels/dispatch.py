@@ -85,9 +85,26 @@ def mean_value(
     return (mean, real, direction) if abs(mean) <= _LARGEST[kind] else None
 
 
+#: Scores to values, one per list, and gradients, as the solvers call it; float64.
+ArrayOracle = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def solve_at_once(prepared: Prepared, lists: Lists, otherwise: ArrayOracle) -> ArrayOracle:
+    """Values and directions of the same flat lists for any scores, by one call of a loop; by `otherwise` if it refuses some."""
+    call, least_label, gains = prepared
+    batch = CpuLists(torch.zeros(lists.labels.shape, dtype=torch.float64), lists, least_label, gains)
+
+    def solve(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        value, direction = batch.take(torch.from_numpy(scores))
+        done = batch.run(call) == -1 and math.isfinite(batch.batch.sum)
+        return (value.numpy(), direction.numpy()) if done else otherwise(scores)
+
+    return solve
+
+
 def _set_thresholds(batch: core.Batch, call: Call) -> None:
     """Give a batch the thresholds of a call, if there are any, as the loops read them; it keeps them."""
-    if (tables := call.threshold_tables()) is not None:
+    if call.thresholds is not None and (tables := call.threshold_tables()) is not None:
         thresholds, weights, batch.threshold_count = tables
         batch.thresholds, batch.threshold_weights = thresholds.data_ptr(), weights.data_ptr()
         batch.kept = thresholds, weights
@@ -157,6 +174,14 @@ class CpuLists:
             SCORES[scores.dtype],
             LABELS[labels.dtype],
         )
+
+    def take(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Take other contiguous scores of the same dtype; returns the tensors for their values and directions."""
+        self.given = (scores, *self.given[1:])
+        self.value, self.direction = torch.empty_like(self.value), torch.empty_like(self.direction)
+        self.batch.scores, self.batch.value = scores.data_ptr(), self.value.data_ptr()
+        self.batch.direction = self.direction.data_ptr()
+        return self.value, self.direction
 
     def run(self, call: Call) -> int:
         """Do all lists, by as many threads as torch is set to use where there is enough to do.
@@ -297,7 +322,7 @@ class ListOperator:
         qualified = f"rankstruct::{name}"
         lists = f"{_LISTS}, Tensor? item_weights" if weighted else _LISTS
         torch.library.define(qualified, f"({lists}, float least_label, {options}) -> (Tensor, Tensor, Tensor)")
-        torch.library.impl(qualified, "default", func=self._answer_operator)
+        torch.library.impl(qualified, "default", func=self.answer)
         self._operator = getattr(torch.ops.rankstruct, name).default
         KERNELS[name] = self
         torch.library.register_fake(qualified, _fake)
@@ -309,7 +334,8 @@ class ListOperator:
             return self._answer(scores, lists, least_label, options)
         return self._operator(scores, *lists[: self._fields], least_label, *options)
 
-    def _answer_operator(self, scores: Tensor, *given: Any) -> Answer:
+    def answer(self, scores: Tensor, *given: Any) -> Answer:
+        """What the operator does, with its arguments as torch passes them."""
         least_label, *options = given[self._fields :]
         return self._answer(scores, Lists(*given[: self._fields]), least_label, options)
 

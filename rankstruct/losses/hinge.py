@@ -15,7 +15,8 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.kernels.dispatch import mean_value
+from rankstruct.kernels.call import longest_list
+from rankstruct.kernels.dispatch import ArrayOracle, mean_value, solve_at_once
 from rankstruct.lists import Lists, is_eager
 from rankstruct.losses.autograd import mean_with_gradient, with_gradient
 from rankstruct.losses.base import AllOptions, HingeOptions, RankingLoss
@@ -137,6 +138,17 @@ class StructuredHingeLoss(HingeLoss):
         """The reduced hinge, by the oracle."""
         assert self.reference is not None
         return reduced_hinge(scores, self.resolved.solve(scores, lists, self.reference), lists, reduction)
+
+    def at_once(self, lists: Lists, otherwise: ArrayOracle) -> ArrayOracle:
+        """The values and gradients of flat lists as a function of the scores, all float64 arrays, by one call of a loop.
+
+        Everything else is done once, here. `otherwise` does the same where there is no such loop, or it refuses something.
+        """
+        assert self.reference is not None
+        assert lists.offsets is not None
+        longest = longest_list(lists.offsets, lists.labels.shape[0])
+        prepared = self.resolved.prepared(self.reference, max(longest, 1))
+        return otherwise if prepared is None else solve_at_once(prepared, lists, otherwise)
 
 
 def hinge(scores: Tensor, lists: Lists, resolved: Resolved, reference: str) -> Tensor:
