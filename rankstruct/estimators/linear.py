@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,6 +36,7 @@ from rankstruct.losses import (
     takes_groups,
     takes_reference_scores,
 )
+from rankstruct.losses.hinge import HingeLoss
 from rankstruct.measures import DiscountedGain, Diverse, Measure, evaluate, nDCG
 from rankstruct.models import LinearScorer
 from rankstruct.models.scorers import split_preparation, with_preparation
@@ -113,8 +114,8 @@ def ranking_risk(
         return ask(scores, lists, **chosen)
 
     oracle: ArrayOracle = of_all
-    if isinstance(loss, StructuredHingeLoss) and item_weights is None:
-        oracle = loss.at_once(Lists(given["y"], offsets=bounds), of_all)
+    if type(loss) in (StructuredHingeLoss, GradedLoss) and item_weights is None:  # a subclass may override `of_lists`
+        oracle = cast(HingeLoss, loss).at_once(Lists(given["y"], offsets=bounds), of_all)
     return LinearRisk(X, offsets, oracle, weights, term_oracle=terms)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from rankstruct.kernels.dispatch import Prepared
 from rankstruct.lists import Lists, is_eager, is_plain
 from rankstruct.losses.base import HingeOptions
 from rankstruct.losses.checks import check_values
@@ -75,6 +76,15 @@ class GradedLoss(HingeLoss):
         whole = self.grades is None and self.grade_weights is None
         value = quick_hinge(self, scores, labels, graded=True, **lists) if whole else None
         return self.evaluate(scores, labels, {**lists}) if value is None else value
+
+    def prepared(self, lists: Lists, longest: int) -> Prepared | None:
+        """The call of a loop that finds the sums of the hinges, if there is one."""
+        oracle, bound = self.resolved.oracle, (self.resolved.measure, self.resolved.feature_map, self.reference)
+        if oracle.prepare is None or oracle.solve_grades is None or not bool(lists.labels.isfinite().all()):
+            return None
+        thresholds, factors = self._thresholds(lists.labels, lists.where)
+        thresholds, order = thresholds.sort()
+        return oracle.prepare(*bound, longest, thresholds, factors[order])
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced sum of the hinges: by the oracle's `solve_grades`, otherwise one threshold at a time."""

@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.kernels.call import longest_list
-from rankstruct.kernels.dispatch import ArrayOracle, mean_value, solve_at_once
+from rankstruct.kernels.dispatch import ArrayOracle, Prepared, mean_value, solve_at_once
 from rankstruct.lists import Lists, is_eager
 from rankstruct.losses.autograd import mean_with_gradient, with_gradient
 from rankstruct.losses.base import AllOptions, HingeOptions, RankingLoss
@@ -84,6 +84,20 @@ class HingeLoss(RankingLoss):
             )
         return value
 
+    def prepared(self, lists: Lists, longest: int) -> Prepared | None:
+        """The call of a loop that finds the hinges of eager CPU lists of at most `longest` documents, if there is one."""
+        assert self.reference is not None
+        return self.resolved.prepared(self.reference, longest)
+
+    def at_once(self, lists: Lists, otherwise: ArrayOracle) -> ArrayOracle:
+        """The values and gradients of flat lists as a function of the scores, all float64 arrays, by one call of a loop.
+
+        Everything else is done once, here. `otherwise` does the same where there is no such loop, or it refuses something.
+        """
+        assert lists.offsets is not None
+        prepared = self.prepared(lists, max(longest_list(lists.offsets, lists.labels.shape[0]), 1))
+        return otherwise if prepared is None else solve_at_once(prepared, lists, otherwise)
+
     def extra_repr(self) -> str:
         """Measure, options, feature map, reference and reduction."""
         last = {name: getattr(self, name) for name in ("feature_map", "reference", "reduction")}
@@ -138,17 +152,6 @@ class StructuredHingeLoss(HingeLoss):
         """The reduced hinge, by the oracle."""
         assert self.reference is not None
         return reduced_hinge(scores, self.resolved.solve(scores, lists, self.reference), lists, reduction)
-
-    def at_once(self, lists: Lists, otherwise: ArrayOracle) -> ArrayOracle:
-        """The values and gradients of flat lists as a function of the scores, all float64 arrays, by one call of a loop.
-
-        Everything else is done once, here. `otherwise` does the same where there is no such loop, or it refuses something.
-        """
-        assert self.reference is not None
-        assert lists.offsets is not None
-        longest = longest_list(lists.offsets, lists.labels.shape[0])
-        prepared = self.resolved.prepared(self.reference, max(longest, 1))
-        return otherwise if prepared is None else solve_at_once(prepared, lists, otherwise)
 
 
 def hinge(scores: Tensor, lists: Lists, resolved: Resolved, reference: str) -> Tensor:

@@ -14,16 +14,14 @@ from rankstruct.solvers import LinearRisk
 class MaxOfPlanes:
     """A risk given by its planes: term q is the maximum of those with groups == q."""
 
-    def __init__(self, gradients, intercepts, diversity_groups):
-        self.gradients, self.intercepts, self.diversity_groups = gradients, intercepts, diversity_groups
-        self.terms, self.dimension = int(diversity_groups.max()) + 1, gradients.shape[1]
+    def __init__(self, gradients, intercepts, groups):
+        self.gradients, self.intercepts, self.groups = gradients, intercepts, groups
+        self.terms, self.dimension = int(groups.max()) + 1, gradients.shape[1]
         self.calls = 0
 
     def term_planes(self, w, indices):
         values = self.intercepts + self.gradients @ w
-        best = [
-            np.flatnonzero(self.diversity_groups == q)[np.argmax(values[self.diversity_groups == q])] for q in indices
-        ]
+        best = [np.flatnonzero(self.groups == q)[np.argmax(values[self.groups == q])] for q in indices]
         return values[best], self.gradients[best]
 
     def __call__(self, w):
@@ -33,8 +31,8 @@ class MaxOfPlanes:
 
 
 def random_planes(rng, terms=3, planes=12, dimension=4, scale=1.0):
-    diversity_groups = np.concatenate([np.arange(terms), rng.integers(0, terms, planes - terms)])
-    return MaxOfPlanes(rng.normal(size=(planes, dimension)) * scale, rng.random(planes), diversity_groups)
+    groups = np.concatenate([np.arange(terms), rng.integers(0, terms, planes - terms)])
+    return MaxOfPlanes(rng.normal(size=(planes, dimension)) * scale, rng.random(planes), groups)
 
 
 def random_data(rng, dimension=3, lists=3, longest=4, grades=1):
@@ -73,7 +71,7 @@ def linear_risk(X, y, offsets, measure, feature_map=None, reference="ideal", wei
 
 def all_rankings(X, y, offsets, measure, feature_map):
     """One plane a ranking of each list: a `MaxOfPlanes`, reference `ideal`, by enumeration."""
-    gradients, intercepts, diversity_groups = [], [], []
+    gradients, intercepts, groups = [], [], []
     for q, (a, b) in enumerate(itertools.pairwise(offsets)):
         labels, ranks = y[a:b], brute_force.all_ranks(b - a)
         values = brute_force.measure_values(measure, labels, ranks)
@@ -84,16 +82,16 @@ def all_rankings(X, y, offsets, measure, feature_map):
         rows = np.unique(np.round(np.column_stack([psi @ X[a:b], values.max() - values]), 12), axis=0)
         gradients.append(rows[:, :-1])
         intercepts.append(rows[:, -1])
-        diversity_groups.append(np.full(len(rows), q))
-    return MaxOfPlanes(np.concatenate(gradients), np.concatenate(intercepts), np.concatenate(diversity_groups))
+        groups.append(np.full(len(rows), q))
+    return MaxOfPlanes(np.concatenate(gradients), np.concatenate(intercepts), np.concatenate(groups))
 
 
 def optimum_by_slsqp(planes, C, w0):
     """The optimal value with all planes as constraints on one slack a term, by SciPy's SLSQP; polished from several starts."""
     d, terms = planes.dimension, planes.terms
-    rows = np.zeros((len(planes.diversity_groups), d + terms))
+    rows = np.zeros((len(planes.groups), d + terms))
     rows[:, :d] = -planes.gradients
-    rows[np.arange(len(rows)), d + planes.diversity_groups] = 1
+    rows[np.arange(len(rows)), d + planes.groups] = 1
 
     def objective(x):
         away = x[:d] - w0

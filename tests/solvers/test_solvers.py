@@ -71,7 +71,7 @@ def test_certified_from_small_to_large_c(solver, measure, feature_map, grades):
             for w in rng.normal(size=(5, 4)) * 10.0 ** rng.integers(-2, 3, (5, 1)):
                 values = planes.intercepts + planes.gradients @ w
                 ceilings = everything.term_planes(w, np.arange(4))[0] if planes.num_groups > 1 else everything(w)[0]
-                above = values - (ceilings[planes.diversity_groups] if planes.num_groups > 1 else ceilings)
+                above = values - (ceilings[planes.groups] if planes.num_groups > 1 else ceilings)
                 assert above.max() <= 1e-9 * max(1, np.abs(w).max())
             alpha = planes.multipliers
             assert (alpha >= 0).all()
@@ -187,7 +187,7 @@ def test_bad_input(kind):
         kind().minimise(risk, 1.0, w0=np.zeros(3))
     with pytest.raises(ValueError, match=r"warm_start must be finite, got nan at warm_start\[0\]"):
         kind().minimise(risk, 1.0, warm_start=np.full(4, np.nan))
-    broken = MaxOfPlanes(risk.gradients, np.full(len(risk.intercepts), np.nan), risk.diversity_groups)
+    broken = MaxOfPlanes(risk.gradients, np.full(len(risk.intercepts), np.nan), risk.groups)
     with pytest.raises(ValueError, match="must be finite, got nan"):
         kind().minimise(broken, 1.0)
     for options in ({"tolerance": 0}, {"max_iterations": 0}, {"max_seconds": 0}):
