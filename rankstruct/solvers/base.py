@@ -89,12 +89,12 @@ class Problem:
         self.lower_bound = min(self._bound, self.objective)
         self.gap = relative_gap(self.objective, self.lower_bound)
 
-    def solve_model(self, qp: PlaneQP, most: int, *planes: np.ndarray) -> np.ndarray:
-        """The minimiser of a model, whose value is a lower bound, after `qp.add_at(*planes)`."""
+    def solve_model(self, qp: PlaneQP, *planes: Any) -> np.ndarray:
+        """The minimiser of a model, whose value is a lower bound, after `qp.add_at(*planes)` if there are any."""
         with self.timed("qp"):
             if planes:
                 qp.add_at(*planes)
-            model = qp.solve(self.C, self.w0, most)
+            model = qp.solve(self.C, self.w0)
         self.raise_bound(model.lower_bound)
         return model.w
 

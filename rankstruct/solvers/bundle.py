@@ -61,7 +61,7 @@ class Bundle(Solver):
         step, idle = 1.0, 0
         while True:
             before = problem.objective
-            w = problem.solve_model(qp, self.max_planes, point, np.array([value]), gradient[None])
+            w = problem.solve_model(qp, point, np.array([value]), gradient[None], 0, self.max_planes)
             if problem.gap <= self.tolerance:
                 yield qp.size
                 return

@@ -45,11 +45,12 @@ class CuttingPlane(Solver):
         qp = start_qp(problem, len(terms), planes)
         values, gradients = problem.evaluate_terms(start, terms)
         problem.observe(start, float(values.mean()))
-        qp.add_at(start, values, gradients, terms)
+        most = self.planes_per_term * len(terms)
+        qp.add_at(start, values, gradients, terms, most)
         idle = 0
         while True:
             before = problem.objective, problem.lower_bound
-            w = problem.solve_model(qp, self.planes_per_term * len(terms))
+            w = problem.solve_model(qp)
             if problem.gap <= self.tolerance:
                 yield qp.size
                 return
@@ -59,7 +60,7 @@ class CuttingPlane(Solver):
             problem.observe(w, float(values.mean()))
             violated = values - slack > self.tolerance / 2 * abs(problem.objective)
             with problem.timed("qp"):
-                qp.add_at(w, values[violated], gradients[violated], terms[violated])
+                qp.add_at(w, values[violated], gradients[violated], terms[violated], most)
             yield qp.size
             idle = 0 if (problem.objective, problem.lower_bound) != before else idle + 1
             if not violated.any() or idle > _PATIENCE:

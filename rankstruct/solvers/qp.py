@@ -178,10 +178,11 @@ class PlaneQP:
                 self._multipliers[i] = self.masses[group]
 
     def add_at(
-        self, point: np.ndarray, values: np.ndarray, gradients: np.ndarray, groups: np.ndarray | int = 0
+        self, point: np.ndarray, values: np.ndarray, gradients: np.ndarray, groups: np.ndarray | int, most: int
     ) -> None:
-        """`add` planes with these values at a point `[d]`, minus a bound on the rounding error."""
+        """`add` planes with these values at a point `[d]`, minus a bound on the rounding error, then `forget(most)`."""
         self.add(gradients, certain_levels(values, gradients, point), groups)
+        self.forget(most)
 
     def _coordinates(self, gradient: np.ndarray) -> np.ndarray:
         """Coordinates `[rank]` in the basis, which is extended if necessary."""
@@ -260,20 +261,13 @@ class PlaneQP:
             self.keep(wanted)
 
     def solve(
-        self,
-        C: float,
-        w0: np.ndarray | None = None,
-        most: int | None = None,
-        *,
-        tolerance: float = 1e-10,
-        max_steps: int | None = None,
+        self, C: float, w0: np.ndarray | None = None, *, tolerance: float = 1e-10, max_steps: int | None = None
     ) -> QPResult:
         """Minimise `1/(2 C) ||w - w0||^2 + sum_g m_g max_{i in g} plane_i(w)`.
 
         Args:
             C: positive.
             w0: `[d]`; 0 if None.
-            most: `forget(most)` first; None keeps all planes.
             tolerance: of the duality gap, relative to the size of the planes' values at w0 and at w.
             max_steps: of the active-set method; 50 (planes + groups) if None. The point reached by then is returned.
 
@@ -282,8 +276,6 @@ class PlaneQP:
         """
         if (self._reference < 0).any():
             raise ValueError(f"group {int(np.argmin(self._reference))} has no plane; add one per group before solving")
-        if most is not None:
-            self.forget(most)
         gradients, alpha = self._gradients[: self.size], self.multipliers
         shift = self.values(w0) if w0 is not None else self.intercepts
         limit = 50 * (self.size + len(self.masses)) if max_steps is None else max_steps
