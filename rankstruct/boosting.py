@@ -119,11 +119,8 @@ class BoostingObjective:
     ) -> None:
         named: Any = named_loss(loss) if isinstance(loss, str) and _NAMES_A_LOSS.match(loss) else loss
         self.loss = copy.deepcopy(named) if isinstance(named, nn.Module) else StructuredHingeLoss(named)
-        self.diversity_groups = (
-            None
-            if diversity_groups is None
-            else np.unique(numbered_ids("diversity_groups", diversity_groups), return_inverse=True)[1]
-        )
+        ids = None if diversity_groups is None else numbered_ids("diversity_groups", diversity_groups)
+        self.diversity_groups = None if ids is None else np.unique(ids, return_inverse=True)[1]
         if takes_groups(self.loss) and diversity_groups is None:
             raise ValueError(
                 f"{type(self.loss).__name__} needs diversity_groups=, one id per training document, such as its host or topic"
@@ -365,9 +362,8 @@ class BoostedRanker(Ranker):
         for seed in range(self.random_state, self.random_state + self.seeds):
             with torch.random.fork_rng([]):
                 torch.manual_seed(seed)
-                objective = boosting_objective(
-                    loss, diversity_groups=lists.diversity_groups, item_weights=lists.item_weights
-                )
+                ids = lists.diversity_groups
+                objective = boosting_objective(loss, diversity_groups=ids, item_weights=lists.item_weights)
                 self._train(_LIBRARIES[self.library](self, objective, lists, held_out, seed), held_out)
         self._fit_leaves(lists, held_out)
 
@@ -414,11 +410,8 @@ class BoostedRanker(Ranker):
             "sample_weight": train.weights,
         }
         if valid is not None:
-            given |= {
-                "X_valid": _leaf_features(scorer, valid.X),
-                "y_valid": valid.labels,
-                "diversity_groups_valid": valid.diversity_groups,
-            }
+            given |= {"X_valid": _leaf_features(scorer, valid.X), "y_valid": valid.labels}
+            given["diversity_groups_valid"] = valid.diversity_groups
             given["qid_valid"] = np.repeat(np.arange(len(valid.offsets) - 1), np.diff(valid.offsets))
         self.leaf_ranker_.fit(_leaf_features(scorer, train.X), train.labels, group=np.diff(train.offsets), **given)
 
@@ -436,10 +429,8 @@ class BoostedRanker(Ranker):
                 model.add_tree()
                 if valid is None:
                     continue
-                lists: dict[str, Any] = {
-                    "offsets": torch.tensor(valid.offsets),
-                    "diversity_groups": valid.diversity_groups,
-                }
+                lists: dict[str, Any] = {"offsets": torch.tensor(valid.offsets)}
+                lists["diversity_groups"] = valid.diversity_groups
                 scores = model.valid_scores()
                 with _threads_for(len(scores)):
                     (values,) = evaluate(scores, valid.labels, [self._measure()], **lists).values()

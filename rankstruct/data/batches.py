@@ -222,10 +222,8 @@ class BatchLoader:
     def _nothing(self) -> Batch:
         """One list of padding, which no measure counts."""
         none = torch.full((1, 1), -1)
-        diversity_groups = None if self.data.diversity_groups is None else none
-        return Batch(
-            torch.zeros(1, 1, self.data.num_features), torch.zeros(1, 1), none > 0, none[0], none, diversity_groups
-        )
+        groups = None if self.data.diversity_groups is None else none
+        return Batch(torch.zeros(1, 1, self.data.num_features), torch.zeros(1, 1), none > 0, none[0], none, groups)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch; unless it is the current one, start from its first batch."""
@@ -310,7 +308,5 @@ def collate(lists: Sequence[Batch]) -> Batch:
         return pad_sequence(rows, batch_first=True, padding_value=fill)
 
     features, labels, where, positions = padded("features"), padded("labels"), padded("where"), padded("positions", -1)
-    diversity_groups = (
-        None if any(batch.diversity_groups is None for batch in lists) else padded("diversity_groups", -1)
-    )
-    return Batch(features, labels, where, torch.cat([batch.index for batch in lists]), positions, diversity_groups)
+    groups = None if any(batch.diversity_groups is None for batch in lists) else padded("diversity_groups", -1)
+    return Batch(features, labels, where, torch.cat([batch.index for batch in lists]), positions, groups)

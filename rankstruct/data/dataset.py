@@ -66,12 +66,10 @@ class RankingData:
             values = getattr(self, name)
             if values is not None and np.shape(values) != (documents,):
                 raise DataError(f"{name} must have shape [documents] = ({documents},), got {np.shape(values)}")
-        if self.diversity_groups is not None and (
-            not isinstance(self.diversity_groups, np.ndarray) or self.diversity_groups.dtype != np.int64
-        ):
+        groups = self.diversity_groups
+        if groups is not None and (not isinstance(groups, np.ndarray) or groups.dtype != np.int64):
             raise DataError(
-                f"diversity_groups must be an int64 array, got {_kind(self.diversity_groups)}; with_groups converts names and "
-                "numbers"
+                f"diversity_groups must be an int64 array, got {_kind(groups)}; with_groups converts names and numbers"
             )
         check_offsets("offsets", self.offsets, documents, "documents")
         if np.shape(self.qids) != (self.num_lists,):

@@ -190,9 +190,8 @@ class _Tensors:
     def __init__(self, lists: FlatLists, device: torch.device) -> None:
         self.X = to_tensor(np.asarray(lists.X)).to(device, torch.float32)
         self.labels = to_tensor(as_single("y", lists.labels)).to(device)
-        self.diversity_groups = (
-            None if lists.diversity_groups is None else torch.as_tensor(lists.diversity_groups, device=device)
-        )
+        groups = lists.diversity_groups
+        self.diversity_groups = None if groups is None else torch.as_tensor(groups, device=device)
         self.weights = None if lists.weights is None else torch.as_tensor(lists.weights, device=device)
         self.item_weights = (
             None

@@ -61,11 +61,11 @@ def rerank_diverse(
     return ranks.view(scores.shape)
 
 
-def _rerank(scores: Tensor, diversity_groups: Tensor, where: Tensor, k: int) -> Tensor:
+def _rerank(scores: Tensor, groups: Tensor, where: Tensor, k: int) -> Tensor:
     order = torch.where(where, scores, -torch.inf).argsort(dim=-1, descending=True, stable=True)
     # Among scores of minus infinity, padding may precede documents.
     order = order.gather(-1, where.gather(-1, order).long().argsort(dim=-1, descending=True, stable=True))
-    shown = first_of_groups(diversity_groups.gather(-1, order), where.gather(-1, order), k)
+    shown = first_of_groups(groups.gather(-1, order), where.gather(-1, order), k)
     ranks = torch.where(shown, shown.cumsum(-1), 0)
     return torch.zeros_like(ranks).scatter(-1, order, ranks)
 
@@ -168,13 +168,13 @@ class Diverse(Measure):
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """The measure of the documents shown, relative to the best document of each group."""
-        diversity_groups = _groups_of(lists, self)
+        groups = _groups_of(lists, self)
         plain = self.plain
         gains = lists.relevant(plain.min_relevant) if isinstance(plain, RR) else plain.ranked_gains(lists)  # type: ignore[attr-defined]
         by_gain = gains.masked_fill(~lists.where, -1).argsort(dim=-1, descending=True, stable=True)
-        heads = first_of_groups(diversity_groups.gather(-1, by_gain), lists.where.gather(-1, by_gain))
+        heads = first_of_groups(groups.gather(-1, by_gain), lists.where.gather(-1, by_gain))
         ideal = lists.labels.gather(-1, by_gain).masked_fill(~heads, torch.nan)
-        shown = first_of_groups(diversity_groups, lists.where)
+        shown = first_of_groups(groups, lists.where)
         shown_first = (~shown).long().argsort(dim=-1, stable=True)
         shown = shown.gather(-1, shown_first)
         labels = lists.labels.gather(-1, shown_first).masked_fill(~shown, 0)
@@ -243,11 +243,11 @@ class alpha_DCG(Measure):
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """Discounted gains, if normalised divided by those of the greedy ranking: all gains of all groups, largest first."""
-        diversity_groups = _groups_of(lists, self)
+        groups = _groups_of(lists, self)
         relevant = lists.relevant(self.min_relevant)
         # A document's r does not depend on how the groups are interleaved, so neither does the set of gains.
         kept = 1.0 - self.alpha
-        gains = relevant * elementwise(lambda earlier: kept**earlier, _earlier_of_group(diversity_groups, relevant))
+        gains = relevant * elementwise(lambda earlier: kept**earlier, _earlier_of_group(groups, relevant))
         weights = nDCG(self.cutoff).position_weights(gains.shape[-1], gains.device)
         best = row_sums(gains.sort(dim=-1, descending=True).values * weights)
         values = row_sums(gains * weights)
@@ -271,10 +271,10 @@ class alpha_nDCG(alpha_DCG):
     normalized: ClassVar[bool] = True
 
 
-def _earlier_of_group(diversity_groups: Tensor, relevant: Tensor) -> Tensor:
+def _earlier_of_group(groups: Tensor, relevant: Tensor) -> Tensor:
     """The number of relevant documents of the same group above each document; `relevant` is 0 in the padding."""
-    alike = diversity_groups.argsort(dim=-1, stable=True)
-    sorted_groups, counted = diversity_groups.gather(-1, alike), relevant.gather(-1, alike)
+    alike = groups.argsort(dim=-1, stable=True)
+    sorted_groups, counted = groups.gather(-1, alike), relevant.gather(-1, alike)
     above = counted.cumsum(-1) - counted
     new = torch.ones_like(sorted_groups, dtype=torch.bool)
     new[..., 1:] = sorted_groups[..., 1:] != sorted_groups[..., :-1]
@@ -309,8 +309,8 @@ class StRecall(Measure):
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """First relevant documents of their groups among the first k ranks, divided by their total number."""
-        diversity_groups = _groups_of(lists, self)
+        groups = _groups_of(lists, self)
         relevant = lists.relevant(self.min_relevant)
-        first = first_of_groups(diversity_groups, relevant > 0).double()
+        first = first_of_groups(groups, relevant > 0).double()
         total = first.sum(-1)
         return first[:, : self.cutoff].sum(-1) / total, total > 0
