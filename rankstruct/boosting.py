@@ -39,7 +39,7 @@ from typing_extensions import Self
 from rankstruct.arrays import as_numbers, as_single
 from rankstruct.estimators.base import (
     Documents,
-    Lists,
+    FlatLists,
     Ranker,
     bring_together,
     check_groups_of,
@@ -67,14 +67,14 @@ _DRAWS = 16  # noise samples, which documents with the same label in a list shar
 
 
 def boosting_objective(
-    loss: nn.Module | Measure | str, *, groups: Any = None, item_weights: Any = None
+    loss: nn.Module | Measure | str, *, diversity_groups: Any = None, item_weights: Any = None
 ) -> BoostingObjective:
     """Any loss of the library as a custom objective for LightGBM or XGBoost.
 
     Args:
         loss: a loss module or its name, such as `"GradedLoss('AUC')"`; or a measure or its name, for its structured hinge.
             Learnable parameters of the loss stay fixed.
-        groups: `[documents]`, the group (host, topic) of each training document, for a loss over diverse rankings.
+        diversity_groups: `[documents]`, the group (host, topic) of each training document, for a loss over diverse rankings.
         item_weights: `[documents]`, the weight of each training document in the loss of its list, if the loss accepts them. A
             document of weight 0 has no gradient, but still counts in the size of leaves; `BoostedRanker.fit` removes it.
 
@@ -93,7 +93,7 @@ def boosting_objective(
     >>> gradient, hessian.round(1)
     (array([-6.,  3.,  3.]), array([6., 3., 3.]))
     """
-    return BoostingObjective(loss, groups=groups, item_weights=item_weights)
+    return BoostingObjective(loss, diversity_groups=diversity_groups, item_weights=item_weights)
 
 
 def boosting_metric(measure: Measure | str) -> BoostingMetric:
@@ -115,13 +115,16 @@ class BoostingObjective:
     derivatives, `[documents]` each.
     """
 
-    def __init__(self, loss: nn.Module | Measure | str, *, groups: Any = None, item_weights: Any = None) -> None:
+    def __init__(
+        self, loss: nn.Module | Measure | str, *, diversity_groups: Any = None, item_weights: Any = None
+    ) -> None:
         named: Any = named_loss(loss) if isinstance(loss, str) and _NAMES_A_LOSS.match(loss) else loss
         self.loss = copy.deepcopy(named) if isinstance(named, nn.Module) else StructuredHingeLoss(named)
-        self.groups = None if groups is None else np.unique(numbered_ids("groups", groups), return_inverse=True)[1]
-        if takes_groups(self.loss) and groups is None:
+        ids = None if diversity_groups is None else numbered_ids("diversity_groups", diversity_groups)
+        self.diversity_groups = None if ids is None else np.unique(ids, return_inverse=True)[1]
+        if takes_groups(self.loss) and diversity_groups is None:
             raise ValueError(
-                f"{type(self.loss).__name__} needs groups=, one id per training document, such as its host or topic"
+                f"{type(self.loss).__name__} needs diversity_groups=, one id per training document, such as its host or topic"
             )
         for module in self.loss.modules():
             if hasattr(module, "reduction"):
@@ -139,7 +142,7 @@ class BoostingObjective:
         predictions, labels, weight, sizes = _given(first, second, weight, group)
         scores = to_tensor(predictions)
         lists = {"labels": to_tensor(labels), "offsets": torch.tensor(np.concatenate([[0], sizes.cumsum()]))}
-        for name in ("groups", "item_weights"):
+        for name in ("diversity_groups", "item_weights"):
             given = getattr(self, name)
             if given is not None:
                 if len(given) != len(labels):
@@ -214,7 +217,7 @@ def _threads_for(documents: int) -> AbstractContextManager[None]:
 def _gradient(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
     """The gradient `[documents]` of the sum of a loss over lists."""
     leaf = scores.detach().clone().requires_grad_()
-    given = {name: each for name, each in lists.items() if name != "groups" or takes_groups(loss)}
+    given = {name: each for name, each in lists.items() if name != "diversity_groups" or takes_groups(loss)}
     (gradient,) = torch.autograd.grad(loss(leaf, **given).sum(), leaf)
     return gradient
 
@@ -346,7 +349,7 @@ class BoostedRanker(Ranker):
         return super()._takes_sparse() and (not _is_ranker(self.start) or get_tags(self.start).input_tags.sparse)
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
-        check_groups_of(loss := self.ranking_loss(), train.groups)
+        check_groups_of(loss := self.ranking_loss(), train.diversity_groups)
         train, valid = self._divided(train, valid)
         self._fit_start(train, valid)
         lists = self._grown_on(train, self._fit_preparation(train.X, train.qid), self._training_lists)
@@ -361,7 +364,8 @@ class BoostedRanker(Ranker):
         for seed in range(self.random_state, self.random_state + self.seeds):
             with torch.random.fork_rng([]):
                 torch.manual_seed(seed)
-                objective = boosting_objective(loss, groups=lists.groups, item_weights=lists.item_weights)
+                ids = lists.diversity_groups
+                objective = boosting_objective(loss, diversity_groups=ids, item_weights=lists.item_weights)
                 self._train(_LIBRARIES[self.library](self, objective, lists, held_out, seed), held_out)
         self._fit_leaves(lists, held_out)
 
@@ -403,16 +407,17 @@ class BoostedRanker(Ranker):
             return
         scorer = self._as_grown()
         given: dict[str, Any] = {
-            "groups": train.groups,
+            "diversity_groups": train.diversity_groups,
             "item_weights": train.item_weights,
             "sample_weight": train.weights,
         }
         if valid is not None:
-            given |= {"X_valid": _leaf_features(scorer, valid.X), "y_valid": valid.labels, "groups_valid": valid.groups}
+            given |= {"X_valid": _leaf_features(scorer, valid.X), "y_valid": valid.labels}
+            given["diversity_groups_valid"] = valid.diversity_groups
             given["qid_valid"] = np.repeat(np.arange(len(valid.offsets) - 1), np.diff(valid.offsets))
         self.leaf_ranker_.fit(_leaf_features(scorer, train.X), train.labels, group=np.diff(train.offsets), **given)
 
-    def _grown_on(self, documents: Documents, prepared: Any, together: Callable[..., Lists]) -> _Grown:
+    def _grown_on(self, documents: Documents, prepared: Any, together: Callable[..., FlatLists]) -> _Grown:
         """The data that trees are grown on, grouped by list."""
         lists = together(np.arange(len(documents.y)), *documents[1:])
         start = None if self.start_ is None else self.start_.predict(documents.X, documents.qid)[lists.X]
@@ -426,7 +431,8 @@ class BoostedRanker(Ranker):
                 model.add_tree()
                 if valid is None:
                     continue
-                lists: dict[str, Any] = {"offsets": torch.tensor(valid.offsets), "groups": valid.groups}
+                lists: dict[str, Any] = {"offsets": torch.tensor(valid.offsets)}
+                lists["diversity_groups"] = valid.diversity_groups
                 scores = model.valid_scores()
                 with _threads_for(len(scores)):
                     (values,) = evaluate(scores, valid.labels, [self._measure()], **lists).values()
@@ -508,7 +514,7 @@ class _Grown(NamedTuple):
     X: Any
     labels: np.ndarray
     offsets: np.ndarray
-    groups: np.ndarray | None
+    diversity_groups: np.ndarray | None
     weights: np.ndarray | None
     item_weights: np.ndarray | None
     start: np.ndarray | None

@@ -26,8 +26,8 @@ __all__ = ["Certificate", "certify", "describe", "draw_paths", "fit_path", "heal
 
 
 def arrays_of(data: RankingData, suffix: str = "") -> dict[str, Any]:
-    """Arguments of `LinearRanker.fit` by name: `X`, `y`, `qid` and `groups`, with the suffix `"_valid"` for validation lists."""
-    found = {"X": data.features, "y": data.labels, "qid": data.list_numbers, "groups": data.groups}
+    """Arguments of `LinearRanker.fit` by name: `X`, `y`, `qid`, `diversity_groups`, with the suffix `"_valid"` for validation."""
+    found = {"X": data.features, "y": data.labels, "qid": data.list_numbers, "diversity_groups": data.diversity_groups}
     return {f"{name}{suffix}": value for name, value in found.items()}
 
 
@@ -55,10 +55,10 @@ def fit_path(
     """
     needy = [type(loss).__name__ for loss in [ranker.ranking_loss()] if takes_groups(loss)]
     needy += [measure.name for measure in map(parse_measure, measures) if measure.takes_groups]
-    if needy and train.groups is None:
+    if needy and train.diversity_groups is None:
         raise ValueError(
-            f"{needy[0]} needs groups, but the data have none; set data.groups to a regular expression for the comments or to a "
-            "column number"
+            f"{needy[0]} needs groups, but the data have none; set data.diversity_groups to a regular expression for the "
+            "comments or to a column number"
         )
     check_measures({"the validation lists": vali, "the test lists": test}, measures)
     held_out = arrays_of(vali, "_valid") if np.size(ranker.C) > 1 else {}
@@ -115,7 +115,7 @@ def describe(solution: Solution, C: float, w0: np.ndarray) -> dict[str, Any]:
 
 def mean_measures(scores: np.ndarray, data: RankingData, measures: Sequence[str | Measure]) -> dict[str, float]:
     """The means of measures over the lists of `data`, scores `[documents]`."""
-    values = evaluate(scores, data.labels, list(measures), offsets=data.offsets, groups=data.groups)
+    values = evaluate(scores, data.labels, list(measures), offsets=data.offsets, diversity_groups=data.diversity_groups)
     return {name: float(value.mean()) for name, value in values.items()}
 
 
@@ -216,7 +216,7 @@ def certify(
     ), best
 
 
-def health_check(ranker: LinearRanker, X: Any, y: Any, qid: Any, *, groups: Any = None) -> str:
+def health_check(ranker: LinearRanker, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None) -> str:
     """Report whether a fitted ranker's bound learns from these data, in a sentence or two with advice.
 
     The minimum of a convex bound can be at or near w = 0, where all documents tie: the objective is then that of w = 0 for any C,
@@ -228,7 +228,7 @@ def health_check(ranker: LinearRanker, X: Any, y: Any, qid: Any, *, groups: Any 
         X: `[documents, d]`, as in `fit`.
         y: `[documents]`.
         qid: `[documents]`.
-        groups: `[documents]`, if the ranker was fitted with groups.
+        diversity_groups: `[documents]`, if the ranker was fitted with groups.
 
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(100, 2)), np.repeat(np.arange(10), 10)
@@ -236,7 +236,7 @@ def health_check(ranker: LinearRanker, X: Any, y: Any, qid: Any, *, groups: Any 
     >>> health_check(LinearRanker("AP").fit(X, y, qid), X, y, qid)
     'learning: the objective is 34 % of that at w = 0'
     """
-    at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), X, y, qid, groups=groups)
+    at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), X, y, qid, diversity_groups=diversity_groups)
     at_zero += float(ranker.w0_ @ ranker.w0_) / (2 * ranker.C_)
     share = ranker.solution_.objective / at_zero if at_zero else 1.0
     if share < 0.99:

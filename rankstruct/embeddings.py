@@ -15,6 +15,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.functional import normalize
 
 from rankstruct.data.errors import check_least
+from rankstruct.lists import Lists
 from rankstruct.losses import RankingLoss, StructuredHingeLoss
 from rankstruct.losses.checks import check_choice, check_positive
 from rankstruct.losses.reduction import reduce_lists
@@ -133,7 +134,7 @@ class SimilarityLoss(nn.Module):
         versions = [each._version for each in documents] if self.queries_at_once is not None else []
         captured = [scaled, *documents, *self.loss.parameters()]
         found = sliced_scores(of_some, every, self.queries_at_once, captured)
-        return reduce_lists(found[:, 0], where=found[:, 1:] > 0, reduction=self.loss.reduction)
+        return reduce_lists(found[:, 0], Lists(found, found[:, 1:] > 0), self.loss.reduction)
 
 
 class MemoryBank(nn.Module):

@@ -11,13 +11,36 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rankstruct.arrays import LARGEST, LARGEST_SINGLE, as_array, as_numbers, is_missing
+
+
+class Lists(NamedTuple):
+    """What belongs to the scores of lists: one object, checked once, that travels from a loss to the operators.
+
+    Attributes:
+        labels: the shape of the scores, `[..., list_size]` or `[documents]`; gains for the operators that take them.
+        where, offsets: at most one of the two; see the module.
+        reference_scores, diversity_groups, item_weights: the shape of the scores.
+        weights: one per list.
+    """
+
+    labels: Tensor
+    where: Tensor | None = None
+    offsets: Tensor | None = None
+    reference_scores: Tensor | None = None
+    diversity_groups: Tensor | None = None
+    item_weights: Tensor | None = None
+    weights: Tensor | None = None
+
+    def given(self) -> dict[str, Tensor]:
+        """What was given beyond the labels, by the name of the argument."""
+        return {name: value for name, value in zip(self._fields[1:], self[1:], strict=True) if value is not None}
 
 
 def check_tensor(name: str, value: Any) -> None:
@@ -129,6 +152,7 @@ _OTHER_NAMES = _CUTOFFS | {
     "mask": "there is no mask=; pass where=, True for a real document and False for padding",
     **{name: f"there is no {name}=, the list of each document; {_OFFSETS}" for name in ("indexes", "qid", "query_ids")},
     **{name: f"there is no {name}=, the size of each list; {_OFFSETS}" for name in ("group", "lengths")},
+    "groups": f"there is no groups=; hosts or topics are diversity_groups=; to separate lists, {_OFFSETS}",
     "sample_weight": "there is no sample_weight=; pass weights=, one per list, or item_weights=, one per document",
     **{
         name: f"there is no {name}=; the arguments are scores and labels"
@@ -137,13 +161,13 @@ _OTHER_NAMES = _CUTOFFS | {
 }
 
 
-def refuse_groups_of_lists(groups: Any, lists: Sequence[int], instead: str = _OFFSETS) -> None:
+def refuse_groups_of_lists(diversity_groups: Any, lists: Sequence[int], instead: str = _OFFSETS) -> None:
     """Raise ValueError for groups that no measure uses if all documents are one list (the shape `lists` is empty): the caller
     meant to separate lists.
     """
-    if groups is not None and not lists:
+    if diversity_groups is not None and not lists:
         raise ValueError(
-            "groups= are hosts or topics, used by diversity measures only; all documents would be one list. "
+            "diversity_groups= are hosts or topics, used by diversity measures only; all documents would be one list. "
             f"To separate lists, {instead}"
         )
 
@@ -177,6 +201,10 @@ TELL_APART = "pass qid=, the list of each document"
 _BESIDE_QID = {name: said for name, said in _OTHER_NAMES.items() if name not in ("qid", "group")}
 _BESIDE_QID |= {name: f"there is no {name}=; {TELL_APART}" for name in ("indexes", "query_ids")}
 _BESIDE_QID["lengths"] = "there is no lengths=; pass group=, the size of each list"
+#: The message for an argument `groups=` of a function that accepts `qid`, `group` and `diversity_groups`.
+NO_GROUPS = _BESIDE_QID["groups"] = (
+    "there is no groups=; hosts or topics are diversity_groups=, sizes of lists group=, the list of each document qid="
+)
 #: A decorator for a function that accepts `qid` and `group`: arguments named as in other libraries raise a helpful error.
 knows_qid = refusing(partial(refuse_other_names, other_names=_BESIDE_QID))
 
@@ -223,10 +251,10 @@ def known_ids(name: str, ids: Any) -> np.ndarray:
     Raises:
         ValueError: NaN, NaT, None or an infinite number; the message calls the ids `name`.
 
-    >>> known_ids("groups", ["a", float("nan")])
+    >>> known_ids("qid", ["a", float("nan")])
     Traceback (most recent call last):
     ...
-    ValueError: groups must not be missing; that of document 1 is
+    ValueError: qid must not be missing; that of document 1 is
     """
     # As objects: among strings NumPy turns NaN into the string 'nan', and pads all to the length of the longest.
     named = isinstance(ids, list | tuple) and any(isinstance(each, str | bytes) for each in ids)
@@ -308,26 +336,32 @@ def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
     return np.argsort(of_row, kind="stable"), offsets
 
 
-def check_groups(groups: Tensor, scores: Tensor) -> None:
-    """Check type, shape and device of `groups`, one whole number per document.
+def check_groups(diversity_groups: Tensor, scores: Tensor) -> None:
+    """Check type, shape and device of `diversity_groups`, one whole number per document.
 
     Raises:
         TypeError: not a tensor, or not of whole numbers.
         ValueError: shape or device differ from those of `scores`.
     """
-    if not isinstance(groups, Tensor):
+    if not isinstance(diversity_groups, Tensor):
         raise TypeError(
-            f"groups must be a torch.Tensor, got {type(groups).__name__}; pass one whole number per document"
+            f"diversity_groups must be a torch.Tensor, got {type(diversity_groups).__name__}; pass one whole number per "
+            "document"
         )
-    if groups.dtype.is_floating_point or groups.dtype.is_complex or groups.dtype == torch.bool:
-        raise TypeError(f"groups must be whole numbers, one per document, got {groups.dtype}; use groups.long()")
-    if groups.shape != scores.shape:
+    dtype = diversity_groups.dtype
+    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+        raise TypeError(
+            f"diversity_groups must be whole numbers, one per document, got {dtype}; use diversity_groups.long()"
+        )
+    if diversity_groups.shape != scores.shape:
         raise ValueError(
-            f"groups must have the shape of scores, one per document; got groups {tuple(groups.shape)} and scores "
+            f"diversity_groups must have the shape of scores, one per document; got {tuple(diversity_groups.shape)} and "
             f"{tuple(scores.shape)}"
         )
-    if groups.device != scores.device:
-        raise ValueError(f"groups must be on the device of scores, {scores.device}; got {groups.device}")
+    if diversity_groups.device != scores.device:
+        raise ValueError(
+            f"diversity_groups must be on the device of scores, {scores.device}; got {diversity_groups.device}"
+        )
 
 
 def check_offsets(offsets: Tensor, documents: int, name: str = "offsets", what: str = "documents") -> None:

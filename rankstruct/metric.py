@@ -76,7 +76,7 @@ class RankingMetric(Metric):
         offsets: Tensor | None = None,
         qid: Any = None,
         group: Any = None,
-        groups: Tensor | None = None,
+        diversity_groups: Tensor | None = None,
         judged: Tensor | None = None,
         pooled: Tensor | None = None,
         item_weights: Tensor | None = None,
@@ -92,12 +92,12 @@ class RankingMetric(Metric):
             "labels": labels,
             "where": where,
             "offsets": offsets,
-            "groups": groups,
+            "diversity_groups": diversity_groups,
         }
         given |= {"judged": judged, "pooled": pooled, "item_weights": item_weights}
         shape, batches = rank_lists(**brought_together(given, qid, group), **policy)
         if not any(measure.takes_groups for measure in self.measures):
-            refuse_groups_of_lists(groups, shape, TELL_APART)
+            refuse_groups_of_lists(diversity_groups, shape, TELL_APART)
         totals = getattr(self, self._state).clone()
         for lists in batches:
             present = lists.where.any(-1)

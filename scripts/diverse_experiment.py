@@ -121,17 +121,19 @@ def compare_losses(
                 held = data.select(inner)
                 ranker = make_ranker(loss, measures[0], costs).fit(
                     *_arrays(train),
-                    groups=train.groups,
+                    diversity_groups=train.diversity_groups,
                     X_valid=held.features,
                     y_valid=held.labels,
                     qid_valid=held.list_numbers,
-                    groups_valid=held.groups,
+                    diversity_groups_valid=held.diversity_groups,
                 )
                 chosen += np.array(ranker.validation_) * held.num_lists
             train, test = data.select(np.concatenate(rest)), data.select(part)
             ranker = make_ranker(loss, measures[0], [costs[int(chosen.argmax())]])
-            scores = ranker.fit(*_arrays(train), groups=train.groups).predict(test.features)
-            measured = evaluate(scores, test.labels, measures, offsets=test.offsets, groups=test.groups)
+            scores = ranker.fit(*_arrays(train), diversity_groups=train.diversity_groups).predict(test.features)
+            measured = evaluate(
+                scores, test.labels, measures, offsets=test.offsets, diversity_groups=test.diversity_groups
+            )
             for measure, values in measured.items():
                 found[name][measure][part] = values
     return found

@@ -109,8 +109,10 @@ def main() -> int:
     bar = Progress(total=options.lists, unit="list")
     while done < options.lists and time.monotonic() - start < options.seconds:
         for (measure, feature_map, diverse), references in pairs.items():
-            scores, labels, groups, expected, size = random_problem(rng, measure, feature_map, diverse, options.most)
-            given = {} if groups is None else {"groups": torch.tensor(groups)}
+            scores, labels, diversity_groups, expected, size = random_problem(
+                rng, measure, feature_map, diverse, options.most
+            )
+            given = {} if diversity_groups is None else {"diversity_groups": torch.tensor(diversity_groups)}
             judged = rs.Diverse(measure) if diverse else measure
             name = "diverse " * diverse + type(feature_map).__name__
             row = counts.setdefault((type(measure).__name__, name), [0, 0, 0, 0.0])

@@ -386,10 +386,14 @@ def ranksvm_by_loop(scores: np.ndarray, labels: np.ndarray, margin: float) -> tu
     return value, gradient
 
 
-def diverse_rankings(groups, k: int) -> list[tuple[int, ...]]:
+def diverse_rankings(diversity_groups, k: int) -> list[tuple[int, ...]]:
     """Every way to show min(k, number of groups) documents, no two of one group: documents by rank."""
-    m = min(k, len(set(groups)))
-    return [shown for shown in itertools.permutations(range(len(groups)), m) if len({groups[j] for j in shown}) == m]
+    m = min(k, len(set(diversity_groups)))
+    return [
+        shown
+        for shown in itertools.permutations(range(len(diversity_groups)), m)
+        if len({diversity_groups[j] for j in shown}) == m
+    ]
 
 
 def random_groups(rng, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -405,12 +409,14 @@ def diverse_decay(measure, name: str, n: int) -> np.ndarray:
     return decay(name, measure.cutoff, n, [single_discount(measure, rank) for rank in range(1, n + 1)])
 
 
-def diverse_cutoff(measure, labels, groups) -> int:
+def diverse_cutoff(measure, labels, diversity_groups) -> int:
     """The number of documents shown with a given number of groups; mWTA uses the best document of each."""
     kind = type(measure).__name__
     if kind == "mWTA":
         return list_cutoff(
-            np.array([max(y for y, h in zip(labels, groups, strict=True) if h == g) for g in set(groups)])
+            np.array(
+                [max(y for y, h in zip(labels, diversity_groups, strict=True) if h == g) for g in set(diversity_groups)]
+            )
         )
     return 1 if kind == "WTA" else measure.cutoff
 
@@ -423,10 +429,10 @@ def document_gains(measure, labels: np.ndarray) -> np.ndarray:
     return np.exp2(labels) - 1 if kind in ("nDCG", "DCG", "mWTA") else (labels > 0).astype(float)
 
 
-def diverse_values(measure, labels: np.ndarray, groups) -> tuple[np.ndarray, np.ndarray]:
+def diverse_values(measure, labels: np.ndarray, diversity_groups) -> tuple[np.ndarray, np.ndarray]:
     """Every diverse ranking [rankings, shown], and what the measure gives it, divided by the best where it is normalised."""
     kind = type(measure).__name__
-    rankings = np.array(diverse_rankings(groups, diverse_cutoff(measure, labels, groups)))
+    rankings = np.array(diverse_rankings(diversity_groups, diverse_cutoff(measure, labels, diversity_groups)))
     gains = document_gains(measure, labels)[rankings]
     discounts = np.array([single_discount(measure, rank) for rank in range(1, rankings.shape[1] + 1)])
     if kind == "RR":
@@ -438,12 +444,12 @@ def diverse_values(measure, labels: np.ndarray, groups) -> tuple[np.ndarray, np.
     return rankings, values
 
 
-def diverse_hinges(measure, c: np.ndarray, labels, groups, scores, reference_scores=None) -> dict[str, float]:
+def diverse_hinges(measure, c: np.ndarray, labels, diversity_groups, scores, reference_scores=None) -> dict[str, float]:
     """The hinge of one list over all diverse rankings under each reference, and their best value; c the decay by rank."""
     result = dict.fromkeys(("ideal", "ideal-tied", "predicted", "best"), 0.0)
     if not len(labels):
         return result
-    rankings, values = diverse_values(measure, labels, groups)
+    rankings, values = diverse_values(measure, labels, diversity_groups)
     m = rankings.shape[1]
     best = values.max()
     result["best"] = best
@@ -454,7 +460,7 @@ def diverse_hinges(measure, c: np.ndarray, labels, groups, scores, reference_sco
     choosing = by if reference_scores is None else reference_scores[rankings] @ c[:m]
     ideal: list[int] = []
     for j in np.argsort(-document_gains(measure, labels), kind="stable"):
-        if len(ideal) < m and groups[j] not in [groups[i] for i in ideal]:
+        if len(ideal) < m and diversity_groups[j] not in [diversity_groups[i] for i in ideal]:
             ideal.append(int(j))
     optima = np.flatnonzero(loss < 1e-12)
     references = {
@@ -471,6 +477,6 @@ def random_problem(rng, measure, feature_map, diverse: bool, most: int):
     scores, labels, size = random_list(rng, type(feature_map).__name__ == "Positional", most)
     if not diverse:
         return scores, labels, None, hinges(measure, feature_map, labels, scores), size
-    groups, labels = random_groups(rng, labels)
+    diversity_groups, labels = random_groups(rng, labels)
     c = diverse_decay(measure, feature_map.decay, len(labels))
-    return scores, labels, groups, diverse_hinges(measure, c, labels, groups, scores), size
+    return scores, labels, diversity_groups, diverse_hinges(measure, c, labels, diversity_groups, scores), size

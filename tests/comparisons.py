@@ -37,6 +37,7 @@ from tree_problems import TINY, draw_forest, draw_rows, score_by_walks, scorer_o
 
 import rankstruct as rs
 from rankstruct.kernels import core
+from rankstruct.lists import Lists
 from rankstruct.oracles.registry import find_oracle
 
 #: Whether the core agrees; it gets parts of the core if the comparison is of these.
@@ -101,7 +102,9 @@ def _solved(
                 if not _near([value, own], max(its[reference], 0.0), 1e-9 * size):
                     return False
                 fixed = reference == "ideal" and not isinstance(feature_map, rs.Pairwise | rs.PartialPairwise)
-                if not (fixed or "groups" in more or "reference_scores" in more or _are_fair(*each[:2], direction)):
+                if not (
+                    fixed or "diversity_groups" in more or "reference_scores" in more or _are_fair(*each[:2], direction)
+                ):
                     return False
             if "where" in more and bool(found.direction[~more["where"]].any()):
                 return False
@@ -180,7 +183,7 @@ def _weighted_thresholds(rng: np.random.Generator) -> Iterator[Check]:
         measure, pairs = rs.parse_measure(name), rs.Pairwise()
         each = [hinges(measure, pairs, 1.0 * (labels >= t), scores)[reference] for t in thresholds]
         solve_grades = find_oracle(measure, pairs).solve_grades
-        given = torch.tensor(scores), torch.tensor(labels), None, None, measure, pairs, reference
+        given = torch.tensor(scores), Lists(torch.tensor(labels)), measure, pairs, reference
         options = {"thresholds": torch.tensor(thresholds, dtype=torch.float64), "weights": torch.tensor(weights)}
 
         def check(
@@ -255,16 +258,16 @@ def _tied(diverse: bool) -> Callable[..., Iterator[Check]]:
 
     def draw(rng: np.random.Generator) -> Iterator[Check]:
         while True:
-            shown, groups, labels = (
+            shown, diversity_groups, labels = (
                 int(rng.integers(2, 6)),
                 rng.permutation(np.repeat(np.arange(8), 3)),
                 np.zeros(24, np.int64),
             )
             for grade in range(1, shown + 1):  # of groups 0, 1, ..., among others of grade 0
-                labels[rng.choice(np.flatnonzero(groups == grade - 1))] = grade
+                labels[rng.choice(np.flatnonzero(diversity_groups == grade - 1))] = grade
             measure = f"{'diverse_' * diverse}nDCG@{shown}"
             given = torch.zeros(24, dtype=torch.float64), torch.tensor(labels), measure
-            options = {"groups": torch.tensor(groups)} if diverse else {}
+            options = {"diversity_groups": torch.tensor(diversity_groups)} if diverse else {}
 
             def check(_: Any, given=given, options=options, graded=labels > 0) -> bool:
                 ideal, *others = (
@@ -289,22 +292,22 @@ DIVERSE = [
 def _diverse(rng: np.random.Generator) -> Iterator[Check]:
     """Short lists of any measure, and longer ones of reciprocal rank."""
     while True:
-        scores, labels, groups, k = draw_reciprocal(rng)
-        measure, decay, lists = rs.Diverse(rs.RR(k)), rs.Positional("i^-1/2"), [(scores, labels, groups)]
-        expected = reciprocal_hinges(scores, labels, groups, k)
-        yield _solved(rng, lists, ("groups",), [expected], [1.0], measure, decay, tuple(expected))
+        scores, labels, diversity_groups, k = draw_reciprocal(rng)
+        measure, decay, lists = rs.Diverse(rs.RR(k)), rs.Positional("i^-1/2"), [(scores, labels, diversity_groups)]
+        expected = reciprocal_hinges(scores, labels, diversity_groups, k)
+        yield _solved(rng, lists, ("diversity_groups",), [expected], [1.0], measure, decay, tuple(expected))
         plain, lists, expected, sizes = rs.parse_measure(str(rng.choice(DIVERSE))), [], [], []
         chooses = rng.random() < 0.2 and not isinstance(plain, rs.measures.mWTA)
         for _ in range(rng.choice([1, 1, 3])):
-            scores, labels, groups, size = draw_grouped(rng)
+            scores, labels, diversity_groups, size = draw_grouped(rng)
             other = rng.permutation(len(scores)).astype(float)
             c = diverse_decay(plain, decay.name.partition("(")[2][:-1], len(scores) + 1)
-            its = diverse_hinges(plain, c, labels, groups, scores)
-            by_other = diverse_hinges(plain, c, labels, groups, scores, other)
+            its = diverse_hinges(plain, c, labels, diversity_groups, scores)
+            by_other = diverse_hinges(plain, c, labels, diversity_groups, scores, other)
             expected.append({**its, **{key: by_other[key] for key in ("ideal-tied", "predicted")}} if chooses else its)
-            lists.append((scores, labels, groups, other) if chooses else (scores, labels, groups))
+            lists.append((scores, labels, diversity_groups, other) if chooses else (scores, labels, diversity_groups))
             sizes.append(1e3 * size * max(1.0, its["best"]))
-        names = ("groups", "reference_scores") if chooses else ("groups",)
+        names = ("diversity_groups", "reference_scores") if chooses else ("diversity_groups",)
         references = ("ideal", "ideal-tied", "predicted")
         yield _solved(rng, lists, names, expected, sizes, rs.Diverse(plain), decay, references)
 
@@ -474,7 +477,10 @@ def _do_some(arrays: Any, numbers: Any, bounds: np.ndarray, real: np.ndarray, ex
 def _refused(rng: np.random.Generator) -> Iterator[Check]:
     """What cannot be is refused, and the right document named; what can be is not."""
     chosen = {"reference": "predicted", "reference_scores": torch.tensor([0.0, 1, torch.nan, 3])}
-    lists, groups = torch.tensor([[0.0, 1, 2, 3], [3, 0, 1, 2]]), {"groups": torch.tensor([0, 1, 2, 3])}
+    lists, diversity_groups = (
+        torch.tensor([[0.0, 1, 2, 3], [3, 0, 1, 2]]),
+        {"diversity_groups": torch.tensor([0, 1, 2, 3])},
+    )
     cases: list[tuple[str, tuple, dict[str, Any]]] = [
         ("document 2 is nan", (lists[0], [0, 1, 0, 1], "AP"), chosen),
         ("far apart .* document 1", ([0.0, -1e308, 1e308], [0, 1, 1], "AP"), {}),
@@ -485,7 +491,7 @@ def _refused(rng: np.random.Generator) -> Iterator[Check]:
         (
             "far apart .* document 2",
             ([1e300, 0.0, -9e300, 0.0], [0, 1, 0, 1], "diverse_nDCG@3"),
-            {"feature_map": "positional(k+1-i)"} | groups,
+            {"feature_map": "positional(k+1-i)"} | diversity_groups,
         ),
     ]
     while True:

@@ -12,26 +12,26 @@ from scipy.optimize import linear_sum_assignment
 def draw_grouped(rng: np.random.Generator, most: int = 6) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Scores, labels and groups of a short list, and the size that errors are measured by."""
     scores, labels, size = random_list(rng, True, most)
-    groups, labels = random_groups(rng, labels)
-    return scores, labels, groups, size
+    diversity_groups, labels = random_groups(rng, labels)
+    return scores, labels, diversity_groups, size
 
 
 def draw_reciprocal(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Scores, binary labels and groups of a longer list, and a k."""
     n, k = int(rng.integers(6, 30)), int(rng.choice([1, 3, 5, 5, 9]))
-    groups, labels = rng.integers(0, 10, n), 1.0 * (rng.random(n) < rng.choice([0.2, 0.5]))
+    diversity_groups, labels = rng.integers(0, 10, n), 1.0 * (rng.random(n) < rng.choice([0.2, 0.5]))
     labels[:2] = 1, 0
-    return rng.normal(size=n) * rng.choice([0.1, 0.5, 1.0]), labels, groups, k
+    return rng.normal(size=n) * rng.choice([0.1, 0.5, 1.0]), labels, diversity_groups, k
 
 
-def reciprocal_hinges(scores: np.ndarray, labels: np.ndarray, groups: np.ndarray, k: int) -> dict[str, float]:
+def reciprocal_hinges(scores: np.ndarray, labels: np.ndarray, diversity_groups: np.ndarray, k: int) -> dict[str, float]:
     """By reference, from SciPy's assignments: one for each number of irrelevant documents that lead."""
-    names = np.unique(groups)
+    names = np.unique(diversity_groups)
     m = min(k, len(names))
     c = np.arange(1, m + 1) ** -0.5
     never = -1e9
     heads = [  # of each group: the highest score of an irrelevant document, of a relevant one, of any
-        np.array([scores[(groups == g) & which].max(initial=never) for g in names])
+        np.array([scores[(diversity_groups == g) & which].max(initial=never) for g in names])
         for which in (labels == 0, labels > 0, labels >= 0)
     ]
     best = -np.inf
@@ -94,11 +94,13 @@ class Assignment(NamedTuple):
 
         And what it says that these are at most.
         """
-        ranks, groups = len(self.decay), int(self.group.max()) + 1
+        ranks, diversity_groups = len(self.decay), int(self.group.max()) + 1
         columns, lost = np.full((len(looks) + 1, ranks), -1, np.int32), np.empty(len(looks))
         dearest = float(self.discount.max() * self.gain.max())
         scratch = np.full(ranks, -1, np.int32), columns.reshape(-1)
-        parts.assign(*self[:5], groups, dearest, int(self.led), most_numbers, looks.astype(np.int32), lost, *scratch)
+        parts.assign(
+            *self[:5], diversity_groups, dearest, int(self.led), most_numbers, looks.astype(np.int32), lost, *scratch
+        )
         values, bounds, bound = [], [], np.inf
         for lead, column in enumerate(columns):
             bound -= lost[lead - 1] if lead else 0.0
@@ -113,8 +115,8 @@ class Assignment(NamedTuple):
 def draw_assignment(rng: np.random.Generator) -> Assignment:
     """At times of whole numbers, so that many assignments are best; at times of rankings that irrelevant documents lead."""
     ranks = int(rng.integers(1, 20))
-    groups = int(rng.integers(ranks, 40))
-    group = np.concatenate([np.arange(groups), rng.integers(0, groups, size=rng.integers(0, 60))])
+    diversity_groups = int(rng.integers(ranks, 40))
+    group = np.concatenate([np.arange(diversity_groups), rng.integers(0, diversity_groups, size=rng.integers(0, 60))])
     score, gain = np.abs(rng.normal(size=(2, len(group)))) * 10.0 ** rng.integers(-3, 4, size=(2, 1))
     decay, discount = np.abs(rng.normal(size=(2, ranks)))
     if rng.random() < 0.4:

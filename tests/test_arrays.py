@@ -98,7 +98,12 @@ def updated(k):
 
 def made(k):
     data = RankingData.from_arrays(k(X), k(LABELS), k(QID))
-    return data.features.tolist(), data.labels.tolist(), data.offsets.tolist(), data.with_groups(k(QID)).groups.tolist()
+    return (
+        data.features.tolist(),
+        data.labels.tolist(),
+        data.offsets.tolist(),
+        data.with_groups(k(QID)).diversity_groups.tolist(),
+    )
 
 
 # From how an array is kept to plain values.
@@ -111,7 +116,7 @@ CALLS = {
     "evaluate, ideal": lambda k, _: rs.evaluate(SCORES[:4], LABELS[:4], ["nDCG"], ideal_labels=k(LABELS)),
     "evaluate, weights": lambda k, _: rs.evaluate(SCORES, LABELS, ["nDCG"], qid=QID, item_weights=k(SCORES)),
     "evaluate, docids": lambda k, _: rs.evaluate(LABELS, LABELS, ["nDCG"], ties="docid", docids=k(SCORES)),
-    "evaluate, groups": lambda k, _: rs.evaluate(SCORES, LABELS, ["diverse_nDCG@3"], groups=whole(k(QID))),
+    "evaluate, groups": lambda k, _: rs.evaluate(SCORES, LABELS, ["diverse_nDCG@3"], diversity_groups=whole(k(QID))),
     "measure": lambda k, _: rs.nDCG(3)(k(SCORES), k(LABELS)),
     "best value": lambda k, _: rs.DCG(3).best_value(k(LABELS), offsets=whole(k(np.array([0, 3, 8])))),
     "metric": lambda k, _: updated(k),
@@ -313,7 +318,7 @@ def test_ids_are_told_apart_and_never_missing():
         for name, call in (
             ("qid", lambda ids: RankingData.from_arrays(np.eye(2), [1, 0], ids)),
             ("docids", lambda ids: RankingData.from_arrays(np.eye(2), [1, 0], [1, 1], docids=ids)),
-            ("groups", lambda ids: RankingData.from_arrays(np.eye(2), [1, 0], [1, 1]).with_groups(ids)),
+            ("diversity_groups", lambda ids: RankingData.from_arrays(np.eye(2), [1, 0], [1, 1]).with_groups(ids)),
             ("docids", lambda ids: rs.evaluate([1, 1], [1, 0], "AP", ties="docid", docids=ids)),
         ):
             with pytest.raises(ValueError, match=f"{name} must not be missing; that of document 1 is"):

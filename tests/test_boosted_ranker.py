@@ -143,8 +143,13 @@ def test_diverse_losses_take_groups(library):
     hosts, valid = np.resize(["a", "b", "c"], len(y)), held_out()
     loss = rs.StructuredHingeLoss("diverse_nDCG@3", reference="ideal-tied")
     ranker = rs.BoostedRanker(loss=loss, library=library, **QUICK)
-    assert ranker.fit(X, y, qid, groups=hosts, **valid, groups_valid=hosts).score(X, y, qid, groups=hosts) > 0.3
-    with pytest.raises(ValueError, match="StructuredHingeLoss needs groups="):
+    assert (
+        ranker.fit(X, y, qid, diversity_groups=hosts, **valid, diversity_groups_valid=hosts).score(
+            X, y, qid, diversity_groups=hosts
+        )
+        > 0.3
+    )
+    with pytest.raises(ValueError, match="StructuredHingeLoss needs diversity_groups="):
         rs.BoostedRanker("AP", loss=loss, library=library).fit(X, y, qid)
 
 

@@ -160,7 +160,7 @@ def test_what_is_wrong_is_refused_in_a_line():
         objective(y, zeros, None, [2, 3])
     with pytest.raises(ValueError, match="weights must have one entry per list, or one per document"):
         objective(y, zeros, [1.0, 2.0, 1.0, 1.0], sizes)
-    with pytest.raises(ValueError, match="StructuredHingeLoss needs groups=, one id per training document"):
+    with pytest.raises(ValueError, match="StructuredHingeLoss needs diversity_groups=, one id per training document"):
         rs.boosting_objective(rs.StructuredHingeLoss("diverse_nDCG@3"))
     with pytest.raises(ValueError, match="item_weights must be finite numbers, 0 or more"):
         rs.boosting_objective("AP", item_weights=[1.0, -1.0])
@@ -168,8 +168,10 @@ def test_what_is_wrong_is_refused_in_a_line():
         rs.boosting_objective(rs.RankNetLoss(), item_weights=np.ones(3))(y, zeros, None, sizes)
     with pytest.raises(TypeError, match="this loss does not support item_weights"):
         rs.boosting_objective("AP", item_weights=np.ones(4))(y, zeros, None, sizes)
-    with pytest.raises(ValueError, match="groups must have one entry per training document, 4; got 3"):
-        rs.boosting_objective(rs.StructuredHingeLoss("diverse_nDCG@3"), groups=["a", "b", "a"])(y, zeros, None, sizes)
+    with pytest.raises(ValueError, match="diversity_groups must have one entry per training document, 4; got 3"):
+        rs.boosting_objective(rs.StructuredHingeLoss("diverse_nDCG@3"), diversity_groups=["a", "b", "a"])(
+            y, zeros, None, sizes
+        )
 
 
 def test_second_derivatives_of_a_policy_count_by_their_size():
@@ -208,12 +210,12 @@ def test_item_weights_of_1_change_nothing_and_of_0_leave_documents_out(loss):
 def test_no_loss_stays_where_it_starts_under_lightgbm(its, request):
     lightgbm = pytest.importorskip("lightgbm")
     X, y, sizes = readme()
-    groups = np.tile(np.arange(30), 200) if its.takes_groups else None
+    diversity_groups = np.tile(np.arange(30), 200) if its.takes_groups else None
     start = None
     if request.node.callspec.id in NEEDS_A_START:
         start = X @ np.linalg.lstsq(X, y - y.mean(), rcond=None)[0] * 3
     data = lightgbm.Dataset(X, y, group=sizes, init_score=start)
-    objective = rs.boosting_objective(its.make(), groups=groups)
+    objective = rs.boosting_objective(its.make(), diversity_groups=diversity_groups)
     model = lightgbm.train({"objective": objective, "num_threads": 1, "verbosity": -1}, data, 20)
     scores = model.predict(X) + (0 if start is None else start)
     assert rs.boosting_metric("AP")(y, scores, None, sizes)[1] > 0.5

@@ -61,7 +61,7 @@ def draw(lists=12, size=8, seed=0):
     "ignore::sklearn.exceptions.SkipTestWarning",
 )
 def test_the_checks_of_scikit_learn_pass(make, monkeypatch):
-    monkeypatch.setattr(auto, "MEMBERS", {"linear": lambda options, _: rs.LinearRanker(options.select, loss=GRADED)})
+    monkeypatch.setattr(auto, "MEMBERS", {"linear": lambda options, _: rs.LinearRanker(options.measure, loss=GRADED)})
     ranker = make()
     expected = WEIGHTS | (OF_LISTS if isinstance(ranker, rs.EnsembleRanker | rs.AutoRanker) else {})
     results = check_estimator(ranker, expected_failed_checks=expected, on_fail=None, on_skip=None)

@@ -181,6 +181,46 @@ def test_risk_of_terms_is_that_of_the_whole():
     assert risk(w)[0] == pytest.approx(every.mean())
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        rs.StructuredHingeLoss("AP"),
+        rs.StructuredHingeLoss("AUC", reference="predicted"),
+        rs.StructuredHingeLoss("nDCG@3"),
+        rs.StructuredHingeLoss("RR@5"),
+        rs.GradedLoss("AUC"),
+        rs.GradedLoss("AP", grades=[0.5, 2], grade_weights=[1, 0.25]),
+    ],
+    ids=str,
+)
+def test_a_risk_that_resolves_its_loss_once_has_its_values(loss, weighted, monkeypatch):
+    X, y, _ = make()
+    y = y + (y > 0) * (X[:, 1] > 0) if "nDCG" in str(loss) or isinstance(loss, rs.GradedLoss) else y
+    offsets, rng = np.r_[0, 0, 5:121:5], np.random.default_rng(0)
+    offsets[-1] = len(y)
+    weights = rng.random(len(offsets) - 1) if weighted else None
+    risk = ranking_risk(loss, X, y, offsets, None, weights)
+    risk(np.ones(4))  # gains are known from the second call on
+    found, points = [], rng.normal(size=(3, 4))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(loss), "of_lists", None)
+        found = [risk(w) for w in points]
+    bare = loss.with_options(reduction="none")
+    for w, (value, gradient) in zip(points, found, strict=True):
+        leaf = torch.tensor(w, requires_grad=True)
+        each = bare(torch.tensor(X) @ leaf, torch.tensor(y), offsets=torch.tensor(offsets))
+        mean = (each * (1 if weights is None else torch.tensor(weights))).mean()
+        mean.backward()
+        assert value == pytest.approx(mean.item(), rel=1e-12)
+        np.testing.assert_allclose(gradient, leaf.grad.numpy(), atol=1e-12)
+    kept = found[0][1].copy()
+    risk(points[1])
+    np.testing.assert_array_equal(found[0][1], kept)
+    with pytest.raises(ValueError, match="score"):
+        risk(np.full(4, np.nan))
+
+
 def test_scikit_learn_conventions():
     X, y, qid = make()
     ranker = rs.LinearRanker("AP", C=3.0, solver=Bundle(tolerance=1e-2))
@@ -517,7 +557,13 @@ def test_a_frame_that_still_has_labels_or_lists_or_text_among_its_features_is_re
 def test_groups_that_are_meant_as_lists_are_refused():
     X, y, qid = make()
     with pytest.raises(ValueError, match="the list of each document as qid="):
-        rs.LinearRanker("AP").fit(X, y, groups=qid)
+        rs.LinearRanker("AP").fit(X, y, diversity_groups=qid)
+    ranker = rs.LinearRanker("AP").fit(X, y, qid)
+    for call in (ranker.fit, ranker.score):
+        with pytest.raises(TypeError, match=r"hosts or topics are diversity_groups=, sizes of lists group=, .* qid="):
+            call(X, y, qid, groups=qid)
+    with pytest.raises(TypeError, match="diversity_groups_valid="):
+        ranker.fit(X, y, qid, groups_valid=qid)
 
 
 @pytest.mark.parametrize("ranker", [rs.MLPRanker(max_epochs=2), rs.LinearRanker("RR")])

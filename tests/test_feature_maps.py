@@ -60,10 +60,10 @@ class FromBelow(rs.FeatureMap):
         return f"from-below(slope={self.slope:g})"
 
 
-def try_all(scores, labels, where, offsets, measure, feature_map, reference):
+def try_all(scores, lists, measure, feature_map, reference):
     """AP over all rankings of each list; flat and masked lists are beyond this oracle."""
     rows = []
-    for s, y in zip(scores, labels, strict=True):
+    for s, y in zip(scores, lists.labels, strict=True):
         n = len(s)
         slopes = feature_map.slope * torch.arange(n - 1, -1, -1, dtype=s.dtype)
         ideal = y.argsort(descending=True, stable=True)

@@ -28,9 +28,9 @@ def test_lists_of_one_document_that_a_pointwise_loss_learns_from_are_not():
 
 @pytest.mark.parametrize("loss", [rs.StructuredHingeLoss("nDCG@10"), rs.GradedLoss("AP")])
 def test_groups_that_a_loss_does_not_look_at_are_announced(loss):
-    scores, labels, groups = torch.randn(2, 5), torch.randint(0, 3, (2, 5)), torch.randint(0, 2, (2, 5))
-    with pytest.warns(UserWarning, match="ignores groups=; use a diversity measure"):
-        assert torch.equal(loss(scores, labels, groups=groups), loss(scores, labels))
+    scores, labels, diversity_groups = torch.randn(2, 5), torch.randint(0, 3, (2, 5)), torch.randint(0, 2, (2, 5))
+    with pytest.warns(UserWarning, match="ignores diversity_groups=; use a diversity measure"):
+        assert torch.equal(loss(scores, labels, diversity_groups=diversity_groups), loss(scores, labels))
 
 
 def test_a_metric_is_told_lists_as_evaluate_is():

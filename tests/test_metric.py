@@ -224,8 +224,8 @@ def test_names_of_other_libraries_are_answered(lists):
             call(scores, labels, mask=where)
         with pytest.raises(TypeError, match="there is no target=; the arguments are scores and labels"):
             call(scores, target=labels)
-        with pytest.raises(ValueError, match="groups= are hosts or topics"):
-            call(scores[where], labels[where], groups=where.nonzero()[:, 0])
+        with pytest.raises(ValueError, match="diversity_groups= are hosts or topics"):
+            call(scores[where], labels[where], diversity_groups=where.nonzero()[:, 0])
     with pytest.raises(
         TypeError, match="there is no top_k=; append the cut-off to the measure's name, such as 'nDCG@10'"
     ):

@@ -125,9 +125,9 @@ def test_rows_in_any_order_and_any_type(dtype):
 )
 def test_any_loss_by_object_or_name(loss):
     X, y, qid = make()
-    groups = {"groups": np.arange(len(y)) % 3} if "diverse" in str(loss) else {}
+    diversity_groups = {"diversity_groups": np.arange(len(y)) % 3} if "diverse" in str(loss) else {}
     options = {"dropout": 0.0, "learning_rate": 0.01, "max_epochs": 12, "hidden": (8,), "device": "cpu"}
-    ranker = rs.MLPRanker(loss=loss, **options).fit(X, y, qid, **groups)
+    ranker = rs.MLPRanker(loss=loss, **options).fit(X, y, qid, **diversity_groups)
     assert np.ptp(ranker.predict(X)) > 0
     losses = [each["loss"] for each in ranker.history_[0]]
     assert losses[-1] < losses[0]
@@ -216,7 +216,7 @@ def test_odd_lists():
         ({"loss": "is_convex(3)"}, "must be the name of a rankstruct loss"),
         ({"loss": 3}, "loss must be a loss module"),
         ({"loss": "LambdaLoss(print('x'))"}, "loss must be a loss module"),
-        ({"loss": "StructuredHingeLoss('diverse_nDCG@3')"}, "needs groups"),
+        ({"loss": "StructuredHingeLoss('diverse_nDCG@3')"}, "needs diversity_groups="),
         ({"prepare": ["binarize:1"]}, "unknown preparation step 'binarize:1'"),
     ],
 )

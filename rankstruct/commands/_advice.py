@@ -66,9 +66,9 @@ _ADVICE: tuple[tuple[str, Mapping[str, str]], ...] = (
     ),
     (r"; give fold \(--data\.fold\) to select one", {"convert": "; give --folds"}),
     (
-        r"(?:needs|requires) groups=, one [\w ]+ per document[:,] (?:such as )?its host or topic",
+        r"(?:needs|requires) diversity_groups=, one [\w ]+ per document[:,] (?:such as )?its host or topic",
         {
-            **_configs("needs groups of documents; set data.groups"),
+            **_configs("needs groups of documents; set data.diversity_groups"),
             _ANY: "needs groups, which this command does not support",
         },
     ),

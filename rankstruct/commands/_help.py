@@ -39,7 +39,18 @@ _GROUPS: dict[str, tuple[str, set[str] | None]] = {
     "model": ("the model", None),
     "data": (
         "the data",
-        {"path", "fold", "builtin", "prepare", "labels", "groups", "predict_path", "split", "num_train", "recommend"}
+        {
+            "path",
+            "fold",
+            "builtin",
+            "prepare",
+            "labels",
+            "diversity_groups",
+            "predict_path",
+            "split",
+            "num_train",
+            "recommend",
+        }
         | {"lists_per_batch", "documents_per_batch", "users_per_batch", "max_list_size", "max_items", "separator"},
     ),
     "trainer": (

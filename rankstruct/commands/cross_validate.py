@@ -89,9 +89,9 @@ def _keep_scores(cli: RankingCLI, folder: Path) -> dict[str, list[float]]:
                 places, found = module.predict_step(batch, 0)
                 scores[places] = found
         write_scores(folder / f"{part}-scores.txt", scores)
-        groups = None if lists.groups is None else torch.tensor(lists.groups)
+        diversity_groups = None if lists.diversity_groups is None else torch.tensor(lists.diversity_groups)
         given = scores, torch.tensor(lists.labels), module.test_metric.measures  # copies: memory maps are read-only
-        values = evaluate(*given, offsets=torch.tensor(lists.offsets), groups=groups)
+        values = evaluate(*given, offsets=torch.tensor(lists.offsets), diversity_groups=diversity_groups)
     return {name: each.tolist() for name, each in values.items()}
 
 

@@ -339,7 +339,7 @@ class RankingCLI(LightningCLI):
             )
         steering, lists = self.model.validation_metric.measures[0], data.part("vali")
         places, labels = np.arange(lists.num_documents, dtype=np.float64), np.asarray(lists.labels, np.float64)
-        given: dict[str, Any] = {"offsets": lists.offsets, "groups": lists.groups, "ties": "input"}
+        given: dict[str, Any] = {"offsets": lists.offsets, "diversity_groups": lists.diversity_groups, "ties": "input"}
         values = [steering(sign * each, labels, **given) for each in (places, labels) for sign in (1, -1)]
         if all(torch.equal(values[0], each) for each in values):
             raise ValueError(

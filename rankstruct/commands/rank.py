@@ -52,7 +52,7 @@ class Files:
     """Files of lists; validation and test are optional. `zero_based`: feature ids of SVMlight files start at 0."""
 
     train: Path
-    valid: Path | None = None
+    vali: Path | None = None
     test: Path | None = None
     zero_based: bool = False
 
@@ -74,14 +74,14 @@ class Files:
         return {name: digest_of(str(path)) for name, path in self.given().items()}
 
 
-def find_files(folder: str | None, fold: int | None, train: str | None, valid: str | None, test: str | None) -> Files:
+def find_files(folder: str | None, fold: int | None, train: str | None, vali: str | None, test: str | None) -> Files:
     """The files of a folder and fold, or those given by name.
 
     Raises:
         ValueError: both or neither are given, or files are missing.
     """
-    if (folder is None) == (train is None) or (folder and (valid or test)) or (train and fold is not None):
-        raise ValueError("give either FOLDER, with --fold if it has folds, or --train FILE, with --valid and --test")
+    if (folder is None) == (train is None) or (folder and (vali or test)) or (train and fold is not None):
+        raise ValueError("give either FOLDER, with --fold if it has folds, or --train FILE, with --vali and --test")
     if folder is not None:
         if not Path(folder).is_dir():
             wrong = (
@@ -99,7 +99,7 @@ def find_files(folder: str | None, fold: int | None, train: str | None, valid: s
         if fold is not None and not folds and here:
             raise DataError(f"{folder} has train, vali and test files instead of folds: remove --fold")
         return Files(*find_parts(folder, fold, required=("train",)).values())  # type: ignore[arg-type]
-    files = Files(*(None if path is None else Path(path) for path in (train, valid, test)))  # type: ignore[arg-type]
+    files = Files(*(None if path is None else Path(path) for path in (train, vali, test)))  # type: ignore[arg-type]
     for path in files.given().values():
         if not path.is_file():
             raise DataError(f"{path}: no such file")
@@ -123,7 +123,7 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
         output: the output folder.
         measures: measures for the test lists.
         verbose: whether to show a progress bar.
-        options: options of `AutoRanker`; `select` defaults to `usual_measure`.
+        options: options of `AutoRanker`; `measure` defaults to `usual_measure`.
 
     Returns:
         The content of `result.json`.
@@ -136,8 +136,8 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
     request: dict[str, Any] = {"version": __version__, "data": files.digests(), "measures": names}
     request |= {"options": options, "zero_based": files.zero_based}
     options = dict(options)
-    select = options.pop("select", None)
-    AutoRanker(select or "AP", **options).check_options()
+    measure = options.pop("measure", None)
+    AutoRanker(measure or "AP", **options).check_options()
     there = {path.name for path in Path(output).glob("*") if path.suffix != ".part"} - {".lock"}
     if there and "request.json" not in there:
         raise ValueError(f"{output} has files that this command did not write; use another --output")
@@ -145,7 +145,7 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
         cell = Cell(".", request, ())
         if (found := store.find(cell)) is None:
             lists = files.read()
-            ranker = AutoRanker(select or usual_measure(lists["train"].labels), **options, verbose=verbose)
+            ranker = AutoRanker(measure or usual_measure(lists["train"].labels), **options, verbose=verbose)
             _check_labels(files, lists, ranker, names)
             if not _is_trained(Path(output)):
                 check_room(output, _ROOM[0] + _ROOM[1] * lists["train"].num_features)
@@ -159,7 +159,7 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
 def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanker, measures: Sequence[str]) -> None:
     """Raise DataError for labels that a model, the selection or the test would reject after training."""
     paths = files.given()
-    for part in ("train", "valid"):
+    for part in ("train", "vali"):
         labels = lists[part].labels if part in lists else np.zeros(0)
         wrong = np.flatnonzero(~np.isfinite(nDCG(10).document_gains(torch.tensor(labels)).numpy()))
         if wrong.size:
@@ -167,10 +167,10 @@ def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanke
             qid = shortened(data.qids[data.list_of(at)])
             raise DataError(
                 f"{paths[part]}: expected labels whose gain in nDCG@10, 2^label - 1, is finite, since models are trained for and "
-                f"evaluated by it, whatever --select; got {labels[at]:g} in query {qid}: use grades, such as 0 to 4"
+                f"evaluated by it, whatever --measure; got {labels[at]:g} in query {qid}: use grades, such as 0 to 4"
             )
     chosen = {str(paths[part]): data for part, data in lists.items() if part != "test"}
-    check_measures(chosen, [ranker.select], "--select")
+    check_measures(chosen, [ranker.measure], "--measure")
     if "test" in lists:
         check_measures({str(paths["test"]): lists["test"]}, measures, "--measures")
 
@@ -178,10 +178,10 @@ def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanke
 def _train(ranker: AutoRanker, files: Files, lists: dict[str, RankingData], output: Path) -> None:
     """Fit, and save the result before anything else can fail."""
     start = time.perf_counter()
-    ranker.fit(**arrays_of(lists["train"]), **(arrays_of(lists["valid"], "_valid") if "valid" in lists else {}))
+    ranker.fit(**arrays_of(lists["train"]), **(arrays_of(lists["vali"], "_valid") if "vali" in lists else {}))
     names, features = feature_names(files.train), lists["train"].num_features
     found = {
-        "select": parse_measure(ranker.select).name,
+        "measure": parse_measure(ranker.measure).name,
         "recipe": ranker.recipe_,
         "reason": ranker.reason_,
         "recipes": ranker.results_,
@@ -363,8 +363,8 @@ def model_card(result: dict[str, Any], request: dict[str, Any]) -> str:
 Means over the test lists; ties in expectation, lists without relevant documents as 0; 95 % bootstrap intervals over lists."""
         tested += "".join(f"\n\n**Warning**: {remark}." for remark in result["remarks"])
     versions = ", ".join(map(" ".join, result["versions"].items()))
-    chosen = {**request["options"], "select": result["select"]}
-    joined = "of training and validation " if "valid" in result["lists"] else ""
+    chosen = {**request["options"], "measure": result["measure"]}
+    joined = "of training and validation " if "vali" in result["lists"] else ""
     dealt = f"The {result['validation_lists']} lists {joined}were"
     if result["validation_lists"] == 1:
         dealt = "The documents of the one list were"
@@ -428,14 +428,14 @@ def _parser() -> CommandParser:
     parser.add_argument("--fold", type=int, help="fold number, if FOLDER has Fold1, Fold2, ...")
     parser.add_argument("--train", metavar="FILE", help="training lists, instead of FOLDER")
     parser.add_argument(
-        "--valid",
+        "--vali",
         metavar="FILE",
         help="validation lists, added to the training lists for cross-validation",
     )
     parser.add_argument("--test", metavar="FILE", help="test lists (default: none)")
     parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight files start at 0")
     parser.add_argument(
-        "--select",
+        "--measure",
         metavar="MEASURE",
         help="selection measure (default: nDCG@10 for graded labels, AP for binary ones)",
     )
@@ -455,9 +455,9 @@ def main(args: Sequence[str]) -> None:
     if given.folder is None and given.train is None:
         parser.error("give FOLDER or --train FILE")
     before = Path(given.output, "result.json").is_file()
-    files = find_files(given.folder, given.fold, given.train, given.valid, given.test)
+    files = find_files(given.folder, given.fold, given.train, given.vali, given.test)
     files = replace(files, zero_based=given.zero_based)
-    options = {"select": given.select, "time_budget": given.time_budget, "random_state": given.seed}
+    options = {"measure": given.measure, "time_budget": given.time_budget, "random_state": given.seed}
     try:
         result = rank(files, given.output, given.measures, verbose=True, **options)
     except KeyboardInterrupt:
@@ -465,9 +465,9 @@ def main(args: Sequence[str]) -> None:
         raise KeyboardInterrupt(f"stopped; {given.output} is incomplete, the same command {goes_on}") from None
     print(format_table(*recipe_table(result)))
     print(f"{SELECTION}\n\n{result['reason']}")
-    if given.select is None:
-        kind = "graded labels" if result["select"] != "AP" else "binary labels"
-        print(f"selected by {result['select']}, the default for {kind}; --select sets another measure")
+    if given.measure is None:
+        kind = "graded labels" if result["measure"] != "AP" else "binary labels"
+        print(f"selected by {result['measure']}, the default for {kind}; --measure sets another measure")
     print()
     if result["test"]:
         print(format_table(*test_table(result)))

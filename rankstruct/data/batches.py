@@ -24,7 +24,7 @@ class Batch:
 
     Shapes: features `[lists, list_size, d]` float32, labels `[lists, list_size]` float32, where `[lists, list_size]` bool,
     index `[lists]` int64 (index of the list in the data), positions `[lists, list_size]` int64 (row of the document in
-    the data), groups `[lists, list_size]` int64, or None if the data have none.
+    the data), diversity_groups `[lists, list_size]` int64, or None if the data have none.
     """
 
     # Not a dataclass or tuple: Lightning traverses those, and `--trainer.precision bf16-true` would round the labels too.
@@ -35,10 +35,10 @@ class Batch:
         where: Tensor,
         index: Tensor,
         positions: Tensor,
-        groups: Tensor | None = None,
+        diversity_groups: Tensor | None = None,
     ) -> None:
         self.features, self.labels, self.where = features, labels, where
-        self.index, self.positions, self.groups = index, positions, groups
+        self.index, self.positions, self.diversity_groups = index, positions, diversity_groups
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         """Move the batch to a device."""
@@ -88,9 +88,9 @@ def make_batch(
     labels = np.zeros(where.shape, np.float32)
     labels[where] = data.labels[positions[where]]
     arrays = {"features": features, "labels": labels, "where": where, "index": chosen, "positions": positions}
-    if data.groups is not None:
-        arrays["groups"] = np.full(where.shape, -1, np.int64)
-        arrays["groups"][where] = data.groups[positions[where]]
+    if data.diversity_groups is not None:
+        arrays["diversity_groups"] = np.full(where.shape, -1, np.int64)
+        arrays["diversity_groups"][where] = data.diversity_groups[positions[where]]
     return Batch(**{name: torch.from_numpy(values) for name, values in arrays.items()})
 
 
@@ -222,7 +222,7 @@ class BatchLoader:
     def _nothing(self) -> Batch:
         """One list of padding, which no measure counts."""
         none = torch.full((1, 1), -1)
-        groups = None if self.data.groups is None else none
+        groups = None if self.data.diversity_groups is None else none
         return Batch(torch.zeros(1, 1, self.data.num_features), torch.zeros(1, 1), none > 0, none[0], none, groups)
 
     def set_epoch(self, epoch: int) -> None:
@@ -308,5 +308,5 @@ def collate(lists: Sequence[Batch]) -> Batch:
         return pad_sequence(rows, batch_first=True, padding_value=fill)
 
     features, labels, where, positions = padded("features"), padded("labels"), padded("where"), padded("positions", -1)
-    groups = None if any(batch.groups is None for batch in lists) else padded("groups", -1)
+    groups = None if any(batch.diversity_groups is None for batch in lists) else padded("diversity_groups", -1)
     return Batch(features, labels, where, torch.cat([batch.index for batch in lists]), positions, groups)

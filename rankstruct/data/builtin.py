@@ -145,7 +145,7 @@ def synthetic_groups(
     Returns and raises as `synthetic`; the data have groups, with the main one of each list numbered 0.
 
     >>> data, weights = synthetic_groups(lists=3, seed=1)
-    >>> data.groups[:8], weights.shape
+    >>> data.diversity_groups[:8], weights.shape
     (array([0, 7, 0, 0, 0, 0, 0, 0]), (9,))
     """
     check_least(1, lists=lists)
@@ -164,7 +164,7 @@ def synthetic_groups(
     elsewhere = weights * np.where(np.arange(features - 1) % 2, 1, -1)
     utilities = np.where(main, 0.5 + values[:, 1:] @ weights, values[:, 1:] @ elsewhere)
     utilities = utilities + noise * rng.standard_normal(total)
-    return replace(_graded(values, utilities, grades, lengths), groups=group.astype(np.int64)), weights
+    return replace(_graded(values, utilities, grades, lengths), diversity_groups=group.astype(np.int64)), weights
 
 
 def write_web_lists(path: str | os.PathLike[str], scale: float = 1.0, seed: int = 0) -> tuple[int, int]:

@@ -37,7 +37,7 @@ class RankingData:
         docids: `[documents]` strings or None; "" for a document without a name.
         comments: `[documents]` bytes or None, the comments after `#` in a file.
         missing: `[documents]` integers or None, the number of missing features per document, which were filled.
-        groups: `[documents]` int64 or None: documents of a list with the same number form a group (host, topic);
+        diversity_groups: `[documents]` int64 or None: documents of a list with the same number form a group (host, topic);
             `with_groups` builds them from names, comments or a column.
 
     Raises:
@@ -55,7 +55,7 @@ class RankingData:
     docids: Names | None = None
     comments: Names | None = None
     missing: np.ndarray | None = None
-    groups: np.ndarray | None = None
+    diversity_groups: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         _check_types(self.features, self.labels, self.offsets)
@@ -66,9 +66,10 @@ class RankingData:
             values = getattr(self, name)
             if values is not None and np.shape(values) != (documents,):
                 raise DataError(f"{name} must have shape [documents] = ({documents},), got {np.shape(values)}")
-        if self.groups is not None and (not isinstance(self.groups, np.ndarray) or self.groups.dtype != np.int64):
+        groups = self.diversity_groups
+        if groups is not None and (not isinstance(groups, np.ndarray) or groups.dtype != np.int64):
             raise DataError(
-                f"groups must be an int64 array, got {_kind(self.groups)}; with_groups converts names and numbers"
+                f"diversity_groups must be an int64 array, got {_kind(groups)}; with_groups converts names and numbers"
             )
         check_offsets("offsets", self.offsets, documents, "documents")
         if np.shape(self.qids) != (self.num_lists,):
@@ -226,12 +227,12 @@ class RankingData:
         return Names.of([text[at : ends.search(text, at).start()].rstrip(" \t") for text, at in values])  # type: ignore[union-attr]
 
     def with_groups(
-        self, groups: ArrayLike | None = None, *, comment: str | None = None, column: int | None = None
+        self, diversity_groups: ArrayLike | None = None, *, comment: str | None = None, column: int | None = None
     ) -> RankingData:
         r"""Set the groups (hosts, topics) of documents from one of three sources; equal values form a group.
 
         Args:
-            groups: `[documents]` numbers or strings.
+            diversity_groups: `[documents]` numbers or strings.
             comment: a regular expression with one capture group, which matches the group in each comment, such as
                 `r"host = (\S+)"`.
             column: the index of a feature, from 0, whose value is the group; it remains a feature.
@@ -241,13 +242,13 @@ class RankingData:
                 comment does not match.
 
         >>> data = RankingData.from_arrays([[5.0], [2.0], [5.0]], [1, 0, 2], ["a", "a", "a"])
-        >>> data.with_groups(["b.org", "a.org", "b.org"]).groups
+        >>> data.with_groups(["b.org", "a.org", "b.org"]).diversity_groups
         array([1, 0, 1])
-        >>> data.with_groups(column=0).groups
+        >>> data.with_groups(column=0).diversity_groups
         array([1, 0, 1])
         """
-        if sum(source is not None for source in (groups, comment, column)) != 1:
-            raise DataError("give exactly one of groups, comment= and column=")
+        if sum(source is not None for source in (diversity_groups, comment, column)) != 1:
+            raise DataError("give exactly one of diversity_groups, comment= and column=")
         if comment is not None:
             values = self._found_in_comments(comment)
         elif column is not None:
@@ -257,18 +258,20 @@ class RankingData:
             values = (chosen.toarray() if self.is_sparse else chosen).ravel()
         else:
             try:
-                values = numbered_ids("groups", groups)
+                values = numbered_ids("diversity_groups", diversity_groups)
             except ValueError as error:
                 raise DataError(str(error)) from None
             if values.shape != (self.num_documents,):
-                raise DataError(f"groups must have shape [documents] = ({self.num_documents},), got {values.shape}")
-        return replace(self, groups=np.unique(values, return_inverse=True)[1].astype(np.int64))
+                raise DataError(
+                    f"diversity_groups must have shape [documents] = ({self.num_documents},), got {values.shape}"
+                )
+        return replace(self, diversity_groups=np.unique(values, return_inverse=True)[1].astype(np.int64))
 
     def grouped_by(self, source: int | str | None) -> RankingData:
         """Set groups from a config value: a column index, a regular expression for the comments, or None for no change.
 
         >>> data = RankingData.from_arrays([[5.0], [2.0], [5.0]], [1, 0, 2], ["a", "a", "a"])
-        >>> data.grouped_by(0).groups
+        >>> data.grouped_by(0).diversity_groups
         array([1, 0, 1])
         """
         if source is None:

@@ -46,7 +46,7 @@ class Source:
         builtin: `"digits"` (real), `"synthetic"` or `"synthetic-groups"` (with groups), which need no files.
         prepare: names of preparation steps, for all parts; see `fit_preparation`.
         labels: `"grades"` for non-negative integers, `"real"` for any number.
-        groups: the source of document groups: a regular expression with one capture group for the comments, such as
+        diversity_groups: the source of document groups: a regular expression with one capture group for the comments, such as
             `"host = (\S+)"`, or a column index, from 0, before any preparation. None for those of the data.
         seed: seed of the built-in sets and of splits.
         cache: whether to cache parsed files.
@@ -70,7 +70,7 @@ class Source:
     builtin: str | None = None
     prepare: tuple[str, ...] = ()
     labels: str = "grades"
-    groups: int | str | None = None
+    diversity_groups: int | str | None = None
     seed: int = 0
     cache: bool = True
     protocol: Protocol = "folds"
@@ -103,7 +103,7 @@ class Source:
     def read_raw(self) -> Splits:
         """Read the three parts, grouped but not prepared; raises as `read` does."""
         self.check()
-        return Splits(*(part.grouped_by(self.groups) for part in self._divided()))
+        return Splits(*(part.grouped_by(self.diversity_groups) for part in self._divided()))
 
     def prepare_splits(self, raw: Splits, extra: Sequence[str] = ()) -> tuple[Splits, Steps]:
         """Prepare the result of `read_raw`, with `extra` steps; returns the splits and the fitted steps of all parts."""
@@ -127,12 +127,13 @@ class Source:
         check_preparation(self.prepare)
         for steps in (self.prepare_train, self.prepare_test):
             parse_steps(steps)
-        if isinstance(self.groups, str):
+        if isinstance(self.diversity_groups, str):
             try:
-                re.compile(self.groups)
+                re.compile(self.diversity_groups)
             except re.error as error:
                 raise ValueError(
-                    f"data.groups must be a column index or a regular expression, got {self.groups!r}: {error}"
+                    f"data.diversity_groups must be a column index or a regular expression, got "
+                    f"{self.diversity_groups!r}: {error}"
                 ) from None
         if (self.path is None) == (self.builtin is None):
             raise ValueError(

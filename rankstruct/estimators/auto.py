@@ -41,7 +41,7 @@ SELECTION = (
 
 
 def _linear(options: AutoRanker, lists: Documents) -> Ranker:
-    return LinearRanker(options.select, loss="GradedLoss('AUC')", C=[0.001, 0.01, 0.1, 1.0, 10.0])
+    return LinearRanker(options.measure, loss="GradedLoss('AUC')", C=[0.001, 0.01, 0.1, 1.0, 10.0])
 
 
 def _mlp(loss: str) -> Callable[[AutoRanker, Documents], Ranker]:
@@ -56,7 +56,7 @@ def _mlp(loss: str) -> Callable[[AutoRanker, Documents], Ranker]:
             "random_state": options.random_state,
             "verbose": options.verbose,
         }
-        return MLPRanker(options.select, loss=loss, prepare=(), **given)
+        return MLPRanker(options.measure, loss=loss, prepare=(), **given)
 
     return make
 
@@ -91,7 +91,7 @@ class AutoRanker(Ranker):
     documents, with a warning: the scores then say nothing about new lists.
 
     Args:
-        select: the measure, or its name, that selects settings and model and that `score` reports.
+        measure: the measure, or its name, that selects settings and model and that `score` reports.
         time_budget: seconds for `fit`; a model that may not finish in time, judged by one timed epoch, is left out. The linear
             ranker is always trained. None is no limit.
         prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
@@ -118,11 +118,12 @@ class AutoRanker(Ranker):
     ('linear, graded AUC', True)
     """
 
+    measure: str | Measure
     loss, drop_empty, by_list = None, True, True
 
     def __init__(
         self,
-        select: str | Measure = "AP",
+        measure: str | Measure = "AP",
         *,
         time_budget: float | None = None,
         prepare: Sequence[str] = ("append-quantile", "standardize"),
@@ -131,7 +132,7 @@ class AutoRanker(Ranker):
         random_state: int = 0,
         verbose: bool = False,
     ) -> None:
-        self.select, self.time_budget, self.prepare = select, time_budget, prepare
+        self.measure, self.time_budget, self.prepare = measure, time_budget, prepare
         self.folds, self.device = folds, device
         self.random_state, self.verbose = random_state, verbose
 
@@ -148,7 +149,10 @@ class AutoRanker(Ranker):
                 "AutoRanker does not support item_weights other than 0 and 1, since its models use hinge losses; "
                 "use LinearRanker, MLPRanker or BoostedRanker with a pairwise, listwise or pointwise loss"
             )
-        train, valid = train._replace(groups=None), None if valid is None else valid._replace(groups=None)
+        train, valid = (
+            train._replace(diversity_groups=None),
+            None if valid is None else valid._replace(diversity_groups=None),
+        )
         check_labels("y", train, self._measures())
         if valid is not None:
             check_labels("y_valid", valid, self._measures())
@@ -162,14 +166,14 @@ class AutoRanker(Ranker):
     def check_options(self) -> None:
         """Raise ValueError for a wrong option, as `fit` does."""
         if self._measure().takes_groups:
-            raise ValueError(f"select must be a measure without groups, got {self._measure().name}; use LinearRanker")
+            raise ValueError(f"measure must be one without groups, got {self._measure().name}; use LinearRanker")
         if self.time_budget is not None and not is_number(self.time_budget, 0):
             raise ValueError(f"time_budget must be 0 or more seconds, or None for no limit; got {self.time_budget!r}")
         if not (isinstance(self.folds, Integral) and self.folds >= 2):
             raise ValueError(f"folds must be an integer of at least 2, got {self.folds}")
 
     def _measure(self) -> Measure:
-        return parse_measure(self.select)
+        return parse_measure(self.measure)
 
     def _measures(self) -> list[Measure]:
         """The measures of `results_`, the one that selects first."""

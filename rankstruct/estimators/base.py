@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,7 +21,15 @@ from typing_extensions import Self
 from rankstruct import losses
 from rankstruct._lazy import public_names
 from rankstruct.arrays import LARGEST, as_array, as_numbers
-from rankstruct.lists import group_documents, ids_of_sizes, list_ids, numbered_ids, refuse_other_names, refusing
+from rankstruct.lists import (
+    NO_GROUPS,
+    group_documents,
+    ids_of_sizes,
+    list_ids,
+    numbered_ids,
+    refuse_other_names,
+    refusing,
+)
 from rankstruct.losses import takes_groups
 from rankstruct.measures import AP, Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
@@ -37,11 +46,7 @@ ROUTING = (
     "inside GridSearchCV, cross_val_score and the like, turn routing on with sklearn.set_config(enable_metadata_routing=True) "
     "and pass fit(X, y, qid=qid, groups=qid) or params=dict(qid=qid, groups=qid), with cv=GroupKFold()"
 )
-GROUPS = (
-    "one id per document, such as its host or topic; inside GridSearchCV and the like, where groups= is the splitter's, request "
-    "them under another name, ranker.set_fit_request(groups='hosts').set_score_request(groups='hosts'), and pass "
-    "fit(..., hosts=hosts)"
-)
+GROUPS = "one id per document, such as its host or topic"
 
 _CHOSEN = "pass the measure for selection, early stopping and score() as the first argument: BoostedRanker('nDCG@10')"
 #: Arguments of `fit` in LightGBM and XGBoost.
@@ -52,7 +57,11 @@ _OTHER_NAMES = {
         for name in ("early_stopping_rounds", "callbacks")
     },
     "verbose": "there is no verbose= of fit; pass it to the ranker, as in BoostedRanker(verbose=True)",
+    "groups": NO_GROUPS,
+    "groups_valid": "there is no groups_valid=; hosts or topics of validation documents are diversity_groups_valid=",
 }
+
+_refusing = refusing(partial(refuse_other_names, other_names=_OTHER_NAMES))
 
 
 def _refuse_own_columns(X: Any, given: dict[str, Any]) -> None:
@@ -70,7 +79,7 @@ class Documents(NamedTuple):
     X: Any
     y: np.ndarray
     qid: np.ndarray
-    groups: np.ndarray | None = None
+    diversity_groups: np.ndarray | None = None
     weights: np.ndarray | None = None
     item_weights: np.ndarray | None = None
 
@@ -81,47 +90,53 @@ class Documents(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """The keyword arguments of `fit`, other than the first three."""
-        found = {"groups": self.groups, "sample_weight": self.weights, "item_weights": self.item_weights}
+        found = {
+            "diversity_groups": self.diversity_groups,
+            "sample_weight": self.weights,
+            "item_weights": self.item_weights,
+        }
         return {name: each for name, each in found.items() if each is not None}
 
     @property
     def as_validation(self) -> dict[str, Any]:
         """The arguments of `fit` for validation lists."""
-        names = ("X_valid", "y_valid", "qid_valid", *(() if self.groups is None else ("groups_valid",)))
-        return dict(zip(names, self, strict=False))
+        names = ("X_valid", "y_valid", "qid_valid", "diversity_groups_valid")
+        return dict(zip(names[: 3 if self.diversity_groups is None else 4], self, strict=False))
 
 
-class Lists(NamedTuple):
+class FlatLists(NamedTuple):
     """Arguments of `ranking_risk`: documents grouped by list and, optionally, groups, list weights and item weights."""
 
     X: Any
     labels: np.ndarray
     offsets: np.ndarray
-    groups: np.ndarray | None
+    diversity_groups: np.ndarray | None
     weights: np.ndarray | None = None
     item_weights: np.ndarray | None = None
 
-    def rows(self, rows: np.ndarray, offsets: np.ndarray) -> Lists:
+    def rows(self, rows: np.ndarray, offsets: np.ndarray) -> FlatLists:
         """A selection or reordering of the documents, with its offsets."""
-        groups, each = (None if given is None else given[rows] for given in (self.groups, self.item_weights))
+        diversity_groups, each = (
+            None if given is None else given[rows] for given in (self.diversity_groups, self.item_weights)
+        )
         # A copy is faster to compute with, but large features should not be held twice.
         large = self.X.ndim == 2 and not sp.issparse(self.X) and np.prod(self.X.shape) * self.X.dtype.itemsize > _COPIED
         X = RowsOf(self.X, np.arange(len(self.labels))[rows]) if large else self.X[rows]
-        return Lists(X, self.labels[rows], offsets, groups, self.weights, each)
+        return FlatLists(X, self.labels[rows], offsets, diversity_groups, self.weights, each)
 
 
 def bring_together(
     X: Any,
     y: np.ndarray,
     qid: np.ndarray,
-    groups: np.ndarray | None = None,
+    diversity_groups: np.ndarray | None = None,
     weights: np.ndarray | None = None,
     item_weights: np.ndarray | None = None,
-) -> Lists:
+) -> FlatLists:
     """Group documents by list, without a copy if they are already grouped; `weights` has one value per document."""
     order, offsets = group_documents(qid)
     each = None if weights is None else (weights if order is None else weights[order])[offsets[:-1]]
-    lists = Lists(X, y, offsets, groups, each, item_weights)
+    lists = FlatLists(X, y, offsets, diversity_groups, each, item_weights)
     return lists if order is None else lists.rows(order, offsets)
 
 
@@ -154,10 +169,9 @@ class Ranker(BaseEstimator):
     #: Whether the ranking depends on the other documents of the list; without `qid`, all documents are one list.
     by_list: ClassVar[bool] = False
 
-    # The splitter's groups are lists, ours are hosts.
-    __metadata_request__fit: ClassVar[dict] = {"qid": True, "groups": False}
+    __metadata_request__fit: ClassVar[dict] = {"qid": True, "diversity_groups": True}
     __metadata_request__predict: ClassVar[dict] = {"qid": True}
-    __metadata_request__score: ClassVar[dict] = {"qid": True, "groups": False, "sample_weight": True}
+    __metadata_request__score: ClassVar[dict] = {"qid": True, "diversity_groups": True, "sample_weight": True}
 
     def __getstate__(self) -> dict[str, Any]:
         """Convert fitted modules to plain data, which serialisers other than pickle can write too."""
@@ -183,7 +197,7 @@ class Ranker(BaseEstimator):
         """Whether features may be sparse."""
         return takes_sparse(self.prepare)
 
-    @refusing(lambda given: refuse_other_names(given, _OTHER_NAMES))
+    @_refusing
     def fit(
         self,
         X: Any,
@@ -191,13 +205,13 @@ class Ranker(BaseEstimator):
         qid: Any = None,
         *,
         group: Any = None,
-        groups: Any = None,
+        diversity_groups: Any = None,
         sample_weight: Any = None,
         item_weights: Any = None,
         X_valid: Any = None,
         y_valid: Any = None,
         qid_valid: Any = None,
-        groups_valid: Any = None,
+        diversity_groups_valid: Any = None,
         eval_set: Any = None,
         eval_group: Any = None,
         eval_qid: Any = None,
@@ -211,8 +225,8 @@ class Ranker(BaseEstimator):
             qid: `[documents]`, the list of each document: integers or strings. Without it and `group`, all documents are one
                 list, with a warning.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
-            groups: `[documents]`, the group (host, topic) of each document, integers or strings, for a loss over diverse
-                rankings; ignored by others.
+            diversity_groups: `[documents]`, the group (host, topic) of each document, integers or strings, for a loss over
+                diverse rankings; ignored by others.
             sample_weight: `[lists]`, the weight of each list's loss, in order of first appearance; or `[documents]`, equal within
                 each list. 0 or more. Ignored by preparation and validation.
             item_weights: `[documents]`, the weight of each document in the loss of its list, such as its inverse propensity; 0 or
@@ -221,7 +235,7 @@ class Ranker(BaseEstimator):
             X_valid: documents of the validation lists, used for selection as the class describes.
             y_valid: their labels.
             qid_valid: their lists.
-            groups_valid: their groups, for a measure of diversity.
+            diversity_groups_valid: their groups, for a measure of diversity.
             eval_set: `[(X_valid, y_valid)]`, one pair, with `eval_group`, `[sizes]`, or `eval_qid`, `[qid_valid]`: the validation
                 lists in LightGBM's notation.
             eval_group: see `eval_set`.
@@ -233,39 +247,41 @@ class Ranker(BaseEstimator):
             TypeError: item weights other than 0 and 1 with a loss that does not accept them.
         """
         given = _validation(X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid)
-        self._check_groups_valid(given is not None, groups_valid)
+        self._check_groups_valid(given is not None, diversity_groups_valid)
         self._check_fit_options(given is not None)
-        train = self._train_documents(X, y, qid, group, groups, sample_weight, item_weights)
-        valid = None if given is None else self._valid_documents(*given, groups_valid)
+        train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights)
+        valid = None if given is None else self._valid_documents(*given, diversity_groups_valid)
         self._fit(train, valid)
         return self
 
-    def _valid_documents(self, X: Any, y: Any, qid: Any, groups: Any) -> Documents:
+    def _valid_documents(self, X: Any, y: Any, qid: Any, diversity_groups: Any) -> Documents:
         features, labels = self._check(X, reset=False), as_numbers("y_valid", y)
-        valid = Documents(features, labels, *check_ids(features, qid, groups))
+        valid = Documents(features, labels, *check_ids(features, qid, diversity_groups))
         if labels.shape != valid.qid.shape:
             raise ValueError(f"y_valid must have one label per document, shape {valid.qid.shape}, got {labels.shape}")
         check_labels("y_valid", valid, [self._measure()])
         return valid
 
     def _train_documents(
-        self, X: Any, y: Any, qid: Any, group: Any, groups: Any, sample_weight: Any, item_weights: Any
+        self, X: Any, y: Any, qid: Any, group: Any, diversity_groups: Any, sample_weight: Any, item_weights: Any
     ) -> Documents:
         _refuse_own_columns(X, {"labels": y, "lists": qid})
         X, y = self._check(X, y, reset=True)
         if qid is None and group is None:
-            if groups is not None and not self._measure().takes_groups:
+            if diversity_groups is not None and not self._measure().takes_groups:
                 raise ValueError(
-                    "groups= are hosts or topics, which only measures of diversity use; pass the list of each document as qid=; "
-                    f"{ROUTING}"
+                    "diversity_groups= are hosts or topics, which only measures of diversity use; pass the list of each "
+                    f"document as qid=; {ROUTING}"
                 )
             warnings.warn(
                 f"qid is missing, so all {len(y)} documents are one list: pass qid=, one id per document, or group=, the sizes "
                 f"of the lists; {ROUTING}",
                 stacklevel=4,
             )
-        ids, groups = check_ids(X, list_ids(X.shape[0], qid, group, np.zeros(len(y), np.int64)), groups)
-        found = Documents(X, y, ids, groups, _document_weights(sample_weight, ids))
+        ids, diversity_groups = check_ids(
+            X, list_ids(X.shape[0], qid, group, np.zeros(len(y), np.int64)), diversity_groups
+        )
+        found = Documents(X, y, ids, diversity_groups, _document_weights(sample_weight, ids))
         if item_weights is not None:
             found = self._with_item_weights(found, check_item_weights(item_weights, len(y)))
         lengths = np.unique(found.qid, return_counts=True)[1]
@@ -363,12 +379,12 @@ class Ranker(BaseEstimator):
         X: Any,
         y: np.ndarray,
         qid: np.ndarray,
-        groups: np.ndarray | None = None,
+        diversity_groups: np.ndarray | None = None,
         weights: np.ndarray | None = None,
         item_weights: np.ndarray | None = None,
-    ) -> Lists:
+    ) -> FlatLists:
         """Documents grouped by list, without empty lists; the mean weight of the others is 1."""
-        lists = bring_together(X, y, qid, groups, weights, item_weights)
+        lists = bring_together(X, y, qid, diversity_groups, weights, item_weights)
         lists = self._without_empty(lists) if self.drop_empty else lists
         if lists.weights is None:
             return lists
@@ -377,7 +393,7 @@ class Ranker(BaseEstimator):
             raise ValueError("sample_weight must not be zero for all lists that have different labels")
         return lists._replace(weights=lists.weights * (number / total))
 
-    def _without_empty(self, lists: Lists) -> Lists:
+    def _without_empty(self, lists: FlatLists) -> FlatLists:
         starts, lengths = lists.offsets[:-1], np.diff(lists.offsets)
         kept = np.minimum.reduceat(lists.labels, starts) < np.maximum.reduceat(lists.labels, starts)
         if not self._total(int(kept.sum())):
@@ -408,12 +424,12 @@ class Ranker(BaseEstimator):
         taken = np.random.default_rng(self.random_state).permutation(len(names))[:number]
         return np.isin(of_row, taken)
 
-    def _check_groups_valid(self, given: bool, groups_valid: Any) -> None:
-        if groups_valid is not None and not given:
-            raise ValueError("groups_valid needs X_valid, y_valid and qid_valid; pass them too or omit it")
-        if given and groups_valid is None and self._measure().takes_groups:
+    def _check_groups_valid(self, given: bool, diversity_groups_valid: Any) -> None:
+        if diversity_groups_valid is not None and not given:
+            raise ValueError("diversity_groups_valid needs X_valid, y_valid and qid_valid; pass them too or omit it")
+        if given and diversity_groups_valid is None and self._measure().takes_groups:
             raise ValueError(
-                f"{self._measure().name} needs groups_valid=, one id per validation document: its host or topic"
+                f"{self._measure().name} needs diversity_groups_valid=, one id per validation document: its host or topic"
             )
 
     def _divided(self, train: Documents, valid: Documents | None) -> tuple[Documents, Documents | None]:
@@ -431,6 +447,7 @@ class Ranker(BaseEstimator):
         """The sum of a number over the processes."""
         return type(value)(self._team().sum(np.array([value], float))[0])
 
+    @_refusing
     def score(
         self,
         X: Any,
@@ -438,7 +455,7 @@ class Ranker(BaseEstimator):
         qid: Any = None,
         *,
         group: Any = None,
-        groups: Any = None,
+        diversity_groups: Any = None,
         sample_weight: Any = None,
         item_weights: Any = None,
     ) -> float:
@@ -446,7 +463,7 @@ class Ranker(BaseEstimator):
 
         Lists, list weights, groups and item weights are passed as in `fit`; see `rankstruct.evaluate` for item weights, which
         some measures do not accept. Without lists, all documents are one list if the ranker was fitted to one. A measure of
-        diversity needs `groups`; a `Diverse` one re-ranks each list first.
+        diversity needs `diversity_groups`; a `Diverse` one re-ranks each list first.
 
         Raises:
             ValueError: neither `qid` nor `group`, but the ranker was fitted to several lists. (`cross_val_score` and the like
@@ -460,9 +477,9 @@ class Ranker(BaseEstimator):
                 f"qid is missing, but the ranker was fitted to {getattr(self, 'lists_', 'several')} lists: pass qid=, one id per "
                 f"document, or group=, the sizes of the lists; {ROUTING}"
             )
-        ids, groups = check_ids(checked, list_ids(checked.shape[0], qid, group, one), groups)
+        ids, diversity_groups = check_ids(checked, list_ids(checked.shape[0], qid, group, one), diversity_groups)
         each_weight = None if item_weights is None else check_item_weights(item_weights, len(ids))
-        values = self._values(Documents(checked, as_numbers("y", y), ids, groups, item_weights=each_weight))
+        values = self._values(Documents(checked, as_numbers("y", y), ids, diversity_groups, item_weights=each_weight))
         weights = _document_weights(sample_weight, ids)
         if weights is None:
             return float(values.mean())
@@ -472,9 +489,9 @@ class Ranker(BaseEstimator):
     def _values(self, documents: Documents) -> torch.Tensor:
         """The measure of each list."""
         measure = self._measure()
-        if measure.takes_groups and documents.groups is None:
-            raise ValueError(f"{measure.name} needs groups=, {GROUPS}")
-        given: dict[str, Any] = {"groups": documents.groups, "item_weights": documents.item_weights}
+        if measure.takes_groups and documents.diversity_groups is None:
+            raise ValueError(f"{measure.name} needs diversity_groups=, {GROUPS}")
+        given: dict[str, Any] = {"diversity_groups": documents.diversity_groups, "item_weights": documents.item_weights}
         scores = self._scores(documents.X, documents.qid)
         return evaluate(scores, documents.y, [measure], qid=documents.qid, **given)[measure.name]
 
@@ -573,17 +590,17 @@ def is_number(value: Any, least: float) -> bool:
     return isinstance(value, Real) and float(value) >= least
 
 
-def check_groups_of(loss: nn.Module, groups: Any) -> None:
+def check_groups_of(loss: nn.Module, diversity_groups: Any) -> None:
     """Raise ValueError if the loss needs groups and there are none."""
-    if takes_groups(loss) and groups is None:
-        raise ValueError(f"{type(loss).__name__} needs groups=, {GROUPS}")
+    if takes_groups(loss) and diversity_groups is None:
+        raise ValueError(f"{type(loss).__name__} needs diversity_groups=, {GROUPS}")
 
 
 def check_labels(name: str, documents: Documents, measures: Sequence[Measure]) -> None:
     """Raise ValueError, before training, if a measure that is used after it does not accept the labels."""
     scores = -np.arange(len(documents.y), dtype=np.float64)  # without ties, for which some measures have no value
     try:
-        evaluate(scores, documents.y, list(measures), qid=documents.qid, groups=documents.groups)
+        evaluate(scores, documents.y, list(measures), qid=documents.qid, diversity_groups=documents.diversity_groups)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 
@@ -669,14 +686,14 @@ def dense(X: Any) -> np.ndarray:
     return X.toarray() if sp.issparse(X) else X
 
 
-def check_ids(X: Any, qid: Any, groups: Any) -> tuple[np.ndarray, np.ndarray | None]:
+def check_ids(X: Any, qid: Any, diversity_groups: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """`qid` unchanged, numbers or strings, and the groups as int64 or None; both `[documents]`."""
     if qid is None:
         raise ValueError(
             f"qid is missing: pass the list of each document, [documents], or group=, the sizes of the lists; {ROUTING}"
         )
     found: list[np.ndarray] = []
-    for name, given in (("qid", qid), *([] if groups is None else [("groups", groups)])):
+    for name, given in (("qid", qid), *([] if diversity_groups is None else [("diversity_groups", diversity_groups)])):
         ids = numbered_ids(name, given)
         if ids.shape != np.shape(X)[:1]:
             sizes = "; pass sizes of lists as group=" if name == "qid" else ""
@@ -684,4 +701,4 @@ def check_ids(X: Any, qid: Any, groups: Any) -> tuple[np.ndarray, np.ndarray | N
                 f"{name} must have one entry per document, shape {np.shape(X)[:1]}; got {ids.shape}{sizes}"
             )
         found.append(ids)
-    return found[0], None if groups is None else np.unique(found[1], return_inverse=True)[1].astype(np.int64)
+    return found[0], None if diversity_groups is None else np.unique(found[1], return_inverse=True)[1].astype(np.int64)

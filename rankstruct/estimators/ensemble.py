@@ -199,15 +199,15 @@ def joined(train: Documents, valid: Documents | None) -> Documents:
         return train
     first, second = (np.unique(each.qid, return_inverse=True)[1] for each in (train, valid))
     X = (sp.vstack if sp.issparse(train.X) else np.concatenate)([train.X, valid.X])
-    groups = weights = items = None
-    if train.groups is not None and valid.groups is not None:
-        groups = np.concatenate([train.groups, valid.groups])
+    diversity_groups = weights = items = None
+    if train.diversity_groups is not None and valid.diversity_groups is not None:
+        diversity_groups = np.concatenate([train.diversity_groups, valid.diversity_groups])
     if train.weights is not None:
         weights = np.concatenate([train.weights, np.full(len(second), train.weights.mean())])
     if train.item_weights is not None:
         items = np.concatenate([train.item_weights, np.ones(len(second))])
     y, qid = np.concatenate([train.y, valid.y]), np.concatenate([first, second + len(np.unique(first))])
-    return Documents(X, y, qid, groups, weights, items)
+    return Documents(X, y, qid, diversity_groups, weights, items)
 
 
 def deal_lists(documents: Documents, folds: int, random_state: int) -> np.ndarray:
@@ -282,7 +282,9 @@ def best_weights(
 
 def measured(scores: np.ndarray, documents: Documents, measures: Sequence[Measure]) -> dict[str, np.ndarray]:
     """Values of the measures per list, for scores `[documents]`."""
-    found = evaluate(scores, documents.y, list(measures), qid=documents.qid, groups=documents.groups)
+    found = evaluate(
+        scores, documents.y, list(measures), qid=documents.qid, diversity_groups=documents.diversity_groups
+    )
     return {name: values.numpy() for name, values in found.items()}
 
 

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,8 +23,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import Documents, Lists, Ranker, check_groups_of, check_ids, named_loss
+from rankstruct.estimators.base import Documents, FlatLists, Ranker, check_groups_of, check_ids, named_loss
 from rankstruct.feature_maps import FeatureMap
+from rankstruct.kernels.dispatch import ArrayOracle
+from rankstruct.lists import Lists
 from rankstruct.losses import (
     GradedLoss,
     SmoothLoss,
@@ -34,6 +36,7 @@ from rankstruct.losses import (
     takes_groups,
     takes_reference_scores,
 )
+from rankstruct.losses.hinge import HingeLoss
 from rankstruct.measures import DiscountedGain, Diverse, Measure, evaluate, nDCG
 from rankstruct.models import LinearScorer
 from rankstruct.models.scorers import split_preparation, with_preparation
@@ -68,7 +71,7 @@ def ranking_risk(
     X: Any,
     labels: np.ndarray,
     offsets: np.ndarray,
-    groups: np.ndarray | None = None,
+    diversity_groups: np.ndarray | None = None,
     weights: np.ndarray | None = None,
     item_weights: np.ndarray | None = None,
 ) -> LinearRisk:
@@ -86,32 +89,34 @@ def ranking_risk(
     >>> ranking_risk(StructuredHingeLoss("AUC"), X, labels, offsets)(np.array([0.1]))
     (0.7, array([-3.]))
     """
-    check_groups_of(loss, groups)
+    check_groups_of(loss, diversity_groups)
     loss = copy.deepcopy(loss)
     loss.reduction = "none"  # type: ignore[assignment]
     bounds, given = torch.tensor(np.asarray(offsets, np.int64)), {"y": torch.tensor(labels)}
-    factors = None if weights is None else torch.tensor(np.asarray(weights, np.float64))
     if takes_groups(loss):
-        given["groups"] = torch.tensor(np.asarray(groups, np.int64))
+        given["diversity_groups"] = torch.tensor(np.asarray(diversity_groups, np.int64))
     if item_weights is not None:
         given["item_weights"] = torch.tensor(item_weights)
 
-    def ask(
-        scores: np.ndarray, lists: torch.Tensor, factors: torch.Tensor | None, y: torch.Tensor, **each: torch.Tensor
-    ) -> tuple[Any, Any]:
+    def ask(scores: np.ndarray, lists: torch.Tensor, y: torch.Tensor, **each: torch.Tensor) -> tuple[Any, Any]:
         leaf = torch.from_numpy(scores).requires_grad_()
         values = loss(leaf, y, offsets=lists, **each)
-        values = values if factors is None else values * factors
         (direction,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach().numpy(), direction.numpy()
+
+    def of_all(scores: np.ndarray) -> tuple[Any, Any]:
+        return ask(scores, bounds, **given)
 
     def terms(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         parts = [slice(bounds[i], bounds[i + 1]) for i in indices]
         lists = torch.tensor([0, *(part.stop - part.start for part in parts)]).cumsum(0)
         chosen = {name: torch.cat([each[part] for part in parts]) for name, each in given.items()}
-        return ask(scores, lists, None if factors is None else factors[indices], **chosen)
+        return ask(scores, lists, **chosen)
 
-    return LinearRisk(X, offsets, lambda scores: ask(scores, bounds, factors, **given), term_oracle=terms)
+    oracle: ArrayOracle = of_all
+    if type(loss) in (StructuredHingeLoss, GradedLoss) and item_weights is None:  # a subclass may override `of_lists`
+        oracle = cast(HingeLoss, loss).at_once(Lists(given["y"], offsets=bounds), of_all)
+    return LinearRisk(X, offsets, oracle, weights, term_oracle=terms)
 
 
 def _warn_of_scales(X: Any) -> None:
@@ -182,8 +187,8 @@ class LinearRanker(Ranker):
     >>> print(ranker.solution_.status, ranker.solution_.gap <= 1e-3)
     converged True
     >>> hosts = rng.choice(["a.org", "b.org", "c.org"], size=200)
-    >>> diverse = LinearRanker("diverse_nDCG@2", reference="predicted").fit(X, y, qid, groups=hosts)
-    >>> diverse.score(X, y, qid, groups=hosts) > 0.5
+    >>> diverse = LinearRanker("diverse_nDCG@2", reference="predicted").fit(X, y, qid, diversity_groups=hosts)
+    >>> diverse.score(X, y, qid, diversity_groups=hosts) > 0.5
     True
     >>> with sklearn.config_context(enable_metadata_routing=True):
     ...     search = GridSearchCV(LinearRanker("AP"), {"C": [0.1, 10.0]}, cv=GroupKFold(4)).fit(X, y, qid=qid, groups=qid)
@@ -245,7 +250,7 @@ class LinearRanker(Ranker):
             warnings.warn(f"{type(self).__name__}, C = {Cs[chosen]:g}: {self.path_[chosen].status}", stacklevel=4)
         self.use_path(chosen)
 
-    def _judged(self, loss: nn.Module, solution: Solution, C: float, at_zero: float, lists: Lists) -> Solution:
+    def _judged(self, loss: nn.Module, solution: Solution, C: float, at_zero: float, lists: FlatLists) -> Solution:
         """Set the status of a solution that is no better than w = 0 or ties all documents of each list. For a bound with local
         optima, whose value may be unrelated to the ranking, the measure is checked too.
         """
@@ -257,12 +262,12 @@ class LinearRanker(Ranker):
             learned = learned or (not is_convex(loss) and self._ranks(scores, lists))
         return solution if learned else replace(solution, status=Status.NO_BETTER_THAN_ZERO)
 
-    def _ranks(self, scores: np.ndarray, lists: Lists) -> bool:
+    def _ranks(self, scores: np.ndarray, lists: FlatLists) -> bool:
         """Whether the training measure exceeds that of tied scores, and is not two standard errors below that of w0."""
         measure = self._measure()
-        if measure.takes_groups and lists.groups is None:
+        if measure.takes_groups and lists.diversity_groups is None:
             return False
-        given: dict[str, Any] = {"offsets": lists.offsets, "groups": lists.groups}
+        given: dict[str, Any] = {"offsets": lists.offsets, "diversity_groups": lists.diversity_groups}
         found, tied, begun = (
             evaluate(each, lists.labels, [measure], **given)[measure.name].numpy()
             for each in (scores, np.zeros_like(scores), linear_scores(lists.X, self.w0_))
@@ -303,7 +308,7 @@ class LinearRanker(Ranker):
             )
         return super()._fit_preparation(X, qid)
 
-    def _fitted_lists(self, train: Documents) -> Lists:
+    def _fitted_lists(self, train: Documents) -> FlatLists:
         return self._training_lists(self._fit_features(self._fit_preparation(train.X, train.qid)), *train[1:])
 
     def _fit_features(self, X: Any) -> Any:
@@ -329,7 +334,7 @@ class LinearRanker(Ranker):
         towards = self.regularize_towards
         return towards == "start" or (towards is None and not is_convex(loss) and takes_reference_scores(loss))
 
-    def _start(self, loss: nn.Module, lists: Lists) -> np.ndarray:
+    def _start(self, loss: nn.Module, lists: FlatLists) -> np.ndarray:
         kind = self.start or ("zero" if is_convex(loss) else "auc" if takes_reference_scores(loss) else "regression")
         if kind == "zero" and isinstance(loss, SmoothLoss):
             raise ValueError("start must not be 'zero' for a SmoothLoss: its gradient is 0 if all scores tie")
@@ -344,7 +349,7 @@ class LinearRanker(Ranker):
             group_regression(lists.X, gains.numpy(), lists.offsets, self._team(), lists.weights)
         )
 
-    def _best_auc(self, lists: Lists) -> np.ndarray:
+    def _best_auc(self, lists: FlatLists) -> np.ndarray:
         """The optimum for `GradedLoss("AUC")`, a reliable convex bound, as the start for others."""
         grades = np.unique(np.concatenate(self._team().gathered(np.unique(lists.labels))))[1:]
         if len(grades) > _MOST_GRADES:
@@ -357,7 +362,7 @@ class LinearRanker(Ranker):
         return found.w
 
     def _solve(
-        self, loss: nn.Module, lists: Lists, C: float, w0: np.ndarray, start: np.ndarray, before: Solution | None
+        self, loss: nn.Module, lists: FlatLists, C: float, w0: np.ndarray, start: np.ndarray, before: Solution | None
     ) -> Solution:
         starts = [start] if before is None else [before.w, start]
         losses: list[nn.Module]
@@ -437,11 +442,11 @@ class LinearRanker(Ranker):
         ranker.n_features_in_ = len(ranker.coef_)
         return ranker.prepend(preparation)
 
-    def risk(self, X: Any, y: Any, qid: Any, *, groups: Any = None) -> LinearRisk:
+    def risk(self, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None) -> LinearRisk:
         """Return the mean loss over the lists that `fit` trains on, as a function of the weights, for `rankstruct.solvers`."""
-        return ranking_risk(self.ranking_loss(), *self._lists_of(X, y, qid, groups))
+        return ranking_risk(self.ranking_loss(), *self._lists_of(X, y, qid, diversity_groups))
 
-    def mean_loss(self, w: np.ndarray, X: Any, y: Any, qid: Any, *, groups: Any = None) -> float:
+    def mean_loss(self, w: np.ndarray, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None) -> float:
         """Return the mean loss at any weights `[d]`, over the lists that `fit` trains on.
 
         A `SmoothLoss` is evaluated with the last sigma of the annealing, like `solution_.objective`.
@@ -449,31 +454,31 @@ class LinearRanker(Ranker):
         loss = self.ranking_loss()
         if isinstance(loss, SmoothLoss):
             loss = loss.with_sigma(self._annealing(loss).last_sigma)
-        return self._mean(loss, self._lists_of(X, y, qid, groups), np.asarray(w, np.float64))
+        return self._mean(loss, self._lists_of(X, y, qid, diversity_groups), np.asarray(w, np.float64))
 
-    def _mean(self, loss: nn.Module, lists: Lists, w: np.ndarray) -> float:
+    def _mean(self, loss: nn.Module, lists: FlatLists, w: np.ndarray) -> float:
         """The mean loss at `w` over the lists of all processes."""
         risk = _risk(loss, lists)
         value = risk(w)[0]
         return self._total(value * risk.terms) / self._total(risk.terms) if self.distributed else value
 
     def objective(
-        self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None, *, groups: Any = None
+        self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None, *, diversity_groups: Any = None
     ) -> float:
         """Return the objective of `fit` at any weights `[d]`, such as those of a scorer trained by SGD."""
         away = np.asarray(w, np.float64)
         if self._draws_to_start(self.ranking_loss()):
-            away = away - self._start(self.ranking_loss(), self._lists_of(X, y, qid, groups))
+            away = away - self._start(self.ranking_loss(), self._lists_of(X, y, qid, diversity_groups))
         C = self._costs()[0] if C is None else C
-        return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, groups=groups)
+        return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, diversity_groups=diversity_groups)
 
-    def _lists_of(self, X: Any, y: Any, qid: Any, groups: Any) -> Lists:
+    def _lists_of(self, X: Any, y: Any, qid: Any, diversity_groups: Any) -> FlatLists:
         fitted = hasattr(self, "coef_")
         X, y = self._check(X, y, reset=not fitted)
-        qid, groups = check_ids(X, qid, groups)
+        qid, diversity_groups = check_ids(X, qid, diversity_groups)
         if fitted:
-            return self._training_lists(self._features(self._prepared(X, qid)), y, qid, groups)
-        lists = self._fitted_lists(Documents(X, y, qid, groups))
+            return self._training_lists(self._features(self._prepared(X, qid)), y, qid, diversity_groups)
+        lists = self._fitted_lists(Documents(X, y, qid, diversity_groups))
         del self.n_features_in_, self.preparation_
         return lists
 
@@ -484,7 +489,7 @@ class LinearRanker(Ranker):
         return Annealing(sigma=float(loss.sigma), progress=self.verbose)
 
 
-def _risk(loss: nn.Module, lists: Lists) -> LinearRisk | NoTerms:
+def _risk(loss: nn.Module, lists: FlatLists) -> LinearRisk | NoTerms:
     """The mean loss over the lists of this process, if it has any."""
     return ranking_risk(loss, *lists) if len(lists.offsets) > 1 else NoTerms(lists.X.shape[1])
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rankstruct.arrays import as_single
 from rankstruct.estimators.base import (
     Documents,
-    Lists,
+    FlatLists,
     Ranker,
     bring_together,
     check_groups_of,
@@ -109,7 +109,7 @@ class MLPRanker(Ranker):
         self.device, self.random_state, self.verbose = device, random_state, verbose
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
-        check_groups_of(loss := self.ranking_loss(), train.groups)
+        check_groups_of(loss := self.ranking_loss(), train.diversity_groups)
         train, valid = self._divided(train, valid)
         features = dense(self._fit_preparation(train.X, train.qid))
         lists = _Tensors(self._training_lists(features, *train[1:]), self._place())
@@ -187,10 +187,11 @@ class MLPRanker(Ranker):
 class _Tensors:
     """Documents grouped by list, on a device."""
 
-    def __init__(self, lists: Lists, device: torch.device) -> None:
+    def __init__(self, lists: FlatLists, device: torch.device) -> None:
         self.X = to_tensor(np.asarray(lists.X)).to(device, torch.float32)
         self.labels = to_tensor(as_single("y", lists.labels)).to(device)
-        self.groups = None if lists.groups is None else torch.as_tensor(lists.groups, device=device)
+        groups = lists.diversity_groups
+        self.diversity_groups = None if groups is None else torch.as_tensor(groups, device=device)
         self.weights = None if lists.weights is None else torch.as_tensor(lists.weights, device=device)
         self.item_weights = (
             None
@@ -208,8 +209,8 @@ class _Tensors:
         at = torch.as_tensor(rows, device=self.X.device)
         # Offsets are on the CPU, so that losses need not synchronise to read them.
         given = {"labels": self.labels[at], "offsets": torch.as_tensor(offsets)}
-        if self.groups is not None:
-            given["groups"] = self.groups[at]
+        if self.diversity_groups is not None:
+            given["diversity_groups"] = self.diversity_groups[at]
         if self.item_weights is not None:
             given["item_weights"] = self.item_weights[at]
         if self.weights is not None:
@@ -254,8 +255,8 @@ class _Network:
             self.kept.load_state_dict(self.average.state_dict())
         return epoch - self.best_epoch < self.options.patience
 
-    def _loss(self, scores: Tensor, labels: Tensor, groups: Tensor | None = None, **lists: Tensor) -> Tensor:
-        more = {"groups": groups} if takes_groups(self.loss) else {}
+    def _loss(self, scores: Tensor, labels: Tensor, diversity_groups: Tensor | None = None, **lists: Tensor) -> Tensor:
+        more = {"diversity_groups": diversity_groups} if takes_groups(self.loss) else {}
         value = self.loss(scores, labels, **lists, **more)
         return (
             value * lists["weights"].mean().to(value) if "weights" in lists else value
@@ -270,7 +271,9 @@ class _Network:
 
     def _measured(self, valid: _Tensors) -> float:
         measure, scores = self.options._measure(), _scores(self.average, valid.X)
-        values = evaluate(scores, valid.labels, [measure], offsets=valid.offsets, groups=valid.groups)
+        values = evaluate(
+            scores, valid.labels, [measure], offsets=valid.offsets, diversity_groups=valid.diversity_groups
+        )
         return float(values[measure.name].mean())
 
 

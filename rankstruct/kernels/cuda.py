@@ -23,6 +23,7 @@ from torch import Tensor
 
 from rankstruct.kernels import core
 from rankstruct.kernels.call import LABELS, SCORES, Answer, Call, longest_list
+from rankstruct.lists import Lists
 
 _MOST_SCRATCH = 2**30  # bytes
 _FEWEST_BLOCKS = 256  # at least, if there are as many lists; fewer leave a device idle
@@ -64,7 +65,7 @@ def reaches(device: torch.device) -> bool:
     """Whether loops can be compiled for the device and start there; `logging` at level DEBUG says why not."""
     one, loop = torch.zeros(1, 1, device=device), core.pairwise_auc
     try:
-        solve((one, one, None, None, None, None), -math.inf, lambda longest: Call(loop, loop.options(0)), ())
+        solve(one, Lists(one), -math.inf, lambda longest: Call(loop, loop.options(0)), ())
     except Exception as error:  # a broken toolkit raises errors of many kinds
         logging.getLogger(__name__).debug("%s does without compiled loops: %s", device, error)
         return False
@@ -92,14 +93,14 @@ def start(device: torch.device, blocks: int, loop: core.Loop, batch: core.Batch,
 
 
 def solve(
-    lists: Sequence[Any], least_label: float, compiled: Callable[..., Call], options: Sequence[Any]
+    scores: Tensor, lists: Lists, least_label: float, compiled: Callable[..., Call], options: Sequence[Any]
 ) -> Answer | None:
     """The results for tensors of one device, with offsets there or on the CPU; None if it would need too much scratch.
 
     Task loss and value are NaN for lists with an invalid number or a label below `least_label`, and for all lists if offsets on
     the device are out of order.
     """
-    scores, labels, where, offsets, chosen, groups, item_weights = (*lists, None)[:7]
+    labels, where, offsets, chosen, groups, item_weights, _ = lists
     shape, device = scores.shape, scores.device
     scores = (scores if scores.dtype in SCORES else scores.float()).contiguous()
     labels = (labels if labels.dtype in LABELS else labels.double()).contiguous()
@@ -108,6 +109,7 @@ def solve(
     groups = None if groups is None else groups.long().contiguous()
     item_weights = None if item_weights is None else item_weights.double().contiguous()
     documents, in_order = scores.numel(), None
+    many: tuple[int, ...]
     if offsets is None:
         many, longest = shape[:-1], shape[-1]
     else:

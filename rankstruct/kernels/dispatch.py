@@ -1,9 +1,9 @@
 """Custom operators over lists, for `torch.compile`, vmap and fake tensors: the only way to call a kernel.
 
-Every operator takes `(scores, labels, where, offsets, reference_scores, groups, least_label, *options)`, those with document
-weights also `item_weights` after the groups, and returns `(task_loss, value, direction)`. Types and shapes have been checked. The
-operator converts tensors of any layout, device and dtype, refuses non-finite numbers and labels below `least_label`, and returns
-results with the dtype and device of `scores`. It has up to two implementations:
+Every operator takes `(scores, lists, least_label, *options)` and returns `(task_loss, value, direction)`; torch sees the fields
+of `Lists`, with item weights if documents may have them. Types and shapes have been checked. The operator converts tensors of
+any layout, device and dtype, refuses non-finite numbers and labels below `least_label`, and returns results with the dtype and
+device of `scores`. It has up to two implementations:
 
     compiled  from `(longest, *options)` to a `Call` of a loop of the compiled core, for the CPU and, with NVRTC, CUDA
     padded    from `(PaddedLists, *options)` to the results, in vectorised torch, for other devices
@@ -25,7 +25,7 @@ from torch import Tensor
 from rankstruct.kernels import core, cuda
 from rankstruct.kernels.call import LABELS, SCORES, Answer, Call, longest_list
 from rankstruct.kernels.threads import share_lists
-from rankstruct.lists import NOT_NEGATIVE, batch_first, check_offsets, is_eager, pad, refuse_inexact, unpad
+from rankstruct.lists import NOT_NEGATIVE, Lists, batch_first, check_offsets, is_eager, pad, refuse_inexact, unpad
 
 __all__ = ["Answer", "Call", "CpuLists", "ListOperator", "PaddedLists", "Prepared", "discount_table", "mean_value"]
 
@@ -85,9 +85,26 @@ def mean_value(
     return (mean, real, direction) if abs(mean) <= _LARGEST[kind] else None
 
 
+#: Scores to values, one per list, and gradients, as the solvers call it; float64.
+ArrayOracle = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def solve_at_once(prepared: Prepared, lists: Lists, otherwise: ArrayOracle) -> ArrayOracle:
+    """Values and directions of the same flat lists for any scores, by one call of a loop; by `otherwise` if it refuses some."""
+    call, least_label, gains = prepared
+    batch = CpuLists(torch.zeros(lists.labels.shape, dtype=torch.float64), lists, least_label, gains)
+
+    def solve(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        value, direction = batch.take(torch.from_numpy(scores))
+        done = batch.run(call) == -1 and math.isfinite(batch.batch.sum)
+        return (value.numpy(), direction.numpy()) if done else otherwise(scores)
+
+    return solve
+
+
 def _set_thresholds(batch: core.Batch, call: Call) -> None:
     """Set the thresholds of a call, if any, in a batch, which keeps them alive."""
-    if (tables := call.threshold_tables()) is not None:
+    if call.thresholds is not None and (tables := call.threshold_tables()) is not None:
         thresholds, weights, batch.threshold_count = tables
         batch.thresholds, batch.threshold_weights = thresholds.data_ptr(), weights.data_ptr()
         batch.kept = thresholds, weights
@@ -101,7 +118,7 @@ class CpuLists:
     """Inputs and outputs of the compiled core for lists on the CPU; copies are avoided.
 
     Args:
-        lists: scores, labels, where, offsets, reference scores, groups and, if there are any, item weights, on the CPU.
+        scores, lists: on the CPU.
         least_label: labels of real documents below it are refused.
         gains: float64, the gains of integer labels from 0, if known.
 
@@ -110,8 +127,8 @@ class CpuLists:
         longest: size of the longest list, padding included.
     """
 
-    def __init__(self, lists: Sequence[Any], least_label: float, gains: np.ndarray | None = None) -> None:
-        scores, labels, where, offsets, chosen, groups, item_weights = (*lists, None)[:7]
+    def __init__(self, scores: Tensor, lists: Lists, least_label: float, gains: np.ndarray | None = None) -> None:
+        labels, where, offsets, chosen, groups, item_weights, _ = lists
         self.shape = shape = scores.shape
         if labels.dtype == torch.int64:
             refuse_inexact(labels, where, torch.float64)
@@ -158,6 +175,14 @@ class CpuLists:
             LABELS[labels.dtype],
         )
 
+    def take(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Take other contiguous scores of the same dtype; returns the tensors for their values and directions."""
+        self.given = (scores, *self.given[1:])
+        self.value, self.direction = torch.empty_like(self.value), torch.empty_like(self.direction)
+        self.batch.scores, self.batch.value = scores.data_ptr(), self.value.data_ptr()
+        self.batch.direction = self.direction.data_ptr()
+        return self.value, self.direction
+
     def run(self, call: Call) -> int:
         """Solve all lists, with up to as many threads as torch uses.
 
@@ -174,6 +199,12 @@ class CpuLists:
         if found == core.OUT_OF_MEMORY:
             raise MemoryError(f"no memory for the scratch of lists of {self.longest} documents")
         return found
+
+    def answer(self, dtype: torch.dtype) -> Answer:
+        """What the loop filled in, in the dtype of the scores that were given."""
+        if dtype in SCORES:
+            return self.task_loss, self.value, self.direction
+        return self.task_loss.to(dtype), self.value.to(dtype), self.direction.to(dtype)
 
     def _threads(self, documents: int) -> int:
         return min(torch.get_num_threads(), documents // _WORTH_A_THREAD, self.count)
@@ -286,7 +317,7 @@ class ListOperator:
         weighted: bool = False,
     ) -> None:
         self.name, self.gains = name, gains
-        self._lists = 7 if weighted else 6  # arguments
+        self._fields = 6 if weighted else 5  # of `Lists`
         self._compiled, self._padded = compiled, padded
         qualified = f"rankstruct::{name}"
         lists = f"{_LISTS}, Tensor? item_weights" if weighted else _LISTS
@@ -295,56 +326,53 @@ class ListOperator:
         self._operator = getattr(torch.ops.rankstruct, name).default
         KERNELS[name] = self
         torch.library.register_fake(qualified, _fake)
-        torch.library.register_vmap(qualified, partial(_vmap, self._operator, self._lists))
+        torch.library.register_vmap(qualified, partial(_vmap, self._operator, 1 + self._fields))
 
-    def __call__(self, scores: Tensor, *given: Any) -> Answer:
+    def __call__(self, scores: Tensor, lists: Lists, least_label: float, *options: Any) -> Answer:
         """The results for checked lists."""
-        return (self.answer if is_eager(scores) else self._operator)(scores, *given)
+        if is_eager(scores):
+            return self._answer(scores, lists, least_label, options)
+        return self._operator(scores, *lists[: self._fields], least_label, *options)
 
-    def answer(self, *given: Any) -> Answer:
-        """The implementation of the operator."""
-        lists, (least_label, *options) = given[: self._lists], given[self._lists :]
-        scores = given[0]
+    def answer(self, scores: Tensor, *given: Any) -> Answer:
+        """The implementation of the operator, with its arguments as torch passes them."""
+        least_label, *options = given[self._fields :]
+        return self._answer(scores, Lists(*given[: self._fields]), least_label, options)
+
+    def _answer(self, scores: Tensor, lists: Lists, least_label: float, options: Sequence[Any]) -> Answer:
         device = scores.device
         if has_loops(device):
-            return self._solve(lists, least_label, options, scores.dtype)
-        answers = cuda.solve(lists, least_label, self._compiled, options) if has_kernels(device) else None
+            return self._solve(scores, lists, least_label, options)
+        answers = cuda.solve(scores, lists, least_label, self._compiled, options) if has_kernels(device) else None
         if answers is not None:
             pass
         elif self._padded is not None:
-            answers = _answer_padded(self._padded, lists, least_label, options)
+            answers = _answer_padded(self._padded, scores, lists, least_label, options)
         else:
-            there = [None if value is None else value.cpu() for value in lists]
-            answers = self._solve(there, least_label, options, scores.dtype)
+            there = Lists(*(None if value is None else value.cpu() for value in lists))  # type: ignore[arg-type]
+            answers = self._solve(scores.cpu(), there, least_label, options)
         task_loss, value, direction = answers
         return task_loss.to(scores), value.to(scores), direction.to(scores)
 
-    def _solve(self, lists: Sequence[Any], least_label: float, options: Sequence[Any], dtype: torch.dtype) -> Answer:
-        batch = CpuLists(lists, least_label)
+    def _solve(self, scores: Tensor, lists: Lists, least_label: float, options: Sequence[Any]) -> Answer:
+        batch = CpuLists(scores, lists, least_label)
         call = self._compiled(batch.longest, *options)
         wrong = batch.run(call)
         if wrong != -1:
             batch.refuse(wrong, call, self.gains)
-        answer = batch.task_loss, batch.value, batch.direction
-        if dtype in SCORES:
-            return answer
-        task_loss, value, direction = answer
-        return task_loss.to(dtype), value.to(dtype), direction.to(dtype)
+        return batch.answer(scores.dtype)
 
     def call(self, longest: int, *options: Any) -> Call:
         """The call of the compiled implementation for lists of at most `longest` documents."""
         return self._compiled(longest, *options)
 
-    def by_grade(self, lists: Sequence[Any], gains: np.ndarray, options: Sequence[Any]) -> Answer | None:
+    def by_grade(self, scores: Tensor, lists: Lists, gains: np.ndarray, options: Sequence[Any]) -> Answer | None:
         """The results for eager tensors on the CPU, with gains from a table; None if a label is not in it."""
         if not has_loops(_CPU):
             return None
-        batch = CpuLists(lists, 0.0, gains)
-        if batch.run(self._compiled(batch.longest, *options)) != -1:
-            return None
-        dtype = lists[0].dtype
-        answer = batch.task_loss, batch.value, batch.direction
-        return answer if dtype in SCORES else tuple(each.to(dtype) for each in answer)
+        batch = CpuLists(scores, lists, 0.0, gains)
+        found = batch.run(self._compiled(batch.longest, *options))
+        return batch.answer(scores.dtype) if found == -1 else None
 
 
 def has_loops(device: torch.device) -> bool:
@@ -358,9 +386,9 @@ def has_kernels(device: torch.device) -> bool:
 
 
 def _answer_padded(
-    body: Callable[..., Answer], lists: Sequence[Any], least_label: float, options: Sequence[Any]
+    body: Callable[..., Answer], scores: Tensor, lists: Lists, least_label: float, options: Sequence[Any]
 ) -> Answer:
-    scores, labels, where, offsets, chosen, _ = lists
+    labels, where, offsets, chosen = lists[:4]
     scores = scores if scores.dtype in SCORES else scores.float()
     where = torch.ones(labels.shape, dtype=torch.bool, device=labels.device) if where is None else where
     shape, real = scores.shape, where

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor
 from rankstruct.kernels import core
 from rankstruct.kernels.dispatch import CpuLists
 from rankstruct.kernels.threads import share_lists
+from rankstruct.lists import Lists
 
 __all__ = ["PolicyLoss", "draw_few_ranks", "draw_rankings", "policy_curvature", "policy_gradient", "policy_loss"]
 
@@ -103,21 +104,21 @@ class PolicyLoss(NamedTuple):
 
 
 def policy_loss(
-    lists: Sequence[Tensor | None], uniform: Tensor, discounts: np.ndarray, k: int, few: bool, gains: np.ndarray | None
+    scores: Tensor, lists: Lists, uniform: Tensor, discounts: np.ndarray, k: int, few: bool, gains: np.ndarray | None
 ) -> PolicyLoss | None:
     """1 - the discounted gain of sampled rankings relative to the best one, and its gradient, in one pass.
 
     None if the scores of a list differ too much for the loop, or a gain is invalid or unknown.
 
     Args:
-        lists: scores, labels, where and offsets of eager tensors.
+        scores, lists: eager tensors.
         uniform: float64 numbers in [0, 1), `[samples, ..., longest list]`, or `[samples, ..., k]` if `few`.
         discounts: float64 `[longest list]`.
         k: ranks after it are worth nothing.
         few: whether to sample like `draw_few_ranks`, not like `draw_rankings`.
         gains: float64, the gains of integer labels from 0, if known; None: labels are gains.
     """
-    batch = CpuLists((*lists, None, None), 0.0, gains)
+    batch = CpuLists(scores, lists, 0.0, gains)
     given = uniform.data_ptr(), discounts.ctypes.data, len(discounts), len(uniform), k, few
     shares: list[core.Batch] = []
 
@@ -126,7 +127,7 @@ def policy_loss(
         shares.append(own)
         return int(core.policy_loss(ctypes.addressof(own), *given, first, last))
 
-    offsets = lists[3]
+    offsets = lists.offsets
     bounds = np.arange(batch.count + 1) * batch.longest if offsets is None else offsets.numpy()
     if _share(loop, bounds, len(uniform)) != -1:
         return None

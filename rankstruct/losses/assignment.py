@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
-from rankstruct.lists import check_tensor, vmap_rule
+from rankstruct.lists import Lists, check_tensor, vmap_rule
 from rankstruct.losses.autograd import with_gradient
 from rankstruct.losses.base import RankingLoss
 from rankstruct.losses.reduction import Reduction, check_reduction, reduce_lists
@@ -95,7 +95,7 @@ class AssignmentHingeLoss(RankingLoss):
         """The loss: a scalar, or one value per matrix with reduction `"none"`."""
         return self.call(scores, cost, {**lists})
 
-    def of_lists(  # type: ignore[override]
+    def _called(  # type: ignore[override]
         self,
         scores: Tensor,
         cost: Tensor | None,
@@ -106,7 +106,6 @@ class AssignmentHingeLoss(RankingLoss):
         weights: Tensor | None = None,
         reduction: Reduction = "mean",
     ) -> Tensor:
-        """The reduced loss of matrices."""
         check_reduction(reduction)
         if cost is None and target is None:
             raise ValueError(
@@ -125,7 +124,7 @@ class AssignmentHingeLoss(RankingLoss):
         if self.reference == "ideal":
             value = value.clamp(min=0.0)  # of rounding, for the target is one of the matchings
         flat = with_gradient(scores.flatten(-2), value.to(scores.dtype), direction.to(scores.dtype).flatten(-2))
-        return reduce_lists(flat, where=real.flatten(-2), offsets=None, weights=weights, reduction=reduction)
+        return reduce_lists(flat, Lists(costs, real.flatten(-2), weights=weights), reduction)
 
 
 def assign_positions(scores: Tensor, *, where: Tensor | None = None, where_positions: Tensor | None = None) -> Tensor:

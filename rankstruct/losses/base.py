@@ -60,6 +60,7 @@ from typing_extensions import Self, TypedDict, Unpack
 from rankstruct.kernels import dispatch
 from rankstruct.kernels.call import longest_list
 from rankstruct.lists import (
+    Lists,
     are_single_documents,
     as_offsets,
     check_lists,
@@ -106,7 +107,7 @@ class HingeOptions(LayoutOptions, total=False):
     """Keyword arguments of a loss that uses an oracle, as in `most_violated`."""
 
     reference_scores: Tensor | None
-    groups: Tensor | None
+    diversity_groups: Tensor | None
 
 
 class AllOptions(HingeOptions, ListOptions, total=False):
@@ -119,10 +120,10 @@ class RankingLoss(WithFields):
     Fields before `KW_ONLY` are positional arguments of the constructor, in order; `reduction` is keyword-only. A field of type
     `Literal` accepts only these values. `setup` runs after the fields are set, and validates the others.
 
-    A subclass may also define `solve(scores, labels, where, offsets, item_weights)`, which returns value and gradient from
-    compiled loops, for padded or flat lists; `per_list` is then used for other devices, torch.func, `torch.compile` and
-    higher-order derivatives. `torch.compile` recompiles each `forward` at most eight times: to compile many losses in one
-    process, define `forward` in each class.
+    A subclass may also define `solve(scores, lists)`, which returns value and gradient from compiled loops, for padded or flat
+    lists: `lists` has labels, where, offsets and item weights. `per_list` is then used for other devices, torch.func,
+    `torch.compile` and higher-order derivatives. `torch.compile` recompiles each `forward` at most eight times: to compile many
+    losses in one process, define `forward` in each class.
 
     Args:
         reduction: `"mean"`, `"sum"` or `"none"`.
@@ -135,7 +136,7 @@ class RankingLoss(WithFields):
     convex: ClassVar[bool] = False
     #: Whether `per_list` has a fourth argument, `weights=None`: `[..., list_size]`, above 0, and 0 in the padding.
     takes_item_weights: ClassVar[bool] = False
-    #: Whether it accepts `groups=`, one whole number per document.
+    #: Whether it accepts `diversity_groups=`, one whole number per document.
     takes_groups: ClassVar[bool] = False
     #: Whether `reference_scores=` can fix its reference, as for bounds that are not convex.
     takes_reference_scores: ClassVar[bool] = False
@@ -195,10 +196,15 @@ class RankingLoss(WithFields):
         given = {"reduction": self.reduction, **lists}
         self._check_names(scores, labels, given)
         if not (isinstance(scores, Tensor) and is_under_autocast(scores)):
-            return self.of_lists(scores, labels, **given)
+            return self._called(scores, labels, **given)
         wide = scores.float() if scores.dtype in HALVES else scores
         with torch.autocast(scores.device.type, enabled=False):  # it would multiply matrices in half precision
-            return self.of_lists(wide, labels, **given)
+            return self._called(wide, labels, **given)
+
+    def _called(self, scores: Tensor, labels: Tensor, *, reduction: Reduction, **lists: Any) -> Tensor:
+        check_reduction(reduction)
+        check_lists(scores, labels, lists.get("where"), lists.get("offsets"))
+        return self.of_lists(scores, Lists(labels, **lists), reduction)
 
     def _check_names(self, scores: Any, labels: Any, lists: dict[str, Any]) -> None:
         """Raise TypeError for arguments that the loss does not accept."""
@@ -221,59 +227,36 @@ class RankingLoss(WithFields):
                 "to use a loss as the objective of LightGBM or XGBoost, pass rankstruct.boosting_objective(loss)"
             )
 
-    def of_lists(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        *,
-        where: Tensor | None = None,
-        offsets: Tensor | None = None,
-        weights: Tensor | None = None,
-        item_weights: Tensor | None = None,
-        reduction: Reduction = "mean",
-    ) -> Tensor:
+    def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss: by `solve` if defined and the scores are plain CPU tensors, otherwise by `per_list`."""
-        check_reduction(reduction)
-        check_lists(scores, labels, where, offsets)
         if self.solve is None or not takes_loops(scores):
-            return self._by_torch(scores, labels, where, offsets, weights, item_weights, reduction)
-        wide, known, each, real = scores.float() if scores.dtype in HALVES else scores, labels.detach(), None, where
-        if self.takes_negative_labels or item_weights is not None:
-            real = check_values(scores.detach(), known, where, offsets, self.takes_negative_labels)
+            return self._by_torch(scores, lists, reduction)
+        wide, labels, each = scores.float() if scores.dtype in HALVES else scores, lists.labels.detach(), None
+        real, offsets = lists.where, lists.offsets
+        if self.takes_negative_labels or lists.item_weights is not None:
+            real = check_values(scores, lists, self.takes_negative_labels)
         else:
-            known = refuse_negative(known, where)
-        if item_weights is not None:
+            labels = refuse_negative(labels, real)
+        if lists.item_weights is not None:
             assert real is not None
-            each = checked_item_weights(item_weights, wide, real)
+            each = checked_item_weights(lists.item_weights, wide, real)
             real = real & (each > 0)
-        value, direction = self.solve(wide.detach(), known, real, offsets, each)
-        given: dict[str, Any] = {"where": where, "offsets": offsets, "item_weights": item_weights}
-        again = partial(self._by_torch, labels=labels, **given, weights=None, reduction="none")
+        value, direction = self.solve(wide.detach(), Lists(labels, real, offsets, item_weights=each))
+        again = partial(self._by_torch, lists=lists._replace(weights=None), reduction="none")
         values = with_curvature(wide, value, direction, offsets, again)
         if real is not None and offsets is not None:  # the lists that still have a document
             before = torch.nn.functional.pad(real.cumsum(0), (1, 0))
             real, offsets = (before[offsets[1:]] > before[offsets[:-1]]).unsqueeze(-1), None
-        return reduce_lists(
-            values, where=real, offsets=offsets, weights=weights, reduction=reduction, dtype=scores.dtype
-        )
+        return reduce_lists(values, lists._replace(where=real, offsets=offsets), reduction, scores.dtype)
 
-    def _by_torch(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        where: Tensor | None,
-        offsets: Tensor | None,
-        weights: Tensor | None,
-        item_weights: Tensor | None,
-        reduction: Reduction,
-    ) -> Tensor:
-        dtype, signed = scores.dtype, self.takes_negative_labels
-        real = check_values(scores.detach(), labels.detach(), where, offsets, signed)
+    def _by_torch(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
+        dtype, signed, offsets = scores.dtype, self.takes_negative_labels, lists.offsets
+        real = check_values(scores, lists, signed)
         scores = scores.float() if dtype in HALVES else scores
         if not signed:
-            refuse_inexact(labels, where, scores.dtype)
-        labels = labels.detach().to(scores.dtype)
-        each = None if item_weights is None else checked_item_weights(item_weights, scores, real)
+            refuse_inexact(lists.labels, lists.where, scores.dtype)
+        labels = lists.labels.detach().to(scores.dtype)
+        each = None if lists.item_weights is None else checked_item_weights(lists.item_weights, scores, real)
         if offsets is not None:
             real, (scores, labels, each) = _padded(offsets, scores, labels, each)
         on_cpu = scores.device.type == "cpu"  # elsewhere nothing is read back; a list with invalid numbers has loss NaN
@@ -287,7 +270,7 @@ class RankingLoss(WithFields):
             more = () if each is None else (each,)
             values = self.per_list(torch.where(real, scores, 0.0), torch.where(real, labels, 0.0), real, *more)
         values = values if broken is None else torch.where(broken, torch.nan, values)
-        return reduce_lists(values, where=real, weights=weights, reduction=reduction, dtype=dtype)
+        return reduce_lists(values, Lists(labels, real, weights=lists.weights), reduction, dtype)
 
     def second_derivatives(
         self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
@@ -391,7 +374,7 @@ def is_convex(loss: torch.nn.Module) -> bool:
 
 
 def takes_groups(loss: torch.nn.Module) -> bool:
-    """Whether a loss accepts `groups=`, one whole number per document."""
+    """Whether a loss accepts `diversity_groups=`, one whole number per document."""
     return bool(getattr(loss, "takes_groups", False))
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.arrays import LARGEST
-from rankstruct.lists import NOT_NEGATIVE, batch_first, check_offsets, is_plain
+from rankstruct.lists import NOT_NEGATIVE, Lists, batch_first, check_offsets, is_plain
 
 _PADDING = -100  # torch's ignore_index
 
@@ -37,15 +37,15 @@ def check_positive(name: str, value: float) -> None:
     check_size(name, value)
 
 
-def check_values(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool) -> Tensor:
+def check_values(scores: Tensor, lists: Lists, signed: bool) -> Tensor:
     """The mask of real documents; on the CPU, where that is cheap, their values are checked.
 
     Negative labels raise ValueError unless `signed`.
     """
-    lists = (scores, labels, where, offsets)
+    given = (scores.detach(), lists.labels.detach(), lists.where, lists.offsets)
     # An operator, so that `torch.compile` does not inspect the values; its wrappers take as long as sorting a list.
-    plain = all(each is None or is_plain(each) for each in lists)
-    return _check_plain(*lists, signed) if plain else _checked_lists(*lists, signed)
+    plain = all(each is None or is_plain(each) for each in given)
+    return _check_plain(*given, signed) if plain else _checked_lists(*given, signed)
 
 
 @torch.library.custom_op("rankstruct::checked_lists", mutates_args=())
@@ -122,6 +122,6 @@ def _(
     if offsets is not None:
         offsets = offsets if in_dims[3] is None else offsets.movedim(in_dims[3], 0)[0]
         flat = front(scores, in_dims[0]), front(labels, in_dims[1])
-        return torch.stack([check_values(s, y, None, offsets, signed) for s, y in zip(*flat, strict=True)]), 0
+        return torch.stack([check_values(s, Lists(y, None, offsets), signed) for s, y in zip(*flat, strict=True)]), 0
     where = None if where is None else front(where, in_dims[2])
-    return check_values(front(scores, in_dims[0]), front(labels, in_dims[1]), where, None, signed), 0
+    return check_values(front(scores, in_dims[0]), Lists(front(labels, in_dims[1]), where), signed), 0

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from rankstruct.lists import refuse_groups_of_lists
+from rankstruct.lists import Lists, refuse_groups_of_lists
 from rankstruct.losses.assignment import AssignmentHingeLoss
 from rankstruct.losses.base import (
     AllOptions,
@@ -104,7 +104,7 @@ class CombinedLoss(RankingLoss):
 
     @property
     def takes_groups(self) -> bool:  # type: ignore[override]
-        """Whether any component accepts `groups`."""
+        """Whether any component accepts `diversity_groups`."""
         return any(map(takes_groups, self.losses))
 
     @property
@@ -127,44 +127,32 @@ class CombinedLoss(RankingLoss):
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
         """The loss: a scalar, or one value per list with reduction `"none"`.
 
-        `reference_scores` are passed to the components whose reference depends on scores, `groups` to those that accept them, and
-        `item_weights` to all; a component that does not support them raises TypeError.
+        `reference_scores` are passed to the components whose reference depends on scores, `diversity_groups` to those that accept
+        them, and `item_weights` to all; a component that does not support them raises TypeError.
         """
         return self.evaluate(scores, labels, {**lists})
 
-    def of_lists(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        *,
-        weights: Tensor | None = None,
-        item_weights: Tensor | None = None,
-        reduction: Reduction = "mean",
-        groups: Tensor | None = None,
-        reference_scores: Tensor | None = None,
-        **layout: Any,
-    ) -> Tensor:
+    def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced sum or maximum."""
-        if item_weights is not None and "offsets" not in layout:
-            real = layout.get("where")
-            layout["where"] = item_weights > 0 if real is None else real & (item_weights > 0)
-        if groups is not None and not self.takes_groups and "offsets" not in layout:
-            refuse_groups_of_lists(groups, scores.shape[:-1])
+        given = lists._replace(weights=None).given()
+        chosen = {name: given.pop(name) for name in ("diversity_groups", "reference_scores") if name in given}
+        if lists.offsets is None:
+            if lists.item_weights is not None:
+                real = lists.item_weights > 0
+                given["where"] = real if lists.where is None else lists.where & real
+                lists = lists._replace(where=given["where"])
+            if not self.takes_groups:
+                refuse_groups_of_lists(lists.diversity_groups, scores.shape[:-1])
         parts = []
         for loss in self.losses:
-            chosen = {"groups": groups} if takes_groups(loss) else {}
-            if takes_reference_scores(loss) and reference_scores is not None:
-                chosen["reference_scores"] = reference_scores
-            if item_weights is not None:
-                chosen["item_weights"] = item_weights
-            parts.append(loss(scores, labels, **layout, **chosen))
+            takes = {"diversity_groups": takes_groups(loss), "reference_scores": takes_reference_scores(loss)}
+            parts.append(loss(scores, lists.labels, **given, **{name: chosen[name] for name in chosen if takes[name]}))
         self.slacks = {
-            name: reduce_lists(part.detach(), weights=weights, reduction="mean", **layout)
-            for name, part in zip(self.names, parts, strict=True)
+            name: reduce_lists(part.detach(), lists, "mean") for name, part in zip(self.names, parts, strict=True)
         }
         weighted = torch.stack([weight * part for weight, part in zip(self.weights, parts, strict=True)])
         values = weighted.sum(0) if self.slack == "separate" else weighted.max(0).values
-        return reduce_lists(values, weights=weights, reduction=reduction, **layout)
+        return reduce_lists(values, lists, reduction)
 
     def extra_repr(self) -> str:
         """Weights, slack and reduction."""

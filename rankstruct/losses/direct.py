@@ -11,12 +11,12 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.feature_maps import Positional
-from rankstruct.lists import check_lists, refuse_groups_of_lists
+from rankstruct.lists import Lists, refuse_groups_of_lists
 from rankstruct.losses.base import AllOptions, HingeOptions, RankingLoss, takes_groups
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import checked_gains
 from rankstruct.losses.hinge import HingeLoss, hinge
-from rankstruct.losses.reduction import HALVES, Reduction, check_reduction, reduce_lists
+from rankstruct.losses.reduction import HALVES, Reduction, reduce_lists
 from rankstruct.measures import DiscountedGain
 from rankstruct.oracles.registry import Reference, resolve
 
@@ -83,35 +83,19 @@ class DirectLoss(HingeLoss):
         """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
-    def of_lists(  # type: ignore[override]
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        *,
-        where: Tensor | None = None,
-        offsets: Tensor | None = None,
-        weights: Tensor | None = None,
-        reduction: Reduction = "mean",
-        reference_scores: Tensor | None = None,
-        groups: Tensor | None = None,
-    ) -> Tensor:
+    def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss: the positive side by the oracle, for any layout, the others by `per_list`."""
-        if reference_scores is not None:
+        if lists.reference_scores is not None:
             raise TypeError("DirectLoss does not accept reference_scores: its reference is the predicted ranking")
-        check_reduction(reduction)
-        check_lists(scores, labels, where, offsets)
         if self.side != "positive":
-            if offsets is None:
-                refuse_groups_of_lists(groups, scores.shape[:-1])
-            return self._by_torch(scores, labels, where, offsets, weights, None, reduction)
-        layout: dict[str, Any] = {"where": where, "offsets": offsets}
+            if lists.offsets is None:
+                refuse_groups_of_lists(lists.diversity_groups, scores.shape[:-1])
+            return self._by_torch(scores, lists, reduction)
         wide = scores.float() if scores.dtype in HALVES else scores
-        values = self._positive(wide, labels, groups=groups, **layout)
-        return reduce_lists(values, **layout, weights=weights, reduction=reduction, dtype=scores.dtype)
+        return reduce_lists(self._positive(wide, lists), lists, reduction, scores.dtype)
 
-    def _positive(self, scores: Tensor, labels: Tensor, **layout: Any) -> Tensor:
-        bound: dict[str, Any] = {"reference": "predicted", "reduction": "none"}
-        return hinge(scores / self.epsilon, labels, self.resolved, **bound, **layout)
+    def _positive(self, scores: Tensor, lists: Lists) -> Tensor:
+        return hinge(scores / self.epsilon, lists, self.resolved, "predicted")
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
         """One value per list, for the negative side or both."""
@@ -120,11 +104,9 @@ class DirectLoss(HingeLoss):
         measure = self.resolved.measure
         assert isinstance(measure, DiscountedGain)
         flipped, span, can_err = _flip(labels, where, measure)
-        other = hinge(
-            scores / self.epsilon, flipped, self._other_side, reference="predicted", where=where, reduction="none"
-        )
+        other = hinge(scores / self.epsilon, Lists(flipped, where), self._other_side, "predicted")
         found = torch.where(can_err, (span - other).clamp(min=0.0), 0.0)
-        return found if self.side == "negative" else (self._positive(scores, labels, where=where) + found) / 2
+        return found if self.side == "negative" else (self._positive(scores, Lists(labels, where)) + found) / 2
 
 
 @dataclass(frozen=True)
@@ -198,19 +180,20 @@ class PerturbedLoss(RankingLoss):
 
     @property
     def takes_groups(self) -> bool:  # type: ignore[override]
-        """Whether the loss accepts `groups`."""
+        """Whether the loss accepts `diversity_groups`."""
         return takes_groups(self.loss)
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
         """The mean loss of the perturbed scores: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
-    def of_lists(self, scores: Tensor, labels: Tensor, *, reduction: Reduction = "mean", **lists: Any) -> Tensor:
+    def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The mean loss; a reduction is passed to the loss only if it differs from its own."""
-        check_lists(scores, labels, lists.get("where"), lists.get("offsets"))
-        more = lists if reduction == self.reduction else {**lists, "reduction": reduction}
+        more: dict[str, Any] = (
+            {**lists.given()} if reduction == self.reduction else {**lists.given(), "reduction": reduction}
+        )
         noise = (self.sigma * torch.randn_like(scores) for _ in range(self.samples))
-        return torch.stack([self.loss(scores + each, labels, **more) for each in noise]).mean(0)
+        return torch.stack([self.loss(scores + each, lists.labels, **more) for each in noise]).mean(0)
 
     def extra_repr(self) -> str:
         """The standard deviation and the number of samples."""

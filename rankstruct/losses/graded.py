@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from rankstruct.lists import check_lists, is_eager, is_plain, refuse_groups_of_lists
+from rankstruct.kernels.dispatch import Prepared
+from rankstruct.lists import Lists, is_eager, is_plain
 from rankstruct.losses.base import HingeOptions
 from rankstruct.losses.checks import check_values
 from rankstruct.losses.hinge import HingeLoss, hinge, quick_hinge, reduced_hinge
-from rankstruct.losses.reduction import Reduction, check_reduction, reduce_lists
+from rankstruct.losses.reduction import Reduction, reduce_lists
 from rankstruct.measures import Measure
 
 __all__ = ["GradedLoss"]
@@ -76,42 +77,33 @@ class GradedLoss(HingeLoss):
         value = quick_hinge(self, scores, labels, graded=True, **lists) if whole else None
         return self.evaluate(scores, labels, {**lists}) if value is None else value
 
-    def of_lists(  # type: ignore[override]
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        *,
-        where: Tensor | None = None,
-        offsets: Tensor | None = None,
-        weights: Tensor | None = None,
-        reduction: Reduction = "mean",
-        reference_scores: Tensor | None = None,
-        groups: Tensor | None = None,
-    ) -> Tensor:
+    def prepared(self, lists: Lists, longest: int) -> Prepared | None:
+        """The call of a loop that finds the sums of the hinges, if there is one."""
+        oracle, bound = self.resolved.oracle, (self.resolved.measure, self.resolved.feature_map, self.reference)
+        if oracle.prepare is None or oracle.solve_grades is None or not bool(lists.labels.isfinite().all()):
+            return None
+        thresholds, factors = self._thresholds(lists.labels, lists.where)
+        thresholds, order = thresholds.sort()
+        return oracle.prepare(*bound, longest, thresholds, factors[order])
+
+    def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced sum of the hinges: by the oracle's `solve_grades`, otherwise one threshold at a time."""
-        check_lists(scores, labels, where, offsets)
-        check_reduction(reduction)
         signed = self.grades is not None and len(self.grades) > 0 and min(self.grades) <= 0
-        check_values(scores.detach(), labels.detach(), where, offsets, signed)
+        check_values(scores, lists, signed)
         resolved, reference = self.resolved, self.reference
-        if offsets is None and not resolved.measure.takes_groups:
-            refuse_groups_of_lists(groups, scores.shape[:-1])
-        thresholds, factors = self._thresholds(labels.detach(), where)
+        assert reference is not None
+        known = resolved.checked(scores, lists, reference)
+        thresholds, factors = self._thresholds(known.labels, known.where)
         solve_grades = resolved.oracle.solve_grades
         if solve_grades is None:
-            chosen = {"reference_scores": reference_scores, "groups": groups}
-            values = self._one_by_one(scores, labels, thresholds, factors, signed, where, offsets, **chosen)
-            return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
-        if not (signed or is_plain(labels)):  # not checked yet
-            labels = torch.where(labels >= 0, labels.double(), torch.nan)
+            return reduce_lists(self._one_by_one(scores, known, thresholds, factors, signed), lists, reduction)
+        if not (signed or is_plain(known.labels)):  # not checked yet
+            known = known._replace(labels=torch.where(known.labels >= 0, known.labels.double(), torch.nan))
         thresholds, order = thresholds.sort()
-        more = {"thresholds": thresholds, "weights": factors[order]}
-        assert reference is not None
-        if reference_scores is not None:
-            more["reference_scores"] = resolved.checked_reference_scores(reference_scores, scores, reference)
-        bound = (resolved.measure, resolved.feature_map, reference)
-        found = solve_grades(scores.detach(), labels.detach(), where, offsets, *bound, **more)
-        return reduced_hinge(scores, found, where=where, offsets=offsets, weights=weights, reduction=reduction)
+        bound = resolved.measure, resolved.feature_map, reference
+        return reduced_hinge(
+            scores, solve_grades(scores.detach(), known, *bound, thresholds, factors[order]), lists, reduction
+        )
 
     def _thresholds(self, labels: Tensor, where: Tensor | None) -> tuple[Tensor, Tensor]:
         """The grades, and the weight of each, float64 on the CPU."""
@@ -124,18 +116,9 @@ class GradedLoss(HingeLoss):
         thresholds = count(labels, where, -1 if weights is None else len(weights))
         return thresholds, torch.ones_like(thresholds) if given is None else given[(thresholds - 1).long()]
 
-    def _one_by_one(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        thresholds: Tensor,
-        factors: Tensor,
-        signed: bool,
-        where: Tensor | None,
-        offsets: Tensor | None,
-        **chosen: Tensor | None,
-    ) -> Tensor:
+    def _one_by_one(self, scores: Tensor, lists: Lists, thresholds: Tensor, factors: Tensor, signed: bool) -> Tensor:
         """The hinge of each list, summed over thresholds with their weights: each threshold is a copy of the batch."""
+        labels, where, offsets, chosen, groups = lists[:5]
         count = thresholds.shape[0]
         reached = labels.double() >= thresholds.to(labels.device).view(-1, *[1] * labels.dim())
         if is_eager(labels):  # and so checked
@@ -152,16 +135,19 @@ class GradedLoss(HingeLoss):
             shift = torch.arange(count, device=offsets.device, dtype=offsets.dtype).unsqueeze(1) * documents
             ends = torch.cat([(offsets[:-1] + shift).flatten(), offsets.new_full((1,), count * documents)])
             reached = reached.flatten()
-        given = {"scores": scores, "where": where, **chosen}.items()
-        many = {
-            name: value.expand(count, *value.shape) if offsets is None else value.repeat(count)
-            for name, value in given
-            if value is not None
-        }
-        bound: dict[str, Any] = {"resolved": self.resolved, "reference": self.reference, **many}
-        values = hinge(labels=reached, offsets=ends, reduction="none", **bound)
-        lists = scores.shape[:-1] if offsets is None else (offsets.shape[0] - 1,)
-        return (values.view(count, *lists) * factors.to(scores).view(-1, *[1] * len(lists))).sum(0)
+        copies, real, chosen, groups = (
+            value
+            if value is None
+            else value.repeat(count)
+            if offsets is not None
+            else value.expand(count, *value.shape)
+            for value in (scores, where, chosen, groups)
+        )
+        assert copies is not None
+        assert self.reference is not None
+        values = hinge(copies, Lists(reached, real, ends, chosen, groups), self.resolved, self.reference)
+        many = scores.shape[:-1] if offsets is None else (offsets.shape[0] - 1,)
+        return (values.view(count, *many) * factors.to(scores).view(-1, *[1] * len(many))).sum(0)
 
 
 def _count_grades(labels: Tensor, where: Tensor | None, weights: int) -> Tensor:

@@ -15,8 +15,9 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.kernels.dispatch import mean_value
-from rankstruct.lists import check_lists, is_eager
+from rankstruct.kernels.call import longest_list
+from rankstruct.kernels.dispatch import ArrayOracle, Prepared, mean_value, solve_at_once
+from rankstruct.lists import Lists, is_eager
 from rankstruct.losses.autograd import mean_with_gradient, with_gradient
 from rankstruct.losses.base import AllOptions, HingeOptions, RankingLoss
 from rankstruct.losses.reduction import HALVES, Reduction, mean_of_values, reduce_lists
@@ -31,7 +32,8 @@ _MOST_GRADES = 16  # for which a sum over grades is prepared
 class HingeLoss(RankingLoss):
     """Base class of the losses that use an oracle: measure, feature map and reference are resolved once, at construction.
 
-    Diversity measures require `groups=`. `reference_scores=` determine the reference instead of `scores`, and have no gradient.
+    Diversity measures require `diversity_groups=`. `reference_scores=` determine the reference instead of `scores`, and have no
+    gradient.
 
     Args:
         measure: a measure or its name.
@@ -75,12 +77,26 @@ class HingeLoss(RankingLoss):
     def evaluate(self, scores: Tensor, labels: Tensor, lists: AllOptions) -> Tensor:
         """As in the base class, with a warning for groups that the measure does not use."""
         value = super().evaluate(scores, labels, lists)
-        if lists.get("groups") is not None and not self.takes_groups and not torch.compiler.is_compiling():
+        if lists.get("diversity_groups") is not None and not self.takes_groups and not torch.compiler.is_compiling():
             warnings.warn(
-                f"{self!r} ignores groups=; use a diversity measure, such as StructuredHingeLoss('diverse_nDCG@10')",
+                f"{self!r} ignores diversity_groups=; use a diversity measure, such as StructuredHingeLoss('diverse_nDCG@10')",
                 stacklevel=3,
             )
         return value
+
+    def prepared(self, lists: Lists, longest: int) -> Prepared | None:
+        """The call of a loop that finds the hinges of eager CPU lists of at most `longest` documents, if there is one."""
+        assert self.reference is not None
+        return self.resolved.prepared(self.reference, longest)
+
+    def at_once(self, lists: Lists, otherwise: ArrayOracle) -> ArrayOracle:
+        """The values and gradients of flat lists as a function of the scores, all float64 arrays, by one call of a loop.
+
+        Everything else is done once, here. `otherwise` does the same where there is no such loop, or it refuses something.
+        """
+        assert lists.offsets is not None
+        prepared = self.prepared(lists, max(longest_list(lists.offsets, lists.labels.shape[0]), 1))
+        return otherwise if prepared is None else solve_at_once(prepared, lists, otherwise)
 
     def extra_repr(self) -> str:
         """Measure, options, feature map, reference and reduction."""
@@ -97,8 +113,8 @@ class StructuredHingeLoss(HingeLoss):
     their nonconvex versions: each iteration of DC programming minimises one.
 
     With a diversity measure, such as `"diverse_nDCG@5"`, it bounds the regret of `rerank_diverse`, which walks down the ranking
-    and keeps the first document of each group until there are k. Pass `groups=`, whole numbers in the shape of the scores:
-    documents of a list with the same number are in one group (host, topic).
+    and keeps the first document of each group until there are k. Pass `diversity_groups=`, whole numbers in the shape of the
+    scores: documents of a list with the same number are in one group (host, topic).
 
     Args:
         measure: a measure or its name, such as `"AP"`.
@@ -123,7 +139,7 @@ class StructuredHingeLoss(HingeLoss):
     >>> value.item(), scores.grad
     (2.0, tensor([ 1., -1.,  0.]))
     >>> loss = StructuredHingeLoss("diverse_nDCG@5")                                # at most one document of a group
-    >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[0, 1]]), groups=torch.tensor([[3, 3]]))
+    >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[0, 1]]), diversity_groups=torch.tensor([[3, 3]]))
     tensor(1.1000)
     """
 
@@ -132,29 +148,15 @@ class StructuredHingeLoss(HingeLoss):
         value = quick_hinge(self, scores, labels, **lists)
         return self.evaluate(scores, labels, {**lists}) if value is None else value
 
-    def of_lists(self, scores: Tensor, labels: Tensor, **lists: Any) -> Tensor:
+    def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced hinge, by the oracle."""
         assert self.reference is not None
-        return hinge(scores, labels, self.resolved, reference=self.reference, **lists)
+        return reduced_hinge(scores, self.resolved.solve(scores, lists, self.reference), lists, reduction)
 
 
-def hinge(
-    scores: Tensor,
-    labels: Tensor,
-    resolved: Resolved,
-    *,
-    reference: str,
-    reference_scores: Tensor | None = None,
-    groups: Tensor | None = None,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """The structured hinge loss of what `resolve` returned."""
-    check_lists(scores, labels, where, offsets)
-    found = resolved.solve(scores, labels, where, offsets, reference, reference_scores, groups)
-    return reduced_hinge(scores, found, where=where, offsets=offsets, weights=weights, reduction=reduction)
+def hinge(scores: Tensor, lists: Lists, resolved: Resolved, reference: str) -> Tensor:
+    """The structured hinge of each list, for what `resolve` returned."""
+    return reduced_hinge(scores, resolved.solve(scores, lists, reference), lists._replace(weights=None), "none")
 
 
 def quick_hinge(
@@ -186,18 +188,15 @@ def quick_hinge(
     return None if found is None else mean_with_gradient(scores, *found)
 
 
-def reduced_hinge(
-    scores: Tensor,
-    found: tuple[Tensor, Tensor, Tensor],
-    *,
-    where: Tensor | None,
-    offsets: Tensor | None,
-    weights: Tensor | None,
-    reduction: Reduction,
-) -> Tensor:
+def reduced_hinge(scores: Tensor, found: tuple[Tensor, Tensor, Tensor], lists: Lists, reduction: Reduction) -> Tensor:
     """The reduced hinge as a function of the scores, from the task loss, value and direction that an oracle returned."""
     _, value, direction = found
-    if reduction == "mean" and weights is None and is_eager(value) and value.dtype not in HALVES and value.numel():
-        return mean_with_gradient(scores, *mean_of_values(value, where, offsets), direction)
-    values = with_gradient(scores, value, direction, offsets)
-    return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
+    if (
+        reduction == "mean"
+        and lists.weights is None
+        and is_eager(value)
+        and value.dtype not in HALVES
+        and value.numel()
+    ):
+        return mean_with_gradient(scores, *mean_of_values(value, lists), direction)
+    return reduce_lists(with_gradient(scores, value, direction, lists.offsets), lists, reduction)

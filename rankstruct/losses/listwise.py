@@ -13,6 +13,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.kernels import smoothed_ranks
+from rankstruct.lists import Lists
 from rankstruct.losses.base import ListOptions, RankingLoss, takes_loops
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import GainLoss, Target, differs, normalized_gains, target_of
@@ -305,7 +306,7 @@ class _SmoothedRanks(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, where: Tensor, asked: Tensor, temperature: float, hinge: bool) -> Tensor:
         ctx.save_for_backward(scores, where)
         ctx.options = temperature, hinge
-        return 1 + smoothed_ranks(scores.detach(), asked, where, None, None, None, 0.0, temperature, hinge, False)[2]
+        return 1 + smoothed_ranks(scores.detach(), Lists(asked, where), 0.0, temperature, hinge, False)[2]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -314,7 +315,7 @@ class _SmoothedRanks(torch.autograd.Function):
             ranks = _ranks_of_pairs(scores, where, *ctx.options)
             (slope,) = torch.autograd.grad(ranks, scores, torch.where(where, grad, 0.0), create_graph=True)
         elif bool(grad.isfinite().all()):
-            slope = smoothed_ranks(scores.detach(), where, where, None, grad, None, 0.0, *ctx.options, True)[2]
+            slope = smoothed_ranks(scores.detach(), Lists(where, where, None, grad), 0.0, *ctx.options, True)[2]
         else:
             slope = torch.where(where, torch.nan, torch.zeros_like(scores))
         return slope, None, None, None, None

@@ -18,6 +18,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.kernels import neural_entropy, neural_gain
+from rankstruct.lists import Lists
 from rankstruct.losses.base import ListOptions, RankingLoss
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import GainLoss, differs, loop_discounts, normalized_gains
@@ -97,12 +98,9 @@ class NeuralSortLoss(RankingLoss):
         value = -each.sum((-2, -1)) / torch.where(total > 0, total, 1.0)
         return torch.where(differs(labels, where), value, 0.0)
 
-    def solve(
-        self, scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, item_weights: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def solve(self, scores: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
         """Value and gradient."""
-        lists = scores, labels, where, offsets, None, None, item_weights, 0.0
-        return neural_entropy(*lists, float(self.temperature))[1:]
+        return neural_entropy(scores, lists, 0.0, float(self.temperature))[1:]
 
 
 class NeuralNDCGLoss(GainLoss):
@@ -160,11 +158,10 @@ class NeuralNDCGLoss(GainLoss):
         """Value and gradient by compiled loops; None with scalings, which they do not support."""
         return None if self.scalings else self._by_loops
 
-    def _by_loops(
-        self, scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, item_weights: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        lists = scores, self.gain.document_gains(labels), where, offsets, None, None, item_weights, 0.0
-        return neural_gain(*lists, *loop_discounts(self.gain, scores, offsets), float(self.temperature))[1:]
+    def _by_loops(self, scores: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
+        discounts = loop_discounts(self.gain, scores, lists.offsets)
+        lists = lists._replace(labels=self.gain.document_gains(lists.labels))
+        return neural_gain(scores, lists, 0.0, *discounts, float(self.temperature))[1:]
 
 
 def _rows(where: Tensor) -> Tensor:

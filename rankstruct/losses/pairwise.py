@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,19 +15,17 @@ from torch.nn.functional import softplus
 from typing_extensions import Unpack
 
 from rankstruct.kernels import circle, pair_loss, pairwise_hinge
-from rankstruct.lists import check_lists
+from rankstruct.lists import Lists
 from rankstruct.losses.autograd import with_gradient
 from rankstruct.losses.base import ListOptions, RankingLoss
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import GainLoss, loop_discounts, normalized_gains, normalized_measure
-from rankstruct.losses.reduction import reduce_lists, relative
+from rankstruct.losses.reduction import Reduction, reduce_lists, relative
 from rankstruct.measures import DiscountedGain, Measure
 
 __all__ = ["CircleLoss", "FidelityLoss", "LambdaLoss", "RankNetLoss", "RankSVMLoss", "grade_pair_weights"]
 
 PairWeights = Sequence[tuple[float, float, float]]
-#: The arguments of `solve`: scores, labels, where, offsets and item weights.
-Lists = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
 class RankSVMLoss(RankingLoss):
@@ -75,24 +73,24 @@ class RankSVMLoss(RankingLoss):
         """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
-    def of_lists(self, scores: Tensor, labels: Tensor, **lists: Any) -> Tensor:
+    def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss, by sorting if all pairs have equal weight."""
-        if self.pair_weights is not None or "item_weights" in lists:
-            return super().of_lists(scores, labels, **lists)
-        where, offsets = lists.get("where"), lists.get("offsets")
-        check_lists(scores, labels, where, offsets)
-        given = scores.detach(), labels.detach(), where, offsets, None, None, 0.0
+        if self.pair_weights is not None or lists.item_weights is not None:
+            return super().of_lists(scores, lists, reduction)
+        given = scores.detach(), lists._replace(labels=lists.labels.detach()), 0.0
         _, value, direction = pairwise_hinge(*given, float(self.margin))
-        return reduce_lists(with_gradient(scores, value, direction, offsets), **lists)
+        return reduce_lists(with_gradient(scores, value, direction, lists.offsets), lists, reduction)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
         costs = torch.relu(self.margin - _differences(scores))
         return _mean_over_pairs(costs, labels, where, weights, self.pair_weights)
 
-    def solve(self, *lists: Unpack[Lists]) -> tuple[Tensor, Tensor]:
+    def solve(self, scores: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
         """Value and gradient."""
-        return _sum_over_pairs(lists, "hinge", 1 / self.margin, unit=1 / self.margin, pair_weights=self.pair_weights)
+        return _sum_over_pairs(
+            scores, lists, "hinge", 1 / self.margin, unit=1 / self.margin, pair_weights=self.pair_weights
+        )
 
 
 def _check_pair_weights(pair_weights: PairWeights) -> None:
@@ -174,15 +172,15 @@ class RankNetLoss(RankingLoss):
         """One value per list."""
         return _mean_over_pairs(softplus(-self.sigma * _differences(scores)), labels, where, weights)
 
-    def solve(self, *lists: Unpack[Lists]) -> tuple[Tensor, Tensor]:
+    def solve(self, scores: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
         """Value and gradient."""
-        return _sum_over_pairs(lists, "logistic", self.sigma)
+        return _sum_over_pairs(scores, lists, "logistic", self.sigma)
 
     def second_derivatives(
         self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
     ) -> Tensor:
         """The diagonal of the Hessian of each list's loss, `[documents]`."""
-        return _sum_over_pairs(_known(scores, labels, offsets, item_weights), "curvature", self.sigma)[1]
+        return _sum_over_pairs(*_known(scores, labels, offsets, item_weights), "curvature", self.sigma)[1]
 
 
 class FidelityLoss(RankingLoss):
@@ -221,9 +219,9 @@ class FidelityLoss(RankingLoss):
         costs = -torch.expm1(-0.5 * softplus(-self.sigma * _differences(scores)))
         return _mean_over_pairs(costs, labels, where, weights)
 
-    def solve(self, *lists: Unpack[Lists]) -> tuple[Tensor, Tensor]:
+    def solve(self, scores: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
         """Value and gradient."""
-        return _sum_over_pairs(lists, "fidelity", self.sigma)
+        return _sum_over_pairs(scores, lists, "fidelity", self.sigma)
 
 
 def _mean_over_pairs(
@@ -321,9 +319,9 @@ class LambdaLoss(GainLoss):
         pairs, weight, can_err = self._weighted_pairs(scores.detach(), labels, where, weights)
         return torch.where(can_err, torch.where(pairs, weight * costs, 0.0).sum((-2, -1)), 0.0)
 
-    def solve(self, *lists: Unpack[Lists]) -> tuple[Tensor, Tensor]:
+    def solve(self, scores: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
         """Value and gradient."""
-        return self._summed(lists, self.surrogate)
+        return self._summed(scores, lists, self.surrogate)
 
     def second_derivatives(
         self, scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None = None
@@ -331,12 +329,12 @@ class LambdaLoss(GainLoss):
         """The diagonal of each list's Hessian at fixed ranks, `[documents]`; None unless the surrogate is logistic."""
         if self.surrogate != "logistic":
             return None
-        return self._summed(_known(scores, labels, offsets, item_weights), "curvature")[1]
+        return self._summed(*_known(scores, labels, offsets, item_weights), "curvature")[1]
 
-    def _summed(self, lists: Lists, cost: str) -> tuple[Tensor, Tensor]:
+    def _summed(self, scores: Tensor, lists: Lists, cost: str) -> tuple[Tensor, Tensor]:
         measure = None if self.scheme == "uniform" else self.gain
         unit = math.log(2) if self.surrogate == "logistic" else 1.0
-        return _sum_over_pairs(lists, cost, self.sigma, self.scheme, self.mu, measure, unit=unit)
+        return _sum_over_pairs(scores, lists, cost, self.sigma, self.scheme, self.mu, measure, unit=unit)
 
     def _cost(self, differences: Tensor) -> Tensor:
         """The loss of a pair with difference s_i - s_j; 1 for a tie (1/2 for zero-one)."""
@@ -372,6 +370,7 @@ class LambdaLoss(GainLoss):
 
 
 def _sum_over_pairs(
+    scores: Tensor,
     lists: Lists,
     cost: str,
     sigma: float,
@@ -385,18 +384,18 @@ def _sum_over_pairs(
     """Sums over pairs and their gradients by the compiled loops of `pair_loss`.
 
     Args:
-        lists: the arguments of `solve`.
+        scores, lists: the arguments of `solve`.
         cost, sigma, scheme, mu: see `pair_loss`; `measure` defines gains and discounts, and is None with the scheme "uniform".
         unit: divides values and gradients.
         pair_weights: see `RankSVMLoss`.
     """
-    scores, labels, where, offsets, item_weights = lists
-    gains, discounts, steps, kept = labels, torch.empty(0), torch.empty(0), 0
+    discounts, steps, kept = torch.empty(0), torch.empty(0), 0
+    named = _named_grades(pair_weights, lists.labels.dtype)
     if measure is not None:
-        gains, (discounts, kept) = measure.document_gains(labels), loop_discounts(measure, scores, offsets)
+        discounts, kept = loop_discounts(measure, scores, lists.offsets)
+        lists = lists._replace(labels=measure.document_gains(lists.labels))
         steps = _steps(measure, len(discounts))
-    given = scores, gains, where, offsets, None, None, item_weights, 0.0, discounts, steps, kept
-    named = _named_grades(pair_weights, labels.dtype)
+    given = scores, lists, 0.0, discounts, steps, kept
     _, value, direction = pair_loss(*given, scheme, cost, float(sigma), float(mu), *named)
     return value / unit, direction / unit
 
@@ -414,9 +413,10 @@ def _named_grades(pair_weights: PairWeights | None, dtype: torch.dtype) -> tuple
     return torch.tensor(grades, dtype=kind).double(), table
 
 
-def _known(scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None) -> Lists:
+def _known(scores: Tensor, labels: Tensor, offsets: Tensor, item_weights: Tensor | None) -> tuple[Tensor, Lists]:
     """Flat lists on the CPU as arguments of `solve`; item weights may be 0."""
-    return scores.detach(), labels, None if item_weights is None else item_weights > 0, offsets, item_weights
+    real = None if item_weights is None else item_weights > 0
+    return scores.detach(), Lists(labels, real, offsets, item_weights=item_weights)
 
 
 def _steps(measure: DiscountedGain, size: int, device: torch.device | None = None) -> Tensor:
@@ -494,8 +494,7 @@ class CircleLoss(RankingLoss):
         total = torch.where(pairs, each, lowest).flatten(-2).logsumexp(-1)
         return torch.where(pairs.any(-1).any(-1), softplus(total), 0.0)
 
-    def solve(self, *lists: Unpack[Lists]) -> tuple[Tensor, Tensor]:
+    def solve(self, scores: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
         """Value and gradient."""
-        scores, labels, where, offsets, weights = lists
-        given = scores, labels, where, offsets, scores, None, weights, 0.0
-        return circle(*given, float(self.gamma), float(self.margin))[1:]
+        fixed = lists._replace(reference_scores=scores)
+        return circle(scores, fixed, 0.0, float(self.gamma), float(self.margin))[1:]

@@ -32,7 +32,7 @@ Objectives for Stochastic Learning to Rank with Gradient Boosted Trees", SIGIR 2
 from __future__ import annotations
 
 import inspect
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +43,7 @@ from typing_extensions import Unpack
 
 from rankstruct.kernels import PolicyLoss, draw_few_ranks, draw_rankings, policy_curvature, policy_gradient, policy_loss
 from rankstruct.kernels.call import SCORES
-from rankstruct.lists import check_lists, is_eager, is_plain
+from rankstruct.lists import Lists, check_lists, is_eager, is_plain
 from rankstruct.losses.base import ListOptions, longest_of, takes_loops
 from rankstruct.losses.checks import check_values
 from rankstruct.losses.gains import GainLoss, differs, document_gains, normalized_gains, normalized_measure
@@ -316,10 +316,10 @@ class PLRankLoss(_PolicyLoss):
         """The loss: a scalar, or one value per list with reduction `"none"`."""
         return self.evaluate(scores, labels, {**lists})
 
-    def of_lists(self, scores: Tensor, labels: Tensor, **lists: Any) -> Tensor:
+    def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss: for eager tensors in one pass, otherwise by `per_list`, with the same random numbers."""
-        value = self._fused(scores, labels, **lists) if is_eager(scores) and takes_loops(scores) else None
-        return super().of_lists(scores, labels, **lists) if value is None else value
+        value = self._fused(scores, lists, reduction) if is_eager(scores) and takes_loops(scores) else None
+        return super().of_lists(scores, lists, reduction) if value is None else value
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -333,39 +333,30 @@ class PLRankLoss(_PolicyLoss):
         found = pl_rank_curvature(scores, where, *_draw(scores, where, self.gain, self.samples), gains)
         return torch.where(can_err.unsqueeze(-1), -found, 0.0).to(scores.dtype)
 
-    def _fused(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        *,
-        where: Tensor | None = None,
-        offsets: Tensor | None = None,
-        weights: Tensor | None = None,
-        item_weights: Tensor | None = None,
-        reduction: Reduction = "mean",
-    ) -> Tensor | None:
+    def _fused(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor | None:
         """The loss in one pass; None if the compiled loop does not apply."""
-        if scores.dtype not in SCORES or scores.numel() == 0 or item_weights is not None:
+        if scores.dtype not in SCORES or scores.numel() == 0 or lists.item_weights is not None:
             return None
-        check_lists(scores, labels, where, offsets)
-        lists, measure = (scores.detach(), labels.detach(), where, offsets), self.gain
-        size = longest_of(scores, offsets)
+        measure, size = self.gain, longest_of(scores, lists.offsets)
+        known = lists._replace(labels=lists.labels.detach())
         try:
-            discounts, known = _tables(measure, size)
+            discounts, table = _tables(measure, size)
         except TypeError:  # an unhashable measure
-            discounts, known = _tables.__wrapped__(measure, size)
-        found = None if known is None else _drawn_loss(lists, measure, size, self.samples, discounts, known)
+            discounts, table = _tables.__wrapped__(measure, size)
+        drawn = partial(
+            _drawn_loss, scores.detach(), measure=measure, size=size, samples=self.samples, discounts=discounts
+        )
+        found = None if table is None else drawn(known, gains=table)
         if found is None:
-            real = check_values(*lists, measure.takes_negative_labels)
-            gains = document_gains(measure, torch.where(real, lists[1], 0), real)
-            found = _drawn_loss((lists[0], gains, *lists[2:]), measure, size, self.samples, discounts, None)
+            real = check_values(scores, lists, measure.takes_negative_labels)
+            gains = document_gains(measure, torch.where(real, known.labels, 0), real)
+            found = drawn(known._replace(labels=gains), gains=None)
         if found is None:
             return None
-        if reduction == "mean" and weights is None:
+        if reduction == "mean" and lists.weights is None:
             mean = torch.scalar_tensor(found.mean, dtype=scores.dtype)
             return _Estimate.apply(scores, mean, found.direction, None, found.lists)
-        values = _Estimate.apply(scores, found.values, found.direction, offsets, 1)
-        return reduce_lists(values, where=where, offsets=offsets, weights=weights, reduction=reduction)
+        return reduce_lists(_Estimate.apply(scores, found.values, found.direction, lists.offsets, 1), lists, reduction)
 
 
 @lru_cache(maxsize=16)
@@ -377,7 +368,8 @@ def _tables(measure: DiscountedGain, size: int) -> tuple[np.ndarray, np.ndarray 
 
 
 def _drawn_loss(
-    lists: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
+    scores: Tensor,
+    lists: Lists,
     measure: DiscountedGain,
     size: int,
     samples: int,
@@ -385,13 +377,13 @@ def _drawn_loss(
     gains: np.ndarray | None,
 ) -> PolicyLoss | None:
     """`policy_loss` of the rankings that `sample_rankings` would return; if it is None, the generator's state is restored."""
-    scores, offsets = lists[0], lists[3]
+    offsets = lists.offsets
     k = size if measure.cutoff is None else min(measure.cutoff, size)
     few = _are_few(k, size)
     many = scores.shape[:-1] if offsets is None else (len(offsets) - 1,)
     before = torch.get_rng_state()
     uniform = torch.rand(samples, *many, k if few else size, dtype=torch.float64)
-    found = policy_loss(lists, uniform, discounts, k, few, gains)
+    found = policy_loss(scores, lists, uniform, discounts, k, few, gains)
     if found is None:
         torch.set_rng_state(before)
     return found

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.lists import check_tensor, is_plain, refuse
+from rankstruct.lists import Lists, check_tensor, is_plain, refuse
 from rankstruct.losses.checks import check_choice
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -24,21 +24,13 @@ def check_reduction(reduction: str) -> None:
 
 
 def reduce_lists(
-    values: Tensor,
-    *,
-    where: Tensor | None = None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
-    reduction: Reduction = "mean",
-    dtype: torch.dtype | None = None,
+    values: Tensor, lists: Lists, reduction: Reduction = "mean", dtype: torch.dtype | None = None
 ) -> Tensor:
     """Weighted mean or sum over the lists that are not all padding, or the weighted values themselves.
 
     Args:
         values: `[...]`, one per list.
-        where: `[..., list_size]` or None, as passed to the loss.
-        offsets: `[lists + 1]` or None, as passed to the loss.
-        weights: one per list, broadcastable to `[...]`; all 1 if None.
+        lists: where, offsets, and weights, broadcastable to `[...]`, as passed to the loss.
         reduction: `mean` is `sum(w l) / sum(w)`, and 0 if no list is left or all weights are 0.
         dtype: dtype of the result; that of the values if None.
 
@@ -51,15 +43,14 @@ def reduce_lists(
     dtype = values.dtype if dtype is None else dtype
     if values.dtype in HALVES:  # half precision cannot count to 70,000
         values = values.float()
-    reduced = _reduced(values, where, offsets, weights, reduction).to(dtype)
+    reduced = _reduced(values, lists, reduction).to(dtype)
     if is_plain(reduced) and not (reduced.dim() == 0 and math.isfinite(reduced.item())):
         _refuse_overflow(reduced.detach(), values.detach())
     return reduced
 
 
-def _reduced(
-    values: Tensor, where: Tensor | None, offsets: Tensor | None, weights: Tensor | None, reduction: str
-) -> Tensor:
+def _reduced(values: Tensor, lists: Lists, reduction: str) -> Tensor:
+    where, offsets, weights = lists.where, lists.offsets, lists.weights
     if weights is not None:
         check_tensor("weights", weights)
         try:
@@ -84,14 +75,14 @@ def _reduced(
     return (values * counted).sum() / torch.where(total == 0, 1.0, total)
 
 
-def mean_of_values(value: Tensor, where: Tensor | None, offsets: Tensor | None) -> tuple[float, int]:
+def mean_of_values(value: Tensor, lists: Lists) -> tuple[float, int]:
     """The mean over the lists that are not all padding, and their number: `reduce_lists` by NumPy."""
     values = value.numpy()
     count = values.size
-    if where is not None:
-        count = max(int(np.count_nonzero(where.numpy().any(-1))), 1)
-    elif offsets is not None:
-        count = max(int(np.count_nonzero(np.diff(offsets.numpy()))), 1)
+    if lists.where is not None:
+        count = max(int(np.count_nonzero(lists.where.numpy().any(-1))), 1)
+    elif lists.offsets is not None:
+        count = max(int(np.count_nonzero(np.diff(lists.offsets.numpy()))), 1)
     # In the order of the compiled loops, so that `mean_value` is identical to the last bit.
     mean = float(np.add.accumulate(values.ravel(), dtype=np.float64)[-1]) / count
     if not abs(mean) <= torch.finfo(value.dtype).max:

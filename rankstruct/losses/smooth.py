@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from typing_extensions import Self, Unpack
 
 from rankstruct.kernels import smooth_grad
-from rankstruct.lists import is_plain
+from rankstruct.lists import Lists, is_plain
 from rankstruct.losses.base import ListOptions
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import GainLoss, checked_gains, differs, loop_discounts
@@ -111,12 +111,10 @@ class SmoothLoss(GainLoss):
         is_number = isinstance(sigma, Tensor) and sigma.numel() == 1 and not sigma.requires_grad and is_plain(sigma)
         return self._by_loops if is_number else None
 
-    def _by_loops(
-        self, scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, item_weights: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        lists = scores, self.gain.document_gains(labels), where, offsets, labels, None, item_weights, 0.0
-        tables = *loop_discounts(self.gain, scores, offsets), self.gain.normalized
-        return smooth_grad(*lists, *tables, float(self.sigma))[1:]
+    def _by_loops(self, scores: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
+        discounts = loop_discounts(self.gain, scores, lists.offsets)
+        lists = lists._replace(labels=self.gain.document_gains(lists.labels), reference_scores=lists.labels)
+        return smooth_grad(scores, lists, 0.0, *discounts, self.gain.normalized, float(self.sigma))[1:]
 
     def _smoothed_regret(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None) -> Tensor:
         gains, best, can_err = smoothed_gains(self.gain, labels, where, weights, scores.dtype)

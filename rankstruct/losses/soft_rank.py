@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from typing_extensions import Unpack
 
 from rankstruct.kernels import NODES, SHARES, soft_rank
+from rankstruct.lists import Lists
 from rankstruct.losses.base import ListOptions
 from rankstruct.losses.checks import check_choice
 from rankstruct.losses.gains import loop_discounts
@@ -119,12 +120,10 @@ class SoftRankLoss(SmoothLoss):
         gains, best, can_err = smoothed_gains(self.gain, labels, where, weights, scores.dtype)
         return torch.where(can_err, best - self._expected(in_sigmas(scores, self.sigma), gains, where), 0.0)
 
-    def _by_loops(
-        self, scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, item_weights: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        lists = scores, self.gain.document_gains(labels), where, offsets, None, None, item_weights, 0.0
-        tables = *loop_discounts(self.gain, scores, offsets), self.gain.normalized
-        return soft_rank(*lists, *tables, float(self.sigma), self.ranks)[1:]
+    def _by_loops(self, scores: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
+        discounts = loop_discounts(self.gain, scores, lists.offsets)
+        lists = lists._replace(labels=self.gain.document_gains(lists.labels))
+        return soft_rank(scores, lists, 0.0, *discounts, self.gain.normalized, float(self.sigma), self.ranks)[1:]
 
     def _expected(self, scores: Tensor, gains: Tensor, where: Tensor) -> Tensor:
         """The expected measure, `[...]`; scores are in units of sigma."""

@@ -45,7 +45,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.kernels import swap_surrogate
-from rankstruct.lists import refuse
+from rankstruct.lists import Lists, refuse
 from rankstruct.losses.autograd import with_gradient
 from rankstruct.losses.base import LayoutOptions
 from rankstruct.losses.gains import GainLoss, document_gains
@@ -122,7 +122,7 @@ class TopSurrogateLoss(GainLoss):
             f"relevant documents must have one gain under {self.gain.name}: set min_relevant=, as in nDCG(min_relevant=1)",
         )
         a = self.gain.unchecked_weights(scores.shape[-1])
-        lists = scores.detach(), gains, where, None, None, None, 0.0
+        given = scores.detach(), Lists(gains, where), 0.0
         average, slack = self.kind == "average", self.rescaling == "slack"
-        _, value, direction = swap_surrogate(*lists, a, self.gain.normalized, average, slack)
+        _, value, direction = swap_surrogate(*given, a, self.gain.normalized, average, slack)
         return with_gradient(scores, value, direction)

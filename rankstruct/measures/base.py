@@ -48,7 +48,7 @@ class Measure(ABC):
     undefined: ClassVar[str] = "nothing in it is relevant"
     """Why a list may have no value, for messages."""
     takes_groups: ClassVar[bool] = False
-    """Whether it requires `groups=`."""
+    """Whether it requires `diversity_groups=`."""
     takes_item_weights: ClassVar[bool] = False
     """Whether `compute` uses `lists.weights`, the `item_weights=` of documents."""
     under_ties: ClassVar[str] = "orders"
@@ -152,7 +152,9 @@ class Measure(ABC):
         return measure_lists([self], scores, labels, where, **options)[0]
 
     @torch.no_grad()
-    def best_value(self, labels: Any, where: Any = None, *, offsets: Any = None, groups: Any = None) -> Tensor:
+    def best_value(
+        self, labels: Any, where: Any = None, *, offsets: Any = None, diversity_groups: Any = None
+    ) -> Tensor:
         """The value of the best ranking of each list, `[...]` float64; 0 if nothing is relevant.
 
         Raises:
@@ -165,7 +167,9 @@ class Measure(ABC):
             clean = clean.masked_fill(~where, 0)
         # The measure itself rejects infinite gains.
         worth = self.worth(clean).nan_to_num()
-        return measure_lists([self], worth, clean, where, offsets=offsets, ties="input", groups=groups)[0]
+        return measure_lists(
+            [self], worth, clean, where, offsets=offsets, ties="input", diversity_groups=diversity_groups
+        )[0]
 
 
 def check_cutoff(cutoff: Any, whose: str) -> None:

@@ -1,8 +1,9 @@
 """Diversity: each document has a group (host, topic), and a good result list shows several groups.
 
-`rerank_diverse` makes a list diverse at test time; `Diverse` measures the resulting list. These measures require `groups=`, one
-id per document, in `evaluate`. Expected values over tied documents have no closed form here, so all of them declare
-`under_ties = "worst"`: even with `ties="expected"`, tied documents are ordered lowest labels first, so that ties never help.
+`rerank_diverse` makes a list diverse at test time; `Diverse` measures the resulting list. These measures require
+`diversity_groups=`, one id per document, in `evaluate`. Expected values over tied documents have no closed form here, so all of
+them declare `under_ties = "worst"`: even with `ties="expected"`, tied documents are ordered lowest labels first, so that ties
+never help.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["Diverse", "StRecall", "alpha_DCG", "alpha_nDCG", "diverse_nDCG", "re
 
 @torch.no_grad()
 def rerank_diverse(
-    scores: Tensor, groups: Tensor, k: int, where: Tensor | None = None, *, offsets: Tensor | None = None
+    scores: Tensor, diversity_groups: Tensor, k: int, where: Tensor | None = None, *, offsets: Tensor | None = None
 ) -> Tensor:
     """Rank by score, keeping only the first document of each group (integers), until there are k >= 1.
 
@@ -45,7 +46,7 @@ def rerank_diverse(
     tensor([1, 0, 2, 0])
     """
     check_lists(scores, scores, where, offsets)
-    check_groups(groups, scores)
+    check_groups(diversity_groups, scores)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise ValueError(f"k must be a whole number >= 1, got {k!r}")
     if bool((scores.isnan() if where is None else scores.isnan() & where).any()):
@@ -56,7 +57,7 @@ def rerank_diverse(
     ranks = torch.zeros_like(places)
     for _, real, arrange in lay_out(scores, where, offsets):
         here = arrange(places.view(scores.shape))[real]
-        ranks[here] = _rerank(arrange(scores), arrange(groups), real, k)[real]
+        ranks[here] = _rerank(arrange(scores), arrange(diversity_groups), real, k)[real]
     return ranks.view(scores.shape)
 
 
@@ -69,20 +70,20 @@ def _rerank(scores: Tensor, groups: Tensor, where: Tensor, k: int) -> Tensor:
     return torch.zeros_like(ranks).scatter(-1, order, ranks)
 
 
-def first_of_groups(groups: Tensor, where: Tensor, k: int | None = None) -> Tensor:
+def first_of_groups(diversity_groups: Tensor, where: Tensor, k: int | None = None) -> Tensor:
     """Whether each document, by rank, is the first real one of its group and among the first k such, `[..., list_size]`.
 
     >>> first_of_groups(torch.tensor([1, 1, 2, 3]), torch.ones(4, dtype=torch.bool), 2)
     tensor([ True, False,  True, False])
     """
-    first = where & (_earlier_of_group(groups, where.double()) == 0)
+    first = where & (_earlier_of_group(diversity_groups, where.double()) == 0)
     return first if k is None else first & (first.cumsum(-1) <= k)
 
 
 def _groups_of(lists: RankedLists, measure: Measure) -> Tensor:
     """The groups of the lists, by rank; ValueError if there are none, or with incompatible arguments."""
-    if lists.groups is None:
-        raise ValueError(f"{measure.name} needs groups=, one id per document: its host or topic")
+    if lists.diversity_groups is None:
+        raise ValueError(f"{measure.name} needs diversity_groups=, one id per document: its host or topic")
     if lists.letor:
         raise ValueError(f"the LETOR tool has no {measure.name}; omit convention")
     if lists.num_relevant is not None or lists.ideal_labels is not None:
@@ -90,7 +91,7 @@ def _groups_of(lists: RankedLists, measure: Measure) -> Tensor:
             f"{measure.name} cannot be combined with num_relevant or ideal_labels, since its best ranking depends on the "
             "groups of the documents"
         )
-    return lists.groups
+    return lists.diversity_groups
 
 
 def require_diverse(measure: Measure) -> None:
@@ -127,7 +128,7 @@ class Diverse(Measure):
     Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
 
     >>> measure = Diverse("RR@2")
-    >>> measure([3.0, 2.0, 1.0], [0, 0, 1], groups=["a", "a", "b"])  # shows the first document and the last
+    >>> measure([3.0, 2.0, 1.0], [0, 0, 1], diversity_groups=["a", "a", "b"])  # shows the first document and the last
     tensor(0.5000, dtype=torch.float64)
     >>> measure.name
     'diverse_RR@2'
@@ -178,7 +179,9 @@ class Diverse(Measure):
         shown = shown.gather(-1, shown_first)
         labels = lists.labels.gather(-1, shown_first).masked_fill(~shown, 0)
         order = lists.order.gather(-1, shown_first)
-        return plain.compute(replace(lists, labels=labels, where=shown, order=order, groups=None, ideal_labels=ideal))
+        return plain.compute(
+            replace(lists, labels=labels, where=shown, order=order, diversity_groups=None, ideal_labels=ideal)
+        )
 
 
 register_prefix("diverse_", Diverse)
@@ -200,7 +203,7 @@ def diverse_nDCG(
 
     Source: as `Diverse`.
 
-    >>> diverse_nDCG(2)([3.0, 2.0, 1.0], [1, 3, 2], groups=["a", "a", "b"])  # shows 1 and 2; the best shows 3 and 2
+    >>> diverse_nDCG(2)([3.0, 2.0, 1.0], [1, 3, 2], diversity_groups=["a", "a", "b"])  # shows 1 and 2; the best shows 3 and 2
     tensor(0.3253, dtype=torch.float64)
     """
     return Diverse(nDCG(cutoff, min_relevant=min_relevant, discount=discount, gain=gain))
@@ -222,7 +225,7 @@ class alpha_DCG(Measure):
     Source: Clarke, Kolla, Cormack, Vechtomova, Ashkan, Büttcher, MacKinnon, "Novelty and Diversity in Information Retrieval
     Evaluation", SIGIR 2008.
 
-    >>> alpha_DCG(2)([3.0, 2.0, 1.0], [1, 1, 1], groups=["a", "a", "b"])  # gains 1, 1/2
+    >>> alpha_DCG(2)([3.0, 2.0, 1.0], [1, 1, 1], diversity_groups=["a", "a", "b"])  # gains 1, 1/2
     tensor(1.3155, dtype=torch.float64)
     """
 
@@ -261,7 +264,7 @@ class alpha_nDCG(alpha_DCG):
 
     Source: as `alpha_DCG`.
 
-    >>> alpha_nDCG(2)([3.0, 2.0, 1.0], [1, 1, 1], groups=["a", "a", "b"])  # gains 1, 1/2; the best has 1, 1
+    >>> alpha_nDCG(2)([3.0, 2.0, 1.0], [1, 1, 1], diversity_groups=["a", "a", "b"])  # gains 1, 1/2; the best has 1, 1
     tensor(0.8066, dtype=torch.float64)
     """
 
@@ -292,7 +295,7 @@ class StRecall(Measure):
     Source: Zhai, Cohen, Lafferty, "Beyond Independent Relevance: Methods and Evaluation Metrics for Subtopic Retrieval", SIGIR
     2003.
 
-    >>> StRecall(2)([3.0, 2.0, 1.0], [1, 1, 1], groups=["a", "a", "b"])
+    >>> StRecall(2)([3.0, 2.0, 1.0], [1, 1, 1], diversity_groups=["a", "a", "b"])
     tensor(0.5000, dtype=torch.float64)
     """
 

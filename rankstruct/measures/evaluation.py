@@ -50,7 +50,7 @@ def evaluate(
     ideal_labels: Any = None,
     ideal_offsets: Any = None,
     docids: Any = None,
-    groups: Any = None,
+    diversity_groups: Any = None,
     judged: Any = None,
     pooled: Any = None,
     item_weights: Any = None,
@@ -70,10 +70,9 @@ def evaluate(
             is all padding has that value too, but never raises an error.
         convention: `"letor"` for the LETOR tool's handling of ties, nDCG's discount, lists shorter than k and empty ones.
         num_relevant: `[...]`, the number of relevant documents of each list, retrieved or not, for AP and similar measures.
-        ideal_labels: `[..., judged]`, labels of all judged documents, NaN as padding, for the best ranking; or flat `[judged]`.
-        ideal_offsets: int64 `[lists + 1]`, for flat `ideal_labels`, as `offsets` for labels.
+        ideal_labels, ideal_offsets: labels of all judged documents, for the best ranking: `[..., judged]`, NaN in the padding.
         docids: ids to break ties by: strings, compared by code point, or integers.
-        groups: the group (host, topic) of each document, numbers or strings, for diversity measures.
+        diversity_groups: the group (host, topic) of each document, numbers or strings, for diversity measures.
         judged: bool, which documents were judged; all if None. Labels of others count as 0; `Bpref` and `infAP` leave them out.
         pooled: bool, which documents were in the pool that the judgements sample, for `infAP`; the judged ones if None.
         item_weights: weights of the documents, 0 or more, in gains, pairs and means; some measures do not support them.
@@ -86,11 +85,12 @@ def evaluate(
     {'AP': tensor([0.5833, 0.7500], dtype=torch.float64), 'nDCG@10': tensor([0.6934, 0.8155], dtype=torch.float64)}
     """
     parsed = parse_measures(measures)
-    given = {"scores": scores, "labels": labels, "where": where, "offsets": offsets, "docids": docids, "groups": groups}
-    given = brought_together(given | {"judged": judged, "pooled": pooled, "item_weights": item_weights}, qid, group)
+    given = {"scores": scores, "labels": labels, "where": where, "offsets": offsets, "docids": docids}
+    given |= {"diversity_groups": diversity_groups, "judged": judged, "pooled": pooled, "item_weights": item_weights}
     best = {"num_relevant": num_relevant, "ideal_labels": ideal_labels, "ideal_offsets": ideal_offsets}
-    values = measure_lists(parsed, ties=ties, empty=empty, convention=convention, **given, **best)
-    unseen = None if any(measure.takes_groups for measure in parsed) else groups
+    best |= {"ties": ties, "empty": empty, "convention": convention}
+    values = measure_lists(parsed, **brought_together(given, qid, group), **best)
+    unseen = None if any(measure.takes_groups for measure in parsed) else diversity_groups
     refuse_groups_of_lists(unseen, values[0].shape if values else [0], TELL_APART)
     return ByMeasure({measure.name: value for measure, value in zip(parsed, values, strict=True)})
 
@@ -116,7 +116,7 @@ def brought_together(given: dict[str, Any], qid: Any, group: Any) -> dict[str, A
 def _in_order(name: str, values: Any, order: np.ndarray) -> Any:
     if values is None:
         return None
-    values = known_ids(name, values) if name in ("docids", "groups") else values
+    values = known_ids(name, values) if name in ("docids", "diversity_groups") else values
     if tuple(np.shape(values)) != order.shape:
         raise ValueError(f"{name} must be one per document, shape {order.shape}; got {tuple(np.shape(values))}")
     return (

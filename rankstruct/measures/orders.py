@@ -41,7 +41,7 @@ def mean_over_orders(
 def _orders(lists: RankedLists, row: int, name: str) -> np.ndarray:
     """The distinct orders of a list's documents, `[orders, list_size]`, as indices into the current ranking."""
     assert lists.first is not None
-    told_apart = (lists.labels, lists.groups, lists.judged, lists.pooled, lists.weights)
+    told_apart = (lists.labels, lists.diversity_groups, lists.judged, lists.pooled, lists.weights)
     alike = torch.stack([each[row].double() for each in told_apart if each is not None])
     kinds = alike.unique(dim=1, return_inverse=True)[1].cpu().numpy()
     starts, sizes = np.unique(lists.first[row].cpu().numpy(), return_counts=True)

@@ -39,7 +39,7 @@ Convention = Literal["letor"]
 
 
 _CELLS = 2**21  # of a batch, padding included
-_PER_DOCUMENT = ("groups", "judged", "pooled", "weights")
+_PER_DOCUMENT = ("diversity_groups", "judged", "pooled", "weights")
 _WIDE = (torch.int64, torch.uint64)  # dtypes with numbers that float64 does not represent
 
 
@@ -58,7 +58,7 @@ class RankedLists:
         letor: whether the LETOR tool's convention applies.
         num_relevant: `[lists]` float64, the number of relevant documents, or None.
         ideal_labels: `[lists, judged]` float64, NaN as padding, the labels of all judged documents, or None.
-        groups: `[lists, list_size]` int64, by rank, the group of each document, or None.
+        diversity_groups: `[lists, list_size]` int64, by rank, the group of each document, or None.
         positive: `[lists]`, the number of documents that score above 0.
         judged: `[lists, list_size]` bool, by rank, which documents were judged; None for all. The others have label 0.
         pooled: likewise, which documents were in the pool; None for the judged ones.
@@ -75,7 +75,7 @@ class RankedLists:
     letor: bool = False
     num_relevant: Tensor | None = None
     ideal_labels: Tensor | None = None
-    groups: Tensor | None = None
+    diversity_groups: Tensor | None = None
     judged: Tensor | None = None
     pooled: Tensor | None = None
     weights: Tensor | None = None
@@ -186,7 +186,7 @@ def rank_lists(
     ideal_labels: Any = None,
     ideal_offsets: Any = None,
     docids: Any = None,
-    groups: Any = None,
+    diversity_groups: Any = None,
     judged: Any = None,
     pooled: Any = None,
     item_weights: Any = None,
@@ -205,7 +205,7 @@ def rank_lists(
     _check_ties(ties, docids)
     device = scores.device
     scores, labels = scores.detach(), labels.detach().to(device)
-    documents = _documents(scores, groups, judged, pooled, item_weights)
+    documents = _documents(scores, diversity_groups, judged, pooled, item_weights)
     if "judged" in documents:
         labels = labels.masked_fill(~documents["judged"], 0)
     keys = _docid_keys(docids, scores) if ties == "docid" else None
@@ -386,24 +386,24 @@ def _docid_keys(docids: Any, scores: Tensor) -> Tensor:
     return docids.to(scores.device)
 
 
-def _group_numbers(groups: Any, scores: Tensor) -> Tensor:
+def _group_numbers(diversity_groups: Any, scores: Tensor) -> Tensor:
     """Convert groups to int64 in the shape of scores; names are numbered."""
-    if not isinstance(groups, Tensor):
-        names = known_ids("groups", groups)
+    if not isinstance(diversity_groups, Tensor):
+        names = known_ids("diversity_groups", diversity_groups)
         if names.dtype.kind not in "iu":
             names = names.astype(str) if names.dtype.kind == "O" else names
             names = np.unique(names, return_inverse=True)[1].reshape(names.shape)
-        groups = torch.as_tensor(names.astype(np.int64))
-    groups = groups.to(scores.device)
-    check_groups(groups, scores)
-    return groups.long()
+        diversity_groups = torch.as_tensor(names.astype(np.int64))
+    diversity_groups = diversity_groups.to(scores.device)
+    check_groups(diversity_groups, scores)
+    return diversity_groups.long()
 
 
-def _documents(scores: Tensor, groups: Any, judged: Any, pooled: Any, item_weights: Any) -> dict[str, Tensor]:
+def _documents(scores: Tensor, diversity_groups: Any, judged: Any, pooled: Any, item_weights: Any) -> dict[str, Tensor]:
     """The per-document arguments that were passed, in the shape of scores."""
     found = {}
-    if groups is not None:
-        found["groups"] = _group_numbers(groups, scores)
+    if diversity_groups is not None:
+        found["diversity_groups"] = _group_numbers(diversity_groups, scores)
     for name, flags in (("judged", judged), ("pooled", pooled)):
         if flags is not None:
             found[name] = _flags(name, flags, scores)

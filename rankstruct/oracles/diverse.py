@@ -17,7 +17,7 @@ Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.
 >>> import torch
 >>> import rankstruct as rs
 >>> scores, labels, hosts = torch.tensor([2.0, 1.0, 0.0]), torch.tensor([0, 0, 1]), torch.tensor([7, 7, 8])
->>> r = rs.most_violated(scores, labels, "diverse_nDCG@2", groups=hosts)
+>>> r = rs.most_violated(scores, labels, "diverse_nDCG@2", diversity_groups=hosts)
 >>> r.task_loss, r.value, r.direction
 (tensor(0.3691), tensor(0.9549), tensor([ 0.2929,  0.0000, -0.2929]))
 """

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from rankstruct.kernels.dispatch import Answer, ListOperator
-from rankstruct.lists import is_eager, refuse_negative
+from rankstruct.lists import Lists, is_eager, refuse_negative
 from rankstruct.measures import Measure
 
 _GRADES = 256
@@ -38,23 +38,24 @@ def solve_gains(
     operator: ListOperator,
     measure: Measure,
     gains: Callable[[Tensor], Tensor],
-    lists: Sequence[Any],
+    scores: Tensor,
+    lists: Lists,
     options: Sequence[Any],
 ) -> Answer:
-    """Call an operator on gains, for `lists` with labels, which `gains` converts to float64 gains.
+    """Call an operator on gains, to which `gains` converts labels, float64.
 
     Negative labels raise an error unless the measure supports them.
     """
-    scores, labels, where, *rest = lists
+    labels, where = lists.labels, lists.where
     known = known_gains(measure) if is_eager(scores) and is_eager(labels) else None
     if known is not None:
-        answer = operator.by_grade(lists, known, options)
+        answer = operator.by_grade(scores, lists, known, options)
         if answer is not None:
             return answer
     found = gains(labels if measure.takes_negative_labels else refuse_negative(labels, where))
     if known is not None:
         _learn(known, labels, where, found)
-    return operator(scores, found, where, *rest, 0.0, *options)
+    return operator(scores, lists._replace(labels=found), 0.0, *options)
 
 
 def _learn(table: np.ndarray, labels: Tensor, where: Tensor | None, gains: Tensor) -> None:

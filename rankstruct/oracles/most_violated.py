@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import as_offsets, check_lists
+from rankstruct.lists import Lists, as_offsets, check_lists
 from rankstruct.measures import Measure
 from rankstruct.oracles.registry import MostViolated, Reference, resolve
 
@@ -20,7 +20,7 @@ def most_violated(
     feature_map: str | FeatureMap | None = None,
     reference: Reference | None = None,
     reference_scores: Tensor | None = None,
-    groups: Tensor | None = None,
+    diversity_groups: Tensor | None = None,
     where: Tensor | None = None,
     offsets: Tensor | None = None,
 ) -> MostViolated:
@@ -38,8 +38,8 @@ def most_violated(
             its width (see `rankstruct.oracles.partial_auc`).
         reference_scores: scores that determine r* instead of `scores`, the shape of `scores`, for all references except
             `"ideal"`: r* is then fixed, as in an iteration of DC programming.
-        groups: integers, the shape of `scores`, for diversity measures such as `"diverse_nDCG@5"`: documents of a list with the
-            same number are in one group. All rankings are then diverse. Ignored by other measures.
+        diversity_groups: integers, the shape of `scores`, for diversity measures such as `"diverse_nDCG@5"`: documents of a list
+            with the same number are in one group. All rankings are then diverse. Ignored by other measures.
         where: bool, the shape of `scores`, True for a real document; all are real if None. Padding may have any value.
         offsets: int64 `[lists + 1]` or a list, for flat input: list i is `[offsets[i], offsets[i + 1])`.
 
@@ -63,4 +63,5 @@ def most_violated(
     offsets = as_offsets(offsets)
     check_lists(scores, labels, where, offsets)
     resolved = resolve(measure, feature_map)
-    return resolved.solve(scores, labels, where, offsets, resolved.reference(reference), reference_scores, groups)
+    lists = Lists(labels, where, offsets, reference_scores, diversity_groups)
+    return resolved.solve(scores, lists, resolved.reference(reference))

@@ -20,6 +20,7 @@ from rankstruct.feature_maps import FeatureMap, Pairwise
 from rankstruct.kernels import core, pairwise_device
 from rankstruct.kernels.binary import NO_CUTOFF, Method, binary_kernel
 from rankstruct.kernels.dispatch import Answer, ListOperator, Prepared, discount_table
+from rankstruct.lists import Lists
 from rankstruct.measures import AP, AUC, RR, DiscountedGain, Measure
 from rankstruct.oracles.gains import known_gains, solve_gains
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
@@ -65,20 +66,17 @@ def binary_oracle(
 
     def solve(
         scores: Tensor,
-        labels: Tensor,
-        where: Tensor | None,
-        offsets: Tensor | None,
+        lists: Lists,
         measure: Measure,
         feature_map: FeatureMap,
         reference: str,
-        *,
-        reference_scores: Tensor | None = None,
         thresholds: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Answer:
         least = least_label(measure) if thresholds is None else -np.inf
-        lists = (scores, labels, where, offsets, reference_scores if by_scores(reference) else None, None, least)
-        return operator(*lists, measure.min_relevant, thresholds, weights, *options(measure, feature_map, reference))
+        lists = lists if by_scores(reference) else lists._replace(reference_scores=None)
+        at = measure.min_relevant, thresholds, weights
+        return operator(scores, lists, least, *at, *options(measure, feature_map, reference))
 
     def prepare(
         measure: Measure, feature_map: FeatureMap, reference: str, longest: int, *thresholds: Tensor
@@ -143,21 +141,12 @@ def _cutoff_and_predicted(measure: Measure, feature_map: FeatureMap, reference: 
 
 
 def _solve_discounted(
-    scores: Tensor,
-    labels: Tensor,
-    where: Tensor | None,
-    offsets: Tensor | None,
-    measure: Measure,
-    feature_map: FeatureMap,
-    reference: str,
-    *,
-    reference_scores: Tensor | None = None,
+    scores: Tensor, lists: Lists, measure: Measure, feature_map: FeatureMap, reference: str
 ) -> Answer:
     assert isinstance(measure, DiscountedGain)
-    chosen = reference_scores if reference == "predicted" else None
-    lists = (scores, labels, where, offsets, chosen, None)
+    lists = lists if reference == "predicted" else lists._replace(reference_scores=None)
     options = _discounted_options(measure, max(scores.shape[-1], 1), reference)
-    return solve_gains(_discounted, measure, measure.document_gains, lists, options)
+    return solve_gains(_discounted, measure, measure.document_gains, scores, lists, options)
 
 
 def _discounted_options(measure: DiscountedGain, longest: int, reference: str) -> tuple[Any, ...]:

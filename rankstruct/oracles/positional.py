@@ -26,7 +26,7 @@ from torch import Tensor
 from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.kernels import core
 from rankstruct.kernels.dispatch import Answer, Call, ListOperator, Prepared, discount_table
-from rankstruct.lists import is_plain
+from rankstruct.lists import Lists, is_plain
 from rankstruct.measures import RR, DiscountedGain, Diverse, Measure, mWTA
 from rankstruct.measures.ranked import is_relevant
 from rankstruct.oracles.gains import known_gains, solve_gains
@@ -73,23 +73,11 @@ def rank_oracle(loop: core.Loop, explain: Callable[..., RankMethod]) -> Oracle:
         kind = getattr(measure, "least_cutoff", 0), bool(getattr(measure, "normalized", False)), isinstance(measure, RR)
         return (*tables, *kind, reference)
 
-    def solve(
-        scores: Tensor,
-        labels: Tensor,
-        where: Tensor | None,
-        offsets: Tensor | None,
-        measure: Measure,
-        feature_map: Positional,
-        reference: str,
-        *,
-        reference_scores: Tensor | None = None,
-        groups: Tensor | None = None,
-    ) -> Answer:
+    def solve(scores: Tensor, lists: Lists, measure: Measure, feature_map: Positional, reference: str) -> Answer:
         plain = measure.plain if isinstance(measure, Diverse) else measure
         tables = rank_tables(plain, feature_map, scores)
         options = options_of(plain, tables, reference)
-        lists = (scores, labels, where, offsets, reference_scores, groups)
-        return solve_gains(operator, plain, partial(_gains, plain), lists, options)
+        return solve_gains(operator, plain, partial(_gains, plain), scores, lists, options)
 
     def prepare(measure: Measure, feature_map: Positional, reference: str, longest: int) -> Prepared | None:
         known = known_gains(measure)

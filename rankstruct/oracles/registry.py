@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, parse_feature_map
 from rankstruct.kernels.dispatch import Prepared
-from rankstruct.lists import check_groups, refuse_groups_of_lists, refuse_negative
+from rankstruct.lists import Lists, check_groups, refuse_groups_of_lists, refuse_negative
 from rankstruct.measures import Measure, parse_measure
 
 __all__ = ["Explanation", "MostViolated", "Oracle", "explain_oracle", "register_oracle", "set_default_bound"]
@@ -46,16 +46,17 @@ class Oracle:
     """An exact argmax for one kind of measure and one kind of feature map.
 
     Attributes:
-        solve: `(scores, labels, where, offsets, measure, feature_map, reference)`, with the name of the reference, to
-            `(task_loss, value, direction)`. Types and shapes have been checked, and `scores` is detached. It also receives
-            `groups=` if the measure requires them, and `reference_scores=` if given.
+        solve: `(scores, lists, measure, feature_map, reference)`, with the name of the reference, to
+            `(task_loss, value, direction)`. `lists` has `labels`, `where` and `offsets`, `reference_scores` if given and
+            `diversity_groups` if the measure requires them, otherwise None. Types and shapes have been checked, and `scores` is
+            detached.
         explain: `(measure, feature_map, list_size, grades)` to an object with `name` and `cost`, in words.
         references: the references that `solve` supports: `ideal`, `ideal-tied`, `predicted`, `below-window`.
-        takes_reference_scores: whether `solve` accepts `reference_scores=`, which determine the reference instead of the scores.
+        takes_reference_scores: whether `solve` lets `lists.reference_scores` determine the reference instead of the scores.
         refuses_negative: whether `solve` itself rejects negative labels if the measure does not support them.
         prepare: `(measure, feature_map, reference, longest)` to a call of a compiled loop, for eager CPU lists of at most
             `longest` documents; with thresholds and weights too, for the sum of `solve_grades`. None if there is no such call.
-        solve_grades: like `solve`, with `thresholds=` of the labels, float64 and ascending, and their `weights=`: the results
+        solve_grades: like `solve`, then thresholds of the labels, float64 and ascending, and their weights: the results
             with labels from each threshold on as relevant, summed. If None, as for a custom `solve`, thresholds are solved one
             by one.
     """
@@ -116,36 +117,31 @@ class Resolved:
             )
         return reference
 
-    def solve(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        where: Tensor | None,
-        offsets: Tensor | None,
-        reference: str,
-        reference_scores: Tensor | None = None,
-        groups: Tensor | None = None,
-    ) -> MostViolated:
+    def solve(self, scores: Tensor, lists: Lists, reference: str) -> MostViolated:
         """`most_violated` for checked lists; measures that do not use groups ignore those of several lists."""
-        more: dict[str, Tensor] = {}
+        lists = self.checked(scores, lists, reference)
+        if not (self.signed or self.oracle.refuses_negative):
+            lists = lists._replace(labels=refuse_negative(lists.labels, lists.where))
+        return MostViolated(*self.oracle.solve(scores.detach(), lists, self.measure, self.feature_map, reference))
+
+    def checked(self, scores: Tensor, lists: Lists, reference: str) -> Lists:
+        """The lists as the oracle takes them, detached; raises TypeError or ValueError for wrong groups or reference scores."""
+        labels, where, offsets, chosen, groups = lists[:5]
         if self.measure.takes_groups:
             if groups is None:
                 raise ValueError(
-                    f"{self.measure.name} needs groups=, one whole number per document, such as its host or topic"
+                    f"{self.measure.name} needs diversity_groups=, one whole number per document, such as its host or topic"
                 )
             check_groups(groups, scores)
-            more["groups"] = groups
-        elif offsets is None:
-            refuse_groups_of_lists(groups, scores.shape[:-1])
-        if reference_scores is not None:
-            more["reference_scores"] = self.checked_reference_scores(reference_scores, scores, reference)
-        labels = labels.detach()
-        if not (self.signed or self.oracle.refuses_negative):
-            labels = refuse_negative(labels, where)
-        lists = (scores.detach(), labels, where, offsets)
-        return MostViolated(*self.oracle.solve(*lists, self.measure, self.feature_map, reference, **more))
+        elif groups is not None:
+            if offsets is None:
+                refuse_groups_of_lists(groups, scores.shape[:-1])
+            groups = None
+        if chosen is not None:
+            chosen = self._checked_reference_scores(chosen, scores, reference)
+        return Lists(labels.detach(), where, offsets, chosen, groups)
 
-    def checked_reference_scores(self, reference_scores: Tensor, scores: Tensor, reference: str) -> Tensor:
+    def _checked_reference_scores(self, reference_scores: Tensor, scores: Tensor, reference: str) -> Tensor:
         """Detach the reference scores; raises TypeError or ValueError if they do not match the scores or the reference."""
         if not isinstance(reference_scores, Tensor):
             raise TypeError(f"reference_scores must be a torch.Tensor, got {type(reference_scores).__name__}")

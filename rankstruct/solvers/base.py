@@ -18,11 +18,23 @@ import numpy as np
 from rankstruct.progress import Progress
 from rankstruct.solvers.qp import PlaneQP
 from rankstruct.solvers.risk import Risk
-from rankstruct.solvers.solution import Planes, Record, Solution, Status, relative_gap
+from rankstruct.solvers.solution import Planes, Record, Solution, Status
 
 __all__ = ["Solver"]
 
 Callback = Callable[[Record, np.ndarray], object]
+
+
+def relative_gap(objective: float, lower_bound: float) -> float:
+    """`(objective - lower_bound) / |objective|`; 0 where both are 0.
+
+    >>> relative_gap(2.0, 1.5), relative_gap(0.0, 0.0), relative_gap(1.0, float("-inf"))
+    (0.25, 0.0, inf)
+    """
+    difference = objective - lower_bound
+    if difference <= 0:
+        return 0.0
+    return difference / abs(objective) if objective else float("inf")
 
 
 class Problem:
@@ -33,7 +45,7 @@ class Problem:
             raise ValueError(f"C must be a positive number (1/lambda), got {C!r}")
         self.risk, self.C, self.w0 = risk, float(C), w0
         self.w: np.ndarray | None = None
-        self.objective, self._bound = math.inf, -math.inf
+        self.objective, self._bound, self.lower_bound, self.gap = math.inf, -math.inf, -math.inf, math.inf
         self.status: Status | None = None  # set by a method that stops by itself
         self.planes: Callable[[], Planes | None] = lambda: None  # the method's planes, for a later warm start
         self.shown: dict[str, str] = {}  # in the progress bar, in addition to objective and gap
@@ -68,21 +80,23 @@ class Problem:
         objective = self.regularised(w, risk)
         if objective < self.objective:
             self.w, self.objective = w.copy(), objective
+            self.raise_bound(self._bound)
         return objective
 
     def raise_bound(self, lower_bound: float) -> None:
-        """Record a lower bound of the optimum."""
+        """Record a lower bound of the optimum; the highest counts, but no more than the best objective, in spite of rounding."""
         self._bound = max(self._bound, lower_bound)
+        self.lower_bound = min(self._bound, self.objective)
+        self.gap = relative_gap(self.objective, self.lower_bound)
 
-    @property
-    def lower_bound(self) -> float:
-        """The highest lower bound so far, at most the best objective in spite of rounding."""
-        return min(self._bound, self.objective)
-
-    @property
-    def gap(self) -> float:
-        """The relative gap of the best point."""
-        return relative_gap(self.objective, self.lower_bound)
+    def solve_model(self, qp: PlaneQP, *planes: Any) -> np.ndarray:
+        """The minimiser of a model, whose value is a lower bound, after `qp.add_at(*planes)` if there are any."""
+        with self.timed("qp"):
+            if planes:
+                qp.add_at(*planes)
+            model = qp.solve(self.C, self.w0)
+        self.raise_bound(model.lower_bound)
+        return model.w
 
     @property
     def seconds(self) -> float:
@@ -146,8 +160,9 @@ class Method:
                     count += 1
                     record = problem.note(held)
                     bar.update()
-                    gap = {"gap": f"{problem.gap:.1e}"} if math.isfinite(problem.gap) else {}
-                    bar.set_postfix(problem.shown, objective=f"{problem.objective:.6g}", **gap, refresh=False)
+                    gap = problem.gap
+                    shown = problem.shown | ({"gap": f"{gap:.1e}"} if math.isfinite(gap) else {})
+                    bar.set_postfix(shown, objective=f"{problem.objective:.6g}", refresh=False)
                     problem.status = self._reason(problem, record, count >= limit)
                     if problem.status is not None:
                         break

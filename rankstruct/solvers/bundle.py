@@ -21,7 +21,6 @@ from typing import ClassVar
 import numpy as np
 
 from rankstruct.solvers.base import Problem, Solver, start_qp
-from rankstruct.solvers.risk import certain_levels
 from rankstruct.solvers.solution import Planes
 
 __all__ = ["Bundle"]
@@ -61,25 +60,22 @@ class Bundle(Solver):
         value, gradient, _ = problem.evaluate(point)
         step, idle = 1.0, 0
         while True:
-            before = problem.objective, problem.lower_bound
-            with problem.timed("qp"):
-                qp.add(gradient, certain_levels(np.array([value]), gradient[None], point))
-                qp.forget(self.max_planes)
-                model = qp.solve(problem.C, problem.w0)
-            problem.raise_bound(model.lower_bound)
+            before = problem.objective
+            w = problem.solve_model(qp, point, np.array([value]), gradient[None], 0, self.max_planes)
             if problem.gap <= self.tolerance:
-                yield len(qp)
+                yield qp.size
                 return
-            point = problem.w + step * (model.w - problem.w)
+            point = problem.w + step * (w - problem.w)
             value, gradient, objective = problem.evaluate(point)
             if not problem.history:
                 step = _STEP
-            elif objective < before[0]:
+            elif objective < before:
                 step = min(1.0, _GROW * step)
             else:
                 step = max(_SHORTEST, _SHRINK * step)
-            yield len(qp)
-            gained = before[0] - problem.objective + problem.lower_bound - before[1]
-            idle = 0 if not gained <= _NOTHING * abs(problem.objective) else idle + 1
+            yield qp.size
+            now, last = problem.history[-1], problem.history[-2:][0]
+            gained = last.objective - now.objective + now.lower_bound - last.lower_bound
+            idle = 0 if now is last or not gained <= _NOTHING * abs(now.objective) else idle + 1
             if idle > _PATIENCE:
                 return

@@ -18,7 +18,6 @@ from typing import ClassVar
 import numpy as np
 
 from rankstruct.solvers.base import Problem, Solver, start_qp
-from rankstruct.solvers.risk import certain_levels
 from rankstruct.solvers.solution import Planes
 
 __all__ = ["CuttingPlane"]
@@ -46,25 +45,23 @@ class CuttingPlane(Solver):
         qp = start_qp(problem, len(terms), planes)
         values, gradients = problem.evaluate_terms(start, terms)
         problem.observe(start, float(values.mean()))
-        qp.add(gradients, certain_levels(values, gradients, start), terms)
+        most = self.planes_per_term * len(terms)
+        qp.add_at(start, values, gradients, terms, most)
         idle = 0
         while True:
             before = problem.objective, problem.lower_bound
-            with problem.timed("qp"):
-                qp.forget(self.planes_per_term * len(terms))
-                model = qp.solve(problem.C, problem.w0)
-            problem.raise_bound(model.lower_bound)
+            w = problem.solve_model(qp)
             if problem.gap <= self.tolerance:
-                yield len(qp)
+                yield qp.size
                 return
             slack = np.full(len(terms), -np.inf)
-            np.maximum.at(slack, qp.groups, qp.values(model.w))
-            values, gradients = problem.evaluate_terms(model.w, terms)
-            problem.observe(model.w, float(values.mean()))
+            np.maximum.at(slack, qp.groups, qp.values(w))
+            values, gradients = problem.evaluate_terms(w, terms)
+            problem.observe(w, float(values.mean()))
             violated = values - slack > self.tolerance / 2 * abs(problem.objective)
             with problem.timed("qp"):
-                qp.add(gradients[violated], certain_levels(values, gradients, model.w)[violated], terms[violated])
-            yield len(qp)
+                qp.add_at(w, values[violated], gradients[violated], terms[violated], most)
+            yield qp.size
             idle = 0 if (problem.objective, problem.lower_bound) != before else idle + 1
             if not violated.any() or idle > _PATIENCE:
                 return

@@ -23,8 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from rankstruct.solvers.base import Problem, Solver
-from rankstruct.solvers.qp import certain_dual
-from rankstruct.solvers.risk import certain_levels
+from rankstruct.solvers.qp import certain_dual, certain_levels
 from rankstruct.solvers.solution import Planes
 
 __all__ = ["FrankWolfe"]

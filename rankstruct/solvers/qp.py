@@ -27,15 +27,15 @@ Source of the method: Wolfe, "Finding the nearest point in a polytope", Mathemat
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dtrtrs
 
-from rankstruct.solvers.risk import SUM_ERROR
-
 __all__ = ["PlaneQP", "QPResult"]
 
+_SUM_ERROR = 16 * np.finfo(np.float64).eps  # error of a sum, relative to the sum of absolute values
 _DEPENDENT = 1e-9  # a column this close to the span of the others, relative to its length, counts as dependent
 _SPANNED = 1e-14  # a gradient this close to the span of the basis, relative to its length, is in it
 _ROUNDING = 1e-15  # of the dual, relative to the planes' values
@@ -49,10 +49,10 @@ def certain_dual(levels: np.ndarray, gradients: np.ndarray, combined: np.ndarray
 
     Levels are `[planes]`, gradients `[planes, d]`, and `combined` `[d]` is the sum of the latter, computed in any way.
     """
-    error = SUM_ERROR * float(np.linalg.norm(gradients, axis=1).sum())
+    error = _SUM_ERROR * float(np.linalg.norm(gradients, axis=1).sum())
     length = float(np.linalg.norm(combined))
     quadratic = C / 2 * length * length
-    slack = SUM_ERROR * (float(np.abs(levels).sum()) + quadratic) + C * error * (length + error)
+    slack = _SUM_ERROR * (float(np.abs(levels).sum()) + quadratic) + C * error * (length + error)
     return float(levels.sum() - quadratic - slack)
 
 
@@ -71,6 +71,19 @@ class QPResult:
     value: float
     lower_bound: float
     steps: int
+
+
+def certain_levels(values: np.ndarray, gradients: np.ndarray, point: np.ndarray, origin: Any = 0.0) -> np.ndarray:
+    """Values at `origin` of planes with `values` and `gradients` at `point`, minus a bound on the rounding error.
+
+    The error of a difference of large numbers can exceed the risk; a plane that is too low is still a lower bound.
+
+    >>> certain_levels(np.array([3.0]), np.array([[1.0, 2.0]]), np.array([1.0, 1.0])).round(9) + 0.0
+    array([0.])
+    """
+    away = point - origin
+    error = np.abs(values) + np.abs(gradients) @ (np.abs(point) + np.abs(away))
+    return values - gradients @ away - _SUM_ERROR * error
 
 
 class PlaneQP:
@@ -102,41 +115,38 @@ class PlaneQP:
         self._multipliers = np.empty(16)
         # The last solve after which a plane was in the support, or the last one before it was added.
         self._used = np.empty(16, np.intp)
-        self._solves = self._size = 0
+        self._solves = 0
+        self.size = 0  # number of planes
         self._reference = np.full(len(self.masses), -1)  # the reference plane of each group
         self._columns: list[int] = []  # the other planes of the support, in the order of Q R
         self._q = np.empty((width, 0), order="F")
         self._r = np.empty((0, 0), order="F")
 
-    def __len__(self) -> int:
-        """Number of planes."""
-        return self._size
-
     @property
     def gradients(self) -> np.ndarray:
         """`[planes, d]`; read-only."""
         if self._basis is None:
-            return self._gradients[: self._size]
-        return self._gradients[: self._size] @ self._basis.T
+            return self._gradients[: self.size]
+        return self._gradients[: self.size] @ self._basis.T
 
     @property
     def intercepts(self) -> np.ndarray:
         """`[planes]`, each plane's value at w = 0; a read-only view."""
-        return self._intercepts[: self._size]
+        return self._intercepts[: self.size]
 
     @property
     def groups(self) -> np.ndarray:
         """`[planes]`, the group of each plane; a read-only view."""
-        return self._groups[: self._size]
+        return self._groups[: self.size]
 
     @property
     def multipliers(self) -> np.ndarray:
         """`[planes]`, >= 0, with sum m_g over each group; a read-only view."""
-        return self._multipliers[: self._size]
+        return self._multipliers[: self.size]
 
     def values(self, w: np.ndarray) -> np.ndarray:
         """Return the planes' values `[planes]` at w `[d]`."""
-        return self.intercepts + self._gradients[: self._size] @ (w if self._basis is None else self._basis.T @ w)
+        return self.intercepts + self._gradients[: self.size] @ (w if self._basis is None else self._basis.T @ w)
 
     def add(self, gradients: np.ndarray, intercepts: np.ndarray, groups: np.ndarray | int = 0) -> None:
         """Append planes `intercepts[i] + <gradients[i], w>`; the first plane of a group gets the group's mass.
@@ -144,7 +154,7 @@ class PlaneQP:
         Gradients are `[k, d]`, intercepts `[k]`, and groups `[k]` or one group for all.
         """
         gradients = np.atleast_2d(np.asarray(gradients, float))
-        first, last = self._size, self._size + len(gradients)
+        first, last = self.size, self.size + len(gradients)
         if last > len(self._intercepts):
             capacity = max(last, 2 * first)
             for name in _ARRAYS:
@@ -160,12 +170,19 @@ class PlaneQP:
                 coordinates = self._coordinates(gradient)
                 self._gradients[i, : len(coordinates)] = coordinates
         self._intercepts[first:last], self._groups[first:last] = intercepts, groups
-        self._multipliers[first:last], self._used[first:last], self._size = 0, self._solves, last
+        self._multipliers[first:last], self._used[first:last], self.size = 0, self._solves, last
         for i in range(first, last):
             group = self._groups[i]
             if self._reference[group] < 0:
                 self._reference[group] = i
                 self._multipliers[i] = self.masses[group]
+
+    def add_at(
+        self, point: np.ndarray, values: np.ndarray, gradients: np.ndarray, groups: np.ndarray | int, most: int
+    ) -> None:
+        """`add` planes with these values at a point `[d]`, minus a bound on the rounding error, then `forget(most)`."""
+        self.add(gradients, certain_levels(values, gradients, point), groups)
+        self.forget(most)
 
     def _coordinates(self, gradient: np.ndarray) -> np.ndarray:
         """Coordinates `[rank]` in the basis, which is extended if necessary."""
@@ -186,13 +203,13 @@ class PlaneQP:
 
     def _shrink_basis(self) -> None:
         """Recompute the basis from the remaining planes, if that is smaller."""
-        if self._basis is None or self._size >= self._rank:
+        if self._basis is None or self.size >= self._rank:
             return
-        turn, coordinates = np.linalg.qr(self._gradients[: self._size].T)
+        turn, coordinates = np.linalg.qr(self._gradients[: self.size].T)
         self._basis = np.asfortranarray(self._basis @ turn)
-        self._rank = self._size
-        self._gradients = np.zeros((len(self._intercepts), self._size))
-        self._gradients[: self._size] = coordinates.T
+        self._rank = self.size
+        self._gradients = np.zeros((len(self._intercepts), self.size))
+        self._gradients[: self.size] = coordinates.T
         self._q = np.asfortranarray(turn.T @ self._q)
 
     def restore(self, multipliers: np.ndarray) -> None:
@@ -207,7 +224,7 @@ class PlaneQP:
         inner = alpha > 0
         inner[self._reference[groups]] = False
         self._columns = np.flatnonzero(inner).tolist()
-        size = 2 * np.linalg.norm(self._gradients[: self._size], axis=1).max(initial=0)
+        size = 2 * np.linalg.norm(self._gradients[: self.size], axis=1).max(initial=0)
         if len(self._columns) <= self._gradients.shape[1]:
             self._factorise()
             if np.abs(np.diag(self._r)).min(initial=np.inf) > _DEPENDENT * size:
@@ -228,8 +245,8 @@ class PlaneQP:
         new = np.cumsum(wanted) - 1
         count = int(wanted.sum())
         for values in (getattr(self, name) for name in _ARRAYS):
-            values[:count] = values[: self._size][wanted]
-        self._size = count
+            values[:count] = values[: self.size][wanted]
+        self.size = count
         self._columns = [int(new[i]) for i in self._columns]
         known = self._reference >= 0
         self._reference[known] = new[self._reference[known]]
@@ -238,9 +255,9 @@ class PlaneQP:
     def forget(self, limit: int) -> None:
         """Above `limit` planes and twice the support, keep the support and the `limit // 2` most recently used planes."""
         limit = max(limit, 2 * (len(self._columns) + len(self.masses)))
-        if self._size > limit:
-            wanted = np.zeros(self._size, bool)
-            wanted[np.argsort(self._used[: self._size], kind="stable")[self._size - limit // 2 :]] = True
+        if self.size > limit:
+            wanted = np.zeros(self.size, bool)
+            wanted[np.argsort(self._used[: self.size], kind="stable")[self.size - limit // 2 :]] = True
             self.keep(wanted)
 
     def solve(
@@ -259,9 +276,9 @@ class PlaneQP:
         """
         if (self._reference < 0).any():
             raise ValueError(f"group {int(np.argmin(self._reference))} has no plane; add one per group before solving")
-        gradients, alpha = self._gradients[: self._size], self.multipliers
+        gradients, alpha = self._gradients[: self.size], self.multipliers
         shift = self.values(w0) if w0 is not None else self.intercepts
-        limit = 50 * (self._size + len(self.masses)) if max_steps is None else max_steps
+        limit = 50 * (self.size + len(self.masses)) if max_steps is None else max_steps
         steps, stalled = 0, 0
         best_gap, best_dual = np.inf, -np.inf
         while True:

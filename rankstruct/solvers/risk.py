@@ -15,7 +15,6 @@ import scipy.sparse as sp
 
 __all__ = ["LinearRisk", "Risk", "RowsOf", "linear_scores"]
 
-SUM_ERROR = 16 * np.finfo(np.float64).eps  # error of a sum, relative to the sum of absolute values
 _BLOCK = 2**18  # numbers converted to float64 per block: 2 MiB
 
 
@@ -229,16 +228,3 @@ def linear_scores(X: Any, w: np.ndarray) -> np.ndarray:
     if not X.shape[0]:
         return np.zeros(0)
     return LinearRisk(X, [0, X.shape[0]], lambda scores: (scores, scores)).scores(w)
-
-
-def certain_levels(values: np.ndarray, gradients: np.ndarray, point: np.ndarray, origin: Any = 0.0) -> np.ndarray:
-    """Values at `origin` of planes with `values` and `gradients` at `point`, minus a bound on the rounding error.
-
-    The error of a difference of large numbers can exceed the risk; a plane that is too low is still a lower bound.
-
-    >>> certain_levels(np.array([3.0]), np.array([[1.0, 2.0]]), np.array([1.0, 1.0])).round(9) + 0.0
-    array([0.])
-    """
-    away = point - origin
-    error = np.abs(values) + np.abs(gradients) @ (np.abs(point) + np.abs(away))
-    return values - gradients @ away - SUM_ERROR * error

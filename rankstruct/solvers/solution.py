@@ -121,15 +121,3 @@ class Solution:
         if self.lower_bound > float("-inf"):
             bound = f"lower_bound={self.lower_bound:.6g}, gap={self.gap:.2g}"
         return f"Solution(objective={self.objective:.6g}, {bound}, iterations={self.iterations}, status={self.status.value})"
-
-
-def relative_gap(objective: float, lower_bound: float) -> float:
-    """`(objective - lower_bound) / |objective|`; 0 where both are 0.
-
-    >>> relative_gap(2.0, 1.5), relative_gap(0.0, 0.0), relative_gap(1.0, float("-inf"))
-    (0.25, 0.0, inf)
-    """
-    difference = objective - lower_bound
-    if difference <= 0:
-        return 0.0
-    return difference / abs(objective) if objective else float("inf")

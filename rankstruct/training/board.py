@@ -228,8 +228,8 @@ class TrainingBoard(pl.Callback):
         if trainer.is_global_zero:
             board = trainer.logger.experiment  # type: ignore[union-attr]
             step = max(trainer.global_step - 1, 0)  # of Lightning's own points
-            board.add_histogram("validation/scores", torch.cat(self._scores), step)
-            board.add_figure("validation/nDCG at 1 to 10", _cutoff_figure(values), step)
+            board.add_histogram("val/scores", torch.cat(self._scores), step)
+            board.add_figure("val/nDCG at 1 to 10", _cutoff_figure(values), step)
         self._curve.reset()
         self._scores.clear()
 
@@ -263,7 +263,7 @@ def log_test_lists(board: SummaryWriter, lists: RankingData, scores: Tensor, mea
     if bool((unseen := scores.isnan()).any()):  # only some lists were tested
         tested = np.bincount(lists.list_numbers, unseen.numpy(), lists.num_lists) == 0
         lists, scores = lists.select(np.flatnonzero(tested)), scores[torch.from_numpy(tested[lists.list_numbers])]
-    given: dict[str, Any] = {"offsets": lists.offsets, "groups": lists.groups, "empty": "skip"}
+    given: dict[str, Any] = {"offsets": lists.offsets, "diversity_groups": lists.diversity_groups, "empty": "skip"}
     (values,) = (each.numpy() for each in evaluate(scores, lists.labels, [measure], **given).values())
     order = np.argsort(values, kind="stable")[: np.isfinite(values).sum()]  # undefined ones are last
     half = min(_SHOWN_LISTS, len(order) // 2)

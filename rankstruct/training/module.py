@@ -41,8 +41,8 @@ class RankingModule(pl.LightningModule):
 
     Args:
         scorer: maps features `[..., list_size, d]` to scores `[..., list_size]`.
-        loss: called as `loss(scores, labels, where=where)`, with `groups=` if it needs them; returns a mean over lists. SVMmap's
-            loss if None.
+        loss: called as `loss(scores, labels, where=where)`, with `diversity_groups=` if it needs them; returns a mean over lists.
+            SVMmap's loss if None.
         measures: measures for validation and test; the first controls training.
         regularization: lambda of the objective, applied to all weights of the scorer. KDD 2008's C is 1 / lambda.
         optimizer: maps parameters to an optimizer; AdamW with learning rate 0.01 and no weight decay if None.
@@ -161,7 +161,7 @@ class RankingModule(pl.LightningModule):
                     total += float(self.slack(scores, batch)) * size
                     lists += size
                     if metric is not None:
-                        metric.update(scores, batch.labels, where=batch.where, groups=batch.groups)
+                        metric.update(scores, batch.labels, where=batch.where, diversity_groups=batch.diversity_groups)
         total, lists = summed(torch.tensor([total, lists], dtype=torch.float64)).tolist()
         return total / max(lists, 1)
 
@@ -220,12 +220,12 @@ class RankingModule(pl.LightningModule):
         """Return the loss of a batch with scores `[lists, list_size]`, without the regulariser; a scalar."""
         if not takes_groups(self.loss):
             return self.loss(scores, batch.labels, where=batch.where, **chosen)
-        if batch.groups is None:
+        if batch.diversity_groups is None:
             raise ValueError(
-                f"{type(self.loss).__name__} needs groups, but the data have none; set data.groups to a regular expression for "
-                "the comments or to a column number"
+                f"{type(self.loss).__name__} needs groups, but the data have none; set data.diversity_groups to a regular "
+                "expression for the comments or to a column number"
             )
-        return self.loss(scores, batch.labels, groups=batch.groups, where=batch.where, **chosen)
+        return self.loss(scores, batch.labels, diversity_groups=batch.diversity_groups, where=batch.where, **chosen)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Update the measures; returns the scores for callbacks."""
@@ -252,7 +252,7 @@ class RankingModule(pl.LightningModule):
         scores = self(batch.features)
         self._apart = self._apart + differs(scores, batch.where).sum()
         self._judged = self._judged + batch.where.any(-1).sum()
-        metric.update(scores, batch.labels, where=batch.where, groups=batch.groups)
+        metric.update(scores, batch.labels, where=batch.where, diversity_groups=batch.diversity_groups)
         return scores
 
     def _log_measures(self, stage: str, metric: RankingMetric) -> None:

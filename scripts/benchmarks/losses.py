@@ -36,7 +36,7 @@ class _Diverse(nn.Module):
         if self._groups.shape != scores.shape:
             generator = torch.Generator().manual_seed(0)
             self._groups = torch.randint(max(scores.shape[-1] // 4, 1), scores.shape, generator=generator)
-        return self._loss(scores, labels, groups=self._groups)
+        return self._loss(scores, labels, diversity_groups=self._groups)
 
 
 #: What is timed; a new loss is one line here.

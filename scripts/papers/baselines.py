@@ -35,7 +35,7 @@ from rankstruct.estimators import AutoRanker, EnsembleRanker, LinearRanker, MLPR
 from rankstruct.estimators.base import are_given, dense
 from rankstruct.estimators.linear import ranking_risk
 from rankstruct.feature_maps import Positional
-from rankstruct.lists import group_documents, pad
+from rankstruct.lists import Lists, group_documents, pad
 from rankstruct.losses import (
     ClassificationLoss,
     CombinedLoss,
@@ -50,7 +50,7 @@ from rankstruct.losses import (
     grade_pair_weights,
     is_convex,
 )
-from rankstruct.losses.reduction import reduce_lists
+from rankstruct.losses.reduction import Reduction, reduce_lists
 from rankstruct.measures import RR, P, evaluate, nDCG, parse_measure, pAUC
 from rankstruct.messages import did_you_mean
 from rankstruct.oracles.registry import Reference
@@ -79,16 +79,16 @@ class HeldOut(NamedTuple):
     X: Any
     y: Any
     qid: Any
-    groups: Any = None
+    diversity_groups: Any = None
 
     def measure(self, scores: Any, name: str) -> float:
         """The mean of a measure over them, scores `[documents]`."""
-        return mean_measure(scores, self.y, self.qid, name, self.groups)
+        return mean_measure(scores, self.y, self.qid, name, self.diversity_groups)
 
 
-def mean_measure(scores: np.ndarray, y: Any, qid: Any, measure: str, groups: Any = None) -> float:
+def mean_measure(scores: np.ndarray, y: Any, qid: Any, measure: str, diversity_groups: Any = None) -> float:
     """The mean of a measure over the lists of `qid`; rows of a list need not be neighbours."""
-    (values,) = evaluate(np.asarray(scores, float), y, [measure], qid=qid, groups=groups).values()
+    (values,) = evaluate(np.asarray(scores, float), y, [measure], qid=qid, diversity_groups=diversity_groups).values()
     return float(values.mean())
 
 
@@ -124,15 +124,15 @@ class _Baseline(BaseEstimator):
         y: Any,
         qid: Any = None,
         *,
-        groups: Any = None,
+        diversity_groups: Any = None,
         X_valid: Any = None,
         y_valid: Any = None,
         qid_valid: Any = None,
-        groups_valid: Any = None,
+        diversity_groups_valid: Any = None,
     ) -> Any:
         """Train, with the arguments of `LinearRanker.fit`; settings are selected on the validation lists.
 
-        Baselines do not train on `groups`; `groups_valid` are for selection by a measure of diversity.
+        Baselines do not train on `diversity_groups`; `diversity_groups_valid` are for selection by a measure of diversity.
 
         Raises:
             ValueError: shapes that do not fit, or `qid` missing.
@@ -145,7 +145,7 @@ class _Baseline(BaseEstimator):
             X, y = X[order], y[order]
         held_out = None
         if are_given(X_valid, y_valid, qid_valid):
-            held_out = HeldOut(self._rows(X_valid), np.asarray(y_valid), np.asarray(qid_valid), groups_valid)
+            held_out = HeldOut(self._rows(X_valid), np.asarray(y_valid), np.asarray(qid_valid), diversity_groups_valid)
         self.choice_: dict[str, Any] = {}
         self._fit(X, y, offsets, held_out)
         self.n_features_in_ = X.shape[1]
@@ -271,15 +271,15 @@ class AllPairsLoss(RankSVMLoss):
 
     takes_item_weights = False
 
-    def of_lists(self, scores: torch.Tensor, labels: torch.Tensor, **lists: Any) -> torch.Tensor:
+    def of_lists(self, scores: torch.Tensor, lists: Lists, reduction: Reduction) -> torch.Tensor:
         """The reduced sums over pairs."""
-        values = super().of_lists(scores, labels, **{**lists, "weights": None, "reduction": "none"})
-        where, offsets = lists.get("where"), lists.get("offsets")
+        values = super().of_lists(scores, lists._replace(weights=None), "none")
+        labels, where, offsets = lists[:3]
         rows, real = (labels, where) if offsets is None else pad(labels, offsets)
         real = torch.ones_like(rows, dtype=torch.bool) if real is None else real
         each = zip(rows.reshape(-1, rows.shape[-1]), real.reshape(-1, rows.shape[-1]), strict=True)
         pairs = [_pairs(row[mask].numpy()) for row, mask in each]
-        return reduce_lists(values * torch.tensor(pairs, dtype=values.dtype).reshape(values.shape), **lists)
+        return reduce_lists(values * torch.tensor(pairs, dtype=values.dtype).reshape(values.shape), lists, reduction)
 
 
 def _pairs(labels: np.ndarray) -> int:

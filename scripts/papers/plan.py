@@ -42,7 +42,7 @@ _PAIRS, _JUDGES = ("query", "fold"), ("test", "validation")
 _SPECIAL = ("trainer", "prepare")  # keys of a trainer's entry that are not its options
 _LATER = {
     "seed": 0,
-    "groups": None,
+    "diversity_groups": None,
     "zero_based": False,
 }  # keys of a source that older requests lack, and their former values
 
@@ -322,7 +322,9 @@ def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:
         trainer.fit(**arrays_of(train), **arrays_of(vali, "_valid"))
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
     scores = trainer.predict(test.features, test.list_numbers)
-    values = evaluate(scores, test.labels, plan.all_measures, offsets=test.offsets, groups=test.groups)
+    values = evaluate(
+        scores, test.labels, plan.all_measures, offsets=test.offsets, diversity_groups=test.diversity_groups
+    )
     return {
         "cell": list(cell.key),
         "request": plan.request(cell),

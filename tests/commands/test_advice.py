@@ -16,7 +16,7 @@ from rankstruct.data import convert_lists, read_arrow, read_lists, read_rankdata
 
 READERS = (read_svmlight, read_arrow, read_rankdata, read_lists, convert_lists)
 ARGUMENTS = {name for reader in READERS for name in inspect.signature(reader).parameters} - {"path", "source", "target"}
-ARGUMENTS |= {"groups", "docids", "ties", "empty", "convention", "protocol"}
+ARGUMENTS |= {"diversity_groups", "docids", "ties", "empty", "convention", "protocol"}
 NAMED = re.compile(rf"(?<![\w.(,'-])({'|'.join(sorted(ARGUMENTS))})=")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z_.-]*[a-z]")
 
@@ -51,8 +51,10 @@ def help_of(command):
     import io
 
     shown = ""
-    groups = ("", "data.", "trainer.", "checkpoint.", "early_stopping.") if COMMANDS[command][0] == "fit" else ("",)
-    for group in groups:
+    diversity_groups = (
+        ("", "data.", "trainer.", "checkpoint.", "early_stopping.") if COMMANDS[command][0] == "fit" else ("",)
+    )
+    for group in diversity_groups:
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
             main([command, f"--{group}help"])

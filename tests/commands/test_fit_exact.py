@@ -153,10 +153,12 @@ def test_diverse_rankings_from_a_config(tmp_path, capsys):
     assert all(row["selected"] == row["validation"]["diverse_nDCG@5"] for row in path)
     ranker = pickle.loads((cell / "ranker.pkl").read_bytes())
     test = read_splits(builtin="synthetic-groups").test
-    value = ranker.score(test.features, test.labels, test.list_numbers, groups=test.groups)
+    value = ranker.score(test.features, test.labels, test.list_numbers, diversity_groups=test.diversity_groups)
     assert [row["test"]["diverse_nDCG@5"] for row in path if row["chosen"]] == [pytest.approx(value)]
     assert main(["--config", config, "--output", str(tmp_path / "none"), "--data.builtin", "synthetic"]) == 1
-    assert "StructuredHingeLoss needs groups, but the data have none; set data.groups" in capsys.readouterr().err
+    assert (
+        "StructuredHingeLoss needs groups, but the data have none; set data.diversity_groups" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.slow
@@ -173,8 +175,8 @@ measures: [diverse_nDCG@2]
 """
     (tmp_path / "c.yaml").write_text(text)
     rows = []
-    for number, groups in enumerate((r"host = (\S+)", "1")):
-        options = ["--config", str(tmp_path / "c.yaml"), "--data.groups", groups]
+    for number, diversity_groups in enumerate((r"host = (\S+)", "1")):
+        options = ["--config", str(tmp_path / "c.yaml"), "--data.diversity_groups", diversity_groups]
         assert main([*options, "--output", str(tmp_path / str(number))]) == 0
         rows.append(json.loads((tmp_path / str(number) / "c" / "all" / "result.json").read_text())["path"][0])
     assert rows[0]["objective"] == rows[1]["objective"]
@@ -222,12 +224,12 @@ def test_certificate_of_a_run_with_groups(tmp_path):
     lists = (data.features, data.labels, data.list_numbers)
     with pytest.warns(UserWarning, match="no better than w = 0"):
         exact = rs.LinearRanker("diverse_RR@5", reference="ideal", C=10.0, tolerance=1e-6).fit(
-            *lists, groups=data.groups
+            *lists, diversity_groups=data.diversity_groups
         )
     assert found.lower_bound <= exact.solution_.objective * (1 + 1e-6)
     assert found.lower_bound >= exact.solution_.objective * (1 - 2e-3)
     assert found.objective >= exact.solution_.lower_bound
-    assert "w = 0" in health_check(exact, *lists, groups=data.groups)
+    assert "w = 0" in health_check(exact, *lists, diversity_groups=data.diversity_groups)
 
 
 def test_certificates_that_are_refused():

@@ -72,7 +72,7 @@ def test_the_folder_has_a_tested_ranker_of_raw_features(finished, data):
         assert result["test"][name]["interval"] == pytest.approx(bootstrap_interval(each.numpy()))
     assert result["test"]["AP"]["mean"] > 0.7
     assert result["recipe"] == ranker.recipe_ == "linear, graded AUC"
-    assert result["select"] == ranker.select == "nDCG@10"
+    assert result["measure"] == ranker.measure == "nDCG@10"
     assert "its selection nDCG@10 is" in result["reason"]
 
 
@@ -87,7 +87,7 @@ def test_what_makes_a_test_say_less_than_it_seems_to_is_remarked(data, finished,
     given = [
         "--train",
         str(fold / "vali.txt"),
-        "--valid",
+        "--vali",
         str(fold / "train.txt"),
         "--test",
         str(tmp_path / "test.txt"),
@@ -185,8 +185,8 @@ def test_a_finished_one_is_read_and_another_is_refused(finished, data, capsys, m
         assert rankstruct(given) == 0
     shown = capsys.readouterr().out
     assert "linear, graded AUC" in shown
-    assert "selected by nDCG@10, the default for graded labels; --select sets another measure" in shown
-    assert "select nDCG@10, " in (finished / "README.md").read_text()
+    assert "selected by nDCG@10, the default for graded labels; --measure sets another measure" in shown
+    assert "measure nDCG@10, " in (finished / "README.md").read_text()
     assert "nothing was trained, the same request was finished before: " in shown
     assert rankstruct([*given, "--seed", "1"]) == 1
     assert "differs in options.random_state; use another --output" in capsys.readouterr().err
@@ -222,9 +222,9 @@ def test_ap_chooses_where_labels_are_not_graded_and_who_says_so_chooses(data, tm
     given = ["rank", "--train", str(tmp_path / "train.txt"), *QUICK, "--output"]
     assert rankstruct([*given, str(tmp_path / "a")]) == 0
     assert "selected by AP, the default for binary labels" in capsys.readouterr().out
-    assert rankstruct([*given, str(tmp_path / "b"), "--select", "RR"]) == 0
-    assert "--select sets" not in capsys.readouterr().out
-    chosen = [json.loads((tmp_path / name / "result.json").read_text())["select"] for name in "ab"]
+    assert rankstruct([*given, str(tmp_path / "b"), "--measure", "RR"]) == 0
+    assert "--measure sets" not in capsys.readouterr().out
+    chosen = [json.loads((tmp_path / name / "result.json").read_text())["measure"] for name in "ab"]
     assert chosen == ["AP", "RR"]
 
 
@@ -272,12 +272,12 @@ IN_TRAINING = "got 2000 in query '1': use grades, such as 0 to 4"
     [
         ("train", [], IN_TRAINING),
         ("vali", [], IN_TRAINING),
-        ("train", ["--select", "AP"], IN_TRAINING),
-        ("train", ["--select", "nDCG(gain='linear')@10", "--measures", "AP"], IN_TRAINING),
+        ("train", ["--measure", "AP"], IN_TRAINING),
+        ("train", ["--measure", "nDCG(gain='linear')@10", "--measures", "AP"], IN_TRAINING),
         ("test", [], LARGE),
         ("test", ["--measures", "AP", "DCG"], "under DCG; query '1', document 2 has label 2000"),
         ("", ["--measures", "ERR(max_grade=1)"], "labels must be at most max_grade, 1, for ERR(max_grade=1); query '"),
-        ("", ["--select", "ERR(max_grade=1)"], "labels must be at most max_grade, 1, for ERR(max_grade=1); query '"),
+        ("", ["--measure", "ERR(max_grade=1)"], "labels must be at most max_grade, 1, for ERR(max_grade=1); query '"),
         (
             "",
             ["--measures", "alpha_nDCG@5"],
@@ -293,7 +293,7 @@ def test_labels_of_every_file_are_tried_by_every_measure_before_training(
     if part:
         path = data / "Fold1" / f"{part}.txt"
         files[part] = with_labels(path, tmp_path / path.name, lambda at, label: 2000 if at == 7 else label)
-    given = ["--train", files["train"], "--valid", files["vali"], "--test", files["test"], *options]
+    given = ["--train", files["train"], "--vali", files["vali"], "--test", files["test"], *options]
     assert rankstruct(["rank", *given, *QUICK, "--output", str(tmp_path / "out")]) == 1
     message = capsys.readouterr().err
     assert said in message
@@ -423,7 +423,7 @@ def test_files_without_validation_and_test(data, tmp_path):
         (["{data}", "--train", "x.txt"], "give either FOLDER"),
         (["--train", "{data}/none.txt"], "none.txt: no such file"),
         (["{data}", "--fold", "1", "--measures", "quality"], "quality"),
-        (["{data}", "--fold", "1", "--select", "quality"], "quality"),
+        (["{data}", "--fold", "1", "--measure", "quality"], "quality"),
         (["{data}", "--fold", "1", "--time-budget", "-3"], "time_budget must be 0 or more"),
     ],
 )

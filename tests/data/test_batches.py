@@ -335,7 +335,7 @@ def test_what_is_evaluated_is_there_once(world, sizes, lists):
     for batch in given:
         assert batch.features.shape == (*batch.labels.shape, data.num_features)
         assert (batch.index[~batch.where.any(1)] == -1).all()
-        metric.update(batch.features[..., 0], batch.labels, where=batch.where, groups=batch.groups)
+        metric.update(batch.features[..., 0], batch.labels, where=batch.where, diversity_groups=batch.diversity_groups)
     scores, labels, offsets = data.features[:, 0], data.labels, torch.tensor(data.offsets)
     wanted = evaluate(torch.tensor(scores), torch.tensor(labels), ["AP", "AUC"], offsets=offsets)
     means = {name: values.mean().item() for name, values in wanted.items()}

@@ -110,15 +110,18 @@ def test_synthetic_groups_have_a_main_host_and_a_known_scorer():
     data, weights = synthetic_groups(lists=50, seed=3, noise=0.0)
     same, _ = synthetic_groups(lists=50, seed=3, noise=0.0)
     assert (data.features == same.features).all()
-    assert (data.groups == same.groups).all()
-    assert (data.features[:, 0] == (data.groups == 0)).all()
-    assert 0.65 < (data.groups == 0).mean() < 0.75
+    assert (data.diversity_groups == same.diversity_groups).all()
+    assert (data.features[:, 0] == (data.diversity_groups == 0)).all()
+    assert 0.65 < (data.diversity_groups == 0).mean() < 0.75
     assert 15 <= data.lengths.min() <= data.lengths.max() <= 40
     assert all(
-        2 <= len(np.unique(data.groups[a:b])) <= 10 for a, b in zip(data.offsets, data.offsets[1:], strict=False)
+        2 <= len(np.unique(data.diversity_groups[a:b])) <= 10
+        for a, b in zip(data.offsets, data.offsets[1:], strict=False)
     )
     elsewhere = weights * np.array([-1, 1, -1, 1, -1, 1, -1, 1, -1])
-    utilities = np.where(data.groups == 0, 0.5 + data.features[:, 1:] @ weights, data.features[:, 1:] @ elsewhere)
+    utilities = np.where(
+        data.diversity_groups == 0, 0.5 + data.features[:, 1:] @ weights, data.features[:, 1:] @ elsewhere
+    )
     assert (np.diff(data.labels[np.argsort(utilities)]) >= 0).all()
     assert set(np.unique(data.labels)) == {0, 1, 2}
     more, again = synthetic_groups(lists=2, seed=4, weights=weights)

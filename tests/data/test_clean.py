@@ -48,7 +48,7 @@ def every_field():
         "docids": number.astype(str),
         "comments": number.astype(str).astype(np.bytes_),
         "missing": number.astype(np.int32),
-        "groups": number.astype(np.int64),
+        "diversity_groups": number.astype(np.int64),
     }
     assert {f.name for f in fields(RankingData)} == {*values, "offsets", "qids"}, "say here what a new field holds"
     return RankingData(**values, offsets=np.array([0, 3, 3, 8]), qids=np.array(["a", "empty", "b"]))

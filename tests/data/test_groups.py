@@ -25,14 +25,14 @@ def make(**options):
 
 def test_from_names_numbers_and_a_column():
     data = make()
-    assert data.groups is None
-    assert data.with_groups(["y", "x", "y", "y"]).groups.tolist() == [1, 0, 1, 1]
-    assert data.with_groups(torch.tensor([7, -1, 7, 7])).groups.tolist() == [1, 0, 1, 1]
-    assert data.with_groups(column=0).groups.tolist() == [2, 1, 2, 0]
+    assert data.diversity_groups is None
+    assert data.with_groups(["y", "x", "y", "y"]).diversity_groups.tolist() == [1, 0, 1, 1]
+    assert data.with_groups(torch.tensor([7, -1, 7, 7])).diversity_groups.tolist() == [1, 0, 1, 1]
+    assert data.with_groups(column=0).diversity_groups.tolist() == [2, 1, 2, 0]
     sparse = RankingData.from_arrays(sp.csr_array(data.features), data.labels, ["a", "a", "a", "b"])
-    assert sparse.with_groups(column=0).groups.tolist() == [2, 1, 2, 0]
-    assert data.with_groups(column=0).groups.dtype == np.int64
-    assert data.grouped_by(0).groups.tolist() == [2, 1, 2, 0]
+    assert sparse.with_groups(column=0).diversity_groups.tolist() == [2, 1, 2, 0]
+    assert data.with_groups(column=0).diversity_groups.dtype == np.int64
+    assert data.grouped_by(0).diversity_groups.tolist() == [2, 1, 2, 0]
     assert data.grouped_by(None) is data
 
 
@@ -44,9 +44,9 @@ def test_from_comments(tmp_path):
         "2 qid:2 1:0.5 #url = http://b.org/y host = b.org query = what\n"
     )
     data = read_svmlight(file, labels="real", cache=False)
-    assert data.with_groups(comment=r"host = (\S+)").groups.tolist() == [1, 0, 1]
-    assert data.grouped_by(r"host = (\S+)").groups.tolist() == [1, 0, 1]
-    assert data.with_groups(data.comment_values("host")).groups.tolist() == [1, 0, 1]
+    assert data.with_groups(comment=r"host = (\S+)").diversity_groups.tolist() == [1, 0, 1]
+    assert data.grouped_by(r"host = (\S+)").diversity_groups.tolist() == [1, 0, 1]
+    assert data.with_groups(data.comment_values("host")).diversity_groups.tolist() == [1, 0, 1]
     for expression, message in (
         (r"url = \S+/(x|y)", r"does not match the comment of document 1 \(list '1'\).*1 comments do not match"),
         ("host", "one capture group"),
@@ -59,9 +59,9 @@ def test_from_comments(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "give exactly one of groups, comment= and column="),
-        ({"groups": [1, 2, 3, 4], "column": 0}, "exactly one of"),
-        ({"groups": [1, 2]}, r"groups must have shape \[documents\] = \(4,\), got \(2,\)"),
+        ({}, "give exactly one of diversity_groups, comment= and column="),
+        ({"diversity_groups": [1, 2, 3, 4], "column": 0}, "exactly one of"),
+        ({"diversity_groups": [1, 2]}, r"diversity_groups must have shape \[documents\] = \(4,\), got \(2,\)"),
         ({"column": 1}, "column must be a feature index from 0 to 0; got 1"),
         ({"comment": "(x)"}, "no document has a comment"),
     ],
@@ -73,33 +73,33 @@ def test_refusals(options, message):
 
 def test_groups_that_are_no_integers_are_refused():
     data = make()
-    with pytest.raises(DataError, match="groups must be an int64 array, got an array of float64"):
-        RankingData(data.features, data.labels, data.offsets, data.qids, groups=np.zeros(4))
+    with pytest.raises(DataError, match="diversity_groups must be an int64 array, got an array of float64"):
+        RankingData(data.features, data.labels, data.offsets, data.qids, diversity_groups=np.zeros(4))
 
 
 def test_they_go_along():
     data = make().with_groups([3, 1, 3, 2])
-    assert data.select([1, 0]).groups.tolist() == [1, 2, 0, 2]
-    assert fit_preparation(["query-minmax"], data)[1].groups.tolist() == data.groups.tolist()
+    assert data.select([1, 0]).diversity_groups.tolist() == [1, 2, 0, 2]
+    assert fit_preparation(["query-minmax"], data)[1].diversity_groups.tolist() == data.diversity_groups.tolist()
     first, second = data.select([0]), data.select([1])
-    assert concatenate([first, second]).groups.tolist() == [2, 0, 2, 1]
-    assert concatenate([make().select([0]), second]).groups is None
+    assert concatenate([first, second]).diversity_groups.tolist() == [2, 0, 2, 1]
+    assert concatenate([make().select([0]), second]).diversity_groups is None
 
 
 def test_batches_have_them_or_none():
     data = make().with_groups([3, 1, 3, 2])
     batch = make_batch(data, [1, 0])
-    assert batch.groups.tolist() == [[1, -1, -1], [2, 0, 2]]
-    assert batch.groups.dtype == torch.int64
-    assert torch.equal(batch.to("cpu").groups, batch.groups)
+    assert batch.diversity_groups.tolist() == [[1, -1, -1], [2, 0, 2]]
+    assert batch.diversity_groups.dtype == torch.int64
+    assert torch.equal(batch.to("cpu").diversity_groups, batch.diversity_groups)
     joined = collate([ListDataset(data)[0], ListDataset(data)[1]])
-    assert joined.groups.tolist() == [[2, 0, 2], [1, -1, -1]]
+    assert joined.diversity_groups.tolist() == [[2, 0, 2], [1, -1, -1]]
     sampled = make_batch(data, [0], max_list_size=2)
-    assert torch.equal(sampled.groups[0], torch.tensor(data.groups)[sampled.positions[0]])
-    assert all(batch.groups is not None for batch in BatchLoader(data, lists_per_batch=1))
+    assert torch.equal(sampled.diversity_groups[0], torch.tensor(data.diversity_groups)[sampled.positions[0]])
+    assert all(batch.diversity_groups is not None for batch in BatchLoader(data, lists_per_batch=1))
     plain = make_batch(make(), [0])
-    assert plain.groups is None
-    assert plain.to("cpu").groups is None
-    assert collate([ListDataset(make())[0]]).groups is None
+    assert plain.diversity_groups is None
+    assert plain.to("cpu").diversity_groups is None
+    assert collate([ListDataset(make())[0]]).diversity_groups is None
     assert isinstance(collate([batch, plain]), Batch)
-    assert collate([batch, plain]).groups is None
+    assert collate([batch, plain]).diversity_groups is None

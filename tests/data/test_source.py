@@ -38,12 +38,18 @@ def test_reads_groups_and_preparation_under_every_protocol(tmp_path):
     whole = concatenate(Source(path, 1, cache=False).read())
     for protocol, fold in (("folds", 2), ("cross-validation", 3), ("trials", 7)):
         source = Source(
-            path, fold, protocol=protocol, parts=4, sizes=[5, 3, 4], groups=r"host = (\S+)", prepare=["query-minmax"]
+            path,
+            fold,
+            protocol=protocol,
+            parts=4,
+            sizes=[5, 3, 4],
+            diversity_groups=r"host = (\S+)",
+            prepare=["query-minmax"],
         )
         raw, parts = source.read_raw(), source.read()
         assert sorted(concatenate(parts).qids) == sorted(whole.qids)
         for part in parts:
-            assert np.array_equal(part.groups, np.tile([0, 1, 0], part.num_lists))
+            assert np.array_equal(part.diversity_groups, np.tile([0, 1, 0], part.num_lists))
             assert part.features.max() <= 1
         assert raw.train.features.max() == 2
         again, _ = source.prepare_splits(raw, ["remove-zero-rows"])
@@ -110,7 +116,7 @@ def test_digest_of_now_sees_what_changed_meanwhile_and_side_files(tmp_path):
         ({"protocol": "trials", "fold": None}, "requires data.fold"),
         ({"protocol": "cross-validation", "fold": 6}, "from 1 to data.parts = 5"),
         ({"labels": "stars"}, "labels must be one of"),
-        ({"groups": "(host"}, "regular expression"),
+        ({"diversity_groups": "(host"}, "regular expression"),
         ({"prepare": ["logs"]}, "unknown preparation step 'logs'"),
         ({"prepare_test": ["standardize"]}, "changes features"),
     ],

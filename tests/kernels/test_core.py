@@ -106,7 +106,7 @@ for size in (3, 40, 700):
             for answer in rs.most_violated(scores, labels > 2, measure, reference=reference):
                 digest.update(answer.numpy().tobytes())
     for measure in ("nDCG", "nDCG@7", "RR@3", "mWTA", "diverse_nDCG@5", "diverse_RR@5"):
-        for answer in rs.most_violated(scores, labels, measure, groups=groups):
+        for answer in rs.most_violated(scores, labels, measure, diversity_groups=groups):
             digest.update(answer.numpy().tobytes())
     for loss in (rs.RankSVMLoss(), rs.GradedLoss("AUC"), rs.GradedLoss("AP")):
         digest.update(loss(scores, labels).numpy().tobytes())

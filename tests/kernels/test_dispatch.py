@@ -8,6 +8,7 @@ import torch
 
 import rankstruct as rs
 from rankstruct.kernels import core, dispatch
+from rankstruct.lists import Lists
 from rankstruct.oracles.registry import resolve
 
 LABELS = (
@@ -53,8 +54,8 @@ def answer(loss, scores, labels, reduction="none", **lists):
     return values.detach(), torch.autograd.grad(values.sum(), leaf)[0]
 
 
-def options_of(loss, groups):
-    return {"groups": groups} if loss.takes_groups else {}
+def options_of(loss, diversity_groups):
+    return {"diversity_groups": diversity_groups} if loss.takes_groups else {}
 
 
 def same(found, expected):
@@ -79,7 +80,7 @@ def called(monkeypatch):
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_contiguous_tensors_are_not_copied(dtype, labels_dtype, called):
-    scores, labels, where, groups = draw(False, 4, 9)
+    scores, labels, where, diversity_groups = draw(False, 4, 9)
     scores, labels, chosen = scores.to(dtype).requires_grad_(), labels.to(labels_dtype), torch.randn(4, 9).double()
     offsets = torch.tensor([0, 10, 36])
     rs.StructuredHingeLoss("AP")(scores, labels, where=where)  # by the shortest way
@@ -91,8 +92,8 @@ def test_contiguous_tensors_are_not_copied(dtype, labels_dtype, called):
     assert [batch.chosen for batch in called] == [None, chosen.data_ptr(), None]
     assert [batch.offsets for batch in called] == [None, None, offsets.data_ptr()]
     called.clear()
-    rs.most_violated(scores, labels.long(), "diverse_DCG@3", groups=groups)
-    assert {batch.groups for batch in called} == {groups.data_ptr()}
+    rs.most_violated(scores, labels.long(), "diverse_DCG@3", diversity_groups=diversity_groups)
+    assert {batch.groups for batch in called} == {diversity_groups.data_ptr()}
 
 
 LAYOUTS = {
@@ -106,8 +107,8 @@ LAYOUTS = {
 @every_hinge
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_any_layout_is_the_contiguous_one(layout, loss, graded):
-    scores, labels, where, groups = draw(graded, 6, 7)
-    more = options_of(loss, groups)
+    scores, labels, where, diversity_groups = draw(graded, 6, 7)
+    more = options_of(loss, diversity_groups)
     expected = answer(loss, scores, labels, where=where, **more)
     laid_out = {name: layout(value) for name, value in more.items()}
     assert same(answer(loss, layout(scores), layout(labels), where=layout(where), **laid_out), expected)
@@ -118,8 +119,8 @@ def test_any_layout_is_the_contiguous_one(layout, loss, graded):
 @every_hinge
 def test_lists_that_share_their_memory(loss, graded):
     """Expanded tensors have strides of 0, and a gradient that is the sum over what they share."""
-    scores, labels, where, groups = draw(graded, 7)
-    more = options_of(loss, groups)
+    scores, labels, where, diversity_groups = draw(graded, 7)
+    more = options_of(loss, diversity_groups)
     value, slope = answer(loss, scores, labels, where=where, **more)
     expanded = {name: each.expand(4, 7) for name, each in more.items()}
     values, slopes = answer(loss, scores.expand(4, 7), labels.expand(4, 7), where=where.expand(4, 7), **expanded)
@@ -132,9 +133,9 @@ def test_lists_that_share_their_memory(loss, graded):
 @every_hinge
 @pytest.mark.parametrize("dtype", LABELS, ids=str)
 def test_labels_of_any_dtype(dtype, loss, graded):
-    scores, labels, where, groups = draw(graded, 3, 5, 6)
+    scores, labels, where, diversity_groups = draw(graded, 3, 5, 6)
     labels = labels.clamp(max=1) if dtype == torch.bool else labels
-    more = options_of(loss, groups)
+    more = options_of(loss, diversity_groups)
     for reduction in ("none", "mean"):
         expected = answer(loss, scores, labels.double(), reduction, where=where, **more)
         assert same(answer(loss, scores, labels.to(dtype), reduction, where=where, **more), expected)
@@ -149,8 +150,8 @@ def test_labels_of_any_dtype(dtype, loss, graded):
 @pytest.mark.parametrize("dtype", SCORES, ids=str)
 def test_scores_of_any_dtype(dtype, loss, graded):
     """Those of half precision are computed with in single precision, and the answer is rounded."""
-    scores, labels, where, groups = draw(graded, 5, 6)
-    scores, more = scores.to(dtype), options_of(loss, groups)
+    scores, labels, where, diversity_groups = draw(graded, 5, 6)
+    scores, more = scores.to(dtype), options_of(loss, diversity_groups)
     wide = scores if dtype == torch.float64 else scores.float()
     expected = answer(loss, wide, labels, where=where, **more)
     found = answer(loss, scores, labels, where=where, **more)
@@ -161,18 +162,20 @@ def test_scores_of_any_dtype(dtype, loss, graded):
 
 
 def test_groups_of_any_dtype():
-    scores, labels, _, groups = draw(True, 4, 9)
-    expected = rs.most_violated(scores, labels, "diverse_DCG@3", groups=groups)
+    scores, labels, _, diversity_groups = draw(True, 4, 9)
+    expected = rs.most_violated(scores, labels, "diverse_DCG@3", diversity_groups=diversity_groups)
     for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
-        assert same(rs.most_violated(scores, labels, "diverse_DCG@3", groups=groups.to(dtype)), expected)
+        assert same(
+            rs.most_violated(scores, labels, "diverse_DCG@3", diversity_groups=diversity_groups.to(dtype)), expected
+        )
 
 
 @every_hinge
 def test_a_batch_of_several_threads_has_the_numbers_of_one(loss, graded):
     """Values, means, sums and gradients, padded and flat, to the last bit."""
-    scores, labels, where, groups = draw(graded, 2, 1500, 32)
+    scores, labels, where, diversity_groups = draw(graded, 2, 1500, 32)
     assert scores.numel() >= 4 * dispatch._WORTH_A_THREAD
-    more, before = options_of(loss, groups), torch.get_num_threads()
+    more, before = options_of(loss, diversity_groups), torch.get_num_threads()
     offsets = torch.arange(0, 2 * 1500 * 32 + 1, 320)
     flat = [scores.flatten(), labels.flatten()], {name: value.flatten() for name, value in more.items()}
 
@@ -208,8 +211,8 @@ BROKEN = {
 @every_hinge
 @pytest.mark.parametrize("spoil", BROKEN.values(), ids=BROKEN)
 def test_an_error_leaves_nothing_broken(spoil, loss, graded):
-    scores, labels, where, groups = draw(graded, 4, 5)
-    labels, more = labels.double(), options_of(loss, groups)
+    scores, labels, where, diversity_groups = draw(graded, 4, 5)
+    labels, more = labels.double(), options_of(loss, diversity_groups)
     expected = answer(loss, scores, labels, "mean", where=where, **more)
     wrong = scores.clone(), labels.clone(), where.clone()
     spoil(*wrong)
@@ -221,8 +224,8 @@ def test_an_error_leaves_nothing_broken(spoil, loss, graded):
 
 def test_padding_may_hold_anything():
     for loss, graded in HINGES.values():
-        scores, labels, where, groups = draw(graded, 4, 9)
-        more = options_of(loss, groups)
+        scores, labels, where, diversity_groups = draw(graded, 4, 9)
+        more = options_of(loss, diversity_groups)
         expected = answer(loss, scores.where(where, 0.0), labels.where(where, 0).double(), where=where, **more)
         for anything in (torch.nan, torch.inf, -100.0):
             given = scores.where(where, anything), labels.double().where(where, anything)
@@ -238,8 +241,8 @@ def test_memory_that_is_not_there_is_an_error(monkeypatch):
 
 @every_hinge
 def test_a_loss_that_was_used_can_be_copied_and_pickled(loss, graded):
-    scores, labels, where, groups = draw(graded, 4, 9)
-    more = options_of(loss, groups)
+    scores, labels, where, diversity_groups = draw(graded, 4, 9)
+    more = options_of(loss, diversity_groups)
     expected = loss(scores, labels, where=where, **more)
     for other in (copy.copy(loss), copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
         assert repr(other) == repr(loss)
@@ -255,7 +258,7 @@ def test_a_loss_that_was_used_can_be_copied_and_pickled(loss, graded):
 def test_thresholds_are_read_as_numbers_whatever_their_type(name, reference):
     resolved = resolve(name)
     scores, labels = torch.randn(3, 9), torch.randint(0, 4, (3, 9))
-    lists = (scores, labels, None, None, resolved.measure, resolved.feature_map, reference)
+    lists = (scores, Lists(labels), resolved.measure, resolved.feature_map, reference)
     thresholds, weights = torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor([1.0, 0.5, 2.0]).double()
     expected = resolved.oracle.solve_grades(*lists, thresholds=thresholds, weights=weights)
     assert expected[1].min() > 0

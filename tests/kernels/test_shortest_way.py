@@ -140,7 +140,7 @@ OTHERS = {
     "reference scores": (
         rs.StructuredHingeLoss("AP", reference="predicted"), {"reference_scores": torch.arange(24.0).view(4, 6)}
     ),
-    "groups": (rs.StructuredHingeLoss("diverse_nDCG@3"), {"groups": torch.arange(24).view(4, 6) % 5}),
+    "diversity_groups": (rs.StructuredHingeLoss("diverse_nDCG@3"), {"diversity_groups": torch.arange(24).view(4, 6) % 5}),
     "half precision": (AP, {"scores": torch.arange(24.0).view(4, 6).sin().half()}),
     "bfloat16": (AP, {"scores": torch.arange(24.0).view(4, 6).sin().bfloat16()}),
     "small integers": (AP, {"labels": (torch.arange(24).view(4, 6) % 2).to(torch.int16)}),
@@ -152,7 +152,7 @@ OTHERS = {
     "no document": (AP, {"scores": torch.zeros(4, 0), "labels": torch.zeros(4, 0)}),
     "grades that are named": (rs.GradedLoss("AP", grades=[1]), {}),
     "no grade": (rs.GradedLoss("AP"), {"labels": torch.zeros(4, 6)}),
-    "another oracle": (rs.StructuredHingeLoss("diverse_RR@3"), {"groups": torch.arange(24).view(4, 6) % 5}),
+    "another oracle": (rs.StructuredHingeLoss("diverse_RR@3"), {"diversity_groups": torch.arange(24).view(4, 6) % 5}),
     "a gain of a user's": (rs.StructuredHingeLoss(rs.DCG(gain=lambda labels: labels * 2.0)), {}),
     "fractional labels": (rs.StructuredHingeLoss("nDCG"), {"labels": torch.arange(24.0).view(4, 6) % 3 / 2}),
     "labels beyond the table": (rs.StructuredHingeLoss("DCG(gain='linear')"), {"labels": torch.arange(24).view(4, 6) + 250}),

@@ -47,7 +47,7 @@ class Case:
 
     def groups(self, groups=None):
         """The arguments besides the lists, with the groups of `draw` by default."""
-        return {"groups": GROUPS if groups is None else groups} if self.takes_groups else {}
+        return {"diversity_groups": GROUPS if groups is None else groups} if self.takes_groups else {}
 
 
 #: Losses of an oracle, and surrogates like them: all documents count alike.
@@ -192,8 +192,8 @@ def test_mask_equals_truncation_whatever_the_padding_holds(its):
     alone, its_gradient = (torch.stack([value for value, _ in each]), torch.cat([slope for _, slope in each]))
     for junk in (torch.nan, torch.inf, 1e30):
         poisoned = torch.where(where, scores, junk), torch.where(where, labels.double(), -junk)
-        groups = torch.where(where, GROUPS, 2)
-        value, gradient = both_ways(loss, *poisoned, where=where, **its.groups(groups))
+        diversity_groups = torch.where(where, GROUPS, 2)
+        value, gradient = both_ways(loss, *poisoned, where=where, **its.groups(diversity_groups))
         torch.testing.assert_close(value, alone)
         torch.testing.assert_close(gradient[where], its_gradient)
         assert (gradient[~where] == 0).all()
@@ -220,8 +220,8 @@ def test_a_list_all_padding_costs_nothing_and_is_not_counted(its):
 def test_empty_shapes(its, reduction):
     loss = its.make(reduction=reduction)
     for shape in ((0, 5), (3, 0), (0, 0), (0,), (2, 0, 4), (2, 3, 0)):
-        groups = its.groups(torch.zeros(shape, dtype=torch.int64))
-        value, gradient = both_ways(loss, torch.zeros(shape), torch.zeros(shape), **groups)
+        diversity_groups = its.groups(torch.zeros(shape, dtype=torch.int64))
+        value, gradient = both_ways(loss, torch.zeros(shape), torch.zeros(shape), **diversity_groups)
         assert value.shape == (shape[:-1] if reduction == "none" else ()), shape
         assert (value == 0).all(), shape
         assert torch.equal(gradient, torch.zeros(shape)), shape
@@ -233,8 +233,8 @@ def test_lists_without_a_difference(its):
     loss = its.make(reduction="none")
     for scores in (torch.tensor([[0.7], [-2.0]]), torch.tensor([[3.0, -1.0, 2.0], [0.0, 0.0, 1e4]])):
         for label in (0, 1, 2):
-            groups = its.groups(GROUPS[: len(scores), : scores.shape[1]])
-            value, gradient = both_ways(loss, scores, torch.full(scores.shape, label), **groups)
+            diversity_groups = its.groups(GROUPS[: len(scores), : scores.shape[1]])
+            value, gradient = both_ways(loss, scores, torch.full(scores.shape, label), **diversity_groups)
             assert value.isfinite().all()
             assert gradient.isfinite().all()
             if its.pairs:
@@ -247,8 +247,8 @@ def test_any_leading_dimensions(its):
     scores, labels, where = draw()
     loss = its.make(reduction="none")
     expected = loss(scores, labels, where=where, **its.groups())
-    groups = its.groups(GROUPS.view(2, 3, 12))
-    found = loss(scores.view(2, 3, 12), labels.view(2, 3, 12), where=where.view(2, 3, 12), **groups)
+    diversity_groups = its.groups(GROUPS.view(2, 3, 12))
+    found = loss(scores.view(2, 3, 12), labels.view(2, 3, 12), where=where.view(2, 3, 12), **diversity_groups)
     torch.testing.assert_close(found, expected.view(2, 3))
     alone = loss(scores[0], labels[0], where=where[0], **its.groups(GROUPS[0]))
     assert alone.shape == ()
@@ -262,8 +262,8 @@ def test_permuting_a_list_permutes_the_gradient(its):
     scores, labels, where = draw()
     loss, order = its.make(), torch.randperm(12, generator=torch.Generator().manual_seed(1))
     value, gradient = both_ways(loss, scores, labels, where=where, **its.groups())
-    groups = its.groups(GROUPS[:, order])
-    again, permuted = both_ways(loss, scores[:, order], labels[:, order], where=where[:, order], **groups)
+    diversity_groups = its.groups(GROUPS[:, order])
+    again, permuted = both_ways(loss, scores[:, order], labels[:, order], where=where[:, order], **diversity_groups)
     torch.testing.assert_close(again, value)
     torch.testing.assert_close(permuted, gradient[:, order])
 
@@ -277,8 +277,8 @@ def test_ties_are_finite_and_do_not_depend_on_the_input_order(its):
         assert value.isfinite().all()
         assert gradient.isfinite().all()
         if not its.input_order:
-            groups = its.groups(GROUPS[:, order])
-            torch.testing.assert_close(loss(tied[:, order], labels[:, order], **groups), value)
+            diversity_groups = its.groups(GROUPS[:, order])
+            torch.testing.assert_close(loss(tied[:, order], labels[:, order], **diversity_groups), value)
 
 
 @every_loss
@@ -329,13 +329,13 @@ def test_flat_equals_padded_with_an_empty_list(its):
     for reduction in ("mean", "none"):
         loss = its.make(reduction=reduction)
         value, gradient = both_ways(loss, scores, labels, where=where, **its.groups())
-        groups = its.groups(GROUPS[where])
-        flat, its_gradient = both_ways(loss, scores[where], labels[where], offsets=offsets, **groups)
+        diversity_groups = its.groups(GROUPS[where])
+        flat, its_gradient = both_ways(loss, scores[where], labels[where], offsets=offsets, **diversity_groups)
         torch.testing.assert_close(flat, value)
         torch.testing.assert_close(its_gradient, gradient[where])
     for offsets in (torch.tensor([0]), torch.tensor([0, 0, 0])):
-        groups = its.groups(GROUPS[0, :0])
-        value, gradient = both_ways(its.make(), torch.zeros(0), torch.zeros(0), offsets=offsets, **groups)
+        diversity_groups = its.groups(GROUPS[0, :0])
+        value, gradient = both_ways(its.make(), torch.zeros(0), torch.zeros(0), offsets=offsets, **diversity_groups)
         assert value == 0
         assert gradient.shape == (0,)
 
@@ -718,16 +718,18 @@ def test_a_threshold_from_0_down_says_what_labels_below_0_are():
 @every_loss
 def test_offsets_may_be_a_list_and_a_mask_is_refused_by_the_name_of_where(its):
     scores, labels, where = draw()
-    groups = its.groups(GROUPS[0])
-    tensor = its.make()(scores[0], labels[0], offsets=torch.tensor([0, 5, 12]), **groups)
+    diversity_groups = its.groups(GROUPS[0])
+    tensor = its.make()(scores[0], labels[0], offsets=torch.tensor([0, 5, 12]), **diversity_groups)
     for ends in ([0, 5, 12], np.array([0, 5, 12])):
-        assert torch.equal(its.make()(scores[0], labels[0], offsets=ends, **groups), tensor)
+        assert torch.equal(its.make()(scores[0], labels[0], offsets=ends, **diversity_groups), tensor)
     with pytest.raises(TypeError, match="there is no mask=; pass where=, True for a real document"):
         its.make()(scores, labels, mask=where, **its.groups())
     with pytest.raises(TypeError, match="there is no indexes=, the list of each document; pass offsets="):
-        its.make()(scores[0], labels[0], indexes=torch.zeros(12).long(), **groups)
+        its.make()(scores[0], labels[0], indexes=torch.zeros(12).long(), **diversity_groups)
     with pytest.raises(TypeError, match="there is no group=, the size of each list; pass offsets="):
-        its.make()(scores[0], labels[0], group=[5, 7], **groups)
+        its.make()(scores[0], labels[0], group=[5, 7], **diversity_groups)
+    with pytest.raises(TypeError, match="hosts or topics are diversity_groups=; to separate lists, pass offsets="):
+        its.make()(scores[0], labels[0], groups=torch.zeros(12).long())
 
 
 @pytest.mark.parametrize("make", [rs.StructuredHingeLoss, rs.SmoothLoss, rs.GradedLoss, rs.DirectLoss, rs.LambdaLoss])
@@ -756,8 +758,8 @@ def test_a_loss_of_ones_own_may_take_a_cut_off():
 @pytest.mark.parametrize("its", [pytest.param(its, id=name) for name, its in LOSSES if not its.takes_groups])
 def test_groups_that_nothing_looks_at_do_not_make_one_list_of_all(its):
     scores, labels, _ = draw()
-    with pytest.raises((ValueError, TypeError), match="groups"):
-        its.make()(scores[0], labels[0], groups=GROUPS[0])
+    with pytest.raises((ValueError, TypeError), match="diversity_groups"):
+        its.make()(scores[0], labels[0], diversity_groups=GROUPS[0])
 
 
 @every_loss
@@ -871,15 +873,19 @@ def kernels_start_nowhere(monkeypatch):
 def test_nothing_is_read_back_from_a_device(flat, its, kernels_start_nowhere):
     """A step that looks at a value waits for the device; tensors without values refuse it. Offsets are on the CPU."""
     scores, labels, where = (each.to("meta") for each in draw())
-    groups = {name: each.to("meta") for name, each in its.groups().items()}
+    diversity_groups = {name: each.to("meta") for name, each in its.groups().items()}
     lists = {"where": where}
     if flat:
-        scores, labels, groups = scores.flatten(), labels.flatten(), {name: g.flatten() for name, g in groups.items()}
+        scores, labels, diversity_groups = (
+            scores.flatten(),
+            labels.flatten(),
+            {name: g.flatten() for name, g in diversity_groups.items()},
+        )
         lists = {"offsets": torch.tensor([0, 3, 3, 20, len(scores)])}
     scores.requires_grad_()
     loss = its.make().to("meta")
     with EnterOperators():
-        loss(scores, labels, **lists, **groups).backward()
+        loss(scores, labels, **lists, **diversity_groups).backward()
     assert scores.grad.shape == scores.shape
 
 
@@ -890,9 +896,9 @@ def test_offsets_are_not_read_back_from_a_device(measure, reference, kernels_sta
     scores.requires_grad_()
     for offsets in (torch.empty(4, dtype=torch.int64, device="meta"), torch.tensor([0, 3, len(scores)])):
         loss = rs.StructuredHingeLoss(measure, feature_map="positional", reference=reference)
-        groups = {"groups": torch.zeros_like(labels)} if loss.takes_groups else {}
+        diversity_groups = {"diversity_groups": torch.zeros_like(labels)} if loss.takes_groups else {}
         with EnterOperators() as mode:
-            loss(scores, labels, offsets=offsets, **groups).backward()
+            loss(scores, labels, offsets=offsets, **diversity_groups).backward()
         assert mode.entered == ["diverse" if "diverse" in measure else "positional"]
         assert scores.grad.shape == scores.shape
 
@@ -911,12 +917,12 @@ def test_no_loss_stays_where_it_starts(its, scorer):
     features = torch.randn(100, 30, 8)
     labels = (features[..., 0] + torch.randn(100, 30) > 1.5).long()
     scorer, loss = scorer(8), its.make()
-    groups = {"groups": torch.arange(30).expand(100, 30)} if its.takes_groups else {}
+    diversity_groups = {"diversity_groups": torch.arange(30).expand(100, 30)} if its.takes_groups else {}
     optimizer = torch.optim.Adam(
         [*scorer.parameters(), *loss.parameters()], lr=0.1 if type(scorer) is rs.LinearScorer else 0.01
     )
     for _ in range(60):
         optimizer.zero_grad()
-        loss(scorer(features), labels, **groups).backward()
+        loss(scorer(features), labels, **diversity_groups).backward()
         optimizer.step()
     assert rs.evaluate(scorer.eval()(features), labels, ["AP"])["AP"].mean() > 0.5

@@ -16,23 +16,25 @@ def make(lists=6, size=12, seed=0, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(lists, size, generator=generator, dtype=dtype)
     labels = torch.randint(0, 3, (lists, size), generator=generator)
-    groups = torch.randint(0, 5, (lists, size), generator=generator)
+    diversity_groups = torch.randint(0, 5, (lists, size), generator=generator)
     where = torch.rand(lists, size, generator=generator) < 0.8
-    return scores, labels, groups, where
+    return scores, labels, diversity_groups, where
 
 
 def test_gradcheck():
-    scores, labels, groups, where = make()
+    scores, labels, diversity_groups, where = make()
     scores.requires_grad_()
     weights = torch.rand(6, dtype=torch.float64)
     for options in ({"where": where, "reduction": "none"}, {"weights": weights}):
         loss = rs.StructuredHingeLoss("diverse_nDCG@3", reduction=options.pop("reduction", "mean"))
         assert torch.autograd.gradcheck(
-            lambda s, loss=loss, options=options: loss(s, labels, groups=groups, **options), scores
+            lambda s, loss=loss, options=options: loss(s, labels, diversity_groups=diversity_groups, **options), scores
         )
     offsets = torch.tensor([0, 12, 12, 40, 72])
     flat, loss = scores.detach().flatten().requires_grad_(), rs.StructuredHingeLoss("diverse_DCG@2", reduction="none")
-    assert torch.autograd.gradcheck(lambda s: loss(s, labels.flatten(), groups=groups.flatten(), offsets=offsets), flat)
+    assert torch.autograd.gradcheck(
+        lambda s: loss(s, labels.flatten(), diversity_groups=diversity_groups.flatten(), offsets=offsets), flat
+    )
 
 
 @settings(deadline=None)
@@ -43,15 +45,17 @@ def test_gradcheck():
     reference=st.sampled_from(REFERENCES),
 )
 def test_bounds_what_the_diverse_ranking_loses(seed, scale, measure, reference):
-    scores, labels, groups, where = make(seed=seed)
+    scores, labels, diversity_groups, where = make(seed=seed)
     scores = scores * scale
 
     def hinge(s, reference=reference):
         loss = rs.StructuredHingeLoss(rs.Diverse(measure), reference=reference, reduction="none")
-        return loss(s, labels, groups=groups, where=where)
+        return loss(s, labels, diversity_groups=diversity_groups, where=where)
 
     shown = rs.Diverse(measure)
-    regret = shown.best_value(labels, where, groups=groups) - shown(scores, labels, where, groups=groups)
+    regret = shown.best_value(labels, where, diversity_groups=diversity_groups) - shown(
+        scores, labels, where, diversity_groups=diversity_groups
+    )
     found, tolerance = hinge(scores), 1e-9 * max(1, scale)
     assert (found >= regret - tolerance).all()
     assert (found >= 0).all()
@@ -65,54 +69,58 @@ def test_bounds_what_the_diverse_ranking_loses(seed, scale, measure, reference):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_dtype_follows_scores_and_numbers_name_the_groups(dtype):
-    scores, labels, groups, _ = make(dtype=torch.float32)
+    scores, labels, diversity_groups, _ = make(dtype=torch.float32)
     scores = scores.to(dtype)
     loss = rs.StructuredHingeLoss("diverse_nDCG@3", reduction="none")
-    found = loss(scores, labels, groups=groups)
+    found = loss(scores, labels, diversity_groups=diversity_groups)
     assert found.dtype == dtype
-    exact = loss(scores.double(), labels, groups=(groups - 3) * 10**15)
+    exact = loss(scores.double(), labels, diversity_groups=(diversity_groups - 3) * 10**15)
     torch.testing.assert_close(found.double(), exact, atol=1e-6 if dtype == torch.float32 else 0.05, rtol=0)
-    small = loss(scores, labels, groups=groups.to(torch.int8))
+    small = loss(scores, labels, diversity_groups=diversity_groups.to(torch.int8))
     assert torch.equal(small, found)
 
 
 def test_vmap_over_lists_groups_and_reference_scores():
-    scores, labels, groups, where = make()
+    scores, labels, diversity_groups, where = make()
     other = scores.flip(-1).contiguous()
 
     loss = rs.StructuredHingeLoss("diverse_nDCG@3", reference="predicted", reduction="none")
 
     def one(s, y, g, w, r):
-        return loss(s, y, groups=g, where=w, reference_scores=r)
+        return loss(s, y, diversity_groups=g, where=w, reference_scores=r)
 
-    found = torch.func.vmap(one)(scores, labels, groups, where, other)
-    expected = one(scores, labels, groups, where, other)
+    found = torch.func.vmap(one)(scores, labels, diversity_groups, where, other)
+    expected = one(scores, labels, diversity_groups, where, other)
     torch.testing.assert_close(found, expected)
     offsets = torch.tensor([0, 5, 12])
     loss = rs.StructuredHingeLoss("diverse_nDCG@3", reduction="none")
-    flat = torch.func.vmap(lambda s: loss(s, labels[0], groups=groups[0], offsets=offsets))(scores)
+    flat = torch.func.vmap(lambda s: loss(s, labels[0], diversity_groups=diversity_groups[0], offsets=offsets))(scores)
     for row in range(6):
-        alone = loss(scores[row], labels[0], groups=groups[0], offsets=offsets)
+        alone = loss(scores[row], labels[0], diversity_groups=diversity_groups[0], offsets=offsets)
         torch.testing.assert_close(flat[row], alone)
 
 
 def test_a_combination_gives_groups_to_those_that_take_them():
-    scores, labels, groups, where = make()
+    scores, labels, diversity_groups, where = make()
     parts = [rs.StructuredHingeLoss("AP"), rs.StructuredHingeLoss("diverse_nDCG@3", reference="predicted")]
     loss = rs.CombinedLoss(parts, weights=[1.0, 2.0])
-    found = loss(scores, labels, groups=groups, where=where)
-    expected = parts[0](scores, labels, where=where) + 2 * parts[1](scores, labels, groups=groups, where=where)
+    found = loss(scores, labels, diversity_groups=diversity_groups, where=where)
+    expected = parts[0](scores, labels, where=where) + 2 * parts[1](
+        scores, labels, diversity_groups=diversity_groups, where=where
+    )
     torch.testing.assert_close(found, expected)
 
 
 def test_it_can_be_pickled():
-    scores, labels, groups, _ = make()
+    scores, labels, diversity_groups, _ = make()
     loss = pickle.loads(
         pickle.dumps(rs.StructuredHingeLoss("diverse_DCG@2", feature_map="positional", reference="ideal-tied"))
     )
     assert torch.equal(
-        loss(scores, labels, groups=groups),
-        rs.StructuredHingeLoss("diverse_DCG@2", reference="ideal-tied")(scores, labels, groups=groups),
+        loss(scores, labels, diversity_groups=diversity_groups),
+        rs.StructuredHingeLoss("diverse_DCG@2", reference="ideal-tied")(
+            scores, labels, diversity_groups=diversity_groups
+        ),
     )
     assert not loss.convex
     with pytest.raises(ValueError, match="reduction must be one of"):
@@ -121,12 +129,14 @@ def test_it_can_be_pickled():
 
 @pytest.mark.parametrize("reference", ["ideal", "ideal-tied", "predicted"])
 def test_a_diverse_measure_goes_by_its_name_wherever_a_measure_does(reference):
-    scores, labels, groups = torch.randn(4, 9), torch.randint(0, 3, (4, 9)), torch.randint(0, 4, (4, 9))
-    expected = rs.StructuredHingeLoss("diverse_nDCG@5", reference=reference)(scores, labels, groups=groups)
-    options = {"reference": reference, "groups": groups}
+    scores, labels, diversity_groups = torch.randn(4, 9), torch.randint(0, 3, (4, 9)), torch.randint(0, 4, (4, 9))
+    expected = rs.StructuredHingeLoss("diverse_nDCG@5", reference=reference)(
+        scores, labels, diversity_groups=diversity_groups
+    )
+    options = {"reference": reference, "diversity_groups": diversity_groups}
     torch.testing.assert_close(rs.most_violated(scores, labels, "diverse_nDCG@5", **options).value.mean(), expected)
     loss = rs.StructuredHingeLoss(rs.Diverse("nDCG@5"), reference=reference)
-    assert torch.equal(loss(scores, labels, groups=groups), expected)
+    assert torch.equal(loss(scores, labels, diversity_groups=diversity_groups), expected)
     assert loss.takes_groups
     assert loss.measure == rs.parse_measure("diverse_nDCG@5")
     with pytest.raises(
@@ -138,7 +148,7 @@ def test_a_diverse_measure_goes_by_its_name_wherever_a_measure_does(reference):
 
 def test_missing_groups_are_asked_for():
     scores, labels = torch.randn(4, 9), torch.randint(0, 2, (4, 9))
-    message = "diverse_nDCG@5 needs groups=, one whole number per document"
+    message = "diverse_nDCG@5 needs diversity_groups=, one whole number per document"
     with pytest.raises(ValueError, match=message):
         rs.most_violated(scores, labels, "diverse_nDCG@5")
     with pytest.raises(ValueError, match=message):
@@ -147,12 +157,16 @@ def test_missing_groups_are_asked_for():
 
 def test_direct_and_graded_losses_of_diverse_measures():
     scores, labels = torch.randn(4, 9, dtype=torch.float64), torch.randint(0, 2, (4, 9))
-    groups = torch.randint(0, 4, (4, 9))
-    predicted = rs.StructuredHingeLoss("diverse_RR@5", reference="predicted")(scores, labels, groups=groups)
-    torch.testing.assert_close(rs.DirectLoss("diverse_RR@5")(scores, labels, groups=groups), predicted)
+    diversity_groups = torch.randint(0, 4, (4, 9))
+    predicted = rs.StructuredHingeLoss("diverse_RR@5", reference="predicted")(
+        scores, labels, diversity_groups=diversity_groups
+    )
+    torch.testing.assert_close(
+        rs.DirectLoss("diverse_RR@5")(scores, labels, diversity_groups=diversity_groups), predicted
+    )
     graded = rs.GradedLoss("diverse_RR@5", grades=[1], reference="predicted")
-    torch.testing.assert_close(graded(scores, labels, groups=groups), predicted)
+    torch.testing.assert_close(graded(scores, labels, diversity_groups=diversity_groups), predicted)
     offsets, flat = torch.tensor([0, 9, 18, 27, 36]), (scores.flatten(), labels.flatten())
-    torch.testing.assert_close(graded(*flat, groups=groups.flatten(), offsets=offsets), predicted)
+    torch.testing.assert_close(graded(*flat, diversity_groups=diversity_groups.flatten(), offsets=offsets), predicted)
     with pytest.raises(TypeError, match="does not accept reference_scores"):
         rs.DirectLoss("AP")(scores, labels, reference_scores=scores)

@@ -8,6 +8,7 @@ import torch
 
 import rankstruct as rs
 from rankstruct.kernels import soft_rank as soft_rank_loop
+from rankstruct.lists import Lists
 from rankstruct.losses import soft_rank
 
 MEASURES = ["nDCG", "nDCG@3", "DCG@2", "P@2", "WTA", "ERU(d=0,half_life=2)"]
@@ -159,8 +160,8 @@ def test_the_loop_is_what_dense_tensors_say(model, dtype):
         discounts = torch.rand(n, generator=generator, dtype=torch.float64).sort(descending=True).values
         for k in sorted({1, min(3, n), n}):
             best = (gains.sort(-1, descending=True).values[:, :k] * discounts[:k]).sum(-1)
-            held = torch.where(where, scores, torch.nan), torch.where(where, gains, torch.nan), where
-            value, direction = soft_rank_loop(*held, None, None, None, None, 0.0, discounts, k, False, 1.0, model)[1:]
+            held = torch.where(where, scores, torch.nan), Lists(torch.where(where, gains, torch.nan), where)
+            value, direction = soft_rank_loop(*held, 0.0, discounts, k, False, 1.0, model)[1:]
             expected, gradient = dense(torch.where(where, scores, 0.0), gains, where, discounts, k, model)
             # Where no ranking can be wrong all have the same value.
             can_err = value != 0
@@ -179,7 +180,7 @@ def test_a_long_list_and_documents_far_apart(model):
     gains[0, scores[0].argsort()[::90]] = 1 + torch.rand(8, generator=generator, dtype=torch.float64)
     where, discounts = torch.ones(1, 700) > 0, 1 / torch.arange(2, 702, dtype=torch.float64).log2()
     for k in (10, 700):
-        given = scores, gains, where, None, None, None, None, 0.0, discounts, k, False, 1.0, model
+        given = scores, Lists(gains, where), 0.0, discounts, k, False, 1.0, model
         value, direction = soft_rank_loop(*given)[1:]
         expected, gradient = dense(scores, gains, where, discounts, k, model)
         best = (gains.sort(-1, descending=True).values[:, :k] * discounts[:k]).sum(-1)

@@ -337,7 +337,7 @@ def test_without_a_measure():
 @pytest.mark.parametrize("layout", ["full", "where", "flat", "no lists"])
 def test_the_mean_and_its_gradient_are_those_of_the_lists(name, dtype, layout):
     scores, labels = torch.randn(6, 5, dtype=dtype), torch.randint(0, 2, (6, 5))
-    more = {"groups": torch.randint(0, 3, (6, 5))} if name.startswith("diverse") else {}
+    more = {"diversity_groups": torch.randint(0, 3, (6, 5))} if name.startswith("diverse") else {}
     if layout == "where":
         where = torch.rand(6, 5) < 0.7
         where[2] = False  # a list that is all padding counts for nothing

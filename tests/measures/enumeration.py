@@ -324,10 +324,10 @@ LETOR: dict[str, Slow] = {
 
 def rankings(scores: Sequence[float], labels: Sequence[float]) -> Counter[tuple[float, ...]]:
     """The label sequences of all orders of the documents by descending score, with how many orders give each."""
-    groups: dict[float, list[int]] = {}
+    diversity_groups: dict[float, list[int]] = {}
     for document, score in enumerate(scores):
-        groups.setdefault(score, []).append(document)
-    blocks = [groups[score] for score in sorted(groups, reverse=True)]
+        diversity_groups.setdefault(score, []).append(document)
+    blocks = [diversity_groups[score] for score in sorted(diversity_groups, reverse=True)]
     orders = itertools.product(*map(itertools.permutations, blocks))
     return Counter(tuple(labels[document] for block in order for document in block) for order in orders)
 

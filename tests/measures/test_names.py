@@ -351,10 +351,12 @@ def test_values_are_found_by_the_name_that_was_given():
 
 def test_groups_and_other_libraries_names_are_answered():
     scores, labels, qid = torch.tensor([0.3, 0.2, 0.1, 0.0]), torch.tensor([0, 1, 1, 0]), torch.tensor([1, 1, 2, 2])
-    with pytest.raises(ValueError, match=r"groups= are hosts or topics.* pass qid="):
+    with pytest.raises(ValueError, match=r"diversity_groups= are hosts or topics.* pass qid="):
+        rs.evaluate(scores, labels, "AP", diversity_groups=qid)
+    assert rs.evaluate(scores, labels, ["AP", "diverse_nDCG@2"], diversity_groups=qid)["AP"].shape == ()
+    assert rs.evaluate(scores, labels, "AP", diversity_groups=qid, offsets=[0, 2, 4])["AP"].shape == (2,)
+    with pytest.raises(TypeError, match=r"hosts or topics are diversity_groups=, sizes of lists group=, .* qid="):
         rs.evaluate(scores, labels, "AP", groups=qid)
-    assert rs.evaluate(scores, labels, ["AP", "diverse_nDCG@2"], groups=qid)["AP"].shape == ()
-    assert rs.evaluate(scores, labels, "AP", groups=qid, offsets=[0, 2, 4])["AP"].shape == (2,)
     with pytest.raises(TypeError, match="there is no indexes=; pass qid=, the list of each document"):
         rs.evaluate(scores, labels, "AP", indexes=qid)
 
@@ -363,8 +365,12 @@ def test_lists_are_told_by_ids_in_any_order_or_by_sizes():
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, 9, 12)
     offsets, n = np.concatenate([[0], sizes.cumsum()]), int(sizes.sum())
-    scores, labels, groups = rng.normal(size=n).round(1), rng.integers(0, 3, n), rng.integers(0, 4, n)
-    more = {"docids": np.array([f"d{i}" for i in range(n)]), "judged": rng.random(n) < 0.9, "groups": groups}
+    scores, labels, diversity_groups = rng.normal(size=n).round(1), rng.integers(0, 3, n), rng.integers(0, 4, n)
+    more = {
+        "docids": np.array([f"d{i}" for i in range(n)]),
+        "judged": rng.random(n) < 0.9,
+        "diversity_groups": diversity_groups,
+    }
     measures = ["AP", "nDCG@3", "diverse_nDCG@2", "Bpref"]
     expected = rs.evaluate(scores, labels, measures, offsets=offsets, ties="docid", **more)
     found = rs.evaluate(scores, labels, measures, group=sizes, ties="docid", **more)
@@ -392,7 +398,10 @@ def test_ids_of_lists_that_fit_nothing_are_refused():
         ({"group": [2**62, 2**62, 2**62, 2**62 + 3]}, "add up to 3 documents; got 4 of sum 1.8"),
         ({"group": ["2", "1"]}, "add up to 3 documents; got 2, such as"),
         ({"qid": [1, 1, 2], "group": [2, 1]}, "not both"),
-        ({"qid": [1, 2, 1], "groups": ["a", float("nan"), "b"]}, "groups must not be missing; that of document 1 is"),
+        (
+            {"qid": [1, 2, 1], "diversity_groups": ["a", float("nan"), "b"]},
+            "diversity_groups must not be missing; that of document 1 is",
+        ),
         ({"qid": [1, 2, 1], "docids": ["a", "b"]}, r"docids must be one per document, shape \(3,\); got \(2,\)"),
         ({"qid": [1, 1, 2], "offsets": [0, 2, 3]}, "pass only one of qid or group, where, and offsets"),
     ):
@@ -417,7 +426,7 @@ def test_the_greatest_cut_off_is_none_and_a_greater_one_is_refused_by_name(kind,
     """Of each measure that has one, and of P what it divides by."""
     more, name = NEEDS.get(kind.__name__, {}), kind.__name__
     scores, labels = torch.randn(3, 6, dtype=dtype), torch.tensor([[1, 0, 2, 0, 1, 0]] * 3)
-    given = {"groups": torch.tensor([[0, 1, 2, 0, 1, 2]] * 3)} if kind.takes_groups else {}
+    given = {"diversity_groups": torch.tensor([[0, 1, 2, 0, 1, 2]] * 3)} if kind.takes_groups else {}
     greatest, whole = (kind(cutoff=cutoff, **more)(scores, labels, **given) for cutoff in (2**31 - 1, 6))
     torch.testing.assert_close(greatest * ((2**31 - 1) / 6 if name == "P" else 1), whole, rtol=1e-12, atol=0)
     for cutoff in (2**31, 2**53, 2**63, 10**20, 10**5000):

@@ -113,13 +113,16 @@ def random_list(draw):
 def padded(lists, width, at):
     """The lists in one batch, each with padding before, after and between documents."""
     tensors = [torch.full((len(lists), width), torch.nan, dtype=torch.float64) for _ in range(2)]
-    groups, where = torch.zeros(len(lists), width, dtype=torch.int64), torch.zeros(len(lists), width, dtype=torch.bool)
+    diversity_groups, where = (
+        torch.zeros(len(lists), width, dtype=torch.int64),
+        torch.zeros(len(lists), width, dtype=torch.bool),
+    )
     for row, (scores, labels, hosts) in enumerate(lists):
         columns = slice(at % (width - len(scores) + 1), None)
-        for tensor, values in zip((*tensors, groups), (scores, labels, hosts), strict=True):
+        for tensor, values in zip((*tensors, diversity_groups), (scores, labels, hosts), strict=True):
             tensor[row, columns][: len(values)] = torch.tensor(values, dtype=tensor.dtype)
         where[row, columns][: len(scores)] = True
-    return *tensors, groups, where
+    return *tensors, diversity_groups, where
 
 
 #: Some that threads divide, and others.
@@ -134,15 +137,18 @@ WIDTHS = ((40, 0, 1), (57, 5, 1), (130, 31, 20))
 def test_neither_padding_nor_batch_nor_layout_changes_a_bit(ties, threads, widths):
     draw = random.Random(ties)
     lists = [random_list(draw) for _ in range(30)]
-    wanted = [rs.evaluate(scores, labels, NAMES, groups=groups, ties=ties) for scores, labels, groups in lists]
+    wanted = [
+        rs.evaluate(scores, labels, NAMES, diversity_groups=diversity_groups, ties=ties)
+        for scores, labels, diversity_groups in lists
+    ]
     for width, at, copies in widths:
-        scores, labels, groups, where = padded(lists * copies, width, at)
-        found = rs.evaluate(scores, labels, NAMES, where=where, groups=groups, ties=ties)
+        scores, labels, diversity_groups, where = padded(lists * copies, width, at)
+        found = rs.evaluate(scores, labels, NAMES, where=where, diversity_groups=diversity_groups, ties=ties)
         for name in NAMES:
             assert found[name].tolist() == [values[name].item() for values in wanted] * copies, (name, width)
     flat = [np.concatenate([each[part] for each in lists]) for part in range(3)]
     offsets = torch.tensor([0, *itertools.accumulate(len(each[0]) for each in lists)])
-    found = rs.evaluate(flat[0], flat[1], NAMES, offsets=offsets, groups=flat[2], ties=ties)
+    found = rs.evaluate(flat[0], flat[1], NAMES, offsets=offsets, diversity_groups=flat[2], ties=ties)
     for name in NAMES:
         assert found[name].tolist() == [values[name].item() for values in wanted], name
 

@@ -43,30 +43,30 @@ def tied_lists(count, seed=0):
         )
 
 
-def values_of_orders(measure, scores, labels, groups):
+def values_of_orders(measure, scores, labels, diversity_groups):
     """The measure under each order of the tied documents, by scores that no longer tie; as many as before are above 0."""
     orders = [
         order
         for order in itertools.permutations(range(len(scores)))
         if all(scores[i] >= scores[j] for i, j in itertools.pairwise(order))
     ]
-    by_rank = [[values[i] for i in order] for values in (labels, groups) for order in orders]
+    by_rank = [[values[i] for i in order] for values in (labels, diversity_groups) for order in orders]
     above = sum(score > 0 for score in scores)
     falling = torch.arange(above, above - len(scores), -1.0).expand(len(orders), -1)
     ranked, hosts = by_rank[: len(orders)], by_rank[len(orders) :]
-    return measure(falling, ranked, groups=hosts, empty="skip").tolist()
+    return measure(falling, ranked, diversity_groups=hosts, empty="skip").tolist()
 
 
 @pytest.mark.parametrize("kind", base._REGISTRY.values(), ids=lambda kind: kind.__name__)
 def test_every_registered_measure_equals_the_mean_over_tie_orders(kind):
     measure = example(kind)
     assert measure.under_ties in ("closed form", "orders", "worst")
-    for scores, labels, groups in tied_lists(60):
-        found = measure(scores, labels, groups=groups, empty="skip").item()
+    for scores, labels, diversity_groups in tied_lists(60):
+        found = measure(scores, labels, diversity_groups=diversity_groups, empty="skip").item()
         if measure.under_ties == "worst":
-            wanted = measure(scores, labels, groups=groups, empty="skip", ties="worst").item()
+            wanted = measure(scores, labels, diversity_groups=diversity_groups, empty="skip", ties="worst").item()
         else:
-            each = values_of_orders(measure, scores, labels, groups)
+            each = values_of_orders(measure, scores, labels, diversity_groups)
             wanted = math.fsum(each) / len(each)
         assert found == pytest.approx(wanted, abs=1e-12, nan_ok=True), (scores, labels)
 
@@ -89,8 +89,8 @@ def test_a_measure_that_knows_no_ties_is_averaged_over_their_orders():
     assert ERR()(scores, labels).item() == pytest.approx(sum(orders) / 6)
     assert ERR()(scores, labels, ties="worst").item() == min(orders)
     assert ERR()(scores, labels, ties="input").item() == orders[0]
-    for scores, labels, groups in tied_lists(60, seed=1):
-        each = values_of_orders(ERR(), scores, labels, groups)
+    for scores, labels, diversity_groups in tied_lists(60, seed=1):
+        each = values_of_orders(ERR(), scores, labels, diversity_groups)
         assert ERR()(scores, labels, empty="skip").item() == pytest.approx(sum(each) / len(each), nan_ok=True)
 
 

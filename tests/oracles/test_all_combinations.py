@@ -160,12 +160,14 @@ def test_default_bounds():
         loss = rs.StructuredHingeLoss(measure)
         assert (loss.feature_map.name, loss.reference) == bound
         scores, labels = torch.randn(3, 6), torch.tensor([[2, 0, 1, 0, 2, 0]] * 3)
-        groups = {"groups": torch.arange(6).expand(3, 6)} if loss.takes_groups else {}
+        diversity_groups = {"diversity_groups": torch.arange(6).expand(3, 6)} if loss.takes_groups else {}
         named = {"feature_map": bound[0].split("(")[0], "reference": bound[1]}
-        found, its = (rs.most_violated(scores, labels, measure, **groups, **more).value for more in ({}, named))
+        found, its = (
+            rs.most_violated(scores, labels, measure, **diversity_groups, **more).value for more in ({}, named)
+        )
         assert torch.equal(found, its)
-        value = loss(scores, labels, **groups)
-        assert torch.equal(rs.StructuredHingeLoss(measure, **named)(scores, labels, **groups), value)
+        value = loss(scores, labels, **diversity_groups)
+        assert torch.equal(rs.StructuredHingeLoss(measure, **named)(scores, labels, **diversity_groups), value)
         torch.testing.assert_close(found.mean(), value)
 
 

@@ -29,11 +29,11 @@ def test_every_combination_agrees_with_the_cpu():
 def test_every_diverse_combination_agrees_with_the_cpu():
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(5, 40, generator=generator, dtype=torch.float64)
-    labels, groups = (torch.randint(0, most, (5, 40), generator=generator) for most in (4, 25))
+    labels, diversity_groups = (torch.randint(0, most, (5, 40), generator=generator) for most in (4, 25))
     for measure, feature_map, reference in diverse_combinations(cutoffs=(3,)):
         options = {"measure": rs.Diverse(measure), "feature_map": feature_map, "reference": reference}
-        there = rs.most_violated(scores.cuda(), labels.cuda(), groups=groups.cuda(), **options)
-        here = rs.most_violated(scores, labels, groups=groups, **options)
+        there = rs.most_violated(scores.cuda(), labels.cuda(), diversity_groups=diversity_groups.cuda(), **options)
+        here = rs.most_violated(scores, labels, diversity_groups=diversity_groups, **options)
         assert there.value.device.type == "cuda"
         torch.testing.assert_close(there.value.cpu(), here.value, atol=1e-9, rtol=1e-9)
 

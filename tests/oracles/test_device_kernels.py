@@ -58,16 +58,25 @@ def batches():
             scores, labels = scores.round(decimals=1), torch.randint(0, grades, (4, 18), generator=generator) / 2
             where = torch.rand(4, 18, generator=generator) < torch.tensor([[0.9], [0.0], [0.3], [1.0]])
             chosen = torch.randn(4, 18, generator=generator, dtype=torch.float64)
-            groups = torch.randint(-3, 9, (4, 18), generator=generator)  # measures that are not diverse take no notice
+            diversity_groups = torch.randint(
+                -3, 9, (4, 18), generator=generator
+            )  # measures that are not diverse take no notice
             scores, labels = torch.where(where, scores, torch.nan), torch.where(where, labels, torch.nan)
             for reference in {None, *(REFERENCES if graded else ("predicted",))}:
                 its = {"measure": measure, "feature_map": feature_map, "reference": reference}
                 frozen = {"reference_scores": chosen} if reference == "predicted" else {}
-                yield {"scores": scores, "labels": labels, "where": where, "groups": groups, **its, **frozen}
-                turned = {"labels": labels.mT, "where": where.mT, "groups": groups.mT}
+                yield {
+                    "scores": scores,
+                    "labels": labels,
+                    "where": where,
+                    "diversity_groups": diversity_groups,
+                    **its,
+                    **frozen,
+                }
+                turned = {"labels": labels.mT, "where": where.mT, "diversity_groups": diversity_groups.mT}
                 yield {"scores": scores.bfloat16().mT, **turned, **its}
                 flat = {"scores": chosen.flatten(), "labels": labels.nan_to_num().flatten(), "offsets": offsets}
-                yield {**flat, "groups": groups.flatten(), **its}
+                yield {**flat, "diversity_groups": diversity_groups.flatten(), **its}
 
 
 def answers():
@@ -114,8 +123,11 @@ def test_answers_are_those_of_the_cpu(known, library, monkeypatch):
 def test_random_lists_equal_enumeration(on_device):
     rng = np.random.default_rng(0)
     for (measure, feature_map, diverse), references in list(references_of_pairs().items())[::3]:
-        scores, labels, groups, expected, size = random_problem(rng, measure, feature_map, diverse, 5)
-        judged, of = rs.Diverse(measure) if diverse else measure, {"groups": torch.tensor(groups)} if diverse else {}
+        scores, labels, diversity_groups, expected, size = random_problem(rng, measure, feature_map, diverse, 5)
+        judged, of = (
+            rs.Diverse(measure) if diverse else measure,
+            {"diversity_groups": torch.tensor(diversity_groups)} if diverse else {},
+        )
         given = torch.tensor(scores), torch.tensor(labels)
         for reference in references:
             found = rs.most_violated(*given, judged, feature_map=feature_map, reference=reference, **of)
@@ -226,21 +238,23 @@ def test_what_is_wrong_costs_its_list_alone(on_device, monkeypatch):
     ).double()
     labels = torch.tensor([[0.0, 1, 0]] * 4)
     for measure in ("nDCG", "RR", "DCG@1", "diverse_nDCG@2"):
-        groups = torch.tensor([0, 1, 2]).expand(4, -1)
+        diversity_groups = torch.tensor([0, 1, 2]).expand(4, -1)
         options = {"measure": measure, "feature_map": "positional"}
-        hosts = (lambda each: {"groups": each}) if measure.startswith("diverse") else lambda each: {}
-        right = rs.most_violated(scores[0], labels[0], **options, **hosts(groups[0])).value
-        found = rs.most_violated(scores, labels, **options, **hosts(groups))
+        hosts = (lambda each: {"diversity_groups": each}) if measure.startswith("diverse") else lambda each: {}
+        right = rs.most_violated(scores[0], labels[0], **options, **hosts(diversity_groups[0])).value
+        found = rs.most_violated(scores, labels, **options, **hosts(diversity_groups))
         assert found.value.isnan().tolist() == found.task_loss.isnan().tolist() == [False, True, True, True]
         assert found.value[0] == right
         labelled = torch.tensor([[0.0, 1, 0], [0, torch.nan, 1], [0, torch.inf, 1], [1, 1, 0]])
         chosen = torch.tensor([[0.0, 1, 0]] * 3 + [[0.0, torch.nan, 0]], dtype=torch.float64)
         given = (scores[:1].expand(4, -1), labelled)
-        found = rs.most_violated(*given, reference="predicted", reference_scores=chosen, **options, **hosts(groups))
+        found = rs.most_violated(
+            *given, reference="predicted", reference_scores=chosen, **options, **hosts(diversity_groups)
+        )
         assert found.value.isnan().tolist() == [False, True, True, True]
         for offsets in ([0, 3, 11], [1, 3, 12], [0, 5, 3, 12]):
             flat = (scores[:1].expand(4, -1).flatten(), labels.flatten())
-            of = options | hosts(groups.flatten())
+            of = options | hosts(diversity_groups.flatten())
             assert rs.most_violated(*flat, **of, offsets=torch.tensor(offsets)).value.isnan().all()
     negative = rs.most_violated(scores[:1], labels[:1], rs.DCG(gain=lambda y: y - 0.5), feature_map="positional")
     assert negative.value.isnan().all()

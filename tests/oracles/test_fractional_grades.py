@@ -32,9 +32,9 @@ def test_a_list_of_one_grade_costs_nothing(grade, lists):
     for size in SIZES:
         scores = torch.randn(lists, size, generator=generator, dtype=torch.float64)
         labels = torch.full((lists, size), grade, dtype=torch.float64)
-        groups = {"groups": torch.arange(size).expand(lists, size)}
+        diversity_groups = {"diversity_groups": torch.arange(size).expand(lists, size)}
         for loss in losses:
-            assert loss(scores, labels, **(groups if loss.takes_groups else {})) == 0, (loss, size)
+            assert loss(scores, labels, **(diversity_groups if loss.takes_groups else {})) == 0, (loss, size)
 
 
 @pytest.mark.parametrize("measure", ["nDCG@10", "nDCG", "DCG@3", "nERU(d=0,half_life=3)"])

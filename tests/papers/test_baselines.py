@@ -54,7 +54,7 @@ def quick_recipes(monkeypatch):
 
     def mlp(options, _):
         return rs.MLPRanker(
-            options.select, prepare=(), hidden=(8,), max_epochs=10, device="cpu", random_state=options.random_state
+            options.measure, prepare=(), hidden=(8,), max_epochs=10, device="cpu", random_state=options.random_state
         )
 
     monkeypatch.setattr(auto, "MEMBERS", {"MLP": mlp})

@@ -38,9 +38,10 @@ def test_more_cost_means_less_loss(reference):
     lists = data.features, data.labels, data.list_numbers
     for loss in build_losses(5, reference).values():
         fits = [
-            make_ranker(loss, rs.measures.diverse_nDCG(5), [C]).fit(*lists, groups=data.groups) for C in (0.1, 10.0)
+            make_ranker(loss, rs.measures.diverse_nDCG(5), [C]).fit(*lists, diversity_groups=data.diversity_groups)
+            for C in (0.1, 10.0)
         ]
-        values = [ranker.mean_loss(ranker.coef_, *lists, groups=data.groups) for ranker in fits]
+        values = [ranker.mean_loss(ranker.coef_, *lists, diversity_groups=data.diversity_groups) for ranker in fits]
         assert values[1] < values[0]
         assert (fits[0].w0_ == 0).all() == (reference == "ideal")
 
@@ -75,7 +76,7 @@ def test_the_script_prints_a_table_and_writes_values(tmp_path, capsys):
 def test_hosts_of_a_file_are_groups(tmp_path):
     lines(tmp_path / "a.txt")
     data = read_hosts(tmp_path / "a.txt")
-    assert data.groups.max() == 2
+    assert data.diversity_groups.max() == 2
     assert data.labels.max() == 2.0
     with pytest.raises(DataError, match="does not match the comment"):
         read_hosts(tmp_path / "a.txt", "site = (.*)")
@@ -84,5 +85,5 @@ def test_hosts_of_a_file_are_groups(tmp_path):
 def test_the_host_data_can_be_read(data_root):
     data = read_hosts(data_root / "web_hosts")
     assert (data.num_lists, data.num_documents, data.num_features) == (295, 2938, 33)
-    hosts = [len(np.unique(data.groups[a:b])) for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
+    hosts = [len(np.unique(data.diversity_groups[a:b])) for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
     assert 4 < np.mean(hosts) < 6

@@ -80,7 +80,7 @@ def test_warm_solves_after_adding_removing_and_another_c():
                 certify(qp, qp.solve(C), C, np.zeros(9), 1e-9)
                 before = qp.solve(C).value
                 qp.forget(40)
-                assert len(qp) <= 40 + 9 + terms
+                assert qp.size <= 40 + 9 + terms
                 assert qp.solve(C).value == pytest.approx(before, rel=1e-9)  # the support was kept
 
 
@@ -128,7 +128,7 @@ def test_many_features(terms):
     np.testing.assert_allclose(qp.gradients, wide.gradients, atol=1e-12)
     before = qp.solve(1e-3, w0)
     qp.forget(30)
-    assert len(qp) <= 45  # the support was small
+    assert qp.size <= 45  # the support was small
     after = qp.solve(1e-3, w0)
     assert after.value == pytest.approx(before.value, rel=1e-9)
     np.testing.assert_allclose(after.w, before.w, atol=1e-8)
@@ -142,7 +142,7 @@ def test_the_support_cannot_be_removed():
     before = qp.solve(1e3).value
     support = int((qp.multipliers > 0).sum())
     qp.keep(np.zeros(60, bool))
-    assert len(qp) == support
+    assert qp.size == support
     assert qp.solve(1e3).value == pytest.approx(before, rel=1e-9)
 
 

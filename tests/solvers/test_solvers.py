@@ -16,7 +16,7 @@ from solvers.examples import (
 
 import rankstruct as rs
 from rankstruct.solvers import Bundle, CuttingPlane, FrankWolfe, Status
-from rankstruct.solvers.solution import relative_gap
+from rankstruct.solvers.base import relative_gap
 
 SOLVERS = [Bundle, CuttingPlane, FrankWolfe]
 PAIRS = [

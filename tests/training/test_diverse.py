@@ -37,7 +37,11 @@ def test_a_scorer_is_trained_and_judged_with_groups(tmp_path):
     test = data.splits.test
     scores = module.scorer(torch.tensor(test.features)).detach()
     expected = rs.evaluate(
-        scores, test.labels, ["diverse_nDCG@5"], offsets=torch.tensor(test.offsets), groups=test.groups
+        scores,
+        test.labels,
+        ["diverse_nDCG@5"],
+        offsets=torch.tensor(test.offsets),
+        diversity_groups=test.diversity_groups,
     )["diverse_nDCG@5"]
     assert run.callback_metrics["test/diverse_nDCG@5"].item() == pytest.approx(expected.mean().item(), abs=1e-6)
 
@@ -59,18 +63,20 @@ def test_groups_from_comments_and_columns(tmp_path):
         (tmp_path / f"{part}.txt").write_text(
             "1.5 qid:1 1:0.5 2:7 # host = b.org\n0 qid:1 1:0.5 2:8 # host = a.org\n2 qid:1 1:0.1 2:7 # host = b.org\n"
         )
-    for groups in (r"host = (\S+)", 1):
+    for diversity_groups in (r"host = (\S+)", 1):
         data = RankingDataModule(
-            path=str(tmp_path), labels="real", groups=groups, prepare=["query-minmax"], cache=False
+            path=str(tmp_path), labels="real", diversity_groups=diversity_groups, prepare=["query-minmax"], cache=False
         )
         batch = next(iter(data.val_dataloader()))
-        assert len(set(batch.groups[0].tolist())) == 2
-        assert batch.groups[0, 0] == batch.groups[0, 2]
+        assert len(set(batch.diversity_groups[0].tolist())) == 2
+        assert batch.diversity_groups[0, 0] == batch.diversity_groups[0, 2]
 
 
 def test_data_without_groups_are_an_error_that_says_so(tmp_path):
     module = RankingModule(rs.LinearScorer(20), rs.StructuredHingeLoss("diverse_nDCG@5"))
-    with pytest.raises(ValueError, match=r"StructuredHingeLoss needs groups, but the data have none; set data.groups"):
+    with pytest.raises(
+        ValueError, match=r"StructuredHingeLoss needs groups, but the data have none; set data.diversity_groups"
+    ):
         trainer(tmp_path, 1).fit(module, RankingDataModule(builtin="synthetic"))
 
 
@@ -87,12 +93,12 @@ def test_the_exact_solvers_take_groups_through_the_risk():
         data.features,
         data.labels,
         data.offsets,
-        data.groups,
+        data.diversity_groups,
     )
     solutions = [kind(tolerance=1e-2).minimise(risk, 1.0) for kind in (Bundle, CuttingPlane)]
     assert solutions[0].objective == pytest.approx(solutions[1].objective, rel=0.03)
     assert all(solution.objective < risk(np.zeros(10))[0] for solution in solutions)
-    with pytest.raises(ValueError, match=r"StructuredHingeLoss needs groups=, one id per document"):
+    with pytest.raises(ValueError, match=r"StructuredHingeLoss needs diversity_groups=, one id per document"):
         ranking_risk(rs.StructuredHingeLoss("diverse_nDCG@5"), data.features, data.labels, data.offsets)
 
 
@@ -103,11 +109,11 @@ def test_a_ranker_is_validated_as_the_module_is(tmp_path):
     ranker = rs.LinearRanker(loss=rs.StructuredHingeLoss("diverse_nDCG@5", reference="ideal"), C=[0.1, 1.0])
     ranker.fit(  # with its convex bound, which is lowest at 0 for the one C
         *(train.features, train.labels, train.list_numbers),
-        groups=train.groups,
+        diversity_groups=train.diversity_groups,
         X_valid=vali.features,
         y_valid=vali.labels,
         qid_valid=vali.list_numbers,
-        groups_valid=vali.groups,
+        diversity_groups_valid=vali.diversity_groups,
     )
     module = RankingModule(ranker.to_scorer(), ranker.loss, measures=["diverse_nDCG@5"])
     run = trainer(tmp_path, 1)

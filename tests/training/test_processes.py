@@ -124,7 +124,7 @@ def test_two_processes_train_test_stop_and_resume(data, tmp_path):
     assert not list(tmp_path.glob("*/version_1"))
     logged = EventAccumulator(str(run / "val")).Reload()
     assert len(logged.Scalars("curves/AP")) == len(logged.Scalars("curves/loss")) == 7
-    assert len(EventAccumulator(str(run)).Reload().Images("validation/nDCG at 1 to 10")) == 2
+    assert len(EventAccumulator(str(run)).Reload().Images("val/nDCG at 1 to 10")) == 2
 
     finish(resumed)
     states = [torch.load(tmp_path / name / last, weights_only=True) for name in ("ended", "whole")]

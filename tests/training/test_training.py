@@ -139,8 +139,8 @@ def test_config_result_and_lists_are_text_and_figures(quickstart):
     assert "regularization: 0.001" in config
     assert "early_stopping" not in config  # all of it is as it is without saying
     assert f"{report['test']['AP']:.4f}" in text_of(events, "result")
-    assert sorted(events.Tags()["images"]) == ["test/AP by list", "test/score by grade", "validation/nDCG at 1 to 10"]
-    assert events.Tags()["histograms"] == ["validation/scores"]
+    assert sorted(events.Tags()["images"]) == ["test/AP by list", "test/score by grade", "val/nDCG at 1 to 10"]
+    assert events.Tags()["histograms"] == ["val/scores"]
     test = RankingDataModule(builtin="digits").splits.test
     scores = rs.load_scorer(folder)(torch.tensor(test.features)).detach()
     (values,) = rs.evaluate(scores, test.labels, ["AP"], offsets=test.offsets).values()
@@ -292,7 +292,7 @@ def test_what_a_killed_run_logged_and_logs_again_is_shown_once(tmp_path):
     epochs = [13 * epoch + 12 for epoch in range(7)]
     for tag in ("./optimisation/objective", "train/curves/AP", "val/curves/loss", "val/measures/nDCG@10"):
         assert once[tag] == epochs
-    assert once["./validation/scores"] == [epochs[0], epochs[5]]
+    assert once["./val/scores"] == [epochs[0], epochs[5]]
     assert len(once["best/curves/AP"]) == len(set(once["best/curves/AP"]))
 
 
@@ -303,7 +303,7 @@ def test_what_was_drawn_before_a_run_went_on_stays(tmp_path):
     time.sleep(1)  # the names of the log's files, by which they are read, have the second
     main(["fit", "--run", str(run), "--trainer.max_epochs", "2"])
     after = _steps(run)
-    assert before["./validation/scores"] == after["./validation/scores"] == before["val/curves/loss"] == [12]
+    assert before["./val/scores"] == after["./validation/scores"] == before["val/curves/loss"] == [12]
     assert after["val/curves/loss"] == [12, 25]
     assert before["test/curves/AP"] == [13]
     assert after["test/curves/AP"] == [13, 26]
