@@ -17,8 +17,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ from sentence_transformers.cross_encoder import CrossEncoder, losses
 from torch import nn
 
 import rankstruct as rs
-from rankstruct.commands.cells import Cell, CellFolders, CellsFailed
+from rankstruct.cli import run
+from rankstruct.commands._arguments import add_cell_options
+from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import join_run
 from rankstruct.files import write_result
 from rankstruct.measures import evaluate
@@ -149,9 +152,12 @@ def graded(judged: dict[str, dict[str, float]], turned: int) -> dict[str, dict[s
     return {q: {d: g if not turned or g < 0 else turned - g for d, g in each.items()} for q, each in judged.items()}
 
 
-def train(collection: str, encoder: str, store: str, fold: int, grades: int, loss: str, rate: float, seed: int) -> dict:
+def train(
+    collection: str, encoder: str, store: str, fold: int, grades: int, loss: str, setting: tuple[float], seed: int
+) -> dict:
     """One run: the best epoch's validation nDCG@10, and the test measures of each query."""
     torch.set_num_threads(1)
+    (rate,) = setting
     features, parts, _ = prepared(collection, encoder, store, fold, grades)
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
@@ -216,28 +222,19 @@ def of_run(run: Any, qrels: Any) -> dict[str, np.ndarray]:
     return {name: each.numpy() for name, each in values.items()}
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    return run("text_rerank", rerank, sys.argv[1:] if args is None else args, program="text_rerank.py")
+
+
+def rerank(args: Sequence[str]) -> None:
     """Run what the folder does not hold yet, print the tables."""
-    parser = parser_of(__doc__, LOSSES, "runs/text-rerank")
-    given = parser.parse_args(arguments)
+    given = parser_of(__doc__, LOSSES, "runs/text-rerank").parse_args(args)
     name, folds, store = opened(given)
-
-    def cell(fold: int, loss: str, rate: float, seed: int) -> Cell:
-        request = {"loss": loss, "rate": rate, "seed": seed, "fold": fold, "grades": given.grades}
-        where = (given.collection, given.encoder, str(store), fold, given.grades)
-        return Cell(f"{name}/{kind(loss)}/{fold}-{rate:g}-{seed}", request, (*where, loss, rate, seed))
-
-    try:
-        reached = best_runs(train, cell, given, folds, RATES, MEASURES)
-    except (ValueError, OSError, CellsFailed) as error:
-        print(f"text_rerank: {error}", file=sys.stderr)
-        return 1
+    reached = best_runs(train, given, folds, name, {"rate": RATES}, MEASURES)
     rows = [*_starts(given, store, folds), *mean_rows(reached)]
     tables = {f"{name} means": (["loss", *MEASURES], rows), f"{name} tests": _tests(reached)}
-    report(
-        tables, store / f"text-rerank-{name}.json", "text_rerank.py", sys.argv[1:] if arguments is None else arguments
-    )
-    return 0
+    report(tables, store / f"text-rerank-{name}.json", "text_rerank.py", args)
 
 
 def parser_of(said: str | None, losses: Any, output: str) -> argparse.ArgumentParser:
@@ -246,12 +243,9 @@ def parser_of(said: str | None, losses: Any, output: str) -> argparse.ArgumentPa
     parser.add_argument("--collection", required=True, help="a folder in BEIR's form")
     parser.add_argument("--encoder", required=True, help="a sentence encoder: a local folder")
     parser.add_argument("--grades", type=int, default=0, help="turn codes around: the grade is this less the code")
-    parser.add_argument("--output", default=output, help="folder of the values (default: %(default)s)")
+    add_cell_options(parser, "runs", output)
     parser.add_argument("--seeds", type=int, default=5, help="(default: %(default)s)")
     parser.add_argument("--losses", nargs="+", default=list(losses), choices=list(losses), metavar="LOSS")
-    parser.add_argument(
-        "--processes", type=int, default=1, help="runs at once; 0 runs them here (default: %(default)s)"
-    )
     return parser
 
 
@@ -271,30 +265,38 @@ def kind(loss: str) -> str:
 
 def best_runs(
     work: Callable[..., dict],
-    cell: Callable[..., Cell],
     given: argparse.Namespace,
     folds: Sequence[int],
-    settings: Sequence[Any],
+    folder: str,
+    grid: Mapping[str, Sequence[float]],
     measures: Sequence[str],
 ) -> dict[str, dict[str, np.ndarray]]:
     """Measures of the test queries of all folds, `[seeds, queries]`, by measure and loss: each at its best setting.
 
-    That is the one with the best validation queries by seed 0; `cell` is called with fold, loss, setting and seed.
+    That is the one with the best validation queries by seed 0.
     """
+    where = given.collection, given.encoder, given.output
+
+    def make(loss: str, setting: tuple[float, ...], fold: int, seed: int | None) -> Cell:
+        asked = {"loss": loss, **dict(zip(grid, setting, strict=True)), "seed": seed, "fold": fold}
+        file = f"{folder}/{kind(loss)}/{fold}-{'-'.join(f'{value:g}' for value in setting)}-{seed}"
+        arguments = (*where, fold, given.grades, loss, setting, seed)
+        return Cell(file, asked | {"grades": given.grades}, arguments, (loss, setting), fold, seed)
+
     with CellFolders(given.output) as cells:
-        options = {"processes": given.processes, "what": f"{Path(given.collection).resolve().name}, text"}
-        tried = {(f, x, r): cell(f, x, r, 0) for f in folds for x in given.losses for r in settings}
-        first = cells.run(work, list(tried.values()), **options).results
-        best = {
-            (f, x): max(settings, key=lambda r, f=f, x=x: first[tried[f, x, r].name]["vali"])
-            for f in folds
-            for x in given.losses
-        }
-        rest = {(f, x, s): cell(f, x, best[f, x], s) for f, x in best for s in range(given.seeds)}
-        found = cells.run(work, list(rest.values()), **options).results
+        found = cells.select(
+            work,
+            make,
+            {loss: [*product(*grid.values())] for loss in given.losses},
+            folds=folds,
+            seeds=range(given.seeds),
+            validation=lambda result: result["vali"],
+            processes=given.processes,
+            what=f"{Path(given.collection).resolve().name}, text",
+        ).results
 
     def joined(loss: str, measure: str) -> np.ndarray:
-        each = [[found[rest[f, loss, s].name]["test"][measure] for f in folds] for s in range(given.seeds)]
+        each = [[found[loss, fold, seed]["test"][measure] for fold in folds] for seed in range(given.seeds)]
         return np.stack([np.concatenate(parts) for parts in each])
 
     return {m: {x: joined(x, m) for x in given.losses} for m in measures}

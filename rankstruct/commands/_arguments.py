@@ -104,6 +104,15 @@ def _with_options(args: Sequence[str]) -> Iterator[tuple[str, str, str]]:
             yield arg, option, arg
 
 
+def add_cell_options(parser: argparse.ArgumentParser, cells: str, output: str | None = None) -> None:
+    """Add the options of a command that runs cells: `--output`, required if it has no default, and `--processes`."""
+    default = "" if output is None else " (default: %(default)s)"
+    kept = f"folder of all {cells}; finished ones are reused{default}"
+    parser.add_argument("--output", required=output is None, default=output, help=kept)
+    parallel = f"parallel {cells}, one thread each (default: %(default)s)"
+    parser.add_argument("--processes", type=int, default=1, help=parallel)
+
+
 class CommandParser(argparse.ArgumentParser):
     """The parser of a command: no abbreviations, no repeated options, and a suggestion for an unknown option."""
 
