@@ -11,7 +11,6 @@ folder `--output`, and what is there is not run again; prints three tables, and 
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import sys
 import warnings
@@ -23,7 +22,7 @@ import torch
 
 import rankstruct as rs
 from rankstruct.cli import run
-from rankstruct.commands._arguments import add_cell_options
+from rankstruct.commands._arguments import CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import BatchLoader, Source, shuffle_documents
 from rankstruct.diagnostics import arrays_of, mean_measures
@@ -125,7 +124,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def compare_bounds(args: Sequence[str]) -> None:
     """Run what the folder does not hold yet, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("--path", nargs="+", required=True, help="folders with Fold1 ... Fold5")
     parser.add_argument("--folds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     add_cell_options(parser, "cells", "runs/bounds")

@@ -22,7 +22,7 @@ import numpy as np
 from torch import nn
 
 from rankstruct.cli import run
-from rankstruct.commands._arguments import add_cell_options
+from rankstruct.commands._arguments import CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import DataError, RankingData, fit_preparation, read_splits, read_svmlight
 from rankstruct.data.dataset import concatenate
@@ -181,8 +181,7 @@ def report_rows(found: Mapping[str, Mapping[str, np.ndarray]], measure: str, tes
 
 def build_parser() -> argparse.ArgumentParser:
     """The options of this script."""
-    parser = argparse.ArgumentParser(
-        prog="diverse_experiment.py",
+    parser = CommandParser(
         description="Train linear scorers with the diverse loss and without it, re-rank both diversely, and compare the diverse "
         "nDCG@k by cross-validation over queries.",
     )
@@ -191,19 +190,17 @@ def build_parser() -> argparse.ArgumentParser:
         "--data", help="SVMlight/LETOR file with a host in each comment, or a folder with a *train*.txt"
     )
     source.add_argument("--synthetic", action="store_true", help="the built-in synthetic lists with hosts")
-    parser.add_argument("--host", default=HOST, help="regular expression that finds the host (default: %(default)s)")
-    parser.add_argument("--prepare", nargs="*", default=["query-minmax"], help="preparation (default: %(default)s)")
-    parser.add_argument("--k", type=int, default=5, help="documents shown (default: %(default)s)")
-    parser.add_argument(
-        "--gain", choices=["exponential", "linear"], default="exponential", help="(default: %(default)s)"
-    )
-    parser.add_argument("--decay", default="i^-0.5", help="of the feature map (default: %(default)s)")
+    parser.add_argument("--host", default=HOST, help="regular expression that finds the host")
+    parser.add_argument("--prepare", nargs="*", default=["query-minmax"], help="preparation")
+    parser.add_argument("--k", type=int, default=5, help="documents shown")
+    parser.add_argument("--gain", choices=["exponential", "linear"], default="exponential", help="of a label")
+    parser.add_argument("--decay", default="i^-0.5", help="of the feature map")
     parser.add_argument("--references", nargs="+", choices=REFERENCES, default=list(REFERENCES), help="(default: all)")
-    parser.add_argument("--C", nargs="+", type=float, default=list(COSTS), help="grid (default: %(default)s)")
-    parser.add_argument("--folds", type=int, default=5, help="(default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=1, help="other folds, averaged by query (default: %(default)s)")
-    parser.add_argument("--test", choices=TESTS, default=TESTS[0], help="paired test (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the folds (default: %(default)s)")
+    parser.add_argument("--C", nargs="+", type=float, default=list(COSTS), help="grid")
+    parser.add_argument("--folds", type=int, default=5, help="number of folds")
+    parser.add_argument("--repeats", type=int, default=1, help="other folds, averaged by query")
+    parser.add_argument("--test", choices=TESTS, default=TESTS[0], help="paired test")
+    parser.add_argument("--seed", type=int, default=0, help="of the folds")
     add_cell_options(parser, "cells", "runs/diverse")
     parser.add_argument("--json", type=Path, help="write tables and values per query to this file")
     return parser

@@ -34,9 +34,7 @@ def experiment(args: Sequence[str]) -> None:
     )
     parser.add_argument("--config", required=True, help="config of the experiment, or its name in the folder configs")
     parser.add_argument("--output", help="folder of results (default: runs/<name of the config>)")
-    parser.add_argument(
-        "--processes", type=int, default=1, help="cells at once, one thread each (default: %(default)s)"
-    )
+    parser.add_argument("--processes", type=int, default=1, help="cells at once, one thread each")
     only = "only these, and the config's baselines and reference"
     parser.add_argument("--trainers", nargs="+", metavar="NAME", help=only)
     options, rest = parser.parse_known_args(args)

@@ -52,6 +52,7 @@ import torch
 import yaml
 
 import rankstruct as rs
+from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.configs import read_config as read_yaml
 from rankstruct.data import (
@@ -1316,16 +1317,14 @@ def fuzz(options: argparse.Namespace, folder: str) -> list[list]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--inputs", type=int, default=10_000, help="of all kinds together (default: %(default)s)")
+    parser = CommandParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=10_000, help="of all kinds together")
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many (default: never)")
     parser.add_argument("--kind", nargs="+", choices=list(KINDS), default=list(KINDS), help="(default: all)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the inputs")
     parser.add_argument("--only", type=int, help="the number of one input, judged in this process")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="(default: %(default)s)")
-    parser.add_argument(
-        "--show", type=int, default=3, help="findings of a sort that are printed (default: %(default)s)"
-    )
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="inputs at once")
+    parser.add_argument("--show", type=int, default=3, help="findings of a sort that are printed")
     parser.add_argument("--save", help="folder for the inputs of findings")
     options = parser.parse_args()
     logging.disable(logging.WARNING)

@@ -19,7 +19,6 @@ A finished cell, one method on one part, is not run again.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import logging
 import math
@@ -40,6 +39,7 @@ from torch import nn
 from papers.gaussian import collaborative_gaussian_process, gaussian_process
 from papers.perceptron import joint_kernels, jrank, prank
 from rankstruct.cli import run
+from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands.cells import Cell, CellFolders, Key
 from rankstruct.data import RankingData
 from rankstruct.feature_maps import Positional
@@ -652,7 +652,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def compare(args: Sequence[str]) -> None:
     """Train what the folder does not hold yet, and print the tables."""
-    parser = argparse.ArgumentParser(prog="recommender_experiment.py", description=__doc__)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("--data", required=True, help="folder of MovieLens 100K or Jester")
     parser.add_argument("--output", default="runs/recommenders", help="folder of the results; one for each data set")
     parser.add_argument("--methods", nargs="+", default=None, choices=[*FACTORIZATIONS, *COMPARATORS], metavar="METHOD")

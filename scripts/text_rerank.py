@@ -30,7 +30,7 @@ from torch import nn
 
 import rankstruct as rs
 from rankstruct.cli import run
-from rankstruct.commands._arguments import add_cell_options
+from rankstruct.commands._arguments import CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import join_run
 from rankstruct.files import write_result
@@ -239,12 +239,12 @@ def rerank(args: Sequence[str]) -> None:
 
 def parser_of(said: str | None, losses: Any, output: str) -> argparse.ArgumentParser:
     """The arguments of an experiment on a collection."""
-    parser = argparse.ArgumentParser(description=said, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(description=said)
     parser.add_argument("--collection", required=True, help="a folder in BEIR's form")
     parser.add_argument("--encoder", required=True, help="a sentence encoder: a local folder")
     parser.add_argument("--grades", type=int, default=0, help="turn codes around: the grade is this less the code")
     add_cell_options(parser, "runs", output)
-    parser.add_argument("--seeds", type=int, default=5, help="(default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--losses", nargs="+", default=list(losses), choices=list(losses), metavar="LOSS")
     return parser
 

@@ -22,6 +22,7 @@ from torch import nn
 
 import rankstruct as rs
 from benchmarks.timing import both_ways, figures, interleaved_ratios, machine, peak_kilobytes
+from rankstruct.commands._arguments import CommandParser
 from rankstruct.files import write_result
 from rankstruct.tables import format_table
 
@@ -136,9 +137,9 @@ def memory_table():
 
 def main() -> int:
     """Print the tables and write them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("--json", help="file to write")
-    parser.add_argument("--rounds", type=int, default=20, help="(default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=20, help="every call once each")
     parser.add_argument("--memory", type=int, nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(1)

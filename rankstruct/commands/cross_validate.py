@@ -236,7 +236,7 @@ def _values(name: str, by_fold: Sequence[Sequence[dict[str, Any]]]) -> list[floa
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options shared by commands that train over folds and a grid."""
-    parser.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="folds (default: %(default)s)")
+    parser.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="folds")
     parser.add_argument(
         "--grid",
         action="append",
@@ -246,7 +246,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a config key and the values to try, such as model.regularization=0.1,0.01; may be repeated",
     )
     add_cell_options(parser, "runs")
-    seeds = "train the selected model with N seeds; report mean and standard deviation (default: %(default)s)"
+    seeds = "train the selected model with N seeds; report mean and standard deviation"
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help=seeds)
 
 

@@ -318,13 +318,13 @@ def main(args: Sequence[str]) -> None:
     parser.add_argument("--config", required=True, help="training config")
     what = "search space: KEY=log:LOW,HIGH, uniform:LOW,HIGH, int:LOW,HIGH or choice:VALUE,VALUE; may be repeated"
     parser.add_argument("--space", action="append", default=[], metavar="KEY=KIND:VALUES", help=what)
-    parser.add_argument("--trials", type=int, default=30, help="total number of trials (default: %(default)s)")
+    parser.add_argument("--trials", type=int, default=30, help="total number of trials")
     parser.add_argument(
         "--folds", nargs="+", type=int, default=[None], help="folds of each trial (default: the config's)"
     )
     add_cell_options(parser, "trials")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the proposals (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds of the test (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the proposals")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds of the test")
     parser.add_argument("--no-prune", dest="prune", action="store_false", help="train every trial to its end")
     options, rest = parser.parse_known_args(args[1:])
     found = tune(**vars(options), options=rest)

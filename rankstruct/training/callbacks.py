@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +24,7 @@ from torch import Tensor
 from rankstruct.data import Batch
 from rankstruct.data.predictions import write_predictions
 from rankstruct.files import whole_file
+from rankstruct.models import polynomial_average
 from rankstruct.processes import summed
 
 __all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter"]
@@ -45,17 +47,12 @@ class AtomicCheckpoints(TorchCheckpointIO):
 class AverageWeights(WeightAveraging):
     """Validate, test and save an average of the weights over all steps instead of the last ones.
 
-    Late iterates weigh more: iterate t has weight (decay + 1) / (t + decay), so poor early ones fade without a tuned start epoch
-    (Shamir and Zhang, "Stochastic Gradient Descent for Non-smooth Optimization", ICML 2013).
-
     Args:
-        decay: how fast early iterates fade; 0 is the plain mean.
+        decay: how fast early iterates fade, see `polynomial_average`.
     """
 
     def __init__(self, decay: float = 3.0) -> None:
-        super().__init__(
-            use_buffers=False, avg_fn=lambda mean, new, t: mean + (new - mean) * ((decay + 1) / (t + 1 + decay))
-        )
+        super().__init__(use_buffers=False, avg_fn=partial(polynomial_average, decay=decay))
 
     def on_load_checkpoint(self, trainer: pl.Trainer, *args: Any) -> None:
         """Restore both sets of weights for training; for testing, keep the average, which was just loaded."""
