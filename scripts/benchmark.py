@@ -9,7 +9,6 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ def _oracles(options: argparse.Namespace) -> dict[str, Any]:
     )
     print(format_table(*oracles.as_rows(timings)))
     tables = {"oracles": oracles.by_case(timings)}
-    report: dict[str, Any] = {"timings": [asdict(timing) for timing in timings], "tables": tables}
+    report: dict[str, Any] = {"timings": timings, "tables": tables}
     if not options.brief:
         report["one list"] = oracles.benchmark_one_list(options.measures, seed=options.seed)
         print("\none list of 4 documents, forward and backward, over a softmax in plain torch, one thread")
@@ -65,7 +64,7 @@ def _losses(options: argparse.Namespace) -> dict[str, Any]:
     )
     print("losses, forward and backward, over torch.sort of the same float32 scores, round by round, one thread")
     print(format_table(*losses.as_rows(timings)))
-    return {"timings": [asdict(timing) for timing in timings], "tables": {"losses": losses.by_share(timings)}}
+    return {"timings": timings, "tables": {"losses": losses.by_share(timings)}}
 
 
 def _device(options: argparse.Namespace) -> dict[str, Any]:
@@ -75,7 +74,7 @@ def _device(options: argparse.Namespace) -> dict[str, Any]:
     print(f"losses on {name}, forward and backward, over torch.sort of the same scores there, round by round")
     table = device.by_shape(timings)
     print(format_table(*table))
-    return {"device": name, "timings": [asdict(timing) for timing in timings], "tables": {"device": table}}
+    return {"device": name, "timings": timings, "tables": {"device": table}}
 
 
 def _exact(options: argparse.Namespace) -> dict[str, Any]:

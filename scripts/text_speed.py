@@ -73,8 +73,8 @@ def losses_table(rounds: int):
         made |= {f"theirs: {name}": getattr(losses, name)(model, mini_batch_size=-1) for name in THEIRS}
         found = interleaved_ratios({name: step(loss) for name, loss in made.items()}, "theirs: LambdaLoss", rounds)
         for name, (seconds, ratio) in found.items():
-            _, median, micro = figures(seconds, ratio)
-            rows.append([f"{lists} x {size}", name, f"{micro / 1000:.2f}", f"{median:.2f}"])
+            its = figures(seconds, ratio)
+            rows.append([f"{lists} x {size}", name, f"{its['microseconds'] / 1000:.2f}", f"{its['median']:.2f}"])
     return ["lists x documents", "loss", "ms", "over their LambdaLoss"], rows
 
 
@@ -100,8 +100,8 @@ def bank_table(rounds: int):
             calls[f"{name}, the loss alone"] = partial(both_ways, loss, scores, labels)
     rows = []
     for name, (seconds, ratio) in interleaved_ratios(calls, "torch.sort", rounds).items():
-        _, median, micro = figures(seconds, ratio)
-        rows.append([name, f"{micro / 1000:.1f}", f"{median:.2f}"])
+        its = figures(seconds, ratio)
+        rows.append([name, f"{its['microseconds'] / 1000:.1f}", f"{its['median']:.2f}"])
     return ["one query, 1,000,000 candidates", "ms", "over torch.sort"], rows
 
 

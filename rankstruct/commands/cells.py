@@ -10,6 +10,7 @@ others. Ctrl-C, and the death of this process by any means, end the workers at o
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -242,8 +243,10 @@ class Cells(ABC):
         """
         tried = {(c, s, f): make(c, s, f, seeds[0]) for f in folds for c in settings for s in settings[c]}
         first = self.run(work, list(tried.values()), **options)
-        values = {place: validation(first.results[cell.key]) for place, cell in tried.items()}
-        best = {(c, f): max(settings[c], key=lambda s, c=c, f=f: values[c, s, f]) for f in folds for c in settings}
+        best = {}
+        for fold, config in itertools.product(folds, settings):
+            values = {s: validation(first.results[tried[config, s, fold].key]) for s in settings[config]}
+            best[config, fold] = max(values, key=values.__getitem__)
         chosen = {(c, f, seed): make(c, s, f, seed) for (c, f), s in best.items() for seed in seeds}
         more = self.run(work, [cell for key, cell in chosen.items() if key[2] != seeds[0]], **options)
         every = first.results | more.results
