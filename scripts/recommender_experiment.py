@@ -27,7 +27,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -449,7 +449,7 @@ def recommender_experiment(
     with warnings.catch_warnings(), CellFolders(root) as store:
         warnings.filterwarnings("ignore", module="pytorch_lightning")
         warnings.filterwarnings("ignore", message="`isinstance.treespec, LeafSpec.` is deprecated")
-        parts = [(group, n, _once(read)) for group, readers in groups.items() for n, read in enumerate(readers)]
+        parts = [(group, n, cache(read)) for group, readers in groups.items() for n, read in enumerate(readers)]
         first = [make(*part, method, {}) for part in parts if part[1] == 0 for method in every]
         options = {"processes": 0, "what": "fits"}  # in turn: all start from the first stage
         found = store.run(_run_method, first, **options).results
@@ -475,17 +475,6 @@ def _names(methods: Sequence[str] | None, with_features: bool) -> list[str]:
     idle = [name for name, each in COMPARATORS.items() if each.needs_features and not with_features]
     wanted = known if methods is None else {START, "squared", *methods}
     return [*BASELINES, *(name for name in known if name in wanted and name not in idle)]
-
-
-def _once(read: Callable[[], RatingsParts]) -> Callable[[], RatingsParts]:
-    found: list[RatingsParts] = []
-
-    def get() -> RatingsParts:
-        if not found:
-            found.append(read())
-        return found[0]
-
-    return get
 
 
 def result_table(

@@ -12,7 +12,7 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -192,23 +192,14 @@ class RankingCLI(LightningCLI):
         """Add the options of a run other than those of module, data and trainer."""
         task = "Rank documents by their features or by their text, or train a factorisation of ratings."
         parser.add_argument("--task", type=Literal["ranking", "ratings", "text"], default=self._task_name, help=task)
-        for name, kind, default, what in (
-            ("output", str, "runs/rankstruct", "Folder in which the run's folder is created."),
-            (
-                "run",
-                str | None,
-                None,
-                "Folder of an earlier run, such as runs/quickstart/version_0, to resume (fit) or use (other commands).",
-            ),
-            ("average_weights", bool, False, "Validate, test and save an average of the weights."),
-            (
-                "save_every_steps",
-                int,
-                0,
-                "Also save last.ckpt every N steps, for long epochs; 0 saves it only after each epoch.",
-            ),
-        ):
-            parser.add_argument(f"--{name}", type=kind, default=default, help=what)
+        output = "Folder in which the run's folder is created."
+        parser.add_argument("--output", type=str, default="runs/rankstruct", help=output)
+        run = "Folder of an earlier run, such as runs/quickstart/version_0, to resume (fit) or use (other commands)."
+        parser.add_argument("--run", type=str | None, default=None, help=run)
+        average = "Validate, test and save an average of the weights."
+        parser.add_argument("--average_weights", type=bool, default=False, help=average)
+        steps = "Also save last.ckpt every N steps, for long epochs; 0 saves it only after each epoch."
+        parser.add_argument("--save_every_steps", type=int, default=0, help=steps)
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.set_defaults(
@@ -602,17 +593,14 @@ def _claim_folder(output: Path) -> Path:
 
     In a distributed run the first process creates it, and Lightning broadcasts it to the others.
     """
-    number = 0
     if getattr(rank_zero_only, "rank", 0) != 0:
         return output / "version_0"
+    number = 0
     while True:
-        folder = output / f"version_{number}"
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            number += 1
-        else:
+        with suppress(FileExistsError):
+            (folder := output / f"version_{number}").mkdir(parents=True)
             return folder
+        number += 1
 
 
 _ADVERTISED = ("litlogger", "litmodels", "Found current_model_state")

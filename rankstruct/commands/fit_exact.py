@@ -13,13 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import jsonargparse
 import numpy as np
 
 from rankstruct.commands._arguments import CommandParser, add_cell_options, as_typed
 from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.commands.cross_validate import refuse_twice
-from rankstruct.configs import HelpfulParser
+from rankstruct.configs import HelpfulParser, instantiate
 from rankstruct.data import RankingData, Source, check_preparation
 from rankstruct.diagnostics import draw_paths, fit_path
 from rankstruct.estimators import LinearRanker
@@ -32,16 +31,13 @@ from rankstruct.tables import format_table
 
 def _parse(config: str | Path, overrides: Sequence[str] = ()) -> tuple[LinearRanker, Source, list[str]]:
     """Ranker, data and measures of a config; raises ValueError with a one-line message if it is invalid."""
-    parser = HelpfulParser(exit_on_error=False)
-    parser.look_at([config], overrides)
-    parser.add_argument("--config", action="config")
-    parser.add_subclass_arguments(LinearRanker, "ranker", required=True)
-    parser.add_class_arguments(Source, "data")
-    parser.add_argument("--measures", type=list[str], default=["AP", "nDCG@10", "RR@10"])
-    try:
-        found = parser.instantiate_classes(parser.parse_args(["--config", str(config), *overrides]))
-    except (jsonargparse.ArgumentError, TypeError) as error:
-        raise ValueError(told if (told := str(error)).startswith(str(config)) else f"{config}: {told}") from error
+
+    def add(parser: HelpfulParser) -> None:
+        parser.add_subclass_arguments(LinearRanker, "ranker", required=True)
+        parser.add_class_arguments(Source, "data")
+        parser.add_argument("--measures", type=list[str], default=["AP", "nDCG@10", "RR@10"])
+
+    found = instantiate(config, overrides, add)
     check_preparation(found.data.prepare)
     return found.ranker, found.data, found.measures
 

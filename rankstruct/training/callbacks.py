@@ -229,7 +229,7 @@ class Terminable(pl.Callback):
     on_validation_start = on_test_start = on_predict_start = on_train_start
 
 
-class _Scores:
+class _Scores(pl.Callback):
     """Scores of documents, collected batch by batch."""
 
     def __init__(self) -> None:
@@ -250,26 +250,23 @@ class _Scores:
         return scores
 
 
-class TestScores(pl.Callback):
+class TestScores(_Scores):
     """Collect the scores of the test documents in `scores`, `[documents]`, in the order of the data."""
 
     scores: Tensor
-
-    def __init__(self) -> None:
-        self._found = _Scores()
 
     def on_test_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, *args: Any
     ) -> None:
         """Collect a batch's scores."""
-        self._found.add(batch.positions[batch.where], outputs[batch.where])
+        self.add(batch.positions[batch.where], outputs[batch.where])
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Combine the batches."""
-        self.scores = self._found.take(trainer.datamodule.part("test").num_documents)  # type: ignore[attr-defined]
+        self.scores = self.take(trainer.datamodule.part("test").num_documents)  # type: ignore[attr-defined]
 
 
-class PredictionWriter(pl.Callback):
+class PredictionWriter(_Scores):
     """After `predict`, write `scores.txt` (one number per line, in the order of the data) and `run.txt` (TREC format).
 
     Args:
@@ -277,19 +274,19 @@ class PredictionWriter(pl.Callback):
     """
 
     def __init__(self, folder: str | None = None) -> None:
+        super().__init__()
         self.folder = folder
-        self._found = _Scores()
 
     def on_predict_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *args: Any
     ) -> None:
         """Collect a batch's scores."""
-        self._found.add(*outputs)
+        self.add(*outputs)
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write both files."""
         data = trainer.datamodule.predict_data  # type: ignore[attr-defined]
-        scores = self._found.take(data.num_documents)
+        scores = self.take(data.num_documents)
         folder = Path(self.folder or trainer.log_dir or trainer.default_root_dir)  # all processes must evaluate this
         if not trainer.is_global_zero:
             return

@@ -59,8 +59,8 @@ def benchmark_device(
 
     Returns:
         A row a loss, shape and precision: `loss`, `shape`, `precision` (half precision is under autocast), `median` (of its time
-        over that of `torch.sort` of the same scores, round by round), `microseconds` (its own median time), `peak_megabytes` (what
-        it allocates at most) and `waits` (whether a step reads the device back, which stalls it). None where memory did not
+        over that of `torch.sort` of the same scores, round by round), `microseconds` (its own median time), `peak_megabytes`
+        (what it allocates at most) and `waits` (whether a step reads the device back, which stalls it). None where memory did not
         suffice; the last two also where the device does not tell.
 
     Raises:
