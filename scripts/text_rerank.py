@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -163,19 +163,29 @@ def train(
     rng = np.random.default_rng(seed)
     model = Head(features)
     loss_of = LOSSES[loss](model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
-    best, kept = -1.0, model.state_dict()
-    for _ in range(EPOCHS):
-        for batch in batches(parts[0][1], rng, pairs=loss in PAIRS):
-            value = loss_of(*batch)
+    epochs = ((loss_of(*batch) for batch in batches(parts[0][1], rng, loss in PAIRS)) for _ in range(EPOCHS))
+    best = best_epoch([*model.parameters()], rate, epochs, lambda: measured(model, *parts[1])["nDCG@10"])
+    return {"vali": best, "test": {name: each.tolist() for name, each in measured(model, *parts[2]).items()}}
+
+
+def best_epoch(
+    weights: list[torch.Tensor], rate: float, epochs: Iterable[Iterable[torch.Tensor]], validate: Callable[[], Any]
+) -> float:
+    """Minimise the losses of each epoch's steps by AdamW; keep the weights of the epoch that is best on validation data."""
+    optimizer = torch.optim.AdamW(weights, lr=rate, weight_decay=0.01)
+    best, kept = -1.0, weights
+    for losses_of_epoch in epochs:
+        for value in losses_of_epoch:
             optimizer.zero_grad()
             value.backward()
             optimizer.step()
-        reached = float(measured(model, *parts[1])["nDCG@10"].mean())
+        reached = float(validate().mean())
         if reached > best:
-            best, kept = reached, {name: each.clone() for name, each in model.state_dict().items()}
-    model.load_state_dict(kept)
-    return {"vali": best, "test": {name: each.tolist() for name, each in measured(model, *parts[2]).items()}}
+            best, kept = reached, [each.detach().clone() for each in weights]
+    with torch.no_grad():
+        for each, value in zip(weights, kept, strict=True):
+            each.copy_(value)
+    return best
 
 
 def batches(lists: Any, rng: np.random.Generator, pairs: bool) -> Any:

@@ -13,7 +13,7 @@ training query. Every run is kept in `--output`, and what is there is not run ag
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,7 +25,7 @@ import rankstruct as rs
 from rankstruct.cli import run
 from rankstruct.measures import evaluate
 from rankstruct.text import TextSource
-from text_rerank import best_runs, embedded, graded, mean_rows, opened, paired_row, parser_of, report
+from text_rerank import best_epoch, best_runs, embedded, graded, mean_rows, opened, paired_row, parser_of, report
 
 MEASURES = ("nDCG@10", "RR@10", "AP", "R@100")
 RATES, TEMPERATURES = (5e-4, 2e-3, 5e-3), (0.01, 0.03, 0.1, 0.3)
@@ -77,21 +77,19 @@ def train(
     rate, temperature = setting
     change = torch.zeros(documents.shape[1], documents.shape[1], requires_grad=True)
     loss_of = rs.SimilarityLoss(LOSSES[loss](), temperature=temperature)
-    optimizer = torch.optim.AdamW([change], lr=rate, weight_decay=0.01)
-    best, kept = -1.0, change.detach()
-    for epoch in range(EPOCHS + 1):  # the first is the start
-        for rows in torch.randperm(len(training[0])).split(LISTS) if epoch else ():
+
+    def losses(epoch: int) -> Iterator[Tensor]:
+        for rows in torch.randperm(len(training[0])).split(LISTS) if epoch else ():  # the first epoch is the start
             queries, labels, where = (each[rows] for each in training)
             relevant = (labels > 0).any(0).nonzero().view(-1)
             listed = torch.cat([relevant, torch.randperm(len(documents))[:DOCUMENTS]]).unique()
-            value = loss_of(queries + queries @ change, documents[listed], labels[:, listed], where[:, listed])
-            optimizer.zero_grad()
-            value.backward()
-            optimizer.step()
-        reached = float(measured(change, documents, validation, MEASURES[:1])["nDCG@10"].mean())
-        if reached > best:
-            best, kept = reached, change.detach().clone()
-    found = measured(kept, documents, test, MEASURES)
+            yield loss_of(queries + queries @ change, documents[listed], labels[:, listed], where[:, listed])
+
+    def validate() -> Tensor:
+        return measured(change, documents, validation, MEASURES[:1])["nDCG@10"]
+
+    best = best_epoch([change], rate, map(losses, range(EPOCHS + 1)), validate)
+    found = measured(change, documents, test, MEASURES)
     return {"vali": best, "test": {name: each.tolist() for name, each in found.items()}}
 
 
