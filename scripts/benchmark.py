@@ -155,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--rankers", nargs="+", help="names; all, and LightGBM where it is installed, if not given")
     one.add_argument("--tolerance", type=float, default=1e-3, help="relative gap")
 
-    web = "Conversion, exact training and SGD on lists of MSLR-WEB10K's shape, beside scikit-learn and LightGBM."
+    web = "Conversion, exact training and SGD on lists of MSLR-WEB10K's shape, and scikit-learn and LightGBM."
     one = kind("large", _large, web)
     one.add_argument("--folder", required=True, help="where the lists are written, some 1.6 GB at scale 1")
     one.add_argument("--scales", nargs="+", type=float, default=large.SCALES, help="1 is 720,000 documents")

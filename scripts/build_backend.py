@@ -2,7 +2,7 @@
 
 Where there is no C++ compiler or an old one, and on Windows, Zig's is taken, a package like any other that is there for the build
 alone; the environment variable CXX names another, and CXX=zig asks for this one. And an editable install is a line with the path
-of the checkout, which type checkers can follow; the compiled core lies beside its sources.
+of the checkout, which type checkers can follow; the compiled core is in the folder of its sources.
 """
 
 from __future__ import annotations

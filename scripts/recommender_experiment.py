@@ -86,7 +86,7 @@ class Settings:
         scale: what the scores of the start are multiplied by.
         learning_rate: of Adam.
         steps: at most; of the alternating scheme the rounds.
-        max_items: of longer lists so many items are sampled for a step.
+        max_items: the number of items that are sampled from longer lists for a step.
         keep_start: whether the start is a candidate.
         alternating: whether users and items are solved in turns.
         new_user_loss: the loss that new users' factors are found with, as `loss`; None for the same.
@@ -360,7 +360,7 @@ class _Training:
 
 
 class _Looks(pl.Callback):
-    """Call a function every so many steps."""
+    """Call a function every few steps."""
 
     def __init__(self, look: Callable[..., None], every: int) -> None:
         self.look, self.every = look, every

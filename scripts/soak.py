@@ -78,7 +78,7 @@ def go_on_fit(arguments: Sequence[str], out: Path) -> Sequence[str]:
 class Command(NamedTuple):
     """Arguments, in which {data}, {out} and {processes} are replaced, and those to go on with after a kill.
 
-    The first is a command of rankstruct, or a script beside this one.
+    The first is a command of rankstruct, or a script of this folder.
 
     What starts itself again, for more processes, is never forked. `weights` are those of `SIGNALS`.
     """
@@ -379,7 +379,7 @@ def kill(
         os.killpg(process.pid, how)  # as a terminal does
     else:
         os.kill(process.pid, how)
-    wrong = [] if process.wait(2 * PATIENCE) else [f"deaf to {how.name}"]
+    wrong = [] if process.wait(2 * PATIENCE) else [f"ignores {how.name}"]
     end = time.monotonic() + PATIENCE
     while (left := process.others()) and time.monotonic() < end:
         time.sleep(0.05)

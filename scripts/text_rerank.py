@@ -322,7 +322,7 @@ def mean_rows(reached: dict[str, dict[str, np.ndarray]]) -> list[list[str]]:
 
 
 def paired_row(reached: dict[str, dict[str, np.ndarray]], measure: str, loss: str, other: str) -> list[Any]:
-    """One loss beside another: means over seeds, query by query."""
+    """One loss compared with another: means over seeds, query by query."""
     values = reached[measure]
     pair = compare_paired(values[loss].mean(0), values[other].mean(0))
     return [loss, measure, other, f"{pair.difference:+.4f}", pair.wins, pair.losses, f"{pair.p:.3f}"]
@@ -354,7 +354,7 @@ def _starts(given: argparse.Namespace, store: Path, folds: Sequence[int]) -> lis
 
 
 def _tests(reached: dict[str, dict[str, np.ndarray]]) -> Any:
-    """Each of ours beside the best of theirs."""
+    """Each of ours compared with the best of theirs."""
     theirs = {
         m: max((x for x in each if x.startswith("theirs")), key=lambda x, each=each: each[x].mean())
         for m, each in reached.items()

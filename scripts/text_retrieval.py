@@ -1,4 +1,4 @@
-"""Retrieval on frozen embeddings, beside Smooth-AP and InfoNCE: a map of the queries, trained by each loss.
+"""Retrieval on frozen embeddings, compared with Smooth-AP and InfoNCE: a map of the queries, trained by each loss.
 
 A sentence encoder stays frozen, and so do the documents' embeddings, as in an index. A query's embedding q becomes q + W q, W
 beginning at 0, so that the start is the encoder itself. The list of a query is what is relevant to any query of the batch and

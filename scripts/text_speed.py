@@ -1,4 +1,4 @@
-"""What the losses cost in text models: beside those of sentence-transformers, on a million candidates, on long lists.
+"""What the losses cost in text models: compared with those of sentence-transformers, on a million candidates, on long lists.
 
 Our losses are called through `rankstruct.text.RerankerLoss`, theirs as they are, on a model that does nothing but look scores
 up, in one thread, in turn. Peak memory is that of a process that trains one step on one list, less that before the step, with an

@@ -81,7 +81,7 @@ def main() -> int:
     """Compare, and write what was found."""
     parser = CommandParser(description=__doc__)
     parser.add_argument("--lists", type=int, default=100_000, help="random lists in all")
-    parser.add_argument("--seconds", type=float, default=1800, help="stop after so many seconds")
+    parser.add_argument("--seconds", type=float, default=1800, help="stop after this time")
     parser.add_argument("--most", type=int, default=5, help="documents of the longest list")
     parser.add_argument("--seed", type=int, default=0, help="of the lists")
     only = "of these measures alone, such as pAUC F, and no surrogates"

@@ -97,13 +97,13 @@ def with_full_losses(args: Sequence[str]) -> list[str]:
     return found
 
 
-def library_scorers(sizes: set[str], room: ModuleType) -> list[str]:
+def library_scorers(sizes: set[str], package: ModuleType) -> list[str]:
     """The names of a package's scorers that a config can use: those constructed from the sizes of the data."""
-    return [name for name, taken in _modules(room, nn.Module, "__init__") if sizes <= taken]
+    return [name for name, taken in _modules(package, nn.Module, "__init__") if sizes <= taken]
 
 
-def _modules(room: ModuleType, base: type, method: str) -> list[tuple[str, set[str]]]:
-    kinds = [(name, getattr(room, name)) for name in sorted(public_names(room))]
+def _modules(package: ModuleType, base: type, method: str) -> list[tuple[str, set[str]]]:
+    kinds = [(name, getattr(package, name)) for name in sorted(public_names(package))]
     kinds = [(name, kind) for name, kind in kinds if inspect.isclass(kind) and issubclass(kind, base)]
     bases = (RankingLoss, HingeLoss)
     return [

@@ -260,7 +260,7 @@ class Cells(ABC):
         if processes == 0:
             for cell in cells:
                 try:
-                    with _stopped_for_good():
+                    with _stopping():
                         outcome = work(*cell.arguments)
                 except SystemExit as end:  # Lightning answers Ctrl-C by exit(1)
                     if end.code != 1:
@@ -276,7 +276,7 @@ class Cells(ABC):
             return
         if processes not in self._pools:
             self._pools[processes] = self._held.enter_context(_workers(processes))
-        with _deaf():
+        with _ignoring_ctrl_c():
             jobs = {self._pools[processes].submit(work, *cell.arguments): cell for cell in cells}
         for job in as_completed(jobs):
             yield jobs[job], job.exception() or job.result()
@@ -392,7 +392,7 @@ class CellLines(Cells):
 
 
 @contextmanager
-def _stopped_for_good(*, at_once: bool = True) -> Iterator[None]:
+def _stopping(*, at_once: bool = True) -> Iterator[None]:
     """Raise KeyboardInterrupt at the end if Ctrl-C was pressed, and `at_once` too: solvers catch it to return early."""
     usual = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(usual):
@@ -416,9 +416,9 @@ def _stopped_for_good(*, at_once: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
+def _ignoring_ctrl_c() -> Iterator[None]:
     """Start processes that ignore Ctrl-C, even during import; this process is not interrupted before all are started."""
-    with _stopped_for_good(at_once=False):  # any thread may get a signal, whatever this one blocks
+    with _stopping(at_once=False):  # any thread may get a signal, whatever this one blocks
         if not hasattr(signal, "pthread_sigmask"):  # Windows
             yield
             return

@@ -62,6 +62,12 @@ class Run:
         values += [] if self.seed is None else [("seed_everything", str(self.seed))]
         return [part for key, value in values for part in (f"--{key}", value)]
 
+    def cell(self, fit: Sequence[str], request: dict[str, Any], folder: Path, root: Path) -> Cell:
+        """Its cell, in `folder` within the folder of all cells."""
+        wanted = request | {"point": dict(self.point), "fold": self.fold} | ({"seed": self.seed} if self.seed else {})
+        arguments = [*fit, *self.arguments], str(folder / self.name / "run")
+        return Cell(str((folder / self.name).relative_to(root)), wanted, arguments, self.point, self.fold, self.seed)
+
 
 def _train(arguments: Sequence[str], folder: str) -> dict[str, Any]:
     """Train one cell; returns its `metrics.json` with the training time."""
@@ -142,22 +148,14 @@ def cross_validate(
     points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
     with CellFolders(output) if store is None else nullcontext(store) as store:
-        prefix = root.relative_to(store.folder)
-
-        def make(config: str, point: tuple[tuple[str, str], ...], fold: int | None, seed: int | None) -> Cell:
-            run = Run(fold, point, seed)
-            wanted = request | {"point": dict(point), "fold": fold} | ({"seed": seed} if seed else {})
-            arguments = [*fit, *run.arguments], str(root / run.name / "run")
-            return Cell(str(prefix / run.name), wanted, arguments, (config, point), fold, seed)
-
         write_text(root / "config.yaml", request["config"])
         found = store.select(
             _train,
-            make,
+            lambda _, point, fold, seed: Run(fold, point, seed).cell(fit, request, root, store.folder),
             {name: points},
             folds=folds,
             seeds=[None, *range(1001, 1000 + seeds)],
-            validation=lambda result: result["best"]["validation"],
+            validation=lambda result: float(result["best"]["validation"]),
             processes=processes,
             what="training runs",
             unchanged=unchanged,

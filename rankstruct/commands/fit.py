@@ -55,10 +55,10 @@ from rankstruct.training.callbacks import (
     AtomicCheckpoints,
     AverageWeights,
     EpochLines,
-    Farewell,
     LastCheckpoint,
     PredictionWriter,
     ProgressBar,
+    ResumeHint,
     StaysStopped,
     StepCheckpoint,
     Stoppable,
@@ -161,7 +161,7 @@ class RankingCLI(LightningCLI):
         self._args = args
         self._task_name = _find_task(args)
         self._task = TASKS[self._task_name]()
-        _hush(everything=quiet)
+        _silence(everything=quiet)
         with ExitStack() as self._held:  # the lock of the folder of a run that trains
             super().__init__(
                 self._task.module,
@@ -229,7 +229,7 @@ class RankingCLI(LightningCLI):
         config = self.config[self.config.subcommand]
         if config.data.path is not None:
             config.data.path = str(Path(config.data.path).resolve())
-        _refuse_strangers(config)
+        _check_classes(config)
         _check_options(config, self.config.subcommand)
         if self._quiet:
             _refuse_checkpoint(config)
@@ -297,7 +297,7 @@ class RankingCLI(LightningCLI):
                 TrainingBoard(data.objective_batches()),
                 self._test_scores,
                 StaysStopped(),
-                Farewell(),
+                ResumeHint(),
             ]
             if not self._quiet:
                 callbacks.append(ProgressBar() if bars else EpochLines())
@@ -362,7 +362,7 @@ class RankingCLI(LightningCLI):
             # the checkpoint callback loses its score if the folder was renamed
             score = stopping.best_score if score is None else score
         if not checkpoint.best_model_path or score is None:
-            self._say_untested()
+            self._report_untested()
             return
         state = read_checkpoint(checkpoint.best_model_path)
         best = {"epoch": state["epoch"], "step": state["global_step"], "validation": score.item()}
@@ -393,7 +393,7 @@ class RankingCLI(LightningCLI):
                 print(kept)
             print(f"to use the run again: rankstruct fit, test or predict --run {self.folder}")
 
-    def _say_untested(self) -> None:
+    def _report_untested(self) -> None:
         """Report the outputs of a run without a best checkpoint."""
         if is_trial(self.trainer):
             told = "trainer.fast_dev_run: training, validation and test ran; nothing is saved"
@@ -492,7 +492,7 @@ _KINDS = (
 _PACKAGES = ("rankstruct.", "pytorch_lightning.", "lightning_fabric.")
 
 
-def _refuse_strangers(config: Any) -> None:
+def _check_classes(config: Any) -> None:
     """Raise ValueError if a config names a class of another kind, which would be called with its values.
 
     The parser checks classes against the types of arguments, but arguments of custom classes or in `**kwargs` may have none.
@@ -507,7 +507,7 @@ def _refuse_strangers(config: Any) -> None:
             )
         config = list(values.values())
     for each in config if isinstance(config, list | tuple) else ():
-        _refuse_strangers(each)
+        _check_classes(each)
 
 
 def _is_known_kind(path: str) -> bool:
@@ -606,7 +606,7 @@ def _claim_folder(output: Path) -> Path:
 _ADVERTISED = ("litlogger", "litmodels", "Found current_model_state")
 
 
-def _hush(*, everything: bool) -> None:
+def _silence(*, everything: bool) -> None:
     """Silence messages of no use to users of rankstruct; all of Lightning's if `everything`."""
     for message in (
         "LightningCLI's args parameter is intended to run from within Python",

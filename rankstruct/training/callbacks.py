@@ -165,7 +165,7 @@ class Validated(pl.Callback):
             )
 
 
-class Farewell(pl.Callback):
+class ResumeHint(pl.Callback):
     """When a run is interrupted, print how to resume it."""
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:

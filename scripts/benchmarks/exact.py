@@ -1,4 +1,4 @@
-"""Exact training of every oracle along C and over folds, timed in one run beside LightGBM's lambdarank if it is installed."""
+"""Exact training of every oracle along C and over folds, and LightGBM's lambdarank if it is installed, timed in one run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Data of MSLR-WEB10K's shape at growing scales: conversion, exact training, one epoch of SGD, beside scikit-learn and LightGBM.
+"""Data of MSLR-WEB10K's shape at growing scales: conversion, exact training, one epoch of SGD, scikit-learn and LightGBM.
 
 Each stage runs in a process of its own, so that its peak of memory is its own: `VmHWM`, what was resident at most, mapped
 files included. Seconds are those on the clock and those of the processor, since a machine may have other work; the load of
-the machine before a stage stands beside them.
+the machine before a stage is given with them.
 """
 
 from __future__ import annotations

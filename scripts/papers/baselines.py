@@ -1,10 +1,10 @@
 """What the project's trainers are compared with, all as `LinearRanker` is: fit(X, y, qid, X_valid=...), predict(X).
 
 `make_trainer(name, **options)` builds any of them, the project's own included. A setting given as several values is chosen by
-the validation lists, by the measure `select`; so is the number of boosting `rounds`, the most that are made, of which `every` so
-many and the last are asked. `C` is how much the mean loss counts against the regulariser; `bias` is the value of the feature
-that makes thresholds, which a large one leaves nearly unregularised; `tolerance` is the relative gap of a solver. What is random
-takes `random_state`.
+the validation lists, by the measure `select`; so is the number of boosting rounds, at most `rounds`, of which every `every`-th
+and the last are evaluated. `C` is how much the mean loss counts against the regulariser; `bias` is the value of the feature that
+makes thresholds, which a large one leaves nearly unregularised; `tolerance` is the relative gap of a solver. What is random takes
+`random_state`.
 
 Whatever a library does well is taken from it: trees and ridge regression from scikit-learn, LambdaMART from LightGBM
 (`pip install rankstruct[experiments]`), `CatBoost` from the library of that name, which no extra installs. Linear max-margin
@@ -101,7 +101,7 @@ def best_stage(
         stages: numbers from 1 and the scores of the validation documents, None without them.
         held_out: the validation lists.
         select: the measure.
-        every: so many stages are asked, and the last one.
+        every: only every n-th stage is evaluated, and the last one.
     """
     values: dict[int, float] = {}
     last, scores = 0, None

@@ -34,7 +34,7 @@ Kernel = Literal["linear", "rbf"] | Callable[[np.ndarray, np.ndarray], np.ndarra
 
 
 class GaussianProcessScorer(Scorer):
-    """Scores of items by their posterior mean, given the ratings of each user; made by `gaussian_process` and its sibling.
+    """Scores of items by their posterior mean, given the ratings of each user; see `gaussian_process`.
 
     Args:
         num_users: number of users.
@@ -191,7 +191,7 @@ def collaborative_gaussian_process(
 def _expectation_maximisation(
     ratings: Ratings, base_mean: np.ndarray, base: np.ndarray, noise: _Noise, shrinkage: float, steps: int
 ) -> tuple[np.ndarray, np.ndarray, tuple[float, ...]]:
-    """Mean and covariance after so many steps from those of the prior, and what was reached after each."""
+    """Mean and covariance after some steps from those of the prior, and what was reached after each."""
     mean, covariance = base_mean, base
     users = max(int((np.diff(ratings.offsets) > 0).sum()), 1)
     history = []

@@ -13,7 +13,15 @@ import pytest
 from cell_works import answer_ctrl_c, begin_slowly, best_so_far, deaf, square
 
 from rankstruct.commands import cells as module
-from rankstruct.commands.cells import Cell, CellFolders, CellLines, CellsFailed, _deaf, different_names, locked
+from rankstruct.commands.cells import (
+    Cell,
+    CellFolders,
+    CellLines,
+    CellsFailed,
+    _ignoring_ctrl_c,
+    different_names,
+    locked,
+)
 
 
 def parse(record):
@@ -183,7 +191,7 @@ def test_ctrl_c_waits_until_workers_are_started():
     started = []
 
     def start():
-        with _deaf():
+        with _ignoring_ctrl_c():
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.05)
             started.append(True)
