@@ -170,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    return run("benchmark", benchmark, sys.argv[1:] if args is None else args, program=PROGRAM)
+    return run("benchmark", benchmark, args, program=PROGRAM)
 
 
 def benchmark(args: Sequence[str]) -> None:

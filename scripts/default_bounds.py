@@ -119,7 +119,7 @@ def run_cell(path: str, folds: list[int], measure: str, name: str) -> dict:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    return run("default_bounds", compare_bounds, sys.argv[1:] if args is None else args, program="default_bounds.py")
+    return run("default_bounds", compare_bounds, args, program="default_bounds.py")
 
 
 def compare_bounds(args: Sequence[str]) -> None:

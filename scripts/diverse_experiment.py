@@ -208,7 +208,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    return run("diverse", compare, sys.argv[1:] if args is None else args, program="diverse_experiment.py")
+    return run("diverse", compare, args, program="diverse_experiment.py")
 
 
 def compare(args: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ CONFIGS = configs_of(Path(__file__).parents[1] / "configs", "experiment-*")
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    return run("experiment", experiment, sys.argv[1:] if args is None else args, program=PROGRAM, configs=CONFIGS)
+    return run("experiment", experiment, args, program=PROGRAM, configs=CONFIGS)
 
 
 def experiment(args: Sequence[str]) -> None:

@@ -636,7 +636,7 @@ def _genres(folder: str, groups: Mapping[str, Sequence[Callable[[], RatingsParts
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    return run("recommenders", compare, sys.argv[1:] if args is None else args, program="recommender_experiment.py")
+    return run("recommenders", compare, args, program="recommender_experiment.py")
 
 
 def compare(args: Sequence[str]) -> None:

@@ -234,7 +234,7 @@ def of_run(run: Any, qrels: Any) -> dict[str, np.ndarray]:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    return run("text_rerank", rerank, sys.argv[1:] if args is None else args, program="text_rerank.py")
+    return run("text_rerank", rerank, args, program="text_rerank.py")
 
 
 def rerank(args: Sequence[str]) -> None:

@@ -116,7 +116,7 @@ def started(
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    return run("text_retrieval", retrieve, sys.argv[1:] if args is None else args, program="text_retrieval.py")
+    return run("text_retrieval", retrieve, args, program="text_retrieval.py")
 
 
 def retrieve(args: Sequence[str]) -> None:
