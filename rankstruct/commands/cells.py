@@ -239,8 +239,11 @@ class Cells(ABC):
             options: of `run`.
 
         Raises:
+            ValueError: no seed.
             CellsFailed: as `run`.
         """
+        if not seeds:
+            raise ValueError("seeds: give at least one")
         tried = {(c, s, f): make(c, s, f, seeds[0]) for f in folds for c in settings for s in settings[c]}
         first = self.run(work, list(tried.values()), **options)
         best = {}

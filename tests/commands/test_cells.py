@@ -159,6 +159,8 @@ def test_the_best_setting_of_each_config_and_fold_gets_all_seeds(tmp_path):
     assert found.results == {(c, f, s): [c, best[c, f], f, s] for c, f in best for s in (0, 7, 8)}
     assert (len(found.every), found.reused, len(ran)) == (4 * 2 + 4 * 2, 8, 8)
     assert {(c, s) for c, _, _, s in ran if s} == {("b", 7), ("b", 8)}
+    with folders(tmp_path) as store, pytest.raises(ValueError, match="seeds: give at least one"):
+        store.select(work, make, {"a": [0]}, **{**given, "seeds": ()})
 
 
 def test_a_folder_is_held_by_one_process(tmp_path):
