@@ -93,4 +93,4 @@ def test_defaults_are_told_once_and_only_where_there_are_some(capsys):
     assert "folds of each trial (default: the config's) --" in text
     assert "may be repeated --" in text
     assert text.endswith("train every trial to its end")
-    assert "(default: runs/exact)" in told(["fit-exact", "--help"], capsys)
+    assert "(default: runs/exact)" in " ".join(told(["fit-exact", "--help"], capsys).split())
