@@ -80,7 +80,7 @@ def main(args: Sequence[str] | None = None) -> int:
 def run(
     name: str,
     work: Callable[[list[str]], object],
-    args: Sequence[str],
+    args: Sequence[str] | None = None,
     *,
     program: str = "",
     configs: Mapping[str, Path] | None = None,
@@ -90,7 +90,7 @@ def run(
     Args:
         name: of the command, by which advice in error messages names its options.
         work: called with the arguments, in which paths stand for the names of configs.
-        args: of the command.
+        args: of the command; those of this process if None.
         program: how error messages begin; `rankstruct NAME` by default.
         configs: by name; those of the package by default.
     """
@@ -102,7 +102,7 @@ def run(
 
     end_with_launcher()
     try:
-        args = find_configs(args, configs)
+        args = find_configs(sys.argv[1:] if args is None else args, configs)
         check_configs(args)
         work(args)
     except KeyboardInterrupt as stop:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from operator import or_
@@ -178,6 +178,22 @@ def _lines(root: Any, place: str) -> dict[str, int]:
             found[whole] = line
             nodes.append((value, whole))
     return {".".join(map(str, whole)): line for whole, line in found.items()}
+
+
+def instantiate(config: str | Path, overrides: Sequence[str], add: Callable[[HelpfulParser], object]) -> Any:
+    """The values of a config with classes instantiated; `add` adds the options to the parser.
+
+    Raises:
+        ValueError: the config or an override is invalid; the message is one line.
+    """
+    parser = HelpfulParser(exit_on_error=False)
+    parser.look_at([config], overrides)
+    parser.add_argument("--config", action="config")
+    add(parser)
+    try:
+        return parser.instantiate_classes(parser.parse_args(["--config", str(config), *overrides]))
+    except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
+        raise ValueError(told if (told := str(error)).startswith(str(config)) else f"{config}: {told}") from error
 
 
 class HelpfulParser(jsonargparse.ArgumentParser):

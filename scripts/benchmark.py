@@ -9,7 +9,6 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ def _oracles(options: argparse.Namespace) -> dict[str, Any]:
     )
     print(format_table(*oracles.as_rows(timings)))
     tables = {"oracles": oracles.by_case(timings)}
-    report: dict[str, Any] = {"timings": [asdict(timing) for timing in timings], "tables": tables}
+    report: dict[str, Any] = {"timings": timings, "tables": tables}
     if not options.brief:
         report["one list"] = oracles.benchmark_one_list(options.measures, seed=options.seed)
         print("\none list of 4 documents, forward and backward, over a softmax in plain torch, one thread")
@@ -65,7 +64,7 @@ def _losses(options: argparse.Namespace) -> dict[str, Any]:
     )
     print("losses, forward and backward, over torch.sort of the same float32 scores, round by round, one thread")
     print(format_table(*losses.as_rows(timings)))
-    return {"timings": [asdict(timing) for timing in timings], "tables": {"losses": losses.by_share(timings)}}
+    return {"timings": timings, "tables": {"losses": losses.by_share(timings)}}
 
 
 def _device(options: argparse.Namespace) -> dict[str, Any]:
@@ -75,7 +74,7 @@ def _device(options: argparse.Namespace) -> dict[str, Any]:
     print(f"losses on {name}, forward and backward, over torch.sort of the same scores there, round by round")
     table = device.by_shape(timings)
     print(format_table(*table))
-    return {"device": name, "timings": [asdict(timing) for timing in timings], "tables": {"device": table}}
+    return {"device": name, "timings": timings, "tables": {"device": table}}
 
 
 def _exact(options: argparse.Namespace) -> dict[str, Any]:
@@ -129,13 +128,13 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     def rounds(added: argparse.ArgumentParser, number: int) -> None:
-        added.add_argument("--rounds", type=int, default=number, help="every call once each (default: %(default)s)")
-        added.add_argument("--seed", type=int, default=0, help="seed of scores and labels (default: %(default)s)")
+        added.add_argument("--rounds", type=int, default=number, help="every call once each")
+        added.add_argument("--seed", type=int, default=0, help="seed of scores and labels")
 
     one = kind("oracles", _oracles, "Losses of the oracles, forward and backward, over torch.sort of the same scores.")
     rounds(one, 100)
-    one.add_argument("--measures", nargs="+", default=list(oracles.MEASURES), help="measures (default: %(default)s)")
-    one.add_argument("--threads", nargs="+", type=int, default=[1, 2], help="thread counts (default: %(default)s)")
+    one.add_argument("--measures", nargs="+", default=list(oracles.MEASURES), help="measures")
+    one.add_argument("--threads", nargs="+", type=int, default=[1, 2], help="thread counts")
     one.add_argument("--brief", action="store_true", help="leave out growth and the comparison with SciPy")
 
     one = kind("losses", _losses, "Every loss over torch.sort and over a squared loss of the same scores, one thread.")
@@ -144,44 +143,43 @@ def _parser() -> argparse.ArgumentParser:
     shape: dict[str, Any] = {"default": losses.SHAPE, "metavar": ("LISTS", "SIZE")}
     one.add_argument("--shape", nargs=2, type=int, help="of the scores (default: 64 1000)", **shape)
     one.add_argument("--relevant", nargs="+", type=float, default=losses.SHARES, help="shares of relevant documents")
-    one.add_argument("--grades", type=int, default=2, help="grades of the labels, 2 to 5 (default: %(default)s)")
+    one.add_argument("--grades", type=int, default=2, help="grades of the labels, 2 to 5")
     one.add_argument("--no-memory", action="store_true", help="leave out memory, which takes a process a loss")
 
     there = "Every loss on a device over torch.sort there: time, memory, and whether a step waits for the device."
     one = kind("device", _device, there)
     rounds(one, 20)
-    one.add_argument("--device", default="cuda", help="as torch names it (default: %(default)s)")
+    one.add_argument("--device", default="cuda", help="as torch names it")
     one.add_argument("--losses", nargs="+", default=list(device.CALLS), metavar="NAME", help="losses (default: all)")
-    one.add_argument("--shapes", nargs="+", default=device.SHAPES, metavar="LISTSxSIZE", help="(default: %(default)s)")
-    kinds_of = "dtypes of the scores (default: %(default)s)"
-    one.add_argument("--precision", nargs="+", default=device.PRECISIONS, metavar="DTYPE", help=kinds_of)
+    one.add_argument("--shapes", nargs="+", default=device.SHAPES, metavar="LISTSxSIZE", help="of the scores")
+    one.add_argument("--precision", nargs="+", default=device.PRECISIONS, metavar="DTYPE", help="dtypes of the scores")
 
     along = "Every linear ranker, trained to the optimum along C = 1 to 10000, over folds; one thread."
     one = kind("exact", _exact, along)
     one.add_argument("--data", required=True, help="folder of LETOR files with Fold1, Fold2, ...")
-    one.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="(default: %(default)s)")
+    one.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="folds")
     one.add_argument("--rankers", nargs="+", help="names; all, and LightGBM where it is installed, if not given")
-    one.add_argument("--tolerance", type=float, default=1e-3, help="relative gap (default: %(default)s)")
+    one.add_argument("--tolerance", type=float, default=1e-3, help="relative gap")
 
     same = "The scorer of boosted trees over LightGBM's own predict of the same model, one thread."
     rounds(kind("trees", _trees, same), 30)
 
-    web = "Conversion, exact training and SGD on lists of MSLR-WEB10K's shape, beside scikit-learn and LightGBM."
+    web = "Conversion, exact training and SGD on lists of MSLR-WEB10K's shape, and scikit-learn and LightGBM."
     one = kind("large", _large, web)
     one.add_argument("--folder", required=True, help="where the lists are written, some 1.6 GB at scale 1")
     one.add_argument("--scales", nargs="+", type=float, default=large.SCALES, help="1 is 720,000 documents")
     one.add_argument("--stages", nargs="+", choices=list(large.STAGES), help="all that can run, if not given")
-    one.add_argument("--C", type=float, default=100.0, help="of the exact fit (default: %(default)s)")
-    one.add_argument("--tolerance", type=float, default=1e-2, help="relative gap (default: %(default)s)")
-    one.add_argument("--threads", type=int, default=2, help="(default: %(default)s)")
-    one.add_argument("--seed", type=int, default=0, help="of the lists (default: %(default)s)")
+    one.add_argument("--C", type=float, default=100.0, help="of the exact fit")
+    one.add_argument("--tolerance", type=float, default=1e-2, help="relative gap")
+    one.add_argument("--threads", type=int, default=2, help="of each stage")
+    one.add_argument("--seed", type=int, default=0, help="of the lists")
     one.add_argument("--plot", type=Path, help="file to draw the growth to")
     return parser
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    return run("benchmark", benchmark, sys.argv[1:] if args is None else args, program=PROGRAM)
+    return run("benchmark", benchmark, args, program=PROGRAM)
 
 
 def benchmark(args: Sequence[str]) -> None:

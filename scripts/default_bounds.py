@@ -11,17 +11,19 @@ folder `--output`, and what is there is not run again; prints three tables, and 
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 
 import torch
 
 import rankstruct as rs
-from rankstruct.commands.cells import Cell, CellFolders, CellsFailed
+from rankstruct.cli import run
+from rankstruct.commands._arguments import CommandParser, add_cell_options
+from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import BatchLoader, Source, shuffle_documents
 from rankstruct.diagnostics import arrays_of, mean_measures
 from rankstruct.files import write_result
@@ -115,31 +117,30 @@ def run_cell(path: str, folds: list[int], measure: str, name: str) -> dict:
     return {"made": made, "values": [found(path, fold, measure, name) for fold in folds]}
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    return run("default_bounds", compare_bounds, args, program="default_bounds.py")
+
+
+def compare_bounds(args: Sequence[str]) -> None:
     """Run what the folder does not hold yet, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("--path", nargs="+", required=True, help="folders with Fold1 ... Fold5")
     parser.add_argument("--folds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
-    parser.add_argument("--output", default="runs/bounds", help="folder of the values (default: %(default)s)")
-    parser.add_argument("--processes", type=int, default=1, help="cells at once (default: %(default)s)")
-    given = parser.parse_args(arguments)
+    add_cell_options(parser, "cells", "runs/bounds")
+    given = parser.parse_args(args)
     kinds = {"bound": (MEASURES, BOUNDS), "single C": (("AP", *MEASURES), SINGLE), "loop": (MEASURES[:1], LOOPS)}
-    cells = {}
+    cells = []
     for path in given.path:
         content = Source(path=path, fold=given.folds[0]).digest()
         for kind, (measures, names) in kinds.items():
-            for measure in measures:
-                for number, name in enumerate(names):
-                    request = {kind: name, "folds": given.folds, "content": content}
-                    folder = f"{Path(path).name}/{measure}/{number if kind == 'bound' else f'{kind}-{number}'}"
-                    cells[path, measure, name] = Cell(folder, request, (path, given.folds, measure, name))
-    try:
-        with CellFolders(Path(given.output)) as store:
-            results = store.run(run_cell, list(cells.values()), processes=given.processes, what="bounds").results
-    except (ValueError, OSError, CellsFailed) as error:
-        print(f"default_bounds: {error}", file=sys.stderr)
-        return 1
-    found = {key: results[cell.name] for key, cell in cells.items()}
+            for measure, (number, name) in product(measures, enumerate(names)):
+                request = {kind: name, "folds": given.folds, "content": content}
+                folder = f"{Path(path).name}/{measure}/{number if kind == 'bound' else f'{kind}-{number}'}"
+                cells.append(Cell(folder, request, (path, given.folds, measure, name), (path, measure, name)))
+    with CellFolders(given.output) as store:
+        results = store.run(run_cell, cells, processes=given.processes, what="bounds").results
+    found = {config: result for (config, *_), result in results.items()}
     print(f"{max(each['made'] for each in found.values())}; means of folds {', '.join(map(str, given.folds))}")
     bounds, single, loops = (
         _table(kind, found, names, [(path, measure) for path in given.path for measure in measures])
@@ -148,9 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
     tables = {"bounds": bounds, "single C": single, "loops": loops}
     for header, rows in tables.values():
         print(f"\n{markdown_table(header, rows)}")
-    words = ["python", "scripts/default_bounds.py", *(sys.argv[1:] if arguments is None else arguments)]
-    write_result(Path(given.output) / "bounds.json", words, tables)
-    return 0
+    write_result(Path(given.output) / "bounds.json", ["python", "scripts/default_bounds.py", *args], tables)
 
 
 def _table(kind: str, found: dict, names: Iterable[str], columns: list[tuple[str, str]]) -> tuple[list, list]:

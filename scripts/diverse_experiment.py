@@ -15,19 +15,24 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import joblib
 import numpy as np
 from torch import nn
 
+from rankstruct.cli import run
+from rankstruct.commands._arguments import CommandParser, add_cell_options
+from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import DataError, RankingData, fit_preparation, read_splits, read_svmlight
 from rankstruct.data.dataset import concatenate
+from rankstruct.diagnostics import arrays_of
 from rankstruct.estimators import LinearRanker
 from rankstruct.feature_maps import Positional
 from rankstruct.files import write_result
 from rankstruct.losses import StructuredHingeLoss, is_convex
 from rankstruct.measures import Diverse, Measure, StRecall, alpha_nDCG, diverse_nDCG, evaluate, nDCG
 from rankstruct.oracles.registry import REFERENCES
-from rankstruct.progress import Progress
 from rankstruct.solvers import DC, Bundle
 from rankstruct.statistics import TESTS, compare_paired
 from rankstruct.tables import format_table
@@ -78,9 +83,29 @@ def make_ranker(loss: nn.Module, measure: Measure, costs: Sequence[float], toler
     return LinearRanker(measure, C=costs, loss=loss, solver=rounds, regularize_towards="start")
 
 
-def split_lists(lists: int, folds: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Lists dealt out at random to `folds` parts of about one size."""
-    return [np.sort(part) for part in np.array_split(rng.permutation(lists), folds)]
+def run_fold(
+    data: RankingData,
+    loss: nn.Module,
+    measures: Sequence[Measure],
+    costs: Sequence[float],
+    folds: int,
+    fold: int,
+    seed: int,
+) -> dict[str, Any]:
+    """The lists of a fold and their values by each measure; C is chosen by cross-validation within the other folds."""
+    parts = [np.sort(part) for part in np.array_split(np.random.default_rng(seed).permutation(data.num_lists), folds)]
+    part = parts.pop(fold)
+    chosen = np.zeros(len(costs))
+    for number, inner in enumerate(parts):
+        train = data.select(np.concatenate([each for other, each in enumerate(parts) if other != number]))
+        ranker = make_ranker(loss, measures[0], costs)
+        ranker.fit(**arrays_of(train), **arrays_of(data.select(inner), "_valid"))
+        chosen += np.array(ranker.validation_) * len(inner)
+    train, test = data.select(np.concatenate(parts)), data.select(part)
+    ranker = make_ranker(loss, measures[0], [costs[int(chosen.argmax())]]).fit(**arrays_of(train))
+    scores = ranker.predict(test.features)
+    values = evaluate(scores, test.labels, measures, offsets=test.offsets, diversity_groups=test.diversity_groups)
+    return {"lists": part.tolist(), "values": {measure: each.tolist() for measure, each in values.items()}}
 
 
 def compare_losses(
@@ -88,9 +113,11 @@ def compare_losses(
     losses: Mapping[str, nn.Module],
     measures: Sequence[Measure],
     *,
+    output: str | Path,
     costs: Sequence[float] = COSTS,
     folds: int = 5,
-    seed: int = 0,
+    seeds: Sequence[int] = (0,),
+    processes: int = 0,
 ) -> dict[str, dict[str, np.ndarray]]:
     """Cross-validate each loss over queries, on the same folds.
 
@@ -98,49 +125,42 @@ def compare_losses(
         data: lists with groups.
         losses: by name.
         measures: what is reported; the first chooses C.
+        output: folder of the cells, a loss on a fold each; finished ones are reused.
         costs: values of C.
         folds: number of folds; C is chosen by as many less one within the rest.
-        seed: of the folds.
+        seeds: of the folds; values are means over seeds.
+        processes: cells at once.
 
     Returns:
         `{loss: {measure: [lists]}}`, each list's value being that under the weights trained without its fold.
 
     Raises:
         ValueError: fewer than three folds, or more than lists.
+        CellsFailed: cells failed; the others are saved.
     """
     if not 3 <= folds <= data.num_lists:
         raise ValueError(f"folds must be from 3 to the number of lists, {data.num_lists}; got {folds}")
-    parts = split_lists(data.num_lists, folds, np.random.default_rng(seed))
-    found = {name: {measure.name: np.empty(data.num_lists) for measure in measures} for name in losses}
-    for name, loss in losses.items():
-        for number, part in enumerate(Progress(parts, desc=name, unit="fold")):
-            rest = [other for at, other in enumerate(parts) if at != number]
-            chosen = np.zeros(len(costs))
-            for at, inner in enumerate(rest):
-                train = data.select(np.concatenate([each for other, each in enumerate(rest) if other != at]))
-                held = data.select(inner)
-                ranker = make_ranker(loss, measures[0], costs).fit(
-                    *_arrays(train),
-                    diversity_groups=train.diversity_groups,
-                    X_valid=held.features,
-                    y_valid=held.labels,
-                    qid_valid=held.list_numbers,
-                    diversity_groups_valid=held.diversity_groups,
-                )
-                chosen += np.array(ranker.validation_) * held.num_lists
-            train, test = data.select(np.concatenate(rest)), data.select(part)
-            ranker = make_ranker(loss, measures[0], [costs[int(chosen.argmax())]])
-            scores = ranker.fit(*_arrays(train), diversity_groups=train.diversity_groups).predict(test.features)
-            measured = evaluate(
-                scores, test.labels, measures, offsets=test.offsets, diversity_groups=test.diversity_groups
-            )
-            for measure, values in measured.items():
-                found[name][measure][part] = values
+    found = {name: {measure.name: np.zeros(data.num_lists) for measure in measures} for name in losses}
+    request = {"costs": list(costs), "folds": folds, "measures": list(map(str, measures)), "data": joblib.hash(data)}
+    cells = [
+        Cell(
+            f"{name}/fold{fold}_seed{seed}",
+            request | {"loss": repr(loss)},
+            (data, loss, measures, costs, folds, fold, seed),
+            name,
+            fold,
+            seed,
+        )
+        for name, loss in losses.items()
+        for seed in seeds
+        for fold in range(folds)
+    ]
+    with CellFolders(output) as store:
+        results = store.run(run_fold, cells, processes=processes, what="folds").results
+    for (name, _, _), result in results.items():
+        for measure, values in result["values"].items():
+            found[name][measure][result["lists"]] += np.array(values) / len(seeds)
     return found
-
-
-def _arrays(data: RankingData) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return data.features, data.labels, data.list_numbers
 
 
 def report_rows(found: Mapping[str, Mapping[str, np.ndarray]], measure: str, test: str = "randomization") -> list[list]:
@@ -161,8 +181,7 @@ def report_rows(found: Mapping[str, Mapping[str, np.ndarray]], measure: str, tes
 
 def build_parser() -> argparse.ArgumentParser:
     """The options of this script."""
-    parser = argparse.ArgumentParser(
-        prog="diverse_experiment.py",
+    parser = CommandParser(
         description="Train linear scorers with the diverse loss and without it, re-rank both diversely, and compare the diverse "
         "nDCG@k by cross-validation over queries.",
     )
@@ -171,56 +190,55 @@ def build_parser() -> argparse.ArgumentParser:
         "--data", help="SVMlight/LETOR file with a host in each comment, or a folder with a *train*.txt"
     )
     source.add_argument("--synthetic", action="store_true", help="the built-in synthetic lists with hosts")
-    parser.add_argument("--host", default=HOST, help="regular expression that finds the host (default: %(default)s)")
-    parser.add_argument("--prepare", nargs="*", default=["query-minmax"], help="preparation (default: %(default)s)")
-    parser.add_argument("--k", type=int, default=5, help="documents shown (default: %(default)s)")
-    parser.add_argument(
-        "--gain", choices=["exponential", "linear"], default="exponential", help="(default: %(default)s)"
-    )
-    parser.add_argument("--decay", default="i^-0.5", help="of the feature map (default: %(default)s)")
+    parser.add_argument("--host", default=HOST, help="regular expression that finds the host")
+    parser.add_argument("--prepare", nargs="*", default=["query-minmax"], help="preparation")
+    parser.add_argument("--k", type=int, default=5, help="documents shown")
+    parser.add_argument("--gain", choices=["exponential", "linear"], default="exponential", help="of a label")
+    parser.add_argument("--decay", default="i^-0.5", help="of the feature map")
     parser.add_argument("--references", nargs="+", choices=REFERENCES, default=list(REFERENCES), help="(default: all)")
-    parser.add_argument("--C", nargs="+", type=float, default=list(COSTS), help="grid (default: %(default)s)")
-    parser.add_argument("--folds", type=int, default=5, help="(default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=1, help="other folds, averaged by query (default: %(default)s)")
-    parser.add_argument("--test", choices=TESTS, default=TESTS[0], help="paired test (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the folds (default: %(default)s)")
+    parser.add_argument("--C", nargs="+", type=float, default=list(COSTS), help="grid")
+    parser.add_argument("--folds", type=int, default=5, help="number of folds")
+    parser.add_argument("--repeats", type=int, default=1, help="other folds, averaged by query")
+    parser.add_argument("--test", choices=TESTS, default=TESTS[0], help="paired test")
+    parser.add_argument("--seed", type=int, default=0, help="of the folds")
+    add_cell_options(parser, "cells", "runs/diverse")
     parser.add_argument("--json", type=Path, help="write tables and values per query to this file")
     return parser
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Print the table for each reference; write JSON if asked; returns the exit status."""
+    """Run the command; returns the exit status."""
+    return run("diverse", compare, args, program="diverse_experiment.py")
+
+
+def compare(args: Sequence[str]) -> None:
+    """Run what the folder does not hold yet; print the table of each reference; write JSON if asked."""
     options = build_parser().parse_args(args)
-    try:
-        run(options)
-    except (ValueError, OSError) as error:
-        print(f"diverse_experiment: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def run(options: argparse.Namespace) -> None:
-    """Train, compare, print the tables and write them."""
     data = (
         read_splits(builtin="synthetic-groups").train if options.synthetic else read_hosts(options.data, options.host)
     )
     data = fit_preparation(options.prepare, data)[1]
     judge: list[Measure] = [diverse_nDCG(options.k, gain=options.gain), nDCG(options.k, gain=options.gain)]
     judge += [alpha_nDCG(options.k), StRecall(options.k)]
+    losses = {
+        reference: build_losses(options.k, reference, options.gain, options.decay) for reference in options.references
+    }
+    found = compare_losses(
+        data,
+        {f"{reference}/{name}": loss for reference, each in losses.items() for name, loss in each.items()},
+        judge,
+        output=options.output,
+        costs=sorted(options.C),
+        folds=options.folds,
+        seeds=range(options.seed, options.seed + options.repeats),
+        processes=options.processes,
+    )
     tables, values = {}, {}
-    for reference in options.references:
-        losses = build_losses(options.k, reference, options.gain, options.decay)
-        repeats = [
-            compare_losses(data, losses, judge, costs=sorted(options.C), folds=options.folds, seed=options.seed + each)
-            for each in range(options.repeats)
-        ]
-        found = {
-            name: {m.name: np.mean([repeat[name][m.name] for repeat in repeats], axis=0) for m in judge}
-            for name in losses
-        }
+    for reference, names in losses.items():
+        its = {name: found[f"{reference}/{name}"] for name in names}
         header = ["loss", *(m.name for m in judge), "difference", "wins", "losses", "p"]
-        tables[reference] = header, report_rows(found, judge[0].name, options.test)
-        values[reference] = {name: {m: each.tolist() for m, each in its.items()} for name, its in found.items()}
+        tables[reference] = header, report_rows(its, judge[0].name, options.test)
+        values[reference] = {name: {m: each.tolist() for m, each in by.items()} for name, by in its.items()}
         print(f"\nreference {reference}; {data.num_lists} queries, {options.folds} folds x {options.repeats}")
         print(format_table(*tables[reference]))
     print(
@@ -228,7 +246,7 @@ def run(options: argparse.Namespace) -> None:
         f"\n{judge[0].name} is of the list re-ranked diversely, the other measures are of the list by score"
     )
     if options.json:
-        write_result(options.json, ["python", *sys.argv], tables, values=values)
+        write_result(options.json, ["python", "scripts/diverse_experiment.py", *args], tables, values=values)
 
 
 if __name__ == "__main__":

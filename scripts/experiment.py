@@ -21,7 +21,7 @@ CONFIGS = configs_of(Path(__file__).parents[1] / "configs", "experiment-*")
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    return run("experiment", experiment, sys.argv[1:] if args is None else args, program=PROGRAM, configs=CONFIGS)
+    return run("experiment", experiment, args, program=PROGRAM, configs=CONFIGS)
 
 
 def experiment(args: Sequence[str]) -> None:
@@ -34,9 +34,7 @@ def experiment(args: Sequence[str]) -> None:
     )
     parser.add_argument("--config", required=True, help="config of the experiment, or its name in the folder configs")
     parser.add_argument("--output", help="folder of results (default: runs/<name of the config>)")
-    parser.add_argument(
-        "--processes", type=int, default=1, help="cells at once, one thread each (default: %(default)s)"
-    )
+    parser.add_argument("--processes", type=int, default=1, help="cells at once, one thread each")
     only = "only these, and the config's baselines and reference"
     parser.add_argument("--trainers", nargs="+", metavar="NAME", help=only)
     options, rest = parser.parse_known_args(args)

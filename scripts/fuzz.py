@@ -52,6 +52,7 @@ import torch
 import yaml
 
 import rankstruct as rs
+from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.configs import read_config as read_yaml
 from rankstruct.data import (
@@ -280,7 +281,7 @@ def read_documents(path: Path, **options: Any) -> dict:
 def expect_documents(content: bytes, sparse: object = None, **options: Any) -> dict:
     found = plain.svmlight(content, **options)
     if sparse is False and len(found["rows"]) * found["width"] > BYTES // 16:
-        raise Unsure("whether there is memory for so many numbers, and for looking at them")
+        raise Unsure("whether there is memory for that many numbers, and for looking at them")
     return found
 
 
@@ -914,7 +915,7 @@ def expect_table(content: bytes, labels: str, columns: list[tuple[str, Any]], wh
     if len(given) == 1 and isinstance(given[0][0], list):
         rows = [*given[0]]
     elif any(isinstance(found[0], list) for found in given):
-        raise Refused("lists beside other features")
+        raise Refused("lists among other features")
     return plain.lists(values[label], values[qid], None if docid is None else values[docid], rows, labels)
 
 
@@ -1201,7 +1202,7 @@ def work(kind: str, seed: int, numbers: range, folder: str, answers: Connection)
 
 
 def limit(seconds: int) -> None:
-    """End this process after so many seconds of its processor, or of waiting for nothing; 0 for never."""
+    """End this process after this many seconds of CPU time, or thirty times as many of any time; 0 for never."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.alarm(30 * seconds)
 
@@ -1316,16 +1317,14 @@ def fuzz(options: argparse.Namespace, folder: str) -> list[list]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--inputs", type=int, default=10_000, help="of all kinds together (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many (default: never)")
+    parser = CommandParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=10_000, help="of all kinds together")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after this time (default: never)")
     parser.add_argument("--kind", nargs="+", choices=list(KINDS), default=list(KINDS), help="(default: all)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the inputs")
     parser.add_argument("--only", type=int, help="the number of one input, judged in this process")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="(default: %(default)s)")
-    parser.add_argument(
-        "--show", type=int, default=3, help="findings of a sort that are printed (default: %(default)s)"
-    )
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="inputs at once")
+    parser.add_argument("--show", type=int, default=3, help="findings of a sort that are printed")
     parser.add_argument("--save", help="folder for the inputs of findings")
     options = parser.parse_args()
     logging.disable(logging.WARNING)

@@ -14,21 +14,20 @@ solves the users side by side with the items fixed, then the items by the bundle
 Gaussian processes (GPR, GPOR, and CGPR and CGPOR, which all users share) and perceptrons (PRank, JRank) are fitted whole; their
 noise, or passes, is tuned as the regularisation is. GPR and GPOR need features of items: MovieLens' genres.
 
-A result is written as soon as it is known, and one that is there is not computed again.
+A finished cell, one method on one part, is not run again.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
-import json
 import logging
 import math
 import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,10 +38,12 @@ from torch import nn
 
 from papers.gaussian import collaborative_gaussian_process, gaussian_process
 from papers.perceptron import joint_kernels, jrank, prank
-from rankstruct.commands.cells import Cell, Cells
+from rankstruct.cli import run
+from rankstruct.commands._arguments import CommandParser
+from rankstruct.commands.cells import Cell, CellFolders, Key
 from rankstruct.data import RankingData
 from rankstruct.feature_maps import Positional
-from rankstruct.files import whole_file, write_result
+from rankstruct.files import write_result
 from rankstruct.losses import ListNetLoss, ListOrdinalLoss, RankNetLoss, SmoothLoss, SquaredLoss, StructuredHingeLoss
 from rankstruct.measures import ERU, evaluate, nERU
 from rankstruct.models import load_scorer, save_scorer
@@ -74,7 +75,7 @@ _WEAK, _STRONG = (20, 500), (4, 250)
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Settings:
     """How a factorisation is trained.
 
     Attributes:
@@ -116,8 +117,8 @@ def _orm_eru(reference: str) -> Callable[[float], nn.Module]:
     )
 
 
-RECIPES = {
-    START: Recipe(
+FACTORIZATIONS = {
+    START: Settings(
         lambda _: SquaredLoss(),
         "standardised",
         (0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.85, 1.1, 1.5, 2.0, 2.7, 3.6, 4.8),
@@ -125,25 +126,27 @@ RECIPES = {
         steps=360,
         max_items=None,
     ),
-    "squared": Recipe(lambda _: SquaredLoss(), "standardised", (0.03, 0.1, 0.3, 1.0), max_items=None, keep_start=True),
-    "ORM nDCG@10": Recipe(
+    "squared": Settings(
+        lambda _: SquaredLoss(), "standardised", (0.03, 0.1, 0.3, 1.0), max_items=None, keep_start=True
+    ),
+    "ORM nDCG@10": Settings(
         _orm("predicted"),
         given_regularizations=(1.0, 3.0, 10.0, 30.0),
         new_user_loss=_orm("ideal"),
         new_user_method="bundle",
     ),
-    "ORM nERU": Recipe(
+    "ORM nERU": Settings(
         _orm_eru("predicted"),
         "rating",
         given_regularizations=(1.0, 3.0, 10.0, 30.0),
         new_user_loss=_orm_eru("ideal"),
         new_user_method="bundle",
     ),
-    "SmoothGrad nDCG@10": Recipe(lambda _: SmoothLoss("nDCG@10", sigma=0.3), regularizations=(0.01, 0.1, 0.3)),
-    "ListNet": Recipe(lambda _: ListNetLoss()),
-    "RankNet": Recipe(lambda _: RankNetLoss(), scale=2.0, max_items=20),
-    "MMMF": Recipe(lambda _: ListOrdinalLoss(grades=5), scale=2.0, new_user_method="bundle"),
-    "alternating ORM": Recipe(
+    "SmoothGrad nDCG@10": Settings(lambda _: SmoothLoss("nDCG@10", sigma=0.3), regularizations=(0.01, 0.1, 0.3)),
+    "ListNet": Settings(lambda _: ListNetLoss()),
+    "RankNet": Settings(lambda _: RankNetLoss(), scale=2.0, max_items=20),
+    "MMMF": Settings(lambda _: ListOrdinalLoss(grades=5), scale=2.0, new_user_method="bundle"),
+    "alternating ORM": Settings(
         _orm("ideal"),
         regularizations=(2.0, 8.0, 30.0, 100.0),
         given_regularizations=(1.0, 3.0, 10.0, 30.0),
@@ -151,19 +154,13 @@ RECIPES = {
         alternating=True,
         new_user_method="bundle",
     ),
-    "alternating RankNet": Recipe(
+    "alternating RankNet": Settings(
         lambda _: RankNetLoss(),
         regularizations=(0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2),
         scale=2.0,
         steps=3,
         alternating=True,
     ),
-}
-
-
-BASELINES: dict[str, Callable[[RatingsParts], nn.Module]] = {
-    "popularity": lambda parts: popularity(parts.train),
-    "item means": lambda parts: item_means(parts.train),
 }
 
 
@@ -198,6 +195,12 @@ def _jrank(train: Ratings, known: Ratings, features: np.ndarray | None, **settin
     return jrank(known, user_kernel=users, item_kernel=items, seed=0, **setting)
 
 
+BASELINES = {
+    "popularity": Comparator(lambda train, known, features: popularity(train), ({},)),
+    "item means": Comparator(lambda train, known, features: item_means(train), ({},)),
+}
+
+
 def _noises(*values: float, **more: Any) -> tuple[dict[str, Any], ...]:
     return tuple({"noise": value, **more} for value in values)
 
@@ -229,62 +232,51 @@ def measure_users(scorer: nn.Module, ratings: Ratings) -> dict[str, np.ndarray]:
     return {"nDCG@10": gains["nDCG@10"].numpy(), "ERU": utility[eru.name].numpy()}
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A trained factorisation that was the best one on the validation ratings.
-
-    Attributes:
-        validation: the value there.
-        scorer: the factorisation, with factors for validation users.
-        regularization: lambda.
-        given_regularization: lambda of new users' factors, None without new users.
-        steps: how many it took; rounds of the alternating scheme.
-    """
+class Found(NamedTuple):
+    """What is best on the validation ratings by one measure: the value there, those of the test users, and the setting."""
 
     validation: float
-    scorer: MatrixFactorization = field(repr=False)
-    regularization: float
-    given_regularization: float | None
-    steps: int
+    values: np.ndarray
+    setting: Mapping[str, Any]
 
 
 class _Training:
-    """One recipe on one part: trains, and keeps the best factorisation of each measure."""
+    """A factorisation on one part; keeps the best by each measure.
 
-    def __init__(self, recipe: Recipe, parts: RatingsParts, rank: int, seed: int) -> None:
-        self.recipe, self.parts, self.rank, self.seed = recipe, parts, rank, seed
-        self.labels: Labels = standardised(parts.train) if recipe.labels == "standardised" else recipe.labels  # type: ignore[assignment]
-        self.loss = recipe.loss(parts.train.neutral)
+    Args:
+        settings: how it is trained.
+        parts: the ratings.
+        rank: of the factors.
+        seed: of the factors and batches.
+        before: the settings chosen on another part, by measure; if empty, all are tried.
+    """
+
+    def __init__(
+        self, settings: Settings, parts: RatingsParts, rank: int, seed: int, before: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        self.settings, self.parts, self.rank, self.seed, self.before = settings, parts, rank, seed, before
+        self.labels: Labels = standardised(parts.train) if settings.labels == "standardised" else settings.labels  # type: ignore[assignment]
+        self.loss = settings.loss(parts.train.neutral)
         self._vali_given = self._lists(parts.vali_given)
-        self.best: dict[str, Choice] = {}
+        self.best: dict[str, tuple[float, MatrixFactorization, dict[str, Any]]] = {}
 
-    def run(
-        self,
-        start: MatrixFactorization | None,
-        regularizations: Mapping[str, float] | None = None,
-        given: Mapping[str, float | None] | None = None,
-    ) -> dict[str, Choice]:
-        """Train with every lambda, or with those chosen before, by measure."""
-        recipe = self.recipe
-        tried = recipe.regularizations if regularizations is None else sorted(set(regularizations.values()))
-        for regularization in tried:
+    def run(self, start: MatrixFactorization | None) -> dict[str, Found]:
+        """Train with every lambda, or with those chosen before, and test the best; by measure."""
+        for regularization in self._tried("regularization", self.settings.regularizations):
             scorer = self._begin(start)
-            if recipe.keep_start:
-                self._look(scorer, regularization, 0, regularizations, given)
+            if self.settings.keep_start:
+                self._look(regularization, scorer, 0)
+            train = self._alternate if self.settings.alternating else self._descend
+            train(scorer, regularization, partial(self._look, regularization))
+        return {name: Found(best[0], self._test(*best[1:])[name], best[2]) for name, best in self.best.items()}
 
-            def look(scorer: MatrixFactorization, steps: int, regularization: float = regularization) -> None:
-                self._look(scorer, regularization, steps, regularizations, given)
+    def _tried(self, name: str, values: Sequence[float]) -> Sequence[float]:
+        return sorted({each[name] for each in self.before.values()}) or values
 
-            if recipe.alternating:
-                self._alternate(scorer, regularization, look)
-            else:
-                self._descend(scorer, regularization, look)
-        return self.best
-
-    def test(self, choice: Choice) -> dict[str, np.ndarray]:
-        """The test measures of a choice, by measure."""
-        scorer = copy.deepcopy(choice.scorer)
-        self._adopt(scorer, self._lists(self.parts.test_given), choice.given_regularization)
+    def _test(self, scorer: MatrixFactorization, setting: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The test measures of each user, by measure."""
+        scorer = copy.deepcopy(scorer)
+        self._adopt(scorer, self._lists(self.parts.test_given), setting["given_regularization"])
         return measure_users(scorer, self.parts.test)
 
     def _lists(self, ratings: Ratings) -> RankingData | None:
@@ -292,11 +284,11 @@ class _Training:
 
     def _begin(self, start: MatrixFactorization | None) -> MatrixFactorization:
         users, items = self.parts.train.num_users, self.parts.train.num_items
-        scorer = MatrixFactorization(users, items, self.rank, user_bias=not self.recipe.alternating, seed=self.seed)
+        scorer = MatrixFactorization(users, items, self.rank, user_bias=not self.settings.alternating, seed=self.seed)
         if start is not None:
             weights = copy.deepcopy(start.state_dict())
-            root = math.sqrt(self.recipe.scale)
-            for name, factor in (("user_factors", root), ("item_factors", root), ("item_offsets", self.recipe.scale)):
+            root = math.sqrt(self.settings.scale)
+            for name, factor in (("user_factors", root), ("item_factors", root), ("item_offsets", self.settings.scale)):
                 weights[f"{name}.weight"] *= factor
             scorer.load_state_dict({name: weights[name] for name in scorer.state_dict()})
         return scorer.train()
@@ -305,65 +297,55 @@ class _Training:
         if given is None or regularization is None:
             return
         loss = self.loss
-        if self.recipe.new_user_loss is not None:
-            loss = self.recipe.new_user_loss(self.parts.train.neutral)
-        adopt_users(scorer, given, loss, regularization=regularization, method=self.recipe.new_user_method)
+        if self.settings.new_user_loss is not None:
+            loss = self.settings.new_user_loss(self.parts.train.neutral)
+        adopt_users(scorer, given, loss, regularization=regularization, method=self.settings.new_user_method)
 
-    def _look(
-        self,
-        scorer: MatrixFactorization,
-        regularization: float,
-        steps: int,
-        regularizations: Mapping[str, float] | None,
-        given: Mapping[str, float | None] | None,
-    ) -> None:
+    def _look(self, regularization: float, scorer: MatrixFactorization, steps: int) -> None:
         """Measure the validation ratings; keep what is the best so far."""
         tried: Sequence[float | None] = [None]
         if self._vali_given is not None:
-            tried = self.recipe.given_regularizations if given is None else sorted({v for v in given.values() if v})
+            tried = self._tried("given_regularization", self.settings.given_regularizations)
         for value in tried:
             if self._vali_given is not None:
                 scorer = copy.deepcopy(scorer)
                 self._adopt(scorer, self._vali_given, value)
+            chosen = {"regularization": regularization, "given_regularization": value}
             for name, values in measure_users(scorer, self.parts.vali).items():
-                if regularizations is not None and regularizations[name] != regularization:
-                    continue
-                if given is not None and given[name] != value:
-                    continue
-                mean = float(values.mean())
-                if name not in self.best or mean > self.best[name].validation:
-                    self.best[name] = Choice(mean, copy.deepcopy(scorer), regularization, value, steps)
+                mean, wanted = float(values.mean()), self.before.get(name, chosen)
+                if chosen.items() <= wanted.items() and (name not in self.best or mean > self.best[name][0]):
+                    self.best[name] = mean, copy.deepcopy(scorer), chosen | {"steps": steps}
 
     def _descend(self, scorer: MatrixFactorization, regularization: float, look: Callable[..., None]) -> None:
-        recipe = self.recipe
+        settings = self.settings
         looks, users_per_batch = _WEAK if self._vali_given is None else _STRONG
         data = RatingsDataModule(
             self.parts.train,
             users_per_batch=users_per_batch,
             labels=self.labels,
-            max_items=recipe.max_items,
+            max_items=settings.max_items,
             seed=self.seed,
         )
         module = FactorizationModule(
             scorer,
             self.loss,
             regularization=regularization,
-            optimizer=lambda parameters: torch.optim.Adam(parameters, lr=recipe.learning_rate),
+            optimizer=lambda parameters: torch.optim.Adam(parameters, lr=settings.learning_rate),
         )
         trainer = pl.Trainer(
-            max_steps=recipe.steps,
+            max_steps=settings.steps,
             accelerator="cpu",
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
             limit_val_batches=0,
-            callbacks=[_Looks(look, max(1, recipe.steps // looks))],
+            callbacks=[_Looks(look, max(1, settings.steps // looks))],
         )
         trainer.fit(module, data)
 
     def _alternate(self, scorer: MatrixFactorization, regularization: float, look: Callable[..., None]) -> None:
-        for round_number in range(1, self.recipe.steps + 1):
+        for round_number in range(1, self.settings.steps + 1):
             alternate(
                 scorer,
                 self.parts.train,
@@ -388,146 +370,47 @@ class _Looks(pl.Callback):
             self.look(pl_module.scorer, trainer.global_step)
 
 
-@dataclass(frozen=True)
-class _Result:
-    """One method on one part, with what was chosen on validation for one measure."""
-
-    part: str
-    method: str
-    measure: str
-    value: float
-    validation: float | None
-    regularization: float | None
-    given_regularization: float | None
-    steps: int | None
-    seconds: float
-    setting: dict[str, Any] | None = None
-
-
-class _Record(Cells):
-    """Results in a folder: `results.jsonl`, a line a measure, and the values of all users in `values/`.
-
-    A cell is one method on one part; it is finished when all its measures are there.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.path = folder / "results.jsonl"
-        self.results: dict[tuple[str, str, str], _Result] = {}
-
-    def __enter__(self) -> Any:
-        super().__enter__()
-        text = self.path.read_bytes() if self.path.is_file() else b""
-        for line in text.splitlines():
-            try:
-                result = _Result(**json.loads(line))
-            except ValueError:  # the last line of a run that was killed
-                continue
-            self.results[result.part, result.method, result.measure] = result
-        if text and not text.endswith(b"\n"):
-            self.path.write_bytes(text[: text.rfind(b"\n") + 1])
-        return self
-
-    def find(self, cell: Cell) -> Any:
-        part, method = cell.request
-        found = [self.results.get((part, method, name)) for name in MEASURES]
-        return None if None in found else found
-
-    def keep(self, cell: Cell, result: Sequence[tuple[_Result, np.ndarray, np.ndarray]]) -> None:
-        for row, users, values in result:
-            if (row.part, row.method, row.measure) in self.results:
-                continue
-            with whole_file(self._values(row.part, row.method, row.measure), "wb") as file:
-                np.savez(file, users=users, values=values)
-            self.results[row.part, row.method, row.measure] = row
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(row)) + "\n")
-
-    def values(self, part: str, method: str, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        """Users and their values."""
-        with np.load(self._values(part, method, measure)) as found:
-            return found["users"], found["values"]
-
-    def chosen(self, part: str, method: str) -> dict[str, _Result]:
-        return {name: self.results[part, method, name] for name in MEASURES}
-
-    def start(self, part: str) -> Path:
-        return self.folder / "scorers" / f"{part}.pt"
-
-    def _values(self, part: str, method: str, measure: str) -> Path:
-        return self.folder / "values" / f"{part}-{_plain(method)}-{_plain(measure)}.npz"
-
-
-def _plain(name: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in name)
-
-
 def _fit_comparator(
-    comparator: Comparator, parts: RatingsParts, features: np.ndarray | None, before: Mapping[str, _Result]
-) -> dict[str, tuple[float, dict[str, np.ndarray], dict[str, Any]]]:
-    """By measure the best on validation, or what was chosen before: the value there, those of the test users, the setting."""
+    comparator: Comparator, parts: RatingsParts, features: np.ndarray | None, before: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Found]:
+    """By measure the best on validation, or what was chosen before."""
     known = merge([parts.train, parts.vali_given, parts.test_given])
-    best: dict[str, tuple[float, dict[str, np.ndarray], dict[str, Any]]] = {}
+    best: dict[str, Found] = {}
     for setting in comparator.settings:
-        wanted = [name for name in MEASURES if not before or before[name].setting == setting]
+        wanted = [name for name in MEASURES if before.get(name, setting) == setting]
         if not wanted:
             continue
         scorer = comparator.fit(parts.train, known, features, **setting)
         steering, tested = measure_users(scorer, parts.vali), measure_users(scorer, parts.test)
         for name in wanted:
             value = float(steering[name].mean())
-            if name not in best or value > best[name][0]:
-                best[name] = value, tested, setting
+            if name not in best or value > best[name].validation:
+                best[name] = Found(value, tested[name], setting)
     return best
 
 
 def _run_method(
-    record: _Record,
-    part: str,
-    first: str,
     method: str,
-    parts: Callable[[], RatingsParts],
+    read: Callable[[], RatingsParts],
+    features: np.ndarray | None,
     rank: int,
     seed: int,
-    features: np.ndarray | None,
-) -> list[tuple[_Result, np.ndarray, np.ndarray]]:
-    """Tune (on the first part; the others keep what was chosen), train and measure one method; rows with users and values."""
-    ratings = parts()
-    users = np.unique(ratings.test.user)
+    before: Mapping[str, Mapping[str, Any]],
+    start: Path,
+) -> dict[str, Any]:
+    """Tune, or take the settings chosen before; train and test one method on one part. `start`: file of the first stage."""
+    ratings = read()
     began = time.process_time()
-    if method in BASELINES:
-        measured = measure_users(BASELINES[method](ratings), ratings.test)
-        seconds = round(time.process_time() - began, 1)
-        return [
-            (_Result(part, method, name, float(values.mean()), None, None, None, None, seconds), users, values)
-            for name, values in measured.items()
-        ]
-    before = {} if part == first else record.chosen(first, method)
-    if method in COMPARATORS:
-        rows = []
-        found = _fit_comparator(COMPARATORS[method], ratings, features, before)
-        seconds = round(time.process_time() - began, 1)
-        for name, (validation, tested, setting) in found.items():
-            value = float(tested[name].mean())
-            result = _Result(part, method, name, value, validation, None, None, None, seconds, setting)
-            rows.append((result, users, tested[name]))
-        return rows
-    training = _Training(RECIPES[method], ratings, rank, seed)
-    start: Any = None if method == START else load_scorer(record.start(part))
-    best = training.run(
-        start,
-        {name: result.regularization for name, result in before.items()} or None,  # type: ignore[arg-type]
-        {name: result.given_regularization for name, result in before.items()} or None,
-    )
-    if method == START:
-        save_scorer(best[MEASURES[0]].scorer, record.start(part))
+    if method in FACTORIZATIONS:
+        training = _Training(FACTORIZATIONS[method], ratings, rank, seed, before)
+        found = training.run(None if method == START else load_scorer(start))  # type: ignore[arg-type]
+        if method == START:
+            save_scorer(training.best[MEASURES[0]][1], start)
+    else:
+        found = _fit_comparator({**BASELINES, **COMPARATORS}[method], ratings, features, before)
+    measures = {name: {**each._asdict(), "values": each.values.tolist()} for name, each in found.items()}
     seconds = round(time.process_time() - began, 1)
-    rows = []
-    for name in MEASURES:
-        choice, values = best[name], training.test(best[name])[name]
-        chosen = choice.validation, choice.regularization, choice.given_regularization, choice.steps
-        rows.append((_Result(part, method, name, float(values.mean()), *chosen, seconds), users, values))
-    return rows
+    return {"users": np.unique(ratings.test.user).tolist(), "seconds": seconds, "measures": measures}
 
 
 def recommender_experiment(
@@ -543,7 +426,7 @@ def recommender_experiment(
     Args:
         groups: by name of the split, functions that make its parts, one a seed or fold; regularisation is tuned on the first.
         output: the folder of the results; finished ones are kept.
-        methods: names of `RECIPES` and `COMPARATORS`; None for all.
+        methods: names of `FACTORIZATIONS` and `COMPARATORS`; None for all.
         rank: of the factors.
         features: `[items, d]` of the items; without them the comparators that need some are left out.
 
@@ -556,28 +439,36 @@ def recommender_experiment(
     """
     every = _names(methods, features is not None)
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    with warnings.catch_warnings(), _Record(Path(output)) as record:
-        _claim_rank(record.folder / "request.json", rank)
+    root = Path(output)
+
+    def make(group: str, number: int, read: Callable[[], RatingsParts], method: str, before: Mapping[str, Any]) -> Cell:
+        folder, start = f"{group}-{number}", root / f"{group}-{number}" / "first-stage.pt"
+        arguments = (method, read, features, rank, number, before, start)
+        return Cell(f"{folder}/{_plain(method)}", {"rank": rank}, arguments, method, group, number)
+
+    with warnings.catch_warnings(), CellFolders(root) as store:
         warnings.filterwarnings("ignore", module="pytorch_lightning")
         warnings.filterwarnings("ignore", message="`isinstance.treespec, LeafSpec.` is deprecated")
-        cells = []
-        for group, readers in groups.items():
-            for number, read in enumerate(map(_once, readers)):
-                part = f"{group}-{number}"
-                cells += [
-                    Cell(f"{part}, {m}", (part, m), (record, part, f"{group}-0", m, read, rank, number, features))
-                    for m in every
-                ]
-        record.run(_run_method, cells, processes=0, what="fits")  # in turn: each needs what was chosen before
-        return {
-            group: result_table(record, [f"{group}-{i}" for i in range(len(readers))], every)
-            for group, readers in groups.items()
+        parts = [(group, n, cache(read)) for group, readers in groups.items() for n, read in enumerate(readers)]
+        first = [make(*part, method, {}) for part in parts if part[1] == 0 for method in every]
+        options = {"processes": 0, "what": "fits"}  # in turn: all start from the first stage
+        found = store.run(_run_method, first, **options).results
+        chosen = {
+            key[:2]: {name: each["setting"] for name, each in result["measures"].items()}
+            for key, result in found.items()
         }
+        rest = [make(*part, method, chosen[method, part[0]]) for part in parts if part[1] for method in every]
+        found |= store.run(_run_method, rest, **options).results
+    return {group: result_table(found, group, len(readers), every) for group, readers in groups.items()}
+
+
+def _plain(name: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in name)
 
 
 def _names(methods: Sequence[str] | None, with_features: bool) -> list[str]:
     """All methods that run, the baselines and the squared loss among them."""
-    known = [*RECIPES, *COMPARATORS]
+    known = [*FACTORIZATIONS, *COMPARATORS]
     unknown = [name for name in methods or () if name not in known]
     if unknown:
         raise ValueError(f"methods must be of {', '.join(known)}; got {', '.join(unknown)}")
@@ -586,40 +477,27 @@ def _names(methods: Sequence[str] | None, with_features: bool) -> list[str]:
     return [*BASELINES, *(name for name in known if name in wanted and name not in idle)]
 
 
-def _claim_rank(note: Path, rank: int) -> None:
-    if not note.is_file():
-        with whole_file(note) as file:
-            json.dump({"rank": rank}, file)
-    elif json.loads(note.read_text()) != {"rank": rank}:
-        raise ValueError(f"{note.parent} holds results of another rank; choose another --output, or delete it")
-
-
-def _once(read: Callable[[], RatingsParts]) -> Callable[[], RatingsParts]:
-    found: list[RatingsParts] = []
-
-    def get() -> RatingsParts:
-        if not found:
-            found.append(read())
-        return found[0]
-
-    return get
-
-
-def result_table(record: _Record, parts: Sequence[str], methods: Sequence[str]) -> tuple[list[str], list[list]]:
+def result_table(
+    found: Mapping[Key, Mapping[str, Any]], group: str, parts: int, methods: Sequence[str]
+) -> tuple[list[str], list[list]]:
     """Header and rows, a method each: mean and standard error over the parts, difference to the squared loss, p, parts won.
 
     p is of a paired t-test over users, the values of a user being averaged over the parts it is tested in.
     """
     header = ["method"]
     rows: list[list] = [[method] for method in methods]
+    users = np.concatenate([found["squared", group, number]["users"] for number in range(parts)])
+
+    def values_of(method: str, measure: str) -> list[np.ndarray]:
+        return [np.array(found[method, group, number]["measures"][measure]["values"]) for number in range(parts)]
+
     for name in MEASURES:
         header += [name, "vs squared", "p", "parts won"]
-        base = [record.values(part, "squared", name)[1] for part in parts]
-        users = np.concatenate([record.values(part, "squared", name)[0] for part in parts])
+        base = values_of("squared", name)
         for row in rows:
-            values = [record.values(part, row[0], name)[1] for part in parts]
+            values = values_of(row[0], name)
             means = np.array([each.mean() for each in values])
-            spread = f" ± {means.std(ddof=1) / math.sqrt(len(parts)):.4f}" if len(parts) > 1 else ""
+            spread = f" ± {means.std(ddof=1) / math.sqrt(parts):.4f}" if parts > 1 else ""
             row.append(f"{means.mean():.4f}{spread}")
             if row[0] == "squared":
                 row += ["", "", ""]
@@ -628,7 +506,7 @@ def result_table(record: _Record, parts: Sequence[str], methods: Sequence[str]) 
             p = paired_p_value(ours, theirs, "t")
             won = int((differences(means, [each.mean() for each in base]) > 0).sum())
             difference = means.mean() - float(np.mean([each.mean() for each in base]))
-            row += [f"{difference:+.4f}", f"{p:.2g}", f"{won}/{len(parts)}"]
+            row += [f"{difference:+.4f}", f"{p:.2g}", f"{won}/{parts}"]
     return header, rows
 
 
@@ -757,35 +635,35 @@ def _genres(folder: str, groups: Mapping[str, Sequence[Callable[[], RatingsParts
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Print the tables; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="recommender_experiment.py", description=__doc__)
+    """Run the command; returns the exit status."""
+    return run("recommenders", compare, args, program="recommender_experiment.py")
+
+
+def compare(args: Sequence[str]) -> None:
+    """Train what the folder does not hold yet, and print the tables."""
+    parser = CommandParser(description=__doc__)
     parser.add_argument("--data", required=True, help="folder of MovieLens 100K or Jester")
     parser.add_argument("--output", default="runs/recommenders", help="folder of the results; one for each data set")
-    parser.add_argument("--methods", nargs="+", default=None, choices=[*RECIPES, *COMPARATORS], metavar="METHOD")
+    parser.add_argument("--methods", nargs="+", default=None, choices=[*FACTORIZATIONS, *COMPARATORS], metavar="METHOD")
     parser.add_argument("--splits", nargs="+", default=["weak", "strong"], choices=["weak", "strong", "folds"])
     parser.add_argument("--train-ratings", nargs="+", type=int, default=[10, 20, 50], help="N, known ratings of a user")
     parser.add_argument("--seeds", type=int, default=5, help="draws of each weak and strong split")
     parser.add_argument("--rank", type=int, default=10)
     parser.add_argument("--json", type=Path, help="write a table for each split to this file, for the documentation")
     options = parser.parse_args(args)
-    try:
-        groups = read_groups(options.data, splits=options.splits, num_train=options.train_ratings, seeds=options.seeds)
-        tables = recommender_experiment(
-            groups, options.output, methods=options.methods, rank=options.rank, features=_genres(options.data, groups)
-        )
-    except (ValueError, OSError) as error:
-        print(f"recommender_experiment.py: {error}", file=sys.stderr)
-        return 1
+    groups = read_groups(options.data, splits=options.splits, num_train=options.train_ratings, seeds=options.seeds)
+    tables = recommender_experiment(
+        groups, options.output, methods=options.methods, rank=options.rank, features=_genres(options.data, groups)
+    )
     for group, (header, rows) in tables.items():
         print(f"\n{group}: {len(groups[group])} parts")
         print(format_table(header, rows))
     if options.json:
         kinds = {kind: [group for group in tables if group.startswith(kind)] for kind in options.splits}
         shown = {kind: page_table(tables, names) for kind, names in kinds.items()}
-        words = _told(sys.argv[1:] if args is None else args, options.data)
+        words = _told(args, options.data)
         write_result(options.json, ["python", "scripts/recommender_experiment.py", *words], shown, draws=options.seeds)
-    print(f"\nwritten: {Path(options.output) / 'results.jsonl'}")
-    return 0
+    print(f"\nwritten: {options.output}")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import torch
 import yaml
 
+from rankstruct.commands._arguments import CommandParser
 from rankstruct.data import read_lists, synthetic
 from rankstruct.progress import Progress
 from rankstruct.tables import format_table
@@ -378,7 +379,7 @@ def kill(
         os.killpg(process.pid, how)  # as a terminal does
     else:
         os.kill(process.pid, how)
-    wrong = [] if process.wait(2 * PATIENCE) else [f"deaf to {how.name}"]
+    wrong = [] if process.wait(2 * PATIENCE) else [f"ignores {how.name}"]
     end = time.monotonic() + PATIENCE
     while (left := process.others()) and time.monotonic() < end:
         time.sleep(0.05)
@@ -482,12 +483,12 @@ ROUNDS = {"fit-at-once": start_at_once, "fit-board": delete_board}
 
 def main() -> int:
     """Kill commands, go on with them, compare the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20, help="in all (default: %(default)s)")
+    parser = CommandParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=20, help="in all")
     parser.add_argument("--commands", nargs="+", choices=list(COMMANDS), default=list(COMMANDS), help="(default: all)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=1, help="rounds at once (default: %(default)s)")
-    parser.add_argument("--processes", type=int, default=2, help="of a command that takes it (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the kills")
+    parser.add_argument("--jobs", type=int, default=1, help="rounds at once")
+    parser.add_argument("--processes", type=int, default=2, help="of a command that takes it")
     parser.add_argument("--fork", action="store_true", help="fork commands from this process, which spares their start")
     parser.add_argument("--folder", help="keep everything there; else a temporary one, gone at the end")
     options = parser.parse_args()

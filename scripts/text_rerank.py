@@ -17,8 +17,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ from sentence_transformers.cross_encoder import CrossEncoder, losses
 from torch import nn
 
 import rankstruct as rs
-from rankstruct.commands.cells import Cell, CellFolders, CellsFailed
+from rankstruct.cli import run
+from rankstruct.commands._arguments import CommandParser, add_cell_options
+from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import join_run
 from rankstruct.files import write_result
 from rankstruct.measures import evaluate
@@ -149,27 +152,40 @@ def graded(judged: dict[str, dict[str, float]], turned: int) -> dict[str, dict[s
     return {q: {d: g if not turned or g < 0 else turned - g for d, g in each.items()} for q, each in judged.items()}
 
 
-def train(collection: str, encoder: str, store: str, fold: int, grades: int, loss: str, rate: float, seed: int) -> dict:
+def train(
+    collection: str, encoder: str, store: str, fold: int, grades: int, loss: str, setting: tuple[float], seed: int
+) -> dict:
     """One run: the best epoch's validation nDCG@10, and the test measures of each query."""
     torch.set_num_threads(1)
+    (rate,) = setting
     features, parts, _ = prepared(collection, encoder, store, fold, grades)
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     model = Head(features)
     loss_of = LOSSES[loss](model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
-    best, kept = -1.0, model.state_dict()
-    for _ in range(EPOCHS):
-        for batch in batches(parts[0][1], rng, pairs=loss in PAIRS):
-            value = loss_of(*batch)
+    epochs = ((loss_of(*batch) for batch in batches(parts[0][1], rng, loss in PAIRS)) for _ in range(EPOCHS))
+    best = best_epoch([*model.parameters()], rate, epochs, lambda: measured(model, *parts[1])["nDCG@10"])
+    return {"vali": best, "test": {name: each.tolist() for name, each in measured(model, *parts[2]).items()}}
+
+
+def best_epoch(
+    weights: list[torch.Tensor], rate: float, epochs: Iterable[Iterable[torch.Tensor]], validate: Callable[[], Any]
+) -> float:
+    """Minimise the losses of each epoch's steps by AdamW; keep the weights of the epoch that is best on validation data."""
+    optimizer = torch.optim.AdamW(weights, lr=rate, weight_decay=0.01)
+    best, kept = -1.0, weights
+    for losses_of_epoch in epochs:
+        for value in losses_of_epoch:
             optimizer.zero_grad()
             value.backward()
             optimizer.step()
-        reached = float(measured(model, *parts[1])["nDCG@10"].mean())
+        reached = float(validate().mean())
         if reached > best:
-            best, kept = reached, {name: each.clone() for name, each in model.state_dict().items()}
-    model.load_state_dict(kept)
-    return {"vali": best, "test": {name: each.tolist() for name, each in measured(model, *parts[2]).items()}}
+            best, kept = reached, [each.detach().clone() for each in weights]
+    with torch.no_grad():
+        for each, value in zip(weights, kept, strict=True):
+            each.copy_(value)
+    return best
 
 
 def batches(lists: Any, rng: np.random.Generator, pairs: bool) -> Any:
@@ -216,42 +232,30 @@ def of_run(run: Any, qrels: Any) -> dict[str, np.ndarray]:
     return {name: each.numpy() for name, each in values.items()}
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    return run("text_rerank", rerank, args, program="text_rerank.py")
+
+
+def rerank(args: Sequence[str]) -> None:
     """Run what the folder does not hold yet, print the tables."""
-    parser = parser_of(__doc__, LOSSES, "runs/text-rerank")
-    given = parser.parse_args(arguments)
+    given = parser_of(__doc__, LOSSES, "runs/text-rerank").parse_args(args)
     name, folds, store = opened(given)
-
-    def cell(fold: int, loss: str, rate: float, seed: int) -> Cell:
-        request = {"loss": loss, "rate": rate, "seed": seed, "fold": fold, "grades": given.grades}
-        where = (given.collection, given.encoder, str(store), fold, given.grades)
-        return Cell(f"{name}/{kind(loss)}/{fold}-{rate:g}-{seed}", request, (*where, loss, rate, seed))
-
-    try:
-        reached = best_runs(train, cell, given, folds, RATES, MEASURES)
-    except (ValueError, OSError, CellsFailed) as error:
-        print(f"text_rerank: {error}", file=sys.stderr)
-        return 1
+    reached = best_runs(train, given, folds, name, {"rate": RATES}, MEASURES)
     rows = [*_starts(given, store, folds), *mean_rows(reached)]
     tables = {f"{name} means": (["loss", *MEASURES], rows), f"{name} tests": _tests(reached)}
-    report(
-        tables, store / f"text-rerank-{name}.json", "text_rerank.py", sys.argv[1:] if arguments is None else arguments
-    )
-    return 0
+    report(tables, store / f"text-rerank-{name}.json", "text_rerank.py", args)
 
 
 def parser_of(said: str | None, losses: Any, output: str) -> argparse.ArgumentParser:
     """The arguments of an experiment on a collection."""
-    parser = argparse.ArgumentParser(description=said, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(description=said)
     parser.add_argument("--collection", required=True, help="a folder in BEIR's form")
     parser.add_argument("--encoder", required=True, help="a sentence encoder: a local folder")
     parser.add_argument("--grades", type=int, default=0, help="turn codes around: the grade is this less the code")
-    parser.add_argument("--output", default=output, help="folder of the values (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=5, help="(default: %(default)s)")
+    add_cell_options(parser, "runs", output)
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--losses", nargs="+", default=list(losses), choices=list(losses), metavar="LOSS")
-    parser.add_argument(
-        "--processes", type=int, default=1, help="runs at once; 0 runs them here (default: %(default)s)"
-    )
     return parser
 
 
@@ -271,30 +275,38 @@ def kind(loss: str) -> str:
 
 def best_runs(
     work: Callable[..., dict],
-    cell: Callable[..., Cell],
     given: argparse.Namespace,
     folds: Sequence[int],
-    settings: Sequence[Any],
+    folder: str,
+    grid: Mapping[str, Sequence[float]],
     measures: Sequence[str],
 ) -> dict[str, dict[str, np.ndarray]]:
     """Measures of the test queries of all folds, `[seeds, queries]`, by measure and loss: each at its best setting.
 
-    That is the one with the best validation queries by seed 0; `cell` is called with fold, loss, setting and seed.
+    That is the one with the best validation queries by seed 0.
     """
+    where = given.collection, given.encoder, given.output
+
+    def make(loss: str, setting: tuple[float, ...], fold: int, seed: int | None) -> Cell:
+        asked = {"loss": loss, **dict(zip(grid, setting, strict=True)), "seed": seed, "fold": fold}
+        file = f"{folder}/{kind(loss)}/{fold}-{'-'.join(f'{value:g}' for value in setting)}-{seed}"
+        arguments = (*where, fold, given.grades, loss, setting, seed)
+        return Cell(file, asked | {"grades": given.grades}, arguments, (loss, setting), fold, seed)
+
     with CellFolders(given.output) as cells:
-        options = {"processes": given.processes, "what": f"{Path(given.collection).resolve().name}, text"}
-        tried = {(f, x, r): cell(f, x, r, 0) for f in folds for x in given.losses for r in settings}
-        first = cells.run(work, list(tried.values()), **options).results
-        best = {
-            (f, x): max(settings, key=lambda r, f=f, x=x: first[tried[f, x, r].name]["vali"])
-            for f in folds
-            for x in given.losses
-        }
-        rest = {(f, x, s): cell(f, x, best[f, x], s) for f, x in best for s in range(given.seeds)}
-        found = cells.run(work, list(rest.values()), **options).results
+        found = cells.select(
+            work,
+            make,
+            {loss: [*product(*grid.values())] for loss in given.losses},
+            folds=folds,
+            seeds=range(given.seeds),
+            validation=lambda result: result["vali"],
+            processes=given.processes,
+            what=f"{Path(given.collection).resolve().name}, text",
+        ).results
 
     def joined(loss: str, measure: str) -> np.ndarray:
-        each = [[found[rest[f, loss, s].name]["test"][measure] for f in folds] for s in range(given.seeds)]
+        each = [[found[loss, fold, seed]["test"][measure] for fold in folds] for seed in range(given.seeds)]
         return np.stack([np.concatenate(parts) for parts in each])
 
     return {m: {x: joined(x, m) for x in given.losses} for m in measures}

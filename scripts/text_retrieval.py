@@ -13,8 +13,8 @@ training query. Every run is kept in `--output`, and what is there is not run ag
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 import rankstruct as rs
-from rankstruct.commands.cells import Cell, CellsFailed
+from rankstruct.cli import run
 from rankstruct.measures import evaluate
 from rankstruct.text import TextSource
-from text_rerank import best_runs, embedded, graded, kind, mean_rows, opened, paired_row, parser_of, report
+from text_rerank import best_epoch, best_runs, embedded, graded, mean_rows, opened, paired_row, parser_of, report
 
 MEASURES = ("nDCG@10", "RR@10", "AP", "R@100")
 RATES, TEMPERATURES = (5e-4, 2e-3, 5e-3), (0.01, 0.03, 0.1, 0.3)
@@ -77,21 +77,19 @@ def train(
     rate, temperature = setting
     change = torch.zeros(documents.shape[1], documents.shape[1], requires_grad=True)
     loss_of = rs.SimilarityLoss(LOSSES[loss](), temperature=temperature)
-    optimizer = torch.optim.AdamW([change], lr=rate, weight_decay=0.01)
-    best, kept = -1.0, change.detach()
-    for epoch in range(EPOCHS + 1):  # the first is the start
-        for rows in torch.randperm(len(training[0])).split(LISTS) if epoch else ():
+
+    def losses(epoch: int) -> Iterator[Tensor]:
+        for rows in torch.randperm(len(training[0])).split(LISTS) if epoch else ():  # the first epoch is the start
             queries, labels, where = (each[rows] for each in training)
             relevant = (labels > 0).any(0).nonzero().view(-1)
             listed = torch.cat([relevant, torch.randperm(len(documents))[:DOCUMENTS]]).unique()
-            value = loss_of(queries + queries @ change, documents[listed], labels[:, listed], where[:, listed])
-            optimizer.zero_grad()
-            value.backward()
-            optimizer.step()
-        reached = float(measured(change, documents, validation, MEASURES[:1])["nDCG@10"].mean())
-        if reached > best:
-            best, kept = reached, change.detach().clone()
-    found = measured(kept, documents, test, MEASURES)
+            yield loss_of(queries + queries @ change, documents[listed], labels[:, listed], where[:, listed])
+
+    def validate() -> Tensor:
+        return measured(change, documents, validation, MEASURES[:1])["nDCG@10"]
+
+    best = best_epoch([change], rate, map(losses, range(EPOCHS + 1)), validate)
+    found = measured(change, documents, test, MEASURES)
     return {"vali": best, "test": {name: each.tolist() for name, each in found.items()}}
 
 
@@ -116,23 +114,18 @@ def started(
     return joined, torch.cat(new).numpy()
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    return run("text_retrieval", retrieve, args, program="text_retrieval.py")
+
+
+def retrieve(args: Sequence[str]) -> None:
     """Run what the folder does not hold yet, print the tables."""
-    given = parser_of(__doc__, LOSSES, "runs/text-retrieval").parse_args(arguments)
+    given = parser_of(__doc__, LOSSES, "runs/text-retrieval").parse_args(args)
     name, folds, store = opened(given)
-    where = (given.collection, given.encoder, str(store))
-
-    def cell(fold: int, loss: str, setting: tuple[float, float], seed: int) -> Cell:
-        rate, temperature = setting
-        asked = {"loss": loss, "rate": rate, "temperature": temperature, "seed": seed, "fold": fold}
-        file = f"retrieval-{name}/{kind(loss)}/{fold}-{rate:g}-{temperature:g}-{seed}"
-        return Cell(file, asked | {"grades": given.grades}, (*where, fold, given.grades, loss, setting, seed))
-
-    try:
-        reached = best_runs(train, cell, given, folds, [*product(RATES, TEMPERATURES)], MEASURES)
-    except (ValueError, OSError, CellsFailed) as error:
-        print(f"text_retrieval: {error}", file=sys.stderr)
-        return 1
+    where = (given.collection, given.encoder, given.output)
+    grid = {"rate": RATES, "temperature": TEMPERATURES}
+    reached = best_runs(train, given, folds, f"retrieval-{name}", grid, MEASURES)
     start, new = started(where, folds, given.grades)
     for measures in (start, reached):
         measures["nDCG@10, new documents"] = {x: each[:, new] for x, each in measures["nDCG@10"].items()}
@@ -144,9 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
         f"{name} tests": (["loss", "measure", "beside", "difference", "wins", "losses", "p (Wilcoxon)"], tests),
         f"{name} queries": (["test queries", "with new documents alone"], [[str(len(new)), str(new.sum())]]),
     }
-    typed = sys.argv[1:] if arguments is None else arguments
-    report(tables, store / f"text-retrieval-{name}.json", "text_retrieval.py", typed)
-    return 0
+    report(tables, store / f"text-retrieval-{name}.json", "text_retrieval.py", args)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from torch import nn
 
 import rankstruct as rs
 from benchmarks.timing import both_ways, figures, interleaved_ratios, machine, peak_kilobytes
+from rankstruct.commands._arguments import CommandParser
 from rankstruct.files import write_result
 from rankstruct.tables import format_table
 
@@ -72,8 +73,8 @@ def losses_table(rounds: int):
         made |= {f"theirs: {name}": getattr(losses, name)(model, mini_batch_size=-1) for name in THEIRS}
         found = interleaved_ratios({name: step(loss) for name, loss in made.items()}, "theirs: LambdaLoss", rounds)
         for name, (seconds, ratio) in found.items():
-            _, median, micro = figures(seconds, ratio)
-            rows.append([f"{lists} x {size}", name, f"{micro / 1000:.2f}", f"{median:.2f}"])
+            its = figures(seconds, ratio)
+            rows.append([f"{lists} x {size}", name, f"{its['microseconds'] / 1000:.2f}", f"{its['median']:.2f}"])
     return ["lists x documents", "loss", "ms", "over their LambdaLoss"], rows
 
 
@@ -99,8 +100,8 @@ def bank_table(rounds: int):
             calls[f"{name}, the loss alone"] = partial(both_ways, loss, scores, labels)
     rows = []
     for name, (seconds, ratio) in interleaved_ratios(calls, "torch.sort", rounds).items():
-        _, median, micro = figures(seconds, ratio)
-        rows.append([name, f"{micro / 1000:.1f}", f"{median:.2f}"])
+        its = figures(seconds, ratio)
+        rows.append([name, f"{its['microseconds'] / 1000:.1f}", f"{its['median']:.2f}"])
     return ["one query, 1,000,000 candidates", "ms", "over torch.sort"], rows
 
 
@@ -136,9 +137,9 @@ def memory_table():
 
 def main() -> int:
     """Print the tables and write them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("--json", help="file to write")
-    parser.add_argument("--rounds", type=int, default=20, help="(default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=20, help="every call once each")
     parser.add_argument("--memory", type=int, nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(1)

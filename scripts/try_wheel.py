@@ -59,7 +59,7 @@ def main() -> int:
         install(given.torch, "build")
         run("-m", "build", "--outdir", folder, str(ROOT))  # the wheel is made from the sdist
         (wheel,) = Path(folder).glob("*.whl")
-        if names := strangers(wheel):
+        if names := foreign_files(wheel):
             raise SystemExit(f"{wheel.name} holds what is not of the package: {', '.join(names)}")
         extra = "[test]" if given.tests else ""
         pins = Path(folder, "lowest.txt")
@@ -74,7 +74,7 @@ def main() -> int:
     return 0
 
 
-def strangers(wheel: Path) -> list[str]:
+def foreign_files(wheel: Path) -> list[str]:
     """The files of a wheel that are none of the package: the scripts of the repository, and the configs that they run."""
     with ZipFile(wheel) as file:
         names = file.namelist()

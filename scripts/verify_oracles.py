@@ -5,7 +5,6 @@ again and in both precisions, with all rankings that swap their intruders. The b
 this runs from a checkout.
 """
 
-import argparse
 import sys
 import tempfile
 import time
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 
 import rankstruct as rs
+from rankstruct.commands._arguments import CommandParser
 from rankstruct.files import write_result
 from rankstruct.kernels import dispatch
 from rankstruct.progress import Progress
@@ -79,11 +79,11 @@ def verify_surrogates(rng: np.random.Generator, lists: int, most: int) -> dict[t
 
 def main() -> int:
     """Compare, and write what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lists", type=int, default=100_000, help="random lists in all (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=1800, help="stop after so many seconds (default: %(default)s)")
-    parser.add_argument("--most", type=int, default=5, help="documents of the longest list (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    parser = CommandParser(description=__doc__)
+    parser.add_argument("--lists", type=int, default=100_000, help="random lists in all")
+    parser.add_argument("--seconds", type=float, default=1800, help="stop after this time")
+    parser.add_argument("--most", type=int, default=5, help="documents of the longest list")
+    parser.add_argument("--seed", type=int, default=0, help="of the lists")
     only = "of these measures alone, such as pAUC F, and no surrogates"
     parser.add_argument("--measures", nargs="+", metavar="NAME", help=only)
     parser.add_argument(

@@ -24,7 +24,6 @@ or command; only `--stale` writes it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -38,6 +37,7 @@ from typing import Any
 import yaml
 
 from rankstruct.cli import COMMANDS
+from rankstruct.commands._arguments import CommandParser
 from rankstruct.files import write_text
 from rankstruct.tables import markdown_table
 
@@ -298,7 +298,7 @@ def find_stale(root: Path) -> dict[str, str] | None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the pages that changed, or only list them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if something would change")
     parser.add_argument(
         "--stale", action="store_true", help="first find stale results from the git history, and record them"

@@ -64,7 +64,7 @@ class Heart(BaseEstimator):
 
 @pytest.fixture
 def members(monkeypatch):
-    """Makes the recipes be others."""
+    """Makes the models be others."""
     return lambda **made: monkeypatch.setattr(auto, "MEMBERS", {n: lambda *_, r=r: clone(r) for n, r in made.items()})
 
 
@@ -78,14 +78,14 @@ def fitted():
     return rs.AutoRanker(device="cpu").fit(*make(), **held_out())
 
 
-def test_every_recipe_is_measured_on_validation(fitted):
-    names = [row["recipe"] for row in fitted.results_]
+def test_every_model_is_measured_on_validation(fitted):
+    names = [row["model"] for row in fitted.results_]
     assert names == [*auto.MEMBERS, auto.ENSEMBLE, auto.WEIGHTED]
     assert all(0 < row["validation"]["AP"] <= 1 and not row["note"] for row in fitted.results_)
-    found = {row["recipe"]: row["validation"] for row in fitted.results_}
+    found = {row["model"]: row["validation"] for row in fitted.results_}
     assert fitted.validation_lists_ == 80
-    assert fitted.recipe_ in fitted.reason_
-    selection = found[fitted.recipe_]["AP"]
+    assert fitted.selected_ in fitted.reason_
+    selection = found[fitted.selected_]["AP"]
     assert (
         f"its selection AP is {selection:.4f} (optimistic: the same lists selected C, epoch and model)"
         in fitted.reason_
@@ -94,13 +94,13 @@ def test_every_recipe_is_measured_on_validation(fitted):
     assert found[auto.WEIGHTED]["AP"] >= found[auto.ENSEMBLE]["AP"]
 
 
-def test_a_recipe_that_is_clearly_better_is_taken(members):
+def test_a_model_that_is_clearly_better_is_taken(members):
     members(good=Column(), bad=Column(0, sign=-1), worse=Column(1))
     ranker = rs.AutoRanker(prepare=()).fit(*make(), **held_out())
-    assert ranker.recipe_ == "good"
+    assert ranker.selected_ == "good"
     assert "which exceeds the ensemble's" in ranker.reason_
     members(bad=Column(0, sign=-1), good=Column(), worse=Column(1))
-    assert rs.AutoRanker(prepare=()).fit(*make(), **held_out()).recipe_ in ("good", auto.WEIGHTED)
+    assert rs.AutoRanker(prepare=()).fit(*make(), **held_out()).selected_ in ("good", auto.WEIGHTED)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_steps_have_some_hundred_documents(number, size, batch, rate):
 
 
 def test_every_list_is_judged_by_what_did_not_see_it(members):
-    """A recipe that knows its training labels by heart, and scores others at random, looks as bad as it is."""
+    """A model that knows its training labels by heart, and scores others at random, looks as bad as it is."""
     members(heart=Heart())
     ranker = rs.AutoRanker(prepare=(), folds=4).fit(*make(), **held_out())
     X, _ = all_lists()
@@ -145,7 +145,7 @@ def test_a_single_list_is_said_to_be_divided_by_its_documents():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*no better than w = 0")
 def test_a_selection_score_is_somewhat_above_chance_where_there_is_nothing_to_learn():
-    """As the docstring says of the linear recipe: several C are tried."""
+    """As the docstring says of the linear model: several C are tried."""
     ahead, qid = [], np.repeat(np.arange(60), 20)
     for seed in range(20):
         rng = np.random.default_rng(seed)
@@ -156,12 +156,12 @@ def test_a_selection_score_is_somewhat_above_chance_where_there_is_nothing_to_le
     assert np.mean(ahead) == pytest.approx(0.007, abs=0.005)
 
 
-def test_a_recipe_that_may_be_better_by_chance_is_not(members):
+def test_a_model_that_may_be_better_by_chance_is_not(members):
     near = [Column(noise=0.05), Column(noise=0.0)]
     members(first=near[0], second=near[1])
     ranker = rs.AutoRanker("nDCG", prepare=()).fit(*make(), **held_out())
-    assert ranker.recipe_ == auto.ENSEMBLE
-    found = {row["recipe"]: row["validation"]["nDCG"] for row in ranker.results_}
+    assert ranker.selected_ == auto.ENSEMBLE
+    found = {row["model"]: row["validation"]["nDCG"] for row in ranker.results_}
     ahead = max(found.values()) - found[auto.ENSEMBLE]
     assert 0 <= ahead < 0.02
     assert ("is not above two standard errors" in ranker.reason_) == (ahead > 0)
@@ -180,7 +180,7 @@ def test_the_rule_is_two_standard_errors(members):
         ahead = values(each[0], "AP") - values(both, "AP")
         wins = ahead.mean() > 2 * ahead.std(ddof=1) / np.sqrt(80)
         taken.append(wins)
-        assert ranker.recipe_ == ("clean" if wins else auto.ENSEMBLE)
+        assert ranker.selected_ == ("clean" if wins else auto.ENSEMBLE)
     assert set(taken) == {True, False}
 
 
@@ -189,7 +189,7 @@ def test_what_does_not_fit_into_the_time_is_left_out(members):
     start = time.perf_counter()
     ranker = rs.AutoRanker(time_budget=2.0, prepare=()).fit(*make(), **held_out())
     assert time.perf_counter() - start < 2.0
-    notes = {row["recipe"]: row["note"] for row in ranker.results_}
+    notes = {row["model"]: row["note"] for row in ranker.results_}
     assert [name for name, note in notes.items() if note] == ["slow"]
     assert notes["slow"].startswith("may take ")
     assert "'slow' (may take " in ranker.reason_
@@ -198,8 +198,8 @@ def test_what_does_not_fit_into_the_time_is_left_out(members):
 
 def test_without_time_there_is_still_the_linear_one():
     ranker = rs.AutoRanker(time_budget=0).fit(*make(), **held_out())
-    assert ranker.recipe_ == next(iter(auto.MEMBERS))
-    assert [row["recipe"] for row in ranker.results_] == list(auto.MEMBERS)
+    assert ranker.selected_ == next(iter(auto.MEMBERS))
+    assert [row["model"] for row in ranker.results_] == list(auto.MEMBERS)
     assert ranker.reason_.count("no time left") == 3
     given = {"loss": "GradedLoss('AUC')", "C": [0.001, 0.01, 0.1, 1.0, 10.0]}
     linear = rs.EnsembleRanker([rs.LinearRanker("AP", **given)], prepare=ranker.prepare, folds=3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -104,15 +105,35 @@ def _with_options(args: Sequence[str]) -> Iterator[tuple[str, str, str]]:
             yield arg, option, arg
 
 
+def add_cell_options(parser: argparse.ArgumentParser, cells: str, output: str | None = None) -> None:
+    """Add the options of a command that runs cells: `--output`, required if it has no default, and `--processes`."""
+    kept = f"folder of all {cells}; finished ones are reused"
+    parser.add_argument("--output", required=output is None, default=output, help=kept)
+    parser.add_argument("--processes", type=int, default=1, help=f"parallel {cells}, one thread each")
+
+
+class _Formatter(argparse.HelpFormatter):
+    """The default of each option that has one, and descriptions of several lines as they are."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text, default = action.help or "", action.default
+        shown = default not in (None, argparse.SUPPRESS, []) and not isinstance(default, bool) and "default" not in text
+        return f"{text} (default: %(default)s)" if shown else text
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
+
+
 class CommandParser(argparse.ArgumentParser):
     """The parser of a command: no abbreviations, no repeated options, and a suggestion for an unknown option."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{"allow_abbrev": False, **options})
+        super().__init__(*args, **{"allow_abbrev": False, "formatter_class": _Formatter, **options})
         self._given: list[str] = []
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, and reject repeated options, whose first value would be lost, and probable misspellings."""
+        args = sys.argv[1:] if args is None else args
         self._given = [arg.partition("=")[0] for arg in args if arg.startswith("--") and arg != "--"]
         once = [
             name

@@ -1,6 +1,8 @@
-"""Resumable cells, the units of work of every long-running command.
+"""The loop of every long-running command: cells of (config, fold, seed), run in parallel and resumable.
 
-A cell has a name, a request (plain data: everything its result depends on, including a digest of the data files) and the
+A command makes the cells, `Cells.run` runs those that are not finished, and returns a table of the results by (config, fold,
+seed), which the command prints. `Cells.select` runs all settings of some configs, and further seeds of the best on validation
+data. A cell has a request (plain data: everything its result depends on, including a digest of the data files) and the
 arguments of its function, which runs in a separate process. A folder of cells is used by one process at a time. Finished cells
 are not run again; results are saved atomically as soon as they are available; failed cells are reported at the end, after the
 others. Ctrl-C, and the death of this process by any means, end the workers at once.
@@ -8,13 +10,14 @@ others. Ctrl-C, and the death of this process by any means, end the workers at o
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -25,10 +28,23 @@ from rankstruct.configs import load_json
 from rankstruct.files import naming, write_text
 from rankstruct.progress import Progress
 
-__all__ = ["Cell", "CellFolders", "CellLines", "Cells", "CellsFailed", "Finished", "different_names", "locked"]
-
+__all__ = [
+    "Cell",
+    "CellFolders",
+    "CellLines",
+    "Cells",
+    "CellsFailed",
+    "Finished",
+    "Key",
+    "Selected",
+    "different_names",
+    "locked",
+]
 
 _MOST_PROCESSES = 10_000
+
+#: The config, fold and seed of a cell; None where a command has only one.
+Key = tuple[Hashable, Hashable, int | None]
 
 
 class CellsFailed(ValueError):
@@ -36,23 +52,50 @@ class CellsFailed(ValueError):
 
 
 class Cell(NamedTuple):
-    """One piece of work.
+    """One piece of work: a config on a fold with a seed.
 
     Attributes:
         name: a unique name for messages; with `CellFolders` also its folder.
         request: everything the result depends on; a finished cell with another request is another cell.
         arguments: the arguments of its function.
+        config: what is trained; the name if None.
+        fold: the fold, or another part of the data.
+        seed: the seed.
     """
 
     name: str
     request: Any
     arguments: tuple[Any, ...]
+    config: Hashable = None
+    fold: Hashable = None
+    seed: int | None = None
+
+    @property
+    def key(self) -> Key:
+        """Config, fold and seed."""
+        return self.name if self.config is None else self.config, self.fold, self.seed
 
 
 class Finished(NamedTuple):
-    """Results by cell name, and the number of those reused from an earlier run."""
+    """Results by config, fold and seed, and the number of those reused from an earlier run."""
 
-    results: dict[str, Any]
+    results: dict[Key, Any]
+    reused: int
+
+
+class Selected(NamedTuple):
+    """The selected settings of some configs.
+
+    Attributes:
+        settings: by config and fold.
+        results: of the selected settings, by config, fold and seed.
+        every: all results, those of the other settings included.
+        reused: the number of those reused from an earlier run.
+    """
+
+    settings: dict[tuple[Hashable, Hashable], Any]
+    results: dict[Key, Any]
+    every: list[Any]
     reused: int
 
 
@@ -145,8 +188,8 @@ class Cells(ABC):
         """
         if not cells:  # no bar
             return Finished({}, 0)
-        found = {cell.name: self.find(cell) for cell in cells}
-        missing = [cell for cell in cells if found[cell.name] is None]
+        found = {cell.key: self.find(cell) for cell in cells}
+        missing = [cell for cell in cells if found[cell.key] is None]
         failed: dict[str, str] = {}
         with Progress(total=len(cells), initial=len(cells) - len(missing), desc=what, unit="cell") as bar:
             try:
@@ -158,7 +201,7 @@ class Cells(ABC):
                             failed[cell.name] = "its data changed while it ran"
                         else:
                             self.keep(cell, outcome)
-                            found[cell.name] = outcome
+                            found[cell.key] = outcome
                         bar.update()
             except KeyboardInterrupt:
                 done = sum(result is not None for result in found.values())
@@ -173,6 +216,46 @@ class Cells(ABC):
             )
         return Finished(found, len(cells) - len(missing))
 
+    def select(
+        self,
+        work: Callable[..., Any],
+        make: Callable[[Any, Any, Any, int | None], Cell],
+        settings: Mapping[Any, Sequence[Any]],
+        *,
+        folds: Sequence[Any],
+        seeds: Sequence[int | None],
+        validation: Callable[[Any], float],
+        **options: Any,
+    ) -> Selected:
+        """Run all settings with the first seed, then the best of each config and fold with the other seeds.
+
+        Args:
+            work: as for `run`.
+            make: makes the cell of a config, a setting, a fold and a seed.
+            settings: the settings to select from, by config.
+            folds: the folds.
+            seeds: the seeds; the first is used for selection.
+            validation: the value of a result that selects, the higher the better.
+            options: of `run`.
+
+        Raises:
+            ValueError: no seed.
+            CellsFailed: as `run`.
+        """
+        if not seeds:
+            raise ValueError("seeds: give at least one")
+        tried = {(c, s, f): make(c, s, f, seeds[0]) for f in folds for c in settings for s in settings[c]}
+        first = self.run(work, list(tried.values()), **options)
+        best = {}
+        for fold, config in itertools.product(folds, settings):
+            values = {s: validation(first.results[tried[config, s, fold].key]) for s in settings[config]}
+            best[config, fold] = max(values, key=values.__getitem__)
+        chosen = {(c, f, seed): make(c, s, f, seed) for (c, f), s in best.items() for seed in seeds}
+        more = self.run(work, [cell for key, cell in chosen.items() if key[2] != seeds[0]], **options)
+        every = first.results | more.results
+        results = {key: every[cell.key] for key, cell in chosen.items()}
+        return Selected(best, results, list(every.values()), first.reused + more.reused)
+
     def _outcomes(
         self, work: Callable[..., Any], cells: Sequence[Cell], processes: int
     ) -> Generator[tuple[Cell, Any], None, None]:
@@ -180,7 +263,7 @@ class Cells(ABC):
         if processes == 0:
             for cell in cells:
                 try:
-                    with _stopped_for_good():
+                    with _stopping():
                         outcome = work(*cell.arguments)
                 except SystemExit as end:  # Lightning answers Ctrl-C by exit(1)
                     if end.code != 1:
@@ -196,7 +279,7 @@ class Cells(ABC):
             return
         if processes not in self._pools:
             self._pools[processes] = self._held.enter_context(_workers(processes))
-        with _deaf():
+        with _ignoring_ctrl_c():
             jobs = {self._pools[processes].submit(work, *cell.arguments): cell for cell in cells}
         for job in as_completed(jobs):
             yield jobs[job], job.exception() or job.result()
@@ -262,10 +345,10 @@ class CellLines(Cells):
 
     Args:
         folder: the folder of the file.
-        parse: maps a line's bytes and its place (for messages) to the cell's name, request and result.
+        parse: maps the content of a line to the cell's name, request and result.
     """
 
-    def __init__(self, folder: str | Path, parse: Callable[[bytes, str], tuple[str, Any, Any]]) -> None:
+    def __init__(self, folder: str | Path, parse: Callable[[Any], tuple[str, Any, Any]]) -> None:
         super().__init__(folder)
         self.path = self.folder / "results.jsonl"
         self._parse = parse
@@ -279,11 +362,20 @@ class CellLines(Cells):
         return self
 
     def read(self) -> dict[tuple[str, Any], Any]:
-        """The results of all complete lines by name and request; the last one of a repeated cell."""
+        """The results of all complete lines by name and request; the last one of a repeated cell.
+
+        Raises:
+            ValueError: a line is not a finished cell; the message names it.
+        """
         text = self.path.read_bytes() if self.path.is_file() else b""
         found = {}
         for number, line in enumerate(text[: text.rfind(b"\n") + 1].splitlines(), start=1):
-            name, request, result = self._parse(line, f"{self.path}, line {number}")
+            try:
+                name, request, result = self._parse(load_json(line))
+            except (ValueError, TypeError, KeyError):
+                raise ValueError(
+                    f"{self.path}, line {number}: no finished cell; delete the line, and the cell is run again"
+                ) from None
             found[name, request] = result
         return found
 
@@ -303,7 +395,7 @@ class CellLines(Cells):
 
 
 @contextmanager
-def _stopped_for_good(*, at_once: bool = True) -> Iterator[None]:
+def _stopping(*, at_once: bool = True) -> Iterator[None]:
     """Raise KeyboardInterrupt at the end if Ctrl-C was pressed, and `at_once` too: solvers catch it to return early."""
     usual = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(usual):
@@ -327,9 +419,9 @@ def _stopped_for_good(*, at_once: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
+def _ignoring_ctrl_c() -> Iterator[None]:
     """Start processes that ignore Ctrl-C, even during import; this process is not interrupted before all are started."""
-    with _stopped_for_good(at_once=False):  # any thread may get a signal, whatever this one blocks
+    with _stopping(at_once=False):  # any thread may get a signal, whatever this one blocks
         if not hasattr(signal, "pthread_sigmask"):  # Windows
             yield
             return

@@ -69,8 +69,7 @@ def main(args: Sequence[str]) -> None:
         description="Compare a run's linear scorer with the optimum of its convex objective, computed to a certified gap.",
     )
     parser.add_argument("--run", required=True, help="folder of a training run")
-    tolerance = "relative gap of the optimum (default: %(default)s)"
-    parser.add_argument("--tolerance", type=float, default=1e-3, help=tolerance)
+    parser.add_argument("--tolerance", type=float, default=1e-3, help="relative gap of the optimum")
     options = parser.parse_args(args[1:])
     torch.set_num_threads(1)
     found = certify_run(options.run, tolerance=options.tolerance)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rankstruct.commands._arguments import CommandParser, as_typed
-from rankstruct.commands.cells import CellsFailed, different_names, locked
+from rankstruct.commands.cells import CellFolders, CellsFailed, different_names
 from rankstruct.commands.cross_validate import add_options, cross_validate, keywords
 from rankstruct.files import write_result, write_text
 from rankstruct.statistics import bootstrap_interval, differences, paired_p_value, spread
@@ -43,11 +43,11 @@ def compare_configs(
     root = Path(output)
     found: dict[str, dict] = {}
     failed: list[str] = []
-    with locked(root):
+    with CellFolders(root) as store:
         for number, (name, config) in enumerate(zip(names, configs, strict=True), start=1):
             print(f"[{number}/{len(names)}] {name}", file=sys.stderr, flush=True)
             try:
-                found[name] = cross_validate(config, output=root / name, **arguments)
+                found[name] = cross_validate(config, output=root / name, store=store, **arguments)
             except CellsFailed as error:
                 failed.append(f"{name}: {error}")
                 continue

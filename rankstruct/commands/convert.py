@@ -26,7 +26,7 @@ def _parser() -> argparse.ArgumentParser:
         "--output", type=Path, help="output file (default: SOURCE with suffix .rankdata), or output folder for a folder"
     )
     parser.add_argument("--folds", nargs="+", type=int, help="fold numbers (default: all)")
-    half = "float16: half the size, three digits, numbers up to 65504 (default: %(default)s)"
+    half = "float16: half the size, three digits, numbers up to 65504"
     parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help=half)
     parser.add_argument("--num-features", type=int, help="number of features (default: the greatest id)")
     parser.add_argument("--real-labels", action="store_true", help="allow any number as label, not only grades")

@@ -10,15 +10,16 @@ import argparse
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from rankstruct.commands._arguments import CommandParser, as_typed
-from rankstruct.commands.cells import Cell, CellFolders, different_names
+from rankstruct.commands._arguments import CommandParser, add_cell_options, as_typed
+from rankstruct.commands.cells import Cell, CellFolders, Selected, different_names
 from rankstruct.commands.fit import RankingCLI, check_data, complete_config
 from rankstruct.configs import load_json
 from rankstruct.data.runs import write_scores
@@ -60,6 +61,12 @@ class Run:
         values += self.point
         values += [] if self.seed is None else [("seed_everything", str(self.seed))]
         return [part for key, value in values for part in (f"--{key}", value)]
+
+    def cell(self, fit: Sequence[str], request: dict[str, Any], folder: Path, root: Path) -> Cell:
+        """Its cell, in `folder` within the folder of all cells."""
+        wanted = request | {"point": dict(self.point), "fold": self.fold} | ({"seed": self.seed} if self.seed else {})
+        arguments = [*fit, *self.arguments], str(folder / self.name / "run")
+        return Cell(str((folder / self.name).relative_to(root)), wanted, arguments, self.point, self.fold, self.seed)
 
 
 def _train(arguments: Sequence[str], folder: str) -> dict[str, Any]:
@@ -104,6 +111,7 @@ def cross_validate(
     options: Sequence[str] = (),
     processes: int = 1,
     seeds: int = 1,
+    store: CellFolders | None = None,
 ) -> dict[str, Any]:
     """Train every cell of folds x grid and select, for each fold, the grid point with the best validation measure.
 
@@ -117,6 +125,7 @@ def cross_validate(
         options: further command-line options of every cell, such as `["--data.path", folder]`.
         processes: number of cells trained in parallel, one thread each.
         seeds: number of seeds over which test measures are averaged; only the first, the config's own, is used for selection.
+        store: open cells of a folder that contains `output`, whose worker processes are reused.
 
     Returns:
         `{"folds": [{"fold", "point", "validation", "test": {measure: value}}, ...], "mean": {measure: value}, "by_seed":
@@ -132,27 +141,26 @@ def cross_validate(
     """
     if not 1 <= seeds <= _MOST_SEEDS:
         raise ValueError(f"seeds must be at least 1 and at most {_MOST_SEEDS}, got {seeds}")
-    different_names([config])
-    fit, request, unchanged = asked(config, folds, Path(output), options)
+    (name,) = different_names([config])
+    root = Path(output)
+    fit, request, unchanged = asked(config, folds, root, options)
     check_values(["fit", "--config", str(config), *options], grid)
     points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
-    def cell(run: Run) -> Cell:
-        wanted = request | {"point": dict(run.point), "fold": run.fold} | ({"seed": run.seed} if run.seed else {})
-        return Cell(run.name, wanted, ([*fit, *run.arguments], str(Path(output) / run.name / "run")))
-
-    with CellFolders(output) as store:
-        write_text(Path(output) / "config.yaml", request["config"])
-        every = [cell(Run(fold, point)) for fold in folds for point in points]
-        given = {"processes": processes, "unchanged": unchanged}
-        first = store.run(_train, every, what="training runs", **given)
-        again = []
-        for fold in folds:
-            best = max((Run(fold, p) for p in points), key=lambda run: first.results[run.name]["best"]["validation"])
-            again.append([best, *(replace(best, seed=1000 + more) for more in range(1, seeds))])
-        rest = [cell(run) for runs in again for run in runs[1:]]
-        more = store.run(_train, rest, what="further seeds", **given)
-    return _gather(again, first.results | more.results) | {"reused": first.reused + more.reused}
+    with CellFolders(output) if store is None else nullcontext(store) as store:
+        write_text(root / "config.yaml", request["config"])
+        found = store.select(
+            _train,
+            lambda _, point, fold, seed: Run(fold, point, seed).cell(fit, request, root, store.folder),
+            {name: points},
+            folds=folds,
+            seeds=[None, *range(1001, 1000 + seeds)],
+            validation=lambda result: float(result["best"]["validation"]),
+            processes=processes,
+            what="training runs",
+            unchanged=unchanged,
+        )
+    return _gather(found)
 
 
 def asked(
@@ -188,44 +196,45 @@ def check_values(fit: Sequence[str], values: Mapping[str, Sequence[Any]]) -> Non
             complete_config([*fit, *Run(None, point).arguments])
 
 
-def _gather(chosen: Sequence[Sequence[Run]], results: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The result of `cross_validate`, from the selected runs of each fold, one per seed, and the results of all runs."""
-    names = list(results[chosen[0][0].name]["test"])
-    tests = {name: np.array([[results[run.name]["test"][name] for run in runs] for runs in chosen]) for name in names}
+def _gather(found: Selected) -> dict[str, Any]:
+    """The result of `cross_validate`."""
+    by_fold = [[result for key, result in found.results.items() if key[:2] == place] for place in found.settings]
+    names = list(by_fold[0][0]["test"])
+    tests = {name: np.array([[each["test"][name] for each in results] for results in by_fold]) for name in names}
     folds = [
         {
-            "fold": run.fold,
-            "point": dict(run.point),
-            "epoch": results[run.name]["best"]["epoch"],
-            "validation": results[run.name]["best"]["validation"],
+            "fold": fold,
+            "point": dict(point),
+            "epoch": results[0]["best"]["epoch"],
+            "validation": results[0]["best"]["validation"],
             "test": {name: float(values[row].mean()) for name, values in tests.items()},
         }
-        for row, (run, *_) in enumerate(chosen)
+        for row, (((_, fold), point), results) in enumerate(zip(found.settings.items(), by_fold, strict=True))
     ]
-    lists = {name: _values(name, chosen, results) for name in names}
+    lists = {name: _values(name, by_fold) for name in names}
     return {
         "folds": folds,
         "mean": {name: float(values.mean()) for name, values in tests.items()},
         "by_seed": {name: values.mean(0).tolist() for name, values in tests.items()},
         "values": lists,
         "interval": {name: each and list(bootstrap_interval(each)) for name, each in lists.items()},
-        "seconds": sum(result["seconds"] for result in results.values()),
-        "cpu_seconds": sum(result["cpu_seconds"] for result in results.values()),
-        "runs": len(results),
+        **{clock: sum(result[clock] for result in found.every) for clock in ("seconds", "cpu_seconds")},
+        "runs": len(found.every),
+        "reused": found.reused,
     }
 
 
-def _values(name: str, chosen: Sequence[Sequence[Run]], results: dict[str, dict[str, Any]]) -> list[float] | None:
+def _values(name: str, by_fold: Sequence[Sequence[dict[str, Any]]]) -> list[float] | None:
     """A measure of the test lists of all folds, averaged over seeds; None if a cell of an earlier version lacks it."""
-    kept = [[results[run.name].get("test_values", {}).get(name) for run in runs] for runs in chosen]
-    if any(values is None for runs in kept for values in runs):
+    kept = [[result.get("test_values", {}).get(name) for result in results] for results in by_fold]
+    if any(values is None for results in kept for values in results):
         return None
-    return [float(value) for runs in kept for value in np.mean(runs, axis=0)]
+    return [float(value) for results in kept for value in np.mean(results, axis=0)]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options shared by commands that train over folds and a grid."""
-    parser.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="folds (default: %(default)s)")
+    parser.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="folds")
     parser.add_argument(
         "--grid",
         action="append",
@@ -234,11 +243,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE,VALUE",
         help="a config key and the values to try, such as model.regularization=0.1,0.01; may be repeated",
     )
-    parser.add_argument("--output", required=True, help="folder of all runs; finished ones are reused")
-    parser.add_argument(
-        "--processes", type=int, default=1, help="parallel runs, one thread each (default: %(default)s)"
-    )
-    seeds = "train the selected model with N seeds; report mean and standard deviation (default: %(default)s)"
+    add_cell_options(parser, "runs")
+    seeds = "train the selected model with N seeds; report mean and standard deviation"
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help=seeds)
 
 

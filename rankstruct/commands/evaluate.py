@@ -153,15 +153,14 @@ def _parser() -> CommandParser:
     truth = parser.add_mutually_exclusive_group(required=True)
     truth.add_argument("--labels", help="SVMlight/LETOR file, documents in the order of the scores")
     truth.add_argument("--qrels", help="TREC relevance judgements")
-    parser.add_argument("--measures", nargs="+", default=list(DEFAULT_MEASURES), help="(default: %(default)s)")
+    parser.add_argument("--measures", nargs="+", default=list(DEFAULT_MEASURES), help="measures")
     parser.add_argument("--ties", choices=["expected", "input", "worst", "docid"], help="rule for tied scores")
-    empty = "value of lists without relevant documents (default: %(default)s)"
+    empty = "value of lists without relevant documents"
     parser.add_argument("--empty", choices=["0", "1", "skip", "error"], default="0", help=empty)
     parser.add_argument("--convention", choices=["letor"], help="compute as the LETOR tool does")
     parser.add_argument("--real-labels", action="store_true", help="allow any number as label, not only grades")
     parser.add_argument("--zero-based", action="store_true", help="feature ids in the file of --labels start at 0")
-    test = "paired test for two files (default: %(default)s)"
-    parser.add_argument("--test", choices=TESTS, default=TESTS[0], help=test)
+    parser.add_argument("--test", choices=TESTS, default=TESTS[0], help="paired test for two files")
     parser.add_argument("--csv", type=Path, help="write the values of each query to this file")
     parser.add_argument("--json", type=Path, help="write the means and the comparison to this file")
     return parser

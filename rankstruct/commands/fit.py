@@ -12,7 +12,7 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -55,10 +55,10 @@ from rankstruct.training.callbacks import (
     AtomicCheckpoints,
     AverageWeights,
     EpochLines,
-    Farewell,
     LastCheckpoint,
     PredictionWriter,
     ProgressBar,
+    ResumeHint,
     StaysStopped,
     StepCheckpoint,
     Stoppable,
@@ -161,7 +161,7 @@ class RankingCLI(LightningCLI):
         self._args = args
         self._task_name = _find_task(args)
         self._task = TASKS[self._task_name]()
-        _hush(everything=quiet)
+        _silence(everything=quiet)
         with ExitStack() as self._held:  # the lock of the folder of a run that trains
             super().__init__(
                 self._task.module,
@@ -192,23 +192,14 @@ class RankingCLI(LightningCLI):
         """Add the options of a run other than those of module, data and trainer."""
         task = "Rank documents by their features or by their text, or train a factorisation of ratings."
         parser.add_argument("--task", type=Literal["ranking", "ratings", "text"], default=self._task_name, help=task)
-        for name, kind, default, what in (
-            ("output", str, "runs/rankstruct", "Folder in which the run's folder is created."),
-            (
-                "run",
-                str | None,
-                None,
-                "Folder of an earlier run, such as runs/quickstart/version_0, to resume (fit) or use (other commands).",
-            ),
-            ("average_weights", bool, False, "Validate, test and save an average of the weights."),
-            (
-                "save_every_steps",
-                int,
-                0,
-                "Also save last.ckpt every N steps, for long epochs; 0 saves it only after each epoch.",
-            ),
-        ):
-            parser.add_argument(f"--{name}", type=kind, default=default, help=what)
+        output = "Folder in which the run's folder is created."
+        parser.add_argument("--output", type=str, default="runs/rankstruct", help=output)
+        run = "Folder of an earlier run, such as runs/quickstart/version_0, to resume (fit) or use (other commands)."
+        parser.add_argument("--run", type=str | None, default=None, help=run)
+        average = "Validate, test and save an average of the weights."
+        parser.add_argument("--average_weights", type=bool, default=False, help=average)
+        steps = "Also save last.ckpt every N steps, for long epochs; 0 saves it only after each epoch."
+        parser.add_argument("--save_every_steps", type=int, default=0, help=steps)
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.set_defaults(
@@ -238,7 +229,7 @@ class RankingCLI(LightningCLI):
         config = self.config[self.config.subcommand]
         if config.data.path is not None:
             config.data.path = str(Path(config.data.path).resolve())
-        _refuse_strangers(config)
+        _check_classes(config)
         _check_options(config, self.config.subcommand)
         if self._quiet:
             _refuse_checkpoint(config)
@@ -306,7 +297,7 @@ class RankingCLI(LightningCLI):
                 TrainingBoard(data.objective_batches()),
                 self._test_scores,
                 StaysStopped(),
-                Farewell(),
+                ResumeHint(),
             ]
             if not self._quiet:
                 callbacks.append(ProgressBar() if bars else EpochLines())
@@ -371,7 +362,7 @@ class RankingCLI(LightningCLI):
             # the checkpoint callback loses its score if the folder was renamed
             score = stopping.best_score if score is None else score
         if not checkpoint.best_model_path or score is None:
-            self._say_untested()
+            self._report_untested()
             return
         state = read_checkpoint(checkpoint.best_model_path)
         best = {"epoch": state["epoch"], "step": state["global_step"], "validation": score.item()}
@@ -402,7 +393,7 @@ class RankingCLI(LightningCLI):
                 print(kept)
             print(f"to use the run again: rankstruct fit, test or predict --run {self.folder}")
 
-    def _say_untested(self) -> None:
+    def _report_untested(self) -> None:
         """Report the outputs of a run without a best checkpoint."""
         if is_trial(self.trainer):
             told = "trainer.fast_dev_run: training, validation and test ran; nothing is saved"
@@ -501,7 +492,7 @@ _KINDS = (
 _PACKAGES = ("rankstruct.", "pytorch_lightning.", "lightning_fabric.")
 
 
-def _refuse_strangers(config: Any) -> None:
+def _check_classes(config: Any) -> None:
     """Raise ValueError if a config names a class of another kind, which would be called with its values.
 
     The parser checks classes against the types of arguments, but arguments of custom classes or in `**kwargs` may have none.
@@ -516,7 +507,7 @@ def _refuse_strangers(config: Any) -> None:
             )
         config = list(values.values())
     for each in config if isinstance(config, list | tuple) else ():
-        _refuse_strangers(each)
+        _check_classes(each)
 
 
 def _is_known_kind(path: str) -> bool:
@@ -602,23 +593,20 @@ def _claim_folder(output: Path) -> Path:
 
     In a distributed run the first process creates it, and Lightning broadcasts it to the others.
     """
-    number = 0
     if getattr(rank_zero_only, "rank", 0) != 0:
         return output / "version_0"
+    number = 0
     while True:
-        folder = output / f"version_{number}"
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            number += 1
-        else:
+        with suppress(FileExistsError):
+            (folder := output / f"version_{number}").mkdir(parents=True)
             return folder
+        number += 1
 
 
 _ADVERTISED = ("litlogger", "litmodels", "Found current_model_state")
 
 
-def _hush(*, everything: bool) -> None:
+def _silence(*, everything: bool) -> None:
     """Silence messages of no use to users of rankstruct; all of Lightning's if `everything`."""
     for message in (
         "LightningCLI's args parameter is intended to run from within Python",

@@ -13,13 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import jsonargparse
 import numpy as np
 
-from rankstruct.commands._arguments import CommandParser, as_typed
+from rankstruct.commands._arguments import CommandParser, add_cell_options, as_typed
 from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.commands.cross_validate import refuse_twice
-from rankstruct.configs import HelpfulParser
+from rankstruct.configs import HelpfulParser, instantiate
 from rankstruct.data import RankingData, Source, check_preparation
 from rankstruct.diagnostics import draw_paths, fit_path
 from rankstruct.estimators import LinearRanker
@@ -32,16 +31,13 @@ from rankstruct.tables import format_table
 
 def _parse(config: str | Path, overrides: Sequence[str] = ()) -> tuple[LinearRanker, Source, list[str]]:
     """Ranker, data and measures of a config; raises ValueError with a one-line message if it is invalid."""
-    parser = HelpfulParser(exit_on_error=False)
-    parser.look_at([config], overrides)
-    parser.add_argument("--config", action="config")
-    parser.add_subclass_arguments(LinearRanker, "ranker", required=True)
-    parser.add_class_arguments(Source, "data")
-    parser.add_argument("--measures", type=list[str], default=["AP", "nDCG@10", "RR@10"])
-    try:
-        found = parser.instantiate_classes(parser.parse_args(["--config", str(config), *overrides]))
-    except (jsonargparse.ArgumentError, TypeError) as error:
-        raise ValueError(told if (told := str(error)).startswith(str(config)) else f"{config}: {told}") from error
+
+    def add(parser: HelpfulParser) -> None:
+        parser.add_subclass_arguments(LinearRanker, "ranker", required=True)
+        parser.add_class_arguments(Source, "data")
+        parser.add_argument("--measures", type=list[str], default=["AP", "nDCG@10", "RR@10"])
+
+    found = instantiate(config, overrides, add)
     check_preparation(found.data.prepare)
     return found.ranker, found.data, found.measures
 
@@ -159,7 +155,7 @@ def _fit_cells(
     names = different_names(configs)
     refuse_twice("folds", folds or ())
     numbers: list[int | None] = [None] if folds is None else list(folds)
-    cells = {}
+    cells = []
     for name, config in zip(names, configs, strict=True):
         ranker, source, measures = _parse(config, overrides)
         if folds is not None and source.builtin is not None:
@@ -172,12 +168,12 @@ def _fit_cells(
             folder = f"{name}/{'all' if fold is None else f'fold{fold}'}"
             # The parsed config, so that editing the file meanwhile does not affect waiting cells.
             arguments = (ranker, mine, measures, fold, str(root / folder))
-            cells[name, fold] = Cell(folder, request, arguments)
+            cells.append(Cell(folder, request, arguments, name, fold))
     with CellFolders(root) as store:
         work, processes = (_lead, 0) if find_team().world_size > 1 else (_fit_cell, processes)
         given = {"processes": processes, "what": "exact fits", "unchanged": _unchanged}
-        found = store.run(work, list(cells.values()), **given).results
-    return {name: [found[cells[name, fold].name] for fold in numbers] for name in names}
+        found = store.run(work, cells, **given).results
+    return {name: [found[name, fold, None] for fold in numbers] for name in names}
 
 
 def _unchanged(cell: Cell) -> bool:
@@ -257,11 +253,7 @@ def main(args: Sequence[str]) -> None:
     compared = "one or more configs, compared in one table and figure"
     parser.add_argument("--config", nargs="+", required=True, help=compared)
     parser.add_argument("--folds", nargs="+", type=int, help="fold numbers; omit for data without folds")
-    kept = "folder of all fits; finished ones are reused (default: %(default)s)"
-    parser.add_argument("--output", default="runs/exact", help=kept)
-    parser.add_argument(
-        "--processes", type=int, default=1, help="parallel fits, one thread each (default: %(default)s)"
-    )
+    add_cell_options(parser, "fits", "runs/exact")
     options, rest = parser.parse_known_args(args[1:])
     start = time.perf_counter()
     given = {"folds": options.folds, "output": options.output, "processes": options.processes}

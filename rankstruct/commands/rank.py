@@ -182,9 +182,9 @@ def _train(ranker: AutoRanker, files: Files, lists: dict[str, RankingData], outp
     names, features = feature_names(files.train), lists["train"].num_features
     found = {
         "measure": parse_measure(ranker.measure).name,
-        "recipe": ranker.recipe_,
+        "model": ranker.selected_,
         "reason": ranker.reason_,
-        "recipes": ranker.results_,
+        "models": ranker.results_,
         "validation_lists": ranker.validation_lists_,
         "seconds": time.perf_counter() - start,
         "features": features,
@@ -336,12 +336,12 @@ def predict(folder: Path, args: Sequence[str]) -> None:
         print(line)
 
 
-def recipe_table(result: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
+def model_table(result: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
     """Header and rows of the candidate models: selection scores, seconds, why one was left out."""
-    names = list(result["recipes"][0]["validation"])  # the first is never left out
+    names = list(result["models"][0]["validation"])  # the first is never left out
     rows = [
-        [row["recipe"], *(row["validation"].get(name, "") for name in names), f"{row['seconds']:.1f}", row["note"]]
-        for row in result["recipes"]
+        [row["model"], *(row["validation"].get(name, "") for name in names), f"{row['seconds']:.1f}", row["note"]]
+        for row in result["models"]
     ]
     return ["model", *(f"selection {name}" for name in names), "seconds", "left out"], rows
 
@@ -375,7 +375,7 @@ Means over the test lists; ties in expectation, lists without relevant documents
             "Features are in the order of `feature_names` in `result.json`; "
             "`rs.data.read_lists(FILE, features=feature_names)` reads them in this order from any table.\n\n"
         )
-    return f"""# A ranker: {result["recipe"]}
+    return f"""# A ranker: {result["model"]}
 
 {result["reason"]}.
 
@@ -391,7 +391,7 @@ Means over the test lists; ties in expectation, lists without relevant documents
 
 ## Candidate models
 
-{format_table(*recipe_table(result), "github")}
+{format_table(*model_table(result), "github")}
 
 {SELECTION[0].upper()}{SELECTION[1:]}.
 
@@ -442,9 +442,10 @@ def _parser() -> CommandParser:
     parser.add_argument(
         "--measures", nargs="+", default=["AP", "nDCG@10", "RR@10"], help="measures of the test (default: %(default)s)"
     )
+    parser.add_argument("--measures", nargs="+", default=["AP", "nDCG@10", "RR@10"], help="measures of the test")
     parser.add_argument("--time-budget", type=float, metavar="SECONDS", help="skip models that might take longer")
-    parser.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
-    parser.add_argument("--output", default="runs/rank", help="output folder (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed")
+    parser.add_argument("--output", default="runs/rank", help="output folder")
     return parser
 
 
@@ -463,7 +464,7 @@ def main(args: Sequence[str]) -> None:
     except KeyboardInterrupt:
         goes_on = "tests the trained model" if _is_trained(Path(given.output)) else "starts again"
         raise KeyboardInterrupt(f"stopped; {given.output} is incomplete, the same command {goes_on}") from None
-    print(format_table(*recipe_table(result)))
+    print(format_table(*model_table(result)))
     print(f"{SELECTION}\n\n{result['reason']}")
     if given.measure is None:
         kind = "graded labels" if result["measure"] != "AP" else "binary labels"

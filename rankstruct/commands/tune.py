@@ -19,8 +19,8 @@ import pytorch_lightning as pl
 import yaml
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from rankstruct.commands._arguments import CommandParser
-from rankstruct.commands.cells import Cell, CellFolders, different_names
+from rankstruct.commands._arguments import CommandParser, add_cell_options
+from rankstruct.commands.cells import Cell, CellFolders, Key, different_names
 from rankstruct.commands.cross_validate import SELECTION, Run, asked, check_values, cross_validate
 from rankstruct.commands.fit import RankingCLI, complete_config
 from rankstruct.configs import load_yaml
@@ -212,7 +212,7 @@ class _Search:
             self._asked[name] = self._study.ask(self._distributions)
         return {name: trial.params for name, trial in self._asked.items()}
 
-    def tell(self, results: dict[str, dict[str, Any]]) -> None:
+    def tell(self, results: dict[Key, dict[str, Any]]) -> None:
         """Report results to Optuna; for a pruned trial it uses the last value.
 
         Raises:
@@ -220,7 +220,7 @@ class _Search:
         """
         states = _optuna().trial.TrialState
         for name, trial in self._asked.items():
-            result = results[name]
+            result = results[name, None, None]
             self.found.append({"trial": name, "point": trial.params} | result)
             for step, value in enumerate(value for curve in result.get("curves", []) for value in curve):
                 trial.report(value, step)
@@ -286,21 +286,26 @@ def tune(
             ]
             what = f"trials {first + 1} to {last} of {trials}{search.so_far}"
             search.tell(store.run(_try, cells, processes=processes, what=what, unchanged=unchanged).results)
-        report = search.report | {"test": _test(search.complete[0], root, fit, folds, processes, seeds)}
+        report = search.report | {"test": _test(search.complete[0], store, fit, folds, processes, seeds)}
         write_text(root / "tune.json", json.dumps(report, indent=2))
     return report
 
 
 def _test(
-    best: dict[str, Any], root: Path, fit: Sequence[str], folds: Sequence[int | None], processes: int, seeds: int
+    best: dict[str, Any],
+    store: CellFolders,
+    fit: Sequence[str],
+    folds: Sequence[int | None],
+    processes: int,
+    seeds: int,
 ) -> dict[str, Any]:
     """Write the best trial's config, train it as `rankstruct fit` does, and test it."""
-    config, output = root / "best.yaml", root / best["trial"] / "best"
+    config, output = store.folder / "best.yaml", store.folder / best["trial"] / "best"
     shown = ["--trainer.enable_progress_bar", "true", *_arguments(folds[0], best["point"])]
     write_text(config, complete_config([*fit, *shown]))
     if len(folds) * seeds == 1:  # no worker process
         processes = 0
-    return cross_validate(config, folds=folds, grid={}, output=output, processes=processes, seeds=seeds)
+    return cross_validate(config, folds=folds, grid={}, output=output, processes=processes, seeds=seeds, store=store)
 
 
 def main(args: Sequence[str]) -> None:
@@ -313,16 +318,13 @@ def main(args: Sequence[str]) -> None:
     parser.add_argument("--config", required=True, help="training config")
     what = "search space: KEY=log:LOW,HIGH, uniform:LOW,HIGH, int:LOW,HIGH or choice:VALUE,VALUE; may be repeated"
     parser.add_argument("--space", action="append", default=[], metavar="KEY=KIND:VALUES", help=what)
-    parser.add_argument("--output", required=True, help="folder of all trials; finished ones are reused")
-    parser.add_argument("--trials", type=int, default=30, help="total number of trials (default: %(default)s)")
+    parser.add_argument("--trials", type=int, default=30, help="total number of trials")
     parser.add_argument(
         "--folds", nargs="+", type=int, default=[None], help="folds of each trial (default: the config's)"
     )
-    parser.add_argument(
-        "--processes", type=int, default=1, help="parallel trials, one thread each (default: %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the proposals (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds of the test (default: %(default)s)")
+    add_cell_options(parser, "trials")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the proposals")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds of the test")
     parser.add_argument("--no-prune", dest="prune", action="store_false", help="train every trial to its end")
     options, rest = parser.parse_known_args(args[1:])
     found = tune(**vars(options), options=rest)

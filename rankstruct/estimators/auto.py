@@ -101,9 +101,9 @@ class AutoRanker(Ranker):
         verbose: show a progress bar.
 
     Attributes:
-        recipe_: name of the selected model.
+        selected_: name of the selected model.
         ranker_: the selected model, for prepared features.
-        results_: for each model `{"recipe", "validation", "seconds", "note"}`: its name, its selection scores (cross-validated
+        results_: for each model `{"model", "validation", "seconds", "note"}`: its name, its selection scores (cross-validated
             means of measures; empty if it was left out), training time, and why it was left out.
         reason_: a sentence that explains the selection.
         validation_lists_: number of lists used for selection.
@@ -114,7 +114,7 @@ class AutoRanker(Ranker):
     >>> X, qid = rng.normal(size=(600, 2)), np.repeat(np.arange(60), 10)
     >>> y = (X[:, 0] > 0.5).astype(int)
     >>> ranker = AutoRanker(time_budget=0).fit(X, y, qid)  # time for the linear ranker only
-    >>> ranker.recipe_, ranker.score(X, y, qid) > 0.9
+    >>> ranker.selected_, ranker.score(X, y, qid) > 0.9
     ('linear, graded AUC', True)
     """
 
@@ -198,7 +198,7 @@ class AutoRanker(Ranker):
         return copies, scores
 
     def _add(self, name: str, seconds: float, note: str = "") -> None:
-        self.results_.append({"recipe": name, "validation": {}, "seconds": seconds, "note": note})
+        self.results_.append({"model": name, "validation": {}, "seconds": seconds, "note": note})
 
     def _left_out(self, began: float, ranker: Ranker, lists: Documents, parts: np.ndarray) -> str:
         """Why there is no time for a ranker, or "": the longest training is extrapolated from the shortest."""
@@ -223,38 +223,38 @@ class AutoRanker(Ranker):
     def _take_best(self, copies: dict[str, list[Any]], scores: dict[str, np.ndarray], lists: Documents) -> None:
         """Evaluate the models and select one."""
         members, columns = len(copies), np.stack(list(scores.values()), axis=1)
-        recipes = {name: np.eye(members)[number] for number, name in enumerate(copies)}
+        models = {name: np.eye(members)[number] for number, name in enumerate(copies)}
         if members > 1:
-            recipes[ENSEMBLE] = np.full(members, 1 / members)
+            models[ENSEMBLE] = np.full(members, 1 / members)
             start = time.perf_counter()
-            recipes[WEIGHTED] = np.array(best_weights(all_weights(members), columns, lists, self._measure())[1])
+            models[WEIGHTED] = np.array(best_weights(all_weights(members), columns, lists, self._measure())[1])
             self._add(ENSEMBLE, 0.0)
             self._add(WEIGHTED, time.perf_counter() - start)
         values = {
             name: measured(mean_scores(columns, tuple(weights), lists.qid), lists, self._measures())
-            for name, weights in recipes.items()
+            for name, weights in models.items()
         }
         for row in self.results_:
-            row["validation"] = {name: float(v.mean()) for name, v in values.get(row["recipe"], {}).items()}
+            row["validation"] = {name: float(v.mean()) for name, v in values.get(row["model"], {}).items()}
         selected = {name: each[self._measure().name] for name, each in values.items()}
         best = max(selected, key=lambda name: selected[name].mean())
         standing = ENSEMBLE if ENSEMBLE in selected else best
         ahead = selected[best] - selected[standing]
         error = float(ahead.std(ddof=1)) / len(ahead) ** 0.5 if len(ahead) > 1 else 0.0
-        self.recipe_ = best if ahead.mean() > _ERRORS * error and len(ahead) > 1 else standing
-        taken = [(each, w) for of, w in zip(copies.values(), recipes[self.recipe_], strict=True) if w for each in of]
+        self.selected_ = best if ahead.mean() > _ERRORS * error and len(ahead) > 1 else standing
+        taken = [(each, w) for of, w in zip(copies.values(), models[self.selected_], strict=True) if w for each in of]
         rankers = EnsembleRanker([FrozenEstimator(each) for each, _ in taken], weights=[w for _, w in taken])
         self.ranker_ = rankers.fit(*lists[:3])
         self.reason_ = self._explained(best, {name: float(v.mean()) for name, v in selected.items()}, error)
 
     def _explained(self, best: str, means: dict[str, float], error: float) -> str:
         measure = self._measure().name
-        said = f"selected '{self.recipe_}': its selection {measure} is {means[self.recipe_]:.4f}"
+        said = f"selected '{self.selected_}': its selection {measure} is {means[self.selected_]:.4f}"
         said += " (optimistic: the same lists selected C, epoch and model)"
-        ahead = means[best] - means[self.recipe_]
+        ahead = means[best] - means[self.selected_]
         if len(means) == 1:
             said += ", and no other was trained"
-        elif best != self.recipe_:
+        elif best != self.selected_:
             said += (
                 f"; '{best}' has the highest, but its lead of {ahead:.4f} on {self.validation_lists_} lists is not above two "
                 f"standard errors (of {error:.4f})"
@@ -266,7 +266,7 @@ class AutoRanker(Ranker):
             said += f", which exceeds the ensemble's by {ahead:.4f}, more than two standard errors (of {error:.4f})"
         if self.validation_lists_ == 1:
             said += "; the only list was split by its documents, so this does not estimate performance on new lists"
-        left_out = [f"'{row['recipe']}' ({row['note']})" for row in self.results_ if row["note"]]
+        left_out = [f"'{row['model']}' ({row['note']})" for row in self.results_ if row["note"]]
         return said + (f"; left out: {', '.join(left_out)}" if left_out else "")
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from rankstruct.arrays import as_single
 from rankstruct.estimators.base import (
@@ -29,7 +30,7 @@ from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.lists import to_tensor
 from rankstruct.losses import GradedLoss, takes_groups
 from rankstruct.measures import Measure, evaluate
-from rankstruct.models import MeanScorer, MLPScorer
+from rankstruct.models import MeanScorer, MLPScorer, polynomial_average
 from rankstruct.models.scorers import widths, with_preparation
 from rankstruct.progress import Progress
 
@@ -43,7 +44,7 @@ class MLPRanker(Ranker):
     """A multilayer perceptron, or the mean score of several, trained on a ranking loss.
 
     Training lists are shuffled each epoch; batches are flat, without padding. The model is the average of the weights over all
-    steps, with more weight on later ones (see `AverageWeights`), at the epoch with the best validation measure.
+    steps, with more weight on later ones (see `polynomial_average`), at the epoch with the best validation measure.
 
     Args:
         measure: a measure or its name, which selects the epoch and which `score` reports; AP if None.
@@ -225,7 +226,8 @@ class _Network:
         self.options, self.loss, self.lists = options, loss.to(lists.X.device), lists
         network = MLPScorer(lists.X.shape[1], options.hidden, options.dropout)
         self.scorer = network.to(lists.X.device)
-        self.average, self.kept = copy.deepcopy(self.scorer).eval(), copy.deepcopy(self.scorer)
+        self.average = AveragedModel(self.scorer, avg_fn=polynomial_average).eval()
+        self.kept = copy.deepcopy(self.scorer)
         weights = [*self.scorer.parameters(), *self.loss.parameters()]
         self.optimizer = torch.optim.AdamW(
             weights, lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
@@ -233,7 +235,7 @@ class _Network:
         self.order = np.random.default_rng(seed)
         self.history: list[dict[str, float | None]] = []
         self.best: float | None = None
-        self.best_epoch = self.steps = 0
+        self.best_epoch = 0
 
     def learn(self, valid: _Tensors | None) -> bool:
         """Train for an epoch and evaluate on the validation lists; returns whether to continue."""
@@ -246,13 +248,13 @@ class _Network:
             self.optimizer.zero_grad()
             value.backward()
             self.optimizer.step()
-            self._add_to_average()
+            self.average.update_parameters(self.scorer)
             losses.append(value.detach())
         found = None if valid is None else self._measured(valid)
         self.history.append({"epoch": epoch, "loss": float(torch.stack(losses).mean()), "validation": found})
         if found is None or self.best is None or found > self.best:
             self.best, self.best_epoch = found, epoch
-            self.kept.load_state_dict(self.average.state_dict())
+            self.kept.load_state_dict(self.average.module.state_dict())
         return epoch - self.best_epoch < self.options.patience
 
     def _loss(self, scores: Tensor, labels: Tensor, diversity_groups: Tensor | None = None, **lists: Tensor) -> Tensor:
@@ -261,13 +263,6 @@ class _Network:
         return (
             value * lists["weights"].mean().to(value) if "weights" in lists else value
         )  # batches weigh as their lists do
-
-    @torch.no_grad()
-    def _add_to_average(self) -> None:
-        """With the weight (d + 1) / (t + d) at step t, d = 3, as `AverageWeights` does."""
-        self.steps += 1
-        for mean, new in zip(self.average.parameters(), self.scorer.parameters(), strict=True):
-            mean.lerp_(new, 4.0 / (self.steps + 3.0))
 
     def _measured(self, valid: _Tensors) -> float:
         measure, scores = self.options._measure(), _scores(self.average, valid.X)

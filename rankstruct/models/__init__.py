@@ -1,4 +1,5 @@
 """Scorers, from features to scores, and their files."""
 
+from rankstruct.models.averaging import *
 from rankstruct.models.saving import *
 from rankstruct.models.scorers import *

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +24,7 @@ from torch import Tensor
 from rankstruct.data import Batch
 from rankstruct.data.predictions import write_predictions
 from rankstruct.files import whole_file
+from rankstruct.models import polynomial_average
 from rankstruct.processes import summed
 
 __all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter"]
@@ -45,17 +47,12 @@ class AtomicCheckpoints(TorchCheckpointIO):
 class AverageWeights(WeightAveraging):
     """Validate, test and save an average of the weights over all steps instead of the last ones.
 
-    Late iterates weigh more: iterate t has weight (decay + 1) / (t + decay), so poor early ones fade without a tuned start epoch
-    (Shamir and Zhang, "Stochastic Gradient Descent for Non-smooth Optimization", ICML 2013).
-
     Args:
-        decay: how fast early iterates fade; 0 is the plain mean.
+        decay: how fast early iterates fade, see `polynomial_average`.
     """
 
     def __init__(self, decay: float = 3.0) -> None:
-        super().__init__(
-            use_buffers=False, avg_fn=lambda mean, new, t: mean + (new - mean) * ((decay + 1) / (t + 1 + decay))
-        )
+        super().__init__(use_buffers=False, avg_fn=partial(polynomial_average, decay=decay))
 
     def on_load_checkpoint(self, trainer: pl.Trainer, *args: Any) -> None:
         """Restore both sets of weights for training; for testing, keep the average, which was just loaded."""
@@ -168,7 +165,7 @@ class Validated(pl.Callback):
             )
 
 
-class Farewell(pl.Callback):
+class ResumeHint(pl.Callback):
     """When a run is interrupted, print how to resume it."""
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
@@ -232,7 +229,7 @@ class Terminable(pl.Callback):
     on_validation_start = on_test_start = on_predict_start = on_train_start
 
 
-class _Scores:
+class _Scores(pl.Callback):
     """Scores of documents, collected batch by batch."""
 
     def __init__(self) -> None:
@@ -253,26 +250,23 @@ class _Scores:
         return scores
 
 
-class TestScores(pl.Callback):
+class TestScores(_Scores):
     """Collect the scores of the test documents in `scores`, `[documents]`, in the order of the data."""
 
     scores: Tensor
-
-    def __init__(self) -> None:
-        self._found = _Scores()
 
     def on_test_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, *args: Any
     ) -> None:
         """Collect a batch's scores."""
-        self._found.add(batch.positions[batch.where], outputs[batch.where])
+        self.add(batch.positions[batch.where], outputs[batch.where])
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Combine the batches."""
-        self.scores = self._found.take(trainer.datamodule.part("test").num_documents)  # type: ignore[attr-defined]
+        self.scores = self.take(trainer.datamodule.part("test").num_documents)  # type: ignore[attr-defined]
 
 
-class PredictionWriter(pl.Callback):
+class PredictionWriter(_Scores):
     """After `predict`, write `scores.txt` (one number per line, in the order of the data) and `run.txt` (TREC format).
 
     Args:
@@ -280,19 +274,19 @@ class PredictionWriter(pl.Callback):
     """
 
     def __init__(self, folder: str | None = None) -> None:
+        super().__init__()
         self.folder = folder
-        self._found = _Scores()
 
     def on_predict_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *args: Any
     ) -> None:
         """Collect a batch's scores."""
-        self._found.add(*outputs)
+        self.add(*outputs)
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write both files."""
         data = trainer.datamodule.predict_data  # type: ignore[attr-defined]
-        scores = self._found.take(data.num_documents)
+        scores = self.take(data.num_documents)
         folder = Path(self.folder or trainer.log_dir or trainer.default_root_dir)  # all processes must evaluate this
         if not trainer.is_global_zero:
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,42 +12,20 @@ from torch import Tensor, nn
 
 from benchmarks.losses import LOSSES, draw
 from benchmarks.oracles import MEASURES
-from benchmarks.timing import both_ways, check_known, interleaved_ratios
+from benchmarks.timing import both_ways, check_known, interleaved_ratios, rounded
 from rankstruct.losses import StructuredHingeLoss
 from rankstruct.progress import Progress
 
 SHAPES = ("64x100", "64x1000", "8x10000", "8x100000")
 PRECISIONS = ("float32", "bfloat16")
 RELEVANT, GRADES = 0.1, 5
+FIGURES = ("median", "microseconds", "peak_megabytes", "waits")
 
 #: What is timed: every loss, and the hinge of every measure as its name alone gives it.
 CALLS: dict[str, Callable[[], nn.Module]] = {
     **{name: partial(StructuredHingeLoss, name) for name in MEASURES},
     **LOSSES,
 }
-
-
-@dataclass(frozen=True)
-class DeviceTiming:
-    """One loss, forward and backward, on a device.
-
-    Attributes:
-        loss: its name in `CALLS`.
-        shape: of the scores, lists x size.
-        precision: of the scores; half precision is under autocast.
-        median: of its time over that of `torch.sort` of the same scores, round by round; None where memory did not suffice.
-        microseconds: its own median time, likewise.
-        peak_megabytes: what it allocates at most, likewise; None where the device does not tell.
-        waits: whether a step reads the device back, which stalls it; None where the device does not tell.
-    """
-
-    loss: str
-    shape: str
-    precision: str
-    median: float | None
-    microseconds: float | None
-    peak_megabytes: float | None
-    waits: bool | None
 
 
 def check_device(name: str) -> torch.device:
@@ -69,7 +46,7 @@ def benchmark_device(
     precisions: Sequence[str] = PRECISIONS,
     rounds: int = 20,
     seed: int = 0,
-) -> list[DeviceTiming]:
+) -> list[dict[str, Any]]:
     """Time losses on a device, each in turn with `torch.sort` of the same scores, and measure their memory there.
 
     Args:
@@ -79,6 +56,12 @@ def benchmark_device(
         precisions: dtypes of the scores, as torch names them.
         rounds: calls of each.
         seed: of scores and labels.
+
+    Returns:
+        A row a loss, shape and precision: `loss`, `shape`, `precision` (half precision is under autocast), `median` (of its time
+        over that of `torch.sort` of the same scores, round by round), `microseconds` (its own median time), `peak_megabytes`
+        (what it allocates at most) and `waits` (whether a step reads the device back, which stalls it). None where memory did not
+        suffice; the last two also where the device does not tell.
 
     Raises:
         ValueError: no such device, loss, shape or precision.
@@ -92,10 +75,10 @@ def benchmark_device(
         scores, labels = drawn.to(there, dtype), labels.to(there)
         for name in names:
             try:
-                figures = _measure(CALLS[name](), scores, labels, rounds)
+                figures = dict(zip(FIGURES, _measure(CALLS[name](), scores, labels, rounds), strict=True))
             except torch.cuda.OutOfMemoryError:
-                figures = None, None, None, None
-            timings.append(DeviceTiming(name, shape, precision, *figures))
+                figures = dict.fromkeys(FIGURES)
+            timings.append({"loss": name, "shape": shape, "precision": precision, **figures})
     return timings
 
 
@@ -153,16 +136,15 @@ def _on_cuda(step: Callable[[], None], device: torch.device) -> tuple[float, boo
     return peak, False
 
 
-def by_shape(timings: Sequence[DeviceTiming]) -> tuple[list[str], list[list[object]]]:
+def by_shape(timings: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[object]]]:
     """Header and rows: a row a loss, a column a shape and precision; then the most memory of any, and whether it waits."""
-    cases = list(dict.fromkeys((t.shape, t.precision) for t in timings))
-    found = {(t.loss, (t.shape, t.precision)): t for t in timings}
+    cases = dict.fromkeys((t["shape"], t["precision"]) for t in timings)
     rows: list[list[object]] = []
-    for loss in dict.fromkeys(t.loss for t in timings):
-        mine = [found[loss, case] for case in cases]
-        peaks = [t.peak_megabytes for t in mine if t.peak_megabytes is not None]
-        waits = {t.waits for t in mine} - {None}
-        shown = ["-" if t.median is None else f"{t.median:.2f}" for t in mine]
+    for loss in dict.fromkeys(t["loss"] for t in timings):
+        mine = [t for t in timings if t["loss"] == loss]
+        peaks = [t["peak_megabytes"] for t in mine if t["peak_megabytes"] is not None]
+        waits = {t["waits"] for t in mine} - {None}
+        shown = [cell for t in mine for cell in rounded(t, median=2)]
         rows.append(
             [loss, *shown, f"{max(peaks):.1f}" if peaks else "-", "yes" if True in waits else "no" if waits else "-"]
         )

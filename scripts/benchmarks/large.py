@@ -2,7 +2,7 @@
 
 Each stage runs in a process of its own, so that its peak of memory is its own: `VmHWM`, what was resident at most, mapped
 files included. Seconds are those on the clock and those of the processor, since a machine may have other work; the load of
-the machine before a stage stands beside them.
+the machine before a stage is given with them.
 """
 
 from __future__ import annotations

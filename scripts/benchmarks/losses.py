@@ -6,14 +6,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.timing import both_ways, check_known, environment, figures, interleaved_ratios
+from benchmarks.timing import both_ways, check_known, environment, figures, interleaved_ratios, rounded
 from rankstruct import losses as rl
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.measures import nDCG
@@ -112,31 +112,6 @@ print(peak_kilobytes(before) - before)
 """
 
 
-@dataclass(frozen=True)
-class LossTiming:
-    """One loss, forward and backward, one thread.
-
-    Attributes:
-        loss: its name in `LOSSES`, or `torch.sort`, the unit.
-        lists, list_size: the shape of the scores.
-        relevant: the share of relevant documents.
-        lower_quartile, median: of its time over that of `torch.sort` on the same scores, round by round.
-        microseconds: its own median time.
-        over_squared: the median of its time over that of the squared loss, round by round; None if that was not timed.
-        peak_megabytes: by how much it raised the peak of a fresh process; measured for the first share alone, else None.
-    """
-
-    loss: str
-    lists: int
-    list_size: int
-    relevant: float
-    lower_quartile: float
-    median: float
-    microseconds: float
-    over_squared: float | None
-    peak_megabytes: float | None
-
-
 def draw(lists: int, size: int, share: float, seed: int, grades: int = 2) -> tuple[Tensor, Tensor]:
     """Random float32 scores and labels `[lists, size]`, this share of them relevant, of the grades 1 to `grades` - 1."""
     generator = torch.Generator().manual_seed(seed)
@@ -167,8 +142,13 @@ def benchmark_losses(
     *,
     grades: int = 2,
     memory: bool = True,
-) -> list[LossTiming]:
+) -> list[dict[str, Any]]:
     """Time the losses in turn, one thread, and measure the memory of each, at the first share, in a process of its own.
+
+    Returns:
+        A row a loss, `torch.sort` among them, and share: `loss`, `lists`, `list_size`, `relevant` (the share),
+        `benchmarks.timing.figures`, `over_squared` (the median of its time over that of the squared loss; None if that was not
+        timed), and `peak_megabytes` (by how much it raised the peak of a fresh process; None if that was not measured).
 
     Raises:
         ValueError: a name that is not in `LOSSES`, fewer grades than 2 or more than 5.
@@ -184,34 +164,31 @@ def benchmark_losses(
         results = interleaved_ratios(calls, "torch.sort", rounds)
         squared = results["squared"][0] if "squared" in results else None
         for name, (seconds, ratio) in results.items():
-            lower, median, own = figures(seconds, ratio)
+            case = {"loss": name, "lists": shape[0], "list_size": shape[1], "relevant": share}
             measured = memory and name in LOSSES and share == shares[0]
             peak = peak_megabytes(name, *shape, share, seed, grades) if measured else None
             over = None if squared is None else float(np.median(seconds / squared))
-            timings.append(LossTiming(name, *shape, share, lower, median, own, over, peak))
+            timings.append(case | figures(seconds, ratio) | {"over_squared": over, "peak_megabytes": peak})
     return timings
 
 
-def as_rows(timings: Sequence[LossTiming]) -> tuple[list[str], list[list[object]]]:
+def as_rows(timings: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[object]]]:
     """Header and rows for a table."""
     header = ["loss", "lists x size", "relevant", "lower quartile", "median", "over squared", "median µs", "peak MB"]
-
-    def shown(t: LossTiming) -> list[object]:
-        known = (t.lower_quartile, 2), (t.median, 2), (t.over_squared, 2), (t.microseconds, 0), (t.peak_megabytes, 1)
-        return ["" if value is None else f"{value:.{digits}f}" for value, digits in known]
-
-    rows = [[t.loss, f"{t.lists}x{t.list_size}", f"{t.relevant:.0%}", *shown(t)] for t in timings]
+    digits = {"lower_quartile": 2, "median": 2, "over_squared": 2, "microseconds": 0, "peak_megabytes": 1}
+    rows: list[list[object]] = [
+        [t["loss"], f"{t['lists']}x{t['list_size']}", f"{t['relevant']:.0%}", *rounded(t, **digits)] for t in timings
+    ]
     return header, rows
 
 
-def by_share(timings: Sequence[LossTiming]) -> tuple[list[str], list[list[object]]]:
+def by_share(timings: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[object]]]:
     """Header and rows of the medians: a row a loss, a column a share of relevant documents, and the peak of memory."""
-    shares = list(dict.fromkeys(t.relevant for t in timings))
-    found = {(t.loss, t.relevant): t for t in timings}
+    shares = list(dict.fromkeys(t["relevant"] for t in timings))
     rows: list[list[object]] = []
-    for loss in dict.fromkeys(t.loss for t in timings):
-        mine = [found[loss, share] for share in shares]
-        values = [*((t.median, 2) for t in mine), *((t.over_squared, 2) for t in mine), (mine[0].peak_megabytes, 1)]
-        rows.append([loss, *("-" if value is None else f"{value:.{digits}f}" for value, digits in values)])
-    over = [f"over {what}, {share:.0%} relevant" for what in ("sort", "squared") for share in shares]
-    return ["loss", *over, "peak MB"], rows
+    for loss in dict.fromkeys(t["loss"] for t in timings):
+        mine = [t for t in timings if t["loss"] == loss]
+        over = [cell for name in ("median", "over_squared") for t in mine for cell in rounded(t, **{name: 2})]
+        rows.append([loss, *over, *rounded(mine[0], peak_megabytes=1)])
+    columns = [f"over {what}, {share:.0%} relevant" for what in ("sort", "squared") for share in shares]
+    return ["loss", *columns, "peak MB"], rows

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from benchmarks.timing import both_ways, figures, interleaved_ratios
+from benchmarks.timing import both_ways, figures, interleaved_ratios, rounded
 from rankstruct.feature_maps import Positional
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.losses import StructuredHingeLoss
@@ -28,29 +28,6 @@ MOST_DENSE_BYTES = 2e9
 ARRANGEMENTS = ("random", "near-sorted", "anti-sorted", "tied", "real-valued labels")
 
 
-@dataclass(frozen=True)
-class Timing:
-    """One call's time over that of `torch.sort` on the same tensor.
-
-    Attributes:
-        what: the call.
-        lists, list_size: the shape of the scores.
-        relevant: the share of relevant documents; from 2 on, the number of grades.
-        threads: of torch, which the kernels follow.
-        lower_quartile, median: of the ratio, round by round; None where the call needs too much memory to be tried.
-        microseconds: the call's own median time.
-    """
-
-    what: str
-    lists: int
-    list_size: int
-    relevant: float
-    threads: int
-    lower_quartile: float | None
-    median: float | None
-    microseconds: float | None
-
-
 @threads_of_torch(1)
 def benchmark_oracles(
     measures: Sequence[str] = MEASURES,
@@ -59,16 +36,21 @@ def benchmark_oracles(
     threads: Sequence[int] = (1, 2),
     rounds: int = 100,
     seed: int = 0,
-) -> list[Timing]:
+) -> list[dict[str, Any]]:
     """Structured hinge loss, forward and backward, over `torch.sort` of the same float32 scores.
 
     Also np.argsort, and a hinge over all pairs in dense torch, with a tenth of the rounds; that one is
     left out where its matrices need more than 2 GB.
+
+    Returns:
+        One row per call: `what`, `lists`, `list_size`, `relevant` (the share of relevant documents; from 2 on, the number of
+        grades), `threads` (of torch, which the kernels follow), and `benchmarks.timing.figures`, None where it is left out.
     """
     generator = torch.Generator().manual_seed(seed)
     timings = []
     cases = [(t, shape, share) for t in threads for shape in shapes for share in shares]
     for count, (lists, size), share in Progress(cases, desc="benchmark", unit="case", leave=False):
+        case = {"lists": lists, "list_size": size, "relevant": share, "threads": count}
         torch.set_num_threads(count)
         scores = torch.randn(lists, size, generator=generator)
         labels = (
@@ -91,9 +73,10 @@ def benchmark_oracles(
             )
             results[DENSE] = pair[DENSE]
         else:
-            timings.append(Timing(DENSE, lists, size, share, count, None, None, None))
+            missing = dict.fromkeys(("lower_quartile", "median", "microseconds"))
+            timings.append({"what": DENSE, **case, **missing})
         for name, (its, ratio) in results.items():
-            timings.append(Timing(name, lists, size, share, count, *figures(its, ratio)))
+            timings.append({"what": name, **case, **figures(its, ratio)})
     return timings
 
 
@@ -229,15 +212,14 @@ def benchmark_assignment(
     return rows
 
 
-def as_rows(timings: Sequence[Timing]) -> tuple[list[str], list[list[object]]]:
+def as_rows(timings: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[object]]]:
     """Header and rows for a table."""
     header = ["call", "lists x size", "relevant", "threads", "lower quartile", "median", "median µs"]
-
-    def shown(t: Timing) -> list[object]:
-        known = (t.lower_quartile, 2), (t.median, 2), (t.microseconds, 0)
-        return ["-" if value is None else f"{value:.{digits}f}" for value, digits in known]
-
-    rows = [[t.what, f"{t.lists}x{t.list_size}", _labels(t.relevant), t.threads, *shown(t)] for t in timings]
+    digits = {"lower_quartile": 2, "median": 2, "microseconds": 0}
+    rows: list[list[object]] = [
+        [t["what"], f"{t['lists']}x{t['list_size']}", _labels(t["relevant"]), t["threads"], *rounded(t, **digits)]
+        for t in timings
+    ]
     return header, rows
 
 
@@ -245,13 +227,13 @@ def _labels(relevant: float) -> str:
     return f"{relevant:g} grades" if relevant > 1 else f"{relevant:.0%}"
 
 
-def by_case(timings: Sequence[Timing]) -> tuple[list[str], list[list[object]]]:
+def by_case(timings: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[object]]]:
     """Header and rows of the medians at the first number of threads: a row a shape and share, a column a call."""
-    mine = [t for t in timings if t.threads == timings[0].threads and t.what != "torch.sort"]
-    # By time, with the calls that the losses are compared with last.
-    calls = sorted(dict.fromkeys(t.what for t in mine), key=lambda what: not what.endswith(" loss"))
-    cases = dict.fromkeys((t.lists, t.list_size, t.relevant) for t in mine)
-    found = {(t.lists, t.list_size, t.relevant, t.what): t.median for t in mine}
+    mine = [t for t in timings if t["threads"] == timings[0]["threads"] and t["what"] != "torch.sort"]
+    # In order of time, but the calls that the losses are compared with come last.
+    calls = sorted(dict.fromkeys(t["what"] for t in mine), key=lambda what: not what.endswith(" loss"))
+    found = {(t["lists"], t["list_size"], t["relevant"], t["what"]): t["median"] for t in mine}
+    cases = dict.fromkeys(key[:3] for key in found)
     rows: list[list[object]] = []
     for lists, size, relevant in cases:
         medians = [found[lists, size, relevant, what] for what in calls]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,10 +56,15 @@ def both_ways(loss: Callable[[Tensor, Tensor], Tensor], scores: Tensor, labels: 
     loss(scores.detach().requires_grad_(), labels).backward()
 
 
-def figures(seconds: np.ndarray, ratio: np.ndarray) -> tuple[float, float, float]:
+def figures(seconds: np.ndarray, ratio: np.ndarray) -> dict[str, float]:
     """The lower quartile and the median of a ratio, and the median time in microseconds."""
     lower, median = (float(q) for q in np.percentile(ratio, [25, 50]))
-    return lower, median, float(np.median(seconds)) * 1e6
+    return {"lower_quartile": lower, "median": median, "microseconds": float(np.median(seconds)) * 1e6}
+
+
+def rounded(row: Mapping[str, Any], **digits: int) -> list[str]:
+    """Some numbers of a row with as many digits as given; `-` for one that is missing."""
+    return ["-" if row[name] is None else f"{row[name]:.{number}f}" for name, number in digits.items()]
 
 
 def peak_kilobytes(at_least: int = 0) -> int:

@@ -217,7 +217,7 @@ def choice_of(trainer: Any) -> dict[str, Any]:
     if isinstance(trainer, LinearRanker):
         return {"C": trainer.C_}
     if isinstance(trainer, AutoRanker):
-        return {"recipe": trainer.recipe_}
+        return {"model": trainer.selected_}
     if isinstance(trainer, BoostedRanker):
         return {"trees": trainer.best_iterations_}
     if isinstance(trainer, EnsembleRanker):

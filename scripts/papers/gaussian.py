@@ -34,8 +34,7 @@ Kernel = Literal["linear", "rbf"] | Callable[[np.ndarray, np.ndarray], np.ndarra
 
 
 class GaussianProcessScorer(Scorer):
-    """Scores of items by their posterior mean, given the ratings of each user; built by `gaussian_process`
-    and `collaborative_gaussian_process`.
+    """Scores of items by their posterior mean, given the ratings of each user; see `gaussian_process`.
 
     Args:
         num_users: number of users.

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import jsonargparse
 import numpy as np
 
 from papers.baselines import (
@@ -27,7 +26,7 @@ from papers.baselines import (
     path_of,
     trainer_options,
 )
-from rankstruct.configs import HelpfulParser
+from rankstruct.configs import instantiate
 from rankstruct.data import RankingData, Source, Splits, check_preparation, shuffle_documents
 from rankstruct.data.steps import full_names
 from rankstruct.diagnostics import arrays_of, check_measures
@@ -282,17 +281,12 @@ def read_plan(config: str | Path, overrides: Sequence[str] = ()) -> Plan:
     Raises:
         ValueError: an unknown key, trainer, option, measure or transform; the message is one line.
     """
-    parser = HelpfulParser(exit_on_error=False)
-    parser.look_at([config], overrides)
-    parser.add_argument("--config", action="config")
-    parser.add_class_arguments(Plan, None)
+    values = instantiate(config, overrides, lambda parser: parser.add_class_arguments(Plan, None)).as_dict()
+    values.pop("config", None)
     try:
-        found = parser.parse_args(["--config", str(config), *overrides])
-        values = parser.instantiate_classes(found).as_dict()
-        values.pop("config", None)
         return Plan(**values)
-    except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
-        raise ValueError(told if (told := str(error)).startswith(str(config)) else f"{config}: {told}") from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{config}: {error}") from error
 
 
 def run_cell(plan: Plan, cell: PlanCell) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from papers.plan import Plan, PlanCell, run_cell
 from rankstruct.commands.cells import Cell, CellLines
-from rankstruct.configs import load_json
 from rankstruct.data.source import content_digest
 
 __all__ = ["Results", "read_results", "run_experiment"]
@@ -37,7 +36,7 @@ def read_results(output: str | Path, plan: Plan) -> Results:
     Raises:
         ValueError: a line is not a finished cell; the message names it.
     """
-    found = CellLines(output, _parse_record).read()
+    found = CellLines(output, _parse).read()
     wanted = {(_name(cell), plan.request(cell)): cell.key for cell in plan.cells()}
     records = {key: found[place] for place, key in wanted.items() if place in found}
     return Results(records, len(found) - len(records))
@@ -47,14 +46,10 @@ def _name(cell: PlanCell) -> str:
     return " ".join(map(str, cell.key))
 
 
-def _parse_record(line: bytes, place: str) -> tuple[str, str, dict[str, Any]]:
-    try:
-        record = load_json(line)
-        kept = {name: record[name] for name in _RECORD} | {name: record.get(name, []) for name in ("path", "remarks")}
-        kept["cpu_seconds"] = record.get("cpu_seconds", float("nan"))  # older cells have none
-        return " ".join(map(str, record["cell"])), record["request"], kept
-    except (ValueError, TypeError, KeyError):
-        raise ValueError(f"{place}: no finished cell; delete the line, and the cell is run again") from None
+def _parse(record: Any) -> tuple[str, str, dict[str, Any]]:
+    older = {"path": [], "remarks": [], "cpu_seconds": float("nan")}  # what cells of older versions lack
+    kept = {name: record[name] for name in _RECORD} | {name: record.get(name, each) for name, each in older.items()}
+    return " ".join(map(str, record["cell"])), record["request"], kept
 
 
 def run_experiment(plan: Plan, output: str | Path, *, processes: int = 1) -> Results:
@@ -71,8 +66,10 @@ def run_experiment(plan: Plan, output: str | Path, *, processes: int = 1) -> Res
     """
     plan.check_data()
     content_digest.cache_clear()  # do not reuse data cached by an earlier experiment in this process
-    cells = [Cell(_name(cell), plan.request(cell), (plan, cell)) for cell in plan.cells()]
-    with CellLines(output, _parse_record) as store:
+    cells = [
+        Cell(_name(cell), plan.request(cell), (plan, cell), cell.key[:3], cell.fold, cell.seed) for cell in plan.cells()
+    ]
+    with CellLines(output, _parse) as store:
         store.run(run_cell, cells, processes=processes, unchanged=_unchanged)
     return read_results(output, plan)
 

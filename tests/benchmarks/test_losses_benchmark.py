@@ -15,10 +15,12 @@ def test_every_loss_is_timed_and_threads_are_restored():
     before = torch.get_num_threads()
     timings = benchmark_losses(shape=(4, 30), shares=[0.1, 0.5], rounds=2, memory=False)
     names = ["torch.sort", *LOSSES]
-    assert [(t.loss, t.relevant) for t in timings] == [(name, share) for share in (0.1, 0.5) for name in names]
-    assert all(t.microseconds > 0 and t.lower_quartile <= t.median and t.peak_megabytes is None for t in timings)
-    assert timings[0].median == 1.0
-    assert all((t.over_squared == 1.0) == (t.loss == "squared") and t.over_squared > 0 for t in timings)
+    assert [(t["loss"], t["relevant"]) for t in timings] == [(name, share) for share in (0.1, 0.5) for name in names]
+    assert all(
+        t["microseconds"] > 0 and t["lower_quartile"] <= t["median"] and t["peak_megabytes"] is None for t in timings
+    )
+    assert timings[0]["median"] == 1.0
+    assert all((t["over_squared"] == 1.0) == (t["loss"] == "squared") and t["over_squared"] > 0 for t in timings)
     assert torch.get_num_threads() == before
 
 

@@ -13,11 +13,18 @@ import pytest
 from cell_works import answer_ctrl_c, begin_slowly, best_so_far, deaf, square
 
 from rankstruct.commands import cells as module
-from rankstruct.commands.cells import Cell, CellFolders, CellLines, CellsFailed, _deaf, different_names, locked
+from rankstruct.commands.cells import (
+    Cell,
+    CellFolders,
+    CellLines,
+    CellsFailed,
+    _ignoring_ctrl_c,
+    different_names,
+    locked,
+)
 
 
-def parse(line, place):
-    record = json.loads(line)
+def parse(record):
     return record["cell"][0], record["request"], record
 
 
@@ -48,7 +55,9 @@ def test_lines_are_kept_skipped_and_go_on_past_failures(tmp_path, processes):
         file.write(b'{"cell": ["4')
     with lines(out) as store:
         found = store.run(square, cells(tmp_path, 1, 2, 3, 4), processes=processes)
-    assert {name: result["square"] for name, result in found.results.items()} == {"1": 1, "2": 4, "3": 9, "4": 16}
+    assert {key: result["square"] for key, result in found.results.items()} == {
+        (str(n), None, None): n**2 for n in range(1, 5)
+    }
     assert found.reused == 3
     assert asked(tmp_path) == [1, 2, 3, 4, 13]
     assert len((out / "results.jsonl").read_text().splitlines()) == 4
@@ -75,7 +84,7 @@ def test_folders_belong_to_a_request_and_older_ones_without_a_digest_are_the_sam
     for request, value in ((old, 1), (new, 2)):
         with folders(tmp_path) as store:
             found = store.run(lambda value: value, [Cell("x", request, (value,))], processes=0)
-            assert found.results == {"x": 1}
+            assert found.results == {("x", None, None): 1}
     with folders(tmp_path) as store:
         store.run(lambda: 3, [Cell("y", new, ())], processes=0)
         with pytest.raises(ValueError, match="y holds a run that differs in content; use another --output"):
@@ -90,7 +99,7 @@ def test_a_request_that_came_to_nothing_is_replaced_and_what_differs_is_named(tm
     with folders(tmp_path) as store:
         with pytest.raises(CellsFailed):
             store.run(fail, wanted[:1], processes=0)
-        assert store.run(lambda value: value, wanted[1:2], processes=0).results == {"x": 2}
+        assert store.run(lambda value: value, wanted[1:2], processes=0).results == {("x", None, None): 2}
         with pytest.raises(ValueError, match=r"x holds a run that differs in options\.seed; use another --output"):
             store.run(lambda value: value, wanted[2:], processes=0)
 
@@ -121,6 +130,39 @@ def test_what_is_no_longer_true_is_not_kept(tmp_path):
     assert [path.parent.name for path in tmp_path.glob("*/result.json")] == ["1"]
 
 
+def test_a_table_by_config_fold_and_seed(tmp_path):
+    wanted = [Cell(f"{c}{f}{s}", {}, (c, f, s), c, f, s) for c in "ab" for f in (1, 2) for s in (0, 1)]
+    with folders(tmp_path) as store:
+        found = store.run(lambda *key: list(key), wanted, processes=0)
+    assert found.results == {(c, f, s): [c, f, s] for c in "ab" for f in (1, 2) for s in (0, 1)}
+
+
+def test_the_best_setting_of_each_config_and_fold_gets_all_seeds(tmp_path):
+    values = {("a", 1): [3, 1], ("a", 2): [1, 2], ("b", 1): [5, 5], ("b", 2): [0, 4]}
+    ran = []
+
+    def work(config, setting, fold, seed):
+        ran.append((config, setting, fold, seed))
+        return [config, setting, fold, seed]
+
+    def make(*key):
+        config, setting, fold, seed = key
+        return Cell("-".join(map(str, key)), {}, key, (config, setting), fold, seed)
+
+    with folders(tmp_path) as store:
+        given = {"folds": (1, 2), "seeds": (0, 7, 8), "validation": lambda r: values[r[0], r[2]][r[1]], "processes": 0}
+        store.select(work, make, {"a": [0, 1]}, **given)
+        del ran[:]
+        found = store.select(work, make, {"a": [0, 1], "b": [0, 1]}, **given)
+    best = {("a", 1): 0, ("a", 2): 1, ("b", 1): 0, ("b", 2): 1}  # of equals the first
+    assert found.settings == best
+    assert found.results == {(c, f, s): [c, best[c, f], f, s] for c, f in best for s in (0, 7, 8)}
+    assert (len(found.every), found.reused, len(ran)) == (4 * 2 + 4 * 2, 8, 8)
+    assert {(c, s) for c, _, _, s in ran if s} == {("b", 7), ("b", 8)}
+    with folders(tmp_path) as store, pytest.raises(ValueError, match="seeds: give at least one"):
+        store.select(work, make, {"a": [0]}, **{**given, "seeds": ()})
+
+
 def test_a_folder_is_held_by_one_process(tmp_path):
     pytest.importorskip("fcntl")
     code = f"from rankstruct.commands.cells import locked\nwith locked({str(tmp_path)!r}): print('held')"
@@ -143,7 +185,7 @@ def test_the_best_so_far_of_work_that_was_stopped_is_no_result(tmp_path):
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signal masks")
 def test_workers_are_deaf_from_their_start_and_their_parent_is_not(tmp_path):
     with folders(tmp_path) as store:
-        assert store.run(deaf, [Cell("one", {}, (0,))]).results == {"one": {"deaf": True}}
+        assert store.run(deaf, [Cell("one", {}, (0,))]).results == {("one", None, None): {"deaf": True}}
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
@@ -151,7 +193,7 @@ def test_ctrl_c_waits_until_workers_are_started():
     started = []
 
     def start():
-        with _deaf():
+        with _ignoring_ctrl_c():
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.05)
             started.append(True)

@@ -187,7 +187,7 @@ def test_compare_has_a_line_for_each_config(folder, capsys):
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     assert cells[0] == ["config", "test RR@10", "test AP", "CPU seconds"]
     assert cells[3][:2] == ["other", f"{found['other']['mean']['RR@10']:.4f}"]
-    again = folder / "again" / "config.yaml"
+    again = folder / "elsewhere" / "config.yaml"
     again.parent.mkdir()
     again.write_text(CONFIG)
     assert compare(["--configs", str(folder / "config.yaml"), str(again), "--output", str(folder / "x")]) == 1

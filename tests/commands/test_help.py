@@ -85,3 +85,12 @@ def test_a_name_that_is_nearly_right(option, wrong, right, capsys):
     assert wrong in line
     assert f"did you mean {right}?" in line
     assert f"--model.{option}.help NAME" in line
+
+
+def test_defaults_are_told_once_and_only_where_there_are_some(capsys):
+    text = " ".join(told(["tune", "--help"], capsys).split())
+    assert "total number of trials (default: 30)" in text
+    assert "folds of each trial (default: the config's) --" in text
+    assert "may be repeated --" in text
+    assert text.endswith("train every trial to its end")
+    assert "(default: runs/exact)" in " ".join(told(["fit-exact", "--help"], capsys).split())

@@ -71,7 +71,7 @@ def test_the_folder_has_a_tested_ranker_of_raw_features(finished, data):
         assert result["test"][name]["mean"] == pytest.approx(each.mean().item(), abs=1e-12)
         assert result["test"][name]["interval"] == pytest.approx(bootstrap_interval(each.numpy()))
     assert result["test"]["AP"]["mean"] > 0.7
-    assert result["recipe"] == ranker.recipe_ == "linear, graded AUC"
+    assert result["model"] == ranker.selected_ == "linear, graded AUC"
     assert result["measure"] == ranker.measure == "nDCG@10"
     assert "its selection nDCG@10 is" in result["reason"]
 
@@ -163,9 +163,9 @@ def test_the_card_says_what_it_is(finished):
     digests = json.loads((finished / "request.json").read_text())["data"].values()
     assert len(set(digests)) == 3
     means = [f"{value:.4f}" for each in result["test"].values() for value in (each["mean"], *each["interval"])]
-    chosen = [f"{value:.4f}" for value in result["recipes"][0]["validation"].values()]
+    chosen = [f"{value:.4f}" for value in result["models"][0]["validation"].values()]
     versions = (rs.__version__, torch.__version__, np.__version__)
-    for text in (*digests, *means, *chosen, *versions, result["recipe"], result["reason"], "30 |         180 |"):
+    for text in (*digests, *means, *chosen, *versions, result["model"], result["reason"], "30 |         180 |"):
         assert text in card
     code = card.partition("```python\n")[2].partition("```")[0]
     before = Path.cwd()

@@ -212,7 +212,7 @@ KINDS = [pytest.param(*kind[1:], id=kind[0], marks=[] if kind[0] in QUICK else [
 
 @pytest.fixture
 def quick(monkeypatch):
-    """One recipe, one value of C."""
+    """One model, one value of C."""
     linear = {"linear": lambda options, lists: LinearRanker(options.measure, loss="GradedLoss('AUC')", C=[0.01])}
     monkeypatch.setattr(auto, "MEMBERS", linear)
 

@@ -73,7 +73,7 @@ def test_every_registered_measure_equals_the_mean_over_tie_orders(kind):
 
 @dataclass(frozen=True)
 class ERR(rs.Measure):
-    """Expected reciprocal rank as the README's recipe has it: documents in rank order, no word on ties."""
+    """Expected reciprocal rank as the README has it: documents in rank order, no word on ties."""
 
     def compute(self, lists):
         stop = (torch.exp2(lists.labels) - 1) / 16

@@ -49,7 +49,7 @@ LIBRARIES = {"lambdamart": "lightgbm", "boosted": "lightgbm", "catboost": "catbo
 
 
 @pytest.fixture(autouse=True)
-def quick_recipes(monkeypatch):
+def quick_models(monkeypatch):
     """A short training in place of AutoRanker's."""
 
     def mlp(options, _):

@@ -14,22 +14,33 @@ build_losses, compare_losses, main = diverse.build_losses, diverse.compare_losse
 make_ranker, read_hosts, report_rows = diverse.make_ranker, diverse.read_hosts, diverse.report_rows
 
 
-def test_every_list_is_tested_once_by_weights_of_the_others():
+def test_every_list_is_tested_once_by_weights_of_the_others(tmp_path):
     data, _ = synthetic_groups(lists=12, documents=(6, 10), groups=(2, 4), features=4, seed=1)
     losses = build_losses(2, "ideal")
     measures = [rs.measures.diverse_nDCG(2), rs.measures.StRecall(2)]
-    found = compare_losses(data, losses, measures, costs=[1.0], folds=3)
+    given = {"costs": [1.0], "folds": 3}
+    found = compare_losses(data, losses, measures, output=tmp_path / "all", **given)
     assert list(found) == ["diverse", "without groups", "without groups, decay not cut"]
     for values in found.values():
         assert list(values) == ["diverse_nDCG@2", "StRecall@2"]
         assert all(each.shape == (12,) and ((each >= 0) & (each <= 1)).all() for each in values.values())
-    again = compare_losses(data, {"diverse": losses["diverse"]}, measures, costs=[1.0], folds=3)
+    again = compare_losses(data, {"diverse": losses["diverse"]}, measures, output=tmp_path / "one", **given)
     assert (again["diverse"]["StRecall@2"] == found["diverse"]["StRecall@2"]).all()
+    result = tmp_path / "all" / "diverse" / "fold0_seed0" / "result.json"
+    kept = json.loads(result.read_text())
+    first = kept["lists"][0]
+    kept["values"]["StRecall@2"][0] = -1.0
+    result.write_text(json.dumps(kept))  # a finished cell is taken as it is
+    reused = compare_losses(data, losses, measures, output=tmp_path / "all", **given)
+    assert reused["diverse"]["StRecall@2"][first] == -1
+    assert (np.delete(reused["diverse"]["StRecall@2"] == found["diverse"]["StRecall@2"], first)).all()
+    with pytest.raises(ValueError, match="holds a run that differs in costs"):
+        compare_losses(data, losses, measures, output=tmp_path / "all", costs=[2.0], folds=3)
     rows = report_rows(found, "diverse_nDCG@2")
     assert [row[0] for row in rows] == list(found)
     assert rows[0][1] == found["diverse"]["diverse_nDCG@2"].mean()
     with pytest.raises(ValueError, match="folds must be from 3 to the number of lists, 12; got 2"):
-        compare_losses(data, losses, measures, folds=2)
+        compare_losses(data, losses, measures, output=tmp_path / "two", folds=2)
 
 
 @pytest.mark.parametrize("reference", ["ideal", "predicted"])
@@ -61,6 +72,7 @@ def test_the_script_prints_a_table_and_writes_values(tmp_path, capsys):
     lines(tmp_path / "some_train.txt")
     target = tmp_path / "values.json"
     options = ["--references", "ideal", "--C", "1", "--folds", "3", "--k", "2", "--json", str(target)]
+    options += ["--output", str(tmp_path / "out"), "--processes", "0"]
     assert main(["--data", str(tmp_path), *options]) == 0
     out = capsys.readouterr().out
     assert "reference ideal; 9 queries, 3 folds x 1" in out

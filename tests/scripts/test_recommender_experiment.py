@@ -14,7 +14,7 @@ from rankstruct.recommenders import item_means, popularity, synthetic_ratings, w
 pytestmark = pytest.mark.slow
 
 recommenders = script("recommender_experiment")
-START, Recipe, main = recommenders.START, recommenders.Recipe, recommenders.main
+START, Settings, main = recommenders.START, recommenders.Settings, recommenders.main
 measure_users, read_groups, tuning_users = (
     recommenders.measure_users,
     recommenders.read_groups,
@@ -31,13 +31,15 @@ def quick(monkeypatch):
     def alternating(_):
         return StructuredHingeLoss("nDCG@5", reference="ideal")
 
-    recipes = {
-        START: Recipe(lambda _: SquaredLoss(), "standardised", (0.1, 0.3), learning_rate=0.03, steps=40),
-        "squared": Recipe(lambda _: SquaredLoss(), "standardised", (0.3,), steps=4, keep_start=True),
-        "ListNet": Recipe(lambda _: ListNetLoss(), regularizations=(0.1, 0.3), steps=4),
-        "alternating": Recipe(alternating, regularizations=(0.3,), steps=1, alternating=True, new_user_method="bundle"),
+    factorizations = {
+        START: Settings(lambda _: SquaredLoss(), "standardised", (0.1, 0.3), learning_rate=0.03, steps=40),
+        "squared": Settings(lambda _: SquaredLoss(), "standardised", (0.3,), steps=4, keep_start=True),
+        "ListNet": Settings(lambda _: ListNetLoss(), regularizations=(0.1, 0.3), steps=4),
+        "alternating": Settings(
+            alternating, regularizations=(0.3,), steps=1, alternating=True, new_user_method="bundle"
+        ),
     }
-    monkeypatch.setattr(recommenders, "RECIPES", recipes)
+    monkeypatch.setattr(recommenders, "FACTORIZATIONS", factorizations)
     kept = ("CGPR", "JRank", "GPR")
     comparators = {name: recommenders.COMPARATORS[name] for name in kept}
     monkeypatch.setattr(recommenders, "COMPARATORS", comparators)
@@ -63,14 +65,13 @@ def test_results_are_kept_and_not_computed_again(quick, tmp_path, monkeypatch):
     parts = [weak_parts(ratings(), 20, seed) for seed in range(2)]
     means = [measure_users(popularity(part.train), part.test)["nDCG@10"].mean() for part in parts]
     assert rows[0][1] == f"{np.mean(means):.4f} ± {np.std(means, ddof=1) / math.sqrt(2):.4f}"
-    lines = (tmp_path / "results.jsonl").read_text().splitlines()
-    assert len(lines) == 2 * 2 * len(METHODS) * 2
-    with np.load(tmp_path / "values" / "weak-0-ListNet-nDCG-10.npz") as found:
-        assert found["users"].tolist() == sorted(set(range(60)) - set(tuning_users(60).tolist()))
-        assert len(found["values"]) == 45
+    results = sorted(tmp_path.glob("*/*/result.json"))
+    assert len(results) == 2 * 2 * len(METHODS)
+    found = json.loads((tmp_path / "weak-0" / "ListNet" / "result.json").read_text())
+    assert found["users"] == sorted(set(range(60)) - set(tuning_users(60).tolist()))
+    assert {name: len(each["values"]) for name, each in found["measures"].items()} == {"nDCG@10": 45, "ERU": 45}
 
-    with open(tmp_path / "results.jsonl", "w") as file:  # the last one was being written
-        file.write("\n".join(lines[:-1]) + "\n" + lines[-1][:20] + "\n")
+    (tmp_path / "strong-1" / "JRank" / "result.json").unlink()  # as after a kill
     trained, fitted = [], []
     fit = recommenders._fit_comparator
     monkeypatch.setattr(
@@ -78,31 +79,35 @@ def test_results_are_kept_and_not_computed_again(quick, tmp_path, monkeypatch):
     )
     run = recommenders._Training.run
     monkeypatch.setattr(
-        recommenders._Training, "run", lambda self, *options: trained.append(self.recipe) or run(self, *options)
+        recommenders._Training, "run", lambda self, *options: trained.append(self.settings) or run(self, *options)
     )
     assert recommender_experiment(groups(), tmp_path, rank=2) == tables
     assert fitted == [recommenders.COMPARATORS["JRank"]]
     recommender_experiment(groups(), tmp_path, rank=2)
     assert len(fitted) == 1
     assert not trained
-    with pytest.raises(ValueError, match="results of another rank"):
+    with pytest.raises(ValueError, match="holds a run that differs in rank"):
         recommender_experiment(groups(), tmp_path, rank=3)
 
 
 def test_later_seeds_keep_what_the_first_one_chose(quick, tmp_path):
     recommender_experiment(groups(), tmp_path, methods=["ListNet", "CGPR"], rank=2)
-    cells = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    names = ("regularization", "given_regularization", "setting")
-    chosen = {(c["part"], c["method"], c["measure"]): tuple(c[name] for name in names) for c in cells}
-    assert {method for _, method, _ in chosen} == set(METHODS) - {"alternating", "JRank"}
-    for (part, method, measure), values in chosen.items():
-        assert values == chosen[part[:-1] + "0", method, measure]
-        if method in ("popularity", "item means"):
-            assert values == (None, None, None)
+    chosen = {
+        (path.parts[-3], path.parts[-2], measure): each["setting"]
+        for path in tmp_path.glob("*/*/result.json")
+        for measure, each in json.loads(path.read_text())["measures"].items()
+    }
+    names = {method.replace(" ", "-").replace(",", "-") for method in set(METHODS) - {"alternating", "JRank"}}
+    assert {method for _, method, _ in chosen} == names
+    for (part, method, measure), setting in chosen.items():
+        first = chosen[part[:-1] + "0", method, measure]
+        assert {**setting, "steps": None} == {**first, "steps": None}
+        if method in ("popularity", "item-means"):
+            assert setting == {}
         elif method == "CGPR":
-            assert values[2] in recommenders.COMPARATORS["CGPR"].settings
+            assert setting in recommenders.COMPARATORS["CGPR"].settings
         else:
-            assert (values[1] is not None) == part.startswith("strong")
+            assert (setting["given_regularization"] is not None) == part.startswith("strong")
 
 
 def test_factorisation_beats_item_means_for_known_and_new_users(quick, tmp_path):
@@ -142,7 +147,7 @@ def test_a_comparator_gets_its_setting_on_validation_and_its_features(monkeypatc
         assert setting == {"sign": 1.0}
         best = measure_users(Known(whole, True, 1.0), parts.vali)[name].mean()
         assert validation == pytest.approx(best)
-        assert len(tested[name]) == len(np.unique(parts.test.user))
+        assert len(tested) == len(np.unique(parts.test.user))
     assert recommenders._names(None, True)[-1] == "ours"
     assert "ours" not in recommenders._names(["ours"], False)
 

@@ -34,7 +34,7 @@ def test_a_wheel_holds_the_package_alone(tmp_path):
     with zipfile.ZipFile(wheel, "w") as file:
         for name in mine + others:
             file.writestr(name, "")
-    assert script("try_wheel").strangers(wheel) == others
+    assert script("try_wheel").foreign_files(wheel) == others
 
 
 def test_the_readme_runs_what_continuous_integration_runs():

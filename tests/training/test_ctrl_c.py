@@ -102,7 +102,7 @@ def test_the_second_one_does_not_wait_for_a_batch(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("hook", ["on_train_epoch_end", "on_fit_end"])
 def test_after_the_last_batch_nothing_more_is_done(tmp_path, monkeypatch, hook):
-    _interrupted_in(monkeypatch, callbacks.Farewell, hook, at=3 if hook == "on_train_epoch_end" else 1)
+    _interrupted_in(monkeypatch, callbacks.ResumeHint, hook, at=3 if hook == "on_train_epoch_end" else 1)
     assert command([*FIT, "--output", str(tmp_path)]) == 130
     assert torch.load(tmp_path / "version_0" / "checkpoints" / "last.ckpt", weights_only=True)["epoch"] == 2
     assert not (tmp_path / "version_0" / "metrics.json").exists()
