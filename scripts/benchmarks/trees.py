@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,12 +18,12 @@ SHAPES = ((10_000, 50, 300, 31), (1000, 136, 100, 63), (100, 136, 100, 63))
 
 def benchmark_trees(
     shapes: Sequence[tuple[int, int, int, int]] = SHAPES, rounds: int = 30, seed: int = 0
-) -> list[dict[str, float | str]]:
+) -> list[dict[str, Any]]:
     """A row per shape and dtype of the features: lower quartile and median of the ratio, microseconds of the scorer."""
     return [row for shape in shapes for row in _time(*shape, rounds, seed)]
 
 
-def _time(documents: int, d: int, trees: int, leaves: int, rounds: int, seed: int) -> list[dict[str, float | str]]:
+def _time(documents: int, d: int, trees: int, leaves: int, rounds: int, seed: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng(seed)
     X, qid = rng.normal(size=(max(documents, 10_000), d)), np.arange(max(documents, 10_000)) // 20
     y = (np.square(X[:, :8]).sum(1) + rng.normal(size=len(X)) > 10).astype(int)
@@ -36,13 +37,7 @@ def _time(documents: int, d: int, trees: int, leaves: int, rounds: int, seed: in
             "lightgbm": lambda features=features: ranker.models_[0].predict(features, raw_score=True, num_threads=1),
         }
         with threads_of_torch(1):
-            lower, median, microseconds = figures(*interleaved_ratios(calls, "lightgbm", rounds)["scorer"])
-        row: dict[str, float | str] = {"documents": documents, "features": d, "trees": trees, "leaves": leaves}
-        found = {
-            "dtype": dtype,
-            "lower quartile": round(lower, 3),
-            "median": round(median, 3),
-            "us": round(microseconds),
-        }
-        rows.append(row | found)
+            found = figures(*interleaved_ratios(calls, "lightgbm", rounds)["scorer"])
+        shape = {"documents": documents, "features": d, "trees": trees, "leaves": leaves, "dtype": dtype}
+        rows.append(shape | {name: round(value, 3) for name, value in found.items()})
     return rows
