@@ -2,12 +2,15 @@
 ARGS ?=
 TORCH ?= torch
 
-.PHONY: test slow sanitize lint docs wheel lowest results benchmark ci
+.PHONY: test extras slow sanitize lint docs wheel lowest results benchmark ci
 
 test:  ## install what the tests need, and run them: the README's command
 	pip install -e ".[test]" && pytest -n auto --dist worksteal $(ARGS)
 
-slow:  ## the tests that `pytest` leaves out: long enumerations, notebooks, soak and fuzz runs
+extras:  ## install every extra, and run the tests that were skipped without one
+	pip install -e ".[dev]" && pytest -n auto --dist worksteal -m "needs and not slow" $(ARGS)
+
+slow:  ## the tests that `pytest` leaves out: long enumerations, notebooks, soak and fuzz runs; needs every extra
 	pytest -n auto --dist worksteal -m slow --durations 30 $(ARGS)
 
 # Built to stop at a wrong address, index or operation. Python has to load the runtimes of the sanitizer and of C++ first.
@@ -26,7 +29,7 @@ lint:
 	ruff check . && ruff format --check . && mypy && lint-imports
 
 docs:  ## the site, in docs/_build/html
-	pip install -e ".[docs]" && sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
 wheel:  ## build sdist and wheel, and try the wheel in an environment and a folder of its own
 	python scripts/try_wheel.py --torch "$(TORCH)"
@@ -41,4 +44,4 @@ benchmark:  ## the figures of speed, for docs/results; the machine should be idl
 	python scripts/benchmark.py oracles --json docs/results/oracles.json
 	python scripts/benchmark.py losses --json docs/results/losses.json
 
-ci: test docs slow lint wheel
+ci: test extras docs slow lint wheel

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from rankstruct.messages import did_you_mean
+from rankstruct.messages import did_you_mean, nearest
+
+_HERE = Path(__file__).parent
+#: Modules with names that are not at the top.
+_MODULES = (
+    *("measures", "losses", "models", "oracles", "feature_maps", "boosting", "data", "statistics", "solvers"),
+    *("recommenders", "recommenders.training", "training"),
+)
 
 
 def public_names(module: ModuleType) -> list[str]:
@@ -54,20 +62,43 @@ def _imports(stub: Path, package: str) -> dict[str, tuple[str, str]]:
 
 
 def _hint(package: str, name: str, known: Iterable[str]) -> str:
-    """What may be meant by an unknown name."""
+    """What may be meant by an unknown name; nothing is imported to find it."""
     if name == "DiverseHingeLoss":
         return "; diverse measures are measures of StructuredHingeLoss, such as StructuredHingeLoss('diverse_nDCG@5')"
     if near := did_you_mean(f"{name}Loss", known, least=0.95) or did_you_mean(name, known, least=0.9):
-        return near  # before anything is imported
-    modules = ("measures", "losses", "models", "oracles", "feature_maps", "boosting", "data", "statistics", "solvers")
-    for module in modules:
-        if name in public_names(import_module(f"{package}.{module}")):
+        return near
+    for module in _MODULES:
+        if name in _listed(module):
             return f", but {package}.{module} has"
     if near := did_you_mean(name, known, least=0.75):
         return near
-    with suppress(ValueError):
-        return f"; measures go by name, such as {import_module(f'{package}.measures').parse_measure(name).name!r}"
-    for module in ("recommenders", "training"):  # Lightning is imported last
-        if name in public_names(import_module(f"{package}.{module}")):
-            return f", but {package}.{module} has"
-    return ""
+    if measure := _measure(name):
+        return f"; measures go by name, such as {measure!r}"
+    elsewhere = {each: f"{package}.{module}.{each}" for module in _MODULES for each in _listed(module)}
+    return "".join(f"; did you mean {elsewhere[near]}?" for near in nearest(name, elsewhere, least=0.8))
+
+
+def _measure(name: str) -> str:
+    """The measure that other libraries call so, as it is written here: `nDCG@10` for `ndcg_cut_10`; empty if there is none."""
+    stem, *cutoff = re.split("(?:_cut|_at)?_(?=[0-9]+$)", name.lower())
+    aliases = _assigned(_HERE / "measures" / "base.py", "_ALIASES")
+    measures = {each.lower(): each for each in _listed("measures")}
+    found = measures.get(aliases.get(stem.replace("_", ""), stem))
+    return "@".join([found, *cutoff]) if found else ""
+
+
+def _listed(module: str) -> list[str]:
+    """The names in `__all__` of a module of the package, or of the files of a room."""
+    place = _HERE / module.replace(".", "/")
+    if not place.is_dir():
+        return list(_assigned(place.with_suffix(".py"), "__all__"))
+    gathered = re.findall(
+        r"^from \S+\.(\w+) import \*$", (place / "__init__.py").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return [name for file in gathered for name in _assigned(place / f"{file}.py", "__all__")]
+
+
+def _assigned(file: Path, name: str) -> Any:
+    """The list or dictionary that a file assigns to a name; an empty one if it assigns none."""
+    found = re.search(rf"^{name} = ([\[{{].*?[\]}}])$", file.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return ast.literal_eval(found[1]) if found else []

@@ -1,10 +1,12 @@
 """Fixtures shared by all tests."""
 
+import gc
 import io
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,65 @@ import torch
 # What a shell starts in the background is deaf to Ctrl-C, and so would be the processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+TEXT = ("transformers", "sentence_transformers", "bm25s", "Stemmer", "accelerate", "datasets")
+#: Files and folders whose every test needs modules that the `test` extra does not bring; single tests are marked.
+NEEDS = {
+    "tests/text": TEXT,
+    "rankstruct/text": TEXT,
+    "docs/guides/text.md": TEXT,
+    "tests/commands/test_tune.py": ("optuna",),
+    "docs/guides/serving.md": ("onnx", "onnxruntime", "onnxscript", "safetensors"),
+}
+
+
+class Needs:
+    """Marks what needs modules of other extras, so that `-m needs` selects it, and skips it where they are missing."""
+
+    @staticmethod
+    def of(node: pytest.Item | pytest.Collector) -> list[str]:
+        """The modules that a node's folder or file needs."""
+        path = node.path.relative_to(node.config.rootpath)
+        return [name for place, names in NEEDS.items() if path.is_relative_to(place) for name in names]
+
+    @staticmethod
+    def missing(names: list[str]) -> str:
+        """Why a node is skipped; empty where nothing is missing."""
+        absent = [name for name in names if find_spec(name) is None]
+        return f"needs {', '.join(absent)}: pip install -e '.[dev]'" if absent else ""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> pytest.CollectReport | None:
+        if collector.path.is_relative_to(collector.config.rootpath) and (why := self.missing(self.of(collector))):
+            return pytest.CollectReport(collector.nodeid, "skipped", (str(collector.path), 0, why), [])
+        return None
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        if names := self.of(item):
+            item.add_marker(pytest.mark.needs(*names))
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        names = [name for marker in item.iter_markers("needs") for name in marker.args]
+        if why := self.missing(names):
+            pytest.skip(why)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(
+        Needs()
+    )  # hooks of this file are not called for the examples of the package and the pages
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Collect without the garbage collector, which would walk thousands of tests again and again: a third of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()  # what was collected stays until the end, so that no later pass walks it either
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -228,11 +228,13 @@ def test_every_way_to_keep_it_gives_the_same_scores_of_raw_features(fitted, tmp_
     np.testing.assert_allclose(fitted.predict(sp.csr_array(X), qid), expected, atol=1e-6)
 
 
+@pytest.mark.needs("skops")
 def test_goes_through_skops(fitted, tmp_path):
-    skops = pytest.importorskip("skops.io")
-    skops.dump(fitted, tmp_path / "ranker.skops")
-    unknown = skops.get_untrusted_types(file=tmp_path / "ranker.skops")
-    again, (X, _, qid) = skops.load(tmp_path / "ranker.skops", trusted=unknown), make(seed=9)
+    import skops.io
+
+    skops.io.dump(fitted, tmp_path / "ranker.skops")
+    unknown = skops.io.get_untrusted_types(file=tmp_path / "ranker.skops")
+    again, (X, _, qid) = skops.io.load(tmp_path / "ranker.skops", trusted=unknown), make(seed=9)
     assert all(kind.startswith(("rankstruct.", "sklearn.frozen.")) for kind in unknown)
     np.testing.assert_array_equal(again.predict(X, qid), fitted.predict(X, qid))
 

@@ -18,9 +18,8 @@ import rankstruct as rs
 QUICK = {"n_estimators": 8, "learning_rate": 0.3, "min_child_samples": 5, "n_jobs": 1}
 
 
-@pytest.fixture(params=["lightgbm", "xgboost"])
+@pytest.fixture(params=["lightgbm", pytest.param("xgboost", marks=pytest.mark.needs("xgboost"))])
 def library(request):
-    pytest.importorskip(request.param)
     return request.param
 
 

@@ -149,14 +149,18 @@ def test_saved_it_takes_raw_features(prepare, tmp_path):
         np.testing.assert_allclose(scorer(features, **flat).numpy(), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.needs("skops")
 def test_goes_through_skops(tmp_path):
-    skops = pytest.importorskip("skops.io")
+    import skops.io
+
     X, y, qid = make()
     ranker = rs.MLPRanker(loss="LambdaLoss('nDCG@10')", seeds=2, **QUICK).fit(X, y, qid)
-    skops.dump(ranker, tmp_path / "ranker.skops")
-    unknown = skops.get_untrusted_types(file=tmp_path / "ranker.skops")
+    skops.io.dump(ranker, tmp_path / "ranker.skops")
+    unknown = skops.io.get_untrusted_types(file=tmp_path / "ranker.skops")
     assert all(kind.startswith("rankstruct.") for kind in unknown)
-    np.testing.assert_array_equal(skops.load(tmp_path / "ranker.skops", trusted=unknown).predict(X), ranker.predict(X))
+    np.testing.assert_array_equal(
+        skops.io.load(tmp_path / "ranker.skops", trusted=unknown).predict(X), ranker.predict(X)
+    )
 
 
 def test_conventions_of_scikit_learn():

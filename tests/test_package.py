@@ -5,11 +5,13 @@ import importlib
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 import rankstruct as rs
+from rankstruct import _lazy
 from rankstruct.cli import COMMANDS
 
 PACKAGE = Path(rs.__file__).parent
@@ -57,14 +59,44 @@ def test_public_names_exist():
         ("RankingModule", ", but rankstruct.training has"),
         ("mWTA", ", but rankstruct.measures has"),
         ("EnsembleScorer", ", but rankstruct.models has"),
+        ("FactorizationModule", ", but rankstruct.recommenders.training has"),
         ("ndcg_cut_10", "; measures go by name, such as 'nDCG@10'"),
+        ("recip_rank", "; measures go by name, such as 'RR'"),
+        ("P", ", but rankstruct.measures has"),
+        ("read_list", "; did you mean rankstruct.data.read_lists?"),
         ("quicksort", ""),
         ("_ListNet", ""),
+        ("AP ", "; did you mean AP?"),
+        ("a b", ""),
     ],
 )
 def test_unknown_names_are_refused_with_what_may_be_meant(name, hint):
     with pytest.raises(AttributeError, match=re.escape(f"module 'rankstruct' has no attribute {name!r}{hint}") + "$"):
         getattr(rs, name)
+
+
+def test_nothing_is_imported_to_answer_a_mistyped_name():
+    code = """
+        import sys, time, rankstruct as rs
+        loaded, start = set(sys.modules), time.process_time()
+        for name in ("LinearRankr", "ListNet", "read_lists", "FactorizationModule", "ndcg_cut_10", "read_list", "quicksort"):
+            try:
+                getattr(rs, name)
+            except AttributeError:
+                pass
+        seconds = time.process_time() - start
+        print(*sorted({name.partition(".")[0] for name in set(sys.modules) - loaded} - sys.stdlib_module_names))
+        print(seconds)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    imported, seconds = done.stdout.splitlines()
+    assert imported == ""
+    assert float(seconds) < 1  # of seven names; each takes some milliseconds
+
+
+@pytest.mark.parametrize("module", _lazy._MODULES)
+def test_the_names_that_a_module_is_said_to_have_are_its_public_names(module):
+    assert set(_lazy._listed(module)) == set(_lazy.public_names(importlib.import_module(f"rankstruct.{module}")))
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)

@@ -41,7 +41,6 @@ def randomised(scorer):
 
 
 def boosted(library="lightgbm", **options):
-    pytest.importorskip(library)
     X, y, qid = draw()
     X[::5, 0] = np.nan if "start" not in options else 0
     return rs.BoostedRanker(n_estimators=5, n_jobs=1, library=library, **options).fit(X, y, qid).to_scorer()
@@ -105,19 +104,19 @@ def test_torch_export_of_any_sizes(make, tmp_path):
 
 
 @slow  # what docs/guides/serving.md does with one of them
+@pytest.mark.needs("onnx", "onnxscript", "onnxruntime")
 @warned
 @every_scorer
 def test_onnx_of_any_sizes(make, tmp_path):
-    pytest.importorskip("onnx")
-    pytest.importorskip("onnxscript")
-    runtime = pytest.importorskip("onnxruntime")
+    import onnxruntime
+
     scorer = make().eval()
     names = {"input_names": ["features"], "output_names": ["scores"]}
     program = torch.onnx.export(
         scorer, (torch.zeros(2, 5, 3),), dynamic_shapes=ANY_SIZE, dynamo=True, verbose=False, **names
     )
     program.save(tmp_path / "scorer.onnx")
-    session = runtime.InferenceSession(tmp_path / "scorer.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "scorer.onnx")
     for features in other_sizes():
         (found,) = session.run(["scores"], {"features": features.numpy()})
         torch.testing.assert_close(torch.tensor(found), scorer(features).detach(), rtol=1e-4, atol=1e-4)
@@ -141,13 +140,15 @@ def test_what_cannot_be_exported_says_so(make, layout, message):
         export(make().eval(), (torch.zeros(2, 5, 3),), layout)
 
 
+@pytest.mark.needs("safetensors")
 def test_safetensors(tmp_path):
-    files = pytest.importorskip("safetensors.torch")
+    from safetensors.torch import load_file, save_file
+
     features = other_sizes()[0]
     for make in (SCORERS["linear"], SCORERS["mlp"], SCORERS["default of MLPRanker"]):
         scorer = make()
-        files.save_file(scorer.state_dict(), tmp_path / "scorer.safetensors")
-        state = files.load_file(tmp_path / "scorer.safetensors")
+        save_file(scorer.state_dict(), tmp_path / "scorer.safetensors")
+        state = load_file(tmp_path / "scorer.safetensors")
         torch.manual_seed(1)
         other = make()
         assert not torch.equal(other(features), scorer(features))
@@ -162,13 +163,12 @@ def test_safetensors(tmp_path):
         ("lightgbm", {"zero_as_missing": True}),
         ("lightgbm", {"use_missing": False}),
         ("lightgbm", {"boosting": "dart", "drop_rate": 0.5}),
-        ("xgboost", {}),
-        ("xgboost", {"base_score": 0.5}),
-        ("xgboost", {"booster": "dart", "rate_drop": 0.5}),
+        pytest.param("xgboost", {}, marks=pytest.mark.needs("xgboost")),
+        pytest.param("xgboost", {"base_score": 0.5}, marks=pytest.mark.needs("xgboost")),
+        pytest.param("xgboost", {"booster": "dart", "rate_drop": 0.5}, marks=pytest.mark.needs("xgboost")),
     ],
 )
 def test_trees_are_evaluated_as_the_library_does(library, options, tmp_path):
-    pytest.importorskip(library)
     rng = np.random.default_rng(0)
     X, qid = rng.normal(size=(600, 4)), np.repeat(np.arange(60), 10)
     y = np.digitize(np.square(X[:, :2]).sum(1) + X[:, 2], [1.0, 2.0])

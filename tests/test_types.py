@@ -10,8 +10,8 @@ import pytest
 SCRIPT = Path(__file__).parent / "user_script.py"
 
 
+@pytest.mark.needs("pyright")
 def test_pyright_strict(tmp_path):
-    pytest.importorskip("pyright")
     (tmp_path / SCRIPT.name).write_text(
         SCRIPT.read_text()
     )  # outside the checkout: the library is seen as it is installed

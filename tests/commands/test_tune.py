@@ -3,14 +3,13 @@
 import json
 import sys
 
+import optuna
 import pytest
 import yaml
 
 from rankstruct.cli import main as rankstruct
 from rankstruct.commands.cross_validate import SELECTION
 from rankstruct.commands.tune import _try, parse_space, tune
-
-optuna = pytest.importorskip("optuna")
 
 pytestmark = pytest.mark.usefixtures("no_pictures_here")
 

@@ -120,9 +120,13 @@ def check_rest(name, options, rest):
 
 
 NAMED = [*WRITTEN, *((f"papers.yaml: {command}", shlex.split(command)) for command in BEHIND)]
+needs_text = pytest.mark.needs("sentence_transformers", "bm25s", "Stemmer")
 
 
-@pytest.mark.parametrize("words", [words for _, words in NAMED], ids=[name for name, _ in NAMED])
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(words, id=name, marks=needs_text if "--config text-" in name else ()) for name, words in NAMED],
+)
 def test_a_command_on_a_page_is_understood(words, run, monkeypatch):
     monkeypatch.chdir(ROOT)
     words = list(dropwhile(lambda word: re.fullmatch(r"[A-Z_]+=.*", word), words))  # of the environment

@@ -21,6 +21,7 @@ from rankstruct._lazy import public_names
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 write_results = script("write_results")
+needs_sphinx = pytest.mark.needs("sphinx", "furo", "myst_nb", "sphinx_copybutton")
 
 
 class Page(HTMLParser):
@@ -60,6 +61,7 @@ def is_elsewhere(link):
     return bool(re.match(r"[a-z]+:|//", link))
 
 
+@needs_sphinx
 @pytest.mark.slow
 def test_no_link_within_the_site_is_dead(site):
     _, pages = site
@@ -77,6 +79,7 @@ def test_no_link_within_the_site_is_dead(site):
     assert not dead
 
 
+@needs_sphinx
 @pytest.mark.slow
 def test_the_site_loads_nothing_from_elsewhere(site):
     html, pages = site
@@ -90,6 +93,7 @@ def test_the_site_loads_nothing_from_elsewhere(site):
     assert not styles
 
 
+@needs_sphinx
 @pytest.mark.slow
 def test_formulas_are_mathml(site):
     text = (site[0] / "mathematics.html").read_text(encoding="utf-8")
@@ -111,6 +115,7 @@ def test_every_public_name_is_in_the_reference(site):
     assert not missing
 
 
+@needs_sphinx
 @pytest.mark.slow
 def test_every_page_is_reached_from_the_contents(site):
     html, pages = site

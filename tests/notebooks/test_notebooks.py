@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 ON_REAL_DATA = ("04-train-for-one-measure-test-on-another",)
 #: What takes long, in place of which as many lines run with less.
@@ -20,10 +18,14 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.slow
+@pytest.mark.needs("nbclient", "nbformat", "ipykernel")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 # Jupyter's own event loop and sockets; the notebook runs in another process
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 def test_notebook_runs(path, tmp_path, monkeypatch):
+    import nbformat
+    from nbclient import NotebookClient
+
     if path.stem in ON_REAL_DATA:
         monkeypatch.setenv("RANKSTRUCT_DATA", str(tmp_path))  # so that it takes the built-in data
     monkeypatch.setenv(

@@ -5,7 +5,6 @@ import pytest
 
 @pytest.fixture(scope="session")
 def collection():
-    pytest.importorskip("transformers")
     from rankstruct.text import questions
 
     return questions()

@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 
-pytest.importorskip("transformers")
-
 from rankstruct.text import TERM_FEATURES, Collection, TermFeatures, TextSource, bm25_run
 
 TEXTS = {"a": "green apple apple", "b": "green pear", "c": "red leaf tree apple", "empty": ""}

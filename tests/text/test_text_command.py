@@ -9,8 +9,6 @@ import rankstruct as rs
 from rankstruct.cli import main
 from rankstruct.data import read_run
 
-pytest.importorskip("transformers")
-
 
 @pytest.mark.slow
 def test_a_run_is_trained_used_continued_and_taken_elsewhere(tmp_path, capsys):

@@ -9,8 +9,6 @@ import torch
 import rankstruct as rs
 from rankstruct.data import DataError, read_qrels
 
-pytest.importorskip("transformers")
-
 
 @pytest.fixture
 def folder(tmp_path):

@@ -40,7 +40,6 @@ def train(config, folder, *options):
             ]
         )
     if config.stem.startswith("text-"):
-        pytest.importorskip("transformers")
         small = (
             "--data.builtin",
             "questions",
@@ -69,7 +68,13 @@ def train(config, folder, *options):
 PICTURED = {"quickstart", "letor-svmmap-mlp", "letor-smoothgrad-linear", "ratings-synthetic", "text-rerank-tiny"}
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
+needs_text = pytest.mark.needs("sentence_transformers", "bm25s", "Stemmer")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(path, id=path.stem, marks=needs_text if path.stem.startswith("text-") else ()) for path in CONFIGS],
+)
 def test_a_config_names_itself_and_trains_a_step(config, tmp_path, request):
     if config.stem not in PICTURED and "diverse" not in config.stem:
         request.getfixturevalue("no_pictures")

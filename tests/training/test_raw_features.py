@@ -130,15 +130,17 @@ def test_an_estimator_takes_raw_features_however_it_was_saved(name, tmp_path):
             ranker.predict(X)
 
 
+@pytest.mark.needs("skops")
 @pytest.mark.parametrize("name", KNOWN)
 def test_an_estimator_goes_through_skops(name, tmp_path):
-    skops = pytest.importorskip("skops.io")
+    import skops.io
+
     train, more = draw(0), draw(3)
     ranker = rs.LinearRanker("AP", C=10.0, prepare=[name]).fit(*arrays(train))
-    skops.dump(ranker, tmp_path / "ranker.skops")
-    unknown = skops.get_untrusted_types(file=tmp_path / "ranker.skops")
+    skops.io.dump(ranker, tmp_path / "ranker.skops")
+    unknown = skops.io.get_untrusted_types(file=tmp_path / "ranker.skops")
     assert all(kind.startswith("rankstruct.") for kind in unknown)
-    again = skops.load(tmp_path / "ranker.skops", trusted=unknown)
+    again = skops.io.load(tmp_path / "ranker.skops", trusted=unknown)
     X, _, qid = arrays(more)
     np.testing.assert_array_equal(again.predict(X, qid), ranker.predict(X, qid))
 
