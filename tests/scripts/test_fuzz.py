@@ -16,7 +16,7 @@ FUZZ = Path(__file__).parents[2] / "scripts" / "fuzz.py"
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits processes as Linux does")
 KINDS = [
     "svmlight",
-    "diversity_groups",
+    "groups",
     "packed",
     "csv lists",
     "arrow",

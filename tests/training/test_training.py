@@ -303,7 +303,7 @@ def test_what_was_drawn_before_a_run_went_on_stays(tmp_path):
     time.sleep(1)  # the names of the log's files, by which they are read, have the second
     main(["fit", "--run", str(run), "--trainer.max_epochs", "2"])
     after = _steps(run)
-    assert before["./val/scores"] == after["./validation/scores"] == before["val/curves/loss"] == [12]
+    assert before["./val/scores"] == after["./val/scores"] == before["val/curves/loss"] == [12]
     assert after["val/curves/loss"] == [12, 25]
     assert before["test/curves/AP"] == [13]
     assert after["test/curves/AP"] == [13, 26]
