@@ -12,13 +12,15 @@ it; `origin` is the source of figures whose own file was lost. Pages mark the pl
     <!-- papers PAPER -->                      the tables and figures of a paper, one row each, from `papers.yaml`
     <!-- end -->
 
+Tables of more than `LONG` rows are folded. `charts.yaml` describes the charts, which are drawn into `docs/_static/charts`.
+
 `papers.yaml` says what each table and figure of a paper shows, and which result files and tables correspond to it, or gives a
 state and a reason; `{FILE: TABLE; ROW; COLUMN}` in its text is one cell. Commands come from the result files. Commands, configs,
 scripts, files and tables must exist. `stale.yaml` lists the results that are older than the last commit of their config, script
 or command; only `--stale` writes it.
 
-    python scripts/write_results.py            # write the pages
-    python scripts/write_results.py --check    # exit code 1 if a page does not agree with the files
+    python scripts/write_results.py            # write the pages and charts
+    python scripts/write_results.py --check    # exit code 1 if a page or chart does not agree with the files
     python scripts/write_results.py --stale    # find stale results, then write the pages
 """
 
@@ -36,6 +38,7 @@ from typing import Any
 
 import yaml
 
+from charts import Panel, draw
 from rankstruct.cli import COMMANDS
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.files import write_text
@@ -45,6 +48,7 @@ ROOT = Path(__file__).parents[1]
 PLACE = re.compile(r"(<!-- (table|note|figure|source|papers) ([^>]*?) -->).*?(<!-- end -->)", re.DOTALL)
 PAPERS = ["number", "shows", "command", "measured", "result", "differences, what is missing"]
 STATES = ("not run", "not built", "tested", "nothing to measure")
+LONG = 9  # rows of a table that is shown unfolded
 PACKAGES = {"scripts/experiment.py": "scripts/papers", "scripts/benchmark.py": "scripts/benchmarks"}
 
 
@@ -83,10 +87,40 @@ def filled(text: str, results: Path) -> str:
         if kind == "table":
             for view in cell:
                 header, rows = _seen(header, rows, view, begin)
-            return f"{begin}\n\n{markdown_table(header, [list(map(_shown, row)) for row in rows])}\n\n{end}"
+            return f"{begin}\n\n{_folded(markdown_table(header, [list(map(_shown, row)) for row in rows]), table, rows)}\n\n{end}"
         return f"{begin}{_cell(header, rows, cell, begin)}{end}"
 
     return PLACE.sub(found, text)
+
+
+def _folded(shown: str, table: str, rows: list[list[Any]]) -> str:
+    """A long table as a line that opens."""
+    if len(rows) <= LONG:
+        return shown
+    return f"<details>\n<summary>Table: {table}, {len(rows)} rows</summary>\n\n{shown}\n\n</details>"
+
+
+def charts(root: Path) -> dict[Path, str]:
+    """The files of the charts and their text.
+
+    Raises:
+        ValueError: if `charts.yaml` cannot be read or names an unknown file, table, row, column or key.
+    """
+    results = root / "docs" / "results"
+    path = results / "charts.yaml"
+    described = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    found = {}
+    for name, panels in described.items():
+        drawn = []
+        try:
+            for keys in panels:
+                panel = Panel(**keys)
+                file, _, table = panel.table.partition(": ")
+                drawn.append((panel, *_table(_result(results, file, name), file, table, name)))
+            found[root / "docs" / "_static" / "charts" / f"{name}.svg"] = draw(drawn)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path.name}, {name}: {error}") from None
+    return found
 
 
 def _result(results: Path, name: str, begin: str) -> dict[str, Any]:
@@ -309,6 +343,12 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if given.stale and note_stale(given.root, given.check):
             changed.append(given.root / "docs" / "results" / "stale.yaml")
+        for path, new in charts(given.root).items():
+            if not path.is_file() or path.read_text(encoding="utf-8") != new:
+                changed.append(path)
+                if not given.check:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_text(path, new)
         for page in pages(given.root):
             text = page.read_text(encoding="utf-8")
             try:
