@@ -25,8 +25,11 @@ class Lists(NamedTuple):
 
     Attributes:
         labels: the shape of the scores, `[..., list_size]` or `[documents]`; gains for the operators that take them.
-        where, offsets: at most one of the two; see the module.
-        reference_scores, diversity_groups, item_weights: the shape of the scores.
+        where: True for a real document; at most one of `where` and `offsets` is given.
+        offsets: `[lists + 1]`, of flat lists.
+        reference_scores: the shape of the scores.
+        diversity_groups: the same.
+        item_weights: the same.
         weights: one per list.
     """
 

@@ -1,6 +1,6 @@
 """What Sphinx needs beyond its own extensions: the reference from the docstrings, and formulas without a script from the network.
 
-`.. module-reference:: rankstruct.losses` documents the public names of a module.
+`.. module-reference:: rankstruct.losses` lists the public names of a module; each has a page of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import importlib
 import inspect
 import re
 from functools import cache
+from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -45,25 +46,52 @@ def documented() -> dict[str, str]:
 
 
 class ModuleReference(SphinxDirective):
-    """A table of the names that a module exports, and the documentation of each."""
+    """A table of the names that a module exports, each with a link to its page."""
 
     required_arguments = 1
 
     def run(self):
-        """The nodes of the whole module."""
-        module = self.arguments[0]
-        names = public_names(importlib.import_module(module))
-        places = [place for name in names if (place := documented()[name]).startswith(_home(name, module))]
-        lines = [".. autosummary::", "   :nosignatures:", "", *(f"   ~{place}" for place in places), ""]
-        for place in places:
-            thing = getattr(importlib.import_module(place.rpartition(".")[0]), place.rpartition(".")[2])
-            if inspect.isclass(thing):
-                lines += [f".. autoclass:: {place}", "   :members:", ""]
-            else:
-                lines += [f".. auto{'function' if inspect.isroutine(thing) else 'data'}:: {place}", ""]
+        """The nodes of the table."""
+        lines = [".. autosummary::", "   :nosignatures:", "", *(f"   ~{place}" for place in places(self.arguments[0])), ""]
         return self.parse_text_to_nodes(
             StringList(lines, source=self.get_source_info()[0]), allow_section_headings=False
         )
+
+
+def places(module: str) -> list[str]:
+    """The names that a module exports and that are documented as its own or as those of `rankstruct`."""
+    names = public_names(importlib.import_module(module))
+    return [place for name in names if (place := documented()[name]).startswith(_home(name, module))]
+
+
+def write_pages(reference: Path) -> None:
+    """A page for every name, in the folder `names`, from the docstrings."""
+    folder, written = reference / "names", set()
+    folder.mkdir(exist_ok=True)
+    for page in reference.glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        title = text.partition("\n")[0].removeprefix("# ")
+        for module in re.findall(r"module-reference:: (\S+)", text):
+            for place in places(module):
+                owner, _, name = place.rpartition(".")
+                thing = getattr(importlib.import_module(owner), name)
+                kind, options = "function" if inspect.isroutine(thing) else "data", []
+                if inspect.isclass(thing):
+                    kind, options = "class", ["   :members:", *_bases_option(thing)]
+                lines = [":orphan:", "", name, "=" * len(name), "", f":doc:`{title} </reference/{page.stem}>`", ""]
+                lines += [f".. auto{kind}:: {place}", *options, ""]
+                written.add(file := folder / f"{place}.rst")
+                if not file.is_file() or file.read_text(encoding="utf-8") != "\n".join(lines):
+                    file.write_text("\n".join(lines), encoding="utf-8")
+    for file in set(folder.glob("*.rst")) - written:
+        file.unlink()
+
+
+def _bases_option(thing: type) -> list[str]:
+    """The option that shows the bases, if each has a page, here or elsewhere."""
+    elsewhere = ("torch", "sklearn", "pytorch_lightning")
+    pages = (base.__name__ in documented() or base.__module__.startswith(elsewhere) for base in thing.__bases__)
+    return ["   :show-inheritance:"] if all(pages) else []
 
 
 def _home(name: str, module: str) -> str:
@@ -147,7 +175,9 @@ def setup(app):
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
 
     def process(app, what, name, obj, options, lines):
-        lines[:] = as_rst(lines)
+        borrowed = what == "data" and type(obj).__module__ in ("builtins", "numpy")  # the type's docstring
+        lines[:] = [] if borrowed else as_rst(lines)
 
     app.connect("autodoc-process-docstring", process, priority=100)  # before napoleon
+    app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir) / "reference"))
     return {"parallel_read_safe": True}

@@ -177,7 +177,7 @@ class BatchLoader:
 
     @property
     def sampler(self) -> BatchLoader:
-        """The loader itself: Lightning sets the epoch on the attribute of this name."""
+        """The loader itself; Lightning sets the epoch on the attribute of this name."""
         return self
 
     #: Lightning also checks this attribute.

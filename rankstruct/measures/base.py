@@ -58,7 +58,7 @@ class Measure(ABC):
 
     @property
     def takes_negative_labels(self) -> bool:
-        """Whether labels may be negative: if `min_relevant` is 0 or less, they are not other libraries' padding."""
+        """Whether labels may be negative; if `min_relevant` is 0 or less, they are not other libraries' padding."""
         return self.min_relevant is not None and self.min_relevant <= 0
 
     _looks_at_cutoff: ClassVar[bool] = False

@@ -548,7 +548,7 @@ class ERU(DiscountedGain):
 
     @property
     def takes_negative_labels(self) -> bool:
-        """Whether labels may be negative: if the neutral vote is 0 or less."""
+        """Whether labels may be negative; if the neutral vote is 0 or less."""
         return self.d <= 0
 
     def gains(self, labels: Tensor) -> Tensor:

@@ -153,7 +153,7 @@ class SplitRatingsDataModule(RatingsDataModule):
 
     @property
     def data_name(self) -> str:
-        """The name of the data in reports: that of the built-in set, file or folder."""
+        """The name of the data in reports, that of the built-in set, file or folder."""
         return self.source.builtin or Path(str(self.source.path)).resolve().name
 
     def describe(self) -> dict[str, Any]:

@@ -132,8 +132,14 @@ class RetrievalLoss(nn.Module):
         TypeError: a CrossEncoder, or a loss that is not a module.
         ValueError: options that `SimilarityLoss` refuses; (on call) a single column.
 
-        loss = rs.text.RetrievalLoss(model, rs.StructuredHingeLoss("RR@10"), learn_temperature=True)
-        SentenceTransformerTrainer(model=model, train_dataset=dataset, loss=loss).train()
+    >>> import torch
+    >>> class Encoder(torch.nn.Module):  # stands for a SentenceTransformer
+    ...     def forward(self, features):
+    ...         return {"sentence_embedding": features["inputs"]}
+    >>> loss = RetrievalLoss(Encoder(), learn_temperature=True)
+    >>> queries, documents = {"inputs": torch.eye(2)}, {"inputs": torch.eye(2)}
+    >>> loss([queries, documents]).item()  # doctest: +SKIP
+    0.0
     """
 
     def __init__(self, model: nn.Module, loss: RankingLoss | None = None, **options: Any) -> None:

@@ -70,7 +70,7 @@ class TextDataModule(ListsDataModule):
 
     @property
     def data_name(self) -> str:
-        """The name of the collection in reports: that of the built-in one or the folder."""
+        """The name of the collection in reports, that of the built-in one or the folder."""
         source = self.lists.source
         return source.builtin or Path(str(source.path)).resolve().name
 

@@ -183,7 +183,7 @@ class RankingDataModule(ListsDataModule):
 
     @property
     def data_name(self) -> str:
-        """The name of the data in reports: that of the built-in set or the folder."""
+        """The name of the data in reports, that of the built-in set or the folder."""
         return self.source.builtin or Path(str(self.source.path)).resolve().name
 
     def describe(self) -> dict[str, Any]:
