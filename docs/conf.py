@@ -1,8 +1,10 @@
 """How the documentation is built: `sphinx-build -W --keep-going -b html docs docs/_build/html`, offline."""
 
+import json
 import re
 import shutil
 import sys
+from base64 import b64decode
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -83,8 +85,16 @@ def _as_page(app, page, text):
     text.append(there.replace("\n\n```\n", "\n```\n"))  # doctest needs an empty line after output
 
 
+def _figures(notebook):
+    """The figures of a notebook, as files for the gallery."""
+    outputs = (output for cell in json.loads(notebook.read_text())["cells"] for output in cell.get("outputs", []))
+    figures = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+    for number, figure in enumerate(figures, 1):
+        (HERE / "notebooks" / f"{notebook.stem}-{number}.png").write_bytes(b64decode(figure))
+
+
 def setup(app):
-    """Copy the notebooks among the pages."""
+    """Copy the notebooks among the pages, and their figures."""
     app.connect("source-read", _as_page)
     pages = HERE / "notebooks"
     for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
@@ -92,3 +102,4 @@ def setup(app):
         if not page.is_file() or page.read_bytes() != notebook.read_bytes():
             pages.mkdir(exist_ok=True)
             shutil.copy2(notebook, page)
+            _figures(notebook)

@@ -113,6 +113,11 @@ class BoostingObjective:
 
     Called with (predictions, data set) or (labels, predictions, weights, sizes of the lists), it returns gradient and second
     derivatives, `[documents]` each.
+
+    >>> objective = boosting_objective("AP")
+    >>> gradient, hessian = objective(np.array([1.0, 0.0, 0.0]), np.zeros(3), None, np.array([3]))
+    >>> gradient.shape, hessian.shape
+    ((3,), (3,))
     """
 
     def __init__(
@@ -164,7 +169,12 @@ class BoostingObjective:
 
 
 class BoostingMetric:
-    """A measure as an evaluation function; see `boosting_metric`."""
+    """A measure as an evaluation function; see `boosting_metric`.
+
+    >>> metric = boosting_metric("nDCG@10")
+    >>> metric(np.array([1.0, 0.0]), np.array([0.7, 0.5]), None, np.array([2]))
+    ('nDCG@10', 1.0, True)
+    """
 
     def __init__(self, measure: Measure | str) -> None:
         self.measure = parse_measure(measure)

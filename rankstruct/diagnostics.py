@@ -165,6 +165,12 @@ class Certificate:
         optimum: the lowest objective found.
         gap: `(objective - lower_bound) / |objective|`.
         distance: ||w - w*|| / ||w*||, with w* the best weights found.
+
+    >>> import rankstruct as rs
+    >>> data = rs.data.digits()[0]
+    >>> found, _ = certify(rs.LinearScorer(data.num_features), rs.StructuredHingeLoss("AP"), data, 1.0)
+    >>> found.lower_bound <= found.optimum <= found.objective
+    True
     """
 
     objective: float

@@ -28,7 +28,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """Base class of all feature maps: an immutable description, implemented by the oracles."""
+    """Base class of all feature maps: an immutable description, implemented by the oracles.
+
+    >>> Pairwise().name, isinstance(Positional("discount"), FeatureMap)
+    ('pairwise', True)
+    """
 
     @property
     def name(self) -> str:

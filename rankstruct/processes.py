@@ -22,6 +22,8 @@ class Team(NamedTuple):
     Attributes:
         rank: the rank of this process, from 0.
         world_size: the number of processes.
+
+    >>> team = find_team()  # None in a single process
     """
 
     rank: int = 0

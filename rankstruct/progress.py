@@ -21,6 +21,10 @@ class Progress(tqdm):
     """A tqdm bar, with tqdm's arguments; if stderr cannot show bars, a line at most every ten seconds and one at the end.
 
     With `leave=False`, work that ends before the first line is due prints none.
+
+    >>> import sys
+    >>> sum(Progress(range(3), disable=True))
+    3
     """
 
     _is_made = False

@@ -46,6 +46,10 @@ class PairedComparison:
         wins: the number of values for which the first is better.
         losses: the number for which it is worse; the rest are ties, see `differences`.
         p: the p-value of the difference.
+
+    >>> found = compare_paired([0.4, 0.5, 0.7, 0.9, 0.6, 0.8], [0.3, 0.3, 0.4, 0.5, 0.1, 0.9])
+    >>> found.wins, found.losses, round(found.difference, 3)
+    (5, 1, 0.233)
     """
 
     difference: float
@@ -236,6 +240,10 @@ class Spread:
         low: the minimum.
         high: the maximum.
         seeds: the number of seeds.
+
+    >>> found = spread([0.25, 0.35])
+    >>> round(found.mean, 3), round(found.deviation, 3), found.seeds
+    (0.3, 0.071, 2)
     """
 
     mean: float

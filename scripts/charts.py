@@ -138,7 +138,7 @@ def _rows(panel: Panel, header: list[str], rows: list[list[Any]], top: float) ->
     low, high = min(cell[1] for cell in cells.values()), max(cell[2] for cell in cells.values())
     if panel.kind == "bars":
         low = min(low, 1.0) if panel.log else 0.0
-    margin = 0.06 * (high - low)
+    margin = 0.06 * (high - low or 1.0)
     low, high = (low / 1.5, high * 1.3) if panel.log else (low - margin * (panel.kind == "dots"), high + margin)
     x, last = _axis(panel, low, high, left, right), first + _ROW * len(cells)
     parts = [_text(0, top + 14, panel.title, "title")] if panel.title else []
@@ -191,7 +191,8 @@ def _lines(panel: Panel, header: list[str], rows: list[list[Any]], top: float) -
     left, first, height = 44.0, top + (26 if panel.title else 8), 190.0
     x = _axis(panel, min(p[0] for p in points), max(p[0] for p in points), left, right)
     low, high = min(p[1] for p in points), max(p[1] for p in points)
-    low, high = low - 0.06 * (high - low), high + 0.06 * (high - low)
+    margin = 0.06 * (high - low or 1.0)
+    low, high = low - margin, high + margin
 
     def y(value: float) -> float:
         return first + height * (high - value) / (high - low)

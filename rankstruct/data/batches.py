@@ -25,6 +25,12 @@ class Batch:
     Shapes: features `[lists, list_size, d]` float32, labels `[lists, list_size]` float32, where `[lists, list_size]` bool,
     index `[lists]` int64 (index of the list in the data), positions `[lists, list_size]` int64 (row of the document in
     the data), diversity_groups `[lists, list_size]` int64, or None if the data have none.
+
+    >>> from rankstruct.data import RankingData
+    >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [0, 1, 1], ["a", "a", "b"])
+    >>> batch = next(iter(BatchLoader(data, lists_per_batch=2)))
+    >>> batch.features.shape, batch.where
+    (torch.Size([2, 2, 1]), tensor([[ True,  True], [ True, False]]))
     """
 
     # Not a dataclass or tuple: Lightning traverses those, and `--trainer.precision bf16-true` would round the labels too.

@@ -23,7 +23,11 @@ _COLUMNS = ("label", "qid", "docid")
 
 
 class Converted(NamedTuple):
-    """A converted file, with its number of lists, documents and features."""
+    """A converted file, with its number of lists, documents and features.
+
+    >>> Converted(Path("train.rankdata"), lists=2, documents=5, features=3).documents
+    5
+    """
 
     path: Path
     lists: int

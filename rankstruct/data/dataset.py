@@ -336,6 +336,9 @@ class Summary:
     """Counts and statistics of a `RankingData`; `str()` formats a table.
 
     Relevant means label > 0; `density` is the fraction of values that are stored.
+
+    >>> RankingData.from_arrays([[1.0], [2.0]], [0, 1], ["a", "a"]).summary().lists
+    1
     """
 
     lists: int
@@ -368,7 +371,12 @@ class Summary:
 
 
 class Splits(NamedTuple):
-    """Training, validation and test data."""
+    """Training, validation and test data.
+
+    >>> from rankstruct.data import digits
+    >>> [part.num_lists for part in digits()]
+    [50, 50, 50]
+    """
 
     train: RankingData
     vali: RankingData

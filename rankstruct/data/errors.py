@@ -6,7 +6,15 @@ __all__ = ["DataError"]
 
 
 class DataError(ValueError):
-    """Invalid data; the message has the place (file and line, if any), what was expected and how to fix it."""
+    """Invalid data; the message has the place (file and line, if any), what was expected and how to fix it.
+
+    >>> from rankstruct.data import RankingData
+    >>> try:
+    ...     RankingData.from_arrays([[1.0], [2.0]], [0, 1, 1], ["a", "a"])
+    ... except DataError as error:
+    ...     print(error)
+    y and qid must have shape [documents], one entry per document; got (3,) and (2,)
+    """
 
 
 def shortened(value: object, most: int = 60) -> str:

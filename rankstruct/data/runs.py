@@ -60,6 +60,10 @@ class JoinedRun:
         not_judged: the number of documents of the run without a judgement.
         only_in_run: queries of the run that are not in the qrels, which are left out.
         only_in_qrels: queries of the qrels that are not in the run, which are left out, as trec_eval does by default.
+
+    >>> joined = join_run({"q": {"d1": 0.3, "d2": 0.9}}, {"q": {"d1": 1, "d3": 2}})
+    >>> list(joined.docids), joined.labels, joined.num_relevant, joined.not_judged
+    (['d1', 'd2'], array([1., 0.]), array([2]), 1)
     """
 
     scores: np.ndarray

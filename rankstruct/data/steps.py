@@ -30,6 +30,11 @@ class Steps:
 
     Attributes:
         steps: the steps, each a `Preparation` of one step or a function of the data.
+
+    >>> data = RankingData.from_arrays([[1.0], [3.0]], [0, 3], [1, 1])
+    >>> steps, _ = fit_preparation(["standardize"], data)
+    >>> steps(data).features.ravel()
+    array([-1.,  1.], dtype=float32)
     """
 
     steps: tuple[Preparation | Callable[[RankingData], RankingData], ...] = ()

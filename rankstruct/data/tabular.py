@@ -21,7 +21,12 @@ _FLAGS = {"true": 1.0, "false": 0.0}
 
 
 class ClassTable(NamedTuple):
-    """Classification data: features `[rows, d]` float32, classes `[rows]` strings, feature names `[d]`."""
+    """Classification data: features `[rows, d]` float32, classes `[rows]` strings, feature names `[d]`.
+
+    >>> table = ClassTable(np.zeros((2, 1), np.float32), np.array(["cat", "dog"]), ["weight"])
+    >>> table.features.shape, table.classes.tolist()
+    ((2, 1), ['cat', 'dog'])
+    """
 
     features: np.ndarray
     classes: np.ndarray

@@ -127,6 +127,13 @@ class RankingLoss(WithFields):
 
     Args:
         reduction: `"mean"`, `"sum"` or `"none"`.
+
+    >>> class Margin(RankingLoss):
+    ...     margin: float = 1.0
+    ...     def per_list(self, scores, labels, where):  # 0 in the padding
+    ...         return (self.margin - scores).clamp(min=0).mul((labels > 0) & where).sum(-1)
+    >>> Margin(2.0)(torch.tensor([0.5, 3.0, 1.0]), torch.tensor([1, 1, 0]))
+    tensor(1.5000)
     """
 
     # For type checkers: each loss has its own signature.

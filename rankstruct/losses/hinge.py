@@ -44,6 +44,12 @@ class HingeLoss(RankingLoss):
 
     Raises:
         ValueError: measure, feature map and reference are incompatible.
+
+    >>> from rankstruct.losses import GradedLoss, StructuredHingeLoss
+    >>> [isinstance(loss, HingeLoss) for loss in (StructuredHingeLoss("AP"), GradedLoss("AUC"))]
+    [True, True]
+    >>> StructuredHingeLoss("nDCG@10").reference
+    'ideal-tied'
     """
 
     call_options = HingeOptions

@@ -409,7 +409,13 @@ class _Estimate(torch.autograd.Function):
 
 
 class ExposureTerms(NamedTuple):
-    """Result of `measure_exposure`: one value per list, `[...]` each."""
+    """Result of `measure_exposure`: one value per list, `[...]` each.
+
+    >>> _ = torch.manual_seed(0)
+    >>> terms = measure_exposure(torch.tensor([9.0, 0.0, -9.0]), torch.tensor([2, 1, 0]))
+    >>> terms._fields
+    ('distance', 'disparity', 'relevance')
+    """
 
     distance: Tensor
     disparity: Tensor

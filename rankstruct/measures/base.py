@@ -40,6 +40,14 @@ class Measure(ABC):
 
     Raises:
         ValueError: a cut-off that is not a whole number from 1 on, or a `min_relevant` that is not a finite number.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class First(Measure):  # the grade of the first document, at most 1
+    ...     def compute(self, lists):
+    ...         return lists.labels[:, 0].clamp(max=1), (lists.labels > 0).any(-1)
+    >>> First()(torch.tensor([2.0, 1.0]), torch.tensor([1, 0]))
+    tensor(1., dtype=torch.float64)
     """
 
     cutoff: int | None = None

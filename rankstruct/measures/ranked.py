@@ -63,6 +63,11 @@ class RankedLists:
         judged: `[lists, list_size]` bool, by rank, which documents were judged; None for all. The others have label 0.
         pooled: likewise, which documents were in the pool; None for the judged ones.
         weights: `[lists, list_size]` float64, by rank, the item weights, 0 in the padding, or None.
+
+    >>> _, batches = rank_lists(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([2, 0, 1]))
+    >>> lists = next(iter(batches))
+    >>> lists.labels, lists.order
+    (tensor([[0., 1., 2.]], dtype=torch.float64), tensor([[1, 2, 0]]))
     """
 
     labels: Tensor

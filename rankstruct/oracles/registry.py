@@ -34,6 +34,11 @@ class MostViolated(NamedTuple):
         value: `[...]`, task_loss + F(r^) - F(r*), the structured hinge; never negative.
         direction: `[..., list_size]`, psi(r^) - psi(r*), the gradient of `value` with respect to the scores; for documents of
             equal label and score the mean over their orders, except for a fixed ideal ranking and diverse ones.
+
+    >>> from rankstruct.oracles import most_violated
+    >>> found = most_violated(torch.tensor([2.0, 0.5, 0.0]), torch.tensor([0, 1, 0]), "AP")
+    >>> found.task_loss, found.value, found.direction
+    (tensor(0.5000), tensor(2.), tensor([ 1., -1.,  0.]))
     """
 
     task_loss: Tensor
@@ -59,6 +64,13 @@ class Oracle:
         solve_grades: like `solve`, then thresholds of the labels, float64 and ascending, and their weights: the results
             with labels from each threshold on as relevant, summed. If None, as for a custom `solve`, thresholds are solved one
             by one.
+
+    >>> from types import SimpleNamespace
+    >>> def no_ranking(scores, lists, measure, feature_map, reference):  # a placeholder: returns the reference
+    ...     return scores.new_zeros(len(scores)), scores.new_zeros(len(scores)), torch.zeros_like(scores)
+    >>> oracle = Oracle(no_ranking, lambda *arguments: SimpleNamespace(name="none", cost="O(1)"))
+    >>> oracle.references
+    ('ideal',)
     """
 
     solve: Callable[..., tuple[Tensor, Tensor, Tensor]]
@@ -230,7 +242,11 @@ def resolve(measure: str | Measure, feature_map: str | FeatureMap | None = None)
 
 
 class Explanation(NamedTuple):
-    """Method and cost of an oracle, in words; n documents, p relevant and m irrelevant, L grades, cut-off k."""
+    """Method and cost of an oracle, in words; n documents, p relevant and m irrelevant, L grades, cut-off k.
+
+    >>> explain_oracle("AP").cost
+    'O(n log n)'
+    """
 
     method: str
     cost: str

@@ -45,6 +45,13 @@ class Alternation:
         objectives: the objective before the first round and after each half round, in float64, which never increases.
         user_gaps: certified relative gap of the users' problems, per round.
         item_gaps: certified relative gap of the problem in V, per round.
+
+    >>> import rankstruct as rs
+    >>> ratings = rs.recommenders.synthetic_ratings(users=10, rated=8)
+    >>> scorer = rs.MatrixFactorization(ratings.num_users, ratings.num_items, rank=2)
+    >>> found = alternate(scorer, ratings, rs.ListNetLoss(), rounds=2)
+    >>> found.objectives[-1] <= found.objectives[0]
+    True
     """
 
     objectives: list[float]

@@ -44,6 +44,10 @@ class RatingsFormat(NamedTuple):
         rows: a function from a path to an iterator of `(line number, user, item, rating)`, the last three as text.
         scale: the rating scale, see `Ratings`; None if the user must specify it.
         names: file name patterns of the format, such as `"*.csv"`; folders are searched for those without `*`.
+
+    >>> format = RatingsFormat(lambda path: iter([(1, "ann", "x", "5")]), "stars", ("*.stars",))
+    >>> next(format.rows("my.stars"))
+    (1, 'ann', 'x', '5')
     """
 
     rows: Callable[[Path], Iterator[tuple[int, str, str, str]]]

@@ -17,7 +17,14 @@ __all__ = ["Recommender", "item_means", "popularity", "recommend"]
 
 
 class Recommender(Protocol):
-    """The interface required by `recommend`: `MatrixFactorization`, the baselines, or a custom class."""
+    """The interface required by `recommend`: `MatrixFactorization`, the baselines, or a custom class.
+
+    >>> class Constant:  # a custom model of two items
+    ...     def item_scores(self, users):
+    ...         return torch.tensor([1.0, 2.0]).expand(len(users), 2)
+    >>> recommend(Constant(), 0, k=2)
+    (tensor([1, 0]), tensor([2., 1.]))
+    """
 
     def item_scores(self, users: Tensor) -> Tensor:
         """Scores of all items, `[users, items]`, for users given by index `[users]`."""

@@ -25,6 +25,11 @@ class RatingsSplit(NamedTuple):
 
     `given` are the known ratings of the test users, equal to `train` in weak generalisation; `left_out` is the number of users
     with ratings, but too few to be tested.
+
+    >>> from rankstruct.recommenders import synthetic_ratings
+    >>> split = weak_split(synthetic_ratings(users=20, rated=30), num_train=10)
+    >>> split.train.num_ratings, split.test.num_ratings, split.left_out
+    (200, 400, 0)
     """
 
     train: Ratings
@@ -76,6 +81,11 @@ class RatingsParts(NamedTuple):
         test_given: as `vali_given`, for the test users.
         test: test ratings.
         left_out: number of users with too few ratings to be tested.
+
+    >>> from rankstruct.recommenders import RatingsSource
+    >>> parts = RatingsSource(builtin="synthetic").read()
+    >>> parts.train.num_users == parts.test.num_users
+    True
     """
 
     train: Ratings

@@ -48,6 +48,12 @@ class RatingsDataModule(ListsDataModule):
         max_items: number of ratings sampled, differently in each epoch, from users with more.
         recommend: number of items that `predict` recommends to each user.
         seed: seed of shuffling and sampling.
+
+    >>> from rankstruct.recommenders import RatingsSource
+    >>> parts = RatingsSource(builtin="synthetic").read()
+    >>> data = RatingsDataModule(parts.train, parts.vali, parts.test, users_per_batch=10)
+    >>> data.data_name
+    'ratings'
     """
 
     def __init__(
@@ -324,6 +330,8 @@ class RecommendationWriter(pl.Callback):
 
     Args:
         folder: the output folder; the run's folder if None.
+
+    >>> trainer = pl.Trainer(callbacks=[RecommendationWriter("out")], logger=False, enable_checkpointing=False)
     """
 
     def __init__(self, folder: str | None = None) -> None:

@@ -198,6 +198,15 @@ class Solver(Method, ABC):
         tolerance: the relative gap `(objective - lower_bound) / |objective|` to stop at.
         max_iterations: the maximum number of iterations.
         max_seconds: as in `Method`, like `progress` and `callback`.
+
+    >>> from rankstruct.solvers import Bundle
+    >>> class Absolute:  # R(w) = |w - 1|
+    ...     terms, dimension = 1, 1
+    ...     def __call__(self, w):
+    ...         return abs(w[0] - 1), np.sign(w - 1)
+    >>> solver = Bundle(tolerance=1e-6)
+    >>> isinstance(solver, Solver), solver.minimise(Absolute(), C=10.0).gap < 1e-6
+    (True, True)
     """
 
     max_iterations: int = 10_000

@@ -34,6 +34,14 @@ class CuttingPlane(Solver):
             stay.
 
     The other arguments are those of `Solver`.
+
+    >>> from rankstruct.solvers import LinearRisk
+    >>> X = np.array([[1.0], [3.0], [2.0]])
+    >>> def oracle(scores):  # max(0, 1 - s), one term per document
+    ...     return np.maximum(0, 1 - scores), -(scores < 1).astype(float)
+    >>> solution = CuttingPlane(tolerance=1e-6).minimise(LinearRisk(X, [0, 1, 2, 3], oracle), C=1.0)
+    >>> solution.w.round(3), solution.gap < 1e-6
+    (array([0.5]), True)
     """
 
     planes_per_term: int = 30

@@ -40,6 +40,10 @@ class DC(Method):
         tolerance: stop after a round that lowers the objective by no more than this fraction of it; 0 is allowed.
         max_rounds: the maximum number of rounds.
         max_seconds: as in `Method`, like `progress` and `callback`, with a round as an iteration.
+
+    >>> from rankstruct.solvers import Bundle
+    >>> DC(solver=Bundle(tolerance=1e-6), max_rounds=5).max_rounds
+    5
     """
 
     solver: Solver = field(default_factory=Bundle)

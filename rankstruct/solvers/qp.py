@@ -65,6 +65,12 @@ class QPResult:
         value: the primal value at `w`.
         lower_bound: the dual value, minus a bound on the rounding error.
         steps: number of steps of the active-set method.
+
+    >>> qp = PlaneQP(1, [1.0])
+    >>> qp.add([[1.0], [-1.0]], [0.0, 2.0])  # max(w, 2 - w)
+    >>> result = qp.solve(C=10.0)
+    >>> bool(result.lower_bound <= result.value), result.steps > 0
+    (True, True)
     """
 
     w: np.ndarray

@@ -23,6 +23,13 @@ class Risk(Protocol):
     """A convex risk; all arrays are float64.
 
     The bundle method needs only `__call__`; the n-slack and Frank-Wolfe methods also need `term_planes`.
+
+    >>> class Absolute:  # R(w) = |w - 1|, and a subgradient
+    ...     terms, dimension = 1, 1
+    ...     def __call__(self, w):
+    ...         return abs(float(w[0]) - 1), np.sign(w - 1)
+    >>> Absolute()(np.array([3.0]))
+    (2.0, array([1.]))
     """
 
     @property

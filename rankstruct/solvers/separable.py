@@ -29,6 +29,12 @@ class SeparableSolution:
         objective: `[Q]`, the regularised values at `w`.
         lower_bound: `[Q]`, lower bounds of the optima.
         iterations: number of evaluations of the oracle.
+
+    >>> def absolute(w, indices):  # f_q(w) = |w - q|
+    ...     return np.abs(w[:, 0] - indices), np.sign(w - indices[:, None])
+    >>> found = minimise_separable(absolute, np.zeros((3, 1)), 0.8, tolerance=1e-6)
+    >>> bool((found.lower_bound <= found.objective).all())
+    True
     """
 
     w: np.ndarray = field(repr=False)

@@ -41,7 +41,11 @@ class Team(Protocol):
 
 
 class NoTerms:
-    """The risk of a process that has no terms."""
+    """The risk of a process that has no terms.
+
+    >>> NoTerms(2)(np.ones(2))
+    (0.0, array([0., 0.]))
+    """
 
     terms = 0
 

@@ -59,6 +59,10 @@ class Record(NamedTuple):
         oracle_seconds: spent in the risk so far.
         qp_seconds: spent in the quadratic program so far.
         passes: evaluations of the risk over all terms so far; of some terms, that share of one.
+
+    >>> record = Record(0.1, 2.0, 1.5, 4, 0.05, 0.02, 4.0)
+    >>> record.objective - record.lower_bound
+    0.5
     """
 
     seconds: float
@@ -79,6 +83,10 @@ class Planes(NamedTuple):
         groups: `[planes]`, the term each belongs to; all 0 for planes of the whole risk.
         multipliers: `[planes]`, >= 0, the dual solution, with sum 1 / number of groups over each group.
         num_groups: number of terms, or 1.
+
+    >>> planes = Planes(np.array([[1.0], [-1.0]]), np.array([0.0, 2.0]), np.zeros(2, int), np.array([0.5, 0.5]), 1)
+    >>> planes.gradients @ np.array([0.5]) + planes.intercepts  # w and 2 - w at w = 0.5
+    array([0.5, 1.5])
     """
 
     gradients: np.ndarray

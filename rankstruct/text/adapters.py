@@ -41,6 +41,15 @@ class RerankerLoss(nn.Module):
 
         loss = rs.text.RerankerLoss(model, rs.StructuredHingeLoss("AP"))
         CrossEncoderTrainer(model=model, train_dataset=dataset, loss=loss).train()
+
+    >>> class Model(nn.Module):  # stands for a CrossEncoder; longer documents score higher
+    ...     num_labels, device = 1, torch.device("cpu")
+    ...     def preprocess(self, pairs, **options):
+    ...         return {"lengths": torch.tensor([float(len(document)) for _, document in pairs])}
+    ...     def forward(self, tokens):
+    ...         return {"scores": tokens["lengths"]}
+    >>> RerankerLoss(Model(), mini_batch_size=None)([["query"], [["long", "text"]]], [torch.tensor([0, 1])])
+    tensor(0.5000)
     """
 
     def __init__(
@@ -132,14 +141,17 @@ class RetrievalLoss(nn.Module):
         TypeError: a CrossEncoder, or a loss that is not a module.
         ValueError: options that `SimilarityLoss` refuses; (on call) a single column.
 
-    >>> import torch
-    >>> class Encoder(torch.nn.Module):  # stands for a SentenceTransformer
+    With sentence-transformers' trainer:
+
+        loss = rs.text.RetrievalLoss(model, rs.StructuredHingeLoss("RR@10"), learn_temperature=True)
+        SentenceTransformerTrainer(model=model, train_dataset=dataset, loss=loss).train()
+
+    >>> class Encoder(nn.Module):  # stands for a SentenceTransformer
     ...     def forward(self, features):
     ...         return {"sentence_embedding": features["inputs"]}
-    >>> loss = RetrievalLoss(Encoder(), learn_temperature=True)
-    >>> queries, documents = {"inputs": torch.eye(2)}, {"inputs": torch.eye(2)}
-    >>> loss([queries, documents]).item()  # doctest: +SKIP
-    0.0
+    >>> loss = RetrievalLoss(Encoder(), temperature=1.0)
+    >>> loss([{"inputs": torch.eye(2)}, {"inputs": torch.eye(2)}])
+    tensor(0.)
     """
 
     def __init__(self, model: nn.Module, loss: RankingLoss | None = None, **options: Any) -> None:
@@ -180,6 +192,13 @@ class ListCollator:
 
         trainer = Trainer(model, args, train_dataset=examples, data_collator=rs.text.ListCollator(tokenizer),
                           compute_loss_func=rs.text.TrainerLoss(rs.StructuredHingeLoss("nDCG@10")))
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("transformers")
+    >>> from rankstruct.text.candidates import TextLists, TextSource
+    >>> collate = ListCollator(TextLists(TextSource(builtin="questions")).tokenizer)
+    >>> collate([{"query": "who", "docs": ["she", "a tree"], "labels": [1, 0]}])["labels"]
+    tensor([[1., 0.]])
     """
 
     def __init__(self, tokenizer: Any, max_length: int | None = None, *, in_batch_negatives: int = 0) -> None:

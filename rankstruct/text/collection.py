@@ -34,6 +34,10 @@ class Collection:
         queries: text by name.
         judgements: by part (`"train"`, `"vali"`, `"test"`, or `"all"` without a split), `{query: {document: grade}}`; documents
             with grades below 0 are excluded from evaluation.
+
+    >>> collection = Collection({"d": "green pears"}, {"q": "pear"}, {"test": {"q": {"d": 1}}})
+    >>> collection.judgements["test"]["q"]
+    {'d': 1}
     """
 
     documents: dict[str, str]

@@ -73,6 +73,16 @@ class CrossEncoderScorer(nn.Module):
 
     Shapes: rows of tokens `[..., list_size, tokens]`, as from `encode_pairs`, to scores `[..., list_size]`; a row without a
     token, which is padding, has score 0.
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("transformers")
+    >>> from rankstruct.text import TextSource
+    >>> from rankstruct.text.candidates import TextLists
+    >>> lists = TextLists(TextSource(builtin="questions", depth=12, max_length=48))
+    >>> data, scorer = lists.splits.test, CrossEncoderScorer(lists.encoder)
+    >>> rows = torch.as_tensor(data.features[:12])
+    >>> scorer(rows).shape
+    torch.Size([12])
     """
 
     #: Inputs are tokens, which must not be rounded.

@@ -34,6 +34,12 @@ class TextDataModule(ListsDataModule):
 
     Raises:
         ValueError: inconsistent options, or a path that does not exist; one line.
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("transformers")
+    >>> data = TextDataModule(builtin="questions", lists_per_batch=4, depth=12, max_length=48)
+    >>> data.part("test").num_lists
+    48
     """
 
     evaluation_documents = 4096

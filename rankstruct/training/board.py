@@ -70,6 +70,12 @@ class Board(TensorBoardLogger):
     Args:
         folder: of the run.
         measure: name of the first measure.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     board = Board(folder, "nDCG@10")
+    ...     board.log_metrics({"val/nDCG@10": 0.5}, step=1)
+    ...     board.finalize("success")
     """
 
     _PARTS = ("train", "val", "best", "test")
@@ -159,6 +165,8 @@ class TrainingBoard(pl.Callback):
     Args:
         objective_batches: the training lists in any order; None omits objective and training measure.
         figure_every: epochs between figures and histograms.
+
+    >>> trainer = pl.Trainer(callbacks=[TrainingBoard(figure_every=10)], logger=False, enable_checkpointing=False)
     """
 
     def __init__(self, objective_batches: BatchLoader | None = None, figure_every: int = 5) -> None:

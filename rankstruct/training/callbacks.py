@@ -36,7 +36,10 @@ def is_trial(trainer: pl.Trainer) -> bool:
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Checkpoints written to a temporary file, flushed and renamed, so that a killed run leaves the previous one intact."""
+    """Checkpoints written to a temporary file, flushed and renamed, so that a killed run leaves the previous one intact.
+
+    >>> trainer = pl.Trainer(plugins=[AtomicCheckpoints()], logger=False, enable_checkpointing=False)
+    """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         """Write `checkpoint` to `path`."""
@@ -49,6 +52,8 @@ class AverageWeights(WeightAveraging):
 
     Args:
         decay: how fast early iterates fade, see `polynomial_average`.
+
+    >>> trainer = pl.Trainer(callbacks=[AverageWeights(decay=3)], logger=False, enable_checkpointing=False)
     """
 
     def __init__(self, decay: float = 3.0) -> None:
@@ -271,6 +276,18 @@ class PredictionWriter(_Scores):
 
     Args:
         folder: the output folder; the run's folder if None.
+
+    >>> import tempfile
+    >>> import rankstruct as rs
+    >>> from rankstruct.training import RankingDataModule, RankingModule
+    >>> quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     data = RankingDataModule(builtin="digits")
+    ...     module = RankingModule(rs.LinearScorer(data.part("train").num_features), rs.StructuredHingeLoss("AP"))
+    ...     trainer = pl.Trainer(callbacks=[PredictionWriter(folder)], accelerator="cpu", **quiet)
+    ...     _ = trainer.predict(module, data)
+    scores of 5000 documents: ...scores.txt
+    TREC run of 50 lists: ...run.txt
     """
 
     def __init__(self, folder: str | None = None) -> None:

@@ -127,6 +127,10 @@ class RankingDataModule(ListsDataModule):
 
     Raises:
         ValueError: inconsistent options, an unknown name, or a path that does not exist; one line.
+
+    >>> data = RankingDataModule(builtin="digits", lists_per_batch=16)
+    >>> data.part("train").num_features, len(next(iter(data.train_dataloader())).labels)
+    (64, 16)
     """
 
     def __init__(

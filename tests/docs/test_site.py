@@ -10,6 +10,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -116,6 +117,24 @@ def test_every_public_name_is_in_the_reference(site):
 
 
 @needs_sphinx
+def test_every_class_that_users_meet_has_an_example(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_extensions"))
+    reference = importlib.import_module("reference")
+    within = ("rankstruct.kernels.", "rankstruct.commands.", "papers.")  # for contributors
+    places = {place for place in reference.documented().values() if not place.startswith(within)}
+    without, looked = [], 0
+    for place in sorted(places):
+        owner, _, name = place.rpartition(".")
+        thing = getattr(importlib.import_module(owner), name)
+        if isinstance(thing, type):
+            looked += 1
+            docs = [thing.__doc__, *(getattr(member, "__doc__", None) for member in vars(thing).values())]
+            without += [] if any(">>> " in (doc or "") for doc in docs) else [place]
+    assert looked > 100
+    assert without == []
+
+
+@needs_sphinx
 @pytest.mark.slow
 def test_every_page_is_reached_from_the_contents(site):
     html, pages = site
@@ -207,6 +226,52 @@ def test_places_of_a_page_are_filled_and_what_is_not_there_is_said(tmp_path, cap
         page.write_text(f"<!-- {wrong} --><!-- end -->")
         assert write_results.main(given) == 2
         assert f"README.md: <!-- {wrong} -->" in capsys.readouterr().err
+
+
+CHART = """
+a:
+- {table: "r: a b", column: AP, ours: ["x, y"], title: "AP & more"}
+- {table: "r: c", row: "A, k=1", kind: bars}
+"""
+
+
+def test_charts_are_drawn_and_what_is_not_there_is_said(tmp_path, capsys):
+    results = tmp_path / "docs" / "results"
+    results.mkdir(parents=True)
+    (tmp_path / "README.md").write_text("")
+    (results / "r.json").write_text(RESULT)
+    (results / "charts.yaml").write_text(CHART)
+    given = ["--root", str(tmp_path)]
+    chart = tmp_path / "docs" / "_static" / "charts" / "a.svg"
+    assert write_results.main([*given, "--check"]) == 1
+    assert not chart.exists()
+    assert write_results.main(given) == 0
+    assert write_results.main([*given, "--check"]) == 0
+    texts = [each.text for each in ElementTree.fromstring(chart.read_text()).iter() if each.tag.endswith("text")]
+    assert {"AP & more", "x, y", "0.5000", "AP", "0.1"} <= set(texts)
+    assert "z|" not in texts  # its cell is not a number
+    (results / "r.json").write_text(RESULT.replace("0.5]", "0.6]"))
+    assert write_results.main([*given, "--check"]) == 1
+    for key, wrong in (("column", "RR"), ("ours", ["w"]), ("kind", "pie"), ("colour", "red"), ("table", "r: d")):
+        panel = {"table": "r: a b", "column": "AP"} | {key: wrong}
+        (results / "charts.yaml").write_text(yaml.safe_dump({"a": [panel]}))
+        assert write_results.main(given) == 2
+        assert "charts.yaml, a: " in capsys.readouterr().err
+
+
+def test_a_line_per_row_or_per_column_and_intervals_of_cells():
+    charts = script("charts")
+    assert charts.number("0.45 (0.40 to 0.49)") == (0.45, 0.40, 0.49)
+    assert charts.number("0.5 ± 0.1 --") == (0.5, 0.4, 0.6)
+    assert charts.number("refused") is None
+    header, rows = ["set", "trainer", "1", "10"], [["s", "A", "0.1", "0.3"], ["s", "B", "0.2", "-"]]
+    panel = charts.Panel(table="r: t", kind="lines", log=True)
+    drawn = charts.draw([(panel, header, rows)])
+    assert drawn.count("<path ") == 2
+    assert ">A<" in drawn
+    header, rows = ["n", "kind", "AP", "P"], [["2 x 10", "5%", "1", "2"], ["2 x 100", "5%", "3", "4"]]
+    across = charts.Panel(table="r: t", kind="lines", across="5%", only=["P"])
+    assert charts.draw([(across, header, rows)]).count("<path ") == 1
 
 
 def paper_page(root, **changes):
