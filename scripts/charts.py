@@ -1,14 +1,14 @@
 """Charts of the result files, as SVG: what `docs/results/charts.yaml` describes, which `scripts/write_results.py` draws.
 
-The text of a chart depends on its figures alone, so that a test can compare it with the file in the checkout. Its colours follow the
-colour scheme of the page that shows it.
+The text of a chart depends only on its figures, so that a test can compare it with the file in the checkout. Its colours
+follow the colour scheme of the page that shows it.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -125,7 +125,7 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
     return [step * at for at in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
-def _axis(panel: Panel, low: float, high: float, left: float, right: float) -> Any:
+def _axis(panel: Panel, low: float, high: float, left: float, right: float) -> Callable[[float], float]:
     """The function from a value to its x."""
     at = math.log10 if panel.log else float
     return lambda value: left + (right - left) * (at(value) - at(low)) / (at(high) - at(low))
@@ -201,8 +201,8 @@ def _lines(panel: Panel, header: list[str], rows: list[list[Any]], top: float) -
     for tick in _ticks(low, high, log=False):
         parts.append(f'<line class="grid" x1="{left}" x2="{right:.1f}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
         parts.append(_text(left - 6, y(tick) + 4, f"{tick:g}", "small", "end"))
-    for tick in sorted({p[0] for p in points}):
-        parts.append(_text(x(tick), first + height + 15, f"{tick:g}", "small", "middle"))
+    marks = sorted({p[0] for p in points})
+    parts += [_text(x(tick), first + height + 15, f"{tick:g}", "small", "middle") for tick in marks]
     for place, (_, each) in enumerate(series):
         path = " L".join(f"{x(a):.1f} {y(b):.1f}" for a, b in each)
         parts.append(f'<path class="c{place % _COLOURS}" d="M{path}"/>')

@@ -52,7 +52,13 @@ class ModuleReference(SphinxDirective):
 
     def run(self):
         """The nodes of the table."""
-        lines = [".. autosummary::", "   :nosignatures:", "", *(f"   ~{place}" for place in places(self.arguments[0])), ""]
+        lines = [
+            ".. autosummary::",
+            "   :nosignatures:",
+            "",
+            *(f"   ~{place}" for place in places(self.arguments[0])),
+            "",
+        ]
         return self.parse_text_to_nodes(
             StringList(lines, source=self.get_source_info()[0]), allow_section_headings=False
         )
@@ -88,8 +94,8 @@ def write_pages(reference: Path) -> None:
 
 
 def _bases_option(thing: type) -> list[str]:
-    """The option that shows the bases, if each has a page, here or elsewhere."""
-    elsewhere = ("torch", "sklearn", "pytorch_lightning")
+    """The option that shows the bases, if each is documented, here or elsewhere."""
+    elsewhere = ("torch", "sklearn", "pytorch_lightning", "rankstruct.estimators.base")
     pages = (base.__name__ in documented() or base.__module__.startswith(elsewhere) for base in thing.__bases__)
     return ["   :show-inheritance:"] if all(pages) else []
 
