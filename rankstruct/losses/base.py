@@ -115,7 +115,7 @@ class AllOptions(HingeOptions, ListOptions, total=False):
 
 
 class RankingLoss(WithFields):
-    """Base class of all losses: typed fields are the options, `per_list` computes the loss; see the module for an example.
+    """Base class of all losses: typed fields are the options, `per_list` computes the loss.
 
     Fields before `KW_ONLY` are positional arguments of the constructor, in order; `reduction` is keyword-only. A field of type
     `Literal` accepts only these values. `setup` runs after the fields are set, and validates the others.

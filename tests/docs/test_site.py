@@ -171,6 +171,16 @@ def test_links_between_pages_lead_to_headings_that_are_there():
     assert dead == []
 
 
+def test_lines_of_code_fit_the_column():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guides").glob("*.md")]
+    blocks = {
+        page: re.findall(r"^```(?:python|bash)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE) for page in pages
+    }
+    lines = [(page.name, line) for page, found in blocks.items() for block in found for line in block.splitlines()]
+    assert len(lines) > 500
+    assert [each for each in lines if len(each[1]) > 88] == []
+
+
 def test_the_citation_is_of_this_version():
     citation, page = yaml.safe_load((ROOT / "CITATION.cff").read_text()), (ROOT / "docs" / "citing.md").read_text()
     assert citation["version"] == rankstruct.__version__
