@@ -72,7 +72,6 @@ from rankstruct.models import load_scorer, save_scorer
 from rankstruct.progress import Progress
 from rankstruct.recommenders import read_ratings, read_titles
 from rankstruct.tables import format_table
-from rankstruct.text.collection import _texts as texts_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import plain_parsers as plain
@@ -528,6 +527,12 @@ def corpus_input(rng: Random) -> Input:
             pairs.append(rng.choice(pairs))
         rows.append([f"{{{', '.join(f'{json.dumps(key)}: {json.dumps(value)}' for key, value in pairs)}}}"])
     return laid_out(rows, rng), {}
+
+
+def read_corpus(path: Path) -> Any:
+    from rankstruct.text.collection import _texts  # of an extra
+
+    return dict(_texts(path))
 
 
 def read_cell(path: Path) -> Any:
@@ -1103,7 +1108,7 @@ KINDS = {
         "lists.rankdata",
     ),
     "cell": Kind(cell_input, read_cell, plain.json_value, 1, "given.json", _VALUE),
-    "corpus": Kind(corpus_input, lambda path: dict(texts_of(path)), plain.corpus, 1, "corpus.jsonl", damaged=0.5),
+    "corpus": Kind(corpus_input, read_corpus, plain.corpus, 1, "corpus.jsonl", damaged=0.5),
     "keys": Kind(config_input("*.yaml"), read_keys, expect_config, 1, "c.yaml", _VALUE),
     "measure": Kind(measure_input, read_measure, expect_measure, 1, errors=_VALUE),
     "scorer": Kind(scorer_input, read_weights, expect_weights, 1, "scorer.pt", _VALUE),

@@ -26,7 +26,7 @@ KINDS = [
     "beir",
     "ratings",
     "cell",
-    "corpus",
+    pytest.param("corpus", marks=pytest.mark.needs("sentence_transformers", "bm25s", "Stemmer")),
     "keys",
 ]
 
