@@ -391,7 +391,9 @@ class BoostedRanker(Ranker):
     def _fit_start(self, train: Documents, valid: Documents | None) -> None:
         self.start_ = None if self.start is None else clone(self.start)
         if self.start_ is not None:
-            self.start_.fit(self._table(train.X), *train[1:3], **train.options, **({} if valid is None else valid.as_validation))
+            self.start_.fit(
+                self._table(train.X), *train[1:3], **train.options, **({} if valid is None else valid.as_validation)
+            )
 
     def _fit_leaves(self, train: _Grown, valid: _Grown | None) -> None:
         self.leaf_ranker_ = None if self.leaf_ranker is None else clone(self.leaf_ranker)

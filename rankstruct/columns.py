@@ -60,14 +60,22 @@ class Columns(nn.Module):
         Raises:
             ValueError: repeated names; a column with more than 1000 categories, or with other values than numbers and strings.
         """
-        series = _series(table)
-        for name, values in series.items():
+        names, columns = _series(table)
+        for name, values in zip(names, columns, strict=True):
             if _kind(values).lower().startswith(_TIMES):
-                raise ValueError(f"X: column {name!r} has {_kind(values)}; convert it to numbers, such as days since a date")
-        found = {name: _distinct(name, values) if _is_categorical(values) else None for name, values in series.items()}
-        if all(each is None for each in found.values()):
+                raise ValueError(
+                    f"X: column {name!r} has {_kind(values)}; convert it to numbers, such as days since a date"
+                )
+        chosen = [_is_categorical(values) for values in columns]
+        if not any(chosen):
             return None
-        return cls({name: each and sorted(filter(None, each[0])) for name, each in found.items()})
+        if len(set(names)) < len(names):
+            again = next(name for at, name in enumerate(names) if name in names[:at])
+            raise ValueError(f"X must have columns with unique names; {again!r} is repeated")
+        found = {}
+        for name, values, is_categorical in zip(names, columns, chosen, strict=True):
+            found[name] = sorted(filter(None, _distinct(name, values)[0])) if is_categorical else None
+        return cls(found)
 
     @property
     def told(self) -> str:
@@ -97,12 +105,13 @@ class Columns(nn.Module):
         """
         if isinstance(table, Table):
             return table.recoded(self)
-        series = _series(table)
-        if not series:
+        names, given = _series(table)
+        if not names:
             return table
-        if all(name == str(at) for at, name in enumerate(series)) and len(series) == len(self.categories):
-            series = dict(zip(self.categories, series.values(), strict=True))
-        check_same_names("X", self.names, list(series))
+        if all(name == str(at) for at, name in enumerate(names)) and len(names) == len(self.names):
+            names = self.names
+        check_same_names("X", self.names, names)
+        series = dict(zip(names, given, strict=True))
         columns = [_codes(name, series[name], each) for name, each in self.categories.items()]
         return np.stack(columns, axis=1) if columns else np.zeros((0, 0))
 
@@ -194,7 +203,11 @@ def check_same_names(where: str, expected: Sequence[str], given: Sequence[str]) 
     """Raise ValueError, with the names, for missing or additional columns."""
     gone, new = ([name for name in one if name not in other] for one, other in ((expected, given), (given, expected)))
     if gone or new:
-        told = [f"{what} {', '.join(map(repr, names))[:200]}" for what, names in (("missing:", gone), ("unknown:", new)) if names]
+        told = [
+            f"{what} {', '.join(map(repr, names))[:200]}"
+            for what, names in (("missing:", gone), ("unknown:", new))
+            if names
+        ]
         raise ValueError(f"{where} must have the columns of training; {'; '.join(told)}")
 
 
@@ -204,26 +217,23 @@ def say_once(message: str) -> None:
     _log.warning("%s", message)
 
 
-def _series(table: Any) -> dict[str, Any]:
-    """The columns of a table by name, or by number without names; empty for a matrix of numbers."""
+def _series(table: Any) -> tuple[list[str], list[Any]]:
+    """The names and the columns of a table, numbers for those without names; nothing for a matrix of numbers."""
+    if hasattr(table, "tocsr"):  # sparse
+        return [], []
     if isinstance(table, Mapping):
-        return dict(table)
+        return list(table), list(table.values())
     if hasattr(table, "iloc"):  # pandas
-        names, series = list(map(str, table.columns)), [table.iloc[:, at] for at in range(table.shape[1])]
-    elif hasattr(table, "get_columns"):  # polars
-        names, series = list(table.columns), table.get_columns()
-    elif hasattr(table, "column_names"):  # Arrow
-        names, series = list(table.column_names), list(table.columns)
-    else:
-        if isinstance(table, list | tuple) and np.asarray(table, object).ndim == 2:
-            table = np.asarray(table, object)
-        if getattr(table, "dtype", None) != object or table.ndim != 2:
-            return {}
-        names, series = list(map(str, range(table.shape[1]))), list(table.T)
-    if len(set(names)) < len(names):
-        again = next(name for at, name in enumerate(names) if name in names[:at])
-        raise ValueError(f"X must have columns with unique names; {again!r} is repeated")
-    return dict(zip(names, series, strict=True))
+        return list(map(str, table.columns)), [table.iloc[:, at] for at in range(table.shape[1])]
+    if hasattr(table, "get_columns"):  # polars
+        return list(table.columns), list(table.get_columns())
+    if hasattr(table, "column_names"):  # Arrow
+        return list(table.column_names), list(table.columns)
+    if isinstance(table, list | tuple) and np.asarray(table, object).ndim == 2:
+        table = np.asarray(table, object)
+    if getattr(table, "dtype", None) != object or table.ndim != 2:
+        return [], []
+    return list(map(str, range(table.shape[1]))), list(table.T)
 
 
 def _array(values: Any) -> np.ndarray:
@@ -281,9 +291,9 @@ def _codes(name: str, values: Any, categories: Sequence[str] | None) -> np.ndarr
     if categories is None:
         return _numbers(name, values)
     found = _array(values)
-    if found.dtype.kind in "biuf" and len(found) and not _is_marked(values) and not any(map(_is_number, categories)):
-        if found.dtype.kind != "f" or not np.isnan(found).all():
-            raise ValueError(f"X: {_changed(name, categories, f'numbers such as {found[0]!s}')}")
+    numeric = found.dtype.kind in "biuf" and not _is_marked(values) and not any(map(_is_number, categories))
+    if numeric and not np.isnan(found).all():
+        raise ValueError(f"X: {_changed(name, categories, f'numbers such as {found[~np.isnan(found)][0]!s}')}")
     names, numbers = _distinct(name, values)
     codes: np.ndarray = codes_of(names, categories)[numbers]
     return codes
@@ -326,5 +336,9 @@ def _changed(name: str, categories: Sequence[str] | None, got: str) -> str:
 
 def _unknown_kind(name: str, found: np.ndarray) -> ValueError:
     kind = str(found.dtype) if found.dtype != object else type(next(e for e in found if not _is_gone(e))).__name__
-    days = "; convert dates to numbers, such as days since one" if found.dtype.kind in "mM" or "date" in kind.lower() else ""
+    days = (
+        "; convert dates to numbers, such as days since one"
+        if found.dtype.kind in "mM" or "date" in kind.lower()
+        else ""
+    )
     return ValueError(f"X: column {name!r} must have numbers, or strings for categories, got {kind}{days}")

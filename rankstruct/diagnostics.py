@@ -27,7 +27,12 @@ __all__ = ["Certificate", "certify", "describe", "draw_paths", "fit_path", "heal
 
 def arrays_of(data: RankingData, suffix: str = "") -> dict[str, Any]:
     """Arguments of `LinearRanker.fit` by name: `X`, `y`, `qid` and `groups`, with the suffix `"_valid"` for validation lists."""
-    found = {"X": data.features if suffix else data.table, "y": data.labels, "qid": data.list_numbers, "groups": data.groups}
+    found = {
+        "X": data.features if suffix else data.table,
+        "y": data.labels,
+        "qid": data.list_numbers,
+        "groups": data.groups,
+    }
     return {f"{name}{suffix}": value for name, value in found.items()}
 
 

@@ -291,7 +291,6 @@ class Part(Step):
 
 
 _KINDS: dict[str, type[Step]] = {
-    "encode": Encode,
     "query-minmax": QueryMinMax,
     "query-zscore": QueryZScore,
     "query-percentile": QueryPercentile,
@@ -300,8 +299,9 @@ _KINDS: dict[str, type[Step]] = {
     "standardize": Standardize,
     "quantile": Quantile,
     "bins": Bins,
+    "encode": Encode,
 }
-KNOWN = (*_KINDS, *(f"append-{name}" for name in list(_KINDS)[1:]))  #: all names, without numbers
+KNOWN = (*_KINDS, *(f"append-{name}" for name in _KINDS if name != "encode"))  #: all names, without numbers
 
 
 def full_name(name: str) -> str:
@@ -320,10 +320,11 @@ def full_name(name: str) -> str:
 class Preparation(nn.Module):
     """Fitted steps from raw features to the input of a scorer; created by `Preparation.fit`.
 
-    The step "encode", always the first one, replaces missing numbers by the median and appends an indicator, 0 or 1, for each
-    category and for each column with missing values; the other steps leave these indicators as they are. They are "query-minmax", "query-zscore", "query-percentile" and "query-center", applied within each list; "log" or
+    Steps are "query-minmax", "query-zscore", "query-percentile" and "query-center", applied within each list; "log" or
     "log:0.001" (sign(x) log(1 + |x| / 0.001)); "standardize", "quantile" (normal quantiles) and "bins" or "bins:50" (thresholds
-    per feature), fitted to all documents; and each with the prefix "append-", which also keeps its input features.
+    per feature), fitted to all documents; and each with the prefix "append-", which also keeps its input features. The step
+    "encode", which comes first, replaces missing numbers by the median and appends an indicator, 0 or 1, for each category and
+    for each column with missing values; the other steps leave these indicators as they are.
 
     Attributes:
         names: of the steps, with their numbers.

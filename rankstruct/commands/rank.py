@@ -453,7 +453,11 @@ def _parser() -> CommandParser:
     for name in ("label", "qid"):
         parser.add_argument(f"--{name}", metavar="COLUMN", help=f"column of tables (default: {', '.join(USUAL[name])})")
     parser.add_argument(
-        "--categorical", nargs="+", metavar="COLUMN", default=[], help="columns of numbers that are categories, in tables"
+        "--categorical",
+        nargs="+",
+        metavar="COLUMN",
+        default=[],
+        help="columns of numbers that are categories, in tables",
     )
     parser.add_argument(
         "--select",

@@ -30,9 +30,9 @@ from rankstruct.data.assembly import Assembly, Part, assemble
 from rankstruct.data.cache import Stream
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.delimited import (
+    USUAL,
     Header,
     check_columns,
-    USUAL,
     find_column,
     named,
     open_unpacked,
@@ -79,8 +79,8 @@ def read_arrow(
         cache: as for `read_svmlight`.
 
     Raises:
-        DataError: the file is missing or of another format, a column is missing, has other values or more than 1000 categories, the
-            documents of a query are not contiguous, or pyarrow is not installed.
+        DataError: the file is missing or of another format; a column is missing, or has other values or more than 1000 categories;
+            the documents of a query are not contiguous; pyarrow is not installed.
 
     >>> read_arrow("train.parquet").summary()  # doctest: +SKIP
     """
@@ -179,7 +179,9 @@ class Rows:
         self.roles = self._find_roles(names)
         found = self._columns_of_features(names)
         if unknown := [name for name in self.categorical if name not in found]:
-            raise DataError(f"{self.path}: categorical must name feature columns, got {named(unknown)}; there are {named(found)}")
+            raise DataError(
+                f"{self.path}: categorical must name feature columns, got {named(unknown)}; there are {named(found)}"
+            )
         self.categories = dict.fromkeys(name for name in found if name in words or name in self.categorical)
         self.names = found
 
@@ -187,15 +189,15 @@ class Rows:
         """Read the categorical columns; None if there are none."""
         if not self.categories:
             return None
-        found: dict[str, set[str | None]] = {name: set() for name in self.categories}
+        found: dict[str, set[str]] = {name: set() for name in self.categories}
         for batch in self._batches(arrow, list(found)):
             for name, known in found.items():
-                known.update(self._names(arrow, name, batch.column(name))[0])
+                known.update(filter(None, self._names(arrow, name, batch.column(name))[0]))
                 try:
                     check_number(name, known, f"{self.path}: ")
                 except ValueError as error:
                     raise DataError(str(error)) from None
-        self.categories = {name: tuple(sorted(known - {None})) for name, known in found.items()}  # type: ignore[type-var]
+        self.categories = {name: tuple(sorted(known)) for name, known in found.items()}
         return Columns({name: self.categories.get(name) for name in self.names})
 
     def _batches(self, arrow: Any, only: Sequence[str] | None = None) -> Iterator[Any]:
@@ -238,9 +240,8 @@ class Rows:
             expected = {"bool": "True or False, as in the rows before,", "string": "text in UTF-8"}.get(
                 kind, "a number"
             )
-            raise DataError(
-                f"{place}: expected {expected} in column {name!r}, got {shortened(got.strip(chr(39)))}{self._advice(name, kind, got)}"
-            )
+            advice, got = self._advice(name, kind, got), shortened(got.strip("'"))
+            raise DataError(f"{place}: expected {expected} in column {name!r}, got {got}{advice}")
         if cells := re.search(r"Expected (\d+) columns, got (\d+): ?(.*)", said):
             raise DataError(
                 f"{place}: expected {cells[1]} cells separated by {header.between}s, one for each of "
@@ -351,8 +352,8 @@ class Rows:
             row, at = np.argwhere(wrong)[0].tolist()
             name = names[min(at, len(names) - 1)]
             raise DataError(
-                f"{self.path}, row {before + row + 1}: expected finite numbers (in the range of float32) in {name!r}, got a larger "
-                "one"
+                f"{self.path}, row {before + row + 1}: expected finite numbers (in the range of float32) in {name!r}, got a "
+                "larger one"
             )
         for name, lost in zip(names, gone.sum(axis=0).tolist() if len(names) > 1 else [int(gone.sum())], strict=True):
             if lost:

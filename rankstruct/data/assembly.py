@@ -318,7 +318,9 @@ def halved(values: np.ndarray, place: object) -> np.ndarray:
     """Convert to float16; raises DataError if a number is too large."""
     largest = float(np.fmax.reduce(np.abs(values), axis=None, initial=0))  # not NaN, which is a missing value
     if largest > _HALF:
-        raise DataError(f"{place}: float16 holds numbers up to {_HALF:g}, got {largest:g}; convert to float32, or scale them")
+        raise DataError(
+            f"{place}: float16 holds numbers up to {_HALF:g}, got {largest:g}; convert to float32, or scale them"
+        )
     return values.astype(np.float16)
 
 

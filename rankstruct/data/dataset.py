@@ -231,7 +231,9 @@ class RankingData:
         if columns is None and self.columns is None:
             return self
         if self.columns is None:
-            raise DataError(f"expected a table with the columns {', '.join(map(repr, columns.names))[:200]}, got numbers")  # type: ignore[union-attr]
+            raise DataError(
+                f"expected a table with the columns {', '.join(map(repr, columns.names))[:200]}, got numbers"
+            )  # type: ignore[union-attr]
         try:
             wanted = Columns(dict.fromkeys(self.columns.names)) if columns is None else columns
             return replace(self, features=Table(self.features, self.columns).recoded(wanted), columns=wanted)
@@ -404,8 +406,8 @@ class Splits(NamedTuple):
 def concatenate(parts: Sequence[RankingData]) -> RankingData:
     """Concatenate the lists of several parts.
 
-    Names, comments, missing counts and groups are kept if all parts have them. No parts, different numbers of features, categories
-    with other codes, or repeated query names raise DataError.
+    Names, comments, missing counts and groups are kept if all parts have them; categories are in the codes of the first part. No
+    parts, different numbers of features, or repeated query names raise DataError.
 
     >>> one = RankingData.from_arrays([[1.0]], [1], ["a"])
     >>> two = RankingData.from_arrays([[2.0]], [0], ["b"])

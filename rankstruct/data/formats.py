@@ -65,7 +65,9 @@ def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
     if reader is not read_svmlight:
         options.pop("zero_based", None)
     elif reader is not read_arrow and (given := [name for name in TABLE_OPTIONS if name in options]):
-        raise DataError(f"{path}: {', '.join(given)} are options of tables (CSV, Parquet, Arrow), got a {suffix_of(path)} file")
+        raise DataError(
+            f"{path}: {', '.join(given)} are options of tables (CSV, Parquet, Arrow), got a {suffix_of(path)} file"
+        )
     return reader(Path(path), **options)
 
 
@@ -83,8 +85,8 @@ def find_reader(path: str | os.PathLike[str], qid: str = "qid") -> Callable[...,
         there = f"; this one has {named(found)}" if found else ""
         raise DataError(
             f"{path}: expected lists, got classification data (a {suffix} file{table}); protocol='cross-validation' of a "
-            f"Source turns them into queries. A table of lists, CSV or Parquet, has columns qid, label and features{there}; qid= and "
-            "label= name them"
+            f"Source turns them into queries. A table of lists, CSV or Parquet, has columns qid, label and features{there}; "
+            "qid= and label= name them"
         )
     return _reader_of(suffix)
 

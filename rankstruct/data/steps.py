@@ -80,8 +80,8 @@ def fit_preparation(names: Sequence[str], data: RankingData) -> tuple[Steps, Ran
     """Fit steps, given by name, to training data, each to the output of those before it; returns the steps and the prepared data.
 
     Names are those of `Preparation`; "remove-zero-rows", "remove-near-duplicates" or "remove-near-duplicates:0.99" (cosine),
-    "binarize" or "binarize:2" (grade), "unlabelled-as-irrelevant". "encode" is put in front if the data have categories or missing
-    values.
+    "binarize" or "binarize:2" (grade), "unlabelled-as-irrelevant". "encode" is put in front if the data have categories or
+    missing values.
 
     Raises:
         ValueError: an unknown name, with the known ones in the message; sparse features if a step changes zeros.

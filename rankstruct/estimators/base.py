@@ -131,9 +131,9 @@ def bring_together(
 class Ranker(BaseEstimator):
     """A ranker with the conventions of scikit-learn; a custom one has `measure`, `loss`, `prepare` and `drop_empty`.
 
-    `fit` accepts lists as `qid`, one id per document, or as `group`, the sizes of consecutive lists. Features may be a table with
-    categorical columns and missing cells, see `rankstruct.columns`, which the step "encode" of `prepare` turns into numbers. It is
-    put in front if there are any in training, unless the class supports them itself.
+    `fit` accepts lists as `qid`, one id per document, or as `group`, the sizes of consecutive lists. Features may be a table
+    with categorical columns and missing cells, see `rankstruct.columns`, which the step "encode" of `prepare` turns into numbers.
+    It is put in front if there are any in training, unless the class supports them itself.
 
     Attributes:
         preparation_: the fitted preparation of raw features; `preparation_.columns` has the categories found in training.
@@ -356,8 +356,8 @@ class Ranker(BaseEstimator):
             if names != list(self.prepare) and has_missing(X):
                 number = int(np.isnan(dense(X)).any(axis=0).sum())
                 say_once(
-                    f"missing values in {number} of {X.shape[1]} columns are replaced by the median, with an indicator per column "
-                    "(the step 'encode', put in front of prepare=)"
+                    f"missing values in {number} of {X.shape[1]} columns are replaced by the median, with an indicator per "
+                    "column (the step 'encode', put in front of prepare=)"
                 )
         self.preparation_ = raw
         if not len(names):
@@ -370,8 +370,8 @@ class Ranker(BaseEstimator):
         """Prepared documents; `qid` may be None if no step depends on the lists."""
         if not (self.takes_missing or self.preparation_.encodes) and has_missing(X):
             raise ValueError(
-                "X has missing values, and the training documents had none; put the step 'encode' in front of prepare= to replace "
-                "missing values by the median of the training documents"
+                "X has missing values, and the training documents had none; put the step 'encode' in front of prepare= to "
+                "replace missing values by the median of the training documents"
             )
         if not self.preparation_.by_list or qid is None:
             return self.preparation_.transform(X)
