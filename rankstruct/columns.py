@@ -231,7 +231,7 @@ def _series(table: Any) -> tuple[list[str], list[Any]]:
         return list(table.column_names), list(table.columns)
     if isinstance(table, list | tuple) and np.asarray(table, object).ndim == 2:
         table = np.asarray(table, object)
-    if getattr(table, "dtype", None) != object or table.ndim != 2:
+    if getattr(getattr(table, "dtype", None), "kind", "") != "O" or table.ndim != 2:
         return [], []
     return list(map(str, range(table.shape[1]))), list(table.T)
 

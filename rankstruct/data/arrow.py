@@ -79,7 +79,7 @@ def read_arrow(
         cache: as for `read_svmlight`.
 
     Raises:
-        DataError: the file is missing or of another format; a column is missing, or has other values or more than 1000 categories;
+        DataError: the file is missing or of another format; a column is missing, has other values, or more than 1000 categories;
             the documents of a query are not contiguous; pyarrow is not installed.
 
     >>> read_arrow("train.parquet").summary()  # doctest: +SKIP
@@ -291,7 +291,7 @@ class Rows:
                 raise DataError(f"{self.path}: expected one column {name!r}, got {named(names)}{advice}")
             if column not in (None, name):
                 others = [each for each in USUAL.get(name, ()) if each in names and each != column]
-                left = f"; {named(others)} stays a feature" if others else ""
+                left = f"; {named(others)} stays a feature" if others and column.casefold() != name.casefold() else ""
                 _log.warning("%s: column %r is used as %r%s", self.path, column, name, left)
         return _Roles(*found)  # type: ignore[arg-type]
 

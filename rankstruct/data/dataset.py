@@ -228,12 +228,11 @@ class RankingData:
         Raises:
             DataError: other names; or a column has categories here and numbers there, or the reverse.
         """
-        if columns is None and self.columns is None:
-            return self
         if self.columns is None:
-            raise DataError(
-                f"expected a table with the columns {', '.join(map(repr, columns.names))[:200]}, got numbers"
-            )  # type: ignore[union-attr]
+            if columns is None:
+                return self
+            names = ", ".join(map(repr, columns.names))[:200]
+            raise DataError(f"expected a table with the columns {names}, got numbers")
         try:
             wanted = Columns(dict.fromkeys(self.columns.names)) if columns is None else columns
             return replace(self, features=Table(self.features, self.columns).recoded(wanted), columns=wanted)
