@@ -66,7 +66,7 @@ class Columns(nn.Module):
                 raise ValueError(
                     f"X: column {name!r} has {_kind(values)}; convert it to numbers, such as days since a date"
                 )
-        chosen = [_is_categorical(values) for values in columns]
+        chosen = list(map(_is_categorical, names, columns))
         if not any(chosen):
             return None
         if len(set(names)) < len(names):
@@ -74,7 +74,7 @@ class Columns(nn.Module):
             raise ValueError(f"X must have columns with unique names; {again!r} is repeated")
         found = {}
         for name, values, is_categorical in zip(names, columns, chosen, strict=True):
-            found[name] = sorted(filter(None, _distinct(name, values)[0])) if is_categorical else None
+            found[name] = sorted({*_distinct(name, values)[0]} - {None}) if is_categorical else None
         return cls(found)
 
     @property
@@ -237,6 +237,8 @@ def _series(table: Any) -> tuple[list[str], list[Any]]:
 
 
 def _array(values: Any) -> np.ndarray:
+    if hasattr(values, "combine_chunks") and _is_marked(values):
+        values = values.cast(values.type.value_type)  # of a dictionary, pyarrow's to_numpy loses the nulls
     found = values.to_numpy() if hasattr(values, "to_numpy") else values
     if not isinstance(found, np.ndarray) or found.dtype.kind in "UST":
         found = np.asarray(found, object)
@@ -252,17 +254,23 @@ def _kind(values: Any) -> str:
     return str(getattr(values, "dtype", getattr(values, "type", "")))
 
 
-def _is_categorical(values: Any) -> bool:
+def _is_categorical(name: str, values: Any) -> bool:
+    """Whether a column has categories; raises ValueError for numbers among strings."""
     if _is_marked(values):
         return True
     found = _array(values)
-    if found.dtype != object:
+    kinds = set(map(type, found)) if found.dtype == object else set()
+    if not any(issubclass(kind, str | bytes) for kind in kinds):
         return False
-    return isinstance(next((each for each in found if not _is_gone(each)), None), str | bytes)
+    numbers = tuple(kind for kind in kinds if issubclass(kind, Real))
+    if any(isinstance(each, numbers) and each == each for each in found):
+        raise ValueError(f"X: column {name!r} has strings and numbers; make it one of them, such as with astype(str)")
+    return True
 
 
 def _is_gone(value: Any) -> bool:
-    return not isinstance(value, Real) and (value in ("", b"") if isinstance(value, str | bytes) else is_missing(value))
+    """Whether a cell that is not a number is missing."""
+    return value in ("", b"") if isinstance(value, str | bytes) else is_missing(value)
 
 
 def _distinct(name: str, values: Any) -> tuple[list[str | None], np.ndarray]:
@@ -273,11 +281,12 @@ def _distinct(name: str, values: Any) -> tuple[list[str | None], np.ndarray]:
         distinct = given.tolist()
     else:
         places: dict[Any, int] = {}
+        keys = ((each, isinstance(each, bool | np.bool_)) for each in found)  # True equals 1
         try:
-            numbers = np.fromiter((places.setdefault(each, len(places)) for each in found), np.int64, len(found))
+            numbers = np.fromiter((places.setdefault(each, len(places)) for each in keys), np.int64, len(found))
         except TypeError:
             raise _unknown_kind(name, found) from None
-        distinct = list(places)
+        distinct = [each for each, _ in places]
     try:
         names = [category_name(each) for each in distinct]
     except TypeError:

@@ -45,14 +45,15 @@ def read_alike(files: Sequence[str | os.PathLike[str]], **options: Any) -> list[
     """
     names = feature_names(files[0], **options) if files else None
     first = [read_lists(file, **options) for file in files[:1]]
-    options |= chosen_categories(first[0].columns) if first else {}
-    named = [{} if names is None or feature_names(file, **options) is None else {"features": names} for file in files]
-    parts = [*first, *(read_lists(file, **options, **more) for file, more in list(zip(files, named, strict=True))[1:])]
+    known = {} if names is None else {"features": names, **chosen_categories(first[0].columns)}
+    named = [options if feature_names(file, **options) is None else {**options, **known} for file in files]
+    parts = [*first, *(read_lists(file, **more) for file, more in list(zip(files, named, strict=True))[1:])]
     widths = {part.num_features for part in parts}
     if len(widths) > 1:  # sparse files may lack the last features
         _check_tables(files, [part.num_features for part in parts])
-        options |= {"num_features": max(widths)}
-        parts = [read_lists(file, **options, **more) for file, more in zip(files, named, strict=True)]
+        parts = [
+            read_lists(file, **{**more, "num_features": max(widths)}) for file, more in zip(files, named, strict=True)
+        ]
     return [recoded(part, parts[0].columns, file) for part, file in zip(parts, files, strict=True)]
 
 

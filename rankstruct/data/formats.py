@@ -64,9 +64,9 @@ def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
     reader = find_reader(path, options.get("qid", "qid"))
     if reader is not read_svmlight:
         options.pop("zero_based", None)
-    elif reader is not read_arrow and (given := [name for name in TABLE_OPTIONS if name in options]):
+    if reader in (read_svmlight, read_rankdata) and (given := [name for name in TABLE_OPTIONS if name in options]):
         raise DataError(
-            f"{path}: {', '.join(given)} are options of tables (CSV, Parquet, Arrow), got a {suffix_of(path)} file"
+            f"{path}: options of tables, {', '.join(given)}, need a CSV, Parquet or Arrow file, got a {suffix_of(path)} file"
         )
     return reader(Path(path), **options)
 

@@ -35,6 +35,7 @@ def read_for_model(
     Raises:
         DataError: the file is malformed, or has other features.
     """
+    names = columns.names if names is None and columns is not None else names
     wanted = options_for_model(path, names, num_features, **options)
     if "features" in wanted:
         options |= chosen_categories(columns)

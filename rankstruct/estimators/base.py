@@ -321,26 +321,27 @@ class Ranker(BaseEstimator):
             X = as_array("X", X)
         finite = "allow-nan" if self._takes_tables() else True
         kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": finite}
-        encoded = self._encoded(X, reset)
-        if encoded is X:
+        columns = self._find_columns(X, reset)
+        if columns is None:
             return validate_data(self, X, **labels, **kinds, reset=reset)
         validate_data(self, X, skip_check_array=True, reset=reset)  # the names and the number of columns
-        return check_X_y(encoded, **labels, **kinds) if labels else check_array(encoded, **kinds)
+        X = columns.encode(X)
+        return check_X_y(X, **labels, **kinds) if labels else check_array(X, **kinds)
 
-    def _encoded(self, X: Any, reset: bool) -> Any:
-        """A table with categorical columns as a matrix, and anything else unchanged; `reset` finds the categories."""
+    def _find_columns(self, X: Any, reset: bool) -> Columns | None:
+        """The columns of a table with categories, which `reset` finds; None if all are numbers."""
+        known = None if reset else self.preparation_.columns
+        if known is not None:
+            return known
+        found = X.columns if isinstance(X, Table) else Columns.find(X) if self._takes_tables() else None
         if reset:
-            columns = X.columns if isinstance(X, Table) else Columns.find(X) if self._takes_tables() else None
-            self.preparation_ = Preparation(columns=columns)
-            if columns is not None and not isinstance(X, Table):
-                say_once(columns.told)
-        columns = self.preparation_.columns
-        if columns is not None:
-            return columns.encode(X)
-        if (new := Columns.find(X) if self._takes_tables() else None) is not None:
-            name = new.names[new.categorical[0]]
+            self.preparation_ = Preparation(columns=found)
+            if found is not None and not isinstance(X, Table):
+                say_once(found.told)
+        elif found is not None:
+            name = found.names[found.categorical[0]]
             raise ValueError(f"X: column {name!r} had numbers in training, got strings; convert it to numbers")
-        return X
+        return found
 
     def _table(self, X: Any) -> Any:
         """Checked documents for another ranker to `fit`, which finds the same categories."""
