@@ -74,7 +74,7 @@ class Columns(nn.Module):
             raise ValueError(f"X must have columns with unique names; {again!r} is repeated")
         found = {}
         for name, values, is_categorical in zip(names, columns, chosen, strict=True):
-            found[name] = sorted({*_distinct(name, values)[0]} - {None}) if is_categorical else None
+            found[name] = sorted({each for each in _distinct(name, values)[0] if each}) if is_categorical else None
         return cls(found)
 
     @property
