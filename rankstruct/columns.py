@@ -60,6 +60,8 @@ class Columns(nn.Module):
         Raises:
             ValueError: repeated names; a column with more than 1000 categories, or with other values than numbers and strings.
         """
+        if hasattr(table, "dtypes") and all(getattr(each, "kind", "O") in "biuf" for each in table.dtypes):
+            return None  # the usual frame, at little cost
         names, columns = _series(table)
         for name, values in zip(names, columns, strict=True):
             if _kind(values).lower().startswith(_TIMES):

@@ -11,9 +11,11 @@ from datetime import date
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import sklearn
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.model_selection import GridSearchCV, GroupKFold
 from torch.export import Dim
 
 import rankstruct as rs
@@ -114,6 +116,25 @@ def test_every_source_has_the_same_codes(source):
     assert found.categorical == [3, 4, 5]
     for columns in (found, Columns.find(frame)):
         np.testing.assert_array_equal(columns.encode(table), without_text(frame))
+
+
+@pytest.mark.parametrize("source", [name for name in sources() if name != "mapping"])
+def test_rankers_take_every_source(source):
+    frame, y, qid = draw()
+    table, linear = sources()[source](frame), SMALL["linear"]
+    ranker = linear().fit(table, y, qid, X_valid=table, y_valid=y, qid_valid=qid)
+    np.testing.assert_array_equal(ranker.predict(table), linear().fit(frame, y, qid).predict(frame))
+    assert hasattr(ranker, "feature_names_in_") == (source not in ("array", "lists"))
+
+
+def test_searches_take_tables():
+    frame, y, qid = draw()
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(SMALL["linear"](), {"C": [0.1, 10.0]}, cv=GroupKFold(3)).fit(
+            frame, y, qid=qid, groups=qid
+        )
+    assert search.best_score_ > 0.4
+    assert search.best_estimator_.preparation_.columns.names == list(frame)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet", "feather", "rankdata"])
@@ -327,6 +348,18 @@ def test_what_is_found_is_said_once(caplog):
         "categorical columns, with the number of categories",
         "missing values in 6 of 6 columns",
     ]
+
+
+def test_a_column_may_begin_with_missing_cells():
+    for none in (None, math.nan, "", pd.NA):
+        table = pd.DataFrame(
+            {"a": pd.Series([none, none, "x", "y"], dtype=object), "b": pd.Series([none, 1, 2, 3], dtype=object)}
+        )
+        table["b"] = table["b"].replace("", None)
+        columns = Columns.find(table)
+        assert columns.categories == {"a": ("x", "y"), "b": None}
+        np.testing.assert_array_equal(columns.encode(table), [[np.nan, np.nan], [np.nan, 1], [0, 2], [1, 3]])
+    assert Columns.find(pd.DataFrame({"a": [None, None]}, dtype=object)) is None
 
 
 def test_a_table_of_numbers_is_taken_as_before():
