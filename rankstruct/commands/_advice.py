@@ -37,7 +37,7 @@ _ADVICE: tuple[tuple[str, Mapping[str, str]], ...] = (
         },
     ),
     (
-        r"; if its cells are categories, name it: categorical=\['(.*?)'\]",
+        r"; if its cells are categories, name it: categorical=\[(.*?)\]",
         {
             **_configs(r"; if its cells are categories, give --data.categorical \1"),
             "predict": "",

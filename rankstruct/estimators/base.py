@@ -370,9 +370,11 @@ class Ranker(BaseEstimator):
     def _prepared(self, X: Any, qid: Any) -> Any:
         """Prepared documents; `qid` may be None if no step depends on the lists."""
         if not (self.takes_missing or self.preparation_.encodes) and has_missing(X):
+            at = np.flatnonzero(np.isnan(dense(X)).any(axis=0))[:5]
+            names = getattr(self, "feature_names_in_", np.arange(X.shape[1]))[at].tolist()
             raise ValueError(
-                "X has missing values, and the training documents had none; put the step 'encode' in front of prepare= to "
-                "replace missing values by the median of the training documents"
+                f"X has missing values, in the columns {', '.join(map(repr, names))}, and the training documents had none; put "
+                "the step 'encode' in front of prepare= to replace them by the median of the training documents"
             )
         if not self.preparation_.by_list or qid is None:
             return self.preparation_.transform(X)

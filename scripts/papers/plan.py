@@ -44,6 +44,9 @@ _LATER = {
     "seed": 0,
     "groups": None,
     "zero_based": False,
+    "label": None,
+    "qid": None,
+    "categorical": (),
 }  # keys of a source that older requests do not have, and what they meant
 
 
