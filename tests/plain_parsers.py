@@ -472,8 +472,8 @@ def _is_like_a_number(cell: str) -> bool:
         return True
     try:
         number(word)
-    except Refused:
-        return False
+    except Refused:  # also for what is too large
+        return re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", word, re.IGNORECASE) is not None
     return True
 
 
