@@ -473,7 +473,7 @@ def _is_like_a_number(cell: str) -> bool:
     try:
         number(word)
     except Refused:  # also for what is too large
-        return re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", word, re.IGNORECASE) is not None
+        return re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", word, re.IGNORECASE | re.ASCII) is not None
     return True
 
 
