@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,7 +49,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], object], Callable[[
             return vars(sys.modules[package]).setdefault(name, getattr(import_module(module), own))
         if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
             return import_module(f"{package}.{name}")
-        hint = "" if name.startswith("_") else _hint(package, name, homes)
+        hint = "" if name.startswith("_") else _hint(package, name, tuple(homes))
         raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
 
     return find, lambda: list(homes)
@@ -61,7 +62,8 @@ def _imports(stub: Path, package: str) -> dict[str, tuple[str, str]]:
     return {alias.asname or alias.name: (module, alias.name) for module, alias in aliases}
 
 
-def _hint(package: str, name: str, known: Iterable[str]) -> str:
+@cache  # jsonargparse tries names of other packages, again and again
+def _hint(package: str, name: str, known: tuple[str, ...]) -> str:
     """What may be meant by an unknown name; nothing is imported to find it."""
     if name == "DiverseHingeLoss":
         return "; diverse measures are measures of StructuredHingeLoss, such as StructuredHingeLoss('diverse_nDCG@5')"
@@ -87,6 +89,7 @@ def _measure(name: str) -> str:
     return "@".join([found, *cutoff]) if found else ""
 
 
+@cache
 def _listed(module: str) -> list[str]:
     """The names in `__all__` of a module of the package, or of the files of a room."""
     place = _HERE / module.replace(".", "/")

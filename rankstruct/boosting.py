@@ -304,7 +304,8 @@ class BoostedRanker(Ranker):
         best_iterations_: the selected number of trees of each model.
         n_features_in_: number of raw features.
 
-    Missing features (NaN) are allowed without `prepare` and `start`: trees handle them.
+    Without `prepare`, the library handles missing features and categorical columns itself; `prepare=["encode"]` replaces the
+    former by medians and the latter by indicators.
 
     >>> import pytest
     >>> _ = pytest.importorskip("lightgbm")
@@ -314,6 +315,8 @@ class BoostedRanker(Ranker):
     >>> BoostedRanker(n_estimators=50).fit(X, y, qid).score(X, y, qid) > 0.9
     True
     """
+
+    takes_missing = True
 
     @refusing(_refuse_library_names)
     def __init__(
@@ -349,11 +352,6 @@ class BoostedRanker(Ranker):
         self.reg_lambda, self.options, self.patience = reg_lambda, options, patience
         self.seeds, self.validation_share, self.drop_empty = seeds, validation_share, drop_empty
         self.n_jobs, self.random_state, self.verbose = n_jobs, random_state, verbose
-
-    @property
-    def finite(self) -> bool | str:  # type: ignore[override]
-        """Missing features are allowed if they reach the library directly."""
-        return True if len(self.prepare) or self.start is not None else "allow-nan"
 
     def _takes_sparse(self) -> bool:
         return super()._takes_sparse() and (not _is_ranker(self.start) or get_tags(self.start).input_tags.sparse)
@@ -409,7 +407,9 @@ class BoostedRanker(Ranker):
     def _fit_start(self, train: Documents, valid: Documents | None) -> None:
         self.start_ = None if self.start is None else clone(self.start)
         if self.start_ is not None:
-            self.start_.fit(*train[:3], **train.options, **({} if valid is None else valid.as_validation))
+            self.start_.fit(
+                self._table(train.X), *train[1:3], **train.options, **({} if valid is None else valid.as_validation)
+            )
 
     def _fit_leaves(self, train: _Grown, valid: _Grown | None) -> None:
         self.leaf_ranker_ = None if self.leaf_ranker is None else clone(self.leaf_ranker)
@@ -431,7 +431,7 @@ class BoostedRanker(Ranker):
         """The data that trees are grown on, grouped by list."""
         lists = together(np.arange(len(documents.y)), *documents[1:])
         start = None if self.start_ is None else self.start_.predict(documents.X, documents.qid)[lists.X]
-        return _Grown(_features(prepared[lists.X]), *lists[1:], start)
+        return _Grown(_features(prepared[lists.X]), *lists[1:], start, self._categorical)
 
     def _train(self, model: Any, valid: _Grown | None) -> None:
         """Add trees until the validation measure stops improving."""
@@ -477,6 +477,12 @@ class BoostedRanker(Ranker):
         return np.mean([each / max(each.sum(), np.finfo(float).tiny) for each in gains], axis=0)
 
     @property
+    def _categorical(self) -> list[int]:
+        """The indices of the categorical columns that the trees are grown on."""
+        found = self.preparation_
+        return [] if found.columns is None or found.names else found.columns.categorical
+
+    @property
     def _num_prepared(self) -> int:
         return int(_LIBRARIES[self.library].num_features(self.models_[0]))
 
@@ -488,7 +494,10 @@ class BoostedRanker(Ranker):
         """
         check_is_fitted(self)
         prepared = with_preparation(self._trees(), self.preparation_)
-        return prepared if self.start_ is None else SumScorer([prepared, self.start_.to_scorer()])
+        if self.start_ is None:
+            return prepared
+        both = SumScorer([prepared, self.start_.to_scorer()])
+        return with_preparation(both, Preparation(columns=self.preparation_.columns))
 
     def _trees(self) -> TreeScorer:
         """The trees as a scorer of prepared features."""
@@ -519,7 +528,7 @@ class BoostedRanker(Ranker):
 
 
 class _Grown(NamedTuple):
-    """The data that trees are grown on: lists, list and item weights, and the scores of `start`."""
+    """The data that trees are grown on: lists, list and item weights, the scores of `start`, the categorical columns."""
 
     X: Any
     labels: np.ndarray
@@ -528,6 +537,7 @@ class _Grown(NamedTuple):
     weights: np.ndarray | None
     item_weights: np.ndarray | None
     start: np.ndarray | None
+    categorical: list[int]
 
 
 class _Split(NamedTuple):
@@ -633,7 +643,7 @@ class _LightGBM:
         lengths = np.diff(train.offsets)
         given = {
             "weight": None if train.weights is None else np.repeat(train.weights, lengths),
-            "categorical_feature": options.pop("categorical_feature", "auto"),  # which LightGBM wants here
+            "categorical_feature": options.pop("categorical_feature", train.categorical),  # which LightGBM wants here
         }
         data = library.Dataset(
             train.X, as_single("y", train.labels), group=lengths, init_score=train.start, params=options, **given
@@ -735,8 +745,9 @@ class _XGBoost:
             **(ranker.options or {}),
         }
         self.train, *self.valid = [
-            library.DMatrix(
+            self.matrix(
                 part.X,
+                part.categorical,
                 as_single("y", part.labels),
                 weight=part.weights,
                 group=np.diff(part.offsets),
@@ -746,6 +757,13 @@ class _XGBoost:
             if part is not None
         ]
         self.booster = library.Booster(options, [self.train, *self.valid])
+
+    @staticmethod
+    def matrix(X: Any, categorical: Sequence[int], *given: Any, **options: Any) -> Any:
+        kinds = ["c" if at in categorical else "q" for at in range(X.shape[1])] if len(categorical) else None
+        return _installed("xgboost").DMatrix(
+            X, *given, feature_types=kinds, enable_categorical=kinds is not None, **options
+        )
 
     def add_tree(self) -> None:
         self.booster.update(self.train, self.trees, fobj=self.objective)
@@ -759,7 +777,8 @@ class _XGBoost:
 
     @staticmethod
     def predict(booster: Any, X: Any) -> np.ndarray:
-        return booster.predict(_installed("xgboost").DMatrix(X), output_margin=True)
+        categorical = [at for at, kind in enumerate(booster.feature_types or ()) if kind == "c"]
+        return booster.predict(_XGBoost.matrix(X, categorical), output_margin=True)
 
     @staticmethod
     def num_features(booster: Any) -> int:
@@ -780,7 +799,10 @@ class _XGBoost:
         yield 0, lambda _: float(start.strip("[]"))
         for tree, weight in zip(trees, grown.get("weight_drop", np.ones(len(trees))), strict=True):
             if tree["categories"]:
-                raise ValueError("XGBoost's trees with categorical splits have no scorer; use library='lightgbm'")
+                raise ValueError(
+                    "XGBoost's trees with categorical splits have no scorer; use library='lightgbm' or "
+                    "prepare=['encode']"
+                )
             yield 0, partial(_XGBoost._look, tree, weight)
 
     @staticmethod

@@ -27,7 +27,12 @@ __all__ = ["Certificate", "certify", "describe", "draw_paths", "fit_path", "heal
 
 def arrays_of(data: RankingData, suffix: str = "") -> dict[str, Any]:
     """Arguments of `LinearRanker.fit` by name: `X`, `y`, `qid`, `diversity_groups`, with the suffix `"_valid"` for validation."""
-    found = {"X": data.features, "y": data.labels, "qid": data.list_numbers, "diversity_groups": data.diversity_groups}
+    found = {
+        "X": data.features if suffix else data.table,
+        "y": data.labels,
+        "qid": data.list_numbers,
+        "diversity_groups": data.diversity_groups,
+    }
     return {f"{name}{suffix}": value for name, value in found.items()}
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.arrays import as_numbers
+from rankstruct.columns import Columns
 from rankstruct.lists import as_offsets, check_offsets, check_tensor
 from rankstruct.messages import did_you_mean
 
@@ -34,6 +35,7 @@ class Step(nn.Module):
     """
 
     by_list: ClassVar[bool] = False  #: whether it depends on complete lists
+    untouched: int = 0  #: the number of last columns of its output that the steps after it leave as they are
     #: Whether it maps 0 to 0 and treats all features alike, so it can be applied to the stored values of sparse features.
     keeps_zeros: ClassVar[bool] = False
     default: ClassVar[float | None] = None  #: the default number; None for a step without one
@@ -152,6 +154,51 @@ class Bins(Step):
         return (features[:, :, None] >= self.thresholds).flatten(1).to(features.dtype)
 
 
+class Encode(Step):
+    """Numbers without missing values, followed by indicators, 0 or 1, that the steps after it leave as they are.
+
+    A missing number becomes the median of the training documents, 0 if there is none. The indicators are one per category of a
+    categorical column in training (all 0 for other categories and for missing ones), and one per column with missing values in
+    training. Fitted to features as `Columns.encode` returns them.
+    """
+
+    numeric: Tensor
+    medians: Tensor
+    column: Tensor
+    code: Tensor
+    incomplete: Tensor
+
+    @classmethod
+    def of(cls, features: Tensor, categorical: Sequence[int]) -> dict[str, Tensor]:
+        """Return the buffers for training features: numeric columns and their medians, column and code of each indicator."""
+        chosen = set(categorical)
+        numeric = [at for at in range(features.shape[1]) if at not in chosen]
+        codes = [features[:, at].unique() for at in categorical]
+        codes = [each[each >= 0] for each in codes]  # neither NaN nor unseen
+        columns = [torch.full_like(each, at) for at, each in zip(categorical, codes, strict=True)]
+        none = features.new_zeros(0)
+        missing = features.isnan().any(0)
+        return {
+            "numeric": torch.tensor(numeric),
+            "medians": torch.tensor([float(features[:, at].nanmedian().nan_to_num()) for at in numeric]).double(),
+            "column": torch.cat([none, *columns]),
+            "code": torch.cat([none, *codes]),
+            "incomplete": missing.nonzero()[:, 0],
+        }
+
+    @property
+    def untouched(self) -> int:  # type: ignore[override]
+        """The number of indicators."""
+        return len(self.code) + len(self.incomplete)
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Transform features."""
+        missing, numbers = features.isnan(), features[:, self.numeric.long()]
+        filled = torch.where(numbers.isnan(), self.medians.to(numbers), numbers)
+        is_code = (features[:, self.column.long()] == self.code).to(features)
+        return torch.cat([filled, is_code, missing[:, self.incomplete.long()].to(features)], -1)
+
+
 class QueryMinMax(Step):
     """Scale to [0, 1] within each list, `(x - min) / (max - min)`; 0 if the feature is constant in the list.
 
@@ -230,6 +277,19 @@ class Append(Step):
         return torch.cat([features, self.step(features, lengths)], -1)
 
 
+class Part(Step):
+    """Another step for all columns but the last `untouched` ones, which follow its output."""
+
+    def __init__(self, step: Step, untouched: int) -> None:
+        super().__init__()
+        self.step, self.untouched, self.by_list = step, untouched, step.by_list  # type: ignore[misc]
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Transform features."""
+        first, last = features[:, : -self.untouched], features[:, -self.untouched :]
+        return torch.cat([self.step(first, lengths), last], -1)
+
+
 _KINDS: dict[str, type[Step]] = {
     "query-minmax": QueryMinMax,
     "query-zscore": QueryZScore,
@@ -239,8 +299,9 @@ _KINDS: dict[str, type[Step]] = {
     "standardize": Standardize,
     "quantile": Quantile,
     "bins": Bins,
+    "encode": Encode,
 }
-KNOWN = (*_KINDS, *(f"append-{name}" for name in _KINDS))  #: all names, without numbers
+KNOWN = (*_KINDS, *(f"append-{name}" for name in _KINDS if name != "encode"))  #: all names, without numbers
 
 
 def full_name(name: str) -> str:
@@ -261,11 +322,14 @@ class Preparation(nn.Module):
 
     Steps are "query-minmax", "query-zscore", "query-percentile" and "query-center", applied within each list; "log" or
     "log:0.001" (sign(x) log(1 + |x| / 0.001)); "standardize", "quantile" (normal quantiles) and "bins" or "bins:50" (thresholds
-    per feature), fitted to all documents; and each with the prefix "append-", which also keeps its input features.
+    per feature), fitted to all documents; and each with the prefix "append-", which also keeps its input features. The step
+    "encode", which comes first, replaces missing numbers by the median and appends an indicator, 0 or 1, for each category and
+    for each column with missing values; the other steps leave these indicators as they are.
 
     Attributes:
         names: of the steps, with their numbers.
         num_features: d, the number of raw features; None without steps.
+        columns: the columns of the raw table; None if all are numeric. `columns.encode(table)` returns raw features.
         by_list: whether a step depends on complete lists, so that the lists must be passed.
 
     >>> train = np.array([[1.0], [3.0]], np.float32)
@@ -281,52 +345,68 @@ class Preparation(nn.Module):
         names: Sequence[str] = (),
         num_features: int | None = None,
         fitted: Sequence[Mapping[str, Any]] = (),
+        columns: Columns | None = None,
     ) -> None:
         super().__init__()
+        self.columns = columns
         self.names = tuple(map(full_name, check_names(names)))
         self.num_features = num_features
         self.steps = nn.ModuleList(_make(*each) for each in zip(self.names, fitted, strict=True))
         self.by_list = any(step.by_list for step in self.steps)
 
     @classmethod
-    def fit(cls, names: Sequence[str], X: Any, offsets: np.ndarray | None = None) -> Preparation:
+    def fit(
+        cls, names: Sequence[str], X: Any, offsets: np.ndarray | None = None, after: Preparation | None = None
+    ) -> Preparation:
         """Fit steps to training documents `X` `[documents, d]`, an array or a CSR array, each to the output of the previous one.
 
-        List i is `[offsets[i], offsets[i + 1])`; offsets may be omitted if no step is `by_list`.
+        List i is `[offsets[i], offsets[i + 1])`; offsets may be omitted if no step is `by_list`. The documents are the output of
+        `after`, if given: a preparation without steps says which columns are categorical.
 
         Raises:
-            ValueError: an unknown name; missing lists, or sparse features, for a step that does not support this.
+            ValueError: an unknown name; missing lists, or sparse features, for a step that does not support this; "encode" after
+                other steps.
         """
-        return cls.fit_transform(names, X, offsets)[0]
+        return cls.fit_transform(names, X, offsets, after)[0]
 
     @classmethod
     def fit_transform(
-        cls, names: Sequence[str], X: Any, offsets: np.ndarray | None = None
+        cls, names: Sequence[str], X: Any, offsets: np.ndarray | None = None, after: Preparation | None = None
     ) -> tuple[Preparation, np.ndarray | sp.csr_array]:
         """Fit the steps and return the prepared documents too, as from `transform`."""
-        whole, X = cls(), _documents(X) if len(names) else X
+        before = cls() if after is None else after
+        whole, X = cls(columns=None if before.names else before.columns), _documents(X) if len(names) else X
         for name in check_names(names):
-            fitted = cls([name], X.shape[1], [_fit(name, X)])
+            fitted = cls([name], X.shape[1], [_fit(name, X, before)])
             X = fitted.transform(X, offsets)
-            whole = whole.then(fitted)
+            whole, before = whole.then(fitted), before.then(fitted)
         return whole, X
 
     def then(self, other: Preparation) -> Preparation:
         """Return these steps followed by those of another preparation."""
         d = other.num_features if self.num_features is None else self.num_features
-        return Preparation([*self.names, *other.names], d, [*self.fitted, *other.fitted])
+        columns = other.columns if self.columns is None and not self.names else self.columns
+        return Preparation([*self.names, *other.names], d, [*self.fitted, *other.fitted], columns)
+
+    @property
+    def encodes(self) -> bool:
+        """Whether missing values are replaced and categories encoded."""
+        return "encode" in self.names
 
     @property
     def fitted(self) -> list[dict[str, Tensor]]:
         """The buffers of each step; with `names` and `num_features`, the complete state."""
-        return [
-            dict(each.step.named_buffers() if isinstance(each, Append) else each.named_buffers()) for each in self.steps
-        ]
+        return [_fitted(each) for each in self.steps]
 
     def equals(self, other: Preparation) -> bool:
         """Whether another preparation is bitwise identical."""
         pairs = zip(self.buffers(), other.buffers(), strict=True)
-        return self.names == other.names and all(torch.equal(mine, theirs) for mine, theirs in pairs)
+        known = [each and each.categories for each in (self.columns, other.columns)]
+        return (
+            self.names == other.names
+            and known[0] == known[1]
+            and all(torch.equal(mine, theirs) for mine, theirs in pairs)
+        )
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Prepare raw features `[..., list_size, d]`; returns `[..., list_size, any]` in the same dtype.
@@ -442,9 +522,41 @@ def _parse(name: str) -> tuple[type[Step], float | None]:
     return kind, found
 
 
+def encoded_first(names: Sequence[str], X: Any, columns: Columns | None) -> list[str]:
+    """The steps, with "encode" in front if training features have categories or missing values.
+
+    >>> encoded_first(["log"], np.array([[np.nan]]), None), encoded_first(["log"], np.array([[1.0]]), None)
+    (['encode', 'log'], ['log'])
+    """
+    needed = columns is not None or has_missing(X)
+    return ["encode", *names] if needed and "encode" not in names else list(names)
+
+
+def has_missing(X: Any) -> bool:
+    """Whether features have a missing value, NaN.
+
+    >>> has_missing(np.array([[1.0, np.nan]])), has_missing(np.array([[1.0, 2.0]]))
+    (True, False)
+    """
+    values = X.data if sp.issparse(X) else X
+    with np.errstate(invalid="ignore"):
+        return bool(values.size and values.dtype.kind == "f" and np.isnan(values.min()))  # without an array of booleans
+
+
 def _make(name: str, fitted: Mapping[str, Any]) -> Step:
     kind, number = _parse(name)
-    return Append(kind(number, **fitted)) if name.startswith("append-") else kind(number, **fitted)
+    buffers = dict(fitted)
+    untouched = int(buffers.pop("untouched", 0))
+    step: Step = kind(number, **buffers)
+    step = Append(step) if name.startswith("append-") else step
+    return Part(step, untouched) if untouched else step
+
+
+def _fitted(step: Any) -> dict[str, Tensor]:
+    """The arguments of `_make` for a step."""
+    if isinstance(step, Part):
+        return _fitted(step.step) | {"untouched": torch.tensor(step.untouched)}
+    return dict(step.step.named_buffers() if isinstance(step, Append) else step.named_buffers())
 
 
 def _documents(X: Any) -> Any:
@@ -457,18 +569,30 @@ def _documents(X: Any) -> Any:
     return np.ascontiguousarray(found)
 
 
-def _fit(name: str, X: Any) -> dict[str, Tensor]:
+def _fit(name: str, X: Any, before: Preparation) -> dict[str, Tensor]:
+    """The buffers of a step for documents that others have prepared."""
     kind, number = _parse(name)
+    if kind is Encode:
+        if before.names:
+            raise ValueError(f"encode must be the first preparation step, got it after {', '.join(before.names)}")
+        _check_dense(name, X)
+        return Encode.of(torch.tensor(X, dtype=torch.float64), before.columns.categorical if before.columns else [])
+    untouched = before.steps[-1].untouched if before.names else 0
+    found = {"untouched": torch.tensor(untouched)} if untouched else {}
     if kind.fit is Step.fit:
-        return {}
+        return found
     if kind is not Bins:
         _check_dense(name, X)
-    return kind(number).fit(torch.tensor(X.toarray() if sp.issparse(X) else X, dtype=torch.float64))
+    X = X[:, : X.shape[1] - untouched]
+    return found | kind(number).fit(torch.tensor(X.toarray() if sp.issparse(X) else X, dtype=torch.float64))
 
 
 def _changed(step: Any, X: Any, lengths: Tensor) -> Any:
     if isinstance(step, Append):
         parts = [X, _changed(step.step, X, lengths)]
+    elif isinstance(step, Part):
+        parts = [_changed(step.step, X[:, : -step.untouched], lengths), X[:, -step.untouched :]]
+    if isinstance(step, Append | Part):
         return sp.hstack(parts, format="csr") if any(map(sp.issparse, parts)) else np.hstack(parts)
     kept = torch.float64 if X.dtype == np.float64 else torch.float32
 
@@ -476,8 +600,10 @@ def _changed(step: Any, X: Any, lengths: Tensor) -> Any:
         found: np.ndarray = step(torch.tensor(values, dtype=torch.float64), lengths).to(kept).numpy()
         return found
 
-    if isinstance(step, Bins):
+    if isinstance(step, Bins | Encode):
         rows = [X[at : at + _CHUNK] for at in range(0, max(X.shape[0], 1), _CHUNK)]
+        if isinstance(step, Encode):
+            return np.concatenate(list(map(change, rows)))
         return sp.vstack([sp.csr_array(change(r.toarray() if sp.issparse(r) else r)) for r in rows], format="csr")
     if sp.issparse(X) and step.keeps_zeros:
         return sp.csr_array((change(X.data), X.indices, X.indptr), shape=X.shape)

@@ -72,7 +72,6 @@ from rankstruct.models import load_scorer, save_scorer
 from rankstruct.progress import Progress
 from rankstruct.recommenders import read_ratings, read_titles
 from rankstruct.tables import format_table
-from rankstruct.text.collection import _texts as texts_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import plain_parsers as plain
@@ -266,7 +265,7 @@ def lists_of(data: RankingData) -> dict:
         rows = [dict(enumerate(row)) for row in data.features.tolist()]
     optional = {name: getattr(data, name) for name in ("missing", "docids", "comments")}
     return {name: None if each is None else list(each.tolist()) for name, each in optional.items()} | {
-        "rows": [{i + 1: x for i, x in row.items() if x} for row in rows],
+        "rows": [{i + 1: None if math.isnan(x) else x for i, x in row.items() if x} for row in rows],
         "labels": data.labels.tolist(),
         "width": data.num_features,
         "qids": data.qids.tolist(),
@@ -345,6 +344,8 @@ def csv_lists_input(rng: Random) -> Input:
     for name in ("y", "z é", "w")[: rng.randrange(4)]:
         flags = rng.random() < 0.3
         columns[name] = lambda flags=flags: rng.choice(("True", "false", "TRUE", "")) if flags else some_number(rng)
+    if rng.random() < 0.3:
+        columns["kind"] = lambda: rng.choice(("a", "B é", "a b", "NA", ""))
     names = rng.sample(list(columns), len(columns))
     rows = [[rng.choice((name, name, name, name.upper(), name.title())) for name in names]]
     for query in dict.fromkeys(some_name(rng, "q") for _ in range(rng.randrange(1, 4))):
@@ -528,6 +529,12 @@ def corpus_input(rng: Random) -> Input:
             pairs.append(rng.choice(pairs))
         rows.append([f"{{{', '.join(f'{json.dumps(key)}: {json.dumps(value)}' for key, value in pairs)}}}"])
     return laid_out(rows, rng), {}
+
+
+def read_corpus(path: Path) -> Any:
+    from rankstruct.text.collection import _texts  # of an extra
+
+    return dict(_texts(path))
 
 
 def read_cell(path: Path) -> Any:
@@ -811,6 +818,16 @@ def some_column(rng: Random, size: int, *, names: bool = False, usual: bool = Fa
     return array, as_each(values, kind.number), as_each(values, kind.name)
 
 
+def as_feature(array: pa.Array, numbers: Any, names: Any) -> tuple[pa.Array, Any]:
+    """A column, and what it is as a feature: numbers, or the names of categories."""
+    kind = array.type
+    while str(kind).startswith(("run_end_encoded", "dictionary")):
+        if pa.types.is_dictionary(kind) and "string" not in str(kind.value_type):
+            return array, Unsure("which dictionaries a file keeps")
+        kind = kind.value_type
+    return array, names if "string" in str(kind) else numbers
+
+
 def as_each(values: list, convert: Callable[[Any], Any] | None) -> Any:
     try:
         if convert is None:
@@ -842,14 +859,14 @@ def arrow_input(rng: Random) -> Input:
         columns.append(("vector", *vectors(rng, size)))
     else:
         columns += [
-            (f"x{at}", *some_column(rng, size, usual=usual)[:2])
+            (f"x{at}", *as_feature(*some_column(rng, size, usual=usual)))
             for at in range(rng.choices((0, 1, 2, 3), (1, 9, 9, 9))[0])
         ]
     rng.shuffle(columns)
     if rng.random() < 0.1:
         at = rng.randrange(len(columns))
         again = rng.choice((columns[at][0], columns[at][0].upper(), "__index_level_0__", "", "Label", "QID"))
-        columns.append((again, *some_column(rng, size)[:2]))
+        columns.append((again, *as_feature(*some_column(rng, size))))
     if rng.random() < 0.1:
         name, *rest = columns.pop(rng.randrange(len(columns)))
         columns.append((name.upper(), *rest))  # type: ignore[arg-type]
@@ -905,6 +922,8 @@ def expect_table(content: bytes, labels: str, columns: list[tuple[str, Any]], wh
         raise Refused("no label, or no qid")
     plain.check_names(names)
     for name, found in columns:
+        if isinstance(found, Unsure):
+            raise found
         if isinstance(found, Refused):
             raise Refused(f"{name}: {found}")
     values = [found for _, found in columns]
@@ -1103,7 +1122,7 @@ KINDS = {
         "lists.rankdata",
     ),
     "cell": Kind(cell_input, read_cell, plain.json_value, 1, "given.json", _VALUE),
-    "corpus": Kind(corpus_input, lambda path: dict(texts_of(path)), plain.corpus, 1, "corpus.jsonl", damaged=0.5),
+    "corpus": Kind(corpus_input, read_corpus, plain.corpus, 1, "corpus.jsonl", damaged=0.5),
     "keys": Kind(config_input("*.yaml"), read_keys, expect_config, 1, "c.yaml", _VALUE),
     "measure": Kind(measure_input, read_measure, expect_measure, 1, errors=_VALUE),
     "scorer": Kind(scorer_input, read_weights, expect_weights, 1, "scorer.pt", _VALUE),

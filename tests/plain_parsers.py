@@ -10,9 +10,11 @@ import io
 import itertools
 import json
 import lzma
+import math
 import re
 import zlib
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import yaml
@@ -355,12 +357,20 @@ def header_of(text: str, wanted: str | None) -> tuple[str, list[str]]:
     return best, found[best]
 
 
+#: Other names of labels, queries and documents.
+OTHERS = {"label": ["relevance", "rel", "y", "target"], "qid": ["query_id", "query", "group"]}
+OTHERS |= {"docid": ["doc_id", "document_id"]}
+
+
 def column(names: list[str], wanted: str | None) -> int | None:
-    """The number of a column: of its name, else the only one that differs in case alone."""
-    if wanted in names:
-        return names.index(wanted)
-    alike = [at for at, name in enumerate(names) if wanted and name.lower() == wanted]
-    return alike[0] if len(alike) == 1 else None
+    """The number of a column: of its name, else the only one that differs in case alone, else of the next usual name."""
+    for usual in [wanted, *OTHERS.get(str(wanted), [])]:
+        if usual in names:
+            return names.index(usual)
+        alike = [at for at, name in enumerate(names) if usual and name.lower() == usual]
+        if alike:
+            return alike[0] if len(alike) == 1 else None
+    return None
 
 
 def check_names(names: list[str]) -> None:
@@ -418,7 +428,9 @@ def csv_lists(content: bytes) -> dict:
     rows = csv_rows(text, separator)[1:]
     if not rows or any(len(row) != len(names) for row in rows):
         raise Refused("no rows, or cells")
-    values = {at: _csv_column([row[at] for row in rows]) for at in range(len(names)) if at not in roles[1:]}
+    values = {
+        at: _csv_column([row[at] for row in rows], at != roles[0]) for at in range(len(names)) if at not in roles[1:]
+    }
     label, qid, docid = roles
     found = [
         [row[at] if at in roles[1:] else values[at][number] for at in range(len(names))]
@@ -432,7 +444,12 @@ def csv_lists(content: bytes) -> dict:
     )
 
 
-def _csv_column(cells: list[str]) -> list[float | None]:
+def _csv_column(cells: list[str], is_feature: bool) -> list[Any]:
+    words = {cell for cell in cells if cell.strip() not in NULLS}
+    if is_feature and words and not any(map(_is_like_a_number, words)):
+        if any(cell != cell.strip() for cell in cells):
+            raise Unsure("blanks around categories")
+        return [None if cell in NULLS else cell for cell in cells]
     flags = {cell.strip().lower() for cell in cells} - {""}
     if flags and flags <= {"true", "false"}:
         if any(cell not in ("", "true", "True", "TRUE", "false", "False", "FALSE") for cell in cells):
@@ -449,14 +466,25 @@ def _csv_column(cells: list[str]) -> list[float | None]:
     return found
 
 
+def _is_like_a_number(cell: str) -> bool:
+    word = cell.strip()
+    if re.fullmatch(r"[-+]?(nan|inf|infinity)|[-+]?\d+,\d+|\d{4}-\d\d-\d\d.*|true|false", word, re.IGNORECASE):
+        return True
+    try:
+        number(word)
+    except Refused:  # also for what is too large
+        return re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", word, re.IGNORECASE | re.ASCII) is not None
+    return True
+
+
 def lists(
     labels: list[float | None],
     qids: list[str],
     docids: list[str] | None,
-    features: list[list[float | None]],
+    features: list[list[Any]],
     kind: str = "grades",
 ) -> dict:
-    """Documents as `svmlight` gives them; None is a missing value."""
+    """Documents as `svmlight` gives them; None and NaN are missing values, a string is the number of its category in order."""
     if not features or not features[0]:
         raise Refused("no features")
     if None in labels or "" in qids or "" in (docids or []):
@@ -464,17 +492,19 @@ def lists(
     with np.errstate(over="ignore"):
         if not np.isfinite(np.array(labels, float).astype(np.float32)).all():
             raise Refused("a label that is too large, or no number")
-        rows = [[0.0 if x is None else float(np.float32(x)) for x in row] for row in features]
+        codes = [_codes([row[at] for row in features]) for at in range(len(features[0]))]
+        features = [list(row) for row in zip(*codes, strict=True)]
+        rows = [[None if x is None else float(np.float32(x)) for x in row] for row in features]
     if kind == "grades" and any(grade < 0 or grade % 1 or grade > 2**24 for grade in labels):
         raise Refused("no grade")
-    if not np.isfinite(rows).all():
+    if any(x is not None and math.isinf(x) for row in rows for x in row):
         raise Refused("a feature that is too large, or no number")
     starts = [i for i, name in enumerate(qids) if i == 0 or name != qids[i - 1]]
     if len({qids[i] for i in starts}) < len(starts):
         raise Refused("a query returns")
     missing = [sum(x is None for x in row) for row in features]
     return {
-        "rows": [{i: x for i, x in enumerate(row, 1) if x} for row in rows],
+        "rows": [{i: x for i, x in enumerate(row, 1) if x != 0} for row in rows],
         "labels": [float(np.float32(label)) for label in labels],
         "width": len(rows[0]),
         "missing": missing if any(missing) else None,
@@ -483,6 +513,13 @@ def lists(
         "comments": None,
         "docids": docids,
     }
+
+
+def _codes(column: list[Any]) -> list[float | None]:
+    known = sorted({x for x in column if isinstance(x, str) and x})
+    return [
+        None if x is None or x == "" or x != x else float(known.index(x)) if isinstance(x, str) else x for x in column
+    ]
 
 
 def arff_classes(content: bytes) -> dict:

@@ -249,7 +249,7 @@ def test_goes_through_skops(fitted, tmp_path):
         ({"measure": "alpha_nDCG@5"}, None, "measure must be one without groups"),
         ({"measure": "quality"}, None, "quality"),
         ({"prepare": ["logarithm"]}, None, "unknown preparation step"),
-        ({}, lambda X, y, qid: (np.where(X > 2, np.nan, X), y, qid), "NaN"),
+        ({}, lambda X, y, qid: (np.where(X > 2, np.inf, X), y, qid), "infinity"),
         ({}, lambda X, y, qid: (X, 1000 * y, qid), "^y: labels must have finite gains >= 0 under nDCG@10"),
         ({"measure": "ERR"}, lambda X, y, qid: (X, 5 * y, qid), "^y: labels must be at most max_grade, 4, for ERR"),
         ({}, lambda X, y, qid: (X, 0 * y, qid), "no list can be learned from"),

@@ -278,7 +278,7 @@ def test_data_that_is_refused():
     X, y, qid = make()
     for given, message in (
         ((X, y, qid[:-1]), r"qid must have one entry per document, shape \(120,\).*pass sizes of lists as group="),
-        ((np.where(X > 2, np.nan, X), y, qid), "NaN"),
+        ((np.where(X > 2, np.inf, X), y, qid), "infinity"),
         ((X, y[:-1], qid), "inconsistent numbers of samples"),
         ((X, np.ones_like(y), qid), "no list can be learned from"),
         ((X, y, np.where(qid > 3, np.nan, qid)), "qid must not be missing"),
@@ -539,7 +539,7 @@ def test_measures_of_signs_learn_with_a_column_of_ones():
         assert ranker.score(X, y, qid) > 0.95 * (some.mean() if measure == "F1" else 1)
 
 
-def test_a_frame_that_still_has_labels_or_lists_or_text_among_its_features_is_refused():
+def test_a_frame_that_still_has_labels_or_lists_among_its_features_is_refused():
     pd = pytest.importorskip("pandas")
     X, y, qid = make()
     frame = pd.DataFrame(X, columns=list("abcd")).assign(label=y, query=[f"q{each}" for each in qid], number=qid)
@@ -549,8 +549,6 @@ def test_a_frame_that_still_has_labels_or_lists_or_text_among_its_features_is_re
     for name in ("query", "number"):
         with pytest.raises(ValueError, match=f"X contains the lists as column '{name}'"):
             ranker.fit(frame.drop(columns="label"), frame["label"], frame[name])
-    with pytest.raises(ValueError, match=r"X must be numeric .*columns that are not: 'query'\. Drop them"):
-        ranker.fit(frame[[*"abcd", "query"]], y, qid)
     assert ranker.fit(frame[list("abcd")], frame["label"], frame["query"]).n_features_in_ == 4
 
 

@@ -238,13 +238,12 @@ def test_wrong_data():
     ):
         with pytest.raises(ValueError, match=message):
             rs.MLPRanker(**QUICK).fit(*given)
-    for value, message in ((np.nan, "NaN"), (np.inf, "infinity")):
-        broken = X.copy()
-        broken[3, 1] = value
-        with pytest.raises(ValueError, match=message):
-            rs.MLPRanker(**QUICK).fit(broken, y, qid)
-        with pytest.raises(ValueError, match=message):
-            ranker.predict(broken)
+    broken = X.copy()
+    broken[3, 1] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        rs.MLPRanker(**QUICK).fit(broken, y, qid)
+    with pytest.raises(ValueError, match="infinity"):
+        ranker.predict(broken)
     with pytest.raises(ValueError, match="4 features"):
         ranker.predict(X[:, :3])
     with pytest.raises(ValueError, match="together, all three or none"):

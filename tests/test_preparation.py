@@ -13,7 +13,7 @@ import torch
 import rankstruct as rs
 from rankstruct.preparation import KNOWN, full_name
 
-PLAIN = [name for name in KNOWN if not name.startswith("append-")]
+PLAIN = [name for name in KNOWN if not name.startswith("append-") and name != "encode"]
 BY_LIST = [name for name in PLAIN if name.startswith("query-")]
 
 

@@ -37,6 +37,19 @@ _ADVICE: tuple[tuple[str, Mapping[str, str]], ...] = (
         },
     ),
     (
+        r"; if its cells are categories, name it: categorical=\[(.*?)\]",
+        {
+            **_configs(r"; if its cells are categories, give --data.categorical \1"),
+            "predict": "",
+            "evaluate": "",
+            _ANY: r"; if its cells are categories, give --categorical \1",
+        },
+    ),
+    (
+        r"; qid= and label= name them",
+        {**_configs("; --data.qid and --data.label name them"), _ANY: "; --qid and --label name them"},
+    ),
+    (
         r"omitted='zero' reads omitted features as 0",
         {_ANY: "write the zeros on such lines too, or omit all zeros of the file"},
     ),

@@ -51,6 +51,7 @@ _GROUPS: dict[str, tuple[str, set[str] | None]] = {
             "num_train",
             "recommend",
         }
+        | {"label", "qid", "categorical"}
         | {"lists_per_batch", "documents_per_batch", "users_per_batch", "max_list_size", "max_items", "separator"},
     ),
     "trainer": (

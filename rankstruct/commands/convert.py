@@ -10,6 +10,7 @@ from typing import Any
 
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.data import convert_folder, convert_lists
+from rankstruct.data.delimited import USUAL
 from rankstruct.files import naming
 from rankstruct.tables import format_table
 
@@ -33,7 +34,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight files start at 0")
     parser.add_argument("--group-file", help="file with the sizes of the lists, for SVMlight files without qid")
     for name in ("label", "qid", "docid"):
-        parser.add_argument(f"--{name}", help=f"column name in Parquet, Arrow and CSV files (default: {name})")
+        usual = ", ".join(USUAL[name])
+        parser.add_argument(f"--{name}", help=f"column name in Parquet, Arrow and CSV files (default: {usual})")
+    parser.add_argument("--categorical", nargs="+", help="columns of numbers that are categories, in such files")
     return parser
 
 
@@ -42,7 +45,7 @@ def main(args: Sequence[str]) -> None:
     parser = _parser()
     given = parser.parse_args(args[1:])
     options: dict[str, Any] = {
-        name: getattr(given, name) for name in ("num_features", "group_file", "label", "qid", "docid")
+        name: getattr(given, name) for name in ("num_features", "group_file", "label", "qid", "docid", "categorical")
     }
     options = {name: value for name, value in options.items() if value is not None}
     options |= {"zero_based": True} if given.zero_based else {}

@@ -27,6 +27,7 @@ from rankstruct._version import __version__
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import DataError, RankingData, read_alike
+from rankstruct.data.delimited import USUAL
 from rankstruct.data.errors import shortened
 from rankstruct.data.folds import find_parts
 from rankstruct.data.formats import feature_names
@@ -38,7 +39,7 @@ from rankstruct.estimators.auto import SELECTION
 from rankstruct.estimators.base import dense
 from rankstruct.files import check_room, whole_file, write_text
 from rankstruct.measures import evaluate, nDCG, parse_measure
-from rankstruct.models import load_scorer, save_scorer
+from rankstruct.models import PreparedScorer, load_scorer, save_scorer
 from rankstruct.statistics import bootstrap_interval
 from rankstruct.tables import format_table
 
@@ -49,12 +50,24 @@ _ROOM = 2**20, 2**16  # least size of the folder in bytes, and per feature
 
 @dataclass(frozen=True)
 class Files:
-    """Files of lists; validation and test are optional. `zero_based`: feature ids of SVMlight files start at 0."""
+    """Files of lists; validation and test are optional.
+
+    `zero_based`: feature ids of SVMlight files start at 0. `label`, `qid` and `categorical` name columns of tables, see `Source`.
+    """
 
     train: Path
     vali: Path | None = None
     test: Path | None = None
     zero_based: bool = False
+    label: str | None = None
+    qid: str | None = None
+    categorical: Sequence[str] = ()
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Options of `read_lists`."""
+        named = {"label": self.label, "qid": self.qid, "categorical": self.categorical}
+        return {"zero_based": self.zero_based} | {name: value for name, value in named.items() if value}
 
     def given(self) -> dict[str, Path]:
         """The files given, by part."""
@@ -67,7 +80,7 @@ class Files:
             DataError: a file is missing, malformed, or has other features.
         """
         paths = self.given()
-        return dict(zip(paths, read_alike(list(paths.values()), zero_based=self.zero_based), strict=True))
+        return dict(zip(paths, read_alike(list(paths.values()), **self.reading), strict=True))
 
     def digests(self) -> dict[str, str]:
         """A digest of the content of each file, sixteen characters."""
@@ -134,7 +147,7 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
     """
     names = [parse_measure(name).name for name in measures]
     request: dict[str, Any] = {"version": __version__, "data": files.digests(), "measures": names}
-    request |= {"options": options, "zero_based": files.zero_based}
+    request |= {"options": options, **files.reading}
     options = dict(options)
     measure = options.pop("measure", None)
     AutoRanker(measure or "AP", **options).check_options()
@@ -179,7 +192,7 @@ def _train(ranker: AutoRanker, files: Files, lists: dict[str, RankingData], outp
     """Fit, and save the result before anything else can fail."""
     start = time.perf_counter()
     ranker.fit(**arrays_of(lists["train"]), **(arrays_of(lists["vali"], "_valid") if "vali" in lists else {}))
-    names, features = feature_names(files.train), lists["train"].num_features
+    names, features = feature_names(files.train, **files.reading), lists["train"].num_features
     found = {
         "measure": parse_measure(ranker.measure).name,
         "model": ranker.selected_,
@@ -189,7 +202,7 @@ def _train(ranker: AutoRanker, files: Files, lists: dict[str, RankingData], outp
         "seconds": time.perf_counter() - start,
         "features": features,
         "feature_names": names,
-        "zero_based": files.zero_based,
+        **files.reading,
         "versions": {
             "rankstruct": __version__,
             **{name: version(name) for name in ("torch", "numpy", "scikit-learn")},
@@ -299,7 +312,9 @@ def _ranges(data: RankingData) -> tuple[np.ndarray, np.ndarray]:
     """The minimum and maximum of each feature, `[d]`."""
     if not data.num_documents:
         return np.zeros(data.num_features), np.zeros(data.num_features)
-    return np.ravel(dense(data.features.min(axis=0))), np.ravel(dense(data.features.max(axis=0)))
+    if data.is_sparse:
+        return np.ravel(dense(data.features.min(axis=0))), np.ravel(dense(data.features.max(axis=0)))
+    return np.fmin.reduce(data.features), np.fmax.reduce(data.features)  # of those that are not missing
 
 
 def has_scorer(folder: Path) -> bool:
@@ -330,8 +345,9 @@ def predict(folder: Path, args: Sequence[str]) -> None:
     parser.add_argument("--data.predict_path", dest="path", metavar="FILE", required=True, help="lists to score")
     path = Path(parser.parse_args(args).path)
     scorer, result = load_scorer(folder), _result_of(folder)
-    zero_based = result.get("zero_based", False)
-    data = read_for_model(path, result.get("feature_names"), result["features"], zero_based=zero_based)
+    columns = scorer.preparation.columns if isinstance(scorer, PreparedScorer) else None
+    reading = {name: result[name] for name in ("zero_based", "label", "qid", "categorical") if name in result}
+    data = read_for_model(path, result.get("feature_names"), result["features"], columns, **reading)
     for line in write_predictions(folder, data, _scores(scorer, data, path)):
         print(line)
 
@@ -428,19 +444,23 @@ def _parser() -> CommandParser:
     parser.add_argument("--fold", type=int, help="fold number, if FOLDER has Fold1, Fold2, ...")
     parser.add_argument("--train", metavar="FILE", help="training lists, instead of FOLDER")
     parser.add_argument(
-        "--vali",
-        metavar="FILE",
-        help="validation lists, added to the training lists for cross-validation",
+        "--vali", metavar="FILE", help="validation lists, added to the training lists for cross-validation"
     )
     parser.add_argument("--test", metavar="FILE", help="test lists (default: none)")
     parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight files start at 0")
+    for name in ("label", "qid"):
+        parser.add_argument(f"--{name}", metavar="COLUMN", help=f"column of tables (default: {', '.join(USUAL[name])})")
+    parser.add_argument(
+        "--categorical",
+        nargs="+",
+        metavar="COLUMN",
+        default=[],
+        help="columns of numbers that are categories, in tables",
+    )
     parser.add_argument(
         "--measure",
         metavar="MEASURE",
         help="selection measure (default: nDCG@10 for graded labels, AP for binary ones)",
-    )
-    parser.add_argument(
-        "--measures", nargs="+", default=["AP", "nDCG@10", "RR@10"], help="measures of the test (default: %(default)s)"
     )
     parser.add_argument("--measures", nargs="+", default=["AP", "nDCG@10", "RR@10"], help="measures of the test")
     parser.add_argument("--time-budget", type=float, metavar="SECONDS", help="skip models that might take longer")
@@ -457,7 +477,8 @@ def main(args: Sequence[str]) -> None:
         parser.error("give FOLDER or --train FILE")
     before = Path(given.output, "result.json").is_file()
     files = find_files(given.folder, given.fold, given.train, given.vali, given.test)
-    files = replace(files, zero_based=given.zero_based)
+    named = {name: getattr(given, name) for name in ("zero_based", "label", "qid", "categorical")}
+    files = replace(files, **named)
     options = {"measure": given.measure, "time_budget": given.time_budget, "random_state": given.seed}
     try:
         result = rank(files, given.output, given.measures, verbose=True, **options)

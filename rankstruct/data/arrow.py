@@ -1,12 +1,13 @@
 """Lists from Parquet, Arrow and CSV files, one document per row, read by pyarrow.
 
-Columns are `label`, `qid` and optionally `docid`, in any case if unambiguous. All others are features: numeric columns in the
-order of the file, or a single column of lists of numbers of the same length. Documents of a query are contiguous. Null features
-are missing values, read as 0; their number by column is logged.
+Columns are `label`, `qid` and optionally `docid`, in any case if unambiguous, or another usual name, such as `relevance` and
+`query_id`. All others are features, in the order of the file: numbers, and strings or dictionaries, which are categories; or a
+single column of lists of numbers of the same length. Documents of a query are contiguous. Null features, NaN and empty strings
+are missing values, read as NaN; their number by column is logged, as are the categorical columns.
 
 A CSV file has column names in the first line, from which the separator (comma, semicolon, tab or bar) is inferred; UTF-16 is
-detected by its byte order mark. Numbers have a decimal point, True and False are 1 and 0, and an empty cell or NaN is a null. It
-may be compressed: `.gz`, `.bz2`, `.xz` or `.zst`.
+detected by its byte order mark. Numbers have a decimal point, True and False are 1 and 0, and an empty cell or NaN is a null. A
+column is categorical if no cell in the first rows is a number or date. It may be compressed: `.gz`, `.bz2`, `.xz` or `.zst`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from typing import Any, Literal, NamedTuple, NoReturn
 import numpy as np
 
 from rankstruct.arrays import LARGEST, LARGEST_SINGLE
+from rankstruct.columns import Columns, category_name, check_number, codes_of
 from rankstruct.data.assembly import Assembly, Part, assemble
 from rankstruct.data.cache import Stream
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.delimited import (
+    USUAL,
     Header,
     check_columns,
     find_column,
@@ -45,7 +48,7 @@ from rankstruct.progress import Progress
 __all__ = ["read_arrow"]
 
 _log = logging.getLogger(__name__)
-_FORMAT = 2  # increment when the same file would result in other arrays
+_FORMAT = 3  # increment when the same file would result in other arrays
 _CELLS = 2**22  # features in memory at once
 
 
@@ -58,6 +61,7 @@ def read_arrow(
     qid: str = "qid",
     docid: str = "docid",
     features: Sequence[str] | None = None,
+    categorical: Sequence[str] = (),
     cache: bool | str | os.PathLike[str] = True,
 ) -> RankingData:
     """Read a Parquet, Arrow (Feather) or CSV file of lists.
@@ -71,15 +75,16 @@ def read_arrow(
         docid: the column of document names, optional.
         features: the feature columns, in the order of the result, such as those that a model was trained on; None for those of
             the file, in its order.
+        categorical: feature columns whose values are categories, in addition to those of strings, such as numbers of shops.
         cache: as for `read_svmlight`.
 
     Raises:
-        DataError: the file is missing or of another format, a column is missing or not numeric, the documents of a query are not
-            contiguous, or pyarrow is not installed.
+        DataError: the file is missing or of another format; a column is missing, has other values, or more than 1000 categories;
+            the documents of a query are not contiguous; pyarrow is not installed.
 
     >>> read_arrow("train.parquet").summary()  # doctest: +SKIP
     """
-    rows = Rows(Path(path), num_features, labels, (label, qid, docid), features)
+    rows = Rows(Path(path), num_features, labels, (label, qid, docid), features, categorical)
     return assemble(Path(path), rows.fill, cache, rows.key)
 
 
@@ -101,19 +106,23 @@ class Rows:
         labels: str,
         columns: tuple[str, ...],
         features: Sequence[str] | None = None,
+        categorical: Sequence[str] = (),
         progress: bool = False,
     ) -> None:
         self.features = None if features is None else list(features)
+        self.categorical = [categorical] if isinstance(categorical, str) else list(categorical)
         self.path, self.num_features, self.labels, self.columns = path, num_features, labels, columns
         self.progress = progress
         self.is_csv = is_csv(path)
+        self.roles: _Roles
+        self.names: list[str] = []  # of the features
         self._begin()
         if labels not in ("grades", "real"):
             raise ValueError(f"labels must be 'grades' or 'real', got {labels!r}")
         check_file(path)
 
     def _begin(self) -> None:
-        self.roles: _Roles | None = None
+        self.categories: dict[str, Any] = {}  # of the categorical columns
         self.width: int | None = None  # of lists of numbers
         self.lost: dict[str, int] = {}
 
@@ -125,6 +134,7 @@ class Rows:
             self.labels,
             self.columns,
             *([] if self.features is None else [self.features]),
+            *self.categorical,
         ]
         digest = hashlib.sha256(json.dumps(told).encode())
         add_to_digest(digest, self.path)
@@ -135,6 +145,8 @@ class Rows:
         arrow = _pyarrow(self.path)
         self._begin()
         try:
+            self._find_columns(arrow)
+            assembly.kinds = self._find_categories(arrow)
             with Progress(
                 unit=" rows", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
             ) as bar:
@@ -152,23 +164,62 @@ class Rows:
             raise DataError(f"{self.path}: expected documents, one per row, got none")
         assembly.check_names(self.path, ", row ", "row")
         assembly.filled |= self.lost
+        assembly.fill_value = math.nan
         return assembly.finish(None, max(self.num_features or 0, assembly.width), False)
 
-    def _batches(self, arrow: Any) -> Iterator[Any]:
+    def _find_columns(self, arrow: Any) -> None:
+        """Find the roles and the names of the columns that have strings or categories."""
         if self.is_csv:
-            yield from _csv_batches(arrow, self.path, self._header, self.columns[1:])
+            header = self._header
+            names, words = header.names, [name for at, name in enumerate(header.names) if _are_words(arrow, header, at)]
+            check_columns(self.path, names)
+        else:
+            schema = _schema(arrow, self.path)
+            names, words = schema.names, [field.name for field in schema if _is_category(arrow, field.type)]
+        self.roles = self._find_roles(names)
+        found = self._columns_of_features(names)
+        if unknown := [name for name in self.categorical if name not in found]:
+            raise DataError(
+                f"{self.path}: categorical must name feature columns, got {named(unknown)}; there are {named(found)}"
+            )
+        self.categories = dict.fromkeys(name for name in found if name in words or name in self.categorical)
+        self.names = found
+
+    def _find_categories(self, arrow: Any) -> Columns | None:
+        """Read the categorical columns; None if there are none."""
+        if not self.categories:
+            return None
+        found: dict[str, set[str]] = {name: set() for name in self.categories}
+        for batch in self._batches(arrow, list(found)):
+            for name, known in found.items():
+                known.update(filter(None, self._names(arrow, name, batch.column(name))[0]))
+                try:
+                    check_number(name, known, f"{self.path}: ")
+                except ValueError as error:
+                    raise DataError(str(error)) from None
+        self.categories = {name: tuple(sorted(known)) for name, known in found.items()}
+        return Columns({name: self.categories.get(name) for name in self.names})
+
+    def _batches(self, arrow: Any, only: Sequence[str] | None = None) -> Iterator[Any]:
+        if self.is_csv:
+            yield from _csv_batches(arrow, self.path, self._header, self._strings_of_csv, only)
             return
         with open(self.path, "rb") as file:
             begins = _begins(self.path, file)
             if begins[:4] == b"PAR1":
                 parquet = arrow.parquet.ParquetFile(file)
                 width = max(1, parquet.metadata.num_columns)
-                yield from parquet.iter_batches(max(1, min(2**16, _CELLS // width)))
+                yield from parquet.iter_batches(max(1, min(2**16, _CELLS // width)), columns=only)
             elif begins == b"ARROW1":
                 reader = arrow.ipc.open_file(file)
                 yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
             else:
                 yield from arrow.ipc.open_stream(file)
+
+    @property
+    def _strings_of_csv(self) -> list[str]:
+        """The columns of a CSV file that are not parsed as numbers."""
+        return [name for name in (self.roles.qid, self.roles.docid, *self.categories) if name is not None]
 
     @property
     def _header(self) -> Header:
@@ -178,7 +229,7 @@ class Rows:
         """Raise the error of a CSV file with column names and row number."""
         header, said = self._header, _first_line(error)
         try:  # a single thread reports row numbers
-            for _ in _csv_batches(arrow, self.path, header, self.columns[1:], use_threads=False):
+            for _ in _csv_batches(arrow, self.path, header, self._strings_of_csv, use_threads=False):
                 pass
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as again:
             said = _first_line(again)
@@ -189,9 +240,8 @@ class Rows:
             expected = {"bool": "True or False, as in the rows before,", "string": "text in UTF-8"}.get(
                 kind, "a number"
             )
-            raise DataError(
-                f"{place}: expected {expected} in column {name!r}, got {shortened(got.strip(chr(39)))}{self._advice(kind, got)}"
-            )
+            advice, got = self._advice(name, kind, got), shortened(got.strip("'"))
+            raise DataError(f"{place}: expected {expected} in column {name!r}, got {got}{advice}")
         if cells := re.search(r"Expected (\d+) columns, got (\d+): ?(.*)", said):
             raise DataError(
                 f"{place}: expected {cells[1]} cells separated by {header.between}s, one for each of "
@@ -199,23 +249,24 @@ class Rows:
             )
         raise DataError(f"{place}: expected a CSV file, got: {said}")
 
-    def _advice(self, kind: str, got: str) -> str:
+    def _advice(self, name: str, kind: str, got: str) -> str:
         if kind == "string":
             return "; save the file as UTF-8"
         if re.fullmatch(r"'[-+]?\d+,\d+'", got):
             return "; write it with a decimal point"
         if kind == "bool" or got.strip("'").casefold() in ("true", "false"):
             return "; a column of True and False may not have other values"
-        _, qid, docid = self.columns
-        return f"; all columns except {qid!r} and {docid!r} (document names) must be numeric: remove the others"
+        if name == self.roles.label:
+            return "; use 0 for unknown labels"
+        if re.fullmatch(r"'\d{4}-\d\d-\d\d.*'", got):
+            return "; convert dates to numbers, such as days since one, or remove the column"
+        return f"; if its cells are categories, name it: categorical=[{name!r}]"
 
     def _part(self, arrow: Any, batch: Any, before: int) -> Part:
-        if self.roles is None:
-            self.roles = self._find_roles(batch.schema.names)
         label, qid, docid = self.roles
         labels = self._labels(arrow, label, batch.column(label), before)
         qids = self._strings(arrow, qid, batch.column(qid), before)
-        features, missing = self._features(arrow, batch, self._columns_of_features(batch.schema.names), before)
+        features, missing = self._features(arrow, batch, self.names, before)
         changes = np.array([True, *(one != other for one, other in zip(qids[1:], qids[:-1], strict=True))])
         starts = np.flatnonzero(changes)
         return Part(
@@ -239,11 +290,13 @@ class Rows:
                 advice = "; use 0 for unknown labels" if name == self.columns[0] else ""
                 raise DataError(f"{self.path}: expected one column {name!r}, got {named(names)}{advice}")
             if column not in (None, name):
-                _log.warning("%s: column %r is used as %r", self.path, column, name)
+                others = [each for each in USUAL.get(name, ()) if each in names and each != column]
+                left = f"; {named(others)} stays a feature" if others and column.casefold() != name.casefold() else ""
+                _log.warning("%s: column %r is used as %r%s", self.path, column, name, left)
         return _Roles(*found)  # type: ignore[arg-type]
 
     def _columns_of_features(self, names: list[str]) -> list[str]:
-        found = [name for name in names if name not in (self.roles or ())]
+        found = [name for name in names if name not in self.roles]
         if self.features is None:
             return found
         gone, new = (
@@ -283,33 +336,58 @@ class Rows:
         return arrow.array(found, arrow.float64())
 
     def _features(self, arrow: Any, batch: Any, names: list[str], before: int) -> tuple[np.ndarray, np.ndarray]:
-        """Features `[n, d]` float32, 0 if missing, and the number of missing ones per document `[n]`."""
+        """Features `[n, d]` float32, NaN if missing, and the number of missing ones per document `[n]`."""
         columns = [batch.column(name) for name in names]
         if not names:
             raise DataError(f"{self.path}: expected feature columns in addition to {', '.join(self.columns)}, got none")
         if len(names) == 1 and _is_list(arrow, (column := _plain(arrow, columns[0])).type):
-            features, gone = self._lists(arrow, names[0], column, before)
-            self._count(names[0], gone)
+            features = self._lists(arrow, names[0], column, before)
         else:
             features = np.empty((len(batch), len(names)), np.float32)
-            gone = np.empty(features.shape, bool)
             for at, (name, column) in enumerate(zip(names, columns, strict=True)):
-                values, gone[:, at] = self._numbers(arrow, name, column)
-                self._count(name, gone[:, at])
-                with np.errstate(over="ignore"):  # reported below as not finite
-                    features[:, at] = values
-        wrong = ~np.isfinite(features)
+                with np.errstate(over="ignore"):  # reported below as infinite
+                    features[:, at] = self._column(arrow, name, column)
+        wrong, gone = np.isinf(features), np.isnan(features)
         if wrong.any():
             row, at = np.argwhere(wrong)[0].tolist()
             name = names[min(at, len(names) - 1)]
-            got = "NaN; use null for missing values" if np.isnan(features[row, at]) else "a larger one"
             raise DataError(
-                f"{self.path}, row {before + row + 1}: expected finite numbers (in the range of float32) in {name!r}, got {got}"
+                f"{self.path}, row {before + row + 1}: expected finite numbers (in the range of float32) in {name!r}, got a "
+                "larger one"
             )
+        for name, lost in zip(names, gone.sum(axis=0).tolist() if len(names) > 1 else [int(gone.sum())], strict=True):
+            if lost:
+                self.lost[name] = self.lost.get(name, 0) + lost
         return features, gone.sum(axis=1, dtype=np.int32)
 
-    def _lists(self, arrow: Any, name: str, column: Any, before: int) -> tuple[np.ndarray, np.ndarray]:
-        """A column of lists as numbers `[n, d]`, and a mask of missing ones."""
+    def _column(self, arrow: Any, name: str, column: Any) -> np.ndarray:
+        """Numbers or codes `[n]`, NaN if missing."""
+        if name in self.categories:
+            names, numbers = self._names(arrow, name, column)
+            return codes_of(names, self.categories[name])[numbers]
+        values, lost = self._numbers(arrow, name, column)
+        return np.where(lost, np.nan, values) if lost.any() else values
+
+    def _names(self, arrow: Any, name: str, column: Any) -> tuple[list[str | None], np.ndarray]:
+        """The distinct names of categories in a column, None if missing, and the index of each row's."""
+        plain = _plain(arrow, column)
+        if arrow.types.is_null(plain.type):
+            return [None], np.zeros(len(plain), np.int64)
+        if str(plain.type).endswith("_view"):
+            plain = plain.cast(arrow.large_string())
+        try:
+            coded = plain.dictionary_encode("encode")
+            names = [category_name(each) for each in coded.dictionary.to_pylist()]
+        except (TypeError, arrow.ArrowNotImplementedError):
+            shown = str(column.type)[:100]
+            raise DataError(f"{self.path}: expected strings or numbers in column {name!r}, got {shown}") from None
+        if self.is_csv:
+            words = arrow.csv.ConvertOptions().null_values
+            names = [None if each in words else each for each in names]
+        return names, coded.indices.to_numpy(zero_copy_only=False)
+
+    def _lists(self, arrow: Any, name: str, column: Any, before: int) -> np.ndarray:
+        """A column of lists as numbers `[n, d]`, NaN if missing."""
         self._refuse(_nulls(column), name, "a list of numbers", before)
         lengths = np.asarray(arrow.compute.list_value_length(column).to_pylist())
         self.width = int(lengths[0]) if self.width is None else self.width
@@ -319,12 +397,7 @@ class Rows:
         if not self.width:
             raise DataError(f"{self.path}: expected lists of numbers in column {name!r}, got empty ones")
         with np.errstate(over="ignore"):
-            flat, lost = self._numbers(arrow, name, column.flatten())
-            return flat.astype(np.float32).reshape(len(column), -1), lost.reshape(len(column), -1)
-
-    def _count(self, name: str, lost: np.ndarray) -> None:
-        if number := int(lost.sum()):
-            self.lost[name] = self.lost.get(name, 0) + number
+            return self._column(arrow, name, column.flatten()).astype(np.float32).reshape(len(column), -1)
 
     def _numbers(self, arrow: Any, name: str, column: Any) -> tuple[np.ndarray, np.ndarray]:
         """Numbers, 0 if missing, and a mask of missing ones."""
@@ -335,7 +408,7 @@ class Rows:
         if kinds.is_decimal(kind):
             column = column.cast(arrow.float64())
         elif not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)):
-            advice = "" if name == (self.roles or self.columns)[0] else _advice_on(arrow, kind)
+            advice = "" if name == self.roles.label else _advice_on(arrow, kind)
             raise DataError(f"{self.path}: expected numbers in column {name!r}, got {shown}{advice}")
         lost = _nulls(column)
         if lost.any():
@@ -389,19 +462,24 @@ _REAL = "; labels='real' takes any number"
 
 
 def _csv_batches(
-    arrow: Any, path: Path, header: Header, strings: Sequence[str], *, use_threads: bool = True
+    arrow: Any,
+    path: Path,
+    header: Header,
+    strings: Sequence[str],
+    only: Sequence[str] | None = None,
+    *,
+    use_threads: bool = True,
 ) -> Iterator[Any]:
     """The rows of a CSV file; all columns except `strings` are parsed as numbers, without type inference."""
     names = header.names
-    check_columns(path, names)
     kinds = {name: arrow.bool_() if _are_flags(header, at) else arrow.float64() for at, name in enumerate(names)}
-    kinds |= {column: arrow.string() for name in strings if (column := find_column(names, name)) is not None}
+    kinds |= dict.fromkeys(strings, arrow.string())
     options = {
         "read_options": arrow.csv.ReadOptions(
             column_names=names, skip_rows=1, encoding=header.encoding.removesuffix("-sig"), use_threads=use_threads
         ),
         "parse_options": arrow.csv.ParseOptions(delimiter=header.separator),
-        "convert_options": arrow.csv.ConvertOptions(column_types=kinds),
+        "convert_options": arrow.csv.ConvertOptions(column_types=kinds, include_columns=only),
     }
     with open_unpacked(path) as stream, arrow.csv.open_csv(stream, **options) as reader:
         yield from reader
@@ -411,6 +489,13 @@ def _are_flags(header: Header, at: int) -> bool:
     """Whether the first rows of a column have only True and False."""
     cells = {row[at].casefold() for row in header.rows if at < len(row)} - {""}
     return bool(cells) and cells <= {"true", "false"}
+
+
+def _are_words(arrow: Any, header: Header, at: int) -> bool:
+    """Whether no cell in the first rows of a column is like a number or a date, and some are not empty."""
+    cells = {row[at] for row in header.rows if at < len(row)} - set(arrow.csv.ConvertOptions().null_values)
+    numbers = re.compile(r"[-+]?\d+,\d+|\d{4}-\d\d-\d\d.*|true|false", re.IGNORECASE)
+    return bool(cells) and all(_parsed(cell) is _WRONG and not numbers.fullmatch(cell) for cell in cells)
 
 
 def is_csv(path: str | os.PathLike[str]) -> bool:
@@ -425,16 +510,20 @@ def column_names(path: str | os.PathLike[str], known: Sequence[str]) -> list[str
     else:
         arrow = _pyarrow(Path(path))
         try:
-            with open(path, "rb") as file:
-                begins = _begins(Path(path), file)
-                if begins[:4] == b"PAR1":
-                    names = arrow.parquet.ParquetFile(file).schema_arrow.names
-                else:
-                    names = (arrow.ipc.open_file if begins == b"ARROW1" else arrow.ipc.open_stream)(file).schema.names
+            names = _schema(arrow, Path(path)).names
         except (arrow.ArrowException, OSError) as error:
             raise DataError(f"{path}: expected a Parquet or Arrow file, got: {_first_line(error)}") from None
     roles = [find_column(names, name) for name in known]
     return [name for name in names if name not in roles]
+
+
+def _schema(arrow: Any, path: Path) -> Any:
+    """The names and types of a Parquet or Arrow file's columns."""
+    with open(path, "rb") as file:
+        begins = _begins(path, file)
+        if begins[:4] == b"PAR1":
+            return arrow.parquet.ParquetFile(file).schema_arrow
+        return (arrow.ipc.open_file if begins == b"ARROW1" else arrow.ipc.open_stream)(file).schema
 
 
 def _begins(path: Path, file: Any) -> bytes:
@@ -485,6 +574,12 @@ def _is_text(arrow: Any, kind: Any) -> bool:
     return arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or str(kind) == "string_view"
 
 
+def _is_category(arrow: Any, kind: Any) -> bool:
+    while str(kind).startswith("run_end_encoded"):
+        kind = kind.value_type
+    return arrow.types.is_dictionary(kind) or _is_text(arrow, kind)
+
+
 def _is_bytes(arrow: Any, kind: Any) -> bool:
     plain = arrow.types.is_binary(kind) or arrow.types.is_large_binary(kind) or arrow.types.is_fixed_size_binary(kind)
     return plain or str(kind) == "binary_view"
@@ -498,8 +593,6 @@ def _is_list(arrow: Any, kind: Any) -> bool:
 def _advice_on(arrow: Any, kind: Any) -> str:
     if arrow.types.is_temporal(kind):
         return "; convert it to numbers, such as days since a date, or remove the column"
-    if _is_text(arrow, kind):
-        return "; convert it to numbers, or remove the column"
     if _is_list(arrow, kind):
         return "; a column of lists must be the only feature column"
     return "; remove the column"

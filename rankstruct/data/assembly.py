@@ -23,6 +23,7 @@ from typing import IO, Any
 import numpy as np
 import scipy.sparse as sp
 
+from rankstruct.columns import Columns
 from rankstruct.data.cache import LEFT_BEHIND, Stream, cache_folder, load_arrays, map_arrays, store_arrays, write_arrays
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError, shortened
@@ -38,6 +39,7 @@ _NAMES = ("qids", "docids", "comments")
 _FILLED = (
     "filled"  # stored with the arrays of `RankingData`: the fill value, and the number of missing values by column
 )
+_KINDS = "columns"  # the names and categories of `RankingData.columns`, as JSON
 _COLUMNS = 5  # with missing values that messages name
 _HALF = float(np.finfo(np.float16).max)
 
@@ -138,6 +140,7 @@ class Assembly:
         self.places: list[np.ndarray] = []
         self.last_qid: str | None = None
         self.fill_value = 0.0  # the value of missing features
+        self.kinds: Columns | None = None
         self.filled: dict[str, int] = {}  # the number of missing values by column name
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -254,8 +257,9 @@ class Assembly:
             if name not in ("values", "indices", "counts")
         }
         if "missing" in rest:
-            said = json.dumps([self.fill_value, self.filled])
-            rest[_FILLED] = Stream.of(np.frombuffer(said.encode(), np.uint8))
+            rest[_FILLED] = Stream.of(_as_bytes([self.fill_value, self.filled]))
+        if self.kinds is not None:
+            rest[_KINDS] = Stream.of(_as_bytes(self.kinds.categories))
         return self._features(num_features or self.width, sparse) | rest
 
     def check_dense(self, dense: bool) -> None:
@@ -312,9 +316,10 @@ class Assembly:
 
 def halved(values: np.ndarray, place: object) -> np.ndarray:
     """Convert to float16; raises DataError if a number is too large."""
-    if len(values) and not max(abs(float(values.min())), abs(float(values.max()))) <= _HALF:
+    largest = float(np.fmax.reduce(np.abs(values), axis=None, initial=0))  # not NaN, which is a missing value
+    if largest > _HALF:
         raise DataError(
-            f"{place}: float16 holds numbers up to {_HALF:g}, got {float(abs(values).max()):g}; convert to float32, or scale them"
+            f"{place}: float16 holds numbers up to {_HALF:g}, got {largest:g}; convert to float32, or scale them"
         )
     return values.astype(np.float16)
 
@@ -337,6 +342,8 @@ def to_arrays(data: RankingData) -> dict[str, np.ndarray]:
         if name in arrays:
             names = arrays.pop(name)
             arrays |= {f"{name}.text": names.text, f"{name}.offsets": names.offsets}
+    if data.columns is not None:
+        arrays[_KINDS] = _as_bytes(data.columns.categories)
     if data.is_sparse:
         matrix = arrays.pop("features")
         shape = np.array(matrix.shape)
@@ -349,6 +356,8 @@ def from_arrays(arrays: Mapping[str, np.ndarray]) -> RankingData:
     given: dict[str, Any] = dict(arrays)
     given.pop(_FILLED, None)
     try:
+        if _KINDS in given:
+            given[_KINDS] = Columns(json.loads(given[_KINDS].tobytes()))
         for name in _NAMES:
             if f"{name}.text" in given:
                 kind = bytes if name == "comments" else str
@@ -358,8 +367,13 @@ def from_arrays(arrays: Mapping[str, np.ndarray]) -> RankingData:
         return RankingData(**given)
     except DataError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise DataError(f"expected the arrays of lists, got {', '.join(map(str, arrays))}"[:200]) from error
+
+
+def _as_bytes(value: Any) -> np.ndarray:
+    """Plain data as JSON, in an array of bytes."""
+    return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 
 def _matrix(values: np.ndarray, indices: np.ndarray, pointers: np.ndarray, shape: np.ndarray) -> Any:
@@ -396,7 +410,7 @@ def read_rankdata(
         if num_features is not None and "shape" in arrays and arrays["shape"].shape == (2,):
             arrays["shape"] = np.maximum(arrays["shape"], [0, num_features])  # widening a sparse matrix is free
         data = from_arrays(arrays)
-        _say_what_is_filled(path, arrays)
+        _tell_of(path, arrays)
     except DataError as error:
         raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None
     if num_features is not None and data.num_features < num_features:
@@ -439,7 +453,7 @@ def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], key: 
                 f"{path}: not enough memory for features {' x '.join(map(str, shape))}; use sparse=True if "
                 "most are 0, or convert the file"
             ) from None
-    _say_what_is_filled(path, arrays)
+    _tell_of(path, arrays)
     if kept is not None:
         store_arrays(kept, to_arrays(data) | ({_FILLED: arrays[_FILLED]} if _FILLED in arrays else {}))
     return data
@@ -455,33 +469,34 @@ def _kept(kept: Path, path: Path) -> RankingData | None:
     except DataError as error:  # a file with a valid checksum from elsewhere
         _log.warning("%s is damaged (%s); it will be rebuilt", kept, error)
         return None
-    _say_what_is_filled(path, arrays)
+    _tell_of(path, arrays)
     return data
 
 
-def _say_what_is_filled(path: object, arrays: Mapping[str, np.ndarray]) -> None:
-    """As `_say_filled`, for the arrays of a file."""
-    if "missing" in arrays:
-        _say_filled(path, int(arrays["missing"].sum()), arrays.get(_FILLED))
+def _tell_of(path: object, arrays: Mapping[str, np.ndarray]) -> None:
+    """As `_tell`, for the arrays of a file."""
+    _tell(path, int(arrays["missing"].sum()) if "missing" in arrays else 0, arrays)
 
 
-def _say_filled(path: object, count: int, told: np.ndarray | None) -> None:
-    """Log the number of missing values of a file by column and their fill value, as `told` by `Assembly.finish`."""
+def _tell(path: object, count: int, arrays: Mapping[str, np.ndarray]) -> None:
+    """Log the categorical columns of a file, the number of missing values by column and their fill value."""
+    if _KINDS in arrays:
+        _log.warning("%s: %s", path, Columns(json.loads(arrays[_KINDS].tobytes())).told)
     if not count:
         return
     try:
-        value, columns = json.loads(b"" if told is None else told.tobytes())
+        value, columns = json.loads(arrays[_FILLED].tobytes() if _FILLED in arrays else b"")
         columns = sorted(((name, int(number)) for name, number in columns.items()), key=lambda each: -each[1])
-        value = f"read as {float(value):g}"
+        value = "" if math.isnan(value) else f" were read as {float(value):g}"
     except (TypeError, ValueError, AttributeError):  # of an earlier version
-        value, columns = "filled", []
+        value, columns = " were filled", []
     if not columns:
-        _log.warning("%s: %d missing values (NULL) were %s (fill=)", path, count, value)
+        _log.warning("%s: %d missing values (NULL)%s (fill=)", path, count, value)
         return
     shown = ", ".join(f"{number} in column {shortened(name)}" for name, number in columns[:_COLUMNS])
     more = f" and {len(columns) - _COLUMNS} more columns" if len(columns) > _COLUMNS else ""
-    some = "value (empty, null or NaN) was" if count == 1 else "values (empty, null or NaN) were"
-    _log.warning("%s: %d missing %s %s: %s%s", path, count, some, value, shown, more)
+    some = "value" if count == 1 else "values"
+    _log.warning("%s: %d missing %s (empty, null or NaN): %s%s", path, count, some, shown, more)
 
 
 def _through(kept: Path, path: Path, fill: Fill) -> RankingData | None:
@@ -506,9 +521,8 @@ def write_assembled(target: Path, fill: Fill, *, half: bool = False) -> tuple[in
     with Assembly(target.parent, half=half) as assembly:
         streams = fill(assembly)
         write_arrays(target, streams)
-        if "missing" in streams:
-            count = sum(int(block.sum()) for block in streams["missing"].blocks())
-            _say_filled(target, count, made(streams[_FILLED], None) if _FILLED in streams else None)
+        count = sum(int(block.sum()) for block in streams["missing"].blocks()) if "missing" in streams else 0
+        _tell(target, count, {name: made(streams[name], None) for name in (_FILLED, _KINDS) if name in streams})
     width = streams["features"].shape[1] if "features" in streams else int(next(iter(streams["shape"].blocks()))[1])
     return streams["offsets"].shape[0] - 1, streams["labels"].shape[0], width
 

@@ -94,10 +94,11 @@ def _fill_from(source: Path, options: dict[str, Any], progress: bool) -> Fill:
         group = options.pop("group_file", None)
         return Lines(source, Options(**options), group, progress=progress).fill
     if reader is read_arrow:
-        _check_options(source, options, ["num_features", "labels", *_COLUMNS])
+        _check_options(source, options, ["num_features", "labels", "categorical", *_COLUMNS])
         columns = tuple(str(options.pop(name, name)) for name in _COLUMNS)
+        kept = {name: options[name] for name in ("num_features", "categorical") if name in options}
         return Rows(
-            source, options.get("num_features"), options.get("labels", "grades"), columns, progress=progress
+            source, kept.pop("num_features", None), options.get("labels", "grades"), columns, **kept, progress=progress
         ).fill
     data = read_lists(source, **options)
 

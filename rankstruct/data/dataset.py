@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from rankstruct.arrays import as_numbers, as_single
+from rankstruct.columns import Columns, Table
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names, check_offsets
 from rankstruct.lists import known_ids, numbered_ids
@@ -30,18 +31,19 @@ class RankingData:
 
     Args:
         features: `[documents, d]` float32, a C-ordered array or a `scipy.sparse.csr_array`; or a float16 array, as in files
-            converted to float16, which batches and solvers convert on the fly.
+            converted to float16, which batches and solvers convert on the fly. NaN is a missing feature.
         labels: `[documents]` float32.
         offsets: `[lists + 1]` int64, from 0 to the number of documents.
         qids: `[lists]` strings, the unique names of the lists; stored as `Names`, as are the next two.
         docids: `[documents]` strings or None; "" for a document without a name.
         comments: `[documents]` bytes or None, the comments after `#` in a file.
-        missing: `[documents]` integers or None, the number of missing features per document, which were filled.
+        missing: `[documents]` integers or None, the number of missing features per document.
         diversity_groups: `[documents]` int64 or None: documents of a list with the same number form a group (host, topic);
             `with_groups` builds them from names, comments or a column.
+        columns: the columns of a table with categories, whose features are codes; None if all are numbers.
 
     Raises:
-        DataError: shapes are inconsistent, offsets decrease, a name is repeated, or a feature or label is NaN or infinite.
+        DataError: shapes are inconsistent, offsets decrease, a name is repeated, a feature is infinite, or a label is not finite.
 
     >>> data = RankingData.from_arrays([[0.5], [1.0], [2.0]], [0, 1, 0], ["a", "a", "b"])
     >>> data.num_lists, data.num_documents, data.num_features
@@ -56,6 +58,7 @@ class RankingData:
     comments: Names | None = None
     missing: np.ndarray | None = None
     diversity_groups: np.ndarray | None = None
+    columns: Columns | None = None
 
     def __post_init__(self) -> None:
         _check_types(self.features, self.labels, self.offsets)
@@ -80,21 +83,26 @@ class RankingData:
         if (found := self.qids.repeated()) is not None:
             name = shortened(self.qids[found[0]])
             raise DataError(f"qids must be unique; {name} is repeated at list {found[0]}; sort by qid")
+        if self.columns is not None and (named := len(self.columns.names)) != self.num_features:
+            raise DataError(f"columns must describe the {self.num_features} features, got {named}")
         self._check_finite()
 
     def _check_finite(self) -> None:
         stored = self.features.data if sp.issparse(self.features) else self.features
         for name, values in (("features", stored), ("labels", self.labels)):
-            # Minimum and maximum need no temporary array of the size of the data.
-            if not values.size or (np.isfinite(values.min()) and np.isfinite(values.max())):
+            # Minimum and maximum need no temporary array of the size of the data; those of features ignore NaN.
+            least, most = (np.fmin, np.fmax) if name == "features" else (np.minimum, np.maximum)
+            is_wrong = np.isinf if name == "features" else lambda each: ~np.isfinite(each)
+            if not values.size or not is_wrong([of.reduce(values, axis=None) for of in (least, most)]).any():
                 continue
-            at = np.argwhere(~np.isfinite(values))[0]
+            at = np.argwhere(is_wrong(values))[0]
             if name == "features" and sp.issparse(self.features):
                 entry = int(at[0])
                 at = np.array([np.searchsorted(self.features.indptr, entry, "right") - 1, self.features.indices[entry]])
             value = self.features[at[0], at[1]] if name == "features" else values[at[0]]
             raise DataError(
-                f"{name} must be finite numbers; got {value} at {name}[{', '.join(map(str, at))}] "
+                f"{name} must be finite numbers{' or NaN' if name == 'features' else ''}; got {value} at "
+                f"{name}[{', '.join(map(str, at))}] "
                 f"(list {shortened(self.qids[self.list_of(int(at[0]))])}); correct or remove such documents"
             )
 
@@ -165,6 +173,11 @@ class RankingData:
         """The list index of each document, `[documents]`, as for `qid` of estimators."""
         return np.repeat(np.arange(self.num_lists), self.lengths)
 
+    @property
+    def table(self) -> Any:
+        """The features as estimators take them, with the categories of a table; a matrix if all columns are numbers."""
+        return self.features if self.columns is None else Table(self.features, self.columns)
+
     def list_of(self, document: int) -> int:
         """The list index of a document, given by its row."""
         return int(np.searchsorted(self.offsets, document, side="right")) - 1
@@ -204,11 +217,28 @@ class RankingData:
         rows = np.asarray(rows, np.int64)
         found = {name: getattr(self, name) for name in _per_document()}
         taken = {name: values[rows] for name, values in found.items() if values is not None}
-        return RankingData(**taken, offsets=np.asarray(offsets, np.int64), qids=qids)
+        return RankingData(**taken, offsets=np.asarray(offsets, np.int64), qids=qids, columns=self.columns)
 
     def with_features(self, features: Features) -> RankingData:
-        """Replace the features by others, `[documents, any]`."""
-        return replace(self, features=features)
+        """Replace the features by others, `[documents, any]`, which are numbers."""
+        return replace(self, features=features, columns=None)
+
+    def recoded(self, columns: Columns | None) -> RankingData:
+        """The same lists in the codes of other columns, such as those of a model.
+
+        Raises:
+            DataError: other names; or a column has categories here and numbers there, or the reverse.
+        """
+        if self.columns is None:
+            if columns is None:
+                return self
+            names = ", ".join(map(repr, columns.names))[:200]
+            raise DataError(f"expected a table with the columns {names}, got numbers")
+        try:
+            wanted = Columns(dict.fromkeys(self.columns.names)) if columns is None else columns
+            return replace(self, features=Table(self.features, self.columns).recoded(wanted), columns=wanted)
+        except ValueError as error:
+            raise DataError(str(error)) from None
 
     def comment_values(self, key: str) -> Names:
         """The values of `key` in comments such as `# url = a.org/b host = a.org`, as `[documents]` strings.
@@ -311,7 +341,7 @@ class RankingData:
         labels                    0: 2, 1: 1
         lists, nothing relevant   1
         values stored             100.0%
-        missing values, filled    0
+        missing values            0
         """
         lengths = self.lengths
         relevant = np.concatenate([[0], np.cumsum(self.labels > 0)])
@@ -365,7 +395,7 @@ class Summary:
             "labels": labels or "none",
             "lists, nothing relevant": self.nothing_relevant,
             "values stored": f"{self.density:.1%}",
-            "missing values, filled": self.missing,
+            "missing values": self.missing,
         }
         return "\n".join(f"{name:<25} {value}" for name, value in rows.items())
 
@@ -386,8 +416,8 @@ class Splits(NamedTuple):
 def concatenate(parts: Sequence[RankingData]) -> RankingData:
     """Concatenate the lists of several parts.
 
-    Names, comments, missing counts and groups are kept if all parts have them. No parts, different numbers of features, or
-    repeated query names raise DataError.
+    Names, comments, missing counts and groups are kept if all parts have them; categories are in the codes of the first part. No
+    parts, different numbers of features, or repeated query names raise DataError.
 
     >>> one = RankingData.from_arrays([[1.0]], [1], ["a"])
     >>> two = RankingData.from_arrays([[2.0]], [0], ["b"])
@@ -401,6 +431,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         raise DataError(
             f"all parts must have the same number of features, got {widths}; read them with the same num_features="
         )
+    parts = [part.recoded(parts[0].columns) for part in parts]
 
     def joined(name: str) -> Any:
         values = [getattr(part, name) for part in parts]
@@ -415,6 +446,7 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         **{name: joined(name) for name in _per_document()},  # groups are only compared within a list
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
         qids=Names.joined([part.qids for part in parts]),
+        columns=parts[0].columns,
     )
 
 
@@ -428,7 +460,7 @@ def _names(ids: np.ndarray) -> Names:
 
 def _per_document() -> list[str]:
     """The fields of `RankingData` with one entry per document, `features` and `labels` first."""
-    return [entry.name for entry in fields(RankingData) if entry.name not in ("offsets", "qids")]
+    return [entry.name for entry in fields(RankingData) if entry.name not in ("offsets", "qids", "columns")]
 
 
 def _check_types(features: Features, labels: np.ndarray, offsets: np.ndarray) -> None:

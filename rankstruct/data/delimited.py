@@ -74,17 +74,30 @@ def check_columns(path: object, names: Sequence[str]) -> None:
             )
 
 
+#: The usual names of the columns that are not features, the first ones first.
+USUAL = {
+    "label": ("label", "relevance", "rel", "y", "target"),
+    "qid": ("qid", "query_id", "query", "group"),
+    "docid": ("docid", "doc_id", "document_id"),
+}
+
+
 def find_column(names: Iterable[str], wanted: str) -> str | None:
-    """The column of a name: the exact match, otherwise the only one that differs in case.
+    """The column of a name: the exact match, otherwise the only one that differs in case; or of another usual name.
 
     >>> find_column(["QID", "x"], "qid"), find_column(["QID", "Qid"], "qid"), find_column(["QID", "qid"], "qid")
     ('QID', None, 'qid')
+    >>> find_column(["query_id", "rel"], "qid"), find_column(["query_id", "rel"], "label"), find_column(["rel"], "grade")
+    ('query_id', 'rel', None)
     """
     names = list(names)
-    if wanted in names:
-        return wanted
-    alike = [name for name in names if name.casefold() == wanted.casefold()]
-    return alike[0] if len(alike) == 1 else None
+    for usual in USUAL.get(wanted, (wanted,)):
+        if usual in names:
+            return usual
+        alike = [name for name in names if name.casefold() == usual.casefold()]
+        if alike:
+            return alike[0] if len(alike) == 1 else None
+    return None
 
 
 def open_unpacked(path: str | os.PathLike[str]) -> IO[bytes]:

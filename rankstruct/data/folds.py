@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rankstruct.columns import Columns
 from rankstruct.data.dataset import RankingData, Splits
 from rankstruct.data.errors import DataError
 from rankstruct.data.formats import CSV, FORMATS, feature_names, read_lists
@@ -40,17 +41,33 @@ def read_folds(path: str | os.PathLike[str], fold: int | None = None, **options:
 def read_alike(files: Sequence[str | os.PathLike[str]], **options: Any) -> list[RankingData]:
     """Read files of lists with the same number of features; options and errors are those of `read_lists`.
 
-    Named features are in the order of the first file.
+    Named features and their categories are those of the first file.
     """
     names = feature_names(files[0], **options) if files else None
-    named = [{} if names is None or feature_names(file, **options) is None else {"features": names} for file in files]
-    parts = [read_lists(file, **options, **more) for file, more in zip(files, named, strict=True)]
+    first = [read_lists(file, **options) for file in files[:1]]
+    known = {} if names is None else {"features": names, **chosen_categories(first[0].columns)}
+    named = [options if feature_names(file, **options) is None else {**options, **known} for file in files]
+    parts = [*first, *(read_lists(file, **more) for file, more in list(zip(files, named, strict=True))[1:])]
     widths = {part.num_features for part in parts}
     if len(widths) > 1:  # sparse files may lack the last features
         _check_tables(files, [part.num_features for part in parts])
-        options |= {"num_features": max(widths)}
-        parts = [read_lists(file, **options, **more) for file, more in zip(files, named, strict=True)]
-    return parts
+        parts = [
+            read_lists(file, **{**more, "num_features": max(widths)}) for file, more in zip(files, named, strict=True)
+        ]
+    return [recoded(part, parts[0].columns, file) for part, file in zip(parts, files, strict=True)]
+
+
+def chosen_categories(columns: Columns | None) -> dict[str, Any]:
+    """The option of `read_lists` for the categorical columns of another file."""
+    return {} if columns is None else {"categorical": [columns.names[at] for at in columns.categorical]}
+
+
+def recoded(data: RankingData, columns: Columns | None, path: object) -> RankingData:
+    """`data.recoded`, whose errors name the file."""
+    try:
+        return data.recoded(columns)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
 def _check_tables(files: Sequence[str | os.PathLike[str]], widths: Sequence[int]) -> None:

@@ -20,6 +20,7 @@ from rankstruct.data.text import unpacked_name
 __all__ = ["read_lists", "register_format"]
 
 CSV = ".csv"
+TABLE_OPTIONS = ("label", "qid", "docid", "features", "categorical")  #: of `read_arrow` alone
 
 #: Readers of lists by suffix; the first one is used for unknown suffixes.
 FORMATS: dict[str, Callable[..., RankingData]] = {
@@ -57,11 +58,16 @@ def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
     """Read a file of lists in the format of its suffix; files of unknown suffixes are SVMlight or LETOR files.
 
     Options are those of the reader: `num_features`, `labels`, `cache`; see `read_svmlight` for its own, of which `zero_based` is
-    accepted, and ignored, for files without feature ids. A malformed file, or one of classification data, raises DataError.
+    accepted, and ignored, for files without feature ids, and `read_arrow` for those of tables, such as `label`, `qid` and
+    `categorical`. A malformed file, or one of classification data, raises DataError.
     """
     reader = find_reader(path, options.get("qid", "qid"))
     if reader is not read_svmlight:
         options.pop("zero_based", None)
+    if reader in (read_svmlight, read_rankdata) and (given := [name for name in TABLE_OPTIONS if name in options]):
+        raise DataError(
+            f"{path}: options of tables, {', '.join(given)}, need a CSV, Parquet or Arrow file, got a {suffix_of(path)} file"
+        )
     return reader(Path(path), **options)
 
 
@@ -79,7 +85,8 @@ def find_reader(path: str | os.PathLike[str], qid: str = "qid") -> Callable[...,
         there = f"; this one has {named(found)}" if found else ""
         raise DataError(
             f"{path}: expected lists, got classification data (a {suffix} file{table}); protocol='cross-validation' of a "
-            f"Source turns them into queries. A table of lists, CSV or Parquet, has columns qid, label and features{there}"
+            f"Source turns them into queries. A table of lists, CSV or Parquet, has columns qid, label and features{there}; "
+            "qid= and label= name them"
         )
     return _reader_of(suffix)
 
@@ -100,14 +107,16 @@ def feature_names(path: str | os.PathLike[str], **options: Any) -> list[str] | N
 
 
 def options_for_model(
-    path: str | os.PathLike[str], names: list[str] | None, num_features: int | None
+    path: str | os.PathLike[str], names: list[str] | None, num_features: int | None, **options: Any
 ) -> dict[str, Any]:
     """Options of `read_lists` for the features that a model was trained on, matched by name if both have names.
+
+    `options` are those of `read_lists` that name columns.
 
     Raises:
         DataError: a table has another number of features.
     """
-    there = feature_names(path)
+    there = feature_names(path, **options)
     if there is not None and names is not None:
         return {"features": names}
     if there is not None and num_features is not None and len(there) not in (1, num_features):  # 1: a column of lists
@@ -128,4 +137,8 @@ def has_classes(path: str | os.PathLike[str], qid: str = "qid") -> bool:
     suffix = suffix_of(path)
     if suffix not in CLASS_FORMATS or suffix in FORMATS:
         return False
-    return suffix != CSV or not Path(path).is_file() or find_column(read_header(path, [qid]).names, qid) is None
+    if suffix != CSV or not Path(path).is_file():
+        return True
+    names = read_header(path, [qid]).names
+    found = find_column(names, qid)
+    return found is None or (found.casefold() != qid.casefold() and find_column(names, "label") is None)

@@ -8,8 +8,10 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from rankstruct.columns import Columns
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
+from rankstruct.data.folds import chosen_categories, recoded
 from rankstruct.data.formats import feature_names, options_for_model, read_lists
 from rankstruct.data.runs import write_run, write_scores
 
@@ -18,28 +20,34 @@ __all__: list[str] = []
 _log = logging.getLogger(__name__)
 
 
-def read_for_model(path: str | Path, names: list[str] | None, num_features: int, **options: Any) -> RankingData:
+def read_for_model(
+    path: str | Path, names: list[str] | None, num_features: int, columns: Columns | None = None, **options: Any
+) -> RankingData:
     """Read lists with the features that a model was trained on, matched by name if both have names; labels may be any numbers.
 
     Args:
         path: the file.
         names: the feature names in training, None if features had only numbers.
         num_features: the number of features in training.
+        columns: the columns in training, if some are categorical.
         options: further options of `read_lists`.
 
     Raises:
         DataError: the file is malformed, or has other features.
     """
-    data = read_lists(path, labels="real", **options_for_model(path, names, num_features), **options)
+    names = columns.names if names is None and columns is not None else names
+    wanted = options_for_model(path, names, num_features, **options)
+    if "features" in wanted:
+        options |= chosen_categories(columns)
+    data = recoded(read_lists(path, labels="real", **wanted, **options), columns, path)
     if data.num_features != num_features:
         raise DataError(f"{path}: expected {num_features} features, as in training, got {data.num_features}")
-    _tell_order(path, names, num_features)
+    _tell_order(path, names, feature_names(path, **options), num_features)
     return data
 
 
-def _tell_order(path: str | Path, names: list[str] | None, num_features: int) -> None:
+def _tell_order(path: str | Path, names: list[str] | None, there: list[str] | None, num_features: int) -> None:
     """Warn if features are matched by order because one side has no names, so that a wrong order is noticed."""
-    there = feature_names(path)
     if (there is None) != (names is None) and len(known := there or names or []) == num_features:
         where = "in training, and the file has none" if there is None else "in the file, and the model has none"
         _log.warning("%s: features are matched by order; they have names %s: %s", path, where, ", ".join(known)[:200])

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from rankstruct.data.builtin import digits, synthetic, synthetic_groups
 from rankstruct.data.dataset import RankingData, Splits, concatenate
@@ -60,6 +61,9 @@ class Source:
         prepare_train: further steps for the training lists only, which may not change features.
         prepare_test: as `prepare_train`, for validation and test lists.
         zero_based: whether feature ids of SVMlight files start at 0.
+        label: the column of labels of a table; None for the usual names, `label`, `relevance`, `rel`, `y` or `target`.
+        qid: the column of queries of a table; None for `qid`, `query_id`, `query` or `group`.
+        categorical: columns of a table whose values are categories, in addition to those of strings.
 
     >>> Source(builtin="synthetic", prepare=["query-minmax"]).read().train.num_lists
     100
@@ -82,6 +86,9 @@ class Source:
     prepare_train: tuple[str, ...] = ()
     prepare_test: tuple[str, ...] = ()
     zero_based: bool = False
+    label: str | None = None
+    qid: str | None = None
+    categorical: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for entry in fields(self):  # frozen dataclasses are hashable
@@ -104,6 +111,12 @@ class Source:
         """Read the three parts, grouped but not prepared; raises as `read` does."""
         self.check()
         return Splits(*(part.grouped_by(self.diversity_groups) for part in self._divided()))
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Options of `read_lists` that all files are read with, other than those of their labels."""
+        named = {"label": self.label, "qid": self.qid, "categorical": self.categorical or None}
+        return {"cache": self.cache, "zero_based": self.zero_based} | {k: v for k, v in named.items() if v is not None}
 
     def prepare_splits(self, raw: Splits, extra: Sequence[str] = ()) -> tuple[Splits, Steps]:
         """Prepare the result of `read_raw`, with `extra` steps; returns the splits and the fitted steps of all parts."""
@@ -148,7 +161,7 @@ class Source:
             raise ValueError(f"data.protocol {self.protocol!r} requires data.path; folds of a built-in set are seeds")
 
     def _check_path(self, path: str) -> None:
-        if has_classes(path) and self.protocol != "cross-validation":
+        if has_classes(path, self.qid or "qid") and self.protocol != "cross-validation":
             raise ValueError(f"{path}: classification data require protocol 'cross-validation', got {self.protocol!r}")
         if self.protocol != "folds" and self.fold is None:
             raise ValueError(
@@ -177,11 +190,11 @@ class Source:
         if self.builtin is not None:
             return BUILTIN[self.builtin](self.seed)
         path = Path(str(self.path))
-        options = {"labels": self.labels, "cache": self.cache, "zero_based": self.zero_based}
+        options = {"labels": self.labels, **self.reading}
         if self.protocol == "folds":
             return read_folds(path, self.fold, **options)
         fold = self.fold or 1
-        if has_classes(path):
+        if has_classes(path, self.qid or "qid"):
             table = CLASS_FORMATS[suffix_of(path)](path)
             wanted = {"relevant": self.relevant, "queries": self.queries, "documents": self.documents}
             return class_splits(table, fold, self.parts, seed=self.seed, **wanted)  # type: ignore[arg-type]
@@ -198,7 +211,7 @@ class Source:
             return None
         path = Path(self.path)
         file = path if path.is_file() else fold_files(path, self._folder)[0]
-        return None if has_classes(file) else feature_names(file)
+        return None if has_classes(file, self.qid or "qid") else feature_names(file, **self.reading)
 
     def digest(self, *, now: bool = False) -> str:
         """A digest of the content of the files, sixteen characters; "" for a built-in set, or if there are no files.

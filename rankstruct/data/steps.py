@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rankstruct.data.clean import Binarize, RemoveNearDuplicates, RemoveZeroRows, UnlabelledAsIrrelevant
 from rankstruct.data.dataset import RankingData, Splits
-from rankstruct.preparation import KNOWN, Preparation, check_names, full_name
+from rankstruct.preparation import KNOWN, Preparation, check_names, encoded_first, full_name
 
 __all__ = ["Steps", "check_preparation", "fit_preparation", "parse_steps", "prepare_splits"]
 
@@ -69,7 +69,7 @@ class Steps:
         for step in self.steps:
             if isinstance(step, Preparation):
                 name, fitted = next(named)
-                step = Preparation([name], step.num_features, [fitted])
+                step = Preparation([name], step.num_features, [fitted], preparation.columns)
             steps.append(step)
         return Steps(tuple(steps))
 
@@ -85,7 +85,8 @@ def fit_preparation(names: Sequence[str], data: RankingData) -> tuple[Steps, Ran
     """Fit steps, given by name, to training data, each to the output of those before it; returns the steps and the prepared data.
 
     Names are those of `Preparation`; "remove-zero-rows", "remove-near-duplicates" or "remove-near-duplicates:0.99" (cosine),
-    "binarize" or "binarize:2" (grade), "unlabelled-as-irrelevant".
+    "binarize" or "binarize:2" (grade), "unlabelled-as-irrelevant". "encode" is put in front if the data have categories or
+    missing values.
 
     Raises:
         ValueError: an unknown name, with the known ones in the message; sparse features if a step changes zeros.
@@ -98,9 +99,11 @@ def fit_preparation(names: Sequence[str], data: RankingData) -> tuple[Steps, Ran
     """
     check_preparation(names)
     steps: list[Preparation | Callable[[RankingData], RankingData]] = []
-    for name in names:
+    before = Preparation(columns=data.columns)
+    for name in encoded_first(names, data.features, data.columns):
         if _changes_features(name):
-            fitted, features = Preparation.fit_transform([name], data.features, data.offsets)
+            fitted, features = Preparation.fit_transform([name], data.features, data.offsets, before)
+            before = before.then(fitted)
             steps.append(fitted)
             data = data.with_features(features)
         else:

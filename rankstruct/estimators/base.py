@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_array, check_X_y
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from typing_extensions import Self
@@ -21,6 +21,7 @@ from typing_extensions import Self
 from rankstruct import losses
 from rankstruct._lazy import public_names
 from rankstruct.arrays import LARGEST, as_array, as_numbers
+from rankstruct.columns import Columns, Table, say_once
 from rankstruct.lists import (
     NO_GROUPS,
     group_documents,
@@ -34,7 +35,7 @@ from rankstruct.losses import takes_groups
 from rankstruct.measures import AP, Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
 from rankstruct.models.saving import build_module, describe_module
-from rankstruct.preparation import Preparation, takes_sparse
+from rankstruct.preparation import Preparation, encoded_first, has_missing, takes_sparse
 from rankstruct.processes import Team
 from rankstruct.solvers import RowsOf
 
@@ -66,6 +67,8 @@ _refusing = refusing(partial(refuse_other_names, other_names=_OTHER_NAMES))
 
 def _refuse_own_columns(X: Any, given: dict[str, Any]) -> None:
     """Raise ValueError if a DataFrame of features still has the column of labels or list ids that is passed separately."""
+    if isinstance(X, Table):
+        return
     for what, values in given.items():
         name = getattr(values, "name", None)
         named = name is not None and name in getattr(X, "columns", ()) and len(values) == len(X)
@@ -143,11 +146,12 @@ def bring_together(
 class Ranker(BaseEstimator):
     """A ranker with the conventions of scikit-learn; a custom one has `measure`, `loss`, `prepare` and `drop_empty`.
 
-    `fit` accepts lists as `qid`, one id per document, or as `group`, the sizes of consecutive lists. Missing features (NaN) are
-    an error unless the class supports them.
+    `fit` accepts lists as `qid`, one id per document, or as `group`, the sizes of consecutive lists. Features may be a table
+    with categorical columns and missing cells, see `rankstruct.columns`, which the step "encode" of `prepare` turns into numbers.
+    It is put in front if there are any in training, unless the class supports them itself.
 
     Attributes:
-        preparation_: the fitted preparation of raw features.
+        preparation_: the fitted preparation of raw features; `preparation_.columns` has the categories found in training.
         lists_: number of training lists.
         longest_list_: number of documents in the longest of them.
         n_features_in_: number of raw features.
@@ -164,8 +168,8 @@ class Ranker(BaseEstimator):
     lists_: int
     longest_list_: int
     n_features_in_: int
-    #: The `ensure_all_finite` of `sklearn.utils.validation.validate_data`.
-    finite: bool | str = True
+    #: Whether missing features and codes of categories reach the model itself, instead of the step "encode".
+    takes_missing: bool = False
     #: Whether the ranking depends on the other documents of the list; without `qid`, all documents are one list.
     by_list: ClassVar[bool] = False
 
@@ -190,12 +194,16 @@ class Ranker(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = tags.target_tags.positive_only = True
         tags.input_tags.sparse = self._takes_sparse()
-        tags.input_tags.allow_nan = self.finite == "allow-nan"
+        tags.input_tags.allow_nan = tags.input_tags.categorical = self._takes_tables()
         return tags
 
     def _takes_sparse(self) -> bool:
         """Whether features may be sparse."""
         return takes_sparse(self.prepare)
+
+    def _takes_tables(self) -> bool:
+        """Whether features may be missing or categories."""
+        return True
 
     @_refusing
     def fit(
@@ -219,8 +227,8 @@ class Ranker(BaseEstimator):
         """Fit the ranker.
 
         Args:
-            X: `[documents, d]`, an array, a DataFrame or a SciPy sparse matrix; float32 and CSR are used without a copy if the
-                documents of each list are contiguous.
+            X: `[documents, d]`, an array, a data frame of pandas or polars, an Arrow table or a SciPy sparse matrix; float32 and
+                CSR are used without a copy if the documents of each list are contiguous.
             y: `[documents]`, graded relevance, 0 or more.
             qid: `[documents]`, the list of each document: integers or strings. Without it and `group`, all documents are one
                 list, with a warning.
@@ -327,39 +335,63 @@ class Ranker(BaseEstimator):
             labels["y"] = _labels(y[0])
         if hasattr(X, "detach") or isinstance(X, np.ma.MaskedArray):
             X = as_array("X", X)
-        kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": self.finite}
-        try:
+        finite = "allow-nan" if self._takes_tables() else True
+        kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": finite}
+        columns = self._find_columns(X, reset)
+        if columns is None:
             return validate_data(self, X, **labels, **kinds, reset=reset)
-        except ValueError as error:
-            said = str(error).partition("\n")[0]
-            if "could not convert string" in said and hasattr(X, "select_dtypes"):
-                text = ", ".join(map(repr, X.columns.difference(X.select_dtypes("number").columns)[:5]))
-                raise ValueError(
-                    f"X must be numeric ({said}); columns that are not: {text}. Drop them, or encode them, for example with "
-                    "sklearn.preprocessing.OrdinalEncoder"
-                ) from None
-            if "X contains NaN" not in said:
-                raise
-            if hasattr(X, "isna"):
-                gone = [(name, count) for name, count in X.isna().sum().items() if count]
-                said += " Missing: " + ", ".join(f"{count} in column {name!r}" for name, count in gone[:5]) + "."
-            raise ValueError(
-                f"{said} {type(self).__name__} with these options does not accept missing features; use BoostedRanker without "
-                "prepare= and start=, or an EnsembleRanker of such rankers, or impute them, for example with "
-                "sklearn.impute.SimpleImputer"
-            ) from None
+        validate_data(self, X, skip_check_array=True, reset=reset)  # the names and the number of columns
+        X = columns.encode(X)
+        return check_X_y(X, **labels, **kinds) if labels else check_array(X, **kinds)
+
+    def _find_columns(self, X: Any, reset: bool) -> Columns | None:
+        """The columns of a table with categories, which `reset` finds; None if all are numbers."""
+        known = None if reset else self.preparation_.columns
+        if known is not None:
+            return known
+        found = X.columns if isinstance(X, Table) else Columns.find(X) if self._takes_tables() else None
+        if reset:
+            self.preparation_ = Preparation(columns=found)
+            if found is not None and not isinstance(X, Table):
+                say_once(found.told)
+        elif found is not None:
+            name = found.names[found.categorical[0]]
+            raise ValueError(f"X: column {name!r} had numbers in training, got strings; convert it to numbers")
+        return found
+
+    def _table(self, X: Any) -> Any:
+        """Checked documents for another ranker to `fit`, which finds the same categories."""
+        columns = self.preparation_.columns
+        return X if columns is None or self.preparation_.names else Table(X, columns)
 
     def _fit_preparation(self, X: Any, qid: np.ndarray) -> Any:
         """Fit the preparation and return the prepared training documents."""
-        self.preparation_ = Preparation()
-        if not len(self.prepare):
+        raw = Preparation(columns=self.preparation_.columns)
+        names = list(self.prepare)
+        if not self.takes_missing or len(names):
+            names = encoded_first(names, X, raw.columns)
+            if names != list(self.prepare) and has_missing(X):
+                number = int(np.isnan(dense(X)).any(axis=0).sum())
+                say_once(
+                    f"missing values in {number} of {X.shape[1]} columns are replaced by the median, with an indicator per "
+                    "column (the step 'encode', put in front of prepare=)"
+                )
+        self.preparation_ = raw
+        if not len(names):
             return X
         order, offsets = group_documents(qid)
-        self.preparation_, found = Preparation.fit_transform(self.prepare, X if order is None else X[order], offsets)
+        self.preparation_, found = Preparation.fit_transform(names, X if order is None else X[order], offsets, raw)
         return found if order is None else found[np.argsort(order)]
 
     def _prepared(self, X: Any, qid: Any) -> Any:
         """Prepared documents; `qid` may be None if no step depends on the lists."""
+        if not (self.takes_missing or self.preparation_.encodes) and has_missing(X):
+            at = np.flatnonzero(np.isnan(dense(X)).any(axis=0))[:5]
+            names = getattr(self, "feature_names_in_", np.arange(X.shape[1]))[at].tolist()
+            raise ValueError(
+                f"X has missing values, in the columns {', '.join(map(repr, names))}, and the training documents had none; put "
+                "the step 'encode' in front of prepare= to replace them by the median of the training documents"
+            )
         if not self.preparation_.by_list or qid is None:
             return self.preparation_.transform(X)
         order, offsets = group_documents(qid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -62,7 +62,7 @@ class EnsembleRanker(Ranker):
     (True, torch.Size([5]))
     """
 
-    loss, drop_empty, by_list = None, False, True
+    loss, drop_empty, by_list, takes_missing = None, False, True, True
 
     def __init__(
         self,
@@ -97,11 +97,8 @@ class EnsembleRanker(Ranker):
             self.rankers[int(number)].set_params(**{option: value})
         return self
 
-    @property
-    def finite(self) -> bool | str:  # type: ignore[override]
-        """Missing features are allowed if all rankers accept them and there is no preparation."""
-        taken = all(get_tags(ranker).input_tags.allow_nan for ranker in self.rankers)
-        return "allow-nan" if taken and len(self.rankers) and not len(self.prepare) else True
+    def _takes_tables(self) -> bool:
+        return len(self.prepare) > 0 or all(get_tags(ranker).input_tags.allow_nan for ranker in self.rankers)
 
     def _takes_sparse(self) -> bool:
         return super()._takes_sparse() and all(get_tags(ranker).input_tags.sparse for ranker in self.rankers)
@@ -116,14 +113,15 @@ class EnsembleRanker(Ranker):
         scores: np.ndarray | None = None
         if self.folds > 1:
             parts = deal_lists(train, self.folds, self.random_state)
-            fits = [fit_by_parts(ranker, train, parts) for ranker in self.rankers]
+            fits = [fit_by_parts(ranker, train, parts, self._table) for ranker in self.rankers]
             self.rankers_ = [copy for copies, _ in fits for copy in copies]
             scores, valid = np.stack([column for _, column in fits], axis=1), train
         else:
             if valid is not None:
                 valid = valid._replace(X=self._prepared(valid.X, valid.qid))
                 given |= valid.as_validation
-            self.rankers_ = [clone(ranker).fit(*train[:3], **given) for ranker in self.rankers]
+            X = self._table(train.X)
+            self.rankers_ = [clone(ranker).fit(X, *train[1:3], **given) for ranker in self.rankers]
             if valid is not None:
                 scores = self._member_scores(valid.X, valid.qid)
         self.validation_: float | None = None
@@ -244,8 +242,12 @@ def deal_lists(documents: Documents, folds: int, random_state: int) -> np.ndarra
     return part[lists]
 
 
-def fit_by_parts(ranker: Any, documents: Documents, parts: np.ndarray) -> tuple[list[Any], np.ndarray]:
+def fit_by_parts(
+    ranker: Any, documents: Documents, parts: np.ndarray, table: Callable[[Any], Any] = lambda X: X
+) -> tuple[list[Any], np.ndarray]:
     """Cross-fit a ranker: train a copy per fold on the other folds, with the fold as validation lists and its own seed.
+
+    `table` converts training features to what `fit` is given.
 
     Returns:
         The copies, and out-of-fold scores `[documents]`.
@@ -256,7 +258,7 @@ def fit_by_parts(ranker: Any, documents: Documents, parts: np.ndarray) -> tuple[
         if "random_state" in (options := ranker.get_params(deep=False)):
             copy.set_params(random_state=options["random_state"] + part)
         train, valid = documents.rows(parts != part), documents.rows(parts == part)
-        copies.append(copy.fit(*train[:3], **train.options, **valid.as_validation))
+        copies.append(copy.fit(table(train.X), *train[1:3], **train.options, **valid.as_validation))
         scores[parts == part] = copy.predict(valid.X, valid.qid)
     return copies, scores
 

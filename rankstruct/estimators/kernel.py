@@ -91,6 +91,9 @@ class KernelRanker(LinearRanker):
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
 
+    def _takes_tables(self) -> bool:
+        return self.kernel != "precomputed"
+
     def _takes_sparse(self) -> bool:
         return super()._takes_sparse() and self.kernel != "precomputed"
 

@@ -41,7 +41,7 @@ from rankstruct.measures import DiscountedGain, Diverse, Measure, evaluate, nDCG
 from rankstruct.models import LinearScorer
 from rankstruct.models.scorers import split_preparation, with_preparation
 from rankstruct.oracles.registry import Reference
-from rankstruct.preparation import Preparation
+from rankstruct.preparation import Preparation, encoded_first
 from rankstruct.processes import Team, find_team
 from rankstruct.solvers import (
     DC,
@@ -302,10 +302,13 @@ class LinearRanker(Ranker):
         return Cs
 
     def _fit_preparation(self, X: Any, qid: np.ndarray) -> Any:
-        if self.distributed and len(self.prepare):
-            raise ValueError(
-                "with distributed=True, prepare the documents beforehand: no process has all of them to fit the steps to"
-            )
+        if self.distributed:
+            needed = self._total(int(len(encoded_first(self.prepare, X, self.preparation_.columns)) > 0))
+            if needed:
+                raise ValueError(
+                    "with distributed=True, prepare the documents beforehand, also missing values and categories: no process has "
+                    "all of them to fit the steps to"
+                )
         return super()._fit_preparation(X, qid)
 
     def _fitted_lists(self, train: Documents) -> FlatLists:

@@ -436,8 +436,8 @@ def check_weights(weights: Sequence[float] | None, members: int) -> tuple[float,
 
 
 def with_preparation(scorer: nn.Module, preparation: Preparation) -> nn.Module:
-    """The scorer with its preparation, or the scorer itself if there is no step."""
-    return PreparedScorer(scorer, preparation) if preparation.names else scorer
+    """The scorer with its preparation, or the scorer itself if there is no step and no categorical column."""
+    return PreparedScorer(scorer, preparation) if preparation.names or preparation.columns is not None else scorer
 
 
 def split_preparation(scorer: nn.Module) -> tuple[nn.Module, Preparation]:

@@ -183,7 +183,8 @@ class RankingDataModule(ListsDataModule):
         if preparation.equals(mine):
             return
         self._steps = self._steps.with_preparation(preparation)
-        self.splits = self.source.prepare_parts(Splits(*map(self._steps, self.source.read_raw())))
+        raw = (part.recoded(preparation.columns) for part in self.source.read_raw())
+        self.splits = self.source.prepare_parts(Splits(*map(self._steps, raw)))
 
     @property
     def data_name(self) -> str:
@@ -214,6 +215,6 @@ class RankingDataModule(ListsDataModule):
         if self.predict_path is None:
             return self.splits.test
         num_features = self.preparation.num_features or self.splits.train.num_features
-        names, cache = self.source.feature_names(), self.source.cache
-        lists = read_for_model(self.predict_path, names, num_features, cache=cache, zero_based=self.source.zero_based)
+        names, columns = self.source.feature_names(), self.preparation.columns
+        lists = read_for_model(self.predict_path, names, num_features, columns, **self.source.reading)
         return parse_steps(self.source.prepare_test)(self._steps(lists))

@@ -43,6 +43,9 @@ _LATER = {
     "seed": 0,
     "diversity_groups": None,
     "zero_based": False,
+    "label": None,
+    "qid": None,
+    "categorical": (),
 }  # keys of a source that older requests lack, and their former values
 
 

@@ -14,4 +14,4 @@ def test_trees_are_timed(tmp_path, capsys, monkeypatch):
     assert "over LightGBM's predict" in capsys.readouterr().out
     rows = json.loads((tmp_path / "trees.json").read_text())["rows"]
     assert [(row["documents"], row["trees"], row["dtype"]) for row in rows] == [(50, 3, "float64"), (50, 3, "float32")]
-    assert all(0 < row["lower quartile"] <= row["median"] for row in rows)
+    assert all(0 < row["lower_quartile"] <= row["median"] for row in rows)

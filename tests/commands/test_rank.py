@@ -468,7 +468,7 @@ def test_columns_are_found_by_their_names(data, tmp_path, capsys):
     text = (tmp_path / "same.csv").read_text()
     for changed, said in (
         (text.replace("f00", "new"), "missing: 'f00', unknown: 'new'"),
-        (text.replace("label", "relevance"), "expected one column 'label'"),
+        (text.replace("label", "grade"), "expected one column 'label'"),
     ):
         (tmp_path / "wrong.csv").write_text(changed)
         assert rankstruct(["predict", "--run", str(output), "--data.predict_path", str(tmp_path / "wrong.csv")]) == 1

@@ -116,8 +116,14 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
         ("a;b;kind\n1;2;good\n", "columns qid, label and features; this one has 'a, b, kind'"),
         ("QID,Qid,label,x\n1,1,0,1\n", "without a column 'qid'.*; this one has 'QID, Qid, label, x'"),
         ("qid,LABEL,Label,x\n1,1,0,1\n", "expected one column 'label', got 'qid, LABEL, Label, x'"),
-        ("qid,label,x\n1,0,a\n", "row 1: expected a number in column 'x', got 'a'; .* except 'qid' and 'docid'"),
-        ("qid,label,when\n1,0,2024-01-01\n", "row 1: expected a number in column 'when', got '2024-01-01'"),
+        (
+            "qid,label,x\n1,0,a\n1,0,2\n",
+            r"row 1: expected a number in column 'x', got 'a'; .*name it: categorical=\['x'\]",
+        ),
+        (
+            "qid,label,when\n1,0,2024-01-01\n",
+            "row 1: expected a number in column 'when', got '2024-01-01'; convert dates to numbers",
+        ),
         ("qid;label;x\n1;0;1\n1;0;0,5\n", "row 2: expected a number in column 'x', got '0,5'; .* decimal point"),
         (
             "qid,label,x\n1,0,1\n1,0,true\n",
@@ -161,7 +167,7 @@ def test_csv_tables_that_are_refused(tmp_path, text, message):
 def test_missing_values_are_counted(tmp_path, name):
     path = write(tmp_path / name, {"label": [1, 0], "qid": [1, 1], "x": pa.array([None, 2.0]), "y": [3, 4]})
     data = read_lists(path, cache=False)
-    assert data.features.tolist() == [[0, 3], [2, 4]]
+    np.testing.assert_array_equal(data.features, [[np.nan, 3], [2, 4]])
     assert data.missing.tolist() == [1, 0]
 
 
@@ -177,7 +183,7 @@ def test_missing_values_are_told_once_a_reading_by_column(tmp_path, monkeypatch,
     }
     columns |= {f"all{at}": pa.array([None] * 200, pa.float64()) for at in range(5)}
     path = write(tmp_path / name, columns)
-    told = f"{path}: 1002 missing values (empty, null or NaN) were read as 0: 200 in column 'all0', "
+    told = f"{path}: 1002 missing values (empty, null or NaN): 200 in column 'all0', "
     for folder, streamed in (("cache", 2**26), ("cache", 2**26), ("streamed", 0), ("streamed", 0), (None, 0)):
         monkeypatch.setattr(assembly, "_STREAMED_FROM", streamed)
         caplog.clear()
@@ -193,21 +199,20 @@ def test_missing_values_are_told_once_a_reading_by_column(tmp_path, monkeypatch,
     caplog.clear()
     read_lists(one, cache=False)
     assert [each.message for each in caplog.records] == [
-        f"{one}: 1 missing value (empty, null or NaN) was read as 0: 1 in column 'x'"
+        f"{one}: 1 missing value (empty, null or NaN): 1 in column 'x'"
     ]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"label": None}, "expected one column 'label', got 'qid, x"),
+        ({"label": None, "y": None}, "expected one column 'label', got 'qid, x"),
         ({"label": [*[1] * 499, 0.5]}, r"row 500: expected a grade, an integer from 0 in column 'label'"),
         ({"label": [*[1] * 80, None, *[1] * 419]}, r"row 81: expected a number in column 'label'"),
         ({"qid": [*range(499), 7]}, r"row 500: expected contiguous documents of each query, got qid:7 again, .* row 8"),
         ({"qid": [*range(499), None]}, r"row 500: expected a name in column 'qid'"),
-        ({"x": [*[0.0] * 300, float("nan"), *[0.0] * 199]}, r"row 301: expected finite numbers .* in 'x'"),
+        ({"x": [*[0.0] * 300, float("inf"), *[0.0] * 199]}, r"row 301: expected finite numbers .* in 'x'"),
         ({"x": [*[0.0] * 300, 1e39, *[0.0] * 199]}, r"row 301: expected finite numbers"),
-        ({"x": ["a"] * 500}, "expected numbers in column 'x', got string"),
         ({"x": [[1.0], *[[1.0, 2.0]] * 499]}, "expected numbers in column 'x', got list"),
         ({"x": [*[[1.0, 2.0]] * 499, [1.0]], "y": None, "z": None}, "row 500: .* length, 2 as in row 1, in column 'x', got 1"),
         ({"x": [*[[1.0, 2.0]] * 80, *[[1.0]] * 420], "y": None, "z": None}, "row 81: .* length, 2 as in row 1, in column 'x'"),
@@ -266,12 +271,12 @@ def test_csv_of_every_form(tmp_path, caplog, separator, encoding, packed):
         path.write_bytes(PACKINGS[packed](text.encode(encoding)))
         caplog.clear()
         data = read_lists(path, cache=False)
-        assert data.features.tolist() == [[0.5, 1, 2], [1.5, 0, 3], [2.5, 0, 4]]
+        np.testing.assert_array_equal(data.features, [[0.5, 1, 2], [1.5, 0, 3], [2.5, np.nan, 4]])
         assert (data.labels.tolist(), data.qids.tolist()) == ([1, 0, 2], ["q 1", "NA"])
         said = [each.message for each in caplog.records]
         capitals = [f"{path}: column 'Label' is used as 'label'", f"{path}: column 'QID' is used as 'qid'"]
         assert said[:-1] == (capitals if names != "qid,label" else [])
-        assert said[-1] == f"{path}: 1 missing value (empty, null or NaN) was read as 0: 1 in column 'y'"
+        assert said[-1] == f"{path}: 1 missing value (empty, null or NaN): 1 in column 'y'"
         assert feature_names(path) == ["x", "y", "z"]
         assert read_alike([path, path], cache=False)[1].num_features == 3
         assert convert_lists(path).documents == 3
@@ -287,7 +292,8 @@ def test_true_and_false_hold_for_the_column(tmp_path, monkeypatch):
         read_lists(path, cache=False)
     path.write_text("qid,label,x\n1,0,true\n1,0,0\n1,1,False\n1,0,\n")
     data = read_lists(path, cache=False)
-    assert (data.features.ravel().tolist(), data.missing.tolist()) == ([1, 0, 0, 0], [0, 0, 0, 1])
+    np.testing.assert_array_equal(data.features.ravel(), [1, 0, 0, np.nan])
+    assert data.missing.tolist() == [0, 0, 0, 1]
 
 
 def of(kind, values, *options):
@@ -329,18 +335,18 @@ TYPES = {
         of("float64", [1, math.nan, 2]),
         "row 2: .*got nan",
         "row 2: .*, got nan",
-        "row 2: .*got NaN; use null",
+        [1, math.nan, 2],
     ),
-    "nulls": (of("float64", [1, None, 2]), "row 2: .*, got none", "row 2: .*, got none", [1, 0, 2]),
+    "nulls": (of("float64", [1, None, 2]), "row 2: .*, got none", "row 2: .*, got none", [1, math.nan, 2]),
     "nulls, float16": (
         of("float16", [np.float16(1), None, np.float16(2)]),
         "row 2: .*none",
         "row 2: .*none",
-        [1, 0, 2],
+        [1, math.nan, 2],
     ),
-    "nothing but nulls": (pa.nulls(3), "row 1: .*, got none", "row 1: .*, got none", [0, 0, 0]),
+    "nothing but nulls": (pa.nulls(3), "row 1: .*, got none", "row 1: .*, got none", [math.nan] * 3),
     "bool": (of("bool_", [True, True, False]), [1, 1, 0], ["True", "True", "False"], [1, 1, 0]),
-    "bool, nulls": (of("bool_", [True, None, False]), "row 2: .*none", "row 2: .*none", [1, 0, 0]),
+    "bool, nulls": (of("bool_", [True, None, False]), "row 2: .*none", "row 2: .*none", [1, math.nan, 0]),
     **{
         kind: (of(kind, [D("1.0"), D("1.0"), D("2.0")], 9, 1), WHOLE, NAMES, WHOLE)
         for kind in ("decimal32", "decimal64", "decimal128", "decimal256")
@@ -352,16 +358,16 @@ TYPES = {
         [0.5] * 3,
     ),
     **{
-        kind: (of(kind, ["1.0", "1", "2"]), WHOLE, ["1.0", "1", "2"], f"got {kind}; convert it to numbers, or remove")
+        kind: (of(kind, ["1.0", "1", "2"]), WHOLE, ["1.0", "1", "2"], [1, 0, 2])
         for kind in ("string", "large_string", "string_view")
     },
     "names": (
         of("string", ["a", "a", "b"]),
         "row 1: expected a number in column 'c', got 'a'",
         ["a", "a", "b"],
-        "got string; convert",
+        [0, 0, 1],
     ),
-    "no name": (of("string", ["1", "", "2"]), "row 2: .*, got ''", "row 2: expected a name", "got string"),
+    "no name": (of("string", ["1", "", "2"]), "row 2: .*, got ''", "row 2: expected a name", [0, math.nan, 1]),
     **{
         kind: (of(kind, [b"a", b"a", b"b"]), f"got {kind}", ["a", "a", "b"], f"got {kind}; remove")
         for kind in ("binary", "large_binary", "binary_view")
@@ -426,14 +432,19 @@ TYPES = {
         "got month_day",
         "got month_day.*; convert",
     ),
-    "dictionary": (pa.array(WHOLE).dictionary_encode(), WHOLE, NAMES, WHOLE),
-    "dictionary, nulls": (pa.array([1, None, 2]).dictionary_encode(), "row 2: .*none", "row 2: .*none", [1, 0, 2]),
+    "dictionary": (pa.array(WHOLE).dictionary_encode(), WHOLE, NAMES, [0, 0, 1]),
+    "dictionary, nulls": (
+        pa.array([1, None, 2]).dictionary_encode(),
+        "row 2: .*none",
+        "row 2: .*none",
+        [0, math.nan, 1],
+    ),
     **{
         f"dictionary of {kind}": (
             pa.array(["a", "a", "b"], getattr(pa, kind)()).dictionary_encode(),
             "expected a number|got dictionary",
             ["a", "a", "b"],
-            "got dictionary<",
+            [0, 0, 1],
         )
         for kind in ("string_view", "binary_view")
         if hasattr(pa, kind)
@@ -442,7 +453,7 @@ TYPES = {
         pa.array(NAMES).dictionary_encode(),
         WHOLE,
         NAMES,
-        "got dictionary<.*; convert it to numbers",
+        [0, 0, 1],
     ),
     "runs": (pa.RunEndEncodedArray.from_arrays([2, 3], [1, 2]), WHOLE, NAMES, WHOLE),
     "list": (of("list_", LISTS, pa.int64()), "got list", "got list", LISTS),
@@ -460,13 +471,13 @@ TYPES = {
         of("list_", [[1, None], [1, 2], [3, 4]], pa.int64()),
         "got list",
         "got list",
-        [[1, 0], [1, 2], [3, 4]],
+        [[1, math.nan], [1, 2], [3, 4]],
     ),
     "list of strings": (
         of("list_", [["a"]] * 3, pa.string()),
         "got list",
         "got list",
-        "got string; convert it to numbers",
+        "got string; remove the column",
     ),
     "list of lists": (of("list_", [[[1]]] * 3, pa.list_(pa.int64())), "got list", "got list", "got list"),
     "ragged": (
@@ -553,12 +564,13 @@ def test_every_type_in_every_role(tmp_path, name, role):
             continue
         data = read_lists(path, cache=False, **options)
         if role == "feature":
-            assert data.features.tolist() == (np.array(expected, np.float32).reshape(3, -1).tolist())
+            # Parquet keeps dictionaries of strings only.
+            plain = {"dictionary": WHOLE, "dictionary, nulls": [1, math.nan, 2]} if suffix == "parquet" else {}
+            np.testing.assert_array_equal(data.features, np.array(plain.get(name, expected), np.float32).reshape(3, -1))
         elif role == "label":
             assert data.labels.tolist() == expected
         elif role == "docid":
             assert data.docids.tolist() == expected
         else:
             assert data.qids.tolist() == list(dict.fromkeys(expected))
-        nulls = "null" in name and role == "feature"
-        assert (data.missing is None) == (not nulls)
+        assert (data.missing is None) == (not np.isnan(data.features).any())

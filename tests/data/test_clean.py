@@ -1,12 +1,13 @@
 """Steps that remove, shuffle and relabel documents; readers of multi-class data."""
 
 import logging
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from rankstruct.columns import Columns
 from rankstruct.data import (
     DataError,
     RankingData,
@@ -50,8 +51,10 @@ def every_field():
         "missing": number.astype(np.int32),
         "diversity_groups": number.astype(np.int64),
     }
-    assert {f.name for f in fields(RankingData)} == {*values, "offsets", "qids"}, "say here what a new field holds"
-    return RankingData(**values, offsets=np.array([0, 3, 3, 8]), qids=np.array(["a", "empty", "b"]))
+    known = {*values, "offsets", "qids", "columns"}
+    assert {f.name for f in fields(RankingData)} == known, "say here what a new field holds"
+    columns = Columns({"x": None, "y": ["a", "b", "c"]})
+    return RankingData(**values, offsets=np.array([0, 3, 3, 8]), qids=np.array(["a", "empty", "b"]), columns=columns)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +65,7 @@ def every_field():
         (lambda data: keep_documents(data, data.labels != 5), [1, 2, 3, 4, 6, 7, 8]),
         (lambda data: shuffle_documents(data, seed=1), [3, 1, 2, 5, 8, 6, 7, 4]),
         (
-            lambda data: RemoveZeroRows()(data.with_features(data.features * (data.labels[:, None] != 2))),
+            lambda data: RemoveZeroRows()(replace(data, features=data.features * (data.labels[:, None] != 2))),
             [1, 3, 4, 5, 6, 7, 8],
         ),
         (lambda data: RemoveNearDuplicates(0.999999, min_relevant=7)(data), [1, 2, 3, 5, 6, 7]),
@@ -74,7 +77,9 @@ def test_rows_keep_everything_that_is_known_of_a_document(change, expected):
     found = change(every_field())
     assert found.labels.tolist() == expected
     for name, values in vars(found).items():
-        if name not in ("offsets", "qids"):
+        if name == "columns":
+            assert values.categories == {"x": None, "y": ("a", "b", "c")}
+        elif name not in ("offsets", "qids"):
             told = values[:, 0] if name == "features" else values
             assert told.astype(np.float32).tolist() == found.labels.tolist(), name
 

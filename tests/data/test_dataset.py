@@ -110,14 +110,24 @@ def test_comment_values():
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
 def test_features_that_are_not_finite(kind, value):
     features = X.copy()
     features[4, 1] = value
     with pytest.raises(
-        DataError, match=rf"features must be finite numbers; got {value} at features\[4, 1\] \(list 'b'\)"
+        DataError, match=rf"features must be finite numbers or NaN; got {value} at features\[4, 1\] \(list 'b'\)"
     ):
         RankingData.from_arrays(features if kind == "dense" else sp.csr_array(features), Y, QID)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_missing_features_are_kept(kind):
+    for rows in ([4], range(len(X))):
+        features = X.copy()
+        features[rows, 1] = np.nan
+        data = RankingData.from_arrays(features if kind == "dense" else sp.csr_array(features), Y, QID)
+        found = data.features.toarray() if kind == "sparse" else data.features
+        np.testing.assert_array_equal(found, features)
 
 
 def test_labels_that_are_not_finite():

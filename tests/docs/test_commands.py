@@ -179,6 +179,21 @@ def reader(tmp_path, monkeypatch, run):
         folder.mkdir(exist_ok=True)
         for part, its in parts.items():
             (folder / f"{part}.txt").write_text("\n".join(its) + "\n")
+    table = (
+        pytest.importorskip("pandas")
+        .DataFrame(
+            {
+                "relevance": [*range(4)] * 15,
+                "clicks": [1, 0] * 30,
+                "query": [i // 6 for i in range(60)],
+                "shop_number": [7, 9, 8] * 20,
+            }
+        )
+        .assign(session=lambda each: each["query"], brand=["acme", "bee", None, "cat", "dog"] * 12)
+    )
+    for name in ("train", "new"):
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    table.to_parquet(tmp_path / "test.parquet")
     for at, name in enumerate(("scores", "mine", "theirs")):
         (tmp_path / f"{name}.txt").write_text("".join(f"{(7 + at) * i % 13}\n" for i in range(len(parts["test"]))))
     (tmp_path / "qrels.txt").write_text("q1 0 d1 1\nq1 0 d2 0\nq2 0 d1 2\n")
@@ -208,7 +223,8 @@ def test_the_quick_ones_run(beginning, reader, capsys):
     for words in {tuple(words): None for words in said}:
         if "ddp" in words or ("predict" in words and "ratings" in " ".join(words)):
             continue
-        if words[:4] == ("rankstruct", "predict", "--run", "runs/rank"):
-            assert main(["rank", "FOLDER", "--output", "runs/rank", "--time-budget", "0"]) == 0
+        trained = {"runs/rank": ["FOLDER"], "runs/table": ["--train", "train.csv"]}
+        if words[:3] == ("rankstruct", "predict", "--run") and words[3] in trained:
+            assert main(["rank", *trained[words[3]], "--output", words[3], "--time-budget", "0"]) == 0
         assert main([*words[1:], *QUICK[beginning]]) == 0, capsys.readouterr().err
         assert capsys.readouterr().out
