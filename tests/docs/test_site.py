@@ -174,7 +174,8 @@ def test_links_between_pages_lead_to_headings_that_are_there():
 def test_lines_of_code_fit_the_column():
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guides").glob("*.md")]
     blocks = {
-        page: re.findall(r"^```(?:python|bash)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE) for page in pages
+        page: re.findall(r"^```(?:python|bash)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        for page in pages
     }
     lines = [(page.name, line) for page, found in blocks.items() for block in found for line in block.splitlines()]
     assert len(lines) > 500
