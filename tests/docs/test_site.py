@@ -197,6 +197,12 @@ def test_figures_are_those_of_the_result_files(capsys):
     assert write_results.main(["--check"]) == 0, capsys.readouterr().out
 
 
+def test_no_line_begins_with_a_figure():
+    """Its markup would not be rendered: a comment at the start of a line begins a block of HTML."""
+    texts = {page.name: page.read_text() for page in write_results.pages(ROOT)}
+    assert [name for name, text in texts.items() if re.search(r"^ *<!-- figure", text, re.MULTILINE)] == []
+
+
 def test_every_result_file_says_how_it_came_about_and_is_shown():
     shown = "".join(page.read_text() for page in write_results.pages(ROOT))
     for path in (ROOT / "docs" / "results").glob("*.json"):
