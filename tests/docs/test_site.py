@@ -174,7 +174,8 @@ def test_links_between_pages_lead_to_headings_that_are_there():
 def test_lines_of_code_fit_the_column():
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guides").glob("*.md")]
     blocks = {
-        page: re.findall(r"^```(?:python|bash)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE) for page in pages
+        page: re.findall(r"^```(?:python|bash)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        for page in pages
     }
     lines = [(page.name, line) for page, found in blocks.items() for block in found for line in block.splitlines()]
     assert len(lines) > 500
@@ -194,6 +195,12 @@ def test_configs_are_all_in_their_list():
 
 def test_figures_are_those_of_the_result_files(capsys):
     assert write_results.main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_no_line_begins_with_a_figure():
+    """Its markup would not be rendered: a comment at the start of a line begins a block of HTML."""
+    texts = {page.name: page.read_text() for page in write_results.pages(ROOT)}
+    assert [name for name, text in texts.items() if re.search(r"^ *<!-- figure", text, re.MULTILINE)] == []
 
 
 def test_every_result_file_says_how_it_came_about_and_is_shown():
