@@ -255,7 +255,8 @@ class BoostedRanker(Ranker):
     """Boosted trees of LightGBM or XGBoost, or the mean score of several such models, trained on a ranking loss.
 
     Args:
-        measure: a measure or its name, which selects the number of trees and which `score` reports; AP if None.
+        measure: a measure or its name, which selects the number of trees and which `score` reports. None is nDCG@10 for graded
+            labels and AP for binary ones.
         loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
             ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None.
         noise: the standard deviation of the noise added to the scores before each gradient, see `PerturbedLoss`; 0 for none. On
@@ -284,6 +285,7 @@ class BoostedRanker(Ranker):
         verbose: show a progress bar with the validation measure.
 
     Attributes:
+        measure_: the measure, `measure` unless that is None.
         preparation_: the fitted preparation.
         start_: the fitted `start`.
         leaf_ranker_: the `leaf_ranker` fitted to the leaves.

@@ -63,7 +63,7 @@ def fit_path(
     check_measures({"the validation lists": vali, "the test lists": test}, measures)
     held_out = arrays_of(vali, "_valid") if np.size(ranker.C) > 1 else {}
     if held_out:
-        check_measures({"the validation lists": vali}, [ranker._measure()], "ranker.measure")
+        check_measures({"the validation lists": vali}, [ranker._measure(train.labels)], "ranker.measure")
     lists = arrays_of(train)
     ranker.fit(**lists, **held_out)
     Cs = sorted(np.ravel(np.asarray(ranker.C, float)).tolist())

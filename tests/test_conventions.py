@@ -70,6 +70,31 @@ def test_the_checks_of_scikit_learn_pass(make, monkeypatch):
     assert sum(each["status"] == "passed" for each in results) > 35
 
 
+def test_the_training_labels_choose_the_measure_where_none_is_given(make):
+    X, y, qid = draw()
+    for labels, expected in ((y, "nDCG@10"), (y.clip(0, 1), "AP"), (y.clip(0, 1) + 1, "nDCG@10"), (2 * (y > 1), "AP")):
+        ranker = make().fit(X, labels, qid)
+        assert ranker.measure is None
+        assert ranker.measure_ == expected
+        found = rs.evaluate(ranker.predict(X, qid), y, [expected], qid=qid)[expected].mean().item()
+        assert ranker.score(X, y, qid) == pytest.approx(found, abs=1e-12)  # also of other labels
+    assert make(measure="RR").fit(X, y, qid).measure_ == "RR"
+
+
+def test_the_measure_that_the_labels_choose_is_trained_for():
+    X, y, qid = draw()
+    ranker, known = rs.LinearRanker(), rs.LinearRanker("nDCG@10").fit(X, y, qid)
+    np.testing.assert_array_equal(ranker.fit(X, y, qid).coef_, known.coef_)
+    w, fresh = np.ones(len(known.coef_)), rs.LinearRanker()
+    for labels, name in ((y, "nDCG@10"), (y.clip(0, 1), "AP")):
+        assert fresh.mean_loss(w, X, labels, qid) == rs.LinearRanker(name).mean_loss(w, X, labels, qid)
+        assert fresh.objective(w, X, labels, qid) == rs.LinearRanker(name).objective(w, X, labels, qid)
+    scorer = rs.LinearScorer(X.shape[1])
+    chance = rs.evaluate(np.zeros(len(y)), y, ["nDCG@10"], qid=qid)["nDCG@10"].mean().item()
+    scorer.linear.weight.data.zero_()
+    assert rs.LinearRanker.from_scorer(scorer).score(X, y, qid) == pytest.approx(chance, abs=1e-12)
+
+
 def test_sizes_of_lists_are_as_good_as_ids(make):
     X, y, qid = draw()
     sizes = np.bincount(qid)

@@ -94,7 +94,6 @@ def test_validation_is_by_the_measure_of_the_list_re_ranked_diversely():
             values.append(sum(gains[j] / np.log2(1 + rank) for j, rank in enumerate(ranks.tolist()) if rank))
         assert found == pytest.approx(np.mean(values))
     assert ranker.score(X[held], y[held], qid[held], diversity_groups=hosts[held]) == max(ranker.validation_)
-    assert rs.LinearRanker()._measure() == rs.AP()
     asked = rs.LinearRanker("nDCG@2", loss=rs.StructuredHingeLoss("diverse_nDCG@2")).fit(
         X, y, qid, diversity_groups=hosts
     )

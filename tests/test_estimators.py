@@ -566,7 +566,7 @@ def test_groups_that_are_meant_as_lists_are_refused():
         ranker.fit(X, y, qid, groups_valid=qid)
 
 
-@pytest.mark.parametrize("ranker", [rs.MLPRanker(max_epochs=2), rs.LinearRanker("RR")])
+@pytest.mark.parametrize("ranker", [rs.MLPRanker("AP", max_epochs=2), rs.LinearRanker("RR")])
 def test_a_measure_by_which_all_documents_are_equally_good_is_warned_of(ranker):
     X, y, qid = make(grades=3)
     with pytest.warns(UserWarning, match="no label is 0, so .* has the same value for every ranking"):

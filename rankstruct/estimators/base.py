@@ -31,7 +31,7 @@ from rankstruct.lists import (
     refusing,
 )
 from rankstruct.losses import takes_groups
-from rankstruct.measures import AP, Diverse, Measure, evaluate, parse_measure
+from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
 from rankstruct.models.saving import build_module, describe_module
 from rankstruct.preparation import Preparation, takes_sparse
@@ -147,6 +147,7 @@ class Ranker(BaseEstimator):
     an error unless the class supports them.
 
     Attributes:
+        measure_: `measure`, or where it is None, the measure of a loss over diverse rankings, and otherwise `usual_measure`.
         preparation_: the fitted preparation of raw features.
         lists_: number of training lists.
         longest_list_: number of documents in the longest of them.
@@ -155,6 +156,7 @@ class Ranker(BaseEstimator):
     """
 
     measure: str | Measure | None
+    measure_: str | Measure
     loss: str | nn.Module | None
     prepare: Sequence[str]
     drop_empty: bool
@@ -286,6 +288,8 @@ class Ranker(BaseEstimator):
             found = self._with_item_weights(found, check_item_weights(item_weights, len(y)))
         lengths = np.unique(found.qid, return_counts=True)[1]
         self.lists_, self.longest_list_ = len(lengths), int(lengths.max())
+        own = self.measure if self.measure is not None else self._measure_of_loss()
+        self.measure_ = usual_measure(self._grades(found.y)) if own is None else own
         self._warn_of_indifference(found)
         return found
 
@@ -404,11 +408,20 @@ class Ranker(BaseEstimator):
         offsets = np.concatenate([[0], np.cumsum(lengths[kept])])
         return lists._replace(weights=weights).rows(np.repeat(kept, lengths), offsets)
 
-    def _measure(self) -> Measure:
-        if self.measure is not None:
-            return parse_measure(self.measure)
+    def _measure(self, labels: np.ndarray | None = None) -> Measure:
+        """The measure that selects; `labels` decide if it is None and the ranker was not fitted."""
+        own = self.measure if self.measure is not None else self._measure_of_loss()
+        if own is None:
+            own = getattr(self, "measure_", None) or ("AP" if labels is None else usual_measure(labels))
+        return parse_measure(own)
+
+    def _grades(self, labels: np.ndarray) -> np.ndarray:
+        """The different labels of all processes."""
+        return np.unique(np.concatenate(self._team().gathered(np.unique(labels))))
+
+    def _measure_of_loss(self) -> Diverse | None:
         measure = getattr(named_loss(self.loss), "measure", None)
-        return measure if isinstance(measure, Diverse) else AP()
+        return measure if isinstance(measure, Diverse) else None
 
     def _held_out(self, qid: np.ndarray) -> np.ndarray:
         """Mask `[documents]` of the held-out lists; of a single list, some of its documents are held out."""
@@ -488,7 +501,7 @@ class Ranker(BaseEstimator):
 
     def _values(self, documents: Documents) -> torch.Tensor:
         """The measure of each list."""
-        measure = self._measure()
+        measure = self._measure(documents.y)
         if measure.takes_groups and documents.diversity_groups is None:
             raise ValueError(f"{measure.name} needs diversity_groups=, {GROUPS}")
         given: dict[str, Any] = {"diversity_groups": documents.diversity_groups, "item_weights": documents.item_weights}
@@ -577,6 +590,15 @@ def named_loss(loss: Any) -> nn.Module | None:
     if not isinstance(found, nn.Module):
         raise ValueError(f"loss must be the name of a rankstruct loss, got {loss!r}")
     return found
+
+
+def usual_measure(labels: np.ndarray) -> str:
+    """The measure where none is given: nDCG@10 for graded labels (several grades above 0), AP for binary ones.
+
+    >>> usual_measure(np.array([0, 1, 2])), usual_measure(np.array([0, 1, 0]))
+    ('nDCG@10', 'AP')
+    """
+    return "nDCG@10" if len(np.unique(labels[labels > 0])) > 1 else "AP"
 
 
 def is_number(value: Any, least: float) -> bool:

@@ -139,7 +139,8 @@ class LinearRanker(Ranker):
 
     Args:
         measure: the measure to optimise, or its name; a `Diverse` one by the hinge over diverse rankings. It also selects C, and
-            `score` reports it. None is the measure of a loss over diverse rankings, and otherwise AP: SVMmap.
+            `score` reports it. None is the measure of a loss over diverse rankings, and otherwise `measure_`: nDCG@10 for graded
+            labels and AP (SVMmap) for binary ones; see "Conventions".
         C: the weight of the loss against the regulariser, 1 / lambda; or several values, which are trained in ascending order,
             each from the previous solution (or from `start`, if the problem is not convex and that is better), and selected on
             the validation lists passed to `fit`. The page "Which bound is the default" compares 1, 10 and 100.
@@ -165,6 +166,7 @@ class LinearRanker(Ranker):
             ranker to all lists; each must call `fit`, and also `mean_loss` and `objective`.
 
     Attributes:
+        measure_: the measure, `measure` unless that is None.
         preparation_: the fitted preparation.
         coef_: `[d]`, the weights of prepared features.
         C_: the selected C.
@@ -321,13 +323,16 @@ class LinearRanker(Ranker):
         """The features that the weights apply to."""
         return X
 
-    def ranking_loss(self) -> nn.Module:
-        """Return the loss that `fit` minimises: `loss`, or the structured hinge of `measure`; raises ValueError if invalid."""
+    def ranking_loss(self, labels: np.ndarray | None = None) -> nn.Module:
+        """Return the loss that `fit` minimises: `loss`, or the structured hinge of `measure`; raises ValueError if invalid.
+
+        If `measure` is None and the ranker is not fitted, `labels` decide on the measure, AP without them.
+        """
         if (loss := named_loss(self.loss)) is not None:
             if any(True for _ in loss.parameters()):
                 raise ValueError(f"{type(loss).__name__} has learnable parameters, which only training by SGD fits")
             return loss
-        measure, options = self._measure(), {"feature_map": self.feature_map, "reference": self.reference}
+        measure, options = self._measure(labels), {"feature_map": self.feature_map, "reference": self.reference}
         return StructuredHingeLoss(measure, **options)  # type: ignore[arg-type]
 
     def _draws_to_start(self, loss: nn.Module) -> bool:
@@ -351,7 +356,7 @@ class LinearRanker(Ranker):
 
     def _best_auc(self, lists: FlatLists) -> np.ndarray:
         """The optimum for `GradedLoss("AUC")`, a reliable convex bound, as the start for others."""
-        grades = np.unique(np.concatenate(self._team().gathered(np.unique(lists.labels))))[1:]
+        grades = self._grades(lists.labels)[1:]
         if len(grades) > _MOST_GRADES:
             grades = np.unique(np.quantile(grades, np.linspace(0, 1, _MOST_GRADES)))
         risk = _risk(GradedLoss("AUC", grades=grades.tolist()), lists._replace(item_weights=None))
@@ -444,17 +449,19 @@ class LinearRanker(Ranker):
 
     def risk(self, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None) -> LinearRisk:
         """Return the mean loss over the lists that `fit` trains on, as a function of the weights, for `rankstruct.solvers`."""
-        return ranking_risk(self.ranking_loss(), *self._lists_of(X, y, qid, diversity_groups))
+        lists = self._lists_of(X, y, qid, diversity_groups)
+        return ranking_risk(self.ranking_loss(lists.labels), *lists)
 
     def mean_loss(self, w: np.ndarray, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None) -> float:
         """Return the mean loss at any weights `[d]`, over the lists that `fit` trains on.
 
         A `SmoothLoss` is evaluated with the last sigma of the annealing, like `solution_.objective`.
         """
-        loss = self.ranking_loss()
+        lists = self._lists_of(X, y, qid, diversity_groups)
+        loss = self.ranking_loss(lists.labels)
         if isinstance(loss, SmoothLoss):
             loss = loss.with_sigma(self._annealing(loss).last_sigma)
-        return self._mean(loss, self._lists_of(X, y, qid, diversity_groups), np.asarray(w, np.float64))
+        return self._mean(loss, lists, np.asarray(w, np.float64))
 
     def _mean(self, loss: nn.Module, lists: FlatLists, w: np.ndarray) -> float:
         """The mean loss at `w` over the lists of all processes."""
@@ -466,9 +473,10 @@ class LinearRanker(Ranker):
         self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None, *, diversity_groups: Any = None
     ) -> float:
         """Return the objective of `fit` at any weights `[d]`, such as those of a scorer trained by SGD."""
-        away = np.asarray(w, np.float64)
-        if self._draws_to_start(self.ranking_loss()):
-            away = away - self._start(self.ranking_loss(), self._lists_of(X, y, qid, diversity_groups))
+        away, lists = np.asarray(w, np.float64), self._lists_of(X, y, qid, diversity_groups)
+        loss = self.ranking_loss(lists.labels)
+        if self._draws_to_start(loss):
+            away = away - self._start(loss, lists)
         C = self._costs()[0] if C is None else C
         return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, diversity_groups=diversity_groups)
 

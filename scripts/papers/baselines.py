@@ -969,7 +969,7 @@ TRAINERS: dict[str, Callable[..., Any]] = {
     "linear": functools.partial(LinearRanker, prepare=()),  # on any loss; the plan prepares the features
     "mlp": functools.partial(MLPRanker, prepare=()),
     "boosted": functools.partial(BoostedRanker, n_jobs=1),
-    "auto": AutoRanker,  # which prepares the features itself
+    "auto": functools.partial(AutoRanker, measure="AP"),  # which prepares the features itself
     "ensemble": _ensemble,  # of any of these, with several seeds
     "feature": SingleFeature,
     "random": RandomRanker,
