@@ -345,7 +345,7 @@ class BoostedRanker(Ranker):
     @property
     def finite(self) -> bool | str:  # type: ignore[override]
         """Missing features are allowed if they reach the library directly."""
-        return True if len(self.prepare) or self.start is not None else "allow-nan"
+        return True if self.prepare or self.start is not None else "allow-nan"
 
     def _takes_sparse(self) -> bool:
         return super()._takes_sparse() and (not _is_ranker(self.start) or get_tags(self.start).input_tags.sparse)
@@ -391,6 +391,8 @@ class BoostedRanker(Ranker):
             raise ValueError(
                 f"leaf_ranker must be a LinearRanker, without start; got {self.leaf_ranker!r} and start={self.start!r}"
             )
+        if self.leaf_ranker is not None and len(self.leaf_ranker.prepare or ()):
+            raise ValueError(f"leaf_ranker must not prepare features, which are leaves; got {self.leaf_ranker!r}")
         _installed(self.library)
 
     def ranking_loss(self) -> nn.Module:
@@ -404,7 +406,7 @@ class BoostedRanker(Ranker):
             self.start_.fit(*train[:3], **train.options, **({} if valid is None else valid.as_validation))
 
     def _fit_leaves(self, train: _Grown, valid: _Grown | None) -> None:
-        self.leaf_ranker_ = None if self.leaf_ranker is None else clone(self.leaf_ranker)
+        self.leaf_ranker_ = None if self.leaf_ranker is None else clone(self.leaf_ranker).set_params(prepare=())
         if self.leaf_ranker_ is None:
             return
         scorer = self._as_grown()

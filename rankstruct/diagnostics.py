@@ -201,7 +201,7 @@ def certify(
         raise ValueError(f"a certified optimum needs regularization > 0, got {regularization}")
     lists = arrays_of(data)
     w = scorer.linear.weight.detach().double().numpy()[0]
-    ranker = LinearRanker(loss=loss, C=1 / regularization, tolerance=tolerance)
+    ranker = LinearRanker(loss=loss, C=1 / regularization, prepare=(), tolerance=tolerance)
     ranker.fit(**lists)
     best = ranker.solution_
     objective = ranker.objective(w, **lists)

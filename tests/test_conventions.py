@@ -25,7 +25,7 @@ SMALL = {
     "kernel": lambda **more: rs.KernelRanker(**({"loss": GRADED, "C": 10.0} | more)),
     "mlp": lambda **more: rs.MLPRanker(**({"max_epochs": 2, "hidden": (4,), "device": "cpu"} | more)),
     "boosted": lambda **more: rs.BoostedRanker(**({"n_estimators": 3, "min_child_samples": 2, "n_jobs": 1} | more)),
-    "ensemble": lambda **more: rs.EnsembleRanker([rs.LinearRanker(loss=GRADED)], **more),
+    "ensemble": lambda **more: rs.EnsembleRanker([rs.LinearRanker(loss=GRADED, prepare=())], **more),
     "auto": lambda **more: rs.AutoRanker(**({"time_budget": 0, "device": "cpu"} | more)),
 }
 OF_DOCUMENTS = "a weight is of a list; this check weighs the documents of one list"
@@ -146,7 +146,7 @@ def test_a_list_of_weight_2_is_two_lists(make):
     weights = np.array([1.0, 2.0, 0.0] * 4)
     twice = np.concatenate([np.flatnonzero(qid == q) for q in range(12) for _ in range(int(weights[q]))])
     ids = np.repeat(np.arange(12), 8)
-    exact = {"tolerance": 1e-7} if make in (SMALL["linear"], SMALL["kernel"]) else {}
+    exact = {"tolerance": 1e-7, "prepare": ()} if make in (SMALL["linear"], SMALL["kernel"]) else {}
     repeated = make(**exact).fit(X[twice], y[twice], ids)
     for given in (weights, 5 * weights, weights[qid]):
         found = make(**exact).fit(X, y, qid, sample_weight=given)
@@ -179,8 +179,8 @@ def test_weights_reach_every_start_of_a_linear_ranker(kind):
     weights = np.array([1.0, 2.0, 0.0] * 4)
     twice = np.concatenate([np.flatnonzero(qid == q) for q in range(12) for _ in range(int(weights[q]))])
     options = {"loss": kind, "start": "regression", "regularize_towards": "start"}
-    found = rs.LinearRanker(**options).fit(X, y, qid, sample_weight=weights)
-    repeated = rs.LinearRanker(**options).fit(X[twice], y[twice], np.repeat(np.arange(12), 8))
+    found = rs.LinearRanker(**options, prepare=()).fit(X, y, qid, sample_weight=weights)
+    repeated = rs.LinearRanker(**options, prepare=()).fit(X[twice], y[twice], np.repeat(np.arange(12), 8))
     np.testing.assert_allclose(found.w0_, repeated.w0_)
     assert found.solution_.objective == pytest.approx(repeated.solution_.objective, rel=1e-3)
 
@@ -250,8 +250,8 @@ def test_a_document_of_weight_2_is_two_documents_of_a_regression():
     weights = np.resize([1.0, 2.0, 0.0], len(y))
     twice = np.repeat(np.arange(len(y)), weights.astype(int))
     options = {"loss": "SquaredLoss", "tolerance": 1e-7}
-    found = rs.LinearRanker(**options).fit(X, y, qid, item_weights=weights)
-    repeated = rs.LinearRanker(**options).fit(X[twice], y[twice], qid[twice])
+    found = rs.LinearRanker(**options, prepare=()).fit(X, y, qid, item_weights=weights)
+    repeated = rs.LinearRanker(**options, prepare=()).fit(X[twice], y[twice], qid[twice])
     np.testing.assert_allclose(found.coef_, repeated.coef_, atol=1e-3)
 
 

@@ -14,7 +14,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from rankstruct.estimators.base import Documents, Ranker, check_labels, dense, is_number
+from rankstruct.estimators.base import PREPARE, Documents, Ranker, check_labels, dense, is_number
 from rankstruct.estimators.ensemble import (
     EnsembleRanker,
     all_weights,
@@ -42,7 +42,7 @@ SELECTION = (
 
 def _linear(options: AutoRanker, lists: Documents) -> Ranker:
     measure = options._measure(lists.y)
-    return LinearRanker(measure, loss="GradedLoss('AUC')", C=[0.001, 0.01, 0.1, 1.0, 10.0])
+    return LinearRanker(measure, loss="GradedLoss('AUC')", C=[0.001, 0.01, 0.1, 1.0, 10.0], prepare=())
 
 
 def _mlp(loss: str) -> Callable[[AutoRanker, Documents], Ranker]:
@@ -131,7 +131,7 @@ class AutoRanker(Ranker):
         measure: str | Measure | None = None,
         *,
         time_budget: float | None = None,
-        prepare: Sequence[str] = ("append-quantile", "standardize"),
+        prepare: Sequence[str] = PREPARE,
         folds: int = 3,
         device: str | torch.device | None = None,
         random_state: int = 0,

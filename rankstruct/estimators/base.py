@@ -42,6 +42,7 @@ __all__: list[str] = []
 
 _COPIED = 2**26  # bytes of features up to which a copy is made; larger ones are gathered on each access
 _DTYPES = [np.float64, np.float32, np.float16]  # used without conversion
+PREPARE = ("append-quantile", "standardize")  # where nothing else is given
 ROUTING = (
     "inside GridSearchCV, cross_val_score and the like, turn routing on with sklearn.set_config(enable_metadata_routing=True) "
     "and pass fit(X, y, qid=qid, groups=qid) or params=dict(qid=qid, groups=qid), with cv=GroupKFold()"
@@ -158,7 +159,7 @@ class Ranker(BaseEstimator):
     measure: str | Measure | None
     measure_: str | Measure
     loss: str | nn.Module | None
-    prepare: Sequence[str]
+    prepare: Sequence[str] | None
     drop_empty: bool
     validation_share: float
     random_state: int
@@ -197,7 +198,7 @@ class Ranker(BaseEstimator):
 
     def _takes_sparse(self) -> bool:
         """Whether features may be sparse."""
-        return takes_sparse(self.prepare)
+        return takes_sparse(self.prepare or ())
 
     @_refusing
     def fit(
@@ -353,13 +354,18 @@ class Ranker(BaseEstimator):
                 "sklearn.impute.SimpleImputer"
             ) from None
 
+    def steps(self, X: Any) -> Sequence[str]:
+        """Return the preparation steps that `fit` would use for features."""
+        return self.prepare or ()
+
     def _fit_preparation(self, X: Any, qid: np.ndarray) -> Any:
         """Fit the preparation and return the prepared training documents."""
         self.preparation_ = Preparation()
-        if not len(self.prepare):
+        steps = self.steps(X)
+        if not len(steps):
             return X
         order, offsets = group_documents(qid)
-        self.preparation_, found = Preparation.fit_transform(self.prepare, X if order is None else X[order], offsets)
+        self.preparation_, found = Preparation.fit_transform(steps, X if order is None else X[order], offsets)
         return found if order is None else found[np.argsort(order)]
 
     def _prepared(self, X: Any, qid: Any) -> Any:

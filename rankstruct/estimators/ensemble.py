@@ -103,7 +103,7 @@ class EnsembleRanker(Ranker):
     def finite(self) -> bool | str:  # type: ignore[override]
         """Missing features are allowed if all rankers accept them and there is no preparation."""
         taken = all(get_tags(ranker).input_tags.allow_nan for ranker in self.rankers)
-        return "allow-nan" if taken and len(self.rankers) and not len(self.prepare) else True
+        return "allow-nan" if taken and len(self.rankers) and not self.prepare else True
 
     def _takes_sparse(self) -> bool:
         return super()._takes_sparse() and all(get_tags(ranker).input_tags.sparse for ranker in self.rankers)

@@ -23,7 +23,16 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import Documents, FlatLists, Ranker, check_groups_of, check_ids, named_loss
+from rankstruct.estimators.base import (
+    PREPARE,
+    Documents,
+    FlatLists,
+    Ranker,
+    check_groups_of,
+    check_ids,
+    dense,
+    named_loss,
+)
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.kernels.dispatch import ArrayOracle
 from rankstruct.lists import Lists
@@ -121,15 +130,15 @@ def ranking_risk(
 
 def _warn_of_scales(X: Any) -> None:
     """Warn if some features have so much larger ranges than others that regularisation suppresses the latter."""
-    if sp.issparse(X):
-        return
-    ranges = np.subtract(X.max(axis=0), X.min(axis=0), dtype=np.float64)
+    highest, lowest = (np.ravel(dense(each)) for each in (X.max(axis=0), X.min(axis=0)))
+    ranges = np.subtract(highest, lowest, dtype=np.float64)
     narrow, wide = np.where(ranges > 0, ranges, np.inf).argmin(), ranges.argmax()
+    how = "prepare=['log'], or dense features" if sp.issparse(X) else "prepare=['standardize']"
     if ranges[wide] > _SCALES * ranges[narrow] > 0:
         warnings.warn(
             f"features have very different scales (feature {wide} has range {ranges[wide]:.3g}, feature {narrow} has "
             f"{ranges[narrow]:.3g}, counting from 0), so a linear ranker gives the small ones hardly any weight; use "
-            "prepare=['standardize']",
+            f"{how}",
             stacklevel=7,
         )
 
@@ -152,7 +161,9 @@ class LinearRanker(Ranker):
             `SmoothLoss` or `SoftRankLoss`, or its name and arguments, such as `"GradedLoss('AUC')"`; `feature_map` and
             `reference` are then ignored.
         prepare: preparation steps, fitted to the training documents, such as `["append-log", "standardize"]`; see
-            `rankstruct.preparation.Preparation`.
+            `rankstruct.preparation.Preparation`. `()` trains on the features as they are. None appends normal quantiles and
+            standardises, as `("append-quantile", "standardize")`, so that units and heavy tails do not matter; sparse features
+            are left as they are, since these steps do not keep zeros. The page "Which preparation is the default" compares them.
         solver: `"bundle"`, `"cutting-plane"` (n-slack), `"frank-wolfe"`, or a configured solver of `rankstruct.solvers`,
             including `DC` and `Annealing` for the losses that need them.
         tolerance: relative gap to stop at. Not used for a `SmoothLoss`; pass `solver=Annealing(...)` for its options.
@@ -168,13 +179,14 @@ class LinearRanker(Ranker):
     Attributes:
         measure_: the measure, `measure` unless that is None.
         preparation_: the fitted preparation.
-        coef_: `[d]`, the weights of prepared features.
+        coef_: `[d]`, the weights of prepared features: of the raw ones with `prepare=()`; with the default, first of the
+            standardised features and then of their standardised quantiles.
         C_: the selected C.
         solution_: its `Solution`, with `objective`, `lower_bound`, `gap`, `status`, `history`.
         path_: one `Solution` per C, ascending.
         validation_: the measure on the validation lists for each C; None without them. If there are several C, the value of C_ is
             optimistic for new lists.
-        w0_: `[d]`, the point that the regulariser pulls towards.
+        w0_: `[d]`, of prepared features, the point that the regulariser pulls towards.
         left_out_: number of training lists skipped by `drop_empty`.
         n_features_in_: number of raw features.
 
@@ -206,7 +218,7 @@ class LinearRanker(Ranker):
         feature_map: str | FeatureMap | None = None,
         reference: Reference | None = None,
         loss: str | nn.Module | None = None,
-        prepare: Sequence[str] = (),
+        prepare: Sequence[str] | None = None,
         solver: str | Solver | DC | Annealing = "bundle",
         tolerance: float = 1e-3,
         max_iterations: int = 10_000,
@@ -303,10 +315,17 @@ class LinearRanker(Ranker):
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {getattr(self, name)!r}")
         return Cs
 
+    def steps(self, X: Any) -> Sequence[str]:
+        """Return the preparation steps that `fit` would use for features: `prepare`, or the default for it."""
+        if self.prepare is not None:
+            return self.prepare
+        return () if sp.issparse(X) else PREPARE
+
     def _fit_preparation(self, X: Any, qid: np.ndarray) -> Any:
-        if self.distributed and len(self.prepare):
+        if self.distributed and len(self.steps(X)):
             raise ValueError(
-                "with distributed=True, prepare the documents beforehand: no process has all of them to fit the steps to"
+                "with distributed=True, prepare the documents beforehand and pass prepare=(): no process has all of them to fit "
+                "the steps to"
             )
         return super()._fit_preparation(X, qid)
 
@@ -315,7 +334,7 @@ class LinearRanker(Ranker):
 
     def _fit_features(self, X: Any) -> Any:
         """The features that the weights apply to, for training documents."""
-        if not len(self.prepare):
+        if not self.preparation_.names:
             _warn_of_scales(X)
         return X
 
@@ -453,7 +472,7 @@ class LinearRanker(Ranker):
         return ranking_risk(self.ranking_loss(lists.labels), *lists)
 
     def mean_loss(self, w: np.ndarray, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None) -> float:
-        """Return the mean loss at any weights `[d]`, over the lists that `fit` trains on.
+        """Return the mean loss at any weights `[d]` of prepared features, over the lists that `fit` trains on.
 
         A `SmoothLoss` is evaluated with the last sigma of the annealing, like `solution_.objective`.
         """
@@ -472,7 +491,7 @@ class LinearRanker(Ranker):
     def objective(
         self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None, *, diversity_groups: Any = None
     ) -> float:
-        """Return the objective of `fit` at any weights `[d]`, such as those of a scorer trained by SGD."""
+        """Return the objective of `fit` at any weights `[d]` of prepared features, such as those of a scorer trained by SGD."""
         away, lists = np.asarray(w, np.float64), self._lists_of(X, y, qid, diversity_groups)
         loss = self.ranking_loss(lists.labels)
         if self._draws_to_start(loss):

@@ -17,6 +17,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from rankstruct.arrays import as_single
 from rankstruct.estimators.base import (
+    PREPARE,
     Documents,
     FlatLists,
     Ranker,
@@ -89,7 +90,7 @@ class MLPRanker(Ranker):
         measure: str | Measure | None = None,
         *,
         loss: str | nn.Module | None = None,
-        prepare: Sequence[str] = ("append-quantile", "standardize"),
+        prepare: Sequence[str] = PREPARE,
         hidden: int | Sequence[int] = (64, 32),
         dropout: float = 0.5,
         learning_rate: float = 1e-3,
