@@ -265,7 +265,8 @@ class BoostedRanker(Ranker):
     """Boosted trees of LightGBM or XGBoost, or the mean score of several such models, trained on a ranking loss.
 
     Args:
-        measure: a measure or its name, which selects the number of trees and which `score` reports; AP if None.
+        measure: a measure or its name, which selects the number of trees and which `score` reports. None is nDCG@10 for graded
+            labels and AP for binary ones.
         loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
             ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None.
         noise: the standard deviation of the noise added to the scores before each gradient, see `PerturbedLoss`; 0 for none. On
@@ -294,6 +295,7 @@ class BoostedRanker(Ranker):
         verbose: show a progress bar with the validation measure.
 
     Attributes:
+        measure_: the measure, `measure` unless that is None.
         preparation_: the fitted preparation.
         start_: the fitted `start`.
         leaf_ranker_: the `leaf_ranker` fitted to the leaves.
@@ -397,6 +399,8 @@ class BoostedRanker(Ranker):
             raise ValueError(
                 f"leaf_ranker must be a LinearRanker, without start; got {self.leaf_ranker!r} and start={self.start!r}"
             )
+        if self.leaf_ranker is not None and len(self.leaf_ranker.prepare or ()):
+            raise ValueError(f"leaf_ranker must not prepare features, which are leaves; got {self.leaf_ranker!r}")
         _installed(self.library)
 
     def ranking_loss(self) -> nn.Module:
@@ -412,7 +416,7 @@ class BoostedRanker(Ranker):
             )
 
     def _fit_leaves(self, train: _Grown, valid: _Grown | None) -> None:
-        self.leaf_ranker_ = None if self.leaf_ranker is None else clone(self.leaf_ranker)
+        self.leaf_ranker_ = None if self.leaf_ranker is None else clone(self.leaf_ranker).set_params(prepare=())
         if self.leaf_ranker_ is None:
             return
         scorer = self._as_grown()

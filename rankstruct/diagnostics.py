@@ -68,7 +68,7 @@ def fit_path(
     check_measures({"the validation lists": vali, "the test lists": test}, measures)
     held_out = arrays_of(vali, "_valid") if np.size(ranker.C) > 1 else {}
     if held_out:
-        check_measures({"the validation lists": vali}, [ranker._measure()], "ranker.measure")
+        check_measures({"the validation lists": vali}, [ranker._measure(train.labels)], "ranker.measure")
     lists = arrays_of(train)
     ranker.fit(**lists, **held_out)
     Cs = sorted(np.ravel(np.asarray(ranker.C, float)).tolist())
@@ -212,7 +212,7 @@ def certify(
         raise ValueError(f"a certified optimum needs regularization > 0, got {regularization}")
     lists = arrays_of(data)
     w = scorer.linear.weight.detach().double().numpy()[0]
-    ranker = LinearRanker(loss=loss, C=1 / regularization, tolerance=tolerance)
+    ranker = LinearRanker(loss=loss, C=1 / regularization, prepare=(), tolerance=tolerance)
     ranker.fit(**lists)
     best = ranker.solution_
     objective = ranker.objective(w, **lists)

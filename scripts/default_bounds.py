@@ -73,7 +73,7 @@ def value(path: str, fold: int, measure: str, name: str) -> float | None:
     torch.set_num_threads(1)
     parts = Source(path=path, fold=fold).read()
     train, vali, test = (shuffle_documents(part, seed=3 * fold + at) for at, part in enumerate(parts))
-    options = {"C": COSTS, **BOUNDS[name]} if name in BOUNDS else dict(SINGLE[name])
+    options = {"C": COSTS, "prepare": (), **BOUNDS[name]} if name in BOUNDS else dict(SINGLE[name])
     judges, chooses = (test, arrays_of(vali, "_valid")) if name in BOUNDS else (vali, {})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a bound stays at w = 0 is what the table shows

@@ -78,9 +78,9 @@ def build_losses(k: int, reference: str, gain: str = "exponential", decay: str =
 def make_ranker(loss: nn.Module, measure: Measure, costs: Sequence[float], tolerance: float = 1e-2) -> LinearRanker:
     """A ranker for one or several C; if the loss is not convex, DC programming regularised towards least squares on the gains."""
     if is_convex(loss):
-        return LinearRanker(measure, C=costs, loss=loss, solver=Bundle(tolerance=tolerance))
+        return LinearRanker(measure, C=costs, loss=loss, prepare=(), solver=Bundle(tolerance=tolerance))
     rounds = DC(solver=Bundle(tolerance=tolerance), tolerance=tolerance)
-    return LinearRanker(measure, C=costs, loss=loss, solver=rounds, regularize_towards="start")
+    return LinearRanker(measure, C=costs, loss=loss, prepare=(), solver=rounds, regularize_towards="start")
 
 
 def run_fold(

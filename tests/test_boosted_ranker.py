@@ -76,7 +76,7 @@ def test_leaves_are_found_once_more_all_together(library, tmp_path):
             found += [leaves[:, [tree]] == np.arange(64) for tree in range(leaves.shape[1])]
         return np.concatenate(found, axis=1).astype(float)
 
-    alone = clone(linear).fit(features(X), y, qid)
+    alone = clone(linear).set_params(prepare=()).fit(features(X), y, qid)
     new = make(seed=5)[0]
     np.testing.assert_allclose(
         ranker.predict(new), alone.predict(features(new)), atol=1e-3 * np.std(alone.predict(features(new)))
@@ -242,6 +242,7 @@ def test_options_of_the_library(library):
         ({"seeds": 0}, "seeds must be an integer from 1"),
         ({"patience": 0}, "patience must be at least 1"),
         ({"leaf_ranker": rs.MLPRanker()}, "leaf_ranker must be a LinearRanker"),
+        ({"leaf_ranker": rs.LinearRanker(prepare=["log"])}, "leaf_ranker must not prepare features, which are leaves"),
         (
             {"leaf_ranker": rs.LinearRanker(), "start": rs.LinearRanker()},
             "leaf_ranker must be a LinearRanker, without start",

@@ -25,7 +25,7 @@ SMALL = {
     "kernel": lambda **more: rs.KernelRanker(**({"loss": GRADED, "C": 10.0} | more)),
     "mlp": lambda **more: rs.MLPRanker(**({"max_epochs": 2, "hidden": (4,), "device": "cpu"} | more)),
     "boosted": lambda **more: rs.BoostedRanker(**({"n_estimators": 3, "min_child_samples": 2, "n_jobs": 1} | more)),
-    "ensemble": lambda **more: rs.EnsembleRanker([rs.LinearRanker(loss=GRADED)], **more),
+    "ensemble": lambda **more: rs.EnsembleRanker([rs.LinearRanker(loss=GRADED, prepare=())], **more),
     "auto": lambda **more: rs.AutoRanker(**({"time_budget": 0, "device": "cpu"} | more)),
 }
 OF_DOCUMENTS = "a weight is of a list; this check weighs the documents of one list"
@@ -68,6 +68,31 @@ def test_the_checks_of_scikit_learn_pass(make, monkeypatch):
     failed = {each["check_name"]: each["exception"] for each in results if each["status"] == "failed"}
     assert not failed
     assert sum(each["status"] == "passed" for each in results) > 35
+
+
+def test_the_training_labels_choose_the_measure_where_none_is_given(make):
+    X, y, qid = draw()
+    for labels, expected in ((y, "nDCG@10"), (y.clip(0, 1), "AP"), (y.clip(0, 1) + 1, "nDCG@10"), (2 * (y > 1), "AP")):
+        ranker = make().fit(X, labels, qid)
+        assert ranker.measure is None
+        assert ranker.measure_ == expected
+        found = rs.evaluate(ranker.predict(X, qid), y, [expected], qid=qid)[expected].mean().item()
+        assert ranker.score(X, y, qid) == pytest.approx(found, abs=1e-12)  # also of other labels
+    assert make(measure="RR").fit(X, y, qid).measure_ == "RR"
+
+
+def test_the_measure_that_the_labels_choose_is_trained_for():
+    X, y, qid = draw()
+    ranker, known = rs.LinearRanker(), rs.LinearRanker("nDCG@10").fit(X, y, qid)
+    np.testing.assert_array_equal(ranker.fit(X, y, qid).coef_, known.coef_)
+    w, fresh = np.ones(len(known.coef_)), rs.LinearRanker()
+    for labels, name in ((y, "nDCG@10"), (y.clip(0, 1), "AP")):
+        assert fresh.mean_loss(w, X, labels, qid) == rs.LinearRanker(name).mean_loss(w, X, labels, qid)
+        assert fresh.objective(w, X, labels, qid) == rs.LinearRanker(name).objective(w, X, labels, qid)
+    scorer = rs.LinearScorer(X.shape[1])
+    chance = rs.evaluate(np.zeros(len(y)), y, ["nDCG@10"], qid=qid)["nDCG@10"].mean().item()
+    scorer.linear.weight.data.zero_()
+    assert rs.LinearRanker.from_scorer(scorer).score(X, y, qid) == pytest.approx(chance, abs=1e-12)
 
 
 def test_sizes_of_lists_are_as_good_as_ids(make):
@@ -121,7 +146,7 @@ def test_a_list_of_weight_2_is_two_lists(make):
     weights = np.array([1.0, 2.0, 0.0] * 4)
     twice = np.concatenate([np.flatnonzero(qid == q) for q in range(12) for _ in range(int(weights[q]))])
     ids = np.repeat(np.arange(12), 8)
-    exact = {"tolerance": 1e-7} if make in (SMALL["linear"], SMALL["kernel"]) else {}
+    exact = {"tolerance": 1e-7, "prepare": ()} if make in (SMALL["linear"], SMALL["kernel"]) else {}
     repeated = make(**exact).fit(X[twice], y[twice], ids)
     for given in (weights, 5 * weights, weights[qid]):
         found = make(**exact).fit(X, y, qid, sample_weight=given)
@@ -154,8 +179,8 @@ def test_weights_reach_every_start_of_a_linear_ranker(kind):
     weights = np.array([1.0, 2.0, 0.0] * 4)
     twice = np.concatenate([np.flatnonzero(qid == q) for q in range(12) for _ in range(int(weights[q]))])
     options = {"loss": kind, "start": "regression", "regularize_towards": "start"}
-    found = rs.LinearRanker(**options).fit(X, y, qid, sample_weight=weights)
-    repeated = rs.LinearRanker(**options).fit(X[twice], y[twice], np.repeat(np.arange(12), 8))
+    found = rs.LinearRanker(**options, prepare=()).fit(X, y, qid, sample_weight=weights)
+    repeated = rs.LinearRanker(**options, prepare=()).fit(X[twice], y[twice], np.repeat(np.arange(12), 8))
     np.testing.assert_allclose(found.w0_, repeated.w0_)
     assert found.solution_.objective == pytest.approx(repeated.solution_.objective, rel=1e-3)
 
@@ -225,8 +250,8 @@ def test_a_document_of_weight_2_is_two_documents_of_a_regression():
     weights = np.resize([1.0, 2.0, 0.0], len(y))
     twice = np.repeat(np.arange(len(y)), weights.astype(int))
     options = {"loss": "SquaredLoss", "tolerance": 1e-7}
-    found = rs.LinearRanker(**options).fit(X, y, qid, item_weights=weights)
-    repeated = rs.LinearRanker(**options).fit(X[twice], y[twice], qid[twice])
+    found = rs.LinearRanker(**options, prepare=()).fit(X, y, qid, item_weights=weights)
+    repeated = rs.LinearRanker(**options, prepare=()).fit(X[twice], y[twice], qid[twice])
     np.testing.assert_allclose(found.coef_, repeated.coef_, atol=1e-3)
 
 

@@ -37,7 +37,7 @@ def test_the_ideal_bound_reaches_its_optimum(measure, solver):
     X, y, qid, hosts = make()
     mixed = np.argsort(np.arange(len(y)) % 9, kind="stable")  # equal gains stay in input order within a list
     loss = rs.StructuredHingeLoss(rs.Diverse(measure), reference="ideal")
-    ranker = rs.LinearRanker(loss=loss, C=5.0, solver=solver)
+    ranker = rs.LinearRanker(loss=loss, C=5.0, solver=solver, prepare=())
     ranker.fit(X[mixed], y[mixed], qid[mixed], diversity_groups=hosts[mixed])
     solution = ranker.solution_
     assert solution.status is Status.CONVERGED
@@ -57,7 +57,9 @@ def test_the_ideal_bound_reaches_its_optimum(measure, solver):
 def test_the_other_bounds_go_down_by_rounds_of_dc(measure, reference):
     X, y, qid, hosts = make()
     loss = rs.StructuredHingeLoss(rs.Diverse(measure), reference=reference)
-    ranker = rs.LinearRanker(loss=loss, C=5.0, regularize_towards="start").fit(X, y, qid, diversity_groups=hosts)
+    ranker = rs.LinearRanker(loss=loss, C=5.0, regularize_towards="start", prepare=()).fit(
+        X, y, qid, diversity_groups=hosts
+    )
     rounds = [record.objective for record in ranker.solution_.history]
     assert rounds == sorted(rounds, reverse=True)
     found = objective(loss, X, y, qid, hosts, ranker.coef_, 5.0, ranker.w0_)
@@ -81,7 +83,7 @@ def test_validation_is_by_the_measure_of_the_list_re_ranked_diversely():
     X, y, qid, hosts = make(lists=30)
     train, held = qid < 15, qid >= 15
     names = {"X_valid": X[held], "y_valid": y[held], "qid_valid": qid[held], "diversity_groups_valid": hosts[held]}
-    ranker = rs.LinearRanker(loss=rs.StructuredHingeLoss("diverse_DCG@2"), C=[0.01, 1.0, 100.0])
+    ranker = rs.LinearRanker(loss=rs.StructuredHingeLoss("diverse_DCG@2"), C=[0.01, 1.0, 100.0], prepare=())
     ranker.fit(X[train], y[train], qid[train], diversity_groups=hosts[train], **names)
     for solution, found in zip(ranker.path_, ranker.validation_, strict=True):
         values = []
@@ -94,8 +96,7 @@ def test_validation_is_by_the_measure_of_the_list_re_ranked_diversely():
             values.append(sum(gains[j] / np.log2(1 + rank) for j, rank in enumerate(ranks.tolist()) if rank))
         assert found == pytest.approx(np.mean(values))
     assert ranker.score(X[held], y[held], qid[held], diversity_groups=hosts[held]) == max(ranker.validation_)
-    assert rs.LinearRanker()._measure() == rs.AP()
-    asked = rs.LinearRanker("nDCG@2", loss=rs.StructuredHingeLoss("diverse_nDCG@2")).fit(
+    asked = rs.LinearRanker("nDCG@2", loss=rs.StructuredHingeLoss("diverse_nDCG@2"), prepare=()).fit(
         X, y, qid, diversity_groups=hosts
     )
     plain = rs.evaluate(asked.predict(X).reshape(30, 9), y.reshape(30, 9), ["nDCG@2"])["nDCG@2"].mean().item()

@@ -123,7 +123,7 @@ def test_each_part_validates_the_copy_that_it_does_not_train():
     """Lists of one set are not those of the other, though their ids are the same."""
     train, valid = make(), tuple(held_out().values())
     rankers = [rs.LinearRanker("AP", C=[0.1, 10.0]), rs.MLPRanker(max_epochs=3, hidden=(8,), device="cpu", prepare=())]
-    ensemble = rs.EnsembleRanker(rankers, prepare=RAW, folds=3, weights="validation", random_state=4)
+    ensemble = rs.EnsembleRanker(rankers, prepare=RAW, folds=3, weights="validation", measure="AP", random_state=4)
     ensemble.fit(*train, **held_out())
     X = ensemble.preparation_.transform(np.concatenate([train[0], valid[0]]))
     y, lists = np.concatenate([train[1], valid[1]]), np.repeat(np.arange(20), 2 * LENGTHS)

@@ -48,19 +48,19 @@ SOLVERS = ["bundle", "cutting-plane", pytest.param("frank-wolfe", marks=pytest.m
 def test_reaches_the_optimum_with_every_solver(measure, solver):
     X, y, qid = make()
     bound = {"feature_map": "first-relevant" if measure == "RR@5" else "pairwise", "reference": "ideal"}
-    ranker = rs.LinearRanker(measure, C=5.0, solver=solver, tolerance=1e-3, **bound).fit(X, y, qid)
+    ranker = rs.LinearRanker(measure, C=5.0, solver=solver, tolerance=1e-3, **bound, prepare=()).fit(X, y, qid)
     solution = ranker.solution_
     assert solution.status is Status.CONVERGED
     assert solution.lower_bound <= solution.objective
     assert solution.objective == pytest.approx(objective(ranker, X, y, qid, ranker.coef_), rel=1e-9)
     assert ranker.objective(ranker.coef_, X, y, qid) == pytest.approx(solution.objective, rel=1e-9)
-    exact = rs.LinearRanker(measure, C=5.0, tolerance=1e-7, **bound).fit(X, y, qid).solution_
+    exact = rs.LinearRanker(measure, C=5.0, tolerance=1e-7, **bound, prepare=()).fit(X, y, qid).solution_
     assert exact.lower_bound - 1e-9 <= solution.objective <= exact.objective * (1 + 1.1e-3)
 
 
 def test_rows_in_any_order_float32_sparse_and_frames_give_the_same_weights():
     X, y, qid = make()
-    expected = rs.LinearRanker("AP", C=10.0, tolerance=1e-6).fit(X, y, qid).coef_
+    expected = rs.LinearRanker("AP", C=10.0, tolerance=1e-6, prepare=()).fit(X, y, qid).coef_
     shuffle = np.random.default_rng(1).permutation(len(y))
     names = np.array([f"query {q}" for q in qid])
     for given in (
@@ -69,12 +69,14 @@ def test_rows_in_any_order_float32_sparse_and_frames_give_the_same_weights():
         (sp.coo_matrix(X), y, names),
         (X.astype(np.float32), y, qid),
     ):
-        found = rs.LinearRanker("AP", C=10.0, tolerance=1e-6).fit(*given)
+        found = rs.LinearRanker("AP", C=10.0, tolerance=1e-6, prepare=()).fit(*given)
         np.testing.assert_allclose(found.coef_, expected, atol=2e-3)
         np.testing.assert_allclose(found.predict(given[0]), np.asarray(given[0] @ found.coef_).ravel(), rtol=1e-6)
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcd"))
-    ranker = rs.LinearRanker("AP", C=10.0, tolerance=1e-6).fit(frame, pandas.Series(y), pandas.Series(names))
+    ranker = rs.LinearRanker("AP", C=10.0, tolerance=1e-6, prepare=()).fit(
+        frame, pandas.Series(y), pandas.Series(names)
+    )
     np.testing.assert_allclose(ranker.coef_, expected, atol=2e-3)
     assert list(ranker.feature_names_in_) == list("abcd")
 
@@ -135,9 +137,9 @@ def test_a_path_of_C_is_chosen_on_validation_lists():
 def test_bounds_that_are_not_convex_go_down_from_regression(reference):
     X, y, qid = make(grades=3)
     options = {"feature_map": "positional", "reference": reference, "C": 50.0, "start": "regression"}
-    drawn = rs.LinearRanker("nDCG@5", **{**options, "C": 1e-6}).fit(X, y, qid)
+    drawn = rs.LinearRanker("nDCG@5", **{**options, "C": 1e-6}, prepare=()).fit(X, y, qid)
     options["regularize_towards"] = "zero"
-    ranker = rs.LinearRanker("nDCG@5", **options).fit(X, y, qid)
+    ranker = rs.LinearRanker("nDCG@5", **options, prepare=()).fit(X, y, qid)
     start = group_regression(X, 2**y - 1, np.arange(0, len(y) + 1, 8))
     assert ranker.solution_.history[0].objective == pytest.approx(objective(ranker, X, y, qid, start), rel=1e-6)
     assert ranker.solution_.objective == pytest.approx(objective(ranker, X, y, qid, ranker.coef_), rel=1e-6)
@@ -339,18 +341,20 @@ def test_kernels():
     y = (np.square(X).sum(1) < 0.6).astype(int)
     shuffle = rng.permutation(160)
     for kernel, options in (("rbf", {"gamma": 1.0}), ("polynomial", {"degree": 2})):
-        ranker = rs.KernelRanker("AP", kernel=kernel, C=1e3, **options).fit(X, y, qid)
+        ranker = rs.KernelRanker("AP", kernel=kernel, C=1e3, **options, prepare=()).fit(X, y, qid)
         assert ranker.score(X, y, qid) > 0.85
         gram = ranker.map_.kernel(X, X)
         np.testing.assert_allclose(ranker.predict(X), gram @ ranker.dual_coef_, atol=1e-6)
-        given = rs.KernelRanker("AP", kernel="precomputed", C=1e3).fit(gram, y, qid)
+        given = rs.KernelRanker("AP", kernel="precomputed", C=1e3, prepare=()).fit(gram, y, qid)
         np.testing.assert_allclose(given.solution_.objective, ranker.solution_.objective, rtol=2e-3)
-        mixed = rs.KernelRanker("AP", kernel=kernel, C=1e3, **options).fit(X[shuffle], y[shuffle], qid[shuffle])
+        mixed = rs.KernelRanker("AP", kernel=kernel, C=1e3, **options, prepare=()).fit(
+            X[shuffle], y[shuffle], qid[shuffle]
+        )
         np.testing.assert_allclose(mixed.solution_.objective, ranker.solution_.objective, rtol=2e-3)
-    linear = rs.LinearRanker("AP", C=10.0, tolerance=1e-6).fit(X, y, qid)
-    same = rs.KernelRanker("AP", kernel="linear", C=10.0, tolerance=1e-6).fit(X, y, qid)
+    linear = rs.LinearRanker("AP", C=10.0, tolerance=1e-6, prepare=()).fit(X, y, qid)
+    same = rs.KernelRanker("AP", kernel="linear", C=10.0, tolerance=1e-6, prepare=()).fit(X, y, qid)
     assert same.solution_.objective == pytest.approx(linear.solution_.objective, rel=1e-5)
-    rough = rs.KernelRanker("AP", gamma=1.0, C=1e3, exact_up_to=10, landmarks=60).fit(X, y, qid)
+    rough = rs.KernelRanker("AP", gamma=1.0, C=1e3, exact_up_to=10, landmarks=60, prepare=()).fit(X, y, qid)
     assert not rough.map_.exact
     assert rough.score(X, y, qid) > 0.8
 
@@ -387,10 +391,10 @@ def test_odd_data_converge_for_every_C(C):
 def test_rounding_never_makes_a_false_certificate(scale, C, solver):
     """The differences of large numbers that a bound is made of may be wrong by more than the objective."""
     X, y, qid = make(lists=12, size=10, d=3, grades=3)
-    reference = rs.LinearRanker("AP", C=1e8, tolerance=1e-4).fit(X, y, qid).coef_
+    reference = rs.LinearRanker("AP", C=1e8, tolerance=1e-4, prepare=()).fit(X, y, qid).coef_
     sizes = np.array([1.0, 1.0, 1e9]) if scale == "column" else np.full(3, scale)
     Z = X * sizes + (np.array([0.0, 0.0, 1.7e9]) if scale == "column" else 0.0)
-    ranker = rs.LinearRanker("AP", C=C, solver=solver, max_iterations=100).fit(Z, y, qid)
+    ranker = rs.LinearRanker("AP", C=C, solver=solver, max_iterations=100, prepare=()).fit(Z, y, qid)
     known = ranker.objective(reference / sizes, Z, y, qid)
     assert ranker.solution_.lower_bound <= known * (1 + 1e-9)
 
@@ -433,8 +437,10 @@ def test_what_is_not_used_or_not_fitted_is_said():
 def test_a_small_C_does_not_spoil_the_larger_ones_of_a_path_that_is_not_convex(loss):
     X, y, qid = make(seed=3)
     options = {"loss": loss, "regularize_towards": "zero"}
-    path = rs.LinearRanker("nDCG@5", C=[1e-6, 1000.0], **options).fit(X, y, qid, X_valid=X, y_valid=y, qid_valid=qid)
-    alone = rs.LinearRanker("nDCG@5", C=1000.0, **options).fit(X, y, qid)
+    path = rs.LinearRanker("nDCG@5", C=[1e-6, 1000.0], **options, prepare=()).fit(
+        X, y, qid, X_valid=X, y_valid=y, qid_valid=qid
+    )
+    alone = rs.LinearRanker("nDCG@5", C=1000.0, **options, prepare=()).fit(X, y, qid)
     assert path.path_[0].w == pytest.approx(np.zeros(X.shape[1]), abs=1e-3)
     assert path.path_[1].objective <= alone.solution_.objective * 1.02
 
@@ -456,11 +462,11 @@ def test_large_features_are_not_copied(monkeypatch, kind, solver):
     y[qid % 4 == 0] = 1
     order = rng.permutation(400)
     X, y, qid = X[order], y[order], qid[order]
-    copied = rs.LinearRanker("AP", C=1.0, solver=solver, start="regression").fit(X, y, qid)
+    copied = rs.LinearRanker("AP", C=1.0, solver=solver, start="regression", prepare=()).fit(X, y, qid)
     monkeypatch.setattr("rankstruct.estimators.base._COPIED", 0)
     taken = []
     monkeypatch.setattr("rankstruct.estimators.base.RowsOf", lambda *given: taken.append(RowsOf(*given)) or taken[-1])
-    gathered = rs.LinearRanker("AP", C=1.0, solver=solver, start="regression").fit(X, y, qid)
+    gathered = rs.LinearRanker("AP", C=1.0, solver=solver, start="regression", prepare=()).fit(X, y, qid)
     assert taken
     assert all(np.shares_memory(rows.X, X) for rows in taken)
     assert gathered.left_out_ == copied.left_out_ == 10
@@ -490,15 +496,15 @@ def test_a_loose_bound_is_judged_by_the_ranking_that_is_left(noise, ranks):
     y = np.digitize(X[:, 0] + noise * rng.normal(size=2000), [noise, 2 * noise])
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        ranker = rs.LinearRanker("nDCG@10").fit(X, y, qid)
+        ranker = rs.LinearRanker("nDCG@10", prepare=()).fit(X, y, qid)
     at_zero = ranker.objective(np.zeros(5), X, y, qid)
     assert ranker.solution_.objective > at_zero * (1 - 1e-6)
     assert [each for each in said if "no better than w = 0" in str(each.message)] == ([] if ranks else said)
     assert (ranker.solution_.status is Status.CONVERGED) == ranks
-    start = rs.LinearRanker("nDCG@10", loss=rs.GradedLoss("AUC")).fit(X, y, qid).score(X, y, qid)
+    start = rs.LinearRanker("nDCG@10", loss=rs.GradedLoss("AUC"), prepare=()).fit(X, y, qid).score(X, y, qid)
     assert (ranker.score(X, y, qid) > start - 0.05) == ranks
     with pytest.warns(UserWarning, match="no better than w = 0"):  # a measure of groups needs groups
-        rs.LinearRanker("diverse_nDCG@10", loss=rs.StructuredHingeLoss("nDCG@10")).fit(X, y, qid)
+        rs.LinearRanker("diverse_nDCG@10", loss=rs.StructuredHingeLoss("nDCG@10"), prepare=()).fit(X, y, qid)
 
 
 @pytest.mark.parametrize("measure", ["nDCG@10", "P@10", "RR@10", "nDCG", "AP", "AUC", "ERU(d=0,half_life=5)", "WTA"])
@@ -531,10 +537,10 @@ def test_measures_of_signs_learn_with_a_column_of_ones():
     X, qid = rng.normal(size=(300, 4)), np.repeat(np.arange(25), 12)
     y = (X[:, 0] + 0.5 * X[:, 1] > 1.5).astype(int)
     with pytest.warns(UserWarning, match="add a column of ones to X"):
-        assert rs.LinearRanker("F1").fit(X, y, qid).score(X, y, qid) == 0
+        assert rs.LinearRanker("F1", prepare=()).fit(X, y, qid).score(X, y, qid) == 0
     X = np.column_stack([X, np.ones(300)])
     for measure in ("F1", "Accuracy"):
-        ranker = rs.LinearRanker(measure, C=100.0).fit(X, y, qid)
+        ranker = rs.LinearRanker(measure, C=100.0, prepare=()).fit(X, y, qid)
         some = np.add.reduceat(y, np.arange(0, 300, 12)) > 0
         assert ranker.score(X, y, qid) > 0.95 * (some.mean() if measure == "F1" else 1)
 
@@ -564,7 +570,7 @@ def test_groups_that_are_meant_as_lists_are_refused():
         ranker.fit(X, y, qid, groups_valid=qid)
 
 
-@pytest.mark.parametrize("ranker", [rs.MLPRanker(max_epochs=2), rs.LinearRanker("RR")])
+@pytest.mark.parametrize("ranker", [rs.MLPRanker("AP", max_epochs=2), rs.LinearRanker("RR")])
 def test_a_measure_by_which_all_documents_are_equally_good_is_warned_of(ranker):
     X, y, qid = make(grades=3)
     with pytest.warns(UserWarning, match="no label is 0, so .* has the same value for every ranking"):
@@ -577,9 +583,36 @@ def test_features_of_very_different_scales_are_warned_of():
     X, y, qid = make()
     scales = np.array([1e-3, 1e3, 1.0, 0.0])
     with pytest.warns(UserWarning, match=r"feature 1 has range .*, feature 0 has .* prepare=\['standardize'\]"):
-        rs.LinearRanker("AP").fit(X * scales, y, qid)
+        rs.LinearRanker("AP", prepare=()).fit(X * scales, y, qid)
     rs.LinearRanker("AP", prepare=["standardize"]).fit(X * scales, y, qid)
-    rs.LinearRanker("AP").fit(X * np.array([1e-3, 1.0, 10.0, 0.0]), y, qid)
+    rs.LinearRanker("AP", prepare=()).fit(X * np.array([1e-3, 1.0, 10.0, 0.0]), y, qid)
+    with pytest.warns(UserWarning, match=r"feature 1 has range .* use prepare=\['log'\], or dense features"):
+        rs.LinearRanker("AP").fit(sp.csr_array(X * scales), y, qid)
+    rs.LinearRanker("AP", prepare=["log"]).fit(sp.csr_array(X * scales), y, qid)
+
+
+@pytest.mark.parametrize("ranker", [rs.LinearRanker("AP"), rs.KernelRanker("AP")])
+def test_units_and_heavy_tails_do_not_matter_by_default(ranker):
+    X, y, qid = make()
+    expected = clone(ranker).fit(X, y, qid)
+    assert expected.preparation_.names == ("append-quantile", "standardize")
+    scales = 10.0 ** np.array([-6, 6, 3, -3])
+    found = clone(ranker).fit(X * scales, y, qid)
+    np.testing.assert_allclose(found.predict(X * scales), expected.predict(X), atol=0.02)
+    tails = clone(ranker).fit(scales * np.exp(3 * X), y, qid)
+    raw = clone(ranker).set_params(prepare=["standardize"]).fit(scales * np.exp(3 * X), y, qid)
+    assert tails.score(scales * np.exp(3 * X), y, qid) > raw.score(scales * np.exp(3 * X), y, qid) + 0.02
+
+
+def test_what_the_default_preparation_cannot_take_is_left_as_it_is():
+    X, y, qid = make()
+    sparse = rs.LinearRanker("AP").fit(sp.csr_array(X), y, qid)
+    np.testing.assert_allclose(sparse.coef_, rs.LinearRanker("AP", prepare=()).fit(X, y, qid).coef_, atol=1e-3)
+    assert sparse.preparation_.names == ()
+    gram = rs.KernelRanker("AP", kernel="precomputed").fit(X @ X.T, y, qid)
+    assert gram.preparation_.names == ()
+    with pytest.raises(ValueError, match=r"prepare the documents beforehand and pass prepare=\(\)"):
+        rs.LinearRanker("AP", distributed=True).fit(X, y, qid)
 
 
 @pytest.mark.parametrize(

@@ -119,15 +119,6 @@ def find_files(folder: str | None, fold: int | None, train: str | None, vali: st
     return files
 
 
-def usual_measure(labels: np.ndarray) -> str:
-    """The default selection measure: nDCG@10 for graded labels (several grades above 0), AP for binary ones.
-
-    >>> usual_measure(np.array([0, 1, 2])), usual_measure(np.array([0, 1, 0]))
-    ('nDCG@10', 'AP')
-    """
-    return "nDCG@10" if len(np.unique(labels[labels > 0])) > 1 else "AP"
-
-
 def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: bool = False, **options: Any) -> Any:
     """Train an `AutoRanker`, test it, and write a folder; the finished folder of the same request is only read.
 
@@ -136,7 +127,7 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
         output: the output folder.
         measures: measures for the test lists.
         verbose: whether to show a progress bar.
-        options: options of `AutoRanker`; `measure` defaults to `usual_measure`.
+        options: options of `AutoRanker`.
 
     Returns:
         The content of `result.json`.
@@ -148,9 +139,8 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
     names = [parse_measure(name).name for name in measures]
     request: dict[str, Any] = {"version": __version__, "data": files.digests(), "measures": names}
     request |= {"options": options, **files.reading}
-    options = dict(options)
-    measure = options.pop("measure", None)
-    AutoRanker(measure or "AP", **options).check_options()
+    ranker = AutoRanker(**options, verbose=verbose)
+    ranker.check_options()
     there = {path.name for path in Path(output).glob("*") if path.suffix != ".part"} - {".lock"}
     if there and "request.json" not in there:
         raise ValueError(f"{output} has files that this command did not write; use another --output")
@@ -158,7 +148,6 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
         cell = Cell(".", request, ())
         if (found := store.find(cell)) is None:
             lists = files.read()
-            ranker = AutoRanker(measure or usual_measure(lists["train"].labels), **options, verbose=verbose)
             _check_labels(files, lists, ranker, names)
             if not _is_trained(Path(output)):
                 check_room(output, _ROOM[0] + _ROOM[1] * lists["train"].num_features)
@@ -183,7 +172,7 @@ def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanke
                 f"evaluated by it, whatever --measure; got {labels[at]:g} in query {qid}: use grades, such as 0 to 4"
             )
     chosen = {str(paths[part]): data for part, data in lists.items() if part != "test"}
-    check_measures(chosen, [ranker.measure], "--measure")
+    check_measures(chosen, [ranker._measure(lists["train"].labels)], "--measure")
     if "test" in lists:
         check_measures({str(paths["test"]): lists["test"]}, measures, "--measures")
 
@@ -194,7 +183,7 @@ def _train(ranker: AutoRanker, files: Files, lists: dict[str, RankingData], outp
     ranker.fit(**arrays_of(lists["train"]), **(arrays_of(lists["vali"], "_valid") if "vali" in lists else {}))
     names, features = feature_names(files.train, **files.reading), lists["train"].num_features
     found = {
-        "measure": parse_measure(ranker.measure).name,
+        "measure": parse_measure(ranker.measure_).name,
         "model": ranker.selected_,
         "reason": ranker.reason_,
         "models": ranker.results_,
@@ -463,7 +452,12 @@ def _parser() -> CommandParser:
         help="selection measure (default: nDCG@10 for graded labels, AP for binary ones)",
     )
     parser.add_argument("--measures", nargs="+", default=["AP", "nDCG@10", "RR@10"], help="measures of the test")
-    parser.add_argument("--time-budget", type=float, metavar="SECONDS", help="skip models that might take longer")
+    parser.add_argument(
+        "--time-budget",
+        type=float,
+        metavar="SECONDS",
+        help="leave out models that would take longer, estimated for one CPU core from the size of the data",
+    )
     parser.add_argument("--seed", type=int, default=0, help="random seed")
     parser.add_argument("--output", default="runs/rank", help="output folder")
     return parser
@@ -485,8 +479,9 @@ def main(args: Sequence[str]) -> None:
     except KeyboardInterrupt:
         goes_on = "tests the trained model" if _is_trained(Path(given.output)) else "starts again"
         raise KeyboardInterrupt(f"stopped; {given.output} is incomplete, the same command {goes_on}") from None
+    print(f"{result['reason']}\n")
     print(format_table(*model_table(result)))
-    print(f"{SELECTION}\n\n{result['reason']}")
+    print(f"{SELECTION}\n")
     if given.measure is None:
         kind = "graded labels" if result["measure"] != "AP" else "binary labels"
         print(f"selected by {result['measure']}, the default for {kind}; --measure sets another measure")

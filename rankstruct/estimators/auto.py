@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from numbers import Integral
@@ -9,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from rankstruct.estimators.base import Documents, Ranker, check_labels, dense, is_number
+from rankstruct.estimators.base import PREPARE, Documents, Ranker, check_labels, dense, is_number
 from rankstruct.estimators.ensemble import (
     EnsembleRanker,
     all_weights,
@@ -41,7 +41,8 @@ SELECTION = (
 
 
 def _linear(options: AutoRanker, lists: Documents) -> Ranker:
-    return LinearRanker(options.measure, loss="GradedLoss('AUC')", C=[0.001, 0.01, 0.1, 1.0, 10.0])
+    measure = options._measure(lists.y)
+    return LinearRanker(measure, loss="GradedLoss('AUC')", C=[0.001, 0.01, 0.1, 1.0, 10.0], prepare=())
 
 
 def _mlp(loss: str) -> Callable[[AutoRanker, Documents], Ranker]:
@@ -56,7 +57,7 @@ def _mlp(loss: str) -> Callable[[AutoRanker, Documents], Ranker]:
             "random_state": options.random_state,
             "verbose": options.verbose,
         }
-        return MLPRanker(options.measure, loss=loss, prepare=(), **given)
+        return MLPRanker(options._measure(lists.y), loss=loss, prepare=(), **given)
 
     return make
 
@@ -72,7 +73,9 @@ MEMBERS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
 }
 ENSEMBLE, WEIGHTED = "ensemble of all", "ensemble of all, weights chosen"
 _ERRORS = 2.0  # standard errors by which another model must beat the ensemble
-_TRIAL = {"max_epochs": 1}  # options of a timing run
+#: Seconds of one CPU core: of the linear ranker per value, and of an MLP per step, document and value.
+_PER_VALUE, _PER_STEP, _PER_DOCUMENT, _PER_WEIGHT = 2e-7, 1e-3, 3e-6, 8e-9
+_EPOCHS = 50  # before early stopping, typically
 
 
 class AutoRanker(Ranker):
@@ -91,9 +94,11 @@ class AutoRanker(Ranker):
     documents, with a warning: the scores then say nothing about new lists.
 
     Args:
-        measure: the measure, or its name, that selects settings and model and that `score` reports.
-        time_budget: seconds for `fit`; a model that may not finish in time, judged by one timed epoch, is left out. The linear
-            ranker is always trained. None is no limit.
+        measure: the measure, or its name, that selects settings and model and that `score` reports. None is nDCG@10 for graded
+            labels and AP for binary ones.
+        time_budget: seconds of one CPU core that training may take; None is no limit. Models that do not fit are left out, as
+            `reason_` says first. Their time is not measured but estimated from the numbers of lists, documents and features, so
+            the same lists give the same model on any machine, idle or busy. The linear ranker is always trained.
         prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
         folds: number of folds, 2 or more.
         device: of the MLPs, as in `MLPRanker`.
@@ -101,11 +106,12 @@ class AutoRanker(Ranker):
         verbose: show a progress bar.
 
     Attributes:
+        measure_: the measure, `measure` unless that is None.
         selected_: name of the selected model.
         ranker_: the selected model, for prepared features.
         results_: for each model `{"model", "validation", "seconds", "note"}`: its name, its selection scores (cross-validated
             means of measures; empty if it was left out), training time, and why it was left out.
-        reason_: a sentence that explains the selection.
+        reason_: a sentence that explains the selection, and first, which models were left out.
         validation_lists_: number of lists used for selection.
         preparation_: the fitted preparation.
         n_features_in_: number of raw features.
@@ -118,15 +124,14 @@ class AutoRanker(Ranker):
     ('linear, graded AUC', True)
     """
 
-    measure: str | Measure
     loss, drop_empty, by_list = None, True, True
 
     def __init__(
         self,
-        measure: str | Measure = "AP",
+        measure: str | Measure | None = None,
         *,
         time_budget: float | None = None,
-        prepare: Sequence[str] = ("append-quantile", "standardize"),
+        prepare: Sequence[str] = PREPARE,
         folds: int = 3,
         device: str | torch.device | None = None,
         random_state: int = 0,
@@ -143,7 +148,6 @@ class AutoRanker(Ranker):
         return True  # converted to dense
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
-        began = time.perf_counter()
         if train.item_weights is not None:
             raise TypeError(
                 "AutoRanker does not support item_weights other than 0 and 1, since its models use hinge losses; "
@@ -160,7 +164,7 @@ class AutoRanker(Ranker):
         lists = lists._replace(X=self._fit_preparation(dense(lists.X), lists.qid))
         self.validation_lists_ = len(np.unique(lists.qid))
         parts = deal_lists(lists, self.folds, self.random_state)
-        copies, scores = self._trained(began, lists, parts)
+        copies, scores = self._trained(lists, parts)
         self._take_best(copies, scores, lists)
 
     def check_options(self) -> None:
@@ -172,17 +176,13 @@ class AutoRanker(Ranker):
         if not (isinstance(self.folds, Integral) and self.folds >= 2):
             raise ValueError(f"folds must be an integer of at least 2, got {self.folds}")
 
-    def _measure(self) -> Measure:
-        return parse_measure(self.measure)
-
     def _measures(self) -> list[Measure]:
         """The measures of `results_`, the one that selects first."""
         return list({each.name: each for each in (self._measure(), *map(parse_measure, ("AP", "nDCG@10")))}.values())
 
-    def _trained(
-        self, began: float, lists: Documents, parts: np.ndarray
-    ) -> tuple[dict[str, list[Any]], dict[str, np.ndarray]]:
-        """Train the models that there is time for; returns their copies and held-out scores, and starts `results_`."""
+    def _trained(self, lists: Documents, parts: np.ndarray) -> tuple[dict[str, list[Any]], dict[str, np.ndarray]]:
+        """Train the models within the budget; returns their copies and held-out scores, and starts `results_`."""
+        left = math.inf if self.time_budget is None else self.time_budget
         self.results_: list[dict[str, Any]] = []
         copies: dict[str, list[Any]] = {}
         scores: dict[str, np.ndarray] = {}
@@ -191,34 +191,17 @@ class AutoRanker(Ranker):
             for name, make in bar:
                 bar.set_postfix_str(name)
                 start, ranker = time.perf_counter(), make(self, lists)
-                note = self._left_out(began, ranker, lists, parts) if copies else ""
-                if not note:
+                needed, note = estimated_seconds(ranker, lists, self.folds), ""
+                if needed > left and copies:
+                    note = f"estimated {needed:.3g} s, {left:.3g} s left"
+                else:
+                    left = max(left - needed, 0.0)
                     copies[name], scores[name] = fit_by_parts(ranker, lists, parts)
                 self._add(name, time.perf_counter() - start, note)
         return copies, scores
 
     def _add(self, name: str, seconds: float, note: str = "") -> None:
         self.results_.append({"model": name, "validation": {}, "seconds": seconds, "note": note})
-
-    def _left_out(self, began: float, ranker: Ranker, lists: Documents, parts: np.ndarray) -> str:
-        """Why there is no time for a ranker, or "": the longest training is extrapolated from the shortest."""
-        if self.time_budget is None:
-            return ""
-        end, told = began + self.time_budget, f"in the budget of {self.time_budget:g} s"
-        if time.perf_counter() >= end:
-            return f"no time left {told}"
-        options = {name: value for name, value in _TRIAL.items() if name in ranker.get_params()}
-        trial = clone(ranker).set_params(**options, verbose=False)
-        few = lists.rows(np.isin(lists.qid, _varied_lists(lists.y, lists.qid, 2)))._replace(weights=None)
-        clone(trial).fit(*few[:3], **few.as_validation)  # loads compiled code
-        start = time.perf_counter()
-        train, valid = lists.rows(parts != 0), lists.rows(parts == 0)
-        trial.fit(*train[:3], **train.options, **valid.as_validation)
-        most = (time.perf_counter() - start) * (parts.max() + 1)
-        for name, value in options.items():
-            most *= getattr(ranker, name) / value
-        left = end - time.perf_counter()
-        return "" if most <= left else f"may take {most:.1f} s, with {max(left, 0):.1f} s left {told}"
 
     def _take_best(self, copies: dict[str, list[Any]], scores: dict[str, np.ndarray], lists: Documents) -> None:
         """Evaluate the models and select one."""
@@ -249,7 +232,9 @@ class AutoRanker(Ranker):
 
     def _explained(self, best: str, means: dict[str, float], error: float) -> str:
         measure = self._measure().name
-        said = f"selected '{self.selected_}': its selection {measure} is {means[self.selected_]:.4f}"
+        left_out = [f"'{row['model']}' ({row['note']})" for row in self.results_ if row["note"]]
+        said = f"left out by the time budget of {self.time_budget:g} s: {', '.join(left_out)}; " if left_out else ""
+        said += f"selected '{self.selected_}': its selection {measure} is {means[self.selected_]:.4f}"
         said += " (optimistic: the same lists selected C, epoch and model)"
         ahead = means[best] - means[self.selected_]
         if len(means) == 1:
@@ -266,8 +251,7 @@ class AutoRanker(Ranker):
             said += f", which exceeds the ensemble's by {ahead:.4f}, more than two standard errors (of {error:.4f})"
         if self.validation_lists_ == 1:
             said += "; the only list was split by its documents, so this does not estimate performance on new lists"
-        left_out = [f"'{row['model']}' ({row['note']})" for row in self.results_ if row["note"]]
-        return said + (f"; left out: {', '.join(left_out)}" if left_out else "")
+        return said
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         prepared = self._prepared(dense(X), qid)
@@ -279,8 +263,14 @@ class AutoRanker(Ranker):
         return with_preparation(self.ranker_.to_scorer(), self.preparation_)
 
 
-def _varied_lists(y: np.ndarray, qid: np.ndarray, number: int) -> np.ndarray:
-    """The names of the `number` lists with the most distinct labels."""
-    pairs = np.unique(np.stack([np.unique(qid, return_inverse=True)[1], np.unique(y, return_inverse=True)[1]]), axis=1)
-    lists, counts = np.unique(pairs[0], return_counts=True)
-    return np.unique(qid)[lists[np.argsort(-counts, kind="stable")[:number]]]
+def estimated_seconds(ranker: Ranker, lists: Documents, folds: int) -> float:
+    """About how long a model takes to train on prepared documents, by one CPU core; nothing is measured.
+
+    The same lists have the same estimate everywhere. Early stopping may need half or twice the epochs.
+    """
+    documents, features = lists.X.shape
+    if not isinstance(ranker, MLPRanker):
+        return _PER_VALUE * (folds - 1) * documents * features
+    steps = len(np.unique(lists.qid)) / ranker.lists_per_batch
+    epoch = steps * _PER_STEP + documents * (_PER_DOCUMENT + features * _PER_WEIGHT)
+    return (folds - 1) * min(_EPOCHS, ranker.max_epochs) * epoch

@@ -32,7 +32,7 @@ from rankstruct.lists import (
     refusing,
 )
 from rankstruct.losses import takes_groups
-from rankstruct.measures import AP, Diverse, Measure, evaluate, parse_measure
+from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
 from rankstruct.models.saving import build_module, describe_module
 from rankstruct.preparation import Preparation, encoded_first, has_missing, takes_sparse
@@ -43,6 +43,7 @@ __all__: list[str] = []
 
 _COPIED = 2**26  # bytes of features up to which a copy is made; larger ones are gathered on each access
 _DTYPES = [np.float64, np.float32, np.float16]  # used without conversion
+PREPARE = ("append-quantile", "standardize")  # where nothing else is given
 ROUTING = (
     "inside GridSearchCV, cross_val_score and the like, turn routing on with sklearn.set_config(enable_metadata_routing=True) "
     "and pass fit(X, y, qid=qid, groups=qid) or params=dict(qid=qid, groups=qid), with cv=GroupKFold()"
@@ -151,6 +152,7 @@ class Ranker(BaseEstimator):
     It is put in front if there are any in training, unless the class supports them itself.
 
     Attributes:
+        measure_: `measure`, or where it is None, the measure of a loss over diverse rankings, and otherwise `usual_measure`.
         preparation_: the fitted preparation of raw features; `preparation_.columns` has the categories found in training.
         lists_: number of training lists.
         longest_list_: number of documents in the longest of them.
@@ -159,8 +161,9 @@ class Ranker(BaseEstimator):
     """
 
     measure: str | Measure | None
+    measure_: str | Measure
     loss: str | nn.Module | None
-    prepare: Sequence[str]
+    prepare: Sequence[str] | None
     drop_empty: bool
     validation_share: float
     random_state: int
@@ -199,7 +202,7 @@ class Ranker(BaseEstimator):
 
     def _takes_sparse(self) -> bool:
         """Whether features may be sparse."""
-        return takes_sparse(self.prepare)
+        return takes_sparse(self.prepare or ())
 
     def _takes_tables(self) -> bool:
         """Whether features may be missing or categories."""
@@ -294,6 +297,8 @@ class Ranker(BaseEstimator):
             found = self._with_item_weights(found, check_item_weights(item_weights, len(y)))
         lengths = np.unique(found.qid, return_counts=True)[1]
         self.lists_, self.longest_list_ = len(lengths), int(lengths.max())
+        own = self.measure if self.measure is not None else self._measure_of_loss()
+        self.measure_ = usual_measure(self._grades(found.y)) if own is None else own
         self._warn_of_indifference(found)
         return found
 
@@ -364,23 +369,28 @@ class Ranker(BaseEstimator):
         columns = self.preparation_.columns
         return X if columns is None or self.preparation_.names else Table(X, columns)
 
+    def steps(self, X: Any) -> Sequence[str]:
+        """Return the preparation steps that `fit` would use for features."""
+        return self.prepare or ()
+
     def _fit_preparation(self, X: Any, qid: np.ndarray) -> Any:
         """Fit the preparation and return the prepared training documents."""
         raw = Preparation(columns=self.preparation_.columns)
-        names = list(self.prepare)
-        if not self.takes_missing or len(names):
-            names = encoded_first(names, X, raw.columns)
-            if names != list(self.prepare) and has_missing(X):
+        steps = list(self.steps(X))
+        if not self.takes_missing or steps:
+            needed = encoded_first(steps, X, raw.columns)
+            if needed != steps and has_missing(X):
                 number = int(np.isnan(dense(X)).any(axis=0).sum())
                 say_once(
                     f"missing values in {number} of {X.shape[1]} columns are replaced by the median, with an indicator per "
                     "column (the step 'encode', put in front of prepare=)"
                 )
+            steps = needed
         self.preparation_ = raw
-        if not len(names):
+        if not steps:
             return X
         order, offsets = group_documents(qid)
-        self.preparation_, found = Preparation.fit_transform(names, X if order is None else X[order], offsets, raw)
+        self.preparation_, found = Preparation.fit_transform(steps, X if order is None else X[order], offsets, raw)
         return found if order is None else found[np.argsort(order)]
 
     def _prepared(self, X: Any, qid: Any) -> Any:
@@ -436,11 +446,20 @@ class Ranker(BaseEstimator):
         offsets = np.concatenate([[0], np.cumsum(lengths[kept])])
         return lists._replace(weights=weights).rows(np.repeat(kept, lengths), offsets)
 
-    def _measure(self) -> Measure:
-        if self.measure is not None:
-            return parse_measure(self.measure)
+    def _measure(self, labels: np.ndarray | None = None) -> Measure:
+        """The measure that selects; `labels` decide if it is None and the ranker was not fitted."""
+        own = self.measure if self.measure is not None else self._measure_of_loss()
+        if own is None:
+            own = getattr(self, "measure_", None) or ("AP" if labels is None else usual_measure(labels))
+        return parse_measure(own)
+
+    def _grades(self, labels: np.ndarray) -> np.ndarray:
+        """The different labels of all processes."""
+        return np.unique(np.concatenate(self._team().gathered(np.unique(labels))))
+
+    def _measure_of_loss(self) -> Diverse | None:
         measure = getattr(named_loss(self.loss), "measure", None)
-        return measure if isinstance(measure, Diverse) else AP()
+        return measure if isinstance(measure, Diverse) else None
 
     def _held_out(self, qid: np.ndarray) -> np.ndarray:
         """Mask `[documents]` of the held-out lists; of a single list, some of its documents are held out."""
@@ -520,7 +539,7 @@ class Ranker(BaseEstimator):
 
     def _values(self, documents: Documents) -> torch.Tensor:
         """The measure of each list."""
-        measure = self._measure()
+        measure = self._measure(documents.y)
         if measure.takes_groups and documents.diversity_groups is None:
             raise ValueError(f"{measure.name} needs diversity_groups=, {GROUPS}")
         given: dict[str, Any] = {"diversity_groups": documents.diversity_groups, "item_weights": documents.item_weights}
@@ -609,6 +628,15 @@ def named_loss(loss: Any) -> nn.Module | None:
     if not isinstance(found, nn.Module):
         raise ValueError(f"loss must be the name of a rankstruct loss, got {loss!r}")
     return found
+
+
+def usual_measure(labels: np.ndarray) -> str:
+    """The measure where none is given: nDCG@10 for graded labels (several grades above 0), AP for binary ones.
+
+    >>> usual_measure(np.array([0, 1, 2])), usual_measure(np.array([0, 1, 0]))
+    ('nDCG@10', 'AP')
+    """
+    return "nDCG@10" if len(np.unique(labels[labels > 0])) > 1 else "AP"
 
 
 def is_number(value: Any, least: float) -> bool:

@@ -41,11 +41,13 @@ class EnsembleRanker(Ranker):
             Validation lists passed to `fit` are added to the training lists. The mean of the copies counts as one ranker; their
             out-of-fold scores select the weights for `"validation"`. Since a frozen ranker may have been trained on any fold,
             `"validation"` is refused with one, and there is no `validation_`.
-        measure: a measure or its name, which selects the weights and which `score` reports; AP if None.
+        measure: a measure or its name, which selects the weights and which `score` reports. None is nDCG@10 for graded labels and
+            AP for binary ones.
         prepare: preparation steps for the features of all rankers; see `rankstruct.preparation.Preparation`.
         random_state: seed of the folds.
 
     Attributes:
+        measure_: the measure, `measure` unless that is None.
         rankers_: the fitted rankers; the copies of one ranker are consecutive.
         weights_: one weight per fitted ranker, with sum 1.
         validation_: the measure on the validation lists, with these weights; None without them. It is optimistic for new lists,
@@ -98,7 +100,7 @@ class EnsembleRanker(Ranker):
         return self
 
     def _takes_tables(self) -> bool:
-        return len(self.prepare) > 0 or all(get_tags(ranker).input_tags.allow_nan for ranker in self.rankers)
+        return len(self.prepare or ()) > 0 or all(get_tags(ranker).input_tags.allow_nan for ranker in self.rankers)
 
     def _takes_sparse(self) -> bool:
         return super()._takes_sparse() and all(get_tags(ranker).input_tags.sparse for ranker in self.rankers)

@@ -32,7 +32,7 @@ class KernelRanker(LinearRanker):
     Args:
         measure: as in `LinearRanker`, like all arguments that are not listed here; C defaults to 100.
         kernel: `"rbf"`, `"polynomial"`, `"linear"` or `"precomputed"` (X then holds the kernel values with all training rows).
-        gamma: of the first two; 1 / number of features if None.
+        gamma: of the first two; 1 / number of prepared features if None.
         degree: of the polynomial, a positive integer.
         offset: of the polynomial.
         exact_up_to: the most training rows for an exact kernel; more are approximated by Nystroem.
@@ -69,7 +69,7 @@ class KernelRanker(LinearRanker):
         feature_map: str | FeatureMap | None = None,
         reference: Reference | None = None,
         loss: str | nn.Module | None = None,
-        prepare: Sequence[str] = (),
+        prepare: Sequence[str] | None = None,
         solver: str | Solver | DC | Annealing = "bundle",
         tolerance: float = 1e-3,
         max_iterations: int = 10_000,
@@ -93,6 +93,10 @@ class KernelRanker(LinearRanker):
 
     def _takes_tables(self) -> bool:
         return self.kernel != "precomputed"
+
+    def steps(self, X: Any) -> Sequence[str]:
+        """Return the preparation steps that `fit` would use for features; none by default for a precomputed kernel."""
+        return () if self.prepare is None and self.kernel == "precomputed" else super().steps(X)
 
     def _takes_sparse(self) -> bool:
         return super()._takes_sparse() and self.kernel != "precomputed"

@@ -23,7 +23,16 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import Documents, FlatLists, Ranker, check_groups_of, check_ids, named_loss
+from rankstruct.estimators.base import (
+    PREPARE,
+    Documents,
+    FlatLists,
+    Ranker,
+    check_groups_of,
+    check_ids,
+    dense,
+    named_loss,
+)
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.kernels.dispatch import ArrayOracle
 from rankstruct.lists import Lists
@@ -121,15 +130,15 @@ def ranking_risk(
 
 def _warn_of_scales(X: Any) -> None:
     """Warn if some features have so much larger ranges than others that regularisation suppresses the latter."""
-    if sp.issparse(X):
-        return
-    ranges = np.subtract(X.max(axis=0), X.min(axis=0), dtype=np.float64)
+    highest, lowest = (np.ravel(dense(each)) for each in (X.max(axis=0), X.min(axis=0)))
+    ranges = np.subtract(highest, lowest, dtype=np.float64)
     narrow, wide = np.where(ranges > 0, ranges, np.inf).argmin(), ranges.argmax()
+    how = "prepare=['log'], or dense features" if sp.issparse(X) else "prepare=['standardize']"
     if ranges[wide] > _SCALES * ranges[narrow] > 0:
         warnings.warn(
             f"features have very different scales (feature {wide} has range {ranges[wide]:.3g}, feature {narrow} has "
             f"{ranges[narrow]:.3g}, counting from 0), so a linear ranker gives the small ones hardly any weight; use "
-            "prepare=['standardize']",
+            f"{how}",
             stacklevel=7,
         )
 
@@ -139,7 +148,8 @@ class LinearRanker(Ranker):
 
     Args:
         measure: the measure to optimise, or its name; a `Diverse` one by the hinge over diverse rankings. It also selects C, and
-            `score` reports it. None is the measure of a loss over diverse rankings, and otherwise AP: SVMmap.
+            `score` reports it. None is the measure of a loss over diverse rankings, and otherwise `measure_`: nDCG@10 for graded
+            labels and AP (SVMmap) for binary ones; see "Conventions".
         C: the weight of the loss against the regulariser, 1 / lambda; or several values, which are trained in ascending order,
             each from the previous solution (or from `start`, if the problem is not convex and that is better), and selected on
             the validation lists passed to `fit`. The page "Which bound is the default" compares 1, 10 and 100.
@@ -151,7 +161,9 @@ class LinearRanker(Ranker):
             `SmoothLoss` or `SoftRankLoss`, or its name and arguments, such as `"GradedLoss('AUC')"`; `feature_map` and
             `reference` are then ignored.
         prepare: preparation steps, fitted to the training documents, such as `["append-log", "standardize"]`; see
-            `rankstruct.preparation.Preparation`.
+            `rankstruct.preparation.Preparation`. `()` trains on the features as they are. None appends normal quantiles and
+            standardises, as `("append-quantile", "standardize")`, so that units and heavy tails do not matter; sparse features
+            are left as they are, since these steps do not keep zeros. The page "Which preparation is the default" compares them.
         solver: `"bundle"`, `"cutting-plane"` (n-slack), `"frank-wolfe"`, or a configured solver of `rankstruct.solvers`,
             including `DC` and `Annealing` for the losses that need them.
         tolerance: relative gap to stop at. Not used for a `SmoothLoss`; pass `solver=Annealing(...)` for its options.
@@ -165,14 +177,16 @@ class LinearRanker(Ranker):
             ranker to all lists; each must call `fit`, and also `mean_loss` and `objective`.
 
     Attributes:
+        measure_: the measure, `measure` unless that is None.
         preparation_: the fitted preparation.
-        coef_: `[d]`, the weights of prepared features.
+        coef_: `[d]`, the weights of prepared features: of the raw ones with `prepare=()`; with the default, first of the
+            standardised features and then of their standardised quantiles.
         C_: the selected C.
         solution_: its `Solution`, with `objective`, `lower_bound`, `gap`, `status`, `history`.
         path_: one `Solution` per C, ascending.
         validation_: the measure on the validation lists for each C; None without them. If there are several C, the value of C_ is
             optimistic for new lists.
-        w0_: `[d]`, the point that the regulariser pulls towards.
+        w0_: `[d]`, of prepared features, the point that the regulariser pulls towards.
         left_out_: number of training lists skipped by `drop_empty`.
         n_features_in_: number of raw features.
 
@@ -204,7 +218,7 @@ class LinearRanker(Ranker):
         feature_map: str | FeatureMap | None = None,
         reference: Reference | None = None,
         loss: str | nn.Module | None = None,
-        prepare: Sequence[str] = (),
+        prepare: Sequence[str] | None = None,
         solver: str | Solver | DC | Annealing = "bundle",
         tolerance: float = 1e-3,
         max_iterations: int = 10_000,
@@ -301,14 +315,18 @@ class LinearRanker(Ranker):
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {getattr(self, name)!r}")
         return Cs
 
+    def steps(self, X: Any) -> Sequence[str]:
+        """Return the preparation steps that `fit` would use for features: `prepare`, or the default for it."""
+        if self.prepare is not None:
+            return self.prepare
+        return () if sp.issparse(X) else PREPARE
+
     def _fit_preparation(self, X: Any, qid: np.ndarray) -> Any:
-        if self.distributed:
-            needed = self._total(int(len(encoded_first(self.prepare, X, self.preparation_.columns)) > 0))
-            if needed:
-                raise ValueError(
-                    "with distributed=True, prepare the documents beforehand, also missing values and categories: no process has "
-                    "all of them to fit the steps to"
-                )
+        if self.distributed and self._total(len(encoded_first(self.steps(X), X, self.preparation_.columns))):
+            raise ValueError(
+                "with distributed=True, prepare the documents first, also missing values and categories, and pass prepare=(): no "
+                "process has all of them to fit the steps to"
+            )
         return super()._fit_preparation(X, qid)
 
     def _fitted_lists(self, train: Documents) -> FlatLists:
@@ -316,7 +334,7 @@ class LinearRanker(Ranker):
 
     def _fit_features(self, X: Any) -> Any:
         """The features that the weights apply to, for training documents."""
-        if not len(self.prepare):
+        if not self.preparation_.names:
             _warn_of_scales(X)
         return X
 
@@ -324,13 +342,16 @@ class LinearRanker(Ranker):
         """The features that the weights apply to."""
         return X
 
-    def ranking_loss(self) -> nn.Module:
-        """Return the loss that `fit` minimises: `loss`, or the structured hinge of `measure`; raises ValueError if invalid."""
+    def ranking_loss(self, labels: np.ndarray | None = None) -> nn.Module:
+        """Return the loss that `fit` minimises: `loss`, or the structured hinge of `measure`; raises ValueError if invalid.
+
+        If `measure` is None and the ranker is not fitted, `labels` decide on the measure, AP without them.
+        """
         if (loss := named_loss(self.loss)) is not None:
             if any(True for _ in loss.parameters()):
                 raise ValueError(f"{type(loss).__name__} has learnable parameters, which only training by SGD fits")
             return loss
-        measure, options = self._measure(), {"feature_map": self.feature_map, "reference": self.reference}
+        measure, options = self._measure(labels), {"feature_map": self.feature_map, "reference": self.reference}
         return StructuredHingeLoss(measure, **options)  # type: ignore[arg-type]
 
     def _draws_to_start(self, loss: nn.Module) -> bool:
@@ -354,7 +375,7 @@ class LinearRanker(Ranker):
 
     def _best_auc(self, lists: FlatLists) -> np.ndarray:
         """The optimum for `GradedLoss("AUC")`, a reliable convex bound, as the start for others."""
-        grades = np.unique(np.concatenate(self._team().gathered(np.unique(lists.labels))))[1:]
+        grades = self._grades(lists.labels)[1:]
         if len(grades) > _MOST_GRADES:
             grades = np.unique(np.quantile(grades, np.linspace(0, 1, _MOST_GRADES)))
         risk = _risk(GradedLoss("AUC", grades=grades.tolist()), lists._replace(item_weights=None))
@@ -447,17 +468,19 @@ class LinearRanker(Ranker):
 
     def risk(self, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None) -> LinearRisk:
         """Return the mean loss over the lists that `fit` trains on, as a function of the weights, for `rankstruct.solvers`."""
-        return ranking_risk(self.ranking_loss(), *self._lists_of(X, y, qid, diversity_groups))
+        lists = self._lists_of(X, y, qid, diversity_groups)
+        return ranking_risk(self.ranking_loss(lists.labels), *lists)
 
     def mean_loss(self, w: np.ndarray, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None) -> float:
-        """Return the mean loss at any weights `[d]`, over the lists that `fit` trains on.
+        """Return the mean loss at any weights `[d]` of prepared features, over the lists that `fit` trains on.
 
         A `SmoothLoss` is evaluated with the last sigma of the annealing, like `solution_.objective`.
         """
-        loss = self.ranking_loss()
+        lists = self._lists_of(X, y, qid, diversity_groups)
+        loss = self.ranking_loss(lists.labels)
         if isinstance(loss, SmoothLoss):
             loss = loss.with_sigma(self._annealing(loss).last_sigma)
-        return self._mean(loss, self._lists_of(X, y, qid, diversity_groups), np.asarray(w, np.float64))
+        return self._mean(loss, lists, np.asarray(w, np.float64))
 
     def _mean(self, loss: nn.Module, lists: FlatLists, w: np.ndarray) -> float:
         """The mean loss at `w` over the lists of all processes."""
@@ -468,10 +491,11 @@ class LinearRanker(Ranker):
     def objective(
         self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None, *, diversity_groups: Any = None
     ) -> float:
-        """Return the objective of `fit` at any weights `[d]`, such as those of a scorer trained by SGD."""
-        away = np.asarray(w, np.float64)
-        if self._draws_to_start(self.ranking_loss()):
-            away = away - self._start(self.ranking_loss(), self._lists_of(X, y, qid, diversity_groups))
+        """Return the objective of `fit` at any weights `[d]` of prepared features, such as those of a scorer trained by SGD."""
+        away, lists = np.asarray(w, np.float64), self._lists_of(X, y, qid, diversity_groups)
+        loss = self.ranking_loss(lists.labels)
+        if self._draws_to_start(loss):
+            away = away - self._start(loss, lists)
         C = self._costs()[0] if C is None else C
         return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, diversity_groups=diversity_groups)
 

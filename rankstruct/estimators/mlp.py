@@ -17,6 +17,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from rankstruct.arrays import as_single
 from rankstruct.estimators.base import (
+    PREPARE,
     Documents,
     FlatLists,
     Ranker,
@@ -47,7 +48,8 @@ class MLPRanker(Ranker):
     steps, with more weight on later ones (see `polynomial_average`), at the epoch with the best validation measure.
 
     Args:
-        measure: a measure or its name, which selects the epoch and which `score` reports; AP if None.
+        measure: a measure or its name, which selects the epoch and which `score` reports. None is nDCG@10 for graded labels and
+            AP for binary ones.
         loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
             ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None.
         prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
@@ -67,6 +69,7 @@ class MLPRanker(Ranker):
         verbose: show a progress bar with the validation measure.
 
     Attributes:
+        measure_: the measure, `measure` unless that is None.
         preparation_: the fitted preparation.
         scorer_: the network for prepared features, on the CPU; a `MeanScorer` of several.
         history_: for each network, `{"epoch", "loss", "validation"}` of each epoch; validation is None without such lists. The
@@ -87,7 +90,7 @@ class MLPRanker(Ranker):
         measure: str | Measure | None = None,
         *,
         loss: str | nn.Module | None = None,
-        prepare: Sequence[str] = ("append-quantile", "standardize"),
+        prepare: Sequence[str] = PREPARE,
         hidden: int | Sequence[int] = (64, 32),
         dropout: float = 0.5,
         learning_rate: float = 1e-3,

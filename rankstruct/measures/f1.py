@@ -2,7 +2,7 @@
 
 The set is the first k documents of the ranking; or, for measures without a cut-off, all that score above 0. Documents with equal
 scores are then either all in it or all out, so ties do not matter. A scorer trained for one of these needs a constant to place
-its threshold at 0: a bias, or for `LinearRanker`, which has none, a column of ones in X.
+its threshold at 0: a bias, or for `LinearRanker`, which has none, a column of ones in X and `prepare=()`.
 """
 
 from __future__ import annotations

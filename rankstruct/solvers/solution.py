@@ -44,7 +44,8 @@ _ADVICE = {
     Status.CALLBACK: "best so far; pass this solution as warm_start to continue",
     Status.STALLED: "progress is limited by rounding; loosen tolerance, scale the features, or lower C",
     Status.NO_BETTER_THAN_ZERO: "use reference='ideal-tied' or 'predicted', several C selected on validation lists, or a "
-    "CombinedLoss with GradedLoss('AUC'); for F1 and Accuracy, which depend on the sign of scores, add a column of ones to X",
+    "CombinedLoss with GradedLoss('AUC'); for F1 and Accuracy, which depend on the sign of scores, add a column of ones to X "
+    "and pass prepare=()",
 }
 
 

@@ -90,7 +90,7 @@ def _ranker(name: str, folds: Sequence[Splits], Cs: Sequence[float], tolerance: 
     RANKERS[name]().fit(**arrays_of(few))  # compile
     rows, tests, seconds = [], [], 0.0
     for train, vali, test in folds:
-        ranker = RANKERS[name]().set_params(C=list(Cs), tolerance=tolerance)
+        ranker = RANKERS[name]().set_params(C=list(Cs), prepare=(), tolerance=tolerance)
         start = time.perf_counter()
         path = fit_path(ranker, train, vali, test, MEASURES)
         seconds += time.perf_counter() - start

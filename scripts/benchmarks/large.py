@@ -50,7 +50,7 @@ def _exact(text: Path, options: dict[str, Any]) -> dict[str, Any]:
     from rankstruct.estimators import LinearRanker  # each stage imports what it needs alone, which counts as its memory
 
     data = read_lists(text.with_suffix(".rankdata"))
-    ranker = LinearRanker("AP", C=options["C"], tolerance=options["tolerance"])
+    ranker = LinearRanker("AP", C=options["C"], prepare=(), tolerance=options["tolerance"])
     few = data.select(np.arange(2))
     ranker.fit(few.features, few.labels, few.list_numbers)  # compile
     _, seconds = _timed(lambda: ranker.fit(data.features, data.labels, data.list_numbers))

@@ -323,7 +323,7 @@ class LinearClassifier(_Baseline):
         if not 0 < relevant < len(y):
             raise ValueError(f"both relevant and irrelevant documents are needed; got {relevant} of {len(y)} relevant")
         loss = ClassificationLoss(relevant_weight=(len(y) - relevant) / relevant if self.balanced else 1.0)
-        self.ranker_ = LinearRanker(self.select, C=self.C, loss=loss, tolerance=self.tolerance)
+        self.ranker_ = LinearRanker(self.select, C=self.C, loss=loss, prepare=(), tolerance=self.tolerance)
         valid: dict[str, Any] = {}
         if held_out is not None:
             held_out = held_out._replace(X=with_constant(held_out.X, self.bias))
@@ -355,7 +355,7 @@ class RankSVMforIR(_Baseline):
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
         self.pair_weights_ = grade_pair_weights(torch.tensor(y), torch.tensor(offsets), self.measure)
         loss = RankSVMLoss(pair_weights=self.pair_weights_)
-        self.ranker_ = LinearRanker(self.select, C=self.C, loss=loss, tolerance=self.tolerance)
+        self.ranker_ = LinearRanker(self.select, C=self.C, loss=loss, prepare=(), tolerance=self.tolerance)
         valid = {} if held_out is None else {f"{name}_valid": value for name, value in held_out._asdict().items()}
         self.ranker_.fit(X, y, np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), **valid)
         self.choice_, self.coef_ = choice_of(self.ranker_), self.ranker_.coef_
@@ -862,7 +862,7 @@ def _hinge(
     loss = _papers_bound(measure, feature_map if decay is None else Positional(decay), reference)
     solver: Any = "bundle" if max_rounds is None else DC(solver=Bundle(tolerance=tolerance), max_rounds=max_rounds)
     begin: dict[str, Any] = {} if is_convex(loss) else {"start": "regression", "regularize_towards": "zero"}
-    return LinearRanker(select or measure, C=C, loss=loss, solver=solver, tolerance=tolerance, **begin)
+    return LinearRanker(select or measure, C=C, loss=loss, prepare=(), solver=solver, tolerance=tolerance, **begin)
 
 
 def _papers_bound(
@@ -887,7 +887,7 @@ def _smooth(
     select: str | None = None,
 ) -> LinearRanker:
     annealing = Annealing(sigma=sigma, stages=stages, max_iterations=max_iterations)
-    return LinearRanker(select or measure, C=C, loss=SmoothLoss(measure, sigma=sigma), solver=annealing)
+    return LinearRanker(select or measure, C=C, loss=SmoothLoss(measure, sigma=sigma), prepare=(), solver=annealing)
 
 
 def _combination(
@@ -902,7 +902,7 @@ def _combination(
 
     def make(weights: list[float]) -> LinearRanker:
         loss = CombinedLoss([_papers_bound(m) for m in measures], weights)
-        return LinearRanker(select, C=C, loss=loss, tolerance=tolerance)
+        return LinearRanker(select, C=C, loss=loss, prepare=(), tolerance=tolerance)
 
     if len(several) == 1:
         return make(several[0])
@@ -916,7 +916,7 @@ def _ranksvm(
         raise ValueError(f"pairs must be 'mean' (of each list) or 'all' (svm_rank's sum), got {pairs!r}")
     default = DEFAULT_C if pairs == "mean" else tuple(C / 1000 for C in DEFAULT_C)
     loss = RankSVMLoss() if pairs == "mean" else AllPairsLoss()
-    return LinearRanker(select, C=default if C is None else C, loss=loss, tolerance=tolerance)
+    return LinearRanker(select, C=default if C is None else C, loss=loss, prepare=(), tolerance=tolerance)
 
 
 def _ensemble(
@@ -969,7 +969,7 @@ TRAINERS: dict[str, Callable[..., Any]] = {
     "linear": functools.partial(LinearRanker, prepare=()),  # on any loss; the plan prepares the features
     "mlp": functools.partial(MLPRanker, prepare=()),
     "boosted": functools.partial(BoostedRanker, n_jobs=1),
-    "auto": AutoRanker,  # which prepares the features itself
+    "auto": functools.partial(AutoRanker, measure="AP"),  # which prepares the features itself
     "ensemble": _ensemble,  # of any of these, with several seeds
     "feature": SingleFeature,
     "random": RandomRanker,

@@ -25,7 +25,7 @@ from rankstruct.diagnostics import certify, fit_path, health_check
 CONFIG = """
 ranker:
   class_path: rankstruct.LinearRanker
-  init_args: {measure: AP, C: [0.1, 1.0, 10.0]}
+  init_args: {measure: AP, C: [0.1, 1.0, 10.0], prepare: []}
 data: {builtin: synthetic}
 measures: [AP, RR@10]
 """
@@ -45,6 +45,16 @@ def fitted(tmp_path_factory):
     return folder
 
 
+def test_features_are_prepared_by_default_as_the_ranker_does(tmp_path):
+    (tmp_path / "raw.yaml").write_text(CONFIG.replace(", prepare: []", "").replace("[0.1, 1.0, 10.0]", "1.0"))
+    assert main(["--config", str(tmp_path / "raw.yaml"), "--output", str(tmp_path / "out")]) == 0
+    train, test = synthetic(seed=0)[0], synthetic(seed=2)[0]
+    expected = rs.LinearRanker("AP", C=1.0).fit(train.features, train.labels, train.list_numbers)
+    found = pickle.loads((tmp_path / "out" / "raw" / "all" / "ranker.pkl").read_bytes())
+    assert found.preparation_.names == expected.preparation_.names == ("append-quantile", "standardize")
+    np.testing.assert_allclose(found.predict(test.features), expected.predict(test.features), atol=1e-6)
+
+
 def test_reports_every_C(fitted):
     result = json.loads((fitted / "out" / "exact.json").read_text())
     assert result["command"].startswith("rankstruct fit-exact --config ")
@@ -55,7 +65,9 @@ def test_reports_every_C(fitted):
     train_lists = synthetic(seed=0)[0]
     qid = np.repeat(np.arange(train_lists.num_lists), train_lists.lengths)
     for row in path:
-        ranker = rs.LinearRanker("AP", C=row["C"], tolerance=1e-5).fit(train_lists.features, train_lists.labels, qid)
+        ranker = rs.LinearRanker("AP", C=row["C"], tolerance=1e-5, prepare=()).fit(
+            train_lists.features, train_lists.labels, qid
+        )
         assert row["objective"] == pytest.approx(ranker.solution_.objective, rel=1.1e-3)
         assert row["gap"] <= 1e-3
         assert row["slack"] == pytest.approx(row["objective"] - row["squared_norm"] / (2 * row["C"]))
@@ -70,7 +82,9 @@ def test_reports_every_C(fitted):
 
 def test_slack_is_the_mean_loss_where_the_regulariser_draws_elsewhere():
     splits = digits(seed=0)
-    ranker = rs.LinearRanker("AP", C=0.1, reference="predicted", start="regression", regularize_towards="start")
+    ranker = rs.LinearRanker(
+        "AP", C=0.1, reference="predicted", start="regression", regularize_towards="start", prepare=()
+    )
     (row,) = fit_path(ranker, *splits, ["AP"])
     qid = np.repeat(np.arange(splits.train.num_lists), splits.train.lengths)
     risk = ranker.risk(splits.train.features, splits.train.labels, qid)
@@ -192,7 +206,7 @@ def test_certificate_of_a_run(tmp_path, capsys):
     found = json.loads((tmp_path / "version_0" / "certificate.json").read_text())
     data = digits(seed=0).train
     qid = np.repeat(np.arange(data.num_lists), data.lengths)
-    exact = rs.LinearRanker("AP", C=100.0, tolerance=1e-6).fit(data.features, data.labels, qid)
+    exact = rs.LinearRanker("AP", C=100.0, tolerance=1e-6, prepare=()).fit(data.features, data.labels, qid)
     assert found["lower_bound"] <= exact.solution_.objective * (1 + 1e-6)
     assert found["lower_bound"] >= exact.solution_.objective * (1 - 2e-3)
     w = rs.load_scorer(tmp_path / "version_0").linear.weight.detach().double().numpy()[0]

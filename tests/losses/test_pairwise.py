@@ -304,7 +304,7 @@ def test_svm_ir_by_the_bundle_method_is_the_optimum_of_its_quadratic_program():
     X, y, qid = generator.normal(size=(18, 3)), np.array([0, 1, 2, 0, 1, 0] * 3), np.repeat([0, 1, 2], 6)
     pairs, C = [(2.0, 0.0, 1.0), (2.0, 1.0, 0.4), (1.0, 0.0, 0.2)], 5.0
     loss = rs.RankSVMLoss(pair_weights=pairs)
-    ranker = rs.LinearRanker(loss=loss, C=C, tolerance=1e-6).fit(X, y, qid)
+    ranker = rs.LinearRanker(loss=loss, C=C, tolerance=1e-6, prepare=()).fit(X, y, qid)
     weights, rows, costs = {each[:2]: each[2] for each in pairs}, [], []
     for query in range(3):
         own = [(i, j) for i in range(18) for j in range(18) if qid[i] == qid[j] == query and y[i] > y[j]]

@@ -202,7 +202,7 @@ def test_rounds_of_dc_never_raise_the_bound_of_a_window(kind):
         "graded": rs.GradedLoss(measure, grades=[1, 2], reference="below-window"),
         "combined": rs.CombinedLoss([rs.StructuredHingeLoss(measure, reference="below-window"), rs.RankSVMLoss()]),
     }[kind]
-    ranker = rs.LinearRanker(measure, C=10.0, loss=loss).fit(X, y, qid)
+    ranker = rs.LinearRanker(measure, C=10.0, loss=loss, prepare=()).fit(X, y, qid)
     objectives = [each.objective for each in ranker.solution_.history]
     assert (np.diff(objectives) <= 1e-12).all()
     assert objectives[-1] < objectives[0]

@@ -147,7 +147,7 @@ def test_an_estimator_goes_through_skops(name, tmp_path):
 
 def test_a_ranker_that_an_earlier_version_saved_has_no_preparation():
     train = draw(0)
-    ranker = rs.LinearRanker("AP", C=10.0).fit(*arrays(train))
+    ranker = rs.LinearRanker("AP", C=10.0, prepare=()).fit(*arrays(train))
     state = {name: value for name, value in ranker.__getstate__().items() if not name.startswith("prep")}
     old = rs.LinearRanker.__new__(rs.LinearRanker)
     old.__setstate__(state)
@@ -160,7 +160,7 @@ def test_a_kernel_ranker_is_prepared_too():
     names = ["append-log", "standardize"]
     ranker = rs.KernelRanker("AP", C=10.0, gamma=0.1, prepare=names).fit(*arrays(train))
     X, y = prepared(names, train, train), train.labels
-    alone = rs.KernelRanker("AP", C=10.0, gamma=0.1).fit(X, y, train.list_numbers)
+    alone = rs.KernelRanker("AP", C=10.0, gamma=0.1, prepare=()).fit(X, y, train.list_numbers)
     np.testing.assert_allclose(ranker.predict(more.features), alone.predict(prepared(names, train, more)), atol=1e-4)
     loss = ranker.mean_loss(ranker.coef_, *arrays(train))
     assert loss == pytest.approx(ranker.solution_.objective - ranker.coef_ @ ranker.coef_ / 20, rel=1e-6)
