@@ -611,7 +611,7 @@ def test_what_the_default_preparation_cannot_take_is_left_as_it_is():
     assert sparse.preparation_.names == ()
     gram = rs.KernelRanker("AP", kernel="precomputed").fit(X @ X.T, y, qid)
     assert gram.preparation_.names == ()
-    with pytest.raises(ValueError, match=r"prepare the documents beforehand and pass prepare=\(\)"):
+    with pytest.raises(ValueError, match=r"prepare the documents first.* pass prepare=\(\)"):
         rs.LinearRanker("AP", distributed=True).fit(X, y, qid)
 
 
