@@ -38,6 +38,10 @@ def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
         data, loss, regularization = dict(data), model["loss"], float(model["regularization"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / 'config.yaml'} is not the config of a run: {error}") from error
+    if "class_path" in data:
+        raise ValueError(
+            f"certify reads the data of the library's own data module, the run's is a {data['class_path']}"
+        )
     if data.get("max_list_size") is not None:
         raise ValueError("the run sampled its training lists (data.max_list_size), which changes its objective")
     if model.get("regularize_towards", "zero") != "zero":

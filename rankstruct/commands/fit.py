@@ -32,7 +32,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from rankstruct import models
 from rankstruct.arrays import LARGEST
 from rankstruct.commands import rank
-from rankstruct.commands._arguments import configs_in
+from rankstruct.commands._arguments import configs_in, options_in
 from rankstruct.commands._help import Parser, library_losses, library_scorers, with_full_losses
 from rankstruct.commands.cells import locked
 from rankstruct.configs import misused, read_config
@@ -48,7 +48,12 @@ from rankstruct.models.saving import read_checkpoint
 from rankstruct.progress import shows_bars
 from rankstruct.recommenders import factorization
 from rankstruct.recommenders.reading import RatingsSource
-from rankstruct.recommenders.training import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
+from rankstruct.recommenders.training import (
+    FactorizationModule,
+    RatingsDataModule,
+    RecommendationWriter,
+    SplitRatingsDataModule,
+)
 from rankstruct.tables import format_table, markdown_table
 from rankstruct.training.board import Board, TrainingBoard, log_test_lists
 from rankstruct.training.callbacks import (
@@ -67,7 +72,7 @@ from rankstruct.training.callbacks import (
     Validated,
     is_trial,
 )
-from rankstruct.training.datamodule import RankingDataModule
+from rankstruct.training.datamodule import ListsDataModule, RankingDataModule
 from rankstruct.training.module import STUCK, RankingModule
 
 
@@ -82,9 +87,10 @@ class _Task(NamedTuple):
     """A training task: its module and data, the data properties its scorer is built from, and the output of `predict`."""
 
     module: type[RankingModule]
-    data: type[pl.LightningDataModule]
+    data: type[ListsDataModule]
     links: dict[str, str]
     source: type[Source] | type[Any]
+    base: type[ListsDataModule] = ListsDataModule  # of data modules that a config names by class path
     writers: tuple[type[PredictionWriter] | type[RecommendationWriter], ...] = (PredictionWriter,)
     scorers: ModuleType = models  # the package of its scorers, in addition to custom ones
 
@@ -96,7 +102,8 @@ def _ranking() -> _Task:
 def _ratings() -> _Task:
     links = {"data.num_users": "num_users", "data.num_items": "num_items"}
     writers = (PredictionWriter, RecommendationWriter)
-    return _Task(FactorizationModule, SplitRatingsDataModule, links, RatingsSource, writers, factorization)
+    data = SplitRatingsDataModule
+    return _Task(FactorizationModule, data, links, RatingsSource, RatingsDataModule, writers, factorization)
 
 
 def _text() -> _Task:
@@ -109,6 +116,7 @@ def _text() -> _Task:
         training.TextDataModule,
         {"data.encoder": "encoder", "data.fetch": "fetch"},
         text.TextSource,
+        training.TextDataModule,
         scorers=text,
     )
 
@@ -133,6 +141,18 @@ def _find_task(args: Sequence[str]) -> str:
     if not isinstance(task, str) or task not in TASKS:
         misused(f"task must be one of {', '.join(TASKS)}, got {task!r}{did_you_mean(str(task), TASKS)}")
     return task
+
+
+def _names_data(args: Sequence[str]) -> bool:
+    """Whether a command line or one of its configs names the class of the data module."""
+    files = configs_in(args)
+    for option, value in options_in(args):
+        if option == "--data.class_path" or (option == "--data" and value and not Path(value).exists()):
+            return True
+        files += [value] if option == "--data" and Path(value).is_file() else []
+    contents = [content for content in map(read_config, files) if isinstance(content, dict)]
+    data = [content.get("data", content) for content in contents]
+    return any(isinstance(each, str) or (isinstance(each, dict) and "class_path" in each) for each in data)
 
 
 class _SaveConfig(SaveConfigCallback):
@@ -161,11 +181,13 @@ class RankingCLI(LightningCLI):
         self._args = args
         self._task_name = _find_task(args)
         self._task = TASKS[self._task_name]()
+        self._names_data = _names_data(args)
         _silence(everything=quiet)
         with ExitStack() as self._held:  # the lock of the folder of a run that trains
             super().__init__(
                 self._task.module,
-                self._task.data,
+                self._task.base if self._names_data else self._task.data,
+                subclass_mode_data=self._names_data,
                 # The other commands do not overwrite the run's own.
                 save_config_callback=_SaveConfig if args[0] == "fit" else None,
                 save_config_kwargs={"save_to_log_dir": False},
@@ -212,7 +234,11 @@ class RankingCLI(LightningCLI):
                 "early_stopping.strict": False,  # a run may end before its first validation
             }
         )
-        parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
+        if self._names_data:  # the short keys of a config remain those of the task's own class
+            own = f"{self._task.data.__module__}.{self._task.data.__qualname__}"
+            parser.set_defaults({"data": {"class_path": own}})
+        seed = "data.init_args.seed" if self._names_data else "data.seed"
+        parser.link_arguments("seed_everything", seed, compute_fn=int)
         parser.link_arguments("model.measures", "checkpoint.monitor", compute_fn=_monitored)
         parser.link_arguments("model.measures", "early_stopping.monitor", compute_fn=_monitored)
         for source, argument in self._task.links.items():
@@ -227,7 +253,7 @@ class RankingCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Make the data's path absolute, and require a checkpoint if the command needs one."""
         config = self.config[self.config.subcommand]
-        if config.data.path is not None:
+        if config.data.get("path") is not None:
             config.data.path = str(Path(config.data.path).resolve())
         _check_classes(config)
         _check_options(config, self.config.subcommand)
@@ -646,6 +672,8 @@ def complete_config(args: Sequence[str]) -> str:
 def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
     """Check that the data of a training command exist for each fold; returns a digest of their content.
 
+    Of a data module that the config names by class path, nothing is known: its digest is empty.
+
     Args:
         args: the command line, such as `["fit", "--config", FILE]`.
         folds: fold numbers; None is the command's own.
@@ -660,6 +688,8 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
     if config.trainer.fast_dev_run:
         raise ValueError("trainer.fast_dev_run saves nothing to report; remove it")
     _refuse_checkpoint(config)
+    if "class_path" in config.data:  # only the module knows its files
+        return ""
     source = kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
     for fold in folds:
         (source if fold is None else replace(source, fold=fold)).check()
