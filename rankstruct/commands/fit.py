@@ -5,11 +5,13 @@ A run is a folder with `config.yaml`, TensorBoard events, `checkpoints/best.ckpt
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
 import re
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -40,7 +42,7 @@ from rankstruct.data import Source
 from rankstruct.data.source import digest_of
 from rankstruct.diagnostics import check_measures
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.files import naming, write_text
+from rankstruct.files import naming, newest_run, write_text
 from rankstruct.launcher import end_with_launcher
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.messages import did_you_mean
@@ -57,6 +59,7 @@ from rankstruct.recommenders.training import (
 from rankstruct.tables import format_table, markdown_table
 from rankstruct.training.board import Board, TrainingBoard, log_test_lists
 from rankstruct.training.callbacks import (
+    Announcements,
     AtomicCheckpoints,
     AverageWeights,
     EpochLines,
@@ -214,9 +217,10 @@ class RankingCLI(LightningCLI):
         """Add the options of a run other than those of module, data and trainer."""
         task = "Rank documents by their features or by their text, or train a factorisation of ratings."
         parser.add_argument("--task", type=Literal["ranking", "ratings", "text"], default=self._task_name, help=task)
-        output = "Folder in which the run's folder is created."
-        parser.add_argument("--output", type=str, default="runs/rankstruct", help=output)
-        run = "Folder of an earlier run, such as runs/quickstart/version_0, to resume (fit) or use (other commands)."
+        output = "Folder in which the run's folder, named by the time, is created."
+        named = Path(configs[-1]).stem if (configs := configs_in(self._args)) else "rankstruct"
+        parser.add_argument("--output", type=str, default=f"runs/{named}", help=output)
+        run = "Folder of an earlier run, or of several, such as runs/quickstart, of which the newest is resumed (fit) or used."
         parser.add_argument("--run", type=str | None, default=None, help=run)
         average = "Validate, test and save an average of the weights."
         parser.add_argument("--average_weights", type=bool, default=False, help=average)
@@ -299,7 +303,8 @@ class RankingCLI(LightningCLI):
             folder = _claim_folder(Path(self._get(self.config, "output"))) if folder is None else folder
             if os.environ.get("LOCAL_RANK", "0") == "0":
                 self._held.enter_context(locked(folder))
-            logger = Board(folder, _monitored(self._get(self.config, "model.measures")).removeprefix("val/"))
+            measure = _monitored(self._get(self.config, "model.measures")).removeprefix("val/")
+            logger = Board(folder, measure, _options_of(self.model.loss)["loss"])
         return super().instantiate_trainer(logger=logger, plugins=[AtomicCheckpoints()], **kwargs)
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> pl.Trainer:
@@ -325,8 +330,7 @@ class RankingCLI(LightningCLI):
                 StaysStopped(),
                 ResumeHint(),
             ]
-            if not self._quiet:
-                callbacks.append(ProgressBar() if bars else EpochLines())
+            callbacks.append(Announcements() if self._quiet else ProgressBar() if bars else EpochLines())
         else:
             callbacks = [c for c in callbacks if not isinstance(c, EarlyStopping | ModelCheckpoint)]
             if self.subcommand == "predict":
@@ -615,18 +619,20 @@ def _check_processes(config: dict[str, Any]) -> None:
 
 
 def _claim_folder(output: Path) -> Path:
-    """Create and return the first free `version_<n>` in `output`; runs started at the same time get different folders.
+    """Create and return a folder in `output` whose name is the time, such as `2026-11-26_14-03-59`.
 
-    In a distributed run the first process creates it, and Lightning broadcasts it to the others.
+    Runs that start in the same second get different folders. In a distributed run the first process creates it, and Lightning
+    broadcasts it to the others.
     """
+    folder = output / time.strftime("%Y-%m-%d_%H-%M-%S")
     if getattr(rank_zero_only, "rank", 0) != 0:
-        return output / "version_0"
-    number = 0
-    while True:
+        return folder
+    for number in itertools.count(2):
         with suppress(FileExistsError):
-            (folder := output / f"version_{number}").mkdir(parents=True)
-            return folder
-        number += 1
+            folder.mkdir(parents=True)
+            break
+        folder = folder.with_name(f"{folder.name[:19]}_{number:02}")
+    return folder
 
 
 _ADVERTISED = ("litlogger", "litmodels", "Found current_model_state")
@@ -714,19 +720,22 @@ def _refuse_checkpoint(config: Any) -> None:
 def expand_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
     """Replace `--run FOLDER` by the folder's config and checkpoint: the last one for `fit`, the best one otherwise.
 
+    If it holds several runs, the newest is taken.
+
     Raises:
         ValueError: the folder has no run, or no such checkpoint.
     """
     args, folder = _without_run(args)
     if folder is None:
         return args, None
+    if (newest := newest_run(folder)) != folder:
+        print(f"newest run in {folder}: {newest.name}", file=sys.stderr)
+        folder = newest
     checkpoint = folder / "checkpoints" / ("last.ckpt" if args[0] == "fit" else "best.ckpt")
     for needed in (folder / "config.yaml", checkpoint):
         if not needed.is_file():
-            inside = sorted(str(path.parent) for path in folder.glob("*/config.yaml"))
-            hint = f"; runs in it: {', '.join(inside)}" if inside else ""
-            if rank.has_scorer(folder):
-                hint = f"; use it with rankstruct predict or rs.load_scorer({str(folder)!r})"
+            used = f"; use it with rankstruct predict or rs.load_scorer({str(folder)!r})"
+            hint = used if rank.has_scorer(folder) else ""
             raise ValueError(f"{folder} is not the folder of a run: {needed} is missing{hint}")
     return [args[0], "--config", str(folder / "config.yaml"), "--ckpt_path", str(checkpoint), *args[1:]], folder
 
@@ -739,7 +748,7 @@ def _without_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
         return args, None
     given = args.pop(at)
     if given == "--run" and at >= len(args):
-        misused("--run needs the folder of a run, such as runs/quickstart/version_0")
+        misused("--run needs the folder of a run, such as runs/quickstart")
     return args, Path(args.pop(at) if given == "--run" else given.removeprefix("--run="))
 
 

@@ -29,7 +29,7 @@ from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.mlp import MLPRanker
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.models.scorers import with_preparation
-from rankstruct.progress import Progress
+from rankstruct.progress import Progress, stage
 
 __all__ = ["AutoRanker"]
 
@@ -193,7 +193,8 @@ class AutoRanker(Ranker):
                 start, ranker = time.perf_counter(), make(self, lists)
                 note = self._left_out(began, ranker, lists, parts) if copies else ""
                 if not note:
-                    copies[name], scores[name] = fit_by_parts(ranker, lists, parts)
+                    with stage(name):
+                        copies[name], scores[name] = fit_by_parts(ranker, lists, parts)
                 self._add(name, time.perf_counter() - start, note)
         return copies, scores
 
