@@ -428,9 +428,7 @@ def _parser() -> CommandParser:
     parser.add_argument("--fold", type=int, help="fold number, if FOLDER has Fold1, Fold2, ...")
     parser.add_argument("--train", metavar="FILE", help="training lists, instead of FOLDER")
     parser.add_argument(
-        "--vali",
-        metavar="FILE",
-        help="validation lists, added to the training lists for cross-validation",
+        "--vali", metavar="FILE", help="validation lists, added to the training lists for cross-validation"
     )
     parser.add_argument("--test", metavar="FILE", help="test lists (default: none)")
     parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight files start at 0")
@@ -438,9 +436,6 @@ def _parser() -> CommandParser:
         "--measure",
         metavar="MEASURE",
         help="selection measure (default: nDCG@10 for graded labels, AP for binary ones)",
-    )
-    parser.add_argument(
-        "--measures", nargs="+", default=["AP", "nDCG@10", "RR@10"], help="measures of the test (default: %(default)s)"
     )
     parser.add_argument("--measures", nargs="+", default=["AP", "nDCG@10", "RR@10"], help="measures of the test")
     parser.add_argument("--time-budget", type=float, metavar="SECONDS", help="skip models that might take longer")
