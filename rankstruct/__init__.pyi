@@ -8,6 +8,7 @@ from rankstruct import (
     embeddings as embeddings,
     estimators as estimators,
     feature_maps as feature_maps,
+    hub as hub,
     losses as losses,
     measures as measures,
     models as models,

@@ -56,7 +56,7 @@ from rankstruct.measures import Measure, evaluate, parse_measure
 from rankstruct.models import SumScorer, TreeScorer
 from rankstruct.models.scorers import with_preparation
 from rankstruct.preparation import Preparation
-from rankstruct.progress import Progress
+from rankstruct.progress import Progress, announce
 
 __all__ = ["BoostedRanker", "BoostingMetric", "BoostingObjective", "boosting_metric", "boosting_objective"]
 
@@ -441,7 +441,8 @@ class BoostedRanker(Ranker):
         """Add trees until the validation measure stops improving."""
         history: list[float] = []
         with Progress(range(self.n_estimators), unit=" trees", disable=not self.verbose, leave=False) as bar:
-            for _ in bar:
+            for number in bar:
+                announce(f"tree {number + 1}")
                 model.add_tree()
                 if valid is None:
                     continue

@@ -79,6 +79,13 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         file.write(text)
 
 
+def newest_run(folder: str | os.PathLike[str]) -> Path:
+    """The newest of the runs in a folder, whose names are their times; the folder itself if it is a run or has none."""
+    path = Path(folder)
+    runs = [] if (path / "config.yaml").is_file() else sorted(each.parent for each in path.glob("*/config.yaml"))
+    return runs[-1] if runs else path
+
+
 def versions() -> dict[str, str]:
     """Versions of the packages that results depend on, by name."""
     found = {"rankstruct": __version__, "python": platform.python_version()}

@@ -3,13 +3,49 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from tqdm import tqdm
 
-__all__ = ["Progress", "shows_bars"]
+__all__ = ["Progress", "announce", "listening", "shows_bars", "stage"]
 
 _PAUSE = 10.0  # least seconds between two lines of a log
+_STAGES: ContextVar[tuple[str, ...]] = ContextVar("stages", default=())
+_LISTENER: ContextVar[Callable[[str], object] | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Name what the block works on, such as a model or `fold 2`, in bars that begin in it and in what it announces.
+
+    >>> with listening(print), stage("MLP"), stage("fold 2"):
+    ...     announce("epoch 7")
+    MLP, fold 2, epoch 7
+    """
+    token = _STAGES.set((*_STAGES.get(), name))
+    try:
+        yield
+    finally:
+        _STAGES.reset(token)
+
+
+@contextmanager
+def listening(listener: Callable[[str], object]) -> Iterator[None]:
+    """Call the listener with what the block announces, instead of an outer one."""
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
+
+
+def announce(text: str) -> None:
+    """Tell the listener, if any, what is being done: the stages, and `text`."""
+    if (listener := _LISTENER.get()) is not None:
+        listener(", ".join((*_STAGES.get(), text)))
 
 
 def shows_bars(*files: Any) -> bool:
@@ -20,7 +56,8 @@ def shows_bars(*files: Any) -> bool:
 class Progress(tqdm):
     """A tqdm bar, with tqdm's arguments; if stderr cannot show bars, a line at most every ten seconds and one at the end.
 
-    With `leave=False`, work that ends before the first line is due prints none.
+    Its description begins with the stages, see `stage`. With `leave=False`, work that ends before the first line is due prints
+    none.
 
     >>> import sys
     >>> sum(Progress(range(3), disable=True))
@@ -32,6 +69,7 @@ class Progress(tqdm):
     def __init__(self, *args: Any, **options: Any) -> None:
         self._plain, self._kept = not shows_bars(), options.get("leave", True)
         self._said, self._due = "", float("inf")
+        options["desc"] = ", ".join(filter(None, (*_STAGES.get(), options.get("desc"))))
         if self._plain:
             options |= {"leave": False, "mininterval": _PAUSE, "maxinterval": float("inf")}
         super().__init__(*args, **options)

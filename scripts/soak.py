@@ -71,7 +71,7 @@ GRID = ("--folds", "1", "2", "--grid", "model.regularization=0.001,0.1", "--trai
 
 def go_on_fit(arguments: Sequence[str], out: Path) -> Sequence[str]:
     """The newest run, from its last checkpoint; a new one where there is none yet."""
-    runs = sorted(out.glob("version_*/checkpoints/last.ckpt"))
+    runs = sorted(out.glob("[0-9]*_*/checkpoints/last.ckpt"))
     return ["fit", "--run", str(runs[-1].parents[1])] if runs else arguments
 
 
@@ -268,7 +268,7 @@ def damage(path: Path) -> str:
 
 def results(folder: Path) -> dict[str, Any]:
     """What a command is run for, file by file."""
-    runs = sorted(folder.glob("version_*"))
+    runs = sorted(folder.glob("[0-9]*_*"))
     root = runs[-1] if runs else folder
     found: dict[str, Any] = {}
     for path in sorted(root.rglob("*")):
@@ -330,7 +330,7 @@ class Bench(NamedTuple):
         """Of a command's first start, for which `out` is made ready."""
         command = COMMANDS[name]
         if name == "predict":
-            shutil.copytree(sorted((self.folder / "fit-whole").glob("version_*"))[-1], out)
+            shutil.copytree(sorted((self.folder / "fit-whole").glob("[0-9]*_*"))[-1], out)
         given = {"data": str(self.folder / "data"), "out": str(out), "processes": str(self.processes)}
         return [*command.arguments.format(**given).split(), *command.options]
 
@@ -448,7 +448,7 @@ def start_at_once(
             process.wait(LIMIT)
             if process.ended() != 0 or "Traceback" in process.log.read_text():
                 wrong.append(f"ended with {process.ended()}: {process.log.read_text()[-500:]}")
-    runs = sorted(out.glob("version_*"))
+    runs = sorted(out.glob("[0-9]*_*"))
     wrong += [] if len(runs) == 4 else [f"{len(runs)} folders of runs"]
     wrong += [each for run in runs for each in differing(whole, run)]
     return ended(Counter({"at once": 4}), wrong, out)
@@ -466,7 +466,7 @@ def delete_board(
             process.wait(LIMIT, lambda: any(out.rglob("events.*")))
             process.wait(rng.random() * (whole.ended - whole.begun) / kills)
             for path in [path for path in out.rglob("events.*") if process.ended() is None]:
-                if path.parent.name.startswith("version_"):
+                if path.parent.parent == out:
                     path.unlink(missing_ok=True)
                 else:
                     shutil.rmtree(path.parent, ignore_errors=True)

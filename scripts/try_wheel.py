@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 TRIALS = (
     ["-m", "rankstruct", "configs"],
     ["-m", "rankstruct", "fit", "--config", "quickstart", "--trainer.max_epochs", "3"],
-    ["-m", "rankstruct", "predict", "--run", "runs/quickstart/version_0"],
+    ["-m", "rankstruct", "predict", "--run", "runs/quickstart"],
     [
         "-c",
         "import numpy as np, rankstruct as rs, torch\n"
@@ -31,7 +31,7 @@ TRIALS = (
         "scores = torch.randn(4, 9, requires_grad=True)\n"
         "for name in ('AP', 'AUC', 'nDCG@10', 'RR', 'P@5'):\n"
         "    rs.StructuredHingeLoss(name)(scores, (torch.rand(4, 9) > 0.5).long()).backward()\n"
-        "assert rs.load_scorer('runs/quickstart/version_0') is not None\n",
+        "assert rs.load_scorer('runs/quickstart') is not None\n",
     ],
 )
 

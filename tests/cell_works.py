@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+from rankstruct.progress import announce
+
 
 def square(number, folder):
     """The square, and a note of who was asked; 13 fails."""
@@ -15,6 +17,13 @@ def square(number, folder):
     if number == 14:
         raise SystemExit("fourteen")
     return {"cell": [str(number)], "request": "r", "square": number**2}
+
+
+def train(epochs):
+    """Epochs, each announced."""
+    for epoch in range(epochs):
+        announce(f"epoch {epoch}")
+    return {"epochs": epochs}
 
 
 def sleep(seconds, folder):
@@ -39,7 +48,7 @@ def deaf(_):
     return {"deaf": signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())}
 
 
-def begin_slowly(alive):
+def begin_slowly(alive, announced):
     """A worker that imports for long before it can watch its parent."""
     time.sleep(60)
 

@@ -32,6 +32,7 @@ NEEDS = {
     "rankstruct/text": TEXT,
     "docs/guides/text.md": TEXT,
     "tests/commands/test_tune.py": ("optuna",),
+    "tests/scripts/test_serving_app.py": ("fastapi", "httpx"),
     "docs/guides/serving.md": ("onnx", "onnxruntime", "onnxscript", "safetensors"),
 }
 

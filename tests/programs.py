@@ -1,6 +1,7 @@
 """The commands of rankstruct and the scripts of the repository that follow the same policy, by one name each."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import benchmark
 import experiment
@@ -18,3 +19,12 @@ def main(args: Sequence[str]) -> int:
 def shown(name: str) -> str:
     """How messages of a command or a script begin."""
     return f"{name}.py" if name in SCRIPTS else f"rankstruct {name}"
+
+
+def run_in(folder: Path, number: int | None = None) -> Path:
+    """The folder of the one run in a folder; or by its number in the order of time."""
+    runs = sorted(folder.glob("[0-9]*_*"))
+    if number is None:
+        (run,) = runs
+        return run
+    return runs[number]

@@ -433,9 +433,7 @@ def test_more_that_is_refused():
         rs.LinearRanker(prepare=["log", "encode"]).fit(frame, y, qid)
     with pytest.raises(ValueError, match="encode needs dense features"):
         rs.LinearRanker().fit(sp.csr_array(np.where(np.eye(len(y), 3) > 0, np.nan, 0)), y, qid)
-    with pytest.raises(
-        ValueError, match="with distributed=True, prepare the documents first, also missing values"
-    ):
+    with pytest.raises(ValueError, match="with distributed=True, prepare the documents first, also missing values"):
         rs.LinearRanker(distributed=True).fit(frame, y, qid)
     clean = SMALL["linear"]().fit(frame[["x"]].fillna(0.0), y, qid)
     with pytest.raises(ValueError, match="the training documents had none; put the step 'encode' in front"):

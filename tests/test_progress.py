@@ -2,10 +2,14 @@
 
 import gc
 import io
+import re
+from contextlib import suppress
 
+import numpy as np
 import pytest
 
-from rankstruct.progress import Progress, shows_bars
+import rankstruct as rs
+from rankstruct.progress import Progress, announce, listening, shows_bars, stage
 
 
 class Screen(io.StringIO):
@@ -77,3 +81,37 @@ def test_an_interrupt_while_it_is_made_is_all_that_is_said(monkeypatch):
         Progress(range(3))
     gc.collect()
     Progress.__new__(Progress).close()  # before its first line
+
+
+def test_a_line_begins_with_the_stages_in_which_its_work_began(clock, monkeypatch):
+    with stage("MLP"), stage("fold 2 of 3"):
+        text = shown(io.StringIO(), clock, monkeypatch, steps=5)
+        file = io.StringIO()
+        monkeypatch.setattr("sys.stderr", file)
+        list(Progress(range(3)))
+    assert text == "MLP, fold 2 of 3, cells: 5 of 5, 00:05, best 4\n"
+    assert file.getvalue() == "MLP, fold 2 of 3: 3 of 3, 00:00\n"
+    assert shown(io.StringIO(), clock, monkeypatch, steps=5).startswith("cells: ")
+
+
+def test_what_is_announced_reaches_the_innermost_listener_until_it_ends():
+    outer, inner = [], []
+    announce("nobody hears")
+    with listening(outer.append):
+        with suppress(KeyError), stage("A"), listening(inner.append), stage("B"):
+            announce("1")
+            raise KeyError
+        announce("2")
+    announce("nobody hears")
+    assert (outer, inner) == (["2"], ["A, B, 1"])
+
+
+def test_rankers_announce_model_fold_and_epoch():
+    X, qid = np.random.default_rng(0).normal(size=(60, 2)), np.repeat(np.arange(6), 10)
+    y, said = (X[:, 0] > 0).astype(int), []
+    members = [rs.MLPRanker(max_epochs=2, device="cpu"), rs.LinearRanker("AP")]
+    with listening(said.append), stage("mine"):
+        rs.EnsembleRanker(members, folds=2).fit(X, y, qid)
+    for text in ("mine, fold 1 of 2, epoch 1", "mine, fold 2 of 2, epoch 2"):
+        assert text in said
+    assert any(re.fullmatch(r"mine, fold 2 of 2, C = 10, iteration 1", text) for text in said)

@@ -51,7 +51,7 @@ def estimate(X: np.ndarray, y: np.ndarray, qid: np.ndarray) -> float:
 def look(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
     worst = rs.most_violated(scores, labels, "nDCG@10", where=where, reference="ideal-tied")
     data = assert_type(rs.data.read_lists("train.txt"), rs.data.RankingData)
-    print(worst.task_loss, data.features.shape, rs.load_scorer("runs/quickstart/version_0"))
+    print(worst.task_loss, data.features.shape, rs.load_scorer("runs/quickstart"))
     return rs.StructuredHingeLoss("RR@10", reduction="none")(scores, labels, where=where)
 
 

@@ -26,7 +26,7 @@ MODULES = (
         for module in (
             *("measures", "feature_maps", "oracles", "losses", "models", "preparation", "estimators", "boosting"),
             *("metric", "recommenders", "data", "solvers", "training", "recommenders.training", "diagnostics"),
-            *("statistics", "kernels", "scoring", "embeddings", "text", "text.loading", "processes", "progress"),
+            *("statistics", "kernels", "scoring", "embeddings", "hub", "text", "text.loading", "processes", "progress"),
             *("columns", "tables", "commands.cells"),
         )
     ),

@@ -89,6 +89,11 @@ def configs_in(args: Sequence[str]) -> list[str]:
     return [value for value in named if value and Path(value).is_file()]
 
 
+def options_in(args: Sequence[str]) -> list[tuple[str, str]]:
+    """The options of a command line with their values, "" where there is none; a further value is listed once more."""
+    return [(option, value) for _, option, value in _with_options(args)]
+
+
 def _is_part(option: str, path: Path) -> bool:
     return option.startswith("--") and path.suffix in (".yaml", ".yml")
 

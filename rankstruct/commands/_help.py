@@ -181,7 +181,12 @@ class Parser(HelpfulParser, LightningArgumentParser):
             f"rankstruct {command} --config CONFIG [OPTIONS]\n       rankstruct {command} --run FOLDER [OPTIONS]"
         )
         self.description = f"{_ABOUT[command]}\nEvery value of a config can be set by an option."
-        long = [group for group, (_, shown) in _GROUPS.items() if group and shown is not None]
+        known = self._option_string_actions  # a data module named by its class has such an option
+        long = [
+            group
+            for group, (_, shown) in _GROUPS.items()
+            if group and shown is not None and f"--{group}.help" not in known
+        ]
         for group in long:
             self.add_argument(f"--{group}.help", action=_GroupHelp, dest=SUPPRESS, default=SUPPRESS)
         self.epilog = (

@@ -18,7 +18,7 @@ import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from rankstruct.configs import load_json
 from rankstruct.files import naming, write_text
-from rankstruct.progress import Progress
+from rankstruct.progress import Progress, listening, stage
 
 __all__ = [
     "Cell",
@@ -42,6 +42,8 @@ __all__ = [
 ]
 
 _MOST_PROCESSES = 10_000
+_PAUSE = 0.5  # seconds between two looks at what the workers announce
+_announced: Any = None  # the queue of a worker
 
 #: The config, fold and seed of a cell; None where a command has only one.
 Key = tuple[Hashable, Hashable, int | None]
@@ -146,7 +148,8 @@ class Cells(ABC):
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._held = ExitStack()
-        self._pools: dict[int, ProcessPoolExecutor] = {}  # reused by later runs: a fresh interpreter takes seconds
+        #: Workers and the queue of what they announce, reused by later runs: a fresh interpreter takes seconds.
+        self._pools: dict[int, tuple[ProcessPoolExecutor, Any]] = {}
 
     def __enter__(self) -> Any:
         self._held.enter_context(locked(self.folder))
@@ -193,7 +196,7 @@ class Cells(ABC):
         failed: dict[str, str] = {}
         with Progress(total=len(cells), initial=len(cells) - len(missing), desc=what, unit="cell") as bar:
             try:
-                with closing(self._outcomes(work, missing, processes)) as outcomes:
+                with closing(self._outcomes(work, missing, processes, bar.set_postfix_str)) as outcomes:
                     for cell, outcome in outcomes:
                         if isinstance(outcome, BaseException):
                             failed[cell.name] = f"{type(outcome).__name__}: {outcome}"
@@ -203,6 +206,7 @@ class Cells(ABC):
                             self.keep(cell, outcome)
                             found[cell.key] = outcome
                         bar.update()
+                bar.set_postfix_str("", refresh=False)
             except KeyboardInterrupt:
                 done = sum(result is not None for result in found.values())
                 raise KeyboardInterrupt(
@@ -257,13 +261,13 @@ class Cells(ABC):
         return Selected(best, results, list(every.values()), first.reused + more.reused)
 
     def _outcomes(
-        self, work: Callable[..., Any], cells: Sequence[Cell], processes: int
+        self, work: Callable[..., Any], cells: Sequence[Cell], processes: int, show: Callable[[str], object]
     ) -> Generator[tuple[Cell, Any], None, None]:
-        """Each cell with its result or exception, in order of completion."""
+        """Each cell with its result or exception, in order of completion; meanwhile, what the newest one announces is shown."""
         if processes == 0:
             for cell in cells:
                 try:
-                    with _stopping():
+                    with _stopping(), listening(show), stage(cell.name):
                         outcome = work(*cell.arguments)
                 except SystemExit as end:  # Lightning answers Ctrl-C by exit(1)
                     if end.code != 1:
@@ -279,10 +283,19 @@ class Cells(ABC):
             return
         if processes not in self._pools:
             self._pools[processes] = self._held.enter_context(_workers(processes))
+        pool, announced = self._pools[processes]
         with _ignoring_ctrl_c():
-            jobs = {self._pools[processes].submit(work, *cell.arguments): cell for cell in cells}
-        for job in as_completed(jobs):
-            yield jobs[job], job.exception() or job.result()
+            jobs = {pool.submit(_work, cell.name, work, cell.arguments): cell for cell in cells}
+        waiting = set(jobs)
+        while waiting:
+            done, waiting = wait(waiting, timeout=_PAUSE, return_when=FIRST_COMPLETED)
+            said = ""
+            while not announced.empty():
+                said = announced.get()
+            if said:
+                show(said)
+            for job in done:
+                yield jobs[job], job.exception() or job.result()
 
 
 class CellFolders(Cells):
@@ -433,18 +446,20 @@ def _ignoring_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def _workers(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes, started on demand; an error ends them at once."""
+def _workers(processes: int) -> Iterator[tuple[ProcessPoolExecutor, Any]]:
+    """Worker processes, started on demand, and the queue of what they announce; an error ends them at once."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # of the processes that are started below
     # A fresh interpreter each: a forked one would inherit torch's threads in an unknown state.
     context = multiprocessing.get_context("spawn")
     # Nothing is sent. The workers hold one end: they exit when the other is closed, by us or by our death.
     theirs, ours = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_begin_worker, initargs=(theirs,))
+    announced = context.SimpleQueue()
+    given = (theirs, announced)
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_begin_worker, initargs=given)
     with ours, theirs, pool:
         try:
-            yield pool
+            yield pool, announced
         except BaseException:
             ours.close()
             for worker in [*(pool._processes or {}).values()]:  # during import they do not watch the pipe yet
@@ -453,13 +468,21 @@ def _workers(processes: int) -> Iterator[ProcessPoolExecutor]:
             raise
 
 
-def _begin_worker(alive: Any) -> None:
+def _begin_worker(alive: Any, announced: Any) -> None:
     """Use one thread, ignore Ctrl-C, which the parent handles, and end with the parent even if it is killed."""
+    global _announced
+    _announced = announced
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
     import torch
 
     torch.set_num_threads(1)
+
+
+def _work(name: str, work: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """Do the work of a cell in a worker, and announce what it does."""
+    with listening(_announced.put), stage(name):
+        return work(*arguments)
 
 
 def _end_with(alive: Any) -> None:

@@ -16,7 +16,7 @@ from rankstruct.commands._arguments import CommandParser
 from rankstruct.configs import HelpfulParser, read_config
 from rankstruct.data import Source
 from rankstruct.diagnostics import Certificate, certify
-from rankstruct.files import write_text
+from rankstruct.files import newest_run, write_text
 from rankstruct.models import load_scorer
 from rankstruct.models.scorers import split_preparation
 from rankstruct.tables import format_table
@@ -28,7 +28,7 @@ def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
     Raises:
         ValueError: the folder is not a run, or its objective has no certified optimum.
     """
-    folder = Path(run)
+    folder = newest_run(run)
     if not (folder / "config.yaml").is_file():
         raise ValueError(f"{folder} is not the folder of a run: config.yaml is missing")
     try:
@@ -38,6 +38,10 @@ def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
         data, loss, regularization = dict(data), model["loss"], float(model["regularization"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / 'config.yaml'} is not the config of a run: {error}") from error
+    if "class_path" in data:
+        raise ValueError(
+            f"certify reads the data of the library's own data module, the run's is a {data['class_path']}"
+        )
     if data.get("max_list_size") is not None:
         raise ValueError("the run sampled its training lists (data.max_list_size), which changes its objective")
     if model.get("regularize_towards", "zero") != "zero":

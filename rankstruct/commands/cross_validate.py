@@ -157,7 +157,7 @@ def cross_validate(
             seeds=[None, *range(1001, 1000 + seeds)],
             validation=lambda result: float(result["best"]["validation"]),
             processes=processes,
-            what="training runs",
+            what=f"training runs of {name}",
             unchanged=unchanged,
         )
     return _gather(found)

@@ -5,11 +5,13 @@ A run is a folder with `config.yaml`, TensorBoard events, `checkpoints/best.ckpt
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
 import re
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -32,7 +34,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from rankstruct import models
 from rankstruct.arrays import LARGEST
 from rankstruct.commands import rank
-from rankstruct.commands._arguments import configs_in
+from rankstruct.commands._arguments import configs_in, options_in
 from rankstruct.commands._help import Parser, library_losses, library_scorers, with_full_losses
 from rankstruct.commands.cells import locked
 from rankstruct.configs import misused, read_config
@@ -40,7 +42,7 @@ from rankstruct.data import Source
 from rankstruct.data.source import digest_of
 from rankstruct.diagnostics import check_measures
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.files import naming, write_text
+from rankstruct.files import naming, newest_run, write_text
 from rankstruct.launcher import end_with_launcher
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.messages import did_you_mean
@@ -48,10 +50,16 @@ from rankstruct.models.saving import read_checkpoint
 from rankstruct.progress import shows_bars
 from rankstruct.recommenders import factorization
 from rankstruct.recommenders.reading import RatingsSource
-from rankstruct.recommenders.training import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
+from rankstruct.recommenders.training import (
+    FactorizationModule,
+    RatingsDataModule,
+    RecommendationWriter,
+    SplitRatingsDataModule,
+)
 from rankstruct.tables import format_table, markdown_table
 from rankstruct.training.board import Board, TrainingBoard, log_test_lists
 from rankstruct.training.callbacks import (
+    Announcements,
     AtomicCheckpoints,
     AverageWeights,
     EpochLines,
@@ -67,7 +75,7 @@ from rankstruct.training.callbacks import (
     Validated,
     is_trial,
 )
-from rankstruct.training.datamodule import RankingDataModule
+from rankstruct.training.datamodule import ListsDataModule, RankingDataModule
 from rankstruct.training.module import STUCK, RankingModule
 
 
@@ -82,9 +90,10 @@ class _Task(NamedTuple):
     """A training task: its module and data, the data properties its scorer is built from, and the output of `predict`."""
 
     module: type[RankingModule]
-    data: type[pl.LightningDataModule]
+    data: type[ListsDataModule]
     links: dict[str, str]
     source: type[Source] | type[Any]
+    base: type[ListsDataModule] = ListsDataModule  # of data modules that a config names by class path
     writers: tuple[type[PredictionWriter] | type[RecommendationWriter], ...] = (PredictionWriter,)
     scorers: ModuleType = models  # the package of its scorers, in addition to custom ones
 
@@ -96,7 +105,8 @@ def _ranking() -> _Task:
 def _ratings() -> _Task:
     links = {"data.num_users": "num_users", "data.num_items": "num_items"}
     writers = (PredictionWriter, RecommendationWriter)
-    return _Task(FactorizationModule, SplitRatingsDataModule, links, RatingsSource, writers, factorization)
+    data = SplitRatingsDataModule
+    return _Task(FactorizationModule, data, links, RatingsSource, RatingsDataModule, writers, factorization)
 
 
 def _text() -> _Task:
@@ -109,6 +119,7 @@ def _text() -> _Task:
         training.TextDataModule,
         {"data.encoder": "encoder", "data.fetch": "fetch"},
         text.TextSource,
+        training.TextDataModule,
         scorers=text,
     )
 
@@ -133,6 +144,18 @@ def _find_task(args: Sequence[str]) -> str:
     if not isinstance(task, str) or task not in TASKS:
         misused(f"task must be one of {', '.join(TASKS)}, got {task!r}{did_you_mean(str(task), TASKS)}")
     return task
+
+
+def _names_data(args: Sequence[str]) -> bool:
+    """Whether a command line or one of its configs names the class of the data module."""
+    files = configs_in(args)
+    for option, value in options_in(args):
+        if option == "--data.class_path" or (option == "--data" and value and not Path(value).exists()):
+            return True
+        files += [value] if option == "--data" and Path(value).is_file() else []
+    contents = [content for content in map(read_config, files) if isinstance(content, dict)]
+    data = [content.get("data", content) for content in contents]
+    return any(isinstance(each, str) or (isinstance(each, dict) and "class_path" in each) for each in data)
 
 
 class _SaveConfig(SaveConfigCallback):
@@ -161,11 +184,13 @@ class RankingCLI(LightningCLI):
         self._args = args
         self._task_name = _find_task(args)
         self._task = TASKS[self._task_name]()
+        self._names_data = _names_data(args)
         _silence(everything=quiet)
         with ExitStack() as self._held:  # the lock of the folder of a run that trains
             super().__init__(
                 self._task.module,
-                self._task.data,
+                self._task.base if self._names_data else self._task.data,
+                subclass_mode_data=self._names_data,
                 # The other commands do not overwrite the run's own.
                 save_config_callback=_SaveConfig if args[0] == "fit" else None,
                 save_config_kwargs={"save_to_log_dir": False},
@@ -192,9 +217,10 @@ class RankingCLI(LightningCLI):
         """Add the options of a run other than those of module, data and trainer."""
         task = "Rank documents by their features or by their text, or train a factorisation of ratings."
         parser.add_argument("--task", type=Literal["ranking", "ratings", "text"], default=self._task_name, help=task)
-        output = "Folder in which the run's folder is created."
-        parser.add_argument("--output", type=str, default="runs/rankstruct", help=output)
-        run = "Folder of an earlier run, such as runs/quickstart/version_0, to resume (fit) or use (other commands)."
+        output = "Folder in which the run's folder, named by the time, is created."
+        named = Path(configs[-1]).stem if (configs := configs_in(self._args)) else "rankstruct"
+        parser.add_argument("--output", type=str, default=f"runs/{named}", help=output)
+        run = "Folder of an earlier run, or of several, such as runs/quickstart, of which the newest is resumed (fit) or used."
         parser.add_argument("--run", type=str | None, default=None, help=run)
         average = "Validate, test and save an average of the weights."
         parser.add_argument("--average_weights", type=bool, default=False, help=average)
@@ -212,7 +238,11 @@ class RankingCLI(LightningCLI):
                 "early_stopping.strict": False,  # a run may end before its first validation
             }
         )
-        parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
+        if self._names_data:  # the short keys of a config remain those of the task's own class
+            own = f"{self._task.data.__module__}.{self._task.data.__qualname__}"
+            parser.set_defaults({"data": {"class_path": own}})
+        seed = "data.init_args.seed" if self._names_data else "data.seed"
+        parser.link_arguments("seed_everything", seed, compute_fn=int)
         parser.link_arguments("model.measures", "checkpoint.monitor", compute_fn=_monitored)
         parser.link_arguments("model.measures", "early_stopping.monitor", compute_fn=_monitored)
         for source, argument in self._task.links.items():
@@ -227,7 +257,7 @@ class RankingCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Make the data's path absolute, and require a checkpoint if the command needs one."""
         config = self.config[self.config.subcommand]
-        if config.data.path is not None:
+        if config.data.get("path") is not None:
             config.data.path = str(Path(config.data.path).resolve())
         _check_classes(config)
         _check_options(config, self.config.subcommand)
@@ -273,7 +303,8 @@ class RankingCLI(LightningCLI):
             folder = _claim_folder(Path(self._get(self.config, "output"))) if folder is None else folder
             if os.environ.get("LOCAL_RANK", "0") == "0":
                 self._held.enter_context(locked(folder))
-            logger = Board(folder, _monitored(self._get(self.config, "model.measures")).removeprefix("val/"))
+            measure = _monitored(self._get(self.config, "model.measures")).removeprefix("val/")
+            logger = Board(folder, measure, _options_of(self.model.loss)["loss"])
         return super().instantiate_trainer(logger=logger, plugins=[AtomicCheckpoints()], **kwargs)
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> pl.Trainer:
@@ -299,8 +330,7 @@ class RankingCLI(LightningCLI):
                 StaysStopped(),
                 ResumeHint(),
             ]
-            if not self._quiet:
-                callbacks.append(ProgressBar() if bars else EpochLines())
+            callbacks.append(Announcements() if self._quiet else ProgressBar() if bars else EpochLines())
         else:
             callbacks = [c for c in callbacks if not isinstance(c, EarlyStopping | ModelCheckpoint)]
             if self.subcommand == "predict":
@@ -589,18 +619,20 @@ def _check_processes(config: dict[str, Any]) -> None:
 
 
 def _claim_folder(output: Path) -> Path:
-    """Create and return the first free `version_<n>` in `output`; runs started at the same time get different folders.
+    """Create and return a folder in `output` whose name is the time, such as `2026-11-26_14-03-59`.
 
-    In a distributed run the first process creates it, and Lightning broadcasts it to the others.
+    Runs that start in the same second get different folders. In a distributed run the first process creates it, and Lightning
+    broadcasts it to the others.
     """
+    folder = output / time.strftime("%Y-%m-%d_%H-%M-%S")
     if getattr(rank_zero_only, "rank", 0) != 0:
-        return output / "version_0"
-    number = 0
-    while True:
+        return folder
+    for number in itertools.count(2):
         with suppress(FileExistsError):
-            (folder := output / f"version_{number}").mkdir(parents=True)
-            return folder
-        number += 1
+            folder.mkdir(parents=True)
+            break
+        folder = folder.with_name(f"{folder.name[:19]}_{number:02}")
+    return folder
 
 
 _ADVERTISED = ("litlogger", "litmodels", "Found current_model_state")
@@ -646,6 +678,8 @@ def complete_config(args: Sequence[str]) -> str:
 def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
     """Check that the data of a training command exist for each fold; returns a digest of their content.
 
+    Of a data module that the config names by class path, nothing is known: its digest is empty.
+
     Args:
         args: the command line, such as `["fit", "--config", FILE]`.
         folds: fold numbers; None is the command's own.
@@ -660,6 +694,8 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
     if config.trainer.fast_dev_run:
         raise ValueError("trainer.fast_dev_run saves nothing to report; remove it")
     _refuse_checkpoint(config)
+    if "class_path" in config.data:  # only the module knows its files
+        return ""
     source = kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
     for fold in folds:
         (source if fold is None else replace(source, fold=fold)).check()
@@ -684,19 +720,22 @@ def _refuse_checkpoint(config: Any) -> None:
 def expand_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
     """Replace `--run FOLDER` by the folder's config and checkpoint: the last one for `fit`, the best one otherwise.
 
+    If it holds several runs, the newest is taken.
+
     Raises:
         ValueError: the folder has no run, or no such checkpoint.
     """
     args, folder = _without_run(args)
     if folder is None:
         return args, None
+    if (newest := newest_run(folder)) != folder:
+        print(f"newest run in {folder}: {newest.name}", file=sys.stderr)
+        folder = newest
     checkpoint = folder / "checkpoints" / ("last.ckpt" if args[0] == "fit" else "best.ckpt")
     for needed in (folder / "config.yaml", checkpoint):
         if not needed.is_file():
-            inside = sorted(str(path.parent) for path in folder.glob("*/config.yaml"))
-            hint = f"; runs in it: {', '.join(inside)}" if inside else ""
-            if rank.has_scorer(folder):
-                hint = f"; use it with rankstruct predict or rs.load_scorer({str(folder)!r})"
+            used = f"; use it with rankstruct predict or rs.load_scorer({str(folder)!r})"
+            hint = used if rank.has_scorer(folder) else ""
             raise ValueError(f"{folder} is not the folder of a run: {needed} is missing{hint}")
     return [args[0], "--config", str(folder / "config.yaml"), "--ckpt_path", str(checkpoint), *args[1:]], folder
 
@@ -709,7 +748,7 @@ def _without_run(args: Sequence[str]) -> tuple[list[str], Path | None]:
         return args, None
     given = args.pop(at)
     if given == "--run" and at >= len(args):
-        misused("--run needs the folder of a run, such as runs/quickstart/version_0")
+        misused("--run needs the folder of a run, such as runs/quickstart")
     return args, Path(args.pop(at) if given == "--run" else given.removeprefix("--run="))
 
 

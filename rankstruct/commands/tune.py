@@ -26,6 +26,7 @@ from rankstruct.commands.fit import RankingCLI, complete_config
 from rankstruct.configs import load_yaml
 from rankstruct.files import write_text
 from rankstruct.messages import one_line
+from rankstruct.progress import stage
 from rankstruct.statistics import spread
 from rankstruct.tables import format_table
 from rankstruct.training.board import Board
@@ -111,7 +112,9 @@ def _try(
     for number, fold in enumerate(folds):
         pruning = _Pruning(bests, None if others is None else [curves[number] for curves in others])
         try:
-            _TrialCLI([*fit, *_arguments(fold, point)], Path(folder) / Run(fold, ()).name, point, pruning)
+            run = Run(fold, ())
+            with stage(run.name):
+                _TrialCLI([*fit, *_arguments(fold, point)], Path(folder) / run.name, point, pruning)
             if not pruning.curve:
                 raise ValueError("no epoch was validated")
         except ValueError as error:  # such as scores that are no longer finite: the search continues

@@ -29,7 +29,7 @@ from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.mlp import MLPRanker
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.models.scorers import with_preparation
-from rankstruct.progress import Progress
+from rankstruct.progress import Progress, stage
 
 __all__ = ["AutoRanker"]
 
@@ -196,7 +196,8 @@ class AutoRanker(Ranker):
                     note = f"estimated {needed:.3g} s, {left:.3g} s left"
                 else:
                     left = max(left - needed, 0.0)
-                    copies[name], scores[name] = fit_by_parts(ranker, lists, parts)
+                    with stage(name):
+                        copies[name], scores[name] = fit_by_parts(ranker, lists, parts)
                 self._add(name, time.perf_counter() - start, note)
         return copies, scores
 

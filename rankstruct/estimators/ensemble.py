@@ -22,6 +22,7 @@ from rankstruct.estimators.base import Documents, Ranker, check_labels
 from rankstruct.lists import group_documents
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models.scorers import EnsembleScorer, check_weights, mean_of_z_scores, with_preparation
+from rankstruct.progress import stage
 
 __all__ = ["EnsembleRanker"]
 
@@ -260,7 +261,8 @@ def fit_by_parts(
         if "random_state" in (options := ranker.get_params(deep=False)):
             copy.set_params(random_state=options["random_state"] + part)
         train, valid = documents.rows(parts != part), documents.rows(parts == part)
-        copies.append(copy.fit(table(train.X), *train[1:3], **train.options, **valid.as_validation))
+        with stage(f"fold {part + 1} of {parts.max() + 1}"):
+            copies.append(copy.fit(table(train.X), *train[1:3], **train.options, **valid.as_validation))
         scores[parts == part] = copy.predict(valid.X, valid.qid)
     return copies, scores
 

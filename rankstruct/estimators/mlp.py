@@ -33,7 +33,7 @@ from rankstruct.losses import GradedLoss, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import MeanScorer, MLPScorer, polynomial_average
 from rankstruct.models.scorers import widths, with_preparation
-from rankstruct.progress import Progress
+from rankstruct.progress import Progress, announce
 
 __all__ = ["MLPRanker"]
 
@@ -166,7 +166,8 @@ class MLPRanker(Ranker):
                 network = _Network(self, copy.deepcopy(loss), lists, self.random_state + number)
                 shown = {"disable": not self.verbose, "desc": f"network {number + 1} of {self.seeds}", "leave": False}
                 with Progress(range(self.max_epochs), unit=" epochs", **shown) as bar:
-                    for _ in bar:
+                    for epoch in bar:
+                        announce(f"epoch {epoch + 1}")
                         if not network.learn(valid):
                             break
                         bar.set_postfix_str(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rankstruct.files import whole_file
+from rankstruct.files import newest_run, whole_file
 from rankstruct.models.scorers import split_preparation, with_preparation
 from rankstruct.preparation import Preparation
 
@@ -145,7 +145,9 @@ def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.M
     """Load a scorer from a file of `save_scorer`, a training checkpoint or the folder of a run, in evaluation mode, on the CPU.
 
     The scorer accepts raw features: one that was trained with preparation is a `PreparedScorer`. (Files of earlier versions have
-    no preparation; their scorers need prepared features.) For the folder of a run, `scorer.pt` or the best checkpoint is loaded.
+    no preparation; their scorers need prepared features.) For the folder of a run, `scorer.pt` or the best checkpoint is loaded;
+    for the folder of several runs, such as `runs/quickstart`, that of the newest.
+
     A file cannot contain code, but names a class whose module is imported; only rankstruct and `torch.nn` are allowed, unless
     others are trusted.
 
@@ -159,7 +161,7 @@ def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.M
     """
     path = Path(path)
     if path.is_dir():
-        inside = (path / "scorer.pt", path / "checkpoints" / "best.ckpt")
+        inside = (path / "scorer.pt", newest_run(path) / "checkpoints" / "best.ckpt")
         path = next((each for each in inside if each.is_file()), path)
     if not path.is_file():
         raise FileNotFoundError(

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rankstruct.progress import Progress
+from rankstruct.progress import Progress, announce
 from rankstruct.solvers.qp import PlaneQP
 from rankstruct.solvers.risk import Risk
 from rankstruct.solvers.solution import Planes, Record, Solution, Status
@@ -160,6 +160,7 @@ class Method:
                     count += 1
                     record = problem.note(held)
                     bar.update()
+                    announce(f"C = {problem.C:g}, {unit.strip()} {count}")
                     gap = problem.gap
                     shown = problem.shown | ({"gap": f"{gap:.1e}"} if math.isfinite(gap) else {})
                     bar.set_postfix(shown, objective=f"{problem.objective:.6g}", refresh=False)

@@ -63,26 +63,28 @@ def _lasting(writer: SummaryWriter) -> SummaryWriter:
 class Board(TensorBoardLogger):
     """A TensorBoard logger that shows training, validation and test in one chart.
 
-    `train/loss` and `val/loss` become the chart `curves/loss` of two subruns, `train` and `val`; others are `test` and `best`,
-    the best of validation. The loss and the first measure, which controls training, come first; the other measures are
-    `measures/...`. Other names stay unchanged. The epoch number is not logged.
+    `train/AP` and `val/AP` become one chart of two subruns, `train` and `val`; others are `test` and `best`, the best of
+    validation. The first measure, which controls training, comes first, as `curves/AP`; the other measures are `measures/...`.
+    Values of different losses are not comparable: each loss has a chart of its own, such as `loss/AP StructuredHingeLoss`, and
+    so has each part of a combined one. Other names stay unchanged. The epoch number is not logged.
 
     Args:
         folder: of the run.
         measure: name of the first measure.
+        loss: name of the loss.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     board = Board(folder, "nDCG@10")
+    ...     board = Board(folder, "nDCG@10", "AP hinge")
     ...     board.log_metrics({"val/nDCG@10": 0.5}, step=1)
     ...     board.finalize("success")
     """
 
     _PARTS = ("train", "val", "best", "test")
 
-    def __init__(self, folder: str | Path, measure: str) -> None:
+    def __init__(self, folder: str | Path, measure: str, loss: str) -> None:
         super().__init__(Path(folder).parent, name="", version=Path(folder).name, default_hp_metric=False)
-        self._measure = measure
+        self._measure, self._loss = measure, loss
         self._writers: dict[str, SummaryWriter] = {}
         self._resumed = False
 
@@ -92,7 +94,9 @@ class Board(TensorBoardLogger):
         return _lasting(super().experiment)
 
     def _tag(self, part: str, name: str) -> str:
-        return f"{'curves' if part == 'train' or name in ('loss', self._measure) else 'measures'}/{name}"
+        if name == "loss" or name.startswith("slack/"):
+            return f"loss/{self._loss} {name.removeprefix('slack/').removeprefix('loss')}".strip()
+        return f"{'curves' if part == 'train' or name == self._measure else 'measures'}/{name}"
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
@@ -105,7 +109,8 @@ class Board(TensorBoardLogger):
                     self._writers[part] = SummaryWriter(str(Path(self.log_dir) / part), purge_step=again)
                 _lasting(self._writers[part]).add_scalar(self._tag(part, rest), float(value), step)
             elif name != "epoch":
-                super().log_metrics({name: value}, step)
+                tag = f"optimisation/{self._loss}" if name == "optimisation/loss" else name
+                super().log_metrics({tag: value}, step)
 
     @rank_zero_only
     def resume(self, step: int) -> None:

@@ -26,6 +26,7 @@ from rankstruct.data.predictions import write_predictions
 from rankstruct.files import whole_file
 from rankstruct.models import polynomial_average
 from rankstruct.processes import summed
+from rankstruct.progress import announce
 
 __all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter"]
 
@@ -91,9 +92,19 @@ class EpochLines(pl.Callback):
         if "train/loss" in metrics:
             values.insert(0, f"loss {float(metrics['train/loss']):.4f}")
         now = time.perf_counter()
-        line = f"epoch {trainer.current_epoch}: {', '.join(values)} ({now - self._start:.1f} s)"
+        fold = getattr(getattr(getattr(trainer, "datamodule", None), "source", None), "fold", None)
+        where = f"epoch {trainer.current_epoch}" + ("" if fold is None else f", fold {fold}")
+        line = f"{where}: {', '.join(values)} ({now - self._start:.1f} s)"
         print(line, file=sys.stderr, flush=True)
         self._start = now
+
+
+class Announcements(pl.Callback):
+    """Announce each epoch of a run that is one of many, for the progress of all."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Announce it."""
+        announce(f"epoch {trainer.current_epoch}")
 
 
 class LastCheckpoint(ModelCheckpoint):

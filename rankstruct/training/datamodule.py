@@ -13,24 +13,40 @@ from rankstruct.data import BatchLoader, RankingData, Source, Splits, Steps, par
 from rankstruct.data.predictions import read_for_model
 from rankstruct.preparation import Preparation, full_name
 
-__all__ = ["RankingDataModule"]
+__all__ = ["ListsDataModule", "RankingDataModule"]
 
 
 class ListsDataModule(pl.LightningDataModule):
-    """Training, validation and test lists in batches; a custom module implements `splits`.
+    """Training, validation and test lists in batches; a data module of your own implements `splits`.
+
+    A config takes it by class path, with the arguments of its constructor: `rankstruct fit --data my_package.MyDataModule`. A
+    `seed` among them is set from `seed_everything`, a `fold` by `rankstruct cross-validate`.
 
     Args:
-        training: options of the training `BatchLoader`, except `shuffle`, `seed`, `rank` and `world_size`.
+        training: options of the training `BatchLoader`, except `shuffle`, `seed`, `rank` and `world_size`; batches of 8 lists if
+            None.
         seed: of shuffling and sampling, which depend only on it and the epoch.
+
+    >>> import rankstruct as rs
+    >>> class Digits(ListsDataModule):
+    ...     def __init__(self, lists_per_batch: int = 8, seed: int = 0):
+    ...         super().__init__({"lists_per_batch": lists_per_batch}, seed)
+    ...     @cached_property
+    ...     def splits(self):
+    ...         return rs.data.digits()                         # three `RankingData`: training, validation, test
+    >>> data = Digits(lists_per_batch=4)
+    >>> data.num_features, next(iter(data.train_dataloader())).labels.shape
+    (64, torch.Size([4, 100]))
     """
 
     evaluation_documents = 50_000  # per evaluation batch
     #: Whether training and evaluation use the same labels.
     same_labels = True
 
-    def __init__(self, training: dict[str, Any], seed: int) -> None:
+    def __init__(self, training: dict[str, Any] | None = None, seed: int = 0) -> None:
         super().__init__()
-        self.training, self.seed = training, seed
+        self.training: dict[str, Any] = {"lists_per_batch": 8} if training is None else training
+        self.seed = seed
 
     @property
     def splits(self) -> Splits:
@@ -49,8 +65,13 @@ class ListsDataModule(pl.LightningDataModule):
 
     @property
     def data_name(self) -> str:
-        """The name of the data in reports."""
-        raise NotImplementedError
+        """The name of the data in reports: that of the class."""
+        return type(self).__name__
+
+    @property
+    def num_features(self) -> int:
+        """d, the number of features that the scorer takes."""
+        return self.part("train").num_features
 
     def describe(self) -> dict[str, Any]:
         """Return a description of the data for reports."""
@@ -203,11 +224,6 @@ class RankingDataModule(ListsDataModule):
         kept = "keeping all relevant documents" if self.training["keep_relevant"] else "uniformly"
         told = f"{longer} of {len(lengths)} training lists have more than {most} documents and were subsampled each epoch, {kept}"
         return [told] if longer else []
-
-    @property
-    def num_features(self) -> int:
-        """d, the number of prepared features."""
-        return self.splits.train.num_features
 
     @cached_property
     def predict_data(self) -> RankingData:

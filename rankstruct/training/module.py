@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
@@ -59,6 +60,9 @@ class RankingModule(pl.LightningModule):
     >>> import rankstruct as rs
     >>> module = RankingModule(rs.LinearScorer(3), rs.StructuredHingeLoss("AP"), regularization=0.1)
     """
+
+    #: Set to True, what is logged has names that MLflow and W&B accept: `val/nDCG_10` for `val/nDCG@10`, also in `monitor=`.
+    plain_names = False
 
     def __init__(
         self,
@@ -201,6 +205,10 @@ class RankingModule(pl.LightningModule):
         self.trainer.fit_loop.setup_data()
         loader: Iterable[Batch] = self.trainer.train_dataloader  # type: ignore[assignment]
         return loader
+
+    def log(self, name: str, *args: Any, **options: Any) -> None:
+        """Log a value as Lightning does, by its plain name if `plain_names`."""
+        super().log(re.sub(r"[^\w./: -]+", "_", name) if self.plain_names else name, *args, **options)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the regularised loss of one batch."""

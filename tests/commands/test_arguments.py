@@ -13,7 +13,7 @@ import torch
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import SCRIPTS, main, shown
+from programs import SCRIPTS, main, run_in, shown
 from pytorch_lightning import Callback
 
 import rankstruct as rs
@@ -146,8 +146,8 @@ def told(args, capsys):
 
 
 def test_runs_without_a_test_or_a_best_checkpoint_say_so_and_keep_what_was_trained(tmp_path, capsys):
-    run = tmp_path / "version_0"
     text = told([*FIT, "--output", str(tmp_path), "--trainer.limit_test_batches", "0"], capsys)
+    run = run_in(tmp_path)
     assert "no test: trainer.limit_test_batches is 0" in text
     assert "means over" not in text
     assert json.loads((run / "metrics.json").read_text())["test"] == {}
@@ -156,13 +156,13 @@ def test_runs_without_a_test_or_a_best_checkpoint_say_so_and_keep_what_was_train
     )
 
     text = told([*FIT, "--output", str(tmp_path), "--checkpoint.save_top_k", "0"], capsys)
-    last = tmp_path / "version_1" / "checkpoints" / "last.ckpt"
+    last = run_in(tmp_path, 1) / "checkpoints" / "last.ckpt"
     assert f"there is no best one to test; the last weights are in {last}" in text
     assert torch.load(last, weights_only=False)["global_step"] == 13
 
     text = told([*FIT, "--output", str(tmp_path), "--trainer.fast_dev_run", "true"], capsys)
     assert "nothing is saved" in text
-    assert not list((tmp_path / "version_2").rglob("*.*t*"))  # checkpoints, events
+    assert not list(run_in(tmp_path, 2).rglob("*.*t*"))  # checkpoints, events
 
 
 def test_the_last_checkpoint_is_of_the_last_step_for_any_validation_interval(tmp_path, capsys):
@@ -176,7 +176,7 @@ def test_the_last_checkpoint_is_of_the_last_step_for_any_validation_interval(tmp
     ):
         epochs = [] if "--trainer.max_epochs" in more else ["--trainer.max_epochs", "2"]
         told([*FIT[:-4], *QUIET, *epochs, *more, "--output", str(tmp_path)], capsys)
-        folder = tmp_path / f"version_{number}" / "checkpoints"
+        folder = run_in(tmp_path, number) / "checkpoints"
         steps = [torch.load(folder / f"{name}.ckpt", weights_only=False)["global_step"] for name in ("best", "last")]
         assert steps == [best, last]
 
@@ -186,7 +186,7 @@ def test_the_count_that_is_printed_is_that_of_the_lists_that_were_tested(tmp_pat
     text = told([*FIT, "--output", str(tmp_path), "--trainer.limit_test_batches", "1"], capsys)
     few = int(re.search(r"means over (\d+) test lists", text)[1])
     assert 0 < few < 100
-    run = tmp_path / "version_0"
+    run = run_in(tmp_path)
     for command, part in (("test", "test"), ("validate", "validation")):
         for limit, count in (("1", few), ("1.0", 100)):
             more = [f"--trainer.limit_{'val' if command == 'validate' else 'test'}_batches", limit]
@@ -243,7 +243,7 @@ def test_a_loss_that_becomes_nan_leaves_the_checkpoints_of_the_epoch_before(tmp_
     assert (status, len(lines)) == (1, 1), lines
     assert "scores must be finite" in lines[0]
     for name in ("best", "last"):
-        state = torch.load(tmp_path / "version_0" / "checkpoints" / f"{name}.ckpt", weights_only=False)
+        state = torch.load(run_in(tmp_path) / "checkpoints" / f"{name}.ckpt", weights_only=False)
         assert state["global_step"] == 13
         assert all(bool(value.isfinite().all()) for value in state["state_dict"].values())
 
@@ -594,7 +594,7 @@ def run(tmp_path_factory):
     """The folder of a finished run."""
     folder = tmp_path_factory.mktemp("run")
     assert cli.main([*FIT, "--output", str(folder)]) == 0
-    return folder / "version_0"
+    return run_in(folder)
 
 
 @pytest.mark.parametrize(

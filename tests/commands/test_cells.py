@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cell_works import answer_ctrl_c, begin_slowly, best_so_far, deaf, square
+from cell_works import answer_ctrl_c, begin_slowly, best_so_far, deaf, square, train
 
 from rankstruct.commands import cells as module
 from rankstruct.commands.cells import (
@@ -77,6 +77,17 @@ def test_a_worker_that_leaves_is_a_failed_cell(tmp_path):
     with lines(tmp_path) as store, pytest.raises(CellsFailed, match="14: SystemExit: fourteen"):
         store.run(square, cells(tmp_path, 14, 1))
     assert '"square": 1' in (tmp_path / "results.jsonl").read_text()
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_progress_names_the_cell_and_what_it_announces(processes, tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(module.Progress, "set_postfix_str", lambda bar, text="", refresh=True: said.append(text))
+    with folders(tmp_path) as store:
+        store.run(train, [Cell("fold1_C=2", {"r": 1}, (3,))], processes=processes)
+    assert said[-2:] == ["fold1_C=2, epoch 2", ""]  # nothing stays when all is done
+    if processes == 0:
+        assert said[:2] == ["fold1_C=2, epoch 0", "fold1_C=2, epoch 1"]
 
 
 def test_folders_belong_to_a_request_and_older_ones_without_a_digest_are_the_same(tmp_path):

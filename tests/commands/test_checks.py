@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 import pytorch_lightning as pl
-from programs import main
+from programs import main, run_in
 
 import rankstruct as rs
 from rankstruct.cli import main as rankstruct
@@ -90,7 +90,7 @@ def test_a_checkpoint_is_named_where_the_test_fails(folder, monkeypatch, capsys)
     monkeypatch.setattr(pl.Trainer, "test", full)
     args = [each.format(folder=folder) for each in COMMANDS["fit"]]
     assert rankstruct(["fit", *args, "--output", str(folder / "out")]) == 1
-    path = folder / "out" / "version_0" / "checkpoints" / "best.ckpt"
+    path = run_in(folder / "out") / "checkpoints" / "best.ckpt"
     assert f"No space left on device; the model is trained and saved in {path}" in capsys.readouterr().err
     assert rs.load_scorer(path)
 

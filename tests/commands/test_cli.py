@@ -7,7 +7,7 @@ import types
 from pathlib import Path
 
 import pytest
-from programs import SCRIPTS, main, shown
+from programs import SCRIPTS, main, run_in, shown
 
 from rankstruct import cli
 from rankstruct.commands.fit import _check_processes
@@ -132,7 +132,7 @@ def test_predict_of_a_bad_or_missing_file_is_one_line(tmp_path, capsys):
     (tmp_path / "bad.txt").write_text("1 qid:1 1:abc\n")
     capsys.readouterr()
     for name in ("bad.txt", "missing.txt"):
-        given = ["predict", "--run", str(tmp_path / "version_0"), *quiet, "--data.predict_path", str(tmp_path / name)]
+        given = ["predict", "--run", str(run_in(tmp_path)), *quiet, "--data.predict_path", str(tmp_path / name)]
         assert cli.main(given) == 1
         last = capsys.readouterr().err.splitlines()[-1]
         assert last.startswith("rankstruct predict: ")

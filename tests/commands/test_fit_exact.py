@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from programs import run_in
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rankstruct as rs
@@ -201,21 +202,21 @@ def test_certificate_of_a_run(tmp_path, capsys):
     options = ["--data.builtin", "digits", "--model.scorer", "rankstruct.LinearScorer", "--trainer.max_epochs", "5"]
     more = ["--model.regularization", "0.01", "--trainer.enable_progress_bar", "false", "--output", str(tmp_path)]
     train(["fit", *options, *more])
-    assert rankstruct(["certify", "--run", str(tmp_path / "version_0")]) == 0
+    assert rankstruct(["certify", "--run", str(run_in(tmp_path))]) == 0
     assert "certified lower bound" in capsys.readouterr().out
-    found = json.loads((tmp_path / "version_0" / "certificate.json").read_text())
+    found = json.loads((run_in(tmp_path) / "certificate.json").read_text())
     data = digits(seed=0).train
     qid = np.repeat(np.arange(data.num_lists), data.lengths)
     exact = rs.LinearRanker("AP", C=100.0, tolerance=1e-6, prepare=()).fit(data.features, data.labels, qid)
     assert found["lower_bound"] <= exact.solution_.objective * (1 + 1e-6)
     assert found["lower_bound"] >= exact.solution_.objective * (1 - 2e-3)
-    w = rs.load_scorer(tmp_path / "version_0").linear.weight.detach().double().numpy()[0]
+    w = rs.load_scorer(run_in(tmp_path)).linear.weight.detach().double().numpy()[0]
     assert found["objective"] == pytest.approx(exact.objective(w, data.features, data.labels, qid))
     assert found["gap"] == pytest.approx(1 - found["lower_bound"] / found["objective"])
     assert found["gap"] > 1e-3
     certificate, _ = certify(exact.to_scorer(), rs.StructuredHingeLoss("AP"), data, 0.01)
     assert certificate.gap <= 1.1e-3
-    assert rankstruct(["certify", "--run", str(tmp_path)]) == 1
+    assert rankstruct(["certify", "--run", str(run_in(tmp_path) / "checkpoints")]) == 1
     assert "config.yaml is missing" in capsys.readouterr().err
 
 
@@ -233,7 +234,7 @@ def test_certificate_of_a_run_with_groups(tmp_path):
     more = ["--model.regularization", "0.1", "--model.measures", "[diverse_RR@5]", "--trainer.max_epochs", "2"]
     train(["fit", *options, *loss, *more, "--trainer.enable_progress_bar", "false"])
     with pytest.warns(UserWarning, match="no better than w = 0"):
-        found = certify_run(tmp_path / "version_0")
+        found = certify_run(run_in(tmp_path))
     data = read_splits(builtin="synthetic-groups").train
     lists = (data.features, data.labels, data.list_numbers)
     with pytest.warns(UserWarning, match="no better than w = 0"):

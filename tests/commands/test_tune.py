@@ -6,6 +6,7 @@ import sys
 import optuna
 import pytest
 import yaml
+from programs import run_in
 
 from rankstruct.cli import main as rankstruct
 from rankstruct.commands.cross_validate import SELECTION
@@ -62,7 +63,7 @@ def test_the_best_by_validation_is_tested_and_nothing_else(searched, capsys):
     content = yaml.safe_load((folder / "best.yaml").read_text())
     assert content["model"]["optimizer"]["init_args"]["lr"] == best["point"]["model.optimizer.init_args.lr"]
     assert rankstruct(["fit", "--config", str(folder / "best.yaml"), "--output", str(folder.parent / "fitted")]) == 0
-    report = json.loads((folder.parent / "fitted" / "version_0" / "metrics.json").read_text())
+    report = json.loads((run_in(folder.parent / "fitted") / "metrics.json").read_text())
     assert report["best"]["validation"] == best["validation"]
     assert report["test"] == pytest.approx(found["test"]["mean"])
 

@@ -9,7 +9,7 @@ from itertools import dropwhile
 from pathlib import Path
 
 import pytest
-from programs import SCRIPTS
+from programs import SCRIPTS, run_in
 from programs import main as program
 from scripts_by_path import script
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("no_pictures_here")
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("*/*.md"))]
 RESULTS = ROOT / "docs" / "results"
-OTHERS = {"pip", "pytest", "tensorboard", "sphinx-build", "g++", "gdb"}
+OTHERS = {"pip", "pytest", "tensorboard", "sphinx-build", "g++", "gdb", "uvicorn", "docker"}
 TRAINING = ("fit", "validate", "test", "predict")
 
 
@@ -88,7 +88,7 @@ def run(tmp_path_factory):
         "false",
     ]
     assert main(["fit", "--config", "quickstart", "--output", str(folder), *short]) == 0
-    return folder / "version_0"
+    return run_in(folder)
 
 
 def check_training(args, run):
@@ -201,7 +201,7 @@ def reader(tmp_path, monkeypatch, run):
     (tmp_path / "runs").mkdir()
     for name in ("quickstart", "letor-svmmap-linear"):
         (tmp_path / "runs" / name).mkdir()
-        (tmp_path / "runs" / name / "version_0").symlink_to(run)
+        (tmp_path / "runs" / name / run.name).symlink_to(run)
 
 
 QUICK = {

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from programs import run_in
 
 import rankstruct as rs
 from rankstruct.commands.fit import main
@@ -36,7 +37,7 @@ def finished(tmp_path_factory):
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         main(["fit", *CONFIG, "--output", str(folder), *QUIET])
-    return folder / "version_0", out.getvalue()
+    return run_in(folder), out.getvalue()
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_new_users_get_factors_from_what_is_given(loss, tmp_path):
     options = ["--data.split", "strong", "--data.num_train", "40", "--data.labels", labels]
     options = [*options, "--model.loss", loss, *bias, "--trainer.max_epochs", "12"]
     cli = main(["fit", *CONFIG, *options, "--output", str(tmp_path), *QUIET])
-    report = json.loads((tmp_path / "version_0" / "metrics.json").read_text())
+    report = json.loads((run_in(tmp_path) / "metrics.json").read_text())
     lists = cli.datamodule.splits.test
     scores = rs.recommenders.item_means(cli.datamodule.known)(torch.from_numpy(lists.features))
     base = rs.evaluate(scores, torch.from_numpy(lists.labels), "nDCG@10", offsets=torch.from_numpy(lists.offsets))
@@ -120,7 +121,7 @@ def test_training_starts_from_another_run(finished, tmp_path):
     start = ["--model.start_from", str(finished[0]), "--model.optimizer.init_args.lr", "0.0"]
     options = ["--output", str(tmp_path), "--trainer.max_epochs", "1", *QUIET]
     main(["fit", *CONFIG, *start, *options])
-    found = [json.loads((run / "metrics.json").read_text()) for run in (tmp_path / "version_0", finished[0])]
+    found = [json.loads((run / "metrics.json").read_text()) for run in (run_in(tmp_path), finished[0])]
     assert found[0]["test"] == found[1]["test"]
     with pytest.raises(
         ValueError, match=r"with users, items and rank \(400, 150, 4\); start_from requires \(400, 150, 5\)"
@@ -140,11 +141,11 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
         name: subprocess.Popen([*command, "--output", str(tmp_path / name)], env=environment, stdout=subprocess.DEVNULL)
         for name in ("whole", "killed")
     }
-    last = {name: tmp_path / name / "version_0" / "checkpoints" / "last.ckpt" for name in runs}
     deadline = time.monotonic() + 60
-    while not last["killed"].is_file():
+    while len(list(tmp_path.glob("*/*/checkpoints/last.ckpt"))) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+    last = {name: run_in(tmp_path / name) / "checkpoints" / "last.ckpt" for name in runs}
     time.sleep(random.random())
     runs["killed"].send_signal(signal.SIGKILL)
     assert runs["killed"].wait() == -signal.SIGKILL

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from programs import run_in
 
 import rankstruct as rs
 from rankstruct.cli import main
@@ -16,7 +17,7 @@ def test_a_run_is_trained_used_continued_and_taken_elsewhere(tmp_path, capsys):
     options = ["--config", "text-rerank-tiny", "--output", str(tmp_path), "--trainer.max_epochs", "2", *quiet]
     assert main(["fit", *options]) == 0
     assert "BM25 retrieved 100.0% of the relevant documents of the test queries" in capsys.readouterr().out
-    run = tmp_path / "version_0"
+    run = run_in(tmp_path)
     first = json.loads((run / "metrics.json").read_text())["test"]
     assert main(["test", "--run", str(run), *quiet]) == 0
     assert f"{first['AP']:.4f}" in capsys.readouterr().out

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from programs import run_in
 
 import rankstruct as rs
 from rankstruct.commands.fit import main
@@ -80,7 +81,7 @@ def test_a_config_names_itself_and_trains_a_step(config, tmp_path, request):
         request.getfixturevalue("no_pictures")
     assert f"runs/{config.stem}\n" in config.read_text()
     cli = train(config, tmp_path, "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1")
-    report = json.loads((tmp_path / "version_0" / "metrics.json").read_text())
+    report = json.loads((run_in(tmp_path) / "metrics.json").read_text())
     assert report["parameters"]["loss"] == repr(cli.model.loss)
     assert all(parameter.isfinite().all() for parameter in cli.model.parameters())
     name = config.stem.removeprefix("letor-").removesuffix("-linear")
@@ -97,6 +98,6 @@ def test_thresholds_of_the_ordinal_loss_are_trained_and_kept(tmp_path):
     cli = train(config, tmp_path, "--trainer.max_epochs", "5")
     thresholds = cli.model.loss.thresholds().detach()
     assert not torch.allclose(thresholds, rs.OrdinalLoss(5).thresholds().detach(), atol=1e-3)
-    kept = torch.load(tmp_path / "version_0" / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    kept = torch.load(run_in(tmp_path) / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     assert {"loss.first", "loss.steps"} <= set(kept)
-    rs.load_scorer(tmp_path / "version_0")
+    rs.load_scorer(run_in(tmp_path))

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from programs import run_in
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rankstruct.cli import main as command
@@ -52,7 +53,7 @@ def test_a_checkpoint_that_is_being_written_is_finished(tmp_path, monkeypatch, c
             main([*FIT, "--output", str(tmp_path / "stopped")])
     said = capfd.readouterr()
     assert "stopping before the next batch; press Ctrl-C again to stop immediately" in said.err
-    run, whole = tmp_path / "stopped" / "version_0", tmp_path / "whole" / "version_0"
+    run, whole = run_in(tmp_path / "stopped"), run_in(tmp_path / "whole")
     assert f"to resume: rankstruct fit --run {run}" in said.out
     last = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
     assert last["epoch"] == 0
@@ -87,7 +88,7 @@ def test_tensorboard_is_closed_with_all_that_was_logged(tmp_path, monkeypatch):
     monkeypatch.setattr(Board, "log_metrics", log)
     with pytest.raises(KeyboardInterrupt):
         main([*FIT, "--output", str(tmp_path)])
-    log = EventAccumulator(str(tmp_path / "version_0")).Reload()
+    log = EventAccumulator(str(run_in(tmp_path))).Reload()
     assert len(log.Scalars("optimisation/objective")) == 1
     assert len(log.Scalars("optimisation/objective_over_zero")) == 1
 
@@ -97,15 +98,15 @@ def test_the_second_one_does_not_wait_for_a_batch(tmp_path, monkeypatch):
     _interrupted_in(monkeypatch, callbacks.torch, "save", times=0)
     with pytest.raises(KeyboardInterrupt):
         main([*FIT, "--output", str(tmp_path)])
-    assert not (tmp_path / "version_0" / "checkpoints" / "last.ckpt").exists()
+    assert not (run_in(tmp_path) / "checkpoints" / "last.ckpt").exists()
 
 
 @pytest.mark.parametrize("hook", ["on_train_epoch_end", "on_fit_end"])
 def test_after_the_last_batch_nothing_more_is_done(tmp_path, monkeypatch, hook):
     _interrupted_in(monkeypatch, callbacks.ResumeHint, hook, at=3 if hook == "on_train_epoch_end" else 1)
     assert command([*FIT, "--output", str(tmp_path)]) == 130
-    assert torch.load(tmp_path / "version_0" / "checkpoints" / "last.ckpt", weights_only=True)["epoch"] == 2
-    assert not (tmp_path / "version_0" / "metrics.json").exists()
+    assert torch.load(run_in(tmp_path) / "checkpoints" / "last.ckpt", weights_only=True)["epoch"] == 2
+    assert not (run_in(tmp_path) / "metrics.json").exists()
 
 
 @pytest.mark.parametrize("stage", ["test", "predict"])
@@ -114,7 +115,7 @@ def test_other_stages_stop_too(tmp_path, monkeypatch, stage, answer):
     assert signal.getsignal(signal.SIGINT) is answer
     _interrupted_in(monkeypatch, callbacks.Terminable, f"on_{stage}_start")
     with pytest.raises(KeyboardInterrupt):
-        main([stage, "--run", str(tmp_path / "version_0")])
+        main([stage, "--run", str(run_in(tmp_path))])
 
 
 def test_after_an_error_ctrl_c_is_answered_as_before(tmp_path, monkeypatch, answer):
@@ -146,7 +147,7 @@ def test_a_thread_that_may_not_answer_ctrl_c_trains(tmp_path, answer):
     thread.start()
     thread.join()
     assert not failed
-    assert (tmp_path / "version_0" / "metrics.json").is_file()
+    assert (run_in(tmp_path) / "metrics.json").is_file()
     assert signal.getsignal(signal.SIGINT) is answer
 
 

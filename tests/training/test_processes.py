@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from programs import run_in
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rankstruct as rs
@@ -94,9 +95,8 @@ def test_two_processes_train_test_stop_and_resume(data, tmp_path):
     """As a user types it. One run is left alone, another ended by SIGTERM after an epoch and resumed: the same bits."""
     length = ["--trainer.max_epochs", "7"]
     whole, ended = (fit(data, tmp_path / name, *length) for name in ("whole", "ended"))
-    last = Path("version_0", "checkpoints", "last.ckpt")
     deadline = time.monotonic() + 240
-    while not (tmp_path / "ended" / last).is_file():
+    while not list(tmp_path.glob("ended/*/checkpoints/last.ckpt")):
         assert time.monotonic() < deadline
         assert ended.poll() is None, ended.communicate()
         time.sleep(0.02)
@@ -105,8 +105,8 @@ def test_two_processes_train_test_stop_and_resume(data, tmp_path):
     assert ended.returncode == -signal.SIGTERM
     ended.stdout.close()
     printed = finish(whole)
-    resumed = start("fit", "--run", tmp_path / "ended" / "version_0")
-    run = tmp_path / "whole" / "version_0"
+    resumed = start("fit", "--run", run_in(tmp_path / "ended"))
+    run = run_in(tmp_path / "whole")
     predicted = start("predict", "--run", run, *QUIET)
 
     report = json.loads((run / "metrics.json").read_text())
@@ -121,13 +121,16 @@ def test_two_processes_train_test_stop_and_resume(data, tmp_path):
             f"{count}"
         ]
     assert "means over 7 test lists" in printed
-    assert not list(tmp_path.glob("*/version_1"))
+    assert len(list(tmp_path.glob("*/*"))) == 2
     logged = EventAccumulator(str(run / "val")).Reload()
-    assert len(logged.Scalars("curves/AP")) == len(logged.Scalars("curves/loss")) == 7
+    assert len(logged.Scalars("curves/AP")) == len(logged.Scalars("loss/AP StructuredHingeLoss")) == 7
     assert len(EventAccumulator(str(run)).Reload().Images("val/nDCG at 1 to 10")) == 2
 
     finish(resumed)
-    states = [torch.load(tmp_path / name / last, weights_only=True) for name in ("ended", "whole")]
+    states = [
+        torch.load(run_in(tmp_path / name) / "checkpoints" / "last.ckpt", weights_only=True)
+        for name in ("ended", "whole")
+    ]
     assert states[0]["global_step"] == states[1]["global_step"]
     for key in ("state_dict", "current_model_state", "averaging_state"):
         assert_same(states[0][key], states[1][key])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from programs import run_in
 
 import rankstruct as rs
 from rankstruct.cli import main
@@ -60,7 +61,7 @@ def test_a_run_takes_raw_features(name, tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     with contextlib.redirect_stdout(io.StringIO()):
         assert main(["fit", "--config", str(tmp_path / "config.yaml")]) == 0
-    run = tmp_path / "runs" / "version_0"
+    run = run_in(tmp_path / "runs")
     weight = torch.load(run / "checkpoints" / "best.ckpt")["state_dict"]["scorer.linear.weight"].double().numpy()[0]
     more = parts["more"]
     wanted = prepared(names, parts["train"], more) @ weight
@@ -84,7 +85,7 @@ def test_a_run_of_an_earlier_version_is_prepared_as_it_was(tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     with contextlib.redirect_stdout(io.StringIO()):
         assert main(["fit", "--config", str(tmp_path / "config.yaml")]) == 0
-    best = tmp_path / "runs" / "version_0" / "checkpoints" / "best.ckpt"
+    best = run_in(tmp_path / "runs") / "checkpoints" / "best.ckpt"
     content = torch.load(best)
     del content["rankstruct_scorer"]["preparation"]
     torch.save(content, best)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from programs import run_in
 from pytorch_lightning.callbacks import EarlyStopping
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -191,17 +192,17 @@ def test_a_stopped_run_goes_on_to_the_same_bits(kind, tmp_path):
     arguments = [part for pair in values.items() for part in pair]
     main(["fit", *arguments, "--output", str(tmp_path / "whole"), "--trainer.max_epochs", "7"])
     main(["fit", *arguments, "--output", str(tmp_path / "parts"), "--trainer.max_epochs", "3"])
-    main(["fit", "--run", str(tmp_path / "parts" / "version_0"), "--trainer.max_epochs", "7"])
+    main(["fit", "--run", str(run_in(tmp_path / "parts")), "--trainer.max_epochs", "7"])
     states = []
     for name in ("whole", "parts"):
-        folder = tmp_path / name / "version_0"
+        folder = run_in(tmp_path / name)
         state = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
         states.append((state["state_dict"], json.loads((folder / "metrics.json").read_text())["test"]))
     assert states[0][0].keys() == states[1][0].keys()
     for name, value in states[0][0].items():
         assert torch.equal(value, states[1][0][name]), name
     assert states[0][1] == states[1][1]
-    tags = EventAccumulator(str(tmp_path / "parts" / "version_0")).Reload().Tags()["scalars"]
+    tags = EventAccumulator(str(run_in(tmp_path / "parts"))).Reload().Tags()["scalars"]
     assert ({"dc/objective", "dc/before", "dc/after"} if kind == "dc" else {"optimisation/sigma"}) <= set(tags)
     assert RankingDataModule(builtin="synthetic").num_features == states[0][0]["scorer.linear.weight"].shape[1]
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from programs import run_in
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
@@ -29,6 +30,7 @@ from rankstruct.training.board import log_test_lists
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ["fit", "--config", str(ROOT / "configs" / "quickstart.yaml")]
+LOSS = "loss/AP StructuredHingeLoss"
 SMALL = ["--data.builtin", "synthetic", "--trainer.enable_progress_bar", "false"]
 
 
@@ -38,7 +40,7 @@ def quickstart(tmp_path_factory):
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         main([*QUICKSTART, "--output", str(folder)])
-    return folder / "version_0", out.getvalue()
+    return run_in(folder), out.getvalue()
 
 
 def test_quickstart_prints_its_measures_and_where_things_are(quickstart):
@@ -84,11 +86,11 @@ def test_tensorboard_opens_on_the_curves(quickstart):
     epochs = torch.load(folder / "checkpoints" / "last.ckpt")["epoch"] + 1
     runs = {name: events_of(folder / name) for name in (".", "train", "val", "best", "test")}
     tags = {name: run.Tags()["scalars"] for name, run in runs.items()}
-    assert sorted(tags["train"]) == ["curves/AP", "curves/loss"]
-    assert sorted(tags["val"]) == ["curves/AP", "curves/loss", "measures/AUC", "measures/RR@10", "measures/nDCG@10"]
+    assert sorted(tags["train"]) == ["curves/AP", LOSS]
+    assert sorted(tags["val"]) == ["curves/AP", LOSS, "measures/AUC", "measures/RR@10", "measures/nDCG@10"]
     for part in ("train", "val"):
         assert {len(runs[part].Scalars(tag)) for tag in tags[part]} == {epochs}
-    names = ["loss", "objective", "objective_over_zero", "squared_norm", "learning_rate"]
+    names = ["AP StructuredHingeLoss", "objective", "objective_over_zero", "squared_norm", "learning_rate"]
     assert sorted(tags["."]) == sorted(f"optimisation/{name}" for name in names)  # no ramp of epochs, nothing final
     assert min(len(runs["."].Scalars(tag)) for tag in tags["."]) >= epochs
     over_zero = [event.value for event in runs["."].Scalars("optimisation/objective_over_zero")]
@@ -225,6 +227,15 @@ def _command(output, *more):
     ]  # fmt: skip
 
 
+def _awaited(folder):
+    """The last checkpoint of a run, once it is there."""
+    deadline = time.monotonic() + 60
+    while not (found := list(folder.glob("*/checkpoints/last.ckpt"))):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found[0]
+
+
 def _environment():
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(ROOT)}
 
@@ -232,11 +243,14 @@ def _environment():
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")
 def test_a_run_that_early_stopping_ended_stays_ended(tmp_path, monkeypatch, capsys):
     main([*QUICKSTART, "--output", str(tmp_path / "early"), "--early_stopping.patience", "1"])
-    last = tmp_path / "early" / "version_0" / "checkpoints" / "last.ckpt"
+    last = run_in(tmp_path / "early") / "checkpoints" / "last.ckpt"
     before, report = torch.load(last, weights_only=True), (last.parents[1] / "metrics.json").read_text()
     assert before["epoch"] < 39  # of 40
     monkeypatch.chdir(tmp_path)
-    for run in (str(last.parents[1]), "early/version_0"):  # by another name Lightning forgets the best value
+    for run in (
+        str(last.parents[1]),
+        f"early/{last.parents[1].name}",
+    ):  # by another name Lightning forgets the best value
         capsys.readouterr()
         main(["fit", "--run", run])
         assert f"stopped in epoch {before['epoch']}" in capsys.readouterr().out
@@ -250,11 +264,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     length = ["--trainer.max_epochs", "12", "--save_every_steps", "5"]
     whole = subprocess.Popen(_command(tmp_path / "whole", *length), env=_environment(), stdout=subprocess.DEVNULL)
     killed = subprocess.Popen(_command(tmp_path / "killed", *length), env=_environment(), stdout=subprocess.DEVNULL)
-    last = tmp_path / "killed" / "version_0" / "checkpoints" / "last.ckpt"
-    deadline = time.monotonic() + 60
-    while not last.is_file():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    last = _awaited(tmp_path / "killed")
     time.sleep(random.random())
     killed.send_signal(signal.SIGKILL)
     assert killed.wait() == -signal.SIGKILL
@@ -266,21 +276,21 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     )  # fmt: skip
     assert whole.wait() == 0
     resumed = torch.load(last, weights_only=True)
-    expected = torch.load(tmp_path / "whole" / "version_0" / "checkpoints" / "last.ckpt", weights_only=True)
+    expected = torch.load(run_in(tmp_path / "whole") / "checkpoints" / "last.ckpt", weights_only=True)
     assert resumed["global_step"] == expected["global_step"] > reached["global_step"]
-    reports = [json.loads((tmp_path / name / "version_0" / "metrics.json").read_text()) for name in ("killed", "whole")]
+    reports = [json.loads((run_in(tmp_path / name) / "metrics.json").read_text()) for name in ("killed", "whole")]
     assert reports[0] == reports[1]
     for key in ("state_dict", "current_model_state", "averaging_state"):
         assert resumed[key].keys() == expected[key].keys()
         for name, value in expected[key].items():
             assert torch.equal(resumed[key][name], value), (key, name, reached["global_step"])
-    assert not list(tmp_path.glob("killed/version_1"))
+    assert len(list(tmp_path.glob("killed/*"))) == 1
 
 
 def test_what_a_killed_run_logged_and_logs_again_is_shown_once(tmp_path):
-    run = tmp_path / "version_0"
-    last = run / "checkpoints" / "last.ckpt"
     main(["fit", "--output", str(tmp_path), *SMALL, "--model.scorer", "LinearScorer", "--trainer.max_epochs", "2"])
+    run = run_in(tmp_path)
+    last = run / "checkpoints" / "last.ckpt"
     before = last.read_bytes()
     time.sleep(1)  # the names of the log's files, by which they are read, have the second
     main(["fit", "--run", str(run), "--trainer.max_epochs", "7"])
@@ -290,37 +300,45 @@ def test_what_a_killed_run_logged_and_logs_again_is_shown_once(tmp_path):
     main(["fit", "--run", str(run), "--trainer.max_epochs", "7"])
     assert _steps(run) == once
     epochs = [13 * epoch + 12 for epoch in range(7)]
-    for tag in ("./optimisation/objective", "train/curves/AP", "val/curves/loss", "val/measures/nDCG@10"):
+    for tag in ("./optimisation/objective", "train/curves/AP", f"val/{LOSS}", "val/measures/nDCG@10"):
         assert once[tag] == epochs
     assert once["./val/scores"] == [epochs[0], epochs[5]]
     assert len(once["best/curves/AP"]) == len(set(once["best/curves/AP"]))
 
 
 def test_what_was_drawn_before_a_run_went_on_stays(tmp_path):
-    run = tmp_path / "version_0"
     main(["fit", "--output", str(tmp_path), *SMALL, "--model.scorer", "LinearScorer", "--trainer.max_epochs", "1"])
+    run = run_in(tmp_path)
     before = _steps(run)
     time.sleep(1)  # the names of the log's files, by which they are read, have the second
     main(["fit", "--run", str(run), "--trainer.max_epochs", "2"])
     after = _steps(run)
-    assert before["./val/scores"] == after["./val/scores"] == before["val/curves/loss"] == [12]
-    assert after["val/curves/loss"] == [12, 25]
+    assert before["./val/scores"] == after["./val/scores"] == before[f"val/{LOSS}"] == [12]
+    assert after[f"val/{LOSS}"] == [12, 25]
     assert before["test/curves/AP"] == [13]
     assert after["test/curves/AP"] == [13, 26]
 
 
 def test_a_board_that_goes_on_with_nothing_leaves_what_there_is(tmp_path):
     for step in (7, 0):
-        board = Board(tmp_path / "run", "AP")
+        board = Board(tmp_path / "run", "AP", "AP StructuredHingeLoss")
         board.log_metrics({"val/loss": 0.5, "optimisation/objective": 1.0}, step)
         board.finalize("success")
     found = _steps(tmp_path / "run")
-    assert sorted(found["val/curves/loss"]) == sorted(found["./optimisation/objective"]) == [0, 7]
+    assert sorted(found[f"val/{LOSS}"]) == sorted(found["./optimisation/objective"]) == [0, 7]
+
+
+def test_each_loss_and_each_of_its_parts_has_a_chart(tmp_path):
+    board = Board(tmp_path / "run", "AP", "CombinedLoss")
+    board.log_metrics({"train/loss": 0.5, "train/slack/0-AP": 0.2, "val/loss": 0.6, "optimisation/loss": 0.4}, 0)
+    board.finalize("success")
+    parts = {"train/loss/CombinedLoss", "train/loss/CombinedLoss 0-AP", "val/loss/CombinedLoss"}
+    assert set(_steps(tmp_path / "run")) == {*parts, "./optimisation/CombinedLoss"}
 
 
 @pytest.mark.parametrize("deleted", ["train", "."])
 def test_a_board_whose_folder_is_deleted_goes_on(tmp_path, deleted):
-    board = Board(tmp_path / "run", "AP")
+    board = Board(tmp_path / "run", "AP", "AP StructuredHingeLoss")
     board.log_metrics({"train/loss": 0.5, "other": 1.0}, 0)
     board.save()
     shutil.rmtree(tmp_path / "run" / deleted)
@@ -329,7 +347,7 @@ def test_a_board_whose_folder_is_deleted_goes_on(tmp_path, deleted):
         board.save()
     board.finalize("success")
     found = _steps(tmp_path / "run")
-    assert found["train/curves/loss"] == [1, 2]
+    assert found[f"train/{LOSS}"] == [1, 2]
     assert found["./other"] == ([1, 2] if deleted == "." else [0, 1, 2])
 
 
@@ -356,15 +374,16 @@ def test_last_checkpoint_is_that_of_the_last_epoch_and_not_of_the_best(tmp_path)
     ]
     main(["fit", "--output", str(tmp_path), *SMALL, "--model.scorer", "rankstruct.LinearScorer", *stuck])
     reached = {
-        name: torch.load(tmp_path / "version_0" / "checkpoints" / f"{name}.ckpt", weights_only=True)["epoch"]
+        name: torch.load(run_in(tmp_path) / "checkpoints" / f"{name}.ckpt", weights_only=True)["epoch"]
         for name in ("best", "last")
     }
     assert reached == {"best": 0, "last": 3}
 
 
 def test_runs_that_start_together_have_their_own_folders(tmp_path):
-    claimed = [_claim_folder(tmp_path / "runs") for _ in range(3)]
-    assert [folder.name for folder in claimed] == ["version_0", "version_1", "version_2"]
+    claimed = [_claim_folder(tmp_path / "runs") for _ in range(30)]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d(_\d\d)?", folder.name) for folder in claimed)
+    assert sorted(set(claimed)) == claimed == sorted((tmp_path / "runs").iterdir())
 
 
 def test_a_damaged_checkpoint_is_named(quickstart, tmp_path):
@@ -387,14 +406,10 @@ def test_lists_that_teach_nothing_are_an_error():
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     command = [*_command(tmp_path, "--trainer.max_epochs", "100000")]
     run = subprocess.Popen(command, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    last = tmp_path / "version_0" / "checkpoints" / "last.ckpt"
-    deadline = time.monotonic() + 60
-    while not last.is_file():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    last = _awaited(tmp_path)
     run.send_signal(signal.SIGINT)
     out, _ = run.communicate(timeout=60)
-    assert f"to resume: rankstruct fit --run {tmp_path / 'version_0'}" in out
+    assert f"to resume: rankstruct fit --run {last.parents[1]}" in out
     assert run.returncode == 130
 
 
@@ -501,7 +516,7 @@ def test_average_weights_fade_out_early_iterates():
         (["--data.builtin", "digits", "--model.regularization", "-1"], "regularization must be >= 0"),
         (["--data.builtin", "digits", "--model.schedule", "online"], "online schedule"),
         (["--data.builtin", "digits", "--data.prepare", "[squares]"], "squares"),
-        (["--run", "/nowhere/version_0"], "is not the folder of a run"),
+        (["--run", "/nowhere/run"], "is not the folder of a run"),
         (["--run"], "--run needs the folder"),
     ],
 )
@@ -520,9 +535,39 @@ def test_an_untrained_model_is_not_used(quickstart, command, capsys):
     assert f"{command} needs --config" in capsys.readouterr().err
 
 
-def test_runs_inside_a_folder_are_named(quickstart):
-    with pytest.raises(ValueError, match=r"runs in it: .*version_0"):
-        main(["test", "--run", str(quickstart[0].parent)])
+def test_the_newest_run_of_a_folder_is_used_and_named(tmp_path, capsys):
+    for measure in ("AP", "RR"):
+        given = [
+            *SMALL,
+            "--model.scorer",
+            "LinearScorer",
+            "--model.measures",
+            f"[{measure}]",
+            "--trainer.max_epochs",
+            "1",
+        ]
+        main(["fit", "--output", str(tmp_path), *given])
+    shutil.copytree(run_in(tmp_path, 0), tmp_path / "2000-01-01_00-00-00")
+    (tmp_path / "9999-12-31_00-00-00").mkdir()  # of a run that has not begun
+    capsys.readouterr()
+    main(["test", "--run", str(tmp_path)])
+    newest = run_in(tmp_path, 2)
+    printed = capsys.readouterr()
+    assert f"newest run in {tmp_path}: {newest.name}" in printed.err
+    assert re.search(r"^RR +\d\.", printed.out, re.MULTILINE)
+    main(["fit", "--run", str(tmp_path), "--trainer.max_epochs", "2"])
+    reached = [torch.load(run_in(tmp_path, at) / "checkpoints" / "last.ckpt")["epoch"] for at in range(3)]
+    assert reached == [0, 0, 1]
+    weights = [rs.load_scorer(folder).linear.weight for folder in (tmp_path, newest, run_in(tmp_path, 1))]
+    assert torch.equal(*weights[:2])
+
+
+def test_the_folder_of_runs_is_named_by_the_config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("model: {scorer: LinearScorer}\ntrainer: {max_epochs: 1}\n")
+    main(["fit", "--config", str(mine), *SMALL])
+    assert run_in(tmp_path / "runs" / "mine").is_dir()
 
 
 def test_a_missing_checkpoint_is_named(quickstart, tmp_path, capsys):
@@ -549,6 +594,6 @@ def test_a_run_that_learned_nothing_says_so(tmp_path, capsys):
         "the model is no better than w = 0, where all documents tie: use reference='ideal-tied'"
         in capsys.readouterr().out
     )
-    events = EventAccumulator(str(tmp_path / "version_0"), {"tensors": 0})
+    events = EventAccumulator(str(run_in(tmp_path)), {"tensors": 0})
     events.Reload()
     assert any("status" in tag for tag in events.Tags()["tensors"])

@@ -1,0 +1,95 @@
+"""A ranking service, as an example to start from: `POST /rank` takes the documents of one query and returns them ranked.
+
+SCORER=FOLDER uvicorn --app-dir scripts/serving --factory app:create_app
+
+SCORER is a file of `rs.save_scorer`, or a folder of `rankstruct rank` or `rankstruct fit`. Features are numbers in the order of
+training, or named: then FEATURES lists the names in that order, separated by commas; a folder of `rankstruct rank` has them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from fastapi import FastAPI, HTTPException
+from pydantic import BaseModel, Discriminator, Field, FiniteFloat, Tag
+
+import rankstruct as rs
+
+Row = Annotated[list[FiniteFloat], Tag("row")]
+Named = Annotated[dict[str, FiniteFloat], Tag("named")]
+Features = Annotated[Row | Named, Discriminator(lambda given: "named" if isinstance(given, dict) else "row")]
+
+
+class Document(BaseModel):
+    """A document of the query."""
+
+    id: str
+    features: Features
+
+
+class Query(BaseModel):
+    """The documents to rank, all in one request: a scorer may compare them with each other."""
+
+    documents: Annotated[list[Document], Field(min_length=1, max_length=10_000)]
+
+
+class Ranked(BaseModel):
+    """A document with its score; higher is better, and only comparable within the query."""
+
+    id: str
+    score: float
+
+
+def create_app(scorer: str | Path | None = None, features: Sequence[str] | None = None) -> FastAPI:
+    """Create the application; scorer and names of features are SCORER and FEATURES of the environment if None."""
+    path = Path(os.environ["SCORER"] if scorer is None else scorer)
+    names = _names(path) if features is None else list(features)
+    model = rs.load_scorer(path)
+    app = FastAPI(title="Ranking")
+
+    @app.post("/rank")
+    def rank(query: Query) -> list[Ranked]:  # without `async`: runs in a thread, and others are answered meanwhile
+        rows = [_row(document, names) for document in query.documents]
+        if len({len(row) for row in rows}) > 1:
+            raise HTTPException(422, "all documents need the same number of features")
+        try:
+            with torch.inference_mode():
+                scores = model(torch.tensor(rows, dtype=torch.float32))
+        except ValueError as error:  # such as another number of features than in training
+            raise HTTPException(422, str(error)) from error
+        if not scores.isfinite().all():
+            raise HTTPException(422, "features are far outside the range of the training data: scores are not finite")
+        order = scores.argsort(descending=True, stable=True).tolist()
+        return [Ranked(id=query.documents[at].id, score=float(scores[at])) for at in order]
+
+    @app.get("/health")
+    def health() -> dict[str, Any]:
+        return {"scorer": type(model).__name__, "features": names}
+
+    return app
+
+
+def _names(path: Path) -> list[str] | None:
+    """The names of the features: those of the environment, or of the folder of `rankstruct rank`."""
+    if given := os.environ.get("FEATURES"):
+        return given.split(",")
+    result = (path if path.is_dir() else path.parent) / "result.json"
+    return json.loads(result.read_text(encoding="utf-8")).get("feature_names") if result.is_file() else None
+
+
+def _row(document: Document, names: list[str] | None) -> list[float]:
+    """The features of a document in the order of training."""
+    given = document.features
+    if isinstance(given, list):
+        return given
+    if names is None:
+        raise HTTPException(422, "this scorer has no feature names; give features as a list, or set FEATURES")
+    for what, wrong in (("lacks", set(names) - set(given)), ("has unknown", set(given) - set(names))):
+        if wrong:
+            raise HTTPException(422, f"document {document.id!r} {what} features: {', '.join(sorted(wrong))}")
+    return [given[name] for name in names]

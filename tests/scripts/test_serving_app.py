@@ -1,0 +1,88 @@
+"""The example of a service: ranked ids and scores, and an answer that says what is wrong with a request."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import rankstruct as rs
+
+NAMES = ["bm25", "clicks", "age"]
+URL = "/rank"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(200, 3)), np.repeat(np.arange(20), 10)
+    ranker = rs.LinearRanker("AP", prepare=["standardize"]).fit(X, (X[:, 1] > 0.5).astype(int), qid)
+    folder = tmp_path_factory.mktemp("ranker")
+    rs.save_scorer(ranker.to_scorer(), folder / "scorer.pt")
+    (folder / "result.json").write_text(json.dumps({"feature_names": NAMES}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(folder):
+    from fastapi.testclient import TestClient
+
+    from serving.app import create_app
+
+    return TestClient(create_app(folder))
+
+
+ROWS = [[0.1, 2.0, 0.0], [3.0, -1.0, 0.5], [0.0, 0.4, 9.0]]
+
+
+def query(rows, named=False):
+    made = [dict(reversed([*zip(NAMES, row, strict=True)])) if named else row for row in rows]
+    return {"documents": [{"id": name, "features": each} for name, each in zip("abc", made, strict=True)]}
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_documents_come_back_ranked_with_the_scores_of_the_scorer(named, client, folder):
+    found = client.post(URL, json=query(ROWS, named)).raise_for_status().json()
+    scores = dict(zip("abc", rs.load_scorer(folder)(torch.tensor(ROWS)).tolist(), strict=True))
+    assert [each["id"] for each in found] == sorted(scores, key=scores.__getitem__, reverse=True)
+    assert {each["id"]: each["score"] for each in found} == pytest.approx(scores, rel=1e-6)
+    assert found[0]["id"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"documents": []}, "at least 1 item"),
+        ({}, "Field required"),
+        (query([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]), "3 features, got"),
+        (query([[1.0, 2.0, 3.0], [1.0, 2.0], [1.0, 2.0, 3.0]]), "all documents need the same number of features"),
+        ({"documents": [{"id": "a", "features": ["x", 1, 2]}]}, "valid number"),
+        ({"documents": [{"id": "a", "features": [None, 1, 2]}]}, "valid number"),
+        ({"documents": [{"id": "a", "features": {"bm25": 1.0}}]}, "'a' lacks features: age, clicks"),
+        ({"documents": [{"id": "a", "features": dict.fromkeys([*NAMES, "more"], 1.0)}]}, "unknown features: more"),
+        (query([[1e39, 1e39, -1e39]] * 3), "scores are not finite"),
+    ],
+)
+def test_a_wrong_request_is_answered_with_422_and_the_reason(body, said, client):
+    answer = client.post(URL, json=body)
+    assert answer.status_code == 422
+    assert said in json.dumps(answer.json()["detail"], ensure_ascii=False)
+    assert len(json.dumps(answer.json())) < 500
+
+
+def test_scorer_and_names_from_the_environment(folder, tmp_path, monkeypatch):
+    from fastapi.testclient import TestClient
+
+    from serving.app import create_app
+
+    scorer = tmp_path / "scorer.pt"
+    scorer.write_bytes((folder / "scorer.pt").read_bytes())
+    monkeypatch.setenv("SCORER", str(scorer))
+    named = query(ROWS, named=True)
+    answer = TestClient(create_app()).post(URL, json=named)
+    assert answer.status_code == 422
+    assert "no feature names" in answer.json()["detail"]
+    monkeypatch.setenv("FEATURES", ",".join(NAMES))
+    client = TestClient(create_app())
+    assert client.get("/health").json() == {"scorer": "PreparedScorer", "features": NAMES}
+    assert client.post(URL, json=named).json() == client.post(URL, json=query(ROWS)).json()
