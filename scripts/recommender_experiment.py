@@ -65,7 +65,7 @@ from rankstruct.recommenders import (
 from rankstruct.recommenders.ratings import Labels
 from rankstruct.recommenders.training import FactorizationModule, RatingsDataModule
 from rankstruct.statistics import differences, paired_p_value
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 HALF_LIFE = 5
 MEASURES = ("nDCG@10", "ERU")

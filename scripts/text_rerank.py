@@ -36,8 +36,8 @@ from rankstruct.data import join_run
 from rankstruct.files import write_result
 from rankstruct.measures import evaluate
 from rankstruct.statistics import compare_paired
-from rankstruct.tables import format_table
 from rankstruct.text import TextSource, candidate_lists, read_collection
+from rankstruct.text_tables import format_table
 
 MEASURES = ("nDCG@10", "RR@10")
 RATES = (3e-4, 1e-3, 3e-3)

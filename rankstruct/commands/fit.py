@@ -49,7 +49,7 @@ from rankstruct.progress import shows_bars
 from rankstruct.recommenders import factorization
 from rankstruct.recommenders.reading import RatingsSource
 from rankstruct.recommenders.training import FactorizationModule, RecommendationWriter, SplitRatingsDataModule
-from rankstruct.tables import format_table, markdown_table
+from rankstruct.text_tables import format_table, markdown_table
 from rankstruct.training.board import Board, TrainingBoard, log_test_lists
 from rankstruct.training.callbacks import (
     AtomicCheckpoints,

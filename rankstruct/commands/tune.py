@@ -27,7 +27,7 @@ from rankstruct.configs import load_yaml
 from rankstruct.files import write_text
 from rankstruct.messages import one_line
 from rankstruct.statistics import spread
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 from rankstruct.training.board import Board
 
 _ROUND = 4  # trials proposed together

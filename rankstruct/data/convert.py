@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankstruct.data.arrow import Rows, read_arrow
 from rankstruct.data.assembly import Assembly, Fill, halved, to_arrays, write_assembled
 from rankstruct.data.cache import SUFFIX, Stream
+from rankstruct.data.columnar import TableReader, read_arrow
 from rankstruct.data.errors import shortened
 from rankstruct.data.folds import fold_files
 from rankstruct.data.formats import find_reader, read_lists, suffix_of
@@ -93,7 +93,7 @@ def _fill_from(source: Path, options: dict[str, Any], progress: bool) -> Fill:
         _check_options(source, options, ["num_features", "labels", "categorical", *_COLUMNS])
         columns = tuple(str(options.pop(name, name)) for name in _COLUMNS)
         kept = {name: options[name] for name in ("num_features", "categorical") if name in options}
-        return Rows(
+        return TableReader(
             source, kept.pop("num_features", None), options.get("labels", "grades"), columns, **kept, progress=progress
         ).fill
     data = read_lists(source, **options)

@@ -1,4 +1,4 @@
-"""Lists from Parquet, Arrow and CSV files, one document per row, read by pyarrow.
+"""Lists from CSV, Parquet and Arrow files, one document per row, read by pyarrow.
 
 Columns are `label`, `qid` and optionally `docid`, in any case if unambiguous, or another usual name, such as `relevance` and
 `query_id`. All others are features, in the order of the file: numbers, and strings or dictionaries, which are categories; or a
@@ -84,7 +84,7 @@ def read_arrow(
 
     >>> read_arrow("train.parquet").summary()  # doctest: +SKIP
     """
-    rows = Rows(Path(path), num_features, labels, (label, qid, docid), features, categorical)
+    rows = TableReader(Path(path), num_features, labels, (label, qid, docid), features, categorical)
     return assemble(Path(path), rows.fill, cache, rows.key)
 
 
@@ -96,8 +96,8 @@ class _Roles(NamedTuple):
     docid: str | None
 
 
-class Rows:
-    """The reader of one file."""
+class TableReader:
+    """The reader of one CSV, Parquet or Arrow file."""
 
     def __init__(
         self,
