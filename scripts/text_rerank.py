@@ -302,7 +302,8 @@ def best_runs(
             seeds=range(given.seeds),
             validation=lambda result: result["vali"],
             processes=given.processes,
-            what=f"{Path(given.collection).resolve().name}, text",
+            what="training runs",
+            note=f", {Path(given.collection).resolve().name}",
         ).results
 
     def joined(loss: str, measure: str) -> np.ndarray:

@@ -479,7 +479,7 @@ def _describe_optimizer(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str
 
 
 #: Base classes of the classes that a config may name, in addition to Lightning's own.
-_KINDS = (
+_CONFIGURABLE = (
     torch.nn.Module,
     torch.optim.Optimizer,
     torch.optim.lr_scheduler.LRScheduler,
@@ -517,7 +517,7 @@ def _is_known_kind(path: str) -> bool:
     kind = getattr(sys.modules.get(module), name, None)  # the parser has imported what an argument's type allows
     if not isinstance(kind, type):  # a factory function
         kind = getattr(kind, "__annotations__", {}).get("return")
-    return isinstance(kind, type) and issubclass(kind, _KINDS)
+    return isinstance(kind, type) and issubclass(kind, _CONFIGURABLE)
 
 
 def _check_options(config: Any, command: str) -> None:

@@ -12,8 +12,8 @@ from rankstruct.data.errors import *
 from rankstruct.data.folds import *
 from rankstruct.data.formats import *
 from rankstruct.data.names import *
+from rankstruct.data.pipeline import *
 from rankstruct.data.protocols import *
 from rankstruct.data.runs import *
 from rankstruct.data.source import *
-from rankstruct.data.steps import *
 from rankstruct.data.svmlight import *

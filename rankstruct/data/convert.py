@@ -62,8 +62,8 @@ def convert_lists(
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "train.txt").write_text("2 qid:a 1:0.5 2:1\n0 qid:a 1:0.25 2:3\n")
-    ...     made = convert_lists(Path(folder, "train.txt"))
-    ...     print(made.lists, made.documents, made.features, read_lists(made.path).features.tolist())
+    ...     converted = convert_lists(Path(folder, "train.txt"))
+    ...     print(converted.lists, converted.documents, converted.features, read_lists(converted.path).features.tolist())
     1 2 2 [[0.5, 1.0], [0.25, 3.0]]
     """
     source = Path(source)
@@ -129,8 +129,8 @@ def convert_folder(
     else:
         numbers = folds or sorted(int(f.name[4:]) for f in source.glob("Fold*") if f.name[4:].isdecimal())
         pairs = [(file, target / f"Fold{number}") for number in numbers for file in fold_files(source, number)]
-    made = []
+    converted = []
     for file, folder in pairs:
         name = Path(unpacked_name(file.name)).with_suffix(SUFFIX).name
-        made.append(convert_lists(file, folder / name, **options))
-    return made
+        converted.append(convert_lists(file, folder / name, **options))
+    return converted
