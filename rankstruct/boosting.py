@@ -136,7 +136,7 @@ class BoostingObjective:
                 module.reduction = "none"  # type: ignore[assignment]
         self.item_weights = None if item_weights is None else check_item_weights(item_weights)
         self._lists: tuple[np.ndarray, ...] = ()
-        self._spread: Tensor | None = None  # of the lists that were seen last
+        self._rms: Tensor | None = None  # of the gradient, for the lists that were seen last
 
     def __repr__(self) -> str:
         """The call that creates it."""
@@ -156,15 +156,15 @@ class BoostingObjective:
                     )
                 lists[name] = to_tensor(given)
         if not (self._lists and np.array_equal(self._lists[0], labels) and np.array_equal(self._lists[1], sizes)):
-            self._lists, self._spread = (np.array(labels), sizes), None
+            self._lists, self._rms = (np.array(labels), sizes), None
         factors = np.repeat(_list_weights(weight, sizes) * (len(labels) / len(sizes)), sizes)
         with _threads_for(len(labels)):
             gradient = _gradient(self.loss, scores, lists)
             known = second_derivatives(self.loss, scores, lists["labels"], lists["offsets"], lists.get("item_weights"))
             if known is None:
-                if self._spread is None:
-                    self._spread = _spread(self.loss, scores, lists)
-                known = torch.maximum(self._spread, gradient.abs())
+                if self._rms is None:
+                    self._rms = _gradient_rms(self.loss, scores, lists)
+                known = torch.maximum(self._rms, gradient.abs())
         return gradient.numpy() * factors, known.abs().numpy() * factors
 
 
@@ -232,7 +232,7 @@ def _gradient(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tens
     return gradient
 
 
-def _spread(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
+def _gradient_rms(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
     """The RMS of the gradient at standard normal scores, over samples and documents with equal list, label and weight."""
     noise = torch.randn(_DRAWS, len(scores), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     squares = torch.stack([_gradient(loss, each.to(scores), lists) for each in noise]).square().mean(0).numpy()

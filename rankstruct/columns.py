@@ -80,7 +80,7 @@ class Columns(nn.Module):
         return cls(found)
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """A sentence about the categorical columns."""
         found = [(name, each) for name, each in self.categories.items() if each is not None]
         shown = [f"{name!r} ({len(each)}{f', such as {each[0][:20]!r}' if each else ''})" for name, each in found[:5]]

@@ -277,7 +277,7 @@ class Append(Step):
         return torch.cat([features, self.step(features, lengths)], -1)
 
 
-class Part(Step):
+class LeaveLast(Step):
     """Another step for all columns but the last `untouched` ones, which follow its output."""
 
     def __init__(self, step: Step, untouched: int) -> None:
@@ -290,7 +290,7 @@ class Part(Step):
         return torch.cat([self.step(first, lengths), last], -1)
 
 
-_KINDS: dict[str, type[Step]] = {
+_STEPS: dict[str, type[Step]] = {
     "query-minmax": QueryMinMax,
     "query-zscore": QueryZScore,
     "query-percentile": QueryPercentile,
@@ -301,7 +301,7 @@ _KINDS: dict[str, type[Step]] = {
     "bins": Bins,
     "encode": Encode,
 }
-KNOWN = (*_KINDS, *(f"append-{name}" for name in _KINDS if name != "encode"))  #: all names, without numbers
+KNOWN = (*_STEPS, *(f"append-{name}" for name in _STEPS if name != "encode"))  #: all names, without numbers
 
 
 def full_name(name: str) -> str:
@@ -508,7 +508,7 @@ def _parse(name: str) -> tuple[type[Step], float | None]:
     plain, colon, number = name.partition(":")
     if plain not in KNOWN:
         raise ValueError(f"unknown preparation step {name!r}; known are {', '.join(KNOWN)}{did_you_mean(plain, KNOWN)}")
-    kind = _KINDS[plain.removeprefix("append-")]
+    kind = _STEPS[plain.removeprefix("append-")]
     if not colon:
         return kind, kind.default
     if kind.default is None:
@@ -549,12 +549,12 @@ def _make(name: str, fitted: Mapping[str, Any]) -> Step:
     untouched = int(buffers.pop("untouched", 0))
     step: Step = kind(number, **buffers)
     step = Append(step) if name.startswith("append-") else step
-    return Part(step, untouched) if untouched else step
+    return LeaveLast(step, untouched) if untouched else step
 
 
 def _fitted(step: Any) -> dict[str, Tensor]:
     """The arguments of `_make` for a step."""
-    if isinstance(step, Part):
+    if isinstance(step, LeaveLast):
         return _fitted(step.step) | {"untouched": torch.tensor(step.untouched)}
     return dict(step.step.named_buffers() if isinstance(step, Append) else step.named_buffers())
 
@@ -590,9 +590,9 @@ def _fit(name: str, X: Any, before: Preparation) -> dict[str, Tensor]:
 def _changed(step: Any, X: Any, lengths: Tensor) -> Any:
     if isinstance(step, Append):
         parts = [X, _changed(step.step, X, lengths)]
-    elif isinstance(step, Part):
+    elif isinstance(step, LeaveLast):
         parts = [_changed(step.step, X[:, : -step.untouched], lengths), X[:, -step.untouched :]]
-    if isinstance(step, Append | Part):
+    if isinstance(step, Append | LeaveLast):
         return sp.hstack(parts, format="csr") if any(map(sp.issparse, parts)) else np.hstack(parts)
     kept = torch.float64 if X.dtype == np.float64 else torch.float32
 
@@ -607,7 +607,7 @@ def _changed(step: Any, X: Any, lengths: Tensor) -> Any:
         return sp.vstack([sp.csr_array(change(r.toarray() if sp.issparse(r) else r)) for r in rows], format="csr")
     if sp.issparse(X) and step.keeps_zeros:
         return sp.csr_array((change(X.data), X.indices, X.indptr), shape=X.shape)
-    _check_dense(next(name for name, kind in _KINDS.items() if type(step) is kind), X)
+    _check_dense(next(name for name, kind in _STEPS.items() if type(step) is kind), X)
     return change(X)
 
 

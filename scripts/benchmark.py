@@ -20,7 +20,7 @@ from rankstruct.cli import run
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.data import read_folds
 from rankstruct.files import whole_file, write_result
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 PROGRAM = "benchmark.py"
 

@@ -27,7 +27,7 @@ from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import BatchLoader, Source, shuffle_documents
 from rankstruct.diagnostics import arrays_of, mean_measures
 from rankstruct.files import write_result
-from rankstruct.tables import markdown_table
+from rankstruct.text_tables import markdown_table
 
 MEASURES = ("nDCG@10", "P@10", "RR@10")
 COSTS = (0.01, 0.1, 1.0, 10.0, 100.0)

@@ -29,7 +29,7 @@ from rankstruct.data import RankingData, Source, shuffle_documents
 from rankstruct.diagnostics import arrays_of
 from rankstruct.files import write_result
 from rankstruct.statistics import compare_paired
-from rankstruct.tables import markdown_table
+from rankstruct.text_tables import markdown_table
 
 #: Steps by the name of a row.
 CANDIDATES: dict[str, tuple[str, ...]] = {

@@ -35,7 +35,7 @@ from rankstruct.measures import Diverse, Measure, StRecall, alpha_nDCG, diverse_
 from rankstruct.oracles.registry import REFERENCES
 from rankstruct.solvers import DC, Bundle
 from rankstruct.statistics import TESTS, compare_paired
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 HOST = r"host = (\S+)"
 COSTS = (0.01, 0.1, 1.0, 10.0, 100.0)

@@ -71,7 +71,7 @@ from rankstruct.files import write_text
 from rankstruct.models import load_scorer, save_scorer
 from rankstruct.progress import Progress
 from rankstruct.recommenders import read_ratings, read_titles
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import plain_parsers as plain

@@ -65,7 +65,7 @@ from rankstruct.recommenders import (
 from rankstruct.recommenders.ratings import Labels
 from rankstruct.recommenders.training import FactorizationModule, RatingsDataModule
 from rankstruct.statistics import differences, paired_p_value
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 HALF_LIFE = 5
 MEASURES = ("nDCG@10", "ERU")
@@ -451,14 +451,18 @@ def recommender_experiment(
         warnings.filterwarnings("ignore", message="`isinstance.treespec, LeafSpec.` is deprecated")
         parts = [(group, n, cache(read)) for group, readers in groups.items() for n, read in enumerate(readers)]
         first = [make(*part, method, {}) for part in parts if part[1] == 0 for method in every]
-        options = {"processes": 0, "what": "fits"}  # in turn: all start from the first stage
+        options = {
+            "processes": 0,
+            "what": "fits",
+            "total": len(parts) * len(every),
+        }  # in turn: all start from the first stage
         found = store.run(_run_method, first, **options).results
         chosen = {
             key[:2]: {name: each["setting"] for name, each in result["measures"].items()}
             for key, result in found.items()
         }
         rest = [make(*part, method, chosen[method, part[0]]) for part in parts if part[1] for method in every]
-        found |= store.run(_run_method, rest, **options).results
+        found |= store.run(_run_method, rest, before=len(first), **options).results
     return {group: result_table(found, group, len(readers), every) for group, readers in groups.items()}
 
 

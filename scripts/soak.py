@@ -37,7 +37,7 @@ import yaml
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.data import read_lists, synthetic
 from rankstruct.progress import Progress
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 PATIENCE, LIMIT = 5, 600  # seconds until all is gone after a kill; and of a whole run
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)

@@ -36,8 +36,8 @@ from rankstruct.data import join_run
 from rankstruct.files import write_result
 from rankstruct.measures import evaluate
 from rankstruct.statistics import compare_paired
-from rankstruct.tables import format_table
 from rankstruct.text import TextSource, candidate_lists, read_collection
+from rankstruct.text_tables import format_table
 
 MEASURES = ("nDCG@10", "RR@10")
 RATES = (3e-4, 1e-3, 3e-3)
@@ -302,7 +302,8 @@ def best_runs(
             seeds=range(given.seeds),
             validation=lambda result: result["vali"],
             processes=given.processes,
-            what=f"{Path(given.collection).resolve().name}, text",
+            what="training runs",
+            note=f", {Path(given.collection).resolve().name}",
         ).results
 
     def joined(loss: str, measure: str) -> np.ndarray:

@@ -24,7 +24,7 @@ import rankstruct as rs
 from benchmarks.timing import both_ways, figures, interleaved_ratios, machine, peak_kilobytes
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.files import write_result
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 SHAPES = ((32, 100), (8, 1000))
 OURS = {

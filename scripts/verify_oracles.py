@@ -19,7 +19,7 @@ from rankstruct.commands._arguments import CommandParser
 from rankstruct.files import write_result
 from rankstruct.kernels import dispatch
 from rankstruct.progress import Progress
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from brute_force import random_problem, surrogates_of_lists

@@ -42,7 +42,7 @@ from charts import Panel, draw
 from rankstruct.cli import COMMANDS
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.files import write_text
-from rankstruct.tables import markdown_table
+from rankstruct.text_tables import markdown_table
 
 ROOT = Path(__file__).parents[1]
 PLACE = re.compile(r"(<!-- (table|note|figure|source|papers) ([^>]*?) -->).*?(<!-- end -->)", re.DOTALL)

@@ -121,6 +121,36 @@ def test_functions_are_short():
     assert not long
 
 
+def test_modules_and_names_that_are_mentioned_exist():
+    """All dotted names of the package in backticks, in sources, comments and pages."""
+    root = PACKAGE.parent
+    pages = [root / "README.md", root / "CONTRIBUTING.md", *(root / "configs").glob("*.md")]
+    for folder in ("rankstruct", "scripts", "tests", "docs", "notebooks"):
+        pages += [path for path in (root / folder).rglob("*.*") if path.suffix in _TEXT and "_build" not in path.parts]
+    found = {
+        name: path.relative_to(root)
+        for path in pages
+        for name in re.findall(r"`(?:rankstruct|rs)((?:\.[A-Za-z]\w*)+)", path.read_text(encoding="utf-8"))
+    }
+    assert len(found) > 50
+    assert not {f"{path}: rankstruct{name}" for name, path in found.items() if not _exists(name)}
+
+
+_TEXT = {".py", ".pyi", ".hpp", ".cpp", ".md", ".ipynb"}
+
+
+def _exists(name):
+    found = rs
+    for part in name.split(".")[1:]:
+        if not hasattr(found, part):
+            try:
+                importlib.import_module(f"{found.__name__}.{part}")
+            except (ImportError, AttributeError):
+                return False
+        found = getattr(found, part)
+    return True
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_its_module_and_one_line_of_help(command):
     module, what = COMMANDS[command]

@@ -27,7 +27,7 @@ MODULES = (
             *("measures", "feature_maps", "oracles", "losses", "models", "preparation", "estimators", "boosting"),
             *("metric", "recommenders", "data", "solvers", "training", "recommenders.training", "diagnostics"),
             *("statistics", "kernels", "scoring", "embeddings", "hub", "text", "text.loading", "processes", "progress"),
-            *("columns", "tables", "commands.cells"),
+            *("columns", "text_tables", "commands.cells"),
         )
     ),
     *("papers.plan", "papers.run", "papers.gaussian", "papers.perceptron"),  # of the folder scripts

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.data.cache import cache_folder, cache_limit, cached_files, evict, parse_size
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 
 def main(args: Sequence[str]) -> None:

@@ -174,6 +174,9 @@ class Cells(ABC):
         *,
         processes: int = 1,
         what: str = "cells",
+        note: str = "",
+        before: int = 0,
+        total: int | None = None,
         unchanged: Callable[[Cell], bool] = lambda cell: True,
     ) -> Finished:
         """Run the unfinished cells.
@@ -182,7 +185,10 @@ class Cells(ABC):
             work: a module-level function, called with a cell's arguments; returns its result.
             cells: cells with different names.
             processes: number of parallel workers, each a fresh interpreter with one thread; 0 runs the cells in this process.
-            what: title of the progress bar.
+            what: what a cell is to the user, in the plural, such as `"trials"`: for messages and the progress bar.
+            note: what follows it in the progress bar.
+            before: number of cells that were run by earlier calls of the same command.
+            total: number of cells of the whole command; those of this call and of `before` if None.
             unchanged: whether a cell's request still holds, such as its digest of the data; called before a result is saved.
 
         Raises:
@@ -194,7 +200,9 @@ class Cells(ABC):
         found = {cell.key: self.find(cell) for cell in cells}
         missing = [cell for cell in cells if found[cell.key] is None]
         failed: dict[str, str] = {}
-        with Progress(total=len(cells), initial=len(cells) - len(missing), desc=what, unit="cell") as bar:
+        total = before + len(cells) if total is None else total
+        reused = len(cells) - len(missing)
+        with Progress(total=total, initial=before + reused, desc=what + note, unit="cell") as bar:
             try:
                 with closing(self._outcomes(work, missing, processes, bar.set_postfix_str)) as outcomes:
                     for cell, outcome in outcomes:
@@ -208,17 +216,17 @@ class Cells(ABC):
                         bar.update()
                 bar.set_postfix_str("", refresh=False)
             except KeyboardInterrupt:
-                done = sum(result is not None for result in found.values())
+                done = before + sum(result is not None for result in found.values())
                 raise KeyboardInterrupt(
-                    f"stopped; {done} of {len(cells)} cells are finished and saved in {self.folder}, the same command resumes"
+                    f"stopped; {done} of {total} {what} are finished and saved in {self.folder}, the same command resumes"
                 ) from None
         if failed:
             first = "; ".join(f"{name}: {error}" for name, error in list(failed.items())[:3])
             raise CellsFailed(
-                f"{len(failed)} of {len(cells)} cells failed; the others are saved, and the same command runs the "
+                f"{len(failed)} of {total} {what} failed; those that finished are saved, and the same command runs the "
                 f"missing ones: {first}"
             )
-        return Finished(found, len(cells) - len(missing))
+        return Finished(found, reused)
 
     def select(
         self,
@@ -249,13 +257,20 @@ class Cells(ABC):
         if not seeds:
             raise ValueError("seeds: give at least one")
         tried = {(c, s, f): make(c, s, f, seeds[0]) for f in folds for c in settings for s in settings[c]}
-        first = self.run(work, list(tried.values()), **options)
+        total = len(tried) + len(folds) * len(settings) * (len(seeds) - 1)
+        first = self.run(work, list(tried.values()), total=total, **options)
         best = {}
         for fold, config in itertools.product(folds, settings):
             values = {s: validation(first.results[tried[config, s, fold].key]) for s in settings[config]}
             best[config, fold] = max(values, key=values.__getitem__)
         chosen = {(c, f, seed): make(c, s, f, seed) for (c, f), s in best.items() for seed in seeds}
-        more = self.run(work, [cell for key, cell in chosen.items() if key[2] != seeds[0]], **options)
+        more = self.run(
+            work,
+            [cell for key, cell in chosen.items() if key[2] != seeds[0]],
+            before=len(tried),
+            total=total,
+            **options,
+        )
         every = first.results | more.results
         results = {key: every[cell.key] for key, cell in chosen.items()}
         return Selected(best, results, list(every.values()), first.reused + more.reused)

@@ -19,7 +19,7 @@ from rankstruct.diagnostics import Certificate, certify
 from rankstruct.files import newest_run, write_text
 from rankstruct.models import load_scorer
 from rankstruct.models.scorers import split_preparation
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 
 def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:

@@ -15,7 +15,7 @@ from rankstruct.commands.cells import CellFolders, CellsFailed, different_names
 from rankstruct.commands.cross_validate import add_options, cross_validate, keywords
 from rankstruct.files import write_result, write_text
 from rankstruct.statistics import bootstrap_interval, differences, paired_p_value, spread
-from rankstruct.tables import format_table, markdown_table
+from rankstruct.text_tables import format_table, markdown_table
 
 
 def compare_configs(

@@ -9,7 +9,7 @@ from pathlib import Path
 from rankstruct.commands._arguments import CommandParser, shipped_configs
 from rankstruct.files import write_text
 from rankstruct.messages import did_you_mean
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 
 def main(args: Sequence[str]) -> None:

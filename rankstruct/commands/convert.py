@@ -12,7 +12,7 @@ from rankstruct.commands._arguments import CommandParser
 from rankstruct.data import convert_folder, convert_lists
 from rankstruct.data.delimited import USUAL
 from rankstruct.files import naming
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -26,7 +26,7 @@ from rankstruct.data.runs import write_scores
 from rankstruct.files import write_result, write_text
 from rankstruct.measures import evaluate
 from rankstruct.statistics import bootstrap_interval, spread
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 from rankstruct.training.module import RankingModule
 
 #: The note under tables with a column "validation".

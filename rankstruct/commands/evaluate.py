@@ -15,7 +15,7 @@ from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_ru
 from rankstruct.files import whole_file, write_result
 from rankstruct.measures import evaluate
 from rankstruct.statistics import TESTS, Test, compare_paired
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 DEFAULT_MEASURES = ("AP", "nDCG@10", "RR@10", "P@10")
 

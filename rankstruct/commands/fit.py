@@ -56,7 +56,7 @@ from rankstruct.recommenders.training import (
     RecommendationWriter,
     SplitRatingsDataModule,
 )
-from rankstruct.tables import format_table, markdown_table
+from rankstruct.text_tables import format_table, markdown_table
 from rankstruct.training.board import Board, TrainingBoard, log_test_lists
 from rankstruct.training.callbacks import (
     Announcements,
@@ -509,7 +509,7 @@ def _describe_optimizer(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str
 
 
 #: Base classes of the classes that a config may name, in addition to Lightning's own.
-_KINDS = (
+_CONFIGURABLE = (
     torch.nn.Module,
     torch.optim.Optimizer,
     torch.optim.lr_scheduler.LRScheduler,
@@ -547,7 +547,7 @@ def _is_known_kind(path: str) -> bool:
     kind = getattr(sys.modules.get(module), name, None)  # the parser has imported what an argument's type allows
     if not isinstance(kind, type):  # a factory function
         kind = getattr(kind, "__annotations__", {}).get("return")
-    return isinstance(kind, type) and issubclass(kind, _KINDS)
+    return isinstance(kind, type) and issubclass(kind, _CONFIGURABLE)
 
 
 def _check_options(config: Any, command: str) -> None:

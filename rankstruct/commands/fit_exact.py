@@ -26,7 +26,7 @@ from rankstruct.files import naming, whole_file, write_result
 from rankstruct.models import save_scorer
 from rankstruct.processes import Team, find_team, joined
 from rankstruct.solvers import Status
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 
 def _parse(config: str | Path, overrides: Sequence[str] = ()) -> tuple[LinearRanker, Source, list[str]]:

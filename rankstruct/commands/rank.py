@@ -41,7 +41,7 @@ from rankstruct.files import check_room, whole_file, write_text
 from rankstruct.measures import evaluate, nDCG, parse_measure
 from rankstruct.models import PreparedScorer, load_scorer, save_scorer
 from rankstruct.statistics import bootstrap_interval
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 
 _LISTS = 1000  # scored at once
 _TRAINED = "trained.json"

@@ -28,7 +28,7 @@ from rankstruct.files import write_text
 from rankstruct.messages import one_line
 from rankstruct.progress import stage
 from rankstruct.statistics import spread
-from rankstruct.tables import format_table
+from rankstruct.text_tables import format_table
 from rankstruct.training.board import Board
 
 _ROUND = 4  # trials proposed together
@@ -287,8 +287,8 @@ def tune(
                 Cell(name, request | {"point": point}, (fit, str(root / name), point, *given))
                 for name, point in points.items()
             ]
-            what = f"trials {first + 1} to {last} of {trials}{search.so_far}"
-            search.tell(store.run(_try, cells, processes=processes, what=what, unchanged=unchanged).results)
+            shown = {"what": "trials", "note": search.so_far, "before": first, "total": trials}
+            search.tell(store.run(_try, cells, processes=processes, unchanged=unchanged, **shown).results)
         report = search.report | {"test": _test(search.complete[0], store, fit, folds, processes, seeds)}
         write_text(root / "tune.json", json.dumps(report, indent=2))
     return report

@@ -86,7 +86,7 @@ def parse_lines(text: np.ndarray, base: int, limit: int, fill: float) -> Parsed:
     _measure(text.ctypes.data, len(text), byref(room))
     n, entries = room.documents, room.entries
     # These are upper bounds; pages that are never written take no memory.
-    made = {
+    arrays = {
         "labels": np.empty(n, np.float32),
         "indptr": np.empty(n + 1, np.int64),
         "starts": np.empty(n, np.int64),
@@ -100,15 +100,15 @@ def parse_lines(text: np.ndarray, base: int, limit: int, fill: float) -> Parsed:
         "list_lines": np.empty(n, np.int64),
         "hard": np.empty((n + entries, 2), np.int64),
     }
-    places = {name: array.ctypes.data for name, array in made.items()}
+    places = {name: array.ctypes.data for name, array in arrays.items()}
     lines = _Lines(text=text.ctypes.data, size=len(text), base=base, limit=limit, fill=fill, **places)
     _read(byref(lines))
     documents, lists = lines.documents, lines.lists
-    entries = int(made["indptr"][documents])
+    entries = int(arrays["indptr"][documents])
     ends = dict.fromkeys(("labels", "starts", "missing", "comment_spans", "docid_spans"), documents)
     ends |= dict.fromkeys(("offsets", "qid_spans", "list_lines"), lists)
     ends |= {"indptr": documents + 1, "indices": entries, "values": entries, "hard": lines.hards}
-    return Parsed(lines.problem, lines.place, **{name: array[: ends[name]] for name, array in made.items()})
+    return Parsed(lines.problem, lines.place, **{name: array[: ends[name]] for name, array in arrays.items()})
 
 
 def copy_spans(text: np.ndarray, spans: np.ndarray, out: np.ndarray) -> None:

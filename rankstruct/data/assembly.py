@@ -39,8 +39,8 @@ _NAMES = ("qids", "docids", "comments")
 _FILLED = (
     "filled"  # stored with the arrays of `RankingData`: the fill value, and the number of missing values by column
 )
-_KINDS = "columns"  # the names and categories of `RankingData.columns`, as JSON
-_COLUMNS = 5  # with missing values that messages name
+_COLUMN_CATEGORIES = "columns"  # the names and categories of `RankingData.columns`, as JSON
+_NAMED_COLUMNS = 5  # with missing values that messages name
 _HALF = float(np.finfo(np.float16).max)
 
 
@@ -94,7 +94,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Part:
+class DocumentBlock:
     """Consecutive documents.
 
     Args:
@@ -160,7 +160,7 @@ class Assembly:
             self.columns[name] = Column(self.folder)
         return self.columns[name]
 
-    def add(self, part: Part) -> None:
+    def add(self, part: DocumentBlock) -> None:
         """Add the next documents."""
         self.column("labels").append(part.labels)
         self._add_lists(part)
@@ -174,7 +174,7 @@ class Assembly:
             )
         self.rows += len(part.labels)
 
-    def _add_lists(self, part: Part) -> None:
+    def _add_lists(self, part: DocumentBlock) -> None:
         if part.qids is None or not len(part.qids):
             return
         skip = int(self.last_qid is not None and part.qids[0] == self.last_qid)  # the last list continues
@@ -184,7 +184,7 @@ class Assembly:
         self._add_text("qids", part.qids[skip:] if skip else part.qids)
         self.lists += len(part.qids) - skip
 
-    def _add_features(self, part: Part) -> None:
+    def _add_features(self, part: DocumentBlock) -> None:
         rows = len(part.labels)
         indices, counts, width = part.indices, part.counts, part.width
         if indices is not None and counts is not None:
@@ -259,7 +259,7 @@ class Assembly:
         if "missing" in rest:
             rest[_FILLED] = Stream.of(_as_bytes([self.fill_value, self.filled]))
         if self.kinds is not None:
-            rest[_KINDS] = Stream.of(_as_bytes(self.kinds.categories))
+            rest[_COLUMN_CATEGORIES] = Stream.of(_as_bytes(self.kinds.categories))
         return self._features(num_features or self.width, sparse) | rest
 
     def check_dense(self, dense: bool) -> None:
@@ -324,7 +324,7 @@ def halved(values: np.ndarray, place: object) -> np.ndarray:
     return values.astype(np.float16)
 
 
-def made(stream: Stream, column: Column | None) -> np.ndarray:
+def as_array(stream: Stream, column: Column | None) -> np.ndarray:
     """A stream as an array, without a copy if a column has it."""
     if column is not None and column.size == np.prod(stream.shape) and column.dtype == stream.dtype:
         return column.whole().reshape(stream.shape)
@@ -343,7 +343,7 @@ def to_arrays(data: RankingData) -> dict[str, np.ndarray]:
             names = arrays.pop(name)
             arrays |= {f"{name}.text": names.text, f"{name}.offsets": names.offsets}
     if data.columns is not None:
-        arrays[_KINDS] = _as_bytes(data.columns.categories)
+        arrays[_COLUMN_CATEGORIES] = _as_bytes(data.columns.categories)
     if data.is_sparse:
         matrix = arrays.pop("features")
         shape = np.array(matrix.shape)
@@ -356,8 +356,8 @@ def from_arrays(arrays: Mapping[str, np.ndarray]) -> RankingData:
     given: dict[str, Any] = dict(arrays)
     given.pop(_FILLED, None)
     try:
-        if _KINDS in given:
-            given[_KINDS] = Columns(json.loads(given[_KINDS].tobytes()))
+        if _COLUMN_CATEGORIES in given:
+            given[_COLUMN_CATEGORIES] = Columns(json.loads(given[_COLUMN_CATEGORIES].tobytes()))
         for name in _NAMES:
             if f"{name}.text" in given:
                 kind = bytes if name == "comments" else str
@@ -410,7 +410,7 @@ def read_rankdata(
         if num_features is not None and "shape" in arrays and arrays["shape"].shape == (2,):
             arrays["shape"] = np.maximum(arrays["shape"], [0, num_features])  # widening a sparse matrix is free
         data = from_arrays(arrays)
-        _tell_of(path, arrays)
+        _log_columns_of_file(path, arrays)
     except DataError as error:
         raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None
     if num_features is not None and data.num_features < num_features:
@@ -445,7 +445,7 @@ def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], key: 
         try:
             streams = fill(assembly)
             columns = {**assembly.columns, "features": assembly.columns.get("values")}
-            arrays = {name: made(stream, columns.get(name)) for name, stream in streams.items()}
+            arrays = {name: as_array(stream, columns.get(name)) for name, stream in streams.items()}
             data = from_arrays(arrays)
         except MemoryError:
             shape = streams["features"].shape if "features" in streams else ()
@@ -453,7 +453,7 @@ def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], key: 
                 f"{path}: not enough memory for features {' x '.join(map(str, shape))}; use sparse=True if "
                 "most are 0, or convert the file"
             ) from None
-    _tell_of(path, arrays)
+    _log_columns_of_file(path, arrays)
     if kept is not None:
         store_arrays(kept, to_arrays(data) | ({_FILLED: arrays[_FILLED]} if _FILLED in arrays else {}))
     return data
@@ -469,19 +469,19 @@ def _kept(kept: Path, path: Path) -> RankingData | None:
     except DataError as error:  # a file with a valid checksum from elsewhere
         _log.warning("%s is damaged (%s); it will be rebuilt", kept, error)
         return None
-    _tell_of(path, arrays)
+    _log_columns_of_file(path, arrays)
     return data
 
 
-def _tell_of(path: object, arrays: Mapping[str, np.ndarray]) -> None:
-    """As `_tell`, for the arrays of a file."""
-    _tell(path, int(arrays["missing"].sum()) if "missing" in arrays else 0, arrays)
+def _log_columns_of_file(path: object, arrays: Mapping[str, np.ndarray]) -> None:
+    """`_log_columns` for all arrays of a file."""
+    _log_columns(path, int(arrays["missing"].sum()) if "missing" in arrays else 0, arrays)
 
 
-def _tell(path: object, count: int, arrays: Mapping[str, np.ndarray]) -> None:
+def _log_columns(path: object, count: int, arrays: Mapping[str, np.ndarray]) -> None:
     """Log the categorical columns of a file, the number of missing values by column and their fill value."""
-    if _KINDS in arrays:
-        _log.warning("%s: %s", path, Columns(json.loads(arrays[_KINDS].tobytes())).told)
+    if _COLUMN_CATEGORIES in arrays:
+        _log.warning("%s: %s", path, Columns(json.loads(arrays[_COLUMN_CATEGORIES].tobytes())).description)
     if not count:
         return
     try:
@@ -493,8 +493,8 @@ def _tell(path: object, count: int, arrays: Mapping[str, np.ndarray]) -> None:
     if not columns:
         _log.warning("%s: %d missing values (NULL)%s (fill=)", path, count, value)
         return
-    shown = ", ".join(f"{number} in column {shortened(name)}" for name, number in columns[:_COLUMNS])
-    more = f" and {len(columns) - _COLUMNS} more columns" if len(columns) > _COLUMNS else ""
+    shown = ", ".join(f"{number} in column {shortened(name)}" for name, number in columns[:_NAMED_COLUMNS])
+    more = f" and {len(columns) - _NAMED_COLUMNS} more columns" if len(columns) > _NAMED_COLUMNS else ""
     some = "value" if count == 1 else "values"
     _log.warning("%s: %d missing %s (empty, null or NaN): %s%s", path, count, some, shown, more)
 
@@ -522,7 +522,11 @@ def write_assembled(target: Path, fill: Fill, *, half: bool = False) -> tuple[in
         streams = fill(assembly)
         write_arrays(target, streams)
         count = sum(int(block.sum()) for block in streams["missing"].blocks()) if "missing" in streams else 0
-        _tell(target, count, {name: made(streams[name], None) for name in (_FILLED, _KINDS) if name in streams})
+        _log_columns(
+            target,
+            count,
+            {name: as_array(streams[name], None) for name in (_FILLED, _COLUMN_CATEGORIES) if name in streams},
+        )
     width = streams["features"].shape[1] if "features" in streams else int(next(iter(streams["shape"].blocks()))[1])
     return streams["offsets"].shape[0] - 1, streams["labels"].shape[0], width
 

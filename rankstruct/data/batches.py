@@ -111,7 +111,7 @@ def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator, keep: boo
         if not (relevant[taken] == kind).any() and (relevant == kind).any():
             taken[0] = rng.choice(
                 np.flatnonzero(relevant == kind)
-            )  # all sampled are of the other kind, so none is lost
+            )  # all sampled are of the other kind, so none is left out
     return np.sort(taken)
 
 

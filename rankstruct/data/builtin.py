@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from rankstruct.data.classification import ClassTable, sample_queries
 from rankstruct.data.dataset import RankingData, Splits
 from rankstruct.data.errors import check_least
 from rankstruct.data.names import Names
-from rankstruct.data.tabular import ClassTable, sample_queries
 from rankstruct.files import whole_file
 
 __all__ = ["digits", "synthetic", "synthetic_groups", "write_web_lists"]

@@ -221,12 +221,12 @@ def evict(folder: Path, limit: int, *, keep: Path | None = None) -> list[CachedF
     for each in _listed(folder, "*.part"):
         if LEFT_BEHIND.search(each.path.name) and time.time() - each.used > 3600:
             each.path.unlink(missing_ok=True)
-    total, gone = 0, []
+    total, removed = 0, []
     for each in sorted(
         cached_files(folder), key=lambda each: each.path != keep
     ):  # stable: keep first, then the most recently used
         total += each.size
         if total > limit and each.path != keep:
             each.path.unlink(missing_ok=True)  # a process that has it mapped can still use it
-            gone.append(each)
-    return gone
+            removed.append(each)
+    return removed

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankstruct.data.arrow import Rows, read_arrow
 from rankstruct.data.assembly import Assembly, Fill, halved, to_arrays, write_assembled
 from rankstruct.data.cache import SUFFIX, Stream
+from rankstruct.data.columnar import TableReader, read_arrow
 from rankstruct.data.errors import shortened
 from rankstruct.data.folds import fold_files
 from rankstruct.data.formats import find_reader, read_lists, suffix_of
@@ -66,8 +66,8 @@ def convert_lists(
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "train.txt").write_text("2 qid:a 1:0.5 2:1\n0 qid:a 1:0.25 2:3\n")
-    ...     made = convert_lists(Path(folder, "train.txt"))
-    ...     print(made.lists, made.documents, made.features, read_lists(made.path).features.tolist())
+    ...     converted = convert_lists(Path(folder, "train.txt"))
+    ...     print(converted.lists, converted.documents, converted.features, read_lists(converted.path).features.tolist())
     1 2 2 [[0.5, 1.0], [0.25, 3.0]]
     """
     source = Path(source)
@@ -97,7 +97,7 @@ def _fill_from(source: Path, options: dict[str, Any], progress: bool) -> Fill:
         _check_options(source, options, ["num_features", "labels", "categorical", *_COLUMNS])
         columns = tuple(str(options.pop(name, name)) for name in _COLUMNS)
         kept = {name: options[name] for name in ("num_features", "categorical") if name in options}
-        return Rows(
+        return TableReader(
             source, kept.pop("num_features", None), options.get("labels", "grades"), columns, **kept, progress=progress
         ).fill
     data = read_lists(source, **options)
@@ -133,8 +133,8 @@ def convert_folder(
     else:
         numbers = folds or sorted(int(f.name[4:]) for f in source.glob("Fold*") if f.name[4:].isdecimal())
         pairs = [(file, target / f"Fold{number}") for number in numbers for file in fold_files(source, number)]
-    made = []
+    converted = []
     for file, folder in pairs:
         name = Path(unpacked_name(file.name)).with_suffix(SUFFIX).name
-        made.append(convert_lists(file, folder / name, **options))
-    return made
+        converted.append(convert_lists(file, folder / name, **options))
+    return converted

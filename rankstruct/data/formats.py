@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rankstruct.data.arrow import column_names, read_arrow
 from rankstruct.data.assembly import read_rankdata
 from rankstruct.data.cache import SUFFIX
+from rankstruct.data.classification import ClassTable, read_arff, read_csv
+from rankstruct.data.columnar import column_names, read_arrow
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.delimited import find_column, named, read_header
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.svmlight import read_svmlight
-from rankstruct.data.tabular import ClassTable, read_arff, read_csv
 from rankstruct.data.text import unpacked_name
 
 __all__ = ["read_lists", "register_format"]

@@ -61,9 +61,9 @@ def write_predictions(folder: Path, data: RankingData, scores: ArrayLike) -> lis
     run = folder / "run.txt"
     run.unlink(missing_ok=True)  # of other lists
     write_scores(folder / "scores.txt", scores)
-    told = [f"scores of {data.num_documents} documents: {folder / 'scores.txt'}"]
+    messages = [f"scores of {data.num_documents} documents: {folder / 'scores.txt'}"]
     try:
         write_run(run, data, scores, tag="rankstruct")
     except ValueError as error:
-        return [*told, f"no TREC run: {error}"]
-    return [*told, f"TREC run of {data.num_lists} lists: {run}"]
+        return [*messages, f"no TREC run: {error}"]
+    return [*messages, f"TREC run of {data.num_lists} lists: {run}"]

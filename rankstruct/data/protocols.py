@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from rankstruct.data.classification import ClassTable, sample_queries
 from rankstruct.data.dataset import Splits
-from rankstruct.data.tabular import ClassTable, sample_queries
 
 __all__ = ["cross_validation_parts", "trial_parts"]
 

@@ -16,8 +16,8 @@ from rankstruct.data.dataset import RankingData, Splits, concatenate
 from rankstruct.data.errors import DataError
 from rankstruct.data.folds import PARTS, fold_files, read_folds
 from rankstruct.data.formats import CLASS_FORMATS, feature_names, has_classes, read_lists, suffix_of
+from rankstruct.data.pipeline import Pipeline, check_preparation, parse_steps, prepare_splits
 from rankstruct.data.protocols import PROTOCOLS, Protocol, class_splits, cross_validation_parts, trial_parts
-from rankstruct.data.steps import Steps, check_preparation, parse_steps, prepare_splits
 from rankstruct.files import add_to_digest
 
 __all__ = ["Source", "read_splits"]
@@ -118,7 +118,7 @@ class Source:
         named = {"label": self.label, "qid": self.qid, "categorical": self.categorical or None}
         return {"cache": self.cache, "zero_based": self.zero_based} | {k: v for k, v in named.items() if v is not None}
 
-    def prepare_splits(self, raw: Splits, extra: Sequence[str] = ()) -> tuple[Splits, Steps]:
+    def prepare_splits(self, raw: Splits, extra: Sequence[str] = ()) -> tuple[Splits, Pipeline]:
         """Prepare the result of `read_raw`, with `extra` steps; returns the splits and the fitted steps of all parts."""
         prepared, steps = prepare_splits([*self.prepare, *extra], raw)
         return self.prepare_parts(prepared), steps

@@ -24,7 +24,7 @@ import torch
 
 from rankstruct.data import _parse
 from rankstruct.data._parse import parse_lines
-from rankstruct.data.assembly import Assembly, Part, assemble
+from rankstruct.data.assembly import Assembly, DocumentBlock, assemble
 from rankstruct.data.cache import Stream
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError, check_least, shortened
@@ -324,13 +324,13 @@ class _Lines:
                     f"{shortened(self._token(place))}; labels='real' takes any number"
                 )
 
-    def part(self) -> Part:
+    def part(self) -> DocumentBlock:
         """The part to add to an `Assembly`."""
         width = int(self.counts[0])
         complete = width > 0 and bool((self.counts == width).all() and (self.last == width).all())
         comments = self.comment_spans if (self.comment_spans[:, 0] < self.comment_spans[:, 1]).any() else None
         docids = self.docid_spans if (self.docid_spans[:, 0] < self.docid_spans[:, 1]).any() else None
-        return Part(
+        return DocumentBlock(
             labels=self.labels,
             values=self.values,
             indices=None if complete else self.indices,

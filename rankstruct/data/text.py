@@ -35,7 +35,7 @@ _UNPACKED, _RATIO = (
 )  # limits of decompressed files: bytes, or multiples of the compressed size if that is more
 _PIECE = 2**11  # compressed bytes per step: Zstandard may expand them 60,000 times
 _MEMORY = 2**29  # memory limit of xz
-_KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
+_NOT_REGULAR = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
 _MAGIC = {
     "gzip": re.compile(rb"\x1f\x8b"),
     "bzip2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
@@ -56,7 +56,7 @@ def check_file(path: str | os.PathLike[str]) -> int:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path}: expected a file that can be read, got: {reason}") from error
     if not stat.S_ISREG(found.st_mode):
-        kind = next((name for is_kind, name in _KINDS if is_kind(found.st_mode)), "a device")
+        kind = next((name for is_kind, name in _NOT_REGULAR if is_kind(found.st_mode)), "a device")
         way_out = "give a file in it" if kind == "a folder" else "write its content to a file first"
         raise DataError(f"{path}: expected a file that can be read, got: {kind}; {way_out}")
     return found.st_size

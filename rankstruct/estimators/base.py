@@ -358,7 +358,7 @@ class Ranker(BaseEstimator):
         if reset:
             self.preparation_ = Preparation(columns=found)
             if found is not None and not isinstance(X, Table):
-                say_once(found.told)
+                say_once(found.description)
         elif found is not None:
             name = found.names[found.categorical[0]]
             raise ValueError(f"X: column {name!r} had numbers in training, got strings; convert it to numbers")

@@ -22,7 +22,7 @@ from rankstruct.measures.ranked import is_relevant
 NO_CUTOFF = 2**62
 
 
-class Method(NamedTuple):
+class ArgmaxMethod(NamedTuple):
     """A method to find the most violated ranking, and its two implementations.
 
     Attributes:
@@ -39,7 +39,7 @@ class Method(NamedTuple):
 
 
 def binary_kernel(
-    name: str, options: str, method: Callable[..., tuple[Method, tuple[Any, ...]]], *, gains: bool = False
+    name: str, options: str, method: Callable[..., tuple[ArgmaxMethod, tuple[Any, ...]]], *, gains: bool = False
 ) -> ListOperator:
     """The operator `rankstruct::<name>`.
 
@@ -53,25 +53,25 @@ def binary_kernel(
     def compiled(
         longest: int, min_relevant: float | None, thresholds: Tensor | None, weights: Tensor | None, *given: Any
     ) -> Call:
-        chosen, own = method(longest, *given)
+        found, own = method(longest, *given)
         from_label = math.nan if min_relevant is None else min_relevant
         check = _refuse_several_gains if gains else None
-        return Call(chosen.loop, chosen.loop.options(*own), from_label, thresholds, weights, check)
+        return Call(found.loop, found.loop.options(*own), from_label, thresholds, weights, check)
 
     def padded(
         lists: PaddedLists, min_relevant: float | None, thresholds: Tensor | None, weights: Tensor | None, *given: Any
     ) -> Answer:
-        chosen, own = method(lists.scores.shape[-1], *given)
+        found, own = method(lists.scores.shape[-1], *given)
         if thresholds is None or weights is None:
-            return chosen.padded(lists, is_relevant(lists.labels, min_relevant), *own)
-        return sum_over_thresholds(chosen, own, lists, thresholds, weights)
+            return found.padded(lists, is_relevant(lists.labels, min_relevant), *own)
+        return sum_over_thresholds(found, own, lists, thresholds, weights)
 
     schema = f"float? min_relevant, Tensor? thresholds, Tensor? weights{', ' if options else ''}{options}"
     return ListOperator(name, schema, compiled, padded, gains=gains)
 
 
 def sum_over_thresholds(
-    method: Method, options: tuple[Any, ...], lists: PaddedLists, thresholds: Tensor, weights: Tensor
+    method: ArgmaxMethod, options: tuple[Any, ...], lists: PaddedLists, thresholds: Tensor, weights: Tensor
 ) -> Answer:
     """The weighted sum of a method's results in torch at each threshold, each with a copy of the lists."""
     count, device = thresholds.shape[0], lists.scores.device
@@ -80,7 +80,9 @@ def sum_over_thresholds(
         return nothing, nothing.clone(), torch.zeros_like(lists.scores)
     reached = lists.labels >= thresholds.to(device).view(-1, 1, 1)
     scores, labels, where = (each.repeat(count, 1) for each in lists[:3])
-    many = PaddedLists(scores, labels, where, None if lists.chosen is None else lists.chosen.repeat(count, 1))
+    many = PaddedLists(
+        scores, labels, where, None if lists.reference_scores is None else lists.reference_scores.repeat(count, 1)
+    )
     answers = method.padded(many, reached.flatten(0, 1), *options)
     # Not a matrix product, which may have lower precision.
     shares = (each.unflatten(0, (count, -1)) for each in answers)

@@ -100,12 +100,12 @@ def solve(
     Task loss and value are NaN for lists with an invalid number or a label below `least_label`, and for all lists if offsets on
     the device are out of order.
     """
-    labels, where, offsets, chosen, groups, item_weights, _ = lists
+    labels, where, offsets, reference_scores, groups, item_weights, _ = lists
     shape, device = scores.shape, scores.device
     scores = (scores if scores.dtype in SCORES else scores.float()).contiguous()
     labels = (labels if labels.dtype in LABELS else labels.double()).contiguous()
     where = None if where is None else where.contiguous()
-    chosen = None if chosen is None else chosen.double().contiguous()
+    reference_scores = None if reference_scores is None else reference_scores.double().contiguous()
     groups = None if groups is None else groups.long().contiguous()
     item_weights = None if item_weights is None else item_weights.double().contiguous()
     documents, in_order = scores.numel(), None
@@ -126,7 +126,7 @@ def solve(
         order = _order(scores, where, offsets)
         *known, count = call.threshold_tables() or (None, None, 0)
         thresholds = [None if table is None else _there(table, device) for table in known]
-        given = scores, labels, where, offsets, chosen, groups, None, *thresholds, item_weights
+        given = scores, labels, where, offsets, reference_scores, groups, None, *thresholds, item_weights
         kept = *given, task_loss, value, direction
         batch = core.Batch(
             *(None if each is None else each.data_ptr() for each in kept),

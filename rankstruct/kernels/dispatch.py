@@ -128,14 +128,14 @@ class CpuLists:
     """
 
     def __init__(self, scores: Tensor, lists: Lists, least_label: float, gains: np.ndarray | None = None) -> None:
-        labels, where, offsets, chosen, groups, item_weights, _ = lists
+        labels, where, offsets, reference_scores, groups, item_weights, _ = lists
         self.shape = shape = scores.shape
         if labels.dtype == torch.int64:
             refuse_inexact(labels, where, torch.float64)
         scores = _contiguous(scores if scores.dtype in SCORES else scores.float())
         labels = _contiguous(labels if labels.dtype in LABELS else labels.double())
         where, offsets = _contiguous(where), None if offsets is None else _contiguous(offsets.long())
-        chosen = None if chosen is None else _contiguous(chosen.double())
+        reference_scores = None if reference_scores is None else _contiguous(reference_scores.double())
         groups = None if groups is None else _contiguous(groups.long())
         item_weights = None if item_weights is None else _contiguous(item_weights.double())
         many: tuple[int, ...]
@@ -150,13 +150,13 @@ class CpuLists:
         self.direction = scores.new_empty(shape)
         self.count, self.least_label = count, least_label
         # Kept alive as long as their addresses.
-        self.given = (scores, labels, where, offsets, chosen, groups, gains, item_weights)
+        self.given = (scores, labels, where, offsets, reference_scores, groups, gains, item_weights)
         self.batch = core.Batch(
             scores.data_ptr(),
             labels.data_ptr(),
             None if where is None else where.data_ptr(),
             None if offsets is None else offsets.data_ptr(),
-            None if chosen is None else chosen.data_ptr(),
+            None if reference_scores is None else reference_scores.data_ptr(),
             None if groups is None else groups.data_ptr(),
             None if gains is None else gains.ctypes.data,
             None,
@@ -235,7 +235,7 @@ class CpuLists:
 
     def refuse(self, at: int, call: Call, gains: bool) -> None:
         """Raise ValueError for the document that a loop refused; labels are gains, or the user's labels."""
-        scores, labels, _, _, chosen = self.given[:5]
+        scores, labels, _, _, reference_scores = self.given[:5]
         score, label = float(scores.view(-1)[at]), float(labels.view(-1)[at])
         if not math.isfinite(score):
             raise ValueError(
@@ -255,9 +255,10 @@ class CpuLists:
                 f"gains must be >= 0; {self.place(at)} has gain {label:g}: shift the labels, or choose another "
                 "gain= or min_relevant="
             )
-        if chosen is not None and not math.isfinite(float(chosen.view(-1)[at])):
+        if reference_scores is not None and not math.isfinite(float(reference_scores.view(-1)[at])):
             raise ValueError(
-                f"reference_scores must be finite; {self.place(at)} is {float(chosen.view(-1)[at])}. Padding belongs in where"
+                f"reference_scores must be finite; {self.place(at)} is {float(reference_scores.view(-1)[at])}. "
+                "Padding belongs in where"
             )
         if call.check is not None:
             call.check(self)
@@ -276,15 +277,15 @@ def _bounds(lists: int, longest: int) -> np.ndarray:
 
 
 class PaddedLists(NamedTuple):
-    """Tensors `[lists, list_size]` of any device, both above 0; `chosen` is None if `scores` determine the reference.
+    """Tensors `[lists, list_size]` of any device, both above 0; `reference_scores` is None if `scores` determine the reference.
 
-    Scores and `chosen` are 0 for padding and non-finite numbers.
+    Scores and `reference_scores` are 0 for padding and non-finite numbers.
     """
 
     scores: Tensor
     labels: Tensor
     where: Tensor
-    chosen: Tensor | None
+    reference_scores: Tensor | None
 
 
 #: All operators by name.
@@ -388,26 +389,26 @@ def has_kernels(device: torch.device) -> bool:
 def _answer_padded(
     body: Callable[..., Answer], scores: Tensor, lists: Lists, least_label: float, options: Sequence[Any]
 ) -> Answer:
-    labels, where, offsets, chosen = lists[:4]
+    labels, where, offsets, reference_scores = lists[:4]
     scores = scores if scores.dtype in SCORES else scores.float()
     where = torch.ones(labels.shape, dtype=torch.bool, device=labels.device) if where is None else where
     shape, real = scores.shape, where
     if offsets is not None:
         if offsets.device.type == "cpu":  # readable without waiting for the device
             check_offsets(offsets, shape[0])
-        chosen = None if chosen is None else pad(chosen, offsets)[0]
+        reference_scores = None if reference_scores is None else pad(reference_scores, offsets)[0]
         (scores, real), (labels, _) = pad(scores, offsets), pad(labels, offsets)
     many = scores.shape[:-1]
     rows = (many.numel(), scores.shape[-1])
     scores, labels, real = scores.reshape(rows), labels.reshape(rows), real.reshape(rows)
     broken = real & ~(scores.isfinite() & labels.isfinite() & (labels >= least_label))
-    if chosen is not None:
-        chosen = chosen.double().reshape(rows)
-        broken = broken | (real & ~chosen.isfinite())
-        chosen = torch.where(real & ~broken, chosen, 0.0)
+    if reference_scores is not None:
+        reference_scores = reference_scores.double().reshape(rows)
+        broken = broken | (real & ~reference_scores.isfinite())
+        reference_scores = torch.where(real & ~broken, reference_scores, 0.0)
     scores = torch.where(real & ~broken, scores, 0.0)
     if scores.numel():
-        task_loss, value, direction = body(PaddedLists(scores, labels, real, chosen), *options)
+        task_loss, value, direction = body(PaddedLists(scores, labels, real, reference_scores), *options)
     else:
         task_loss, value, direction = scores.new_zeros(rows[0]), scores.new_zeros(rows[0]), scores
     # Reading the device to raise an error would stall it at every step.

@@ -125,8 +125,8 @@ def contingency_padded(lists: PaddedLists, relevant: Tensor, *options: Any) -> A
     table = Table(*options)
     split = Split(lists, relevant)
     labellings = _Labellings(split, lists.scores, lists.where, table)
-    chosen = lists.scores if lists.chosen is None else lists.chosen
-    other = _Labellings(split.chosen, chosen, lists.where, table)
+    reference = lists.scores if lists.reference_scores is None else lists.reference_scores
+    other = _Labellings(split.reference, reference, lists.where, table)
     a, k = labellings.most_violated()
     size = labellings.p if labellings.free else labellings.k
     hits = torch.minimum(labellings.p, size)

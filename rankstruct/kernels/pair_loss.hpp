@@ -88,7 +88,7 @@ KERNEL inline double best_value(Index n, const Grades& grades, Span<const double
     return grades.count() > 1 && discounts[0] > last ? best : 0.0;
 }
 
-// The weights of pairs; see `rankstruct.losses.lambda_loss`. UNIFORM is the mean over pairs of unequal labels.
+// The weights of pairs; see `LambdaLoss` in losses/pairwise.py. UNIFORM is the mean over pairs of unequal labels.
 enum Scheme : int { UNIFORM, NDCG1, NDCG2, NDCG2_PLUS, LAMBDARANK };
 
 // The parameters of pair weights, besides labels and item weights.

@@ -34,7 +34,7 @@ def pad_front(values: Tensor) -> Tensor:
 class Split:
     """Relevant and irrelevant documents of each list by descending score, padded to `list_size`, and their positions.
 
-    `chosen` is the same for the scores that determine the reference.
+    `reference` is the same for the scores that determine the reference.
     """
 
     def __init__(self, lists: PaddedLists, relevant: Tensor) -> None:
@@ -49,11 +49,13 @@ class Split:
         self.scores = torch.where(where, scores - top, 0.0)
         self.relevant_score, self.relevant_order = self._sorted(self.relevant, self.p)
         self.irrelevant_score, self.irrelevant_order = self._sorted(self.irrelevant, self.m)
-        other = None if lists.chosen is None else PaddedLists(lists.chosen, lists.labels, where, None)
-        self.chosen: Split = self if other is None else Split(other, relevant)
+        other = (
+            None if lists.reference_scores is None else PaddedLists(lists.reference_scores, lists.labels, where, None)
+        )
+        self.reference: Split = self if other is None else Split(other, relevant)
 
-    def _sorted(self, chosen: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        ordered, order = torch.where(chosen, self.scores, -math.inf).sort(dim=-1, descending=True, stable=True)
+    def _sorted(self, selected: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        ordered, order = torch.where(selected, self.scores, -math.inf).sort(dim=-1, descending=True, stable=True)
         return torch.where(self.rank < count, ordered, 0.0), order
 
     def irrelevant_over(self, bound: Tensor) -> Tensor:
@@ -75,11 +77,11 @@ class Split:
         return counts.scatter_add_(-1, self.irrelevant_order, torch.where(self.rank < self.m, below, 0).double())
 
     def shared(self, direction: Tensor) -> Tensor:
-        """The mean over documents with the same label, score and chosen score; see `share_among_tied` of binary.hpp."""
+        """The mean over documents with the same label, score and reference score; see `share_among_tied` of binary.hpp."""
         for order, count in ((self.relevant_order, self.p), (self.irrelevant_order, self.m)):
             begins = torch.ones(self.shape, dtype=torch.bool, device=direction.device)
             begins[..., 1:] = self.rank[1:] >= count
-            for scores in {id(each): each.scores for each in (self, self.chosen)}.values():
+            for scores in {id(each): each.scores for each in (self, self.reference)}.values():
                 ordered = scores.gather(-1, order)
                 begins[..., 1:] |= ordered[..., 1:] != ordered[..., :-1]
             run, its = begins.cumsum(-1) - 1, direction.gather(-1, order)
@@ -98,7 +100,7 @@ class Split:
         """
         counts = self.swapped(irrelevant_above)
         if predicted:
-            counts = counts - self.chosen.swapped(self.chosen.irrelevant_over(self.chosen.relevant_score))
+            counts = counts - self.reference.swapped(self.reference.irrelevant_over(self.reference.relevant_score))
         direction = 2.0 / (self.p * self.m).clamp(min=1).double() * counts
         difference = (direction * self.scores).sum(-1)
         both = ((self.p > 0) & (self.m > 0)).squeeze(-1)

@@ -18,7 +18,7 @@ class Window(NamedTuple):
         low, high: the false positive rates.
         min_tpr: the lowest true positive rate.
         restricted: whether the feature map is the partial pairwise one, not the pairwise one.
-        predicted: whether the reference is the ranking by chosen scores, not the ideal one.
+        predicted: whether the reference is the ranking by reference scores, not the ideal one.
         below: whether the reference is the most violated ranking of the area below `low`, under the restricted map.
     """
 
@@ -120,7 +120,7 @@ def partial_area_of_window_padded(
 def _solve(lists: PaddedLists, relevant: Tensor, window: Window) -> Answer:
     """The solution, by two sorts and searches."""
     split = Split(lists, relevant)
-    cells, other = _Cells(split, window), split.chosen
+    cells, other = _Cells(split, window), split.reference
     if window.below:
         above, missed = cells.place_from_start(split, cells.high)
         below, missed_below = cells.place_from_start(other, cells.low)

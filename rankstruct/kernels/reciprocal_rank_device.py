@@ -24,7 +24,7 @@ def reciprocal_rank_padded(lists: PaddedLists, relevant: Tensor, cutoff: int, pr
     task_loss, value, direction = loss[best_r].squeeze(-1), value.squeeze(-1), _direction(split, best_r)
     if predicted:
         # The predicted ranking has the irrelevant documents that score above the lowest relevant one, then that one.
-        other = split.chosen
+        other = split.reference
         above = (other.rank < other.m) & (other.irrelevant_score > _lowest(other)) & (other.p > 0)
         direction = direction - _direction(other, above.sum(-1, keepdim=True))
         value = (task_loss + (direction * split.scores).sum(-1)).clamp(min=0.0)

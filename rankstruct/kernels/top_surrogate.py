@@ -43,12 +43,12 @@ def _padded(lists: PaddedLists, weights: Tensor, normalized: bool, average: bool
     swaps = values.argmax(-1, keepdim=True)
     value, regret, hits = (each.gather(-1, swaps) for each in (values, regret, hits))
     factor = regret if slack else torch.ones_like(regret)
-    chosen = torch.where(rank < swaps, w, 0.0)
+    largest = torch.where(rank < swaps, w, 0.0)
     if average:
         missed = torch.where((rank >= hits) & (rank < p), regret / (p - hits).clamp(min=1), 0.0)
     else:
-        missed = torch.where(rank < p, chosen.gather(-1, from_the_end), 0.0)
-    direction = torch.zeros_like(w).scatter_add_(-1, split.irrelevant_order, factor * chosen)
+        missed = torch.where(rank < p, largest.gather(-1, from_the_end), 0.0)
+    direction = torch.zeros_like(w).scatter_add_(-1, split.irrelevant_order, factor * largest)
     direction = direction.scatter_add_(-1, split.relevant_order, -factor * missed)
     return regret.squeeze(-1), value.squeeze(-1), direction
 

@@ -14,24 +14,27 @@ from rankstruct.lists import is_eager
 
 def with_gradient(scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None = None) -> Tensor:
     """`value`, one per list, as a function of `scores` `[..., list_size]`, or flat with `offsets`, with gradient `direction`."""
-    function = _Plain if is_eager(scores) else _Piecewise
+    function = _GivenGradientEager if is_eager(scores) else _GivenGradient
     return function.apply(scores, value, direction, offsets)
 
 
 def mean_with_gradient(scores: Tensor, mean: float, count: int, direction: Tensor) -> Tensor:
     """`mean`, that of `count` values, as a function of `scores`, with gradient `direction / count`."""
-    return _MeanHinge.apply(scores, mean, count, direction)
+    return _MeanGivenGradient.apply(scores, mean, count, direction)
 
 
 def with_curvature(
     scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None, again: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """`with_gradient` for a smooth function; `again` recomputes it in torch, for higher-order derivatives."""
-    return _Smooth.apply(scores, value, direction, offsets, again)
+    return _SmoothGradient.apply(scores, value, direction, offsets, again)
 
 
-class _Piecewise(torch.autograd.Function):
-    """A precomputed value and direction: the gradient of a list is its direction times the incoming gradient."""
+class _GivenGradient(torch.autograd.Function):
+    """A precomputed value and direction: the gradient of a list is its direction times the incoming gradient.
+
+    The general path, which torch.func and `torch.compile` need; `_GivenGradientEager` is the fast one.
+    """
 
     generate_vmap_rule = True
 
@@ -47,26 +50,29 @@ class _Piecewise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         direction, offsets = ctx.saved_tensors
-        return _spread(grads[0], direction, offsets) * direction, None, None, None
+        return _repeat_per_document(grads[0], direction, offsets) * direction, None, None, None
 
 
 # Set once; otherwise it is found at every call, which takes as long as sorting a list.
-_Piecewise.forward.__signature__ = inspect.signature(_Piecewise.forward)  # type: ignore[attr-defined]
+_GivenGradient.forward.__signature__ = inspect.signature(_GivenGradient.forward)  # type: ignore[attr-defined]
 
 
-class _Plain(torch.autograd.Function):
-    """`_Piecewise` outside torch.func and `torch.compile`, in half the time: no arguments are bound, no context is set up."""
+class _GivenGradientEager(torch.autograd.Function):
+    """The fast path: `_GivenGradient` in eager mode, in half the time, since no arguments are bound and no context is set up."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None) -> Tensor:
         ctx.save_for_backward(direction, offsets)
         return value.clone()
 
-    backward = _Piecewise.backward
+    backward = _GivenGradient.backward
 
 
-class _MeanHinge(torch.autograd.Function):
-    """`_Plain` and the mean over `count` lists in one step: an autograd node takes as long as sorting several lists."""
+class _MeanGivenGradient(torch.autograd.Function):
+    """The fast path of a mean: `_GivenGradientEager` and the mean over `count` lists in one node.
+
+    An autograd node takes as long as sorting several lists.
+    """
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, mean: float, count: int, direction: Tensor) -> Tensor:
@@ -79,8 +85,8 @@ class _MeanHinge(torch.autograd.Function):
         return ctx.saved_tensors[0] * (grads[0] / ctx.count), None, None, None
 
 
-class _Smooth(torch.autograd.Function):
-    """`_Piecewise` for a smooth function: higher-order derivatives are those of `again(scores)`, which has the same values."""
+class _SmoothGradient(torch.autograd.Function):
+    """`_GivenGradient` for a smooth function: higher-order derivatives are those of `again(scores)`, of the same values."""
 
     @staticmethod
     def forward(
@@ -100,10 +106,10 @@ class _Smooth(torch.autograd.Function):
         scores, direction, offsets = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True
             return *torch.autograd.grad(ctx.again(scores), scores, grads[0], create_graph=True), None, None, None, None
-        return _spread(grads[0], direction, offsets) * direction, None, None, None, None
+        return _repeat_per_document(grads[0], direction, offsets) * direction, None, None, None, None
 
 
-def _spread(values: Tensor, documents: Tensor, offsets: Tensor | None) -> Tensor:
+def _repeat_per_document(values: Tensor, documents: Tensor, offsets: Tensor | None) -> Tensor:
     """Repeat one value per list for each of its documents."""
     if offsets is None:
         return values.unsqueeze(-1)

@@ -118,7 +118,7 @@ class GradedLoss(HingeLoss):
 
     def _one_by_one(self, scores: Tensor, lists: Lists, thresholds: Tensor, factors: Tensor, signed: bool) -> Tensor:
         """The hinge of each list, summed over thresholds with their weights: each threshold is a copy of the batch."""
-        labels, where, offsets, chosen, groups = lists[:5]
+        labels, where, offsets, reference_scores, groups = lists[:5]
         count = thresholds.shape[0]
         reached = labels.double() >= thresholds.to(labels.device).view(-1, *[1] * labels.dim())
         if is_eager(labels):  # and so checked
@@ -135,17 +135,17 @@ class GradedLoss(HingeLoss):
             shift = torch.arange(count, device=offsets.device, dtype=offsets.dtype).unsqueeze(1) * documents
             ends = torch.cat([(offsets[:-1] + shift).flatten(), offsets.new_full((1,), count * documents)])
             reached = reached.flatten()
-        copies, real, chosen, groups = (
+        copies, real, reference_scores, groups = (
             value
             if value is None
             else value.repeat(count)
             if offsets is not None
             else value.expand(count, *value.shape)
-            for value in (scores, where, chosen, groups)
+            for value in (scores, where, reference_scores, groups)
         )
         assert copies is not None
         assert self.reference is not None
-        values = hinge(copies, Lists(reached, real, ends, chosen, groups), self.resolved, self.reference)
+        values = hinge(copies, Lists(reached, real, ends, reference_scores, groups), self.resolved, self.reference)
         many = scores.shape[:-1] if offsets is None else (offsets.shape[0] - 1,)
         return (values.view(count, *many) * factors.to(scores).view(-1, *[1] * len(many))).sum(0)
 

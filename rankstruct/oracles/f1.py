@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from rankstruct.feature_maps import FeatureMap, PredictedPositive
 from rankstruct.kernels import core
-from rankstruct.kernels.binary import Method, binary_kernel
+from rankstruct.kernels.binary import ArgmaxMethod, binary_kernel
 from rankstruct.kernels.f1_device import (
     ACCURACY,
     BREAK_EVEN,
@@ -37,7 +37,7 @@ from rankstruct.measures import Accuracy, F, Measure, P, R, Rprec, Success
 from rankstruct.oracles.pairwise import binary_oracle
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
-_METHOD = Method(
+_METHOD = ArgmaxMethod(
     "for each number of positive documents the best number of relevant ones, which never falls: a walk",
     "O(n log n)",
     core.contingency,
@@ -55,7 +55,7 @@ def contingency_oracle(kind: int) -> Oracle:
         return kind, measure.cutoff or 0, float(getattr(measure, "beta", 1.0)), REFERENCES.index(reference)
 
     return binary_oracle(
-        _contingency, options, lambda measure, size: _METHOD, chosen=lambda reference: reference != "ideal"
+        _contingency, options, lambda measure, size: _METHOD, by_scores=lambda reference: reference != "ideal"
     )
 
 

@@ -11,6 +11,7 @@ class. The ranking with the highest F is by score.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,26 +19,28 @@ from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Pairwise
 from rankstruct.kernels import core, pairwise_device
-from rankstruct.kernels.binary import NO_CUTOFF, Method, binary_kernel
+from rankstruct.kernels.binary import NO_CUTOFF, ArgmaxMethod, binary_kernel
 from rankstruct.kernels.dispatch import Answer, ListOperator, Prepared, discount_table
 from rankstruct.lists import Lists
 from rankstruct.measures import AP, AUC, RR, DiscountedGain, Measure
 from rankstruct.oracles.gains import known_gains, solve_gains
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
-_AUC = Method("each pair by itself, counted by a merge", "O(n log n)", core.pairwise_auc, pairwise_device.auc_padded)
+_AUC = ArgmaxMethod(
+    "each pair by itself, counted by a merge", "O(n log n)", core.pairwise_auc, pairwise_device.auc_padded
+)
 _BY_MERGING = "monotone divide and conquer over the irrelevant documents", "O(n log n)"
 _TO_CUTOFF = (
     "running-maximum program over the irrelevant documents above each relevant one, to the cut-off k",
     "O(n log n + min(k, p) min(k, m))",
 )
-_PRECISION = Method(*_BY_MERGING, core.pairwise_average_precision, pairwise_device.precision_padded)
-_PRECISION_AT_CUTOFF = Method(
+_PRECISION = ArgmaxMethod(*_BY_MERGING, core.pairwise_average_precision, pairwise_device.precision_padded)
+_PRECISION_AT_CUTOFF = ArgmaxMethod(
     *_TO_CUTOFF, core.pairwise_precision_at_cutoff, pairwise_device.precision_at_cutoff_padded
 )
-_CONVEX = Method(*_BY_MERGING, core.pairwise_convex_discount, pairwise_device.convex_discount_padded)
-_ANY_DISCOUNT = Method(*_TO_CUTOFF, core.pairwise_discount_at_cutoff, pairwise_device.discount_at_cutoff_padded)
-_FIRST = Method(
+_CONVEX = ArgmaxMethod(*_BY_MERGING, core.pairwise_convex_discount, pairwise_device.convex_discount_padded)
+_ANY_DISCOUNT = ArgmaxMethod(*_TO_CUTOFF, core.pairwise_discount_at_cutoff, pairwise_device.discount_at_cutoff_padded)
+_FIRST = ArgmaxMethod(
     "every rank of the first relevant document",
     "O(n log n)",
     core.pairwise_reciprocal_rank,
@@ -51,7 +54,11 @@ def least_label(measure: Measure) -> float:
 
 
 def binary_oracle(
-    operator: ListOperator, options: Any, explain: Any, references: tuple[str, ...] = REFERENCES, chosen: Any = None
+    operator: ListOperator,
+    options: Any,
+    explain: Any,
+    references: tuple[str, ...] = REFERENCES,
+    by_scores: Callable[[str], bool] = lambda reference: reference == "predicted",
 ) -> Oracle:
     """The oracle of an operator of `kernels.binary`.
 
@@ -60,9 +67,8 @@ def binary_oracle(
         options: `(measure, feature_map, reference)` to the options of the operator.
         explain: `(measure, list_size)` to the method.
         references: the supported references.
-        chosen: `(reference)` to whether it depends on scores; only `"predicted"` if None.
+        by_scores: `(reference)` to whether it depends on scores.
     """
-    by_scores = chosen or (lambda reference: reference == "predicted")
 
     def solve(
         scores: Tensor,
@@ -85,7 +91,7 @@ def binary_oracle(
         call = operator.call(longest, measure.min_relevant, *at, *options(measure, feature_map, reference))
         return Prepared(call, least_label(measure))
 
-    def explain_method(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
+    def explain_method(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> ArgmaxMethod:
         return explain(measure, list_size)
 
     return Oracle(
@@ -99,19 +105,19 @@ def binary_oracle(
     )
 
 
-def _precision_method(longest: int, cutoff: int | None, predicted: bool) -> tuple[Method, tuple[Any, ...]]:
+def _precision_method(longest: int, cutoff: int | None, predicted: bool) -> tuple[ArgmaxMethod, tuple[Any, ...]]:
     if cutoff is None or cutoff >= longest:
         return _PRECISION, (predicted,)
     return _PRECISION_AT_CUTOFF, (cutoff, predicted)
 
 
-def _first_method(longest: int, cutoff: int | None, predicted: bool) -> tuple[Method, tuple[Any, ...]]:
+def _first_method(longest: int, cutoff: int | None, predicted: bool) -> tuple[ArgmaxMethod, tuple[Any, ...]]:
     return _FIRST, (NO_CUTOFF if cutoff is None else cutoff, predicted)
 
 
 def _discounted_method(
     longest: int, weights: Tensor, normalized: bool, predicted: bool
-) -> tuple[Method, tuple[Any, ...]]:
+) -> tuple[ArgmaxMethod, tuple[Any, ...]]:
     table = discount_table(weights, longest)
     # A discount may be 0 after some rank without a cut-off.
     options = (table, len(table), int(np.count_nonzero(table)), normalized, predicted)
@@ -163,7 +169,7 @@ def _prepare_discounted(
     return Prepared(_discounted.call(longest, *_discounted_options(measure, longest, reference)), 0.0, known)
 
 
-def _explain_discounted(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> Method:
+def _explain_discounted(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> ArgmaxMethod:
     assert isinstance(measure, DiscountedGain)
     return _discounted_method(list_size, measure.position_weights(list_size), False, False)[0]
 

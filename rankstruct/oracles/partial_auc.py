@@ -28,7 +28,7 @@ from typing import Any
 
 from rankstruct.feature_maps import FeatureMap, Pairwise, PartialPairwise
 from rankstruct.kernels import core
-from rankstruct.kernels.binary import Method, binary_kernel
+from rankstruct.kernels.binary import ArgmaxMethod, binary_kernel
 from rankstruct.kernels.partial_auc_device import partial_area_of_window_padded, partial_area_padded
 from rankstruct.measures import Measure, pAUC
 from rankstruct.oracles.pairwise import binary_oracle
@@ -36,11 +36,11 @@ from rankstruct.oracles.registry import REFERENCES, register_oracle
 
 _BELOW = "below-window"
 _BY_MERGING = "each relevant document by itself, counted by a merge before and one inside the window", "O(n log n)"
-_METHOD = Method(*_BY_MERGING, core.partial_area, partial_area_padded)
-_OF_WINDOW = Method(*_BY_MERGING, core.partial_area_of_window, partial_area_of_window_padded)
+_METHOD = ArgmaxMethod(*_BY_MERGING, core.partial_area, partial_area_padded)
+_OF_WINDOW = ArgmaxMethod(*_BY_MERGING, core.partial_area_of_window, partial_area_of_window_padded)
 
 
-def _method(longest: int, restricted: bool, *window: Any) -> tuple[Method, tuple[Any, ...]]:
+def _method(longest: int, restricted: bool, *window: Any) -> tuple[ArgmaxMethod, tuple[Any, ...]]:
     return (_OF_WINDOW, window) if restricted else (_METHOD, window[:-1])
 
 
@@ -59,7 +59,7 @@ def _by_scores(reference: str) -> bool:
     return reference in ("predicted", _BELOW)
 
 
-_oracle = binary_oracle(_partial_area, _window, lambda measure, size: _METHOD, chosen=_by_scores)
+_oracle = binary_oracle(_partial_area, _window, lambda measure, size: _METHOD, by_scores=_by_scores)
 register_oracle(pAUC, Pairwise, _oracle)
 # If a linear scorer separates poorly, the convex bounds are minimal at w = 0: see the results in the documentation.
 register_oracle(pAUC, PartialPairwise, replace(_oracle, references=(*REFERENCES, _BELOW)), default="predicted")

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from rankstruct.feature_maps import FeatureMap, FirstRelevant
 from rankstruct.kernels import core
-from rankstruct.kernels.binary import NO_CUTOFF, Method, binary_kernel
+from rankstruct.kernels.binary import NO_CUTOFF, ArgmaxMethod, binary_kernel
 from rankstruct.kernels.reciprocal_rank_device import reciprocal_rank_padded
 from rankstruct.measures import RR, Measure
 from rankstruct.oracles.pairwise import binary_oracle
 from rankstruct.oracles.registry import register_oracle
 
-_METHOD = Method(
+_METHOD = ArgmaxMethod(
     "every rank of the lowest-scored relevant document", "O(n log n)", core.first_relevant, reciprocal_rank_padded
 )
 _reciprocal_rank = binary_kernel(

@@ -138,7 +138,7 @@ class Resolved:
 
     def checked(self, scores: Tensor, lists: Lists, reference: str) -> Lists:
         """The lists as the oracle takes them, detached; raises TypeError or ValueError for wrong groups or reference scores."""
-        labels, where, offsets, chosen, groups = lists[:5]
+        labels, where, offsets, reference_scores, groups = lists[:5]
         if self.measure.takes_groups:
             if groups is None:
                 raise ValueError(
@@ -149,9 +149,9 @@ class Resolved:
             if offsets is None:
                 refuse_groups_of_lists(groups, scores.shape[:-1])
             groups = None
-        if chosen is not None:
-            chosen = self._checked_reference_scores(chosen, scores, reference)
-        return Lists(labels.detach(), where, offsets, chosen, groups)
+        if reference_scores is not None:
+            reference_scores = self._checked_reference_scores(reference_scores, scores, reference)
+        return Lists(labels.detach(), where, offsets, reference_scores, groups)
 
     def _checked_reference_scores(self, reference_scores: Tensor, scores: Tensor, reference: str) -> Tensor:
         """Detach the reference scores; raises TypeError or ValueError if they do not match the scores or the reference."""

@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.optimize import minimize
 
-from rankstruct.solvers.base import Method, Problem, check_point
+from rankstruct.solvers.base import OptimizationMethod, Problem, check_point
 from rankstruct.solvers.solution import Solution, Status
 
 __all__ = ["Annealing"]
@@ -35,7 +35,7 @@ class _OutOfTime(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Annealing(Method):
+class Annealing(OptimizationMethod):
     """L-BFGS for a smooth risk, with sigma halved from stage to stage.
 
     Args:
@@ -46,7 +46,7 @@ class Annealing(Method):
         max_iterations: of L-BFGS, per stage.
         max_seconds: time limit, checked after each evaluation.
         memory: number of vector pairs that L-BFGS stores.
-        progress: as in `Method`, like `callback`, with a stage as an iteration.
+        progress: as in `OptimizationMethod`, like `callback`, with a stage as an iteration.
 
     >>> def make_smooth(sigma):                           # sqrt((w - 1)^2 + sigma^2)
     ...     def smooth(w):

@@ -120,7 +120,7 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class OptimizationMethod:
     """Common options of all methods: stopping criteria and progress. Methods are stateless.
 
     Args:
@@ -192,13 +192,13 @@ class Method:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Solver(Method, ABC):
+class Solver(OptimizationMethod, ABC):
     """A method for convex risks with its options; one object can solve many problems.
 
     Args:
         tolerance: the relative gap `(objective - lower_bound) / |objective|` to stop at.
         max_iterations: the maximum number of iterations.
-        max_seconds: as in `Method`, like `progress` and `callback`.
+        max_seconds: as in `OptimizationMethod`, like `progress` and `callback`.
 
     >>> from rankstruct.solvers import Bundle
     >>> class Absolute:  # R(w) = |w - 1|

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rankstruct.solvers.base import Method, Problem, Solver, check_point
+from rankstruct.solvers.base import OptimizationMethod, Problem, Solver, check_point
 from rankstruct.solvers.bundle import Bundle
 from rankstruct.solvers.risk import Risk
 from rankstruct.solvers.solution import Planes, Solution, Status
@@ -32,14 +32,14 @@ Concave = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DC(Method):
+class DC(OptimizationMethod):
     """Rounds of convex problems, each solved by `solver`.
 
     Args:
         solver: for the convex problems.
         tolerance: stop after a round that lowers the objective by no more than this fraction of it; 0 is allowed.
         max_rounds: the maximum number of rounds.
-        max_seconds: as in `Method`, like `progress` and `callback`, with a round as an iteration.
+        max_seconds: as in `OptimizationMethod`, like `progress` and `callback`, with a round as an iteration.
 
     >>> from rankstruct.solvers import Bundle
     >>> DC(solver=Bundle(tolerance=1e-6), max_rounds=5).max_rounds

@@ -21,7 +21,7 @@ _PLACES = [
 _NAMES = ("Anna Berg", "Otto Lind", "Ines Faro", "Karl Moss", "Mira Vance", "Jon Ekman", "Lea Prior", "Tom Haro")
 _RIVERS = ("Oda", "Lim", "Vere", "Tarn", "Isk", "Nor")
 #: Questions about a building, and sentences that answer them.
-_KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+_TEMPLATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "time": (
         ("when was the {it} finished ?", "in which year did the {it} open ?"),
         ("the {it} was finished in {year} after a long delay", "people first entered the {it} in {year}"),
@@ -62,7 +62,7 @@ def questions(seed: int = 0) -> Collection:
     judgements: dict[str, dict[str, dict[str, float]]] = {"train": {}, "vali": {}, "test": {}}
     for number, it in enumerate(rng.sample(every, 96)):
         answers: dict[str, list[str]] = {}
-        for kind, (_, sentences) in _KINDS.items():
+        for kind, (_, sentences) in _TEMPLATES.items():
             for sentence in sentences:
                 answers.setdefault(kind, []).append(f"d{len(documents)}")
                 documents[f"d{len(documents)}"] = sentence.format(
@@ -73,9 +73,9 @@ def questions(seed: int = 0) -> Collection:
                     number=rng.randint(10, 900),
                 )
         part = "train" if number < 48 else "vali" if number < 72 else "test"
-        for kind in rng.sample(list(_KINDS), 2):
+        for kind in rng.sample(list(_TEMPLATES), 2):
             name = f"q{len(queries)}"
-            queries[name] = rng.choice(_KINDS[kind][0]).format(it=it)
+            queries[name] = rng.choice(_TEMPLATES[kind][0]).format(it=it)
             judgements[part][name] = dict.fromkeys(answers[kind], 1.0)
     return Collection(documents, queries, judgements)
 

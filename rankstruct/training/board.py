@@ -25,7 +25,7 @@ from rankstruct.data import Batch, BatchLoader, RankingData
 from rankstruct.measures import Measure, evaluate
 from rankstruct.metric import RankingMetric
 from rankstruct.processes import summed
-from rankstruct.tables import markdown_table
+from rankstruct.text_tables import markdown_table
 from rankstruct.training.module import RankingModule
 
 __all__ = ["Board", "TrainingBoard"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 from torch import nn
 
-from rankstruct.data import BatchLoader, RankingData, Source, Splits, Steps, parse_steps
+from rankstruct.data import BatchLoader, Pipeline, RankingData, Source, Splits, parse_steps
 from rankstruct.data.predictions import read_for_model
 from rankstruct.preparation import Preparation, full_name
 
@@ -177,7 +177,7 @@ class RankingDataModule(ListsDataModule):
         size = {"lists_per_batch": lists_per_batch, "documents_per_batch": documents_per_batch}
         sampling = {"max_list_size": max_list_size, "keep_relevant": keep_relevant}
         super().__init__({**size, **sampling, "drop_empty": drop_empty}, seed)
-        self.predict_path, self._steps = predict_path, Steps()
+        self.predict_path, self._steps = predict_path, Pipeline()
 
     @cached_property
     def splits(self) -> Splits:

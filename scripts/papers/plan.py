@@ -28,7 +28,7 @@ from papers.baselines import (
 )
 from rankstruct.configs import instantiate
 from rankstruct.data import RankingData, Source, Splits, check_preparation, shuffle_documents
-from rankstruct.data.steps import full_names
+from rankstruct.data.pipeline import full_names
 from rankstruct.diagnostics import arrays_of, check_measures
 from rankstruct.measures import evaluate, parse_measure
 from rankstruct.messages import did_you_mean

@@ -30,7 +30,7 @@ from papers.plan import Plan
 from rankstruct.diagnostics import draw_paths, panels
 from rankstruct.files import versions, whole_file, write_result, write_text
 from rankstruct.statistics import PairedComparison, Spread, bootstrap_interval, compare_paired, holm, spread, stars
-from rankstruct.tables import escape_markdown, format_table
+from rankstruct.text_tables import escape_markdown, format_table
 
 Row = tuple[str, Any]  # a trainer's name and the value of the varied option, or None
 

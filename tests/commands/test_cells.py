@@ -183,6 +183,41 @@ def test_a_folder_is_held_by_one_process(tmp_path):
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "held\n"
 
 
+def test_messages_count_what_the_user_asked_for_in_all(tmp_path, capsys):
+    wanted = [Cell(str(number), {}, (str(tmp_path),)) for number in (1, 2)]
+    trials = {"what": "trials", "note": ", best 0.5", "before": 4, "total": 30, "processes": 0}
+    with folders(tmp_path / "out") as store:
+        with pytest.raises(KeyboardInterrupt, match="stopped; 4 of 30 trials are finished and saved"):
+            store.run(best_so_far, wanted, **trials)
+        assert "trials, best 0.5: 4 of 30" in capsys.readouterr().err
+        with pytest.raises(CellsFailed, match="1 of 30 trials failed; those that finished are saved"):
+            store.run(square, [Cell("13", {}, (13, str(tmp_path)))], **trials)
+
+
+def test_selection_counts_the_further_seeds_from_the_start(tmp_path, monkeypatch):
+    counted = []
+    run = CellFolders.run
+
+    def counting(self, work, cells, *, before=0, total=None, **options):
+        counted.append((before, len(cells), total))
+        return run(self, work, cells, before=before, total=total, **options)
+
+    monkeypatch.setattr(CellFolders, "run", counting)
+    with folders(tmp_path / "out") as store:
+        store.select(
+            square,
+            lambda config, n, fold, seed: Cell(
+                f"{config}-{n}-{fold}-{seed}", {}, (n, str(tmp_path)), config, fold, seed
+            ),
+            {"a": [1, 2], "b": [3]},
+            folds=[1, 2],
+            seeds=[None, 5, 6],
+            validation=lambda result: result["square"],
+            processes=0,
+        )
+    assert counted == [(0, 6, 14), (6, 8, 14)]
+
+
 def test_the_best_so_far_of_work_that_was_stopped_is_no_result(tmp_path):
     usual = signal.getsignal(signal.SIGINT)
     wanted = [Cell(str(number), {}, (str(tmp_path),)) for number in (1, 2)]

@@ -287,7 +287,7 @@ def test_a_dense_array_that_no_memory_holds(tmp_path, monkeypatch):
         raise MemoryError
 
     path = write(tmp_path / "train.txt", "1 qid:1 1:1 2147483646:1\n0 qid:1 1:0.5\n")
-    monkeypatch.setattr("rankstruct.data.assembly.made", no_memory)
+    monkeypatch.setattr("rankstruct.data.assembly.as_array", no_memory)
     refused(
         read_svmlight,
         path,

@@ -1,4 +1,4 @@
-"""Named preparation steps from `RankingData` to `RankingData`.
+"""A pipeline of named preparation steps from `RankingData` to `RankingData`.
 
 Those of `rankstruct.preparation` change features and are saved with a model; others remove documents or change labels.
 """
@@ -12,7 +12,7 @@ from rankstruct.data.clean import Binarize, RemoveNearDuplicates, RemoveZeroRows
 from rankstruct.data.dataset import RankingData, Splits
 from rankstruct.preparation import KNOWN, Preparation, check_names, encoded_first, full_name
 
-__all__ = ["Steps", "check_preparation", "fit_preparation", "parse_steps", "prepare_splits"]
+__all__ = ["Pipeline", "check_preparation", "fit_preparation", "parse_steps", "prepare_splits"]
 
 _CHANGES: dict[str, Callable[..., Callable[[RankingData], RankingData]]] = {
     "remove-zero-rows": RemoveZeroRows,
@@ -25,8 +25,8 @@ _WITH_NUMBER = ("remove-near-duplicates", "binarize")
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
-    """A pipeline of fitted steps; without steps, the identity.
+class Pipeline:
+    """Fitted steps, applied one after another; without steps, the identity.
 
     Attributes:
         steps: the steps, each a `Preparation` of one step or a function of the data.
@@ -56,7 +56,7 @@ class Steps:
             whole = whole.then(step) if isinstance(step, Preparation) else whole
         return whole
 
-    def with_preparation(self, preparation: Preparation) -> Steps:
+    def with_preparation(self, preparation: Preparation) -> Pipeline:
         """Replace the fitted preparation by that of a model; raises ValueError if its steps differ."""
         own = [step for step in self.steps if isinstance(step, Preparation)]
         if [_kind(step.names[0]) for step in own] != list(map(_kind, preparation.names)):
@@ -71,7 +71,7 @@ class Steps:
                 name, fitted = next(named)
                 step = Preparation([name], step.num_features, [fitted], preparation.columns)
             steps.append(step)
-        return Steps(tuple(steps))
+        return Pipeline(tuple(steps))
 
 
 def check_preparation(names: Sequence[str]) -> None:
@@ -81,7 +81,7 @@ def check_preparation(names: Sequence[str]) -> None:
             _parse_change(name)
 
 
-def fit_preparation(names: Sequence[str], data: RankingData) -> tuple[Steps, RankingData]:
+def fit_preparation(names: Sequence[str], data: RankingData) -> tuple[Pipeline, RankingData]:
     """Fit steps, given by name, to training data, each to the output of those before it; returns the steps and the prepared data.
 
     Names are those of `Preparation`; "remove-zero-rows", "remove-near-duplicates" or "remove-near-duplicates:0.99" (cosine),
@@ -110,10 +110,10 @@ def fit_preparation(names: Sequence[str], data: RankingData) -> tuple[Steps, Ran
             change = _parse_change(name)
             steps.append(change)
             data = change(data)
-    return Steps(tuple(steps)), data
+    return Pipeline(tuple(steps)), data
 
 
-def prepare_splits(names: Sequence[str], splits: Splits) -> tuple[Splits, Steps]:
+def prepare_splits(names: Sequence[str], splits: Splits) -> tuple[Splits, Pipeline]:
     """Prepare training, validation and test data by steps fitted to the training data; returns the splits and the steps.
 
     >>> from rankstruct.data.builtin import digits
@@ -124,17 +124,17 @@ def prepare_splits(names: Sequence[str], splits: Splits) -> tuple[Splits, Steps]
     return Splits(train, steps(splits.vali), steps(splits.test)), steps
 
 
-def parse_steps(names: Sequence[str]) -> Steps:
-    """Steps, given by name, that only change documents or labels; others raise ValueError.
+def parse_steps(names: Sequence[str]) -> Pipeline:
+    """A pipeline of steps, given by name, that only change documents or labels; others raise ValueError.
 
     >>> parse_steps(["binarize:2"])
-    Steps(steps=(Binarize(grade=2.0),))
+    Pipeline(steps=(Binarize(grade=2.0),))
     """
     check_preparation(names)
     for name in names:
         if _changes_features(name):
             raise ValueError(f"{name} changes features, so it must be applied to all parts: set it in data.prepare")
-    return Steps(tuple(_parse_change(name) for name in names))
+    return Pipeline(tuple(_parse_change(name) for name in names))
 
 
 def full_names(names: Sequence[str]) -> list[str]:

@@ -5,16 +5,16 @@ import pytest
 
 from rankstruct.data import (
     Binarize,
+    Pipeline,
     RankingData,
     RemoveZeroRows,
     Splits,
-    Steps,
     check_preparation,
     fit_preparation,
     parse_steps,
     prepare_splits,
 )
-from rankstruct.data.steps import full_names
+from rankstruct.data.pipeline import full_names
 from rankstruct.preparation import Preparation
 
 
@@ -38,9 +38,9 @@ def test_steps_are_fitted_to_training_data_as_those_before_them_left_them():
         np.testing.assert_array_equal(part.features, wanted.transform(other.features, other.offsets))
         assert set(part.labels.tolist()) == {0, 1}
     assert steps.preparation.equals(wanted)
-    assert Steps()(train) is train
+    assert Pipeline()(train) is train
     assert fit_preparation([], train)[1] is train
-    assert Steps().preparation.names == ()
+    assert Pipeline().preparation.names == ()
 
 
 def test_what_a_model_carries_takes_the_place_of_what_was_fitted():

@@ -1,4 +1,4 @@
-"""Lists from Parquet, Arrow and CSV files, one document per row, read by pyarrow.
+"""Lists from CSV, Parquet and Arrow files, one document per row, read by pyarrow.
 
 Columns are `label`, `qid` and optionally `docid`, in any case if unambiguous, or another usual name, such as `relevance` and
 `query_id`. All others are features, in the order of the file: numbers, and strings or dictionaries, which are categories; or a
@@ -26,7 +26,7 @@ import numpy as np
 
 from rankstruct.arrays import LARGEST, LARGEST_SINGLE
 from rankstruct.columns import Columns, category_name, check_number, codes_of
-from rankstruct.data.assembly import Assembly, Part, assemble
+from rankstruct.data.assembly import Assembly, DocumentBlock, assemble
 from rankstruct.data.cache import Stream
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.delimited import (
@@ -84,7 +84,7 @@ def read_arrow(
 
     >>> read_arrow("train.parquet").summary()  # doctest: +SKIP
     """
-    rows = Rows(Path(path), num_features, labels, (label, qid, docid), features, categorical)
+    rows = TableReader(Path(path), num_features, labels, (label, qid, docid), features, categorical)
     return assemble(Path(path), rows.fill, cache, rows.key)
 
 
@@ -96,8 +96,8 @@ class _Roles(NamedTuple):
     docid: str | None
 
 
-class Rows:
-    """The reader of one file."""
+class TableReader:
+    """The reader of one CSV, Parquet or Arrow file."""
 
     def __init__(
         self,
@@ -124,11 +124,11 @@ class Rows:
     def _begin(self) -> None:
         self.categories: dict[str, Any] = {}  # of the categorical columns
         self.width: int | None = None  # of lists of numbers
-        self.lost: dict[str, int] = {}
+        self.missing: dict[str, int] = {}
 
     def key(self) -> str:
         """A cache key of the file's content and the options, 32 characters."""
-        told = [
+        parts = [
             _FORMAT,
             self.num_features,
             self.labels,
@@ -136,7 +136,7 @@ class Rows:
             *([] if self.features is None else [self.features]),
             *self.categorical,
         ]
-        digest = hashlib.sha256(json.dumps(told).encode())
+        digest = hashlib.sha256(json.dumps(parts).encode())
         add_to_digest(digest, self.path)
         return digest.hexdigest()[:32]
 
@@ -163,7 +163,7 @@ class Rows:
         if not assembly.rows:
             raise DataError(f"{self.path}: expected documents, one per row, got none")
         assembly.check_names(self.path, ", row ", "row")
-        assembly.filled |= self.lost
+        assembly.filled |= self.missing
         assembly.fill_value = math.nan
         return assembly.finish(None, max(self.num_features or 0, assembly.width), False)
 
@@ -262,14 +262,14 @@ class Rows:
             return "; convert dates to numbers, such as days since one, or remove the column"
         return f"; if its cells are categories, name it: categorical=[{name!r}]"
 
-    def _part(self, arrow: Any, batch: Any, before: int) -> Part:
+    def _part(self, arrow: Any, batch: Any, before: int) -> DocumentBlock:
         label, qid, docid = self.roles
         labels = self._labels(arrow, label, batch.column(label), before)
         qids = self._strings(arrow, qid, batch.column(qid), before)
         features, missing = self._features(arrow, batch, self.names, before)
         changes = np.array([True, *(one != other for one, other in zip(qids[1:], qids[:-1], strict=True))])
         starts = np.flatnonzero(changes)
-        return Part(
+        return DocumentBlock(
             labels=labels,
             values=features.reshape(-1),
             indices=None,
@@ -299,26 +299,26 @@ class Rows:
         found = [name for name in names if name not in self.roles]
         if self.features is None:
             return found
-        gone, new = (
+        missing, unknown = (
             [name for name in one if name not in other]
             for one, other in ((self.features, found), (found, self.features))
         )
-        if gone or new:
-            told = [
+        if missing or unknown:
+            differences = [
                 f"{what} {shortened(', '.join(each), 200)}"
-                for what, each in (("missing:", gone), ("unknown:", new))
+                for what, each in (("missing:", missing), ("unknown:", unknown))
                 if each
             ]
             wanted = shortened(", ".join(self.features), 200)
-            raise DataError(f"{self.path}: expected the features {wanted}, in any order; {', '.join(told)}")
+            raise DataError(f"{self.path}: expected the features {wanted}, in any order; {', '.join(differences)}")
         return self.features
 
     def _labels(self, arrow: Any, name: str, column: Any, before: int) -> np.ndarray:
         plain = _plain(arrow, column)
         if _is_text(arrow, plain.type):  # such as "1.0"
             column = self._parsed(arrow, name, plain, before)
-        labels, lost = self._numbers(arrow, name, column)
-        self._refuse(lost, name, "a number", before, advice="; use 0 for unknown labels")
+        labels, missing = self._numbers(arrow, name, column)
+        self._refuse(missing, name, "a number", before, advice="; use 0 for unknown labels")
         self._refuse(~np.isfinite(labels), name, "a finite number", before, labels)
         single = labels.astype(np.float32)
         if self.labels == "grades":
@@ -347,7 +347,7 @@ class Rows:
             for at, (name, column) in enumerate(zip(names, columns, strict=True)):
                 with np.errstate(over="ignore"):  # reported below as infinite
                     features[:, at] = self._column(arrow, name, column)
-        wrong, gone = np.isinf(features), np.isnan(features)
+        wrong, missing = np.isinf(features), np.isnan(features)
         if wrong.any():
             row, at = np.argwhere(wrong)[0].tolist()
             name = names[min(at, len(names) - 1)]
@@ -355,18 +355,20 @@ class Rows:
                 f"{self.path}, row {before + row + 1}: expected finite numbers (in the range of float32) in {name!r}, got a "
                 "larger one"
             )
-        for name, lost in zip(names, gone.sum(axis=0).tolist() if len(names) > 1 else [int(gone.sum())], strict=True):
-            if lost:
-                self.lost[name] = self.lost.get(name, 0) + lost
-        return features, gone.sum(axis=1, dtype=np.int32)
+        for name, count in zip(
+            names, missing.sum(axis=0).tolist() if len(names) > 1 else [int(missing.sum())], strict=True
+        ):
+            if count:
+                self.missing[name] = self.missing.get(name, 0) + count
+        return features, missing.sum(axis=1, dtype=np.int32)
 
     def _column(self, arrow: Any, name: str, column: Any) -> np.ndarray:
         """Numbers or codes `[n]`, NaN if missing."""
         if name in self.categories:
             names, numbers = self._names(arrow, name, column)
             return codes_of(names, self.categories[name])[numbers]
-        values, lost = self._numbers(arrow, name, column)
-        return np.where(lost, np.nan, values) if lost.any() else values
+        values, missing = self._numbers(arrow, name, column)
+        return np.where(missing, np.nan, values) if missing.any() else values
 
     def _names(self, arrow: Any, name: str, column: Any) -> tuple[list[str | None], np.ndarray]:
         """The distinct names of categories in a column, None if missing, and the index of each row's."""
@@ -410,10 +412,10 @@ class Rows:
         elif not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)):
             advice = "" if name == self.roles.label else _advice_on(arrow, kind)
             raise DataError(f"{self.path}: expected numbers in column {name!r}, got {shown}{advice}")
-        lost = _nulls(column)
-        if lost.any():
+        missing = _nulls(column)
+        if missing.any():
             column = column.fill_null(False if kinds.is_boolean(kind) else 0)
-        return column.to_numpy(zero_copy_only=False), lost
+        return column.to_numpy(zero_copy_only=False), missing
 
     def _strings(self, arrow: Any, name: str, column: Any, before: int) -> list[str]:
         """Names as strings; integers in digits."""

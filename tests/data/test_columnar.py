@@ -12,10 +12,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-import rankstruct.data.arrow as arrow
 import rankstruct.data.assembly as assembly
 import rankstruct.data.delimited as delimited
-from rankstruct.data import DataError, convert_lists, read_alike, read_folds, read_lists
+from rankstruct.data import DataError, columnar, convert_lists, read_alike, read_folds, read_lists
 from rankstruct.data.formats import feature_names
 
 pa = pytest.importorskip("pyarrow")
@@ -65,7 +64,7 @@ def test_lists_of_every_form(tmp_path, monkeypatch, name):
     ]
     for number, columns in enumerate(tables):
         path = write(tmp_path / f"{number}{name}", columns)
-        monkeypatch.setattr(arrow, "_CELLS", 90)
+        monkeypatch.setattr(columnar, "_CELLS", 90)
         found = [read_lists(path, cache=False), read_lists(convert_lists(path).path)]
         monkeypatch.setattr(assembly, "_STREAMED_FROM", 0)
         found += [read_lists(path, cache=tmp_path / "cache") for _ in range(2)]
