@@ -13,6 +13,8 @@ from rankstruct.cli import main as command
 from rankstruct.commands.fit import main
 from rankstruct.training import Board, TrainingBoard, callbacks
 
+pytestmark = pytest.mark.usefixtures("no_pictures_here")
+
 FIT = [
     "fit", "--model.scorer", "LinearScorer", "--data.builtin", "synthetic", "--trainer.enable_progress_bar", "false",
     "--trainer.max_epochs", "3",

@@ -28,6 +28,8 @@ from rankstruct.data import RankingData, read_run, read_scores
 from rankstruct.training import AverageWeights, Board, RankingDataModule, RankingModule, TrainingBoard
 from rankstruct.training.board import log_test_lists
 
+pytestmark = pytest.mark.usefixtures("no_pictures")  # those of `quickstart`, a fixture of the module, are rendered
+
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ["fit", "--config", str(ROOT / "configs" / "quickstart.yaml")]
 LOSS = "loss/AP StructuredHingeLoss"
