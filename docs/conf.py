@@ -102,4 +102,4 @@ def setup(app):
         if not page.is_file() or page.read_bytes() != notebook.read_bytes():
             pages.mkdir(exist_ok=True)
             shutil.copy2(notebook, page)
-            _figures(notebook)
+        _figures(notebook)

@@ -65,7 +65,7 @@ class ListsDataModule(pl.LightningDataModule):
 
     @property
     def data_name(self) -> str:
-        """The name of the data in reports: that of the class."""
+        """The name of the data in reports, by default that of the class."""
         return type(self).__name__
 
     @property

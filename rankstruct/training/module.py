@@ -61,7 +61,7 @@ class RankingModule(pl.LightningModule):
     >>> module = RankingModule(rs.LinearScorer(3), rs.StructuredHingeLoss("AP"), regularization=0.1)
     """
 
-    #: Set to True, what is logged has names that MLflow and W&B accept: `val/nDCG_10` for `val/nDCG@10`, also in `monitor=`.
+    #: Whether to log by names that MLflow and W&B accept, such as `val/nDCG_10` for `val/nDCG@10`, also in `monitor=`.
     plain_names = False
 
     def __init__(
