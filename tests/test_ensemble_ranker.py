@@ -96,7 +96,7 @@ def test_a_member_that_ties_all_adds_nothing():
     X, y, qid = make()
     linear = rs.LinearRanker().fit(X, y, qid)
     nothing = clone(linear).fit(X, y, qid)
-    nothing.coef_ = np.zeros(4)
+    nothing.coef_ = np.zeros_like(linear.coef_)
     ensemble = rs.EnsembleRanker([FrozenEstimator(linear), FrozenEstimator(nothing)]).fit(X, y, qid)
     assert ensemble.rankers_[0].coef_ is linear.coef_  # a fitted one stays
     np.testing.assert_allclose(ensemble.predict(X, qid), by_numpy([linear.predict(X)], [0.5], qid), atol=1e-12)
