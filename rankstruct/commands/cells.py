@@ -101,6 +101,11 @@ class Selected(NamedTuple):
     reused: int
 
 
+def _missing(failed: Mapping[str, str]) -> str:
+    first = "; ".join(f"{name}: {error}" for name, error in list(failed.items())[:3])
+    return f"those that finished are saved, and the same command runs the missing ones: {first}"
+
+
 def different_names(configs: Sequence[str | Path]) -> list[str]:
     """The names of config files, by which their results are identified.
 
@@ -221,11 +226,7 @@ class Cells(ABC):
                     f"stopped; {done} of {total} {what} are finished and saved in {self.folder}, the same command resumes"
                 ) from None
         if failed:
-            first = "; ".join(f"{name}: {error}" for name, error in list(failed.items())[:3])
-            raise CellsFailed(
-                f"{len(failed)} of {total} {what} failed; those that finished are saved, and the same command runs the "
-                f"missing ones: {first}"
-            )
+            raise CellsFailed(f"{len(failed)} of {total} {what} failed; {_missing(failed)}")
         return Finished(found, reused)
 
     def select(

@@ -47,7 +47,7 @@ class Batch(ctypes.Structure):
         *(
             (name, c_void_p)
             for name in (
-                *("scores", "labels", "where", "offsets", "reference_scores", "groups", "gains", "thresholds"),
+                *("scores", "labels", "where", "offsets", "chosen", "groups", "gains", "thresholds"),
                 *("threshold_weights", "item_weights", "task_loss", "value", "direction"),
             )
         ),

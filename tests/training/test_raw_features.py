@@ -174,7 +174,7 @@ def test_what_an_unfitted_ranker_tells_of_its_objective_leaves_it_unfitted():
     assert ranker.objective(fitted.coef_, *arrays(train)) == pytest.approx(fitted.solution_.objective)
     assert not hasattr(ranker, "preparation_")
     assert not hasattr(ranker, "n_features_in_")
-    with pytest.raises(ValueError, match="prepare the documents before"):
+    with pytest.raises(ValueError, match="prepare the documents first"):
         rs.LinearRanker("AP", prepare=["standardize"], distributed=True).fit(*arrays(train))
 
 
