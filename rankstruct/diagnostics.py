@@ -233,7 +233,7 @@ def health_check(ranker: LinearRanker, X: Any, y: Any, qid: Any, *, diversity_gr
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(100, 2)), np.repeat(np.arange(10), 10)
     >>> y = (X[:, 0] > 1).astype(int)
-    >>> health_check(LinearRanker("AP").fit(X, y, qid), X, y, qid)
+    >>> health_check(LinearRanker("AP", prepare=()).fit(X, y, qid), X, y, qid)
     'learning: the objective is 34 % of that at w = 0'
     """
     at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), X, y, qid, diversity_groups=diversity_groups)
