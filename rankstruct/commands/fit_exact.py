@@ -49,7 +49,10 @@ def _fit_cell(
     ranker, team = copy.deepcopy(ranker), find_team()  # a copy, since cells may share a process
     start = time.perf_counter()
     # The ranker's own preparation is fitted here too, once, to the lists of all processes.
-    (train, vali, test), steps = source.prepare_splits(raw := source.read_raw(), ranker.steps(raw.train.features))
+    # Data that the config prepares get no default preparation on top.
+    raw = source.read_raw()
+    own = () if ranker.prepare is None and source.prepare else ranker.steps(raw.train.features)
+    (train, vali, test), steps = source.prepare_splits(raw, own)
     ranker.set_params(prepare=())
     read = time.perf_counter()
     lists = {"lists": train.num_lists}

@@ -54,6 +54,9 @@ def test_features_are_prepared_by_default_as_the_ranker_does(tmp_path):
     found = pickle.loads((tmp_path / "out" / "raw" / "all" / "ranker.pkl").read_bytes())
     assert found.preparation_.names == expected.preparation_.names == ("append-quantile", "standardize")
     np.testing.assert_allclose(found.predict(test.features), expected.predict(test.features), atol=1e-6)
+    given = ["--data.prepare", "[bins:5]", "--output", str(tmp_path / "binned")]  # sparse, and prepared already
+    assert main(["--config", str(tmp_path / "raw.yaml"), *given]) == 0
+    assert pickle.loads((tmp_path / "binned/raw/all/ranker.pkl").read_bytes()).preparation_.names == ("bins:5",)
 
 
 def test_reports_every_C(fitted):

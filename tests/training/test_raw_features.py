@@ -182,7 +182,10 @@ def test_what_an_unfitted_ranker_tells_of_its_objective_leaves_it_unfitted():
 def test_exact_fits_save_what_takes_raw_features(tmp_path):
     """Steps of the data and of the ranker alike."""
     config = {
-        "ranker": {"class_path": "rankstruct.LinearRanker", "init_args": {"C": 1.0, "prepare": ["standardize"]}},
+        "ranker": {
+            "class_path": "rankstruct.LinearRanker",
+            "init_args": {"measure": "AP", "C": 1.0, "prepare": ["standardize"]},
+        },
         "data": {"builtin": "synthetic", "prepare": ["append-log", "remove-zero-rows"]},
         "measures": ["AP"],
     }
