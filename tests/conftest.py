@@ -26,6 +26,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 TEXT = ("transformers", "sentence_transformers", "bm25s", "Stemmer", "accelerate", "datasets")
+ONNX = ("onnx", "onnxruntime", "onnxscript")
 #: Files and folders whose every test needs modules that the `test` extra does not bring; single tests are marked.
 NEEDS = {
     "tests/text": TEXT,
@@ -33,7 +34,8 @@ NEEDS = {
     "docs/guides/text.md": TEXT,
     "tests/commands/test_tune.py": ("optuna",),
     "tests/scripts/test_serving_app.py": ("fastapi", "httpx"),
-    "docs/guides/serving.md": ("onnx", "onnxruntime", "onnxscript", "safetensors"),
+    "docs/guides/serving.md": (*ONNX, "safetensors"),
+    "docs/guides/tables.md": ONNX,
 }
 
 

@@ -121,6 +121,7 @@ def test_functions_are_short():
     assert not long
 
 
+@pytest.mark.needs("transformers", "sentence_transformers", "bm25s", "Stemmer", "huggingface_hub")
 def test_modules_and_names_that_are_mentioned_exist():
     """All dotted names of the package in backticks, in sources, comments and pages."""
     root = PACKAGE.parent

@@ -89,7 +89,7 @@ def test_contiguous_tensors_are_not_copied(dtype, labels_dtype, called):
     for batch in called:
         assert (batch.scores, batch.labels) == (scores.data_ptr(), labels.data_ptr())
     assert [batch.where for batch in called] == [where.data_ptr(), where.data_ptr(), None]
-    assert [batch.reference_scores for batch in called] == [None, chosen.data_ptr(), None]
+    assert [batch.chosen for batch in called] == [None, chosen.data_ptr(), None]
     assert [batch.offsets for batch in called] == [None, None, offsets.data_ptr()]
     called.clear()
     rs.most_violated(scores, labels.long(), "diverse_DCG@3", diversity_groups=diversity_groups)
