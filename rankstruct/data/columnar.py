@@ -210,11 +210,15 @@ class TableReader:
                 parquet = arrow.parquet.ParquetFile(file)
                 width = max(1, parquet.metadata.num_columns)
                 yield from parquet.iter_batches(max(1, min(2**16, _CELLS // width)), columns=only)
-            elif begins == b"ARROW1":
+                return
+            if begins == b"ARROW1":
                 reader = arrow.ipc.open_file(file)
-                yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
+                batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
             else:
-                yield from arrow.ipc.open_stream(file)
+                batches = iter(arrow.ipc.open_stream(file))
+            for batch in batches:
+                batch.validate(full=True)  # the offsets of a damaged file point anywhere in memory
+                yield batch
 
     @property
     def _strings_of_csv(self) -> list[str]:

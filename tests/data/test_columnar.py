@@ -573,3 +573,19 @@ def test_every_type_in_every_role(tmp_path, name, role):
         else:
             assert data.qids.tolist() == list(dict.fromkeys(expected))
         assert (data.missing is None) == (not np.isnan(data.features).any())
+
+
+@pytest.mark.parametrize("name", ["a.arrow", "a.feather"])
+def test_a_damaged_file_whose_offsets_point_elsewhere_is_an_error(name, tmp_path):
+    path = tmp_path / name
+    table = pa.table({"qid": [1, 1, 2], "label": [0, 1, 0], "x": ["u", "v", "w"]})
+    if name == "a.feather":
+        feather.write_feather(table, path, compression="uncompressed")
+    else:
+        write(path, table)
+    before = np.arange(4, dtype=np.int32).tobytes()
+    assert before in path.read_bytes()
+    damaged = np.array([0, 1, 2, 2**30], np.int32).tobytes()
+    path.write_bytes(path.read_bytes().replace(before, damaged))
+    with pytest.raises(DataError, match=r"expected a Parquet or Arrow file, got: "):
+        read_lists(path)
