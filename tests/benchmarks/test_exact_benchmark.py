@@ -22,7 +22,7 @@ def test_rows_hold_what_was_fitted():
         assert 0 < row["argmax"] + row["qp"] <= 1
         assert 0.5 < row["AP"] <= 1
         assert measure.name in row["name"]
-    exact = rs.LinearRanker("AP", C=[1.0, 10.0])
+    exact = rs.LinearRanker("AP", C=[1.0, 10.0], prepare=())
     held_out = {"X_valid": vali.features, "y_valid": vali.labels, "qid_valid": vali.list_numbers}
     exact.fit(train.features, train.labels, train.list_numbers, **held_out)
     found = exact.score(test.features, test.labels, test.list_numbers)

@@ -13,6 +13,7 @@ import rankstruct as rs
 from rankstruct import kernels
 from rankstruct.kernels import cuda, dispatch
 from rankstruct.kernels.pair_loss import COSTS
+from rankstruct.lists import Lists
 from rankstruct.oracles.registry import REFERENCES
 
 emulated = pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
@@ -175,24 +176,27 @@ def test_sums_over_pairs_equal_those_of_the_cpu(layout, library, monkeypatch):
     scores, chosen = torch.randn(2, 4, 30, generator=generator, dtype=torch.float64)
     labels = torch.randint(0, 4, (4, 30), generator=generator).double()
     where, item_weights = torch.rand(2, 4, 30, generator=generator) > 0.1, torch.rand(4, 30, generator=generator) + 0.1
-    lists, offsets = [scores, labels, where[0], None, chosen, None], torch.tensor([0, 1, 50, 50, 120])
+    given = [scores, labels, where[0], chosen, item_weights]
     if layout == "flat":
-        lists = [each if each is None else each.flatten() for each in lists]
-        lists[3], item_weights = offsets, item_weights.flatten()
+        given = [each.flatten() for each in given]
+    scores, labels, real, chosen, item_weights = given
+    offsets = torch.tensor([0, 1, 50, 50, 120]) if layout == "flat" else None
+    lists = Lists(labels, real, offsets, chosen)
     discounts = rs.nDCG(5).unchecked_weights(120)
     steps = torch.cat([discounts.new_zeros(1), -discounts.diff(), discounts.new_zeros(1)])
-    calls = [(kernels.smoothed_ranks, (0.0, 0.7, *how)) for how in ((False, False), (False, True), (True, True))]
+    calls = [(kernels.smoothed_ranks, lists, (0.7, *how)) for how in ((False, False), (False, True), (True, True))]
     for weights in (None, item_weights):
-        calls += [(kernels.circle, (weights, 0.0, 4.0, 0.25)), (kernels.neural_entropy, (weights, 0.0, 0.7))]
-        calls += [(kernels.smooth_grad, (weights, 0.0, discounts, 5, True, 0.7))]
-        calls += [(kernels.neural_gain, (weights, 0.0, discounts, 5, 0.7))]
+        weighted = lists._replace(item_weights=weights)
+        calls += [(kernels.circle, weighted, (4.0, 0.25)), (kernels.neural_entropy, weighted, (0.7,))]
+        calls += [(kernels.smooth_grad, weighted, (discounts, 5, True, 0.7))]
+        calls += [(kernels.neural_gain, weighted, (discounts, 5, 0.7))]
         for cost in COSTS:
             for scheme in ("uniform", "ndcg1", "ndcg2++"):
                 options = (discounts, steps, 5, scheme, cost, 0.7, 3.0, None, None)
-                calls.append((kernels.pair_loss, (weights, 0.0, *options)))
-    expected = [kernel(*lists, *options) for kernel, options in calls]
+                calls.append((kernels.pair_loss, weighted, options))
+    expected = [kernel(scores, given, 0.0, *options) for kernel, given, options in calls]
     called = emulate(library, monkeypatch.setattr)
-    found = [kernel(*lists, *options) for kernel, options in calls]
+    found = [kernel(scores, given, 0.0, *options) for kernel, given, options in calls]
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
     assert set(called) == OF_PAIRS - {"soft_rank"}
 
