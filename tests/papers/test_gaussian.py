@@ -3,24 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from small_ratings import planted, tiny
 
 import rankstruct as rs
 from papers.gaussian import collaborative_gaussian_process, gaussian_process
-from rankstruct.measures import evaluate
 from rankstruct.recommenders import (
     Ratings,
     item_means,
     synthetic_ratings,
-    weak_split,
 )
-
-
-def tiny() -> Ratings:
-    """Three users of which the last rated nothing, four items of which the last was never rated."""
-    return Ratings.from_arrays(
-        ["a", "a", "a", "b", "b"], ["w", "x", "y", "y", "x"], [5, 1, 3, 4, 2], scale="stars",
-        user_names=np.array(["a", "b", "c"]), item_names=np.array(["w", "x", "y", "z"]),
-    )  # fmt: skip
 
 
 def explicit(scorer, ratings, user):
@@ -81,18 +72,11 @@ def test_em_never_falls(noise, shrinkage):
 
 
 def test_it_beats_item_means_on_planted_ratings_for_known_and_new_users():
-    split = weak_split(synthetic_ratings(users=200, items=60, rank=2, rated=40), 20)
-    lists = split.test.to_lists()
-
-    def value(scorer):
-        scores = scorer(torch.from_numpy(lists.features))
-        labels, offsets = torch.from_numpy(lists.labels), torch.from_numpy(lists.offsets)
-        return float(evaluate(scores, labels, "nDCG@10", offsets=offsets)["nDCG@10"].mean())
-
-    base = value(item_means(split.train))
-    assert value(collaborative_gaussian_process(split.train, steps=15)) > base + 0.03
-    half = split.train.select_users(np.arange(100))
-    assert value(collaborative_gaussian_process(half, steps=15).given(split.train)) > base + 0.03
+    train, value = planted()
+    base = value(item_means(train))
+    assert value(collaborative_gaussian_process(train, steps=15)) > base + 0.03
+    half = train.select_users(np.arange(100))
+    assert value(collaborative_gaussian_process(half, steps=15).given(train)) > base + 0.03
 
 
 def test_saved_scores(tmp_path):

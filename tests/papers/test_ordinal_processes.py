@@ -5,25 +5,17 @@ import pytest
 import torch
 from scipy.integrate import quad
 from scipy.stats import norm
+from small_ratings import planted, tiny
 
 import rankstruct as rs
 from papers.gaussian import _laplace, _Noise, _ordinal, collaborative_gaussian_process, gaussian_process
-from rankstruct.measures import evaluate
 from rankstruct.recommenders import (
     Ratings,
     item_means,
     synthetic_ratings,
-    weak_split,
 )
 
 CUTS = np.array([-1.5, -0.5, 0.1, 1.4])
-
-
-def tiny() -> Ratings:
-    return Ratings.from_arrays(
-        ["a", "a", "a", "b", "b"], ["w", "x", "y", "y", "x"], [5, 1, 3, 4, 2], scale="stars",
-        user_names=np.array(["a", "b", "c"]), item_names=np.array(["w", "x", "y", "z"]),
-    )  # fmt: skip
 
 
 def log_likelihood(f, grade, scorer):
@@ -121,23 +113,16 @@ def test_scores_are_the_mode_of_the_joint_posterior(fit):
 
 
 def test_collaborative_form_learns_known_and_new_users_and_is_saved(tmp_path):
-    split = weak_split(synthetic_ratings(users=200, items=60, rank=2, rated=40), 20)
-    lists = split.test.to_lists()
-
-    def value(scorer):
-        scores = scorer(torch.from_numpy(lists.features))
-        labels, offsets = torch.from_numpy(lists.labels), torch.from_numpy(lists.offsets)
-        return float(evaluate(scores, labels, "nDCG@10", offsets=offsets)["nDCG@10"].mean())
-
-    half = split.train.select_users(np.arange(100))
-    scorer = collaborative_gaussian_process(half, steps=8, likelihood="ordinal").given(split.train)
-    assert value(scorer) > value(item_means(split.train)) + 0.03
+    train, value = planted()
+    half = train.select_users(np.arange(100))
+    scorer = collaborative_gaussian_process(half, steps=8, likelihood="ordinal").given(train)
+    assert value(scorer) > value(item_means(train)) + 0.03
     assert len(scorer.history) == 8
     assert scorer.history[-1] > scorer.history[0]
     rs.save_scorer(scorer, tmp_path / "scorer.pt")
     again = rs.load_scorer(tmp_path / "scorer.pt", trusted=["papers"])
     users = torch.arange(5)
-    assert torch.equal(again.given(split.train).item_scores(users), scorer.item_scores(users))
+    assert torch.equal(again.given(train).item_scores(users), scorer.item_scores(users))
 
 
 def test_without_ratings_and_errors():

@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from small_ratings import planted
 
 import rankstruct as rs
 from papers.perceptron import joint_kernels, jrank, prank
-from rankstruct.measures import evaluate
 from rankstruct.recommenders import (
     Ratings,
     item_means,
     synthetic_ratings,
-    weak_split,
 )
 
 
@@ -117,17 +116,10 @@ def test_jrank_is_the_primal_perceptron_on_products_of_features():
 
 
 def test_they_rank_planted_ratings_that_were_not_seen():
-    split = weak_split(synthetic_ratings(users=200, items=60, rank=2, rated=40), 20)
-    lists = split.test.to_lists()
-
-    def value(scorer):
-        scores = scorer(torch.from_numpy(lists.features))
-        labels, offsets = torch.from_numpy(lists.labels), torch.from_numpy(lists.offsets)
-        return float(evaluate(scores, labels, "nDCG@10", offsets=offsets)["nDCG@10"].mean())
-
-    base = value(item_means(split.train))
-    assert value(prank(split.train, epochs=3, averaged=True)) > base - 0.05
-    assert value(jrank(split.train, epochs=5, averaged=True, seed=0)) > base
+    train, value = planted()
+    base = value(item_means(train))
+    assert value(prank(train, epochs=3, averaged=True)) > base - 0.05
+    assert value(jrank(train, epochs=5, averaged=True, seed=0)) > base
 
 
 def test_kernels_of_pairs_are_positive_and_have_the_parts():
