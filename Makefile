@@ -23,7 +23,7 @@ sanitize:  ## the tests of the loops, and damaged data, with a core that checks 
 	$(CXX) -std=c++20 -O1 -g -DRANKSTRUCT_CHECKED -fsanitize=address,undefined -fno-sanitize-recover=all -ffp-contract=off \
 		-fno-exceptions -fno-rtti -fPIC -shared -Wall -Wextra rankstruct/kernels/kernels.cpp -o $(CORE)
 	$(SANITIZED) pytest -n 2 --dist worksteal tests/oracles tests/kernels tests/losses $(ARGS)
-	$(SANITIZED) python scripts/fuzz.py --inputs 20000 --kind svmlight groups gzip csv arff run qrels scores ratings cache map scorer
+	$(SANITIZED) python scripts/fuzz.py --inputs 20000 --kind svmlight groups packed csv arff run qrels scores ratings cache map scorer
 
 lint:
 	ruff check . && ruff format --check . && mypy && lint-imports

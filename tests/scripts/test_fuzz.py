@@ -178,3 +178,10 @@ def test_exact_measures():
     scores, labels = [Fraction(2**53 + 1), Fraction(2**53), Fraction(2**53)], [Fraction(each) for each in (0, 1, 0)]
     assert plain.exact_auc(scores, labels) == Fraction(1, 4)
     assert plain.exact_ap(scores, labels) == (Fraction(1, 2) + Fraction(1, 3)) / 2
+
+
+def test_the_makefile_names_kinds_that_exist(fuzz):
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    named = makefile.split("scripts/fuzz.py", 1)[1].split("--kind ", 1)[1].split("\n", 1)[0].split()
+    assert named
+    assert set(named) <= set(fuzz.KINDS)
