@@ -5,7 +5,6 @@ import dataclasses
 import io
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-from programs import run_in
+from programs import assert_a_killed_fit_resumes_to_the_same_bits, awaited_checkpoint, run_in
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
@@ -220,22 +219,13 @@ def test_test_and_predict_use_a_run(quickstart, capsys):
     assert json.loads((folder / "metrics.json").read_text()) == report
 
 
-def _command(output, *more):
+def _command(*more):
     return [
-        sys.executable, "-m", "rankstruct", "fit", "--output", str(output), *SMALL,
+        sys.executable, "-m", "rankstruct", "fit", *SMALL,
         "--model.scorer", "rankstruct.MLPScorer", "--model.scorer.init_args.dropout", "0.3",
         "--model.optimizer", "torch.optim.AdamW", "--data.lists_per_batch", "3", "--data.max_list_size", "20",
         "--average_weights", "true", "--early_stopping.patience", "1000", *more,
     ]  # fmt: skip
-
-
-def _awaited(folder):
-    """The last checkpoint of a run, once it is there."""
-    deadline = time.monotonic() + 60
-    while not (found := list(folder.glob("*/checkpoints/last.ckpt"))):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found[0]
 
 
 def _environment():
@@ -262,31 +252,8 @@ def test_a_run_that_early_stopping_ended_stays_ended(tmp_path, monkeypatch, caps
 
 @pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
-    """SIGKILL at a random moment, often within an epoch; resumed, the weights equal those of a run left alone."""
-    length = ["--trainer.max_epochs", "12", "--save_every_steps", "5"]
-    whole = subprocess.Popen(_command(tmp_path / "whole", *length), env=_environment(), stdout=subprocess.DEVNULL)
-    killed = subprocess.Popen(_command(tmp_path / "killed", *length), env=_environment(), stdout=subprocess.DEVNULL)
-    last = _awaited(tmp_path / "killed")
-    time.sleep(random.random())
-    killed.send_signal(signal.SIGKILL)
-    assert killed.wait() == -signal.SIGKILL
-    reached = torch.load(last, weights_only=True)
-    assert reached["global_step"] < 12 * 34
-    subprocess.run(
-        [sys.executable, "-m", "rankstruct", "fit", "--run", str(last.parents[1])],
-        env=_environment(), check=True, capture_output=True,
-    )  # fmt: skip
-    assert whole.wait() == 0
-    resumed = torch.load(last, weights_only=True)
-    expected = torch.load(run_in(tmp_path / "whole") / "checkpoints" / "last.ckpt", weights_only=True)
-    assert resumed["global_step"] == expected["global_step"] > reached["global_step"]
-    reports = [json.loads((run_in(tmp_path / name) / "metrics.json").read_text()) for name in ("killed", "whole")]
-    assert reports[0] == reports[1]
-    for key in ("state_dict", "current_model_state", "averaging_state"):
-        assert resumed[key].keys() == expected[key].keys()
-        for name, value in expected[key].items():
-            assert torch.equal(resumed[key][name], value), (key, name, reached["global_step"])
-    assert len(list(tmp_path.glob("killed/*"))) == 1
+    command = _command("--trainer.max_epochs", "12", "--save_every_steps", "5")  # an epoch has 34 steps
+    assert_a_killed_fit_resumes_to_the_same_bits(command, tmp_path)
 
 
 def test_what_a_killed_run_logged_and_logs_again_is_shown_once(tmp_path):
@@ -406,9 +373,9 @@ def test_lists_that_teach_nothing_are_an_error():
 
 @pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on(tmp_path):
-    command = [*_command(tmp_path, "--trainer.max_epochs", "100000")]
+    command = _command("--output", str(tmp_path), "--trainer.max_epochs", "100000")
     run = subprocess.Popen(command, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    last = _awaited(tmp_path)
+    last = awaited_checkpoint(tmp_path)
     run.send_signal(signal.SIGINT)
     out, _ = run.communicate(timeout=60)
     assert f"to resume: rankstruct fit --run {last.parents[1]}" in out
