@@ -1,9 +1,9 @@
 """The console command `rankstruct`: a table of commands, and one policy for errors, Ctrl-C and exit codes.
 
-A command is a module of `rankstruct.commands` with `main(args)`, which gets its own name first, and an entry of `COMMANDS`; a
-script of the repository follows the same policy by `run`. A command reports failure by raising: ValueError, OSError and
-`CellsFailed` are printed in one line, exit code 1; usage errors are argparse's, exit code 2; Ctrl-C reports what was saved, exit
-code 130. Imports are lazy: `--help` and `--version` start without torch.
+A command is a module of `rankstruct.commands` with `main(args)`, which gets its own name first; a script of the repository
+follows the same policy by `run`. A command reports failure by raising: ValueError, OSError and `CellsFailed` are printed in one
+line, exit code 1; usage errors are argparse's, exit code 2; Ctrl-C reports what was saved, exit code 130. Imports are lazy:
+`--help` and `--version` start without torch.
 """
 
 from __future__ import annotations
@@ -17,33 +17,11 @@ from pathlib import Path
 
 from rankstruct._version import __version__
 from rankstruct.commands._advice import as_options
-from rankstruct.commands._arguments import check_configs, find_configs
+from rankstruct.commands._arguments import check_configs, find_commands, find_configs
 from rankstruct.launcher import end_with_launcher
 from rankstruct.messages import did_you_mean, one_line
 
-#: Module of `rankstruct.commands` and a summary; a new command is one entry here.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "fit": (
-        "fit",
-        "train a ranker, or a factorisation of ratings, from a config file and test the best checkpoint",
-    ),
-    "validate": ("fit", "evaluate a checkpoint on the validation lists"),
-    "test": ("fit", "evaluate a checkpoint on the test lists"),
-    "predict": ("fit", "write scores and a TREC run file (for a factorisation, recommendations too)"),
-    "cross-validate": (
-        "cross_validate",
-        "train over folds and a grid, select on validation data, report test measures",
-    ),
-    "compare": ("compare", "cross-validate several configs and compare them in one table"),
-    "rank": ("rank", "select and train a ranker on files of lists, test it, write a folder with a model card"),
-    "tune": ("tune", "tune the hyperparameters of a config with Optuna and test the best"),
-    "fit-exact": ("fit_exact", "train linear and kernel rankers to the optimum, along a path of C and over folds"),
-    "certify": ("certify", "bound how far an SGD run is from the optimum of its objective"),
-    "evaluate": ("evaluate", "evaluate scores or runs against labels or qrels; compare two"),
-    "convert": ("convert", "convert lists of any size to memory-mapped files, in bounded memory"),
-    "configs": ("configs", "list the configs shipped with the package; print or copy one"),
-    "cache": ("cache", "show or clear the cache of parsed files"),
-}
+COMMANDS = find_commands()
 
 #: Names of these commands in other tools.
 _ELSEWHERE = {"train": "fit", "score": "predict", "search": "tune", "list": "configs"}

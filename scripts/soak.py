@@ -6,7 +6,7 @@ keeps can be read. At the end its results equal, to the bit, those of a run that
 Rounds of `fit-at-once` start a command four times at once where there is no cache, those of `fit-board` delete what TensorBoard
 reads in mid-run: the results are the same too.
 
-Data are generated. A new command is a line of `COMMANDS`. This runs on Linux.
+Data are generated. A long-running command is a line of `COMMANDS`. This runs on Linux.
 """
 
 import argparse

@@ -12,7 +12,6 @@ import pytest
 
 import rankstruct as rs
 from rankstruct import _lazy
-from rankstruct.cli import COMMANDS
 
 PACKAGE = Path(rs.__file__).parent
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -150,11 +149,3 @@ def _exists(name):
                 return False
         found = getattr(found, part)
     return True
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_its_module_and_one_line_of_help(command):
-    module, what = COMMANDS[command]
-    assert callable(importlib.import_module(f"rankstruct.commands.{module}").main)
-    assert what
-    assert "\n" not in what

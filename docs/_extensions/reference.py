@@ -1,13 +1,17 @@
 """What Sphinx needs beyond its own extensions: the reference from the docstrings, and formulas without a script from the network.
 
-`.. module-reference:: rankstruct.losses` lists the public names of a module; each has a page of its own.
+`.. module-reference:: rankstruct.losses` lists the public names of a module; each has a page of its own. `.. command-reference::`
+is the help of every command.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import io
+import os
 import re
+from contextlib import redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +22,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import rankstruct
 from rankstruct._lazy import public_names
+from rankstruct.cli import COMMANDS, main
 
 #: The modules in the reference; names that `rankstruct` exports too are documented as its own.
 MODULES = (
@@ -62,6 +67,23 @@ class ModuleReference(SphinxDirective):
         return self.parse_text_to_nodes(
             StringList(lines, source=self.get_source_info()[0]), allow_section_headings=False
         )
+
+
+class CommandReference(SphinxDirective):
+    """A section for each command, with its help."""
+
+    def run(self):
+        """The sections."""
+        found = []
+        for name in COMMANDS:
+            out = io.StringIO()
+            with redirect_stdout(out), suppress(SystemExit):
+                main([name, "--help"])
+            command = f"rankstruct {name}"
+            section = nodes.section(ids=[nodes.make_id(command)], names=[command])
+            section += [nodes.title("", command), nodes.literal_block(text=out.getvalue(), language="none")]
+            found.append(section)
+        return found
 
 
 def places(module: str) -> list[str]:
@@ -176,8 +198,10 @@ def _block(writer, node: nodes.math_block) -> None:
 
 
 def setup(app):
-    """Register the directive, the docstrings' conversion and MathML for formulas."""
+    """Register the directives, the docstrings' conversion and MathML for formulas."""
+    os.environ["COLUMNS"] = "88"  # of the commands' help
     app.add_directive("module-reference", ModuleReference)
+    app.add_directive("command-reference", CommandReference)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
 
     def process(app, what, name, obj, options, lines):

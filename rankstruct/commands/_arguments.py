@@ -1,4 +1,4 @@
-"""Arguments of all commands: configs are found by name and checked before parsing, messages are one line."""
+"""The commands, and arguments of all of them: configs are found by name and checked before parsing, messages are one line."""
 
 from __future__ import annotations
 
@@ -13,6 +13,20 @@ from typing import Any, NoReturn
 from rankstruct.messages import did_you_mean
 
 _CONFIGS = ("-c", "--config", "--configs")
+
+
+def find_commands() -> dict[str, tuple[str, str]]:
+    """Module and summary of each command, from a line "`rankstruct NAME`: summary." of the module's docstring.
+
+    Nothing is imported. `fit` and its relatives come first.
+    """
+    files = sorted(Path(__file__).parent.glob("[!_]*.py"), key=lambda file: (file.stem != "fit", file.stem))
+    about = {file.stem: file.read_text(encoding="utf-8").split('"""')[1] for file in files}
+    return {
+        name: (module, summary)
+        for module, text in about.items()
+        for name, summary in re.findall(r"^`rankstruct ([\w-]+)`: (.+)\.$", text, re.MULTILINE)
+    }
 
 
 def shipped_configs() -> dict[str, Path]:

@@ -20,15 +20,10 @@ from torch import nn
 
 from rankstruct import losses
 from rankstruct._lazy import public_names
+from rankstruct.commands._arguments import find_commands
 from rankstruct.configs import HelpfulParser
 from rankstruct.losses import HingeLoss, RankingLoss
 
-_ABOUT = {
-    "fit": "Train from a config, test the best checkpoint, and save everything in a folder.",
-    "validate": "Evaluate a trained model on the validation lists.",
-    "test": "Evaluate a trained model on the test lists.",
-    "predict": "Write the scores of a trained model and a TREC run.",
-}
 #: The groups of options in order, by prefix, and the options shown; all if None.
 _GROUPS: dict[str, tuple[str, set[str] | None]] = {
     "": (
@@ -180,7 +175,8 @@ class Parser(HelpfulParser, LightningArgumentParser):
         self.usage = (
             f"rankstruct {command} --config CONFIG [OPTIONS]\n       rankstruct {command} --run FOLDER [OPTIONS]"
         )
-        self.description = f"{_ABOUT[command]}\nEvery value of a config can be set by an option."
+        about = find_commands()[command][1]
+        self.description = f"{about[0].upper()}{about[1:]}.\nEvery value of a config can be set by an option."
         known = self._option_string_actions  # a data module named by its class has such an option
         long = [
             group

@@ -1,4 +1,4 @@
-"""`rankstruct certify`: bound how far a training run is from the optimum of its objective."""
+"""`rankstruct certify`: bound how far an SGD run is from the optimum of its objective."""
 
 from __future__ import annotations
 

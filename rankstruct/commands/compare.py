@@ -1,4 +1,4 @@
-"""`rankstruct compare`: cross-validate several training configs on the same folds and compare them in a table.
+"""`rankstruct compare`: cross-validate several configs and compare them in one table.
 
 A second table tests each config against the first, query by query.
 """

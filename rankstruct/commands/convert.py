@@ -1,4 +1,4 @@
-"""`rankstruct convert`: convert files of lists to memory-mapped files, in bounded memory."""
+"""`rankstruct convert`: convert lists of any size to memory-mapped files, in bounded memory."""
 
 from __future__ import annotations
 

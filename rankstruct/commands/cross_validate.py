@@ -1,4 +1,4 @@
-"""`rankstruct cross-validate`: train each (fold, grid point), select on validation data, report test measures.
+"""`rankstruct cross-validate`: train over folds and a grid, select on validation data, report test measures.
 
 A cell is one training run in its own folder; extending the grid reuses finished runs. The grid point selected for a fold may be
 trained with further seeds.

@@ -1,4 +1,4 @@
-"""`rankstruct evaluate`: evaluate scores or runs against labels or qrels, and compare two of them query by query."""
+"""`rankstruct evaluate`: evaluate scores or runs against labels or qrels; compare two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""`rankstruct fit`, `validate`, `test` and `predict`, from a config file.
+"""Training from a config file, and what is done with the trained model.
+
+`rankstruct fit`: train a ranker, or a factorisation of ratings, from a config file and test the best checkpoint.
+`rankstruct validate`: evaluate a checkpoint on the validation lists.
+`rankstruct test`: evaluate a checkpoint on the test lists.
+`rankstruct predict`: write scores and a TREC run file (for a factorisation, recommendations too).
 
 A run is a folder with `config.yaml`, TensorBoard events, `checkpoints/best.ckpt` and `last.ckpt`, `metrics.json`.
 """

@@ -1,4 +1,4 @@
-"""`rankstruct fit-exact`: exact training from config files, along a path of C and over folds.
+"""`rankstruct fit-exact`: train linear and kernel rankers to the optimum, along a path of C and over folds.
 
 It writes tables, diagnostic plots (see `rankstruct.diagnostics`), TensorBoard logs and rankers. A cell is one config on one fold.
 """

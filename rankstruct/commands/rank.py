@@ -1,4 +1,4 @@
-"""`rankstruct rank`: from files to a tested ranker in one folder, without a config.
+"""`rankstruct rank`: select and train a ranker on files of lists, test it, write a folder with a model card.
 
 Inputs are checked before training, so that nothing fails after it. The folder has `scorer.pt` and `ranker.pkl`, written right
 after training, a model card (`README.md`) and, written last, `result.json`, which marks a complete folder. If the test or the

@@ -1,4 +1,4 @@
-"""`rankstruct tune`: tune the hyperparameters of a config with Optuna on validation data, and test only the best.
+"""`rankstruct tune`: tune the hyperparameters of a config with Optuna and test the best.
 
 A cell is one trial: the values proposed by Optuna, trained on one fold after another. Only the cells are saved; a resumed search
 replays them to Optuna. Trials are proposed in rounds of a few and pruned by those of earlier rounds, so that the search does not

@@ -15,7 +15,9 @@ from rankstruct.commands.fit import _check_processes
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
-def test_every_command_is_a_module_with_a_line_of_help(capsys):
+def test_every_module_with_a_main_is_a_command_with_a_line_of_help(capsys):
+    modules = Path(cli.__file__).with_name("commands").glob("*.py")
+    assert {path.stem for path in modules if "\ndef main(" in path.read_text()} == {m for m, _ in cli.COMMANDS.values()}
     assert cli.main(["--help"]) == 0
     printed = capsys.readouterr().out
     for name, (module, what) in cli.COMMANDS.items():
@@ -35,7 +37,7 @@ def test_every_command_is_a_module_with_a_line_of_help(capsys):
         (KeyboardInterrupt(), 130, "rankstruct throw: stopped\n"),
     ],
 )
-def test_a_new_command_is_a_file_and_a_line(error, status, said, monkeypatch, capsys):
+def test_a_command_follows_the_policy_for_errors(error, status, said, monkeypatch, capsys):
     got = []
 
     def main(args):

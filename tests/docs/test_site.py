@@ -20,6 +20,7 @@ from scripts_by_path import script
 
 import rankstruct
 from rankstruct._lazy import public_names
+from rankstruct.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -116,6 +117,13 @@ def test_every_public_name_is_in_the_reference(site):
         names = [name for name in public_names(module) if name not in rankstruct.__all__]
         missing |= {f"{module.__name__}.{name}" for name in names} - anchors
     assert not missing
+
+
+@needs_sphinx
+@pytest.mark.slow
+def test_the_help_of_every_command_is_in_the_reference(site):
+    text = (site[0] / "reference" / "commands.html").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"usage: rankstruct {name} " not in text] == []
 
 
 @needs_sphinx
