@@ -1,7 +1,7 @@
 """What Sphinx needs beyond its own extensions: the reference from the docstrings, and formulas without a script from the network.
 
-`.. module-reference:: rankstruct.losses` lists the public names of a module; each has a page of its own. `.. command-reference::`
-is the help of every command.
+`.. module-reference:: rankstruct.losses` lists the public names of a module; each has a page of its own. `.. loss-table::` is
+a table of the losses, and `.. command-reference::` the help of every command.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sphinx.util.docutils import SphinxDirective
 import rankstruct
 from rankstruct._lazy import public_names
 from rankstruct.cli import COMMANDS, main
+from rankstruct.losses import HingeLoss, RankingLoss
 
 #: The modules in the reference; names that `rankstruct` exports too are documented as its own.
 MODULES = (
@@ -67,6 +68,31 @@ class ModuleReference(SphinxDirective):
         return self.parse_text_to_nodes(
             StringList(lines, source=self.get_source_info()[0]), allow_section_headings=False
         )
+
+
+class LossTable(SphinxDirective):
+    """A table of the losses, with links."""
+
+    def run(self):
+        """The nodes of the table."""
+        lines = [".. list-table::", "   :header-rows: 1", "", "   * - loss", "     - what it is", "     - source"]
+        for name, summary, source in losses():
+            lines += [f"   * - :py:obj:`{name} <{documented()[name]}>`"]
+            lines += [f"     - {_escaped(text)}" for text in (summary, source)]
+        return self.parse_text_to_nodes(StringList(lines, source=self.get_source_info()[0]))
+
+
+def losses() -> list[tuple[str, str, str]]:
+    """Name, summary and source, without titles, of each loss that `rankstruct.losses` exports, by their docstrings."""
+    found = []
+    for name in public_names(rankstruct.losses):
+        kind = getattr(rankstruct.losses, name)
+        if inspect.isclass(kind) and issubclass(kind, RankingLoss) and kind not in (RankingLoss, HingeLoss):
+            paragraphs = [" ".join(each.split()) for each in inspect.getdoc(kind).split("\n\n")]
+            source = next((each[8:] for each in paragraphs if each.startswith("Source: ")), "")
+            summary = paragraphs[0].partition(". ")[0].rstrip(".:,")
+            found.append((name, summary, re.sub(r',? "[^"]+",', ",", source).rstrip(".")))
+    return found
 
 
 class CommandReference(SphinxDirective):

@@ -25,7 +25,7 @@ _MOST_GRADES = 10_000  # thresholds found from the labels: each is a copy of the
 
 
 class GradedLoss(HingeLoss):
-    """The structured hinge of a binary measure, summed over thresholds of relevance: grade 1 or more, 2 or more, ...
+    """The structured hinge of a binary measure, summed over thresholds of relevance: grade 1 or more, 2 or more, and so on.
 
     It extends SVMauc, SVMmap and SVMcombo to graded labels: every two grades are separated, and those further apart count at
     several thresholds. A threshold that all or no documents of a list reach adds 0.

@@ -303,7 +303,7 @@ class PLRankLoss(_PolicyLoss):
         samples: number of rankings sampled per list, at least 1.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
-    Source: see the module.
+    Source: Oosterhuis, SIGIR 2022.
 
     >>> _ = torch.manual_seed(0)
     >>> PLRankLoss()(torch.tensor([9.0, 0.0, -9.0]), torch.tensor([0, 1, 0]))
@@ -491,7 +491,7 @@ class ExposureLoss(_PolicyLoss):
         disparity: weight of the first term, >= 0.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
-    Source: Diaz, Mitra, Ekstrand, Biega, Carterette, CIKM 2020; and those of the module.
+    Source: Diaz, Mitra, Ekstrand, Biega, Carterette, CIKM 2020; Oosterhuis, SIGIR 2022.
 
     >>> _ = torch.manual_seed(0)
     >>> loss = ExposureLoss()

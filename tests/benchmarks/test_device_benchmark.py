@@ -12,20 +12,20 @@ from benchmarks import device
 @pytest.mark.slow
 def test_rows_cover_losses_shapes_and_precisions(tmp_path, capsys):
     out = tmp_path / "device.json"
-    options = ["--shapes", "2x7", "3x5", "--rounds", "3", "--losses", "AP", "squared", "--json", str(out)]
+    options = ["--shapes", "2x7", "3x5", "--rounds", "3", "--losses", "AP", "Squared", "--json", str(out)]
     assert benchmark(["device", "--device", "cpu", *options]) == 0
     assert "losses on cpu" in capsys.readouterr().out
     found = json.loads(out.read_text())
     keys = [(each["loss"], each["shape"], each["precision"]) for each in found["timings"]]
     assert sorted(keys) == sorted(
-        (n, s, p) for n in ("AP", "squared") for s in ("2x7", "3x5") for p in device.PRECISIONS
+        (n, s, p) for n in ("AP", "Squared") for s in ("2x7", "3x5") for p in device.PRECISIONS
     )
     assert all(each["median"] > 0 and each["microseconds"] > 0 for each in found["timings"])
     table = found["tables"]["device"]
     assert table["header"] == [
         "loss", "2x7 float32", "2x7 bfloat16", "3x5 float32", "3x5 bfloat16", "peak MB", "waits"
     ]  # fmt: skip
-    assert [(row[0], row[-1]) for row in table["rows"]] == [("AP", "-"), ("squared", "-")]
+    assert [(row[0], row[-1]) for row in table["rows"]] == [("AP", "-"), ("Squared", "-")]
 
 
 def test_a_loss_for_which_memory_does_not_suffice_has_no_figures_and_the_others_have(monkeypatch):

@@ -20,7 +20,7 @@ def test_every_loss_is_timed_and_threads_are_restored():
         t["microseconds"] > 0 and t["lower_quartile"] <= t["median"] and t["peak_megabytes"] is None for t in timings
     )
     assert timings[0]["median"] == 1.0
-    assert all((t["over_squared"] == 1.0) == (t["loss"] == "squared") and t["over_squared"] > 0 for t in timings)
+    assert all((t["over_squared"] == 1.0) == (t["loss"] == "Squared") and t["over_squared"] > 0 for t in timings)
     assert torch.get_num_threads() == before
 
 
@@ -36,7 +36,7 @@ def test_every_loss_takes_grades():
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no resource module")
 def test_memory_is_that_of_the_loss():
     # One float32 matrix of all pairs would be 38 MB here, and is not made; one number a document of the other batch is 38 MB too.
-    assert peak_megabytes("squared", 1000, 10_000, 0.3) > 38
+    assert peak_megabytes("Squared", 1000, 10_000, 0.3) > 38
     for loss in ("ApproxNDCG", "RankNet"):
         assert peak_megabytes(loss, 10, 1000, 0.3) < 20
 

@@ -21,6 +21,7 @@ from scripts_by_path import script
 import rankstruct
 from rankstruct._lazy import public_names
 from rankstruct.cli import COMMANDS
+from rankstruct.commands._help import library_losses
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -142,6 +143,14 @@ def test_every_class_that_users_meet_has_an_example(monkeypatch):
             without += [] if any(">>> " in (doc or "") for doc in docs) else [place]
     assert looked > 100
     assert without == []
+
+
+@needs_sphinx
+def test_the_table_of_losses_gives_their_sources(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_extensions"))
+    table = importlib.import_module("reference").losses()
+    assert {name for name, summary, _ in table if summary} >= set(library_losses())
+    assert [name for name, _, source in table if not source] == ["GradedLoss"]  # which is the library's own
 
 
 @needs_sphinx
