@@ -32,7 +32,11 @@ nitpicky = True
 nitpick_ignore = [
     ("py:class", name)
     for name in (
-        *("rankstruct.measures.base.Kind", "rankstruct.feature_maps.Kind"),  # type variables
+        *(
+            "rankstruct.measures.base.Kind",
+            "rankstruct.feature_maps.Kind",
+            "rankstruct.data.dataset.Reader",
+        ),  # type variables
         *("rankstruct.kernels.core.Loop", "core.Loop", "rankstruct.solvers.shared.Team"),  # within the package
         *("TypeAliasForwardRef", "pytorch_lightning.callbacks.weight_averaging.WeightAveraging"),
     )

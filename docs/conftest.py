@@ -11,13 +11,13 @@ def as_a_reader(tmp_path, monkeypatch):
     import torch
 
     from rankstruct import feature_maps
-    from rankstruct.data import formats
+    from rankstruct.data import dataset
     from rankstruct.measures import base
     from rankstruct.oracles import registry
 
     torch.manual_seed(0)
     monkeypatch.chdir(tmp_path)
-    places = feature_maps._REGISTRY, base._REGISTRY, formats.FORMATS, registry._ORACLES, registry._DEFAULTS
+    places = feature_maps._REGISTRY, base._REGISTRY, dataset.FORMATS, registry._ORACLES, registry._DEFAULTS
     before = [dict(each) for each in places]
     yield
     for now, then in zip(places, before, strict=True):

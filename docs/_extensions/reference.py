@@ -1,7 +1,7 @@
 """What Sphinx needs beyond its own extensions: the reference from the docstrings, and formulas without a script from the network.
 
-`.. module-reference:: rankstruct.losses` lists the public names of a module; each has a page of its own. `.. loss-table::` is
-a table of the losses, and `.. command-reference::` the help of every command.
+`.. module-reference:: rankstruct.losses` lists the public names of a module; each has a page of its own. `.. loss-table::` and
+`.. format-table::` are tables of the losses and of the formats of lists, `.. command-reference::` the help of every command.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sphinx.util.docutils import SphinxDirective
 import rankstruct
 from rankstruct._lazy import public_names
 from rankstruct.cli import COMMANDS, main
+from rankstruct.data.dataset import FORMATS
 from rankstruct.losses import HingeLoss, RankingLoss
 
 #: The modules in the reference; names that `rankstruct` exports too are documented as its own.
@@ -71,15 +72,37 @@ class ModuleReference(SphinxDirective):
 
 
 class LossTable(SphinxDirective):
-    """A table of the losses, with links."""
+    """A table of the losses."""
 
     def run(self):
         """The nodes of the table."""
-        lines = [".. list-table::", "   :header-rows: 1", "", "   * - loss", "     - what it is", "     - source"]
-        for name, summary, source in losses():
-            lines += [f"   * - :py:obj:`{name} <{documented()[name]}>`"]
-            lines += [f"     - {_escaped(text)}" for text in (summary, source)]
-        return self.parse_text_to_nodes(StringList(lines, source=self.get_source_info()[0]))
+        return _table(self, ("loss", "what it is", "source"), losses())
+
+
+class FormatTable(SphinxDirective):
+    """A table of the formats of lists."""
+
+    def run(self):
+        """The nodes of the table."""
+        suffixes = {reader: [each for each, its in FORMATS.items() if its is reader] for reader in FORMATS.values()}
+        rows = [
+            (reader.__name__, _summary(reader), ", ".join(f"`{each}`" for each in its))
+            for reader, its in suffixes.items()
+        ]
+        return _table(self, ("reader", "what it does", "suffixes"), rows)
+
+
+def _table(directive: SphinxDirective, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[nodes.Node]:
+    """A table whose first column are public names, which become links."""
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+    for row in (header, *((f"`{name}`", *cells) for name, *cells in rows)):
+        lines += [f"   {'*' if at == 0 else ' '} - {_escaped(cell)}" for at, cell in enumerate(row)]
+    return directive.parse_text_to_nodes(StringList(lines, source=directive.get_source_info()[0]))
+
+
+def _summary(thing: object) -> str:
+    """The first sentence of a docstring."""
+    return " ".join(inspect.getdoc(thing).partition("\n\n")[0].split()).partition(". ")[0].rstrip(".:,")
 
 
 def losses() -> list[tuple[str, str, str]]:
@@ -88,10 +111,9 @@ def losses() -> list[tuple[str, str, str]]:
     for name in public_names(rankstruct.losses):
         kind = getattr(rankstruct.losses, name)
         if inspect.isclass(kind) and issubclass(kind, RankingLoss) and kind not in (RankingLoss, HingeLoss):
-            paragraphs = [" ".join(each.split()) for each in inspect.getdoc(kind).split("\n\n")]
-            source = next((each[8:] for each in paragraphs if each.startswith("Source: ")), "")
-            summary = paragraphs[0].partition(". ")[0].rstrip(".:,")
-            found.append((name, summary, re.sub(r',? "[^"]+",', ",", source).rstrip(".")))
+            source = re.search(r"^Source: (.*?)\.?(?:\n\n|\Z)", inspect.getdoc(kind), re.DOTALL | re.MULTILINE)
+            without_titles = re.sub(r',? "[^"]+",', ",", " ".join(source[1].split())) if source else ""
+            found.append((name, _summary(kind), without_titles))
     return found
 
 
@@ -227,6 +249,8 @@ def setup(app):
     """Register the directives, the docstrings' conversion and MathML for formulas."""
     os.environ["COLUMNS"] = "88"  # of the commands' help
     app.add_directive("module-reference", ModuleReference)
+    app.add_directive("loss-table", LossTable)
+    app.add_directive("format-table", FormatTable)
     app.add_directive("command-reference", CommandReference)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
 

@@ -24,8 +24,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from rankstruct.columns import Columns
-from rankstruct.data.cache import LEFT_BEHIND, Stream, cache_folder, load_arrays, map_arrays, store_arrays, write_arrays
-from rankstruct.data.dataset import RankingData
+from rankstruct.data.cache import (
+    LEFT_BEHIND,
+    SUFFIX,
+    Stream,
+    cache_folder,
+    load_arrays,
+    map_arrays,
+    store_arrays,
+    write_arrays,
+)
+from rankstruct.data.dataset import RankingData, register_format
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
 
@@ -391,6 +400,7 @@ def _matrix(values: np.ndarray, indices: np.ndarray, pointers: np.ndarray, shape
     return matrix
 
 
+@register_format(SUFFIX)
 def read_rankdata(
     path: str | os.PathLike[str], *, num_features: int | None = None, labels: str = "real", cache: object = None
 ) -> RankingData:

@@ -28,7 +28,7 @@ from rankstruct.arrays import LARGEST, LARGEST_SINGLE
 from rankstruct.columns import Columns, category_name, check_number, codes_of
 from rankstruct.data.assembly import Assembly, DocumentBlock, assemble
 from rankstruct.data.cache import Stream
-from rankstruct.data.dataset import RankingData
+from rankstruct.data.dataset import RankingData, register_format
 from rankstruct.data.delimited import (
     USUAL,
     Header,
@@ -52,6 +52,7 @@ _FORMAT = 3  # increment when the same file would result in other arrays
 _CELLS = 2**22  # features in memory at once
 
 
+@register_format(".parquet", ".arrow", ".feather")
 def read_arrow(
     path: str | os.PathLike[str],
     *,

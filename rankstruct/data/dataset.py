@@ -6,9 +6,9 @@ The documents of a list are contiguous: list i is the range `[offsets[i], offset
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,7 +20,7 @@ from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names, check_offsets
 from rankstruct.lists import known_ids, numbered_ids
 
-__all__ = ["RankingData", "Splits", "Summary", "concatenate"]
+__all__ = ["RankingData", "Splits", "Summary", "concatenate", "register_format"]
 
 Features = Any  # numpy.ndarray or scipy.sparse.csr_array; scipy's own stubs do not say so
 
@@ -456,6 +456,35 @@ def _names(ids: np.ndarray) -> Names:
         return Names.of(ids)
     same = any(all(isinstance(each, kind) for each in ids) for kind in (str, bytes))
     return Names.of(ids.tolist() if same else list(map(str, ids)))
+
+
+#: Readers of lists by suffix.
+FORMATS: dict[str, Callable[..., RankingData]] = {}
+Reader = TypeVar("Reader", bound=Callable[..., RankingData])
+
+
+def register_format(*suffixes: str) -> Callable[[Reader], Reader]:
+    """Decorate a reader of files of these suffixes, in folds, as `predict_path` and as labels of `rankstruct evaluate`.
+
+    Args:
+        suffixes: such as `".tsv"`; the files may have `.gz`, `.bz2`, `.xz` or `.zst` after it. The reader is called as
+            `reader(path, num_features=None, labels="grades", cache=True)`, with any of the three options; `num_features` is the
+            least number of features of the result.
+
+    Raises:
+        ValueError: an invalid suffix, or one already in use.
+    """
+    for suffix in suffixes:
+        if not suffix.startswith(".") or suffix in FORMATS:
+            raise ValueError(
+                f"suffix must start with a dot and differ from {', '.join(FORMATS)}, which are in use; got {suffix!r}"
+            )
+
+    def register(reader: Reader) -> Reader:
+        FORMATS.update(dict.fromkeys(suffixes, reader))
+        return reader
+
+    return register
 
 
 def _per_document() -> list[str]:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rankstruct.columns import Columns
-from rankstruct.data.dataset import RankingData, Splits
+from rankstruct.data.dataset import FORMATS, RankingData, Splits
 from rankstruct.data.errors import DataError
-from rankstruct.data.formats import CSV, FORMATS, feature_names, read_lists
+from rankstruct.data.formats import CSV, feature_names, read_lists
+from rankstruct.data.svmlight import SUFFIXES
 from rankstruct.data.text import PACKED
 
 __all__ = ["read_alike", "read_folds"]
@@ -107,8 +108,8 @@ def find_parts(
 
 
 def _found(folder: Path) -> dict[str, Path | None]:
-    """The file of each part, in the order of the formats."""
-    endings = [suffix + packed for suffix in (*FORMATS, CSV) for packed in ("", *PACKED)]
+    """The file of each part, SVMlight files first."""
+    endings = [suffix + packed for suffix in (*SUFFIXES, *FORMATS, CSV) for packed in ("", *PACKED)]
     return {
         part: next((file for ending in endings if (file := folder / f"{part}{ending}").is_file()), None)
         for part in PARTS

@@ -8,50 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from rankstruct.data.assembly import read_rankdata
-from rankstruct.data.cache import SUFFIX
 from rankstruct.data.classification import ClassTable, read_arff, read_csv
 from rankstruct.data.columnar import column_names, read_arrow
-from rankstruct.data.dataset import RankingData
+from rankstruct.data.dataset import FORMATS, RankingData
 from rankstruct.data.delimited import find_column, named, read_header
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.svmlight import read_svmlight
 from rankstruct.data.text import unpacked_name
 
-__all__ = ["read_lists", "register_format"]
+__all__ = ["read_lists"]
 
 CSV = ".csv"
 TABLE_OPTIONS = ("label", "qid", "docid", "features", "categorical")  #: of `read_arrow` alone
 
-#: Readers of lists by suffix; the first one is used for unknown suffixes.
-FORMATS: dict[str, Callable[..., RankingData]] = {
-    ".txt": read_svmlight,
-    ".svm": read_svmlight,
-    ".libsvm": read_svmlight,
-    SUFFIX: read_rankdata,
-    ".parquet": read_arrow,
-    ".arrow": read_arrow,
-    ".feather": read_arrow,
-}
 #: Readers of classification data, from which `Source` samples queries; CSV files with a column `qid` are lists instead.
 CLASS_FORMATS: dict[str, Callable[..., ClassTable]] = {".arff": read_arff, CSV: read_csv}
-
-
-def register_format(suffix: str, reader: Callable[..., RankingData]) -> None:
-    """Register a reader for files of a suffix, in folds, as `predict_path` and as labels of `rankstruct evaluate`.
-
-    Args:
-        suffix: such as `".tsv"`; the files may have `.gz`, `.bz2`, `.xz` or `.zst` after it.
-        reader: called as `reader(path, num_features=None, labels="grades", cache=True)`, with any of the three options;
-            `num_features` is the least number of features of the result.
-
-    Raises:
-        ValueError: an invalid suffix, or one already in use.
-    """
-    if not suffix.startswith(".") or suffix in FORMATS:
-        raise ValueError(
-            f"suffix must start with a dot and differ from {', '.join(FORMATS)}, which are in use; got {suffix!r}"
-        )
-    FORMATS[suffix] = reader
 
 
 def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:

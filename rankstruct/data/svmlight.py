@@ -26,7 +26,7 @@ from rankstruct.data import _parse
 from rankstruct.data._parse import parse_lines
 from rankstruct.data.assembly import Assembly, DocumentBlock, assemble
 from rankstruct.data.cache import Stream
-from rankstruct.data.dataset import RankingData
+from rankstruct.data.dataset import RankingData, register_format
 from rankstruct.data.errors import DataError, check_least, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import Piece, check_file, split_blanks, whole_lines
@@ -34,6 +34,8 @@ from rankstruct.files import add_to_digest
 from rankstruct.progress import Progress
 
 __all__ = ["read_svmlight"]
+
+SUFFIXES = (".txt", ".svm", ".libsvm")
 
 _FORMAT = 3  # increment when the same file would result in other arrays
 _GROUP_SUFFIXES = (".query", ".group")
@@ -67,6 +69,7 @@ class Options:
             raise ValueError(f"fill must be a finite number, got {self.fill}")
 
 
+@register_format(*SUFFIXES)
 def read_svmlight(
     path: str | os.PathLike[str],
     *,

@@ -24,7 +24,7 @@ from rankstruct.data import (
     read_svmlight,
     write_web_lists,
 )
-from rankstruct.data.formats import FORMATS
+from rankstruct.data.dataset import FORMATS
 
 
 def assert_same(one, other):

@@ -29,6 +29,7 @@ from rankstruct.data import (
 )
 from rankstruct.data.assembly import from_arrays, to_arrays
 from rankstruct.data.cache import load_arrays, map_arrays, write_arrays
+from rankstruct.data.dataset import FORMATS
 from rankstruct.recommenders import read_ratings
 
 
@@ -125,6 +126,14 @@ def test_only_regular_files_are_read(tmp_path, kind):
         refused(reader, path, f"expected a file that can be read, got: (a {kind};|No such file)")
     refused(map_arrays, path, "expected a file that can be read")
     assert load_arrays(path) is None
+
+
+@pytest.mark.needs("pyarrow")  # by some of them
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_every_format_refuses_files_that_are_not_of_it(suffix, tmp_path):
+    for content in ("", "nothing of the kind\n", b"\x00\xff{[(" * 100):
+        refused(read_lists, write(tmp_path / f"a{suffix}", content), "a", cache=False)
+    refused(read_lists, tmp_path / f"b{suffix}", "no such file|No such file", cache=False)
 
 
 def test_an_empty_file_of_group_sizes_is_ignored_if_there_are_qids(tmp_path):

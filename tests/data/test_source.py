@@ -13,12 +13,12 @@ from rankstruct.data import (
     RankingData,
     Source,
     concatenate,
-    formats,
     parse_steps,
     read_lists,
     read_splits,
     register_format,
 )
+from rankstruct.data.dataset import FORMATS
 
 
 def write_folds(root, folds=(1, 2)):
@@ -132,16 +132,15 @@ def test_says_at_once_what_cannot_be_read(options, message, tmp_path):
 @pytest.fixture
 def comma_format(monkeypatch):
     """A format of one's own: `label;query;feature feature ...` a line."""
-    monkeypatch.setattr(formats, "FORMATS", dict(formats.FORMATS))
-    monkeypatch.setattr("rankstruct.data.folds.FORMATS", formats.FORMATS)
+    monkeypatch.setitem(FORMATS, ".semi", None)
+    del FORMATS[".semi"]  # and again after the test
 
+    @register_format(".semi")
     def read(path, num_features=None, **_):
         rows = [line.split(";") for line in path.read_text().splitlines()]
         features = np.array([row[2].split() for row in rows], float)
         features = np.pad(features, ((0, 0), (0, max(0, (num_features or 0) - features.shape[1]))))
         return RankingData.from_arrays(features, [float(row[0]) for row in rows], [row[1] for row in rows])
-
-    register_format(".semi", read)
 
 
 def test_a_new_format_serves_every_command(tmp_path, comma_format):
@@ -158,7 +157,7 @@ def test_a_new_format_serves_every_command(tmp_path, comma_format):
     (tmp_path / "scores").write_text("1\n2\n")
     assert evaluate_scores(tmp_path / "scores", tmp_path / "new.semi", ["RR"]).means() == {"RR": 1.0}
     with pytest.raises(ValueError, match=r"differ from .*\.semi"):
-        register_format(".semi", read_lists)
+        register_format(".semi")
 
 
 def test_suffixes_choose_the_reader(tmp_path):
