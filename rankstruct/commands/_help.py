@@ -86,10 +86,10 @@ def library_losses() -> list[str]:
 
 
 def with_full_losses(args: Sequence[str]) -> list[str]:
-    """Prefix the losses of a command line with `rankstruct.`, since other packages have losses of the same names.
+    """Prefix the losses of a command line with `rankstruct.losses.`, since other packages have losses of the same names.
 
     >>> with_full_losses(["fit", "--model.loss", "LambdaLoss", "--model.loss=my.Loss"])
-    ['fit', '--model.loss', 'rankstruct.LambdaLoss', '--model.loss=my.Loss']
+    ['fit', '--model.loss', 'rankstruct.losses.LambdaLoss', '--model.loss=my.Loss']
     """
     known = set(library_losses())
     found = list(args)
@@ -98,9 +98,9 @@ def with_full_losses(args: Sequence[str]) -> list[str]:
         if option != "--model.loss":
             continue
         if equals and value in known:
-            found[at] = f"{option}=rankstruct.{value}"
+            found[at] = f"{option}=rankstruct.losses.{value}"
         elif not equals and at + 1 < len(found) and found[at + 1] in known:
-            found[at + 1] = f"rankstruct.{found[at + 1]}"
+            found[at + 1] = f"rankstruct.losses.{found[at + 1]}"
     return found
 
 

@@ -8,6 +8,7 @@ import torch
 
 from benchmark import main as benchmark
 from benchmarks.losses import LOSSES, benchmark_losses, both_ways, draw, peak_megabytes
+from rankstruct.commands._help import library_losses
 
 
 @pytest.mark.slow
@@ -22,6 +23,11 @@ def test_every_loss_is_timed_and_threads_are_restored():
     assert timings[0]["median"] == 1.0
     assert all((t["over_squared"] == 1.0) == (t["loss"] == "Squared") and t["over_squared"] > 0 for t in timings)
     assert torch.get_num_threads() == before
+
+
+def test_every_loss_of_lists_has_a_row():
+    timed = {type(make()).__name__ for make in LOSSES.values()}
+    assert set(library_losses()) - timed == {"PerturbedLoss"}  # whose cost is that of another
 
 
 def test_every_loss_takes_grades():
