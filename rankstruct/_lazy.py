@@ -65,8 +65,6 @@ def _imports(stub: Path, package: str) -> dict[str, tuple[str, str]]:
 @cache  # jsonargparse tries names of other packages, again and again
 def _hint(package: str, name: str, known: tuple[str, ...]) -> str:
     """What may be meant by an unknown name; nothing is imported to find it."""
-    if name == "DiverseHingeLoss":
-        return "; diverse measures are measures of StructuredHingeLoss, such as StructuredHingeLoss('diverse_nDCG@5')"
     if near := did_you_mean(f"{name}Loss", known, least=0.95) or did_you_mean(name, known, least=0.9):
         return near
     for module in _MODULES:

@@ -1,7 +1,7 @@
 """What Sphinx needs beyond its own extensions: the reference from the docstrings, and formulas without a script from the network.
 
-`.. module-reference:: rankstruct.losses` lists the public names of a module; each has a page of its own. `.. loss-table::` and
-`.. format-table::` are tables of the losses and of the formats of lists, `.. command-reference::` the help of every command.
+`.. module-reference:: rankstruct.losses` lists the public names of a module; each has a page of its own. `.. table-of:: losses`,
+or `formats`, and `.. command-reference::`, the help of every command, are made of what there is too.
 """
 
 from __future__ import annotations
@@ -71,49 +71,33 @@ class ModuleReference(SphinxDirective):
         )
 
 
-class LossTable(SphinxDirective):
-    """A table of the losses."""
+class TableOf(SphinxDirective):
+    """A table of the losses, or of the formats of lists."""
+
+    required_arguments = 1
 
     def run(self):
-        """The nodes of the table."""
-        return _table(self, ("loss", "what it is", "source"), losses())
-
-
-class FormatTable(SphinxDirective):
-    """A table of the formats of lists."""
-
-    def run(self):
-        """The nodes of the table."""
-        suffixes = {reader: [each for each, its in FORMATS.items() if its is reader] for reader in FORMATS.values()}
-        rows = [
-            (reader.__name__, _summary(reader), ", ".join(f"`{each}`" for each in its))
-            for reader, its in suffixes.items()
-        ]
-        return _table(self, ("reader", "what it does", "suffixes"), rows)
-
-
-def _table(directive: SphinxDirective, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[nodes.Node]:
-    """A table whose first column are public names, which become links."""
-    lines = [".. list-table::", "   :header-rows: 1", ""]
-    for row in (header, *((f"`{name}`", *cells) for name, *cells in rows)):
-        lines += [f"   {'*' if at == 0 else ' '} - {_escaped(cell)}" for at, cell in enumerate(row)]
-    return directive.parse_text_to_nodes(StringList(lines, source=directive.get_source_info()[0]))
-
-
-def _summary(thing: object) -> str:
-    """The first sentence of a docstring."""
-    return " ".join(inspect.getdoc(thing).partition("\n\n")[0].split()).partition(". ")[0].rstrip(".:,")
+        """The nodes of the table, whose cells are Markdown."""
+        if self.arguments[0] == "losses":
+            rows = [("loss", "what it is", "source"), *((f"`{name}`", *its) for name, *its in losses())]
+        else:
+            rows = [("suffix", "reader"), *((f"`{suffix}`", f"`{its.__name__}`") for suffix, its in FORMATS.items())]
+        lines = [".. list-table::", "   :header-rows: 1", ""]
+        for row in rows:
+            lines += [f"   {' ' if at else '*'} - {_escaped(cell)}" for at, cell in enumerate(row)]
+        return self.parse_text_to_nodes(StringList(lines, source=self.get_source_info()[0]))
 
 
 def losses() -> list[tuple[str, str, str]]:
-    """Name, summary and source, without titles, of each loss that `rankstruct.losses` exports, by their docstrings."""
+    """Name, first sentence and source, without titles, of each loss that `rankstruct.losses` exports, by their docstrings."""
     found = []
     for name in public_names(rankstruct.losses):
         kind = getattr(rankstruct.losses, name)
         if inspect.isclass(kind) and issubclass(kind, RankingLoss) and kind not in (RankingLoss, HingeLoss):
-            source = re.search(r"^Source: (.*?)\.?(?:\n\n|\Z)", inspect.getdoc(kind), re.DOTALL | re.MULTILINE)
-            without_titles = re.sub(r',? "[^"]+",', ",", " ".join(source[1].split())) if source else ""
-            found.append((name, _summary(kind), without_titles))
+            paragraphs = [" ".join(each.split()) for each in inspect.getdoc(kind).split("\n\n")]
+            source = next((each.removeprefix("Source: ") for each in paragraphs if each.startswith("Source: ")), "")
+            summary = paragraphs[0].partition(". ")[0].rstrip(".:,")
+            found.append((name, summary, re.sub(r',? "[^"]+",', ",", source).rstrip(".")))
     return found
 
 
@@ -249,8 +233,7 @@ def setup(app):
     """Register the directives, the docstrings' conversion and MathML for formulas."""
     os.environ["COLUMNS"] = "88"  # of the commands' help
     app.add_directive("module-reference", ModuleReference)
-    app.add_directive("loss-table", LossTable)
-    app.add_directive("format-table", FormatTable)
+    app.add_directive("table-of", TableOf)
     app.add_directive("command-reference", CommandReference)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
 

@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 from rankstruct.messages import did_you_mean
 
+#: Of commands that start training runs.
+PASSED_ON = "Options that are not listed here are passed to every training run, such as --data.path FOLDER."
 _CONFIGS = ("-c", "--config", "--configs")
 
 
@@ -27,6 +29,12 @@ def find_commands() -> dict[str, tuple[str, str]]:
         for module, text in about.items()
         for name, summary in re.findall(r"^`rankstruct ([\w-]+)`: (.+)\.$", text, re.MULTILINE)
     }
+
+
+def described(command: str) -> str:
+    """The summary of a command, as a sentence."""
+    summary = find_commands()[command][1]
+    return f"{summary[0].upper()}{summary[1:]}."
 
 
 def shipped_configs() -> dict[str, Path]:
@@ -149,6 +157,11 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, "formatter_class": _Formatter, **options})
         self._given: list[str] = []
+
+    @classmethod
+    def of(cls, command: str, more: str) -> CommandParser:
+        """The parser of a command of `rankstruct`, described by its summary and more."""
+        return cls(prog=f"rankstruct {command}", description=f"{described(command)} {more}")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, and reject repeated options, whose first value would be lost, and probable misspellings."""

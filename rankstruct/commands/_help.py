@@ -20,7 +20,7 @@ from torch import nn
 
 from rankstruct import losses
 from rankstruct._lazy import public_names
-from rankstruct.commands._arguments import find_commands
+from rankstruct.commands._arguments import described
 from rankstruct.configs import HelpfulParser
 from rankstruct.losses import HingeLoss, RankingLoss
 
@@ -175,8 +175,7 @@ class Parser(HelpfulParser, LightningArgumentParser):
         self.usage = (
             f"rankstruct {command} --config CONFIG [OPTIONS]\n       rankstruct {command} --run FOLDER [OPTIONS]"
         )
-        about = find_commands()[command][1]
-        self.description = f"{about[0].upper()}{about[1:]}.\nEvery value of a config can be set by an option."
+        self.description = f"{described(command)}\nEvery value of a config can be set by an option."
         known = self._option_string_actions  # a data module named by its class has such an option
         long = [
             group

@@ -13,10 +13,10 @@ from rankstruct.text_tables import format_table
 
 def main(args: Sequence[str]) -> None:
     """Print the cached files, or remove some."""
-    parser = CommandParser(
-        prog="rankstruct cache",
-        description="Show the parsed files in the cache folder ($RANKSTRUCT_CACHE, or rankstruct in the user's cache folder), "
-        "most recently used first. Above $RANKSTRUCT_CACHE_SIZE (20G), the least recently used are removed.",
+    parser = CommandParser.of(
+        "cache",
+        "They are in $RANKSTRUCT_CACHE, or rankstruct in the user's cache folder, and shown most recently used first. Above "
+        "$RANKSTRUCT_CACHE_SIZE (20G), the least recently used are removed.",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--clear", action="store_true", help="remove all files")

@@ -68,9 +68,8 @@ def _build_loss(spec: dict[str, Any] | None) -> nn.Module:
 
 def main(args: Sequence[str]) -> None:
     """Print the table and write `certificate.json` to the run's folder."""
-    parser = CommandParser(
-        prog="rankstruct certify",
-        description="Compare a run's linear scorer with the optimum of its convex objective, computed to a certified gap.",
+    parser = CommandParser.of(
+        "certify", "Its linear scorer is compared with that optimum, computed to a certified gap."
     )
     parser.add_argument("--run", required=True, help="folder of a training run")
     parser.add_argument("--tolerance", type=float, default=1e-3, help="relative gap of the optimum")

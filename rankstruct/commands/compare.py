@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rankstruct.commands._arguments import CommandParser, as_typed
+from rankstruct.commands._arguments import PASSED_ON, CommandParser, as_typed
 from rankstruct.commands.cells import CellFolders, CellsFailed, different_names
 from rankstruct.commands.cross_validate import add_options, cross_validate, keywords
 from rankstruct.files import write_result, write_text
@@ -99,12 +99,10 @@ def _difference(config: dict, first: dict, measure: str) -> str:
 
 def main(args: Sequence[str]) -> None:
     """Print the tables, write `comparison.json` and `comparison.md`."""
-    parser = CommandParser(
-        prog="rankstruct compare",
-        description="Cross-validate several training configs on the same folds. Print a table of their measures and one of the "
-        "differences from the first, with intervals over test lists and p-values of a paired test. Options that are not listed "
-        "here are passed to every training run, such as --data.path FOLDER or --model.measures '[nDCG@10, AP]', whose first "
-        "measure is used for selection.",
+    parser = CommandParser.of(
+        "compare",
+        "A second table has the differences from the first config, with intervals over test lists and p-values of a paired test. "
+        f"The first of --model.measures is used for selection. {PASSED_ON}",
     )
     parser.add_argument("--configs", nargs="+", required=True, help="training configs")
     add_options(parser)

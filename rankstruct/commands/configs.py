@@ -14,10 +14,9 @@ from rankstruct.text_tables import format_table
 
 def main(args: Sequence[str]) -> None:
     """Print the list, or a config."""
-    parser = CommandParser(
-        prog="rankstruct configs",
-        description="List the configs shipped with the package. Commands accept them by name: `rankstruct fit --config NAME`. "
-        "With NAME, print that config, as a template for your own.",
+    parser = CommandParser.of(
+        "configs",
+        "Commands accept them by name: `rankstruct fit --config NAME`. With NAME, print it, as a template for your own.",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="print this config")
     parser.add_argument("--output", type=Path, metavar="FILE", help="copy it to this file, which must not exist")

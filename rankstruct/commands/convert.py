@@ -16,11 +16,10 @@ from rankstruct.text_tables import format_table
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        prog="rankstruct convert",
-        description="Convert SVMlight, LETOR, Parquet, Arrow or CSV files to files that are memory-mapped and read without a "
-        "copy. For a folder, train, vali and test are converted, or those of its Fold<n>; set data.path of a config to the new "
-        "folder.",
+    parser = CommandParser.of(
+        "convert",
+        "The files are SVMlight, LETOR, Parquet, Arrow or CSV. For a folder, train, vali and test are converted, or those of its "
+        "Fold<n>; set data.path of a config to the new folder.",
     )
     parser.add_argument("source", type=Path, help="a file or a folder")
     parser.add_argument(

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rankstruct.commands._arguments import CommandParser, add_cell_options, as_typed
+from rankstruct.commands._arguments import PASSED_ON, CommandParser, add_cell_options, as_typed
 from rankstruct.commands.cells import Cell, CellFolders, Selected, different_names
 from rankstruct.commands.fit import RankingCLI, check_data, complete_config
 from rankstruct.configs import load_json
@@ -264,11 +264,7 @@ def keywords(options: argparse.Namespace, rest: Sequence[str]) -> dict[str, Any]
 
 def main(args: Sequence[str]) -> None:
     """Print the table and write `cross_validation.json`."""
-    parser = CommandParser(
-        prog="rankstruct cross-validate",
-        description="Train over folds and a grid, select on validation data, report test measures. "
-        "Options that are not listed here are passed to every training run, such as --data.path FOLDER.",
-    )
+    parser = CommandParser.of("cross-validate", PASSED_ON)
     parser.add_argument("--config", required=True, help="training config")
     add_options(parser)
     options, rest = parser.parse_known_args(args[1:])

@@ -144,10 +144,9 @@ def compare_systems(
 
 
 def _parser() -> CommandParser:
-    parser = CommandParser(
-        prog="rankstruct evaluate",
-        description="Evaluate files of scores against the labels of an SVMlight/LETOR file (--labels), or TREC runs against "
-        "qrels (--qrels). Two files are compared query by query.",
+    parser = CommandParser.of(
+        "evaluate",
+        "Scores need the labels of a file of lists (--labels), TREC runs need qrels. Two are compared query by query.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="one or two files of scores, or runs")
     truth = parser.add_mutually_exclusive_group(required=True)

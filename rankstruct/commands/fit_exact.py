@@ -247,11 +247,10 @@ def stuck_note(cells: list[dict[str, Any]]) -> str:
 
 def main(args: Sequence[str]) -> None:
     """Print the tables; write `exact.json`, `exact.png`, rankers and TensorBoard logs."""
-    parser = CommandParser(
-        prog="rankstruct fit-exact",
-        description="Train to the optimum for each C of each config, over folds; C is selected on each fold's validation data. "
-        "Options that are not listed here override values of the configs, such as --data.path FOLDER or --ranker.C '[1, 10]'. "
-        "Under torchrun, all processes share the training lists of one fit.",
+    parser = CommandParser.of(
+        "fit-exact",
+        "C is selected on each fold's validation data. Options that are not listed here override values of the configs, such as "
+        "--data.path FOLDER or --ranker.C '[1, 10]'. Under torchrun, all processes share the training lists of one fit.",
     )
     compared = "one or more configs, compared in one table and figure"
     parser.add_argument("--config", nargs="+", required=True, help=compared)

@@ -419,11 +419,7 @@ ones.
 
 
 def _parser() -> CommandParser:
-    parser = CommandParser(
-        prog="rankstruct rank",
-        description="Train a ranker on files of lists, selected from a few candidate models by cross-validation. Test it, and "
-        "write a folder with the scorer, the estimator and a model card.",
-    )
+    parser = CommandParser.of("rank", "The ranker is selected from a few candidate models by cross-validation.")
     parser.add_argument(
         "folder",
         nargs="?",

@@ -19,7 +19,7 @@ import pytorch_lightning as pl
 import yaml
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from rankstruct.commands._arguments import CommandParser, add_cell_options
+from rankstruct.commands._arguments import PASSED_ON, CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders, Key, different_names
 from rankstruct.commands.cross_validate import SELECTION, Run, asked, check_values, cross_validate
 from rankstruct.commands.fit import RankingCLI, complete_config
@@ -313,11 +313,7 @@ def _test(
 
 def main(args: Sequence[str]) -> None:
     """Print the best trials and the test measures of the best one."""
-    parser = CommandParser(
-        prog="rankstruct tune",
-        description="Tune the hyperparameters of a training config with Optuna on validation data; write the best config and "
-        "test it. Options that are not listed here are passed to every training run, such as --data.path FOLDER.",
-    )
+    parser = CommandParser.of("tune", f"Trials are compared on validation data. {PASSED_ON}")
     parser.add_argument("--config", required=True, help="training config")
     what = "search space: KEY=log:LOW,HIGH, uniform:LOW,HIGH, int:LOW,HIGH or choice:VALUE,VALUE; may be repeated"
     parser.add_argument("--space", action="append", default=[], metavar="KEY=KIND:VALUES", help=what)
