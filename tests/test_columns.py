@@ -532,14 +532,121 @@ def test_columns_are_found_by_their_usual_names(tmp_path, caplog, label, qid):
         path = write(path, both, [1, 0], [1, 1], (label, qid))
         found = read_lists(path, label="clicks", qid="session", cache=False)
         assert (found.labels.tolist(), found.qids.tolist(), found.num_features) == ([0, 3], ["7", "8"], 3)
-    two = write(path, pd.DataFrame({"target": [1.0, 2.0]}), [1, 0], [1, 1], ("rel", "qid"))
-    caplog.clear()
-    assert read_lists(two, cache=False).features.tolist() == [[1], [2]]
-    assert caplog.records[0].message == f"{two}: column 'rel' is used as 'label'; 'target' stays a feature"
+    two = write(path, pd.DataFrame({"target": [1.0, 2.0], "y": [3.0, 4.0]}), [1, 0], [1, 1], ("rel", "qid"))
+    with pytest.raises(
+        DataError, match=r"columns 'rel' and 'target' have usual names of 'label'; .*, such as label='rel'"
+    ):
+        read_lists(two, cache=False)
+    assert read_lists(two, label="rel", cache=False).features.tolist() == [[1, 3], [2, 4]]
+    assert read_lists(two, label="Target", cache=False).features.tolist() == [[1, 3], [0, 4]]
     path = tmp_path / "classes.csv"
     path.write_text("group,x,kind\n1,2,good\n")  # of classification data
     with pytest.raises(DataError, match=r"got classification data .*; qid= and label= name them"):
         read_lists(path)
+
+
+FRAMES = ["pandas", "arrow", "polars"]
+
+
+def whole(library, label="rel", qid="query"):
+    """A frame with labels, lists and names of documents, its features, labels and lists."""
+    frame, y, lists = draw()
+    made = pd.DataFrame({qid: [f"q{each}" for each in lists], "doc_id": range(len(y))}).join(frame).assign(**{label: y})
+    return made if library == "pandas" else sources()[library](made), frame, y, lists
+
+
+@pytest.mark.parametrize("library", marked(FRAMES))
+@pytest.mark.parametrize("given", [(), ("rel",), ("rel", "query"), (None, "query")])
+def test_labels_and_lists_are_columns_of_a_frame(library, given, caplog):
+    table, frame, y, qid = whole(library)
+    ranker = SMALL["linear"]().fit(table, *given, X_valid=table)
+    same = SMALL["linear"]().fit(frame, y, qid, X_valid=frame, y_valid=y, qid_valid=qid)
+    assert ranker.roles_ == {"label": "rel", "qid": "query", "docid": "doc_id"}
+    assert ranker.feature_names_in_.tolist() == list(frame)
+    assert [each.message for each in caplog.records if "not features" in each.message] == [
+        "columns that are not features: 'rel' (labels), 'query' (lists), 'doc_id' (names of documents)"
+    ]
+    for features in (table, frame):
+        np.testing.assert_array_equal(ranker.predict(features), same.predict(frame))
+    for more in ((), ("rel",), ("rel", "query"), (y, qid)):
+        assert ranker.score(table, *more) == same.score(frame, y, qid)
+    assert ranker.score(frame, y, qid) == ranker.score(table, y, group=[8] * 30) == same.score(frame, y, qid)
+    again = pickle.loads(pickle.dumps(ranker))
+    np.testing.assert_array_equal(again.predict(table), ranker.predict(frame))
+
+
+def test_the_lists_of_a_frame_are_those_of_an_ensemble():
+    table, frame, _, qid = whole("pandas")
+    ranker = SMALL["ensemble"]().fit(table)
+    np.testing.assert_array_equal(ranker.predict(table), ranker.predict(frame, qid))
+    with pytest.warns(UserWarning, match="qid is missing"):
+        assert np.ptp(ranker.predict(table) - ranker.predict(frame)) > 0.01
+
+
+@pytest.mark.parametrize("library", marked(FRAMES))
+def test_validation_lists_of_lightgbm_are_columns(library):
+    table, frame, y, qid = whole(library)
+    sizes = {"eval_set": [(frame, y)], "eval_group": [[8] * 30]}
+    wanted = SMALL["linear"]().fit(frame, y, qid, **sizes).predict(frame)
+    for given in (
+        {"eval_set": [(table, "rel")]},
+        {"eval_set": [(table, "rel")], "eval_qid": ["query"]},
+        {"eval_set": [(table, y)], "eval_group": [[8] * 30]},
+    ):
+        np.testing.assert_array_equal(SMALL["linear"]().fit(table, **given).predict(frame), wanted)
+    by_sizes = SMALL["linear"]().fit(table, "rel", group=[8] * 30, X_valid=frame, y_valid=y, qid_valid=qid)
+    np.testing.assert_array_equal(by_sizes.predict(table), wanted)
+    assert by_sizes.feature_names_in_.tolist() == list(frame)
+
+
+def test_scikit_learn_splits_frames_with_their_columns():
+    table, _, y, qid = whole("pandas")
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(SMALL["linear"](), {"C": [0.1, 10.0]}, cv=GroupKFold(3))
+        search.fit(table, table["rel"], qid=table["query"], groups=qid)
+        assert search.score(table, y, qid=qid) == search.best_estimator_.score(table)
+    assert search.best_estimator_.roles_ == {"label": "rel", "qid": "query", "docid": "doc_id"}
+
+
+def test_features_with_usual_names_are_features_where_labels_and_lists_are_given():
+    frame, y, qid = draw()
+    named = frame.rename(columns={"small": "y", "brand": "group", "x": "target"})
+    wanted = SMALL["linear"]().fit(frame, y, qid)
+    for given in ({"qid": qid}, {"group": [8] * 30}):
+        ranker = SMALL["linear"]().fit(named, y, **given)
+        assert ranker.roles_ == {}
+        np.testing.assert_array_equal(ranker.predict(named, qid), wanted.predict(frame))
+    arrays = named[["y", "target"]].fillna(0.0)
+    ranker = SMALL["linear"]().fit(arrays.to_numpy(), y, qid)  # columns without names
+    with pytest.warns(UserWarning, match="X has feature names"):
+        np.testing.assert_array_equal(ranker.predict(arrays), ranker.predict(arrays.to_numpy()))
+
+
+@pytest.mark.parametrize("library", marked(FRAMES))
+def test_columns_that_cannot_be_found(library):
+    table, frame, y, qid = whole(library, "label", "qid")
+    if library == "pandas":
+        both = table.assign(target=y)
+        with pytest.raises(
+            ValueError, match=r"'label' and 'target' have usual names of 'label'; .*, such as y='label'"
+        ):
+            rs.LinearRanker().fit(both)
+        assert "target" in SMALL["linear"]().fit(both, "label").feature_names_in_
+        with pytest.raises(ValueError, match="unique names; 'label' is repeated"):
+            rs.LinearRanker().fit(both.rename(columns={"target": "label"}), "label")
+    with pytest.raises(ValueError, match="y: X has no column 'labell'; did you mean label?"):
+        rs.LinearRanker().fit(table, "labell")
+    with pytest.raises(ValueError, match="qid: X has no column 'zzz'; there are 'qid', 'doc_id', 'small'"):
+        rs.LinearRanker().fit(table, qid="zzz")
+    ranker = SMALL["linear"]().fit(table)
+    with pytest.raises(ValueError, match="y is missing, and X has no column with a usual name of labels, label, "):
+        rs.LinearRanker().fit(frame if library == "pandas" else sources()[library](frame), qid=qid)
+    with pytest.raises(ValueError, match="y is 'label', the name of a column, but X has no named columns"):
+        rs.LinearRanker().fit(frame.to_numpy(), "label")
+    with pytest.raises(ValueError, match="y is missing: pass the labels"):
+        ranker.score(frame, qid=qid)
+    with pytest.raises(ValueError, match="pass X_valid, y_valid and qid_valid together"):
+        rs.LinearRanker().fit(table, X_valid=frame)
 
 
 @pytest.fixture(scope="module")
