@@ -588,12 +588,12 @@ def test_validation_lists_of_lightgbm_are_columns(library):
     table, frame, y, qid = whole(library)
     sizes = {"eval_set": [(frame, y)], "eval_group": [[8] * 30]}
     wanted = SMALL["linear"]().fit(frame, y, qid, **sizes).predict(frame)
-    for given in (
+    for more in (
         {"eval_set": [(table, "rel")]},
         {"eval_set": [(table, "rel")], "eval_qid": ["query"]},
         {"eval_set": [(table, y)], "eval_group": [[8] * 30]},
     ):
-        np.testing.assert_array_equal(SMALL["linear"]().fit(table, **given).predict(frame), wanted)
+        np.testing.assert_array_equal(SMALL["linear"]().fit(table, **more).predict(frame), wanted)
     by_sizes = SMALL["linear"]().fit(table, "rel", group=[8] * 30, X_valid=frame, y_valid=y, qid_valid=qid)
     np.testing.assert_array_equal(by_sizes.predict(table), wanted)
     assert by_sizes.feature_names_in_.tolist() == list(frame)
@@ -612,8 +612,8 @@ def test_features_with_usual_names_are_features_where_labels_and_lists_are_given
     frame, y, qid = draw()
     named = frame.rename(columns={"small": "y", "brand": "group", "x": "target"})
     wanted = SMALL["linear"]().fit(frame, y, qid)
-    for given in ({"qid": qid}, {"group": [8] * 30}):
-        ranker = SMALL["linear"]().fit(named, y, **given)
+    for more in ({"qid": qid}, {"group": [8] * 30}):
+        ranker = SMALL["linear"]().fit(named, y, **more)
         assert ranker.roles_ == {}
         np.testing.assert_array_equal(ranker.predict(named, qid), wanted.predict(frame))
     arrays = named[["y", "target"]].fillna(0.0)
@@ -634,7 +634,7 @@ def test_columns_that_cannot_be_found(library):
         assert "target" in SMALL["linear"]().fit(both, "label").feature_names_in_
         with pytest.raises(ValueError, match="unique names; 'label' is repeated"):
             rs.LinearRanker().fit(both.rename(columns={"target": "label"}), "label")
-    with pytest.raises(ValueError, match="y: X has no column 'labell'; did you mean label?"):
+    with pytest.raises(ValueError, match=r"y: X has no column 'labell'; did you mean label\?"):
         rs.LinearRanker().fit(table, "labell")
     with pytest.raises(ValueError, match="qid: X has no column 'zzz'; there are 'qid', 'doc_id', 'small'"):
         rs.LinearRanker().fit(table, qid="zzz")
