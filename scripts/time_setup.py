@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import time
 import venv
 from pathlib import Path
 
+from benchmarks.timing import machine
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.files import write_result
 
@@ -48,13 +48,6 @@ def in_words(seconds: float) -> str:
     ('64 seconds', '4 minutes')
     """
     return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
-
-
-def _processor() -> str:
-    """The name of the processor."""
-    info = Path("/proc/cpuinfo")
-    found = re.search(r"^model name\s*: (.*)$", info.read_text(), re.MULTILINE) if info.is_file() else None
-    return found[1] if found else platform.processor() or platform.machine()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -86,11 +79,11 @@ def main(arguments: list[str] | None = None) -> int:
             if done.returncode:
                 raise SystemExit(f"exit code {done.returncode}: {command}")
             last = done.stdout.rstrip().rpartition("\n")[2].strip("= ") if name == "test" else ""
-            rows.append([name, command, in_words(seconds), round(seconds, 1), round(load, 1), last])
+            rows.append([name, in_words(seconds), os.cpu_count(), f"{seconds:.1f}", f"{load:.1f}", command, last])
         python = [str(programs / "python"), "-c", _VERSIONS]
         versions = json.loads(subprocess.run(python, env=kept, cwd=folder, capture_output=True, check=True).stdout)
-    header = ["name", "command", "time", "seconds", "load before", "tests"]
-    told = {"versions": versions, "machine": {"cores": os.cpu_count(), "processor": _processor()}}
+    header = ["name", "time", "cores", "seconds", "load before", "command", "tests"]
+    told = {"versions": versions, "machine": machine()}
     typed = sys.argv[1:] if arguments is None else arguments
     write_result(given.json, ["python", "scripts/time_setup.py", *typed], {"commands": (header, rows)}, **told)
     return 0

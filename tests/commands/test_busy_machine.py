@@ -79,7 +79,7 @@ def test_the_model_does_not_depend_on_the_load(kind, tmp_path):
         ]
         (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
         train = str(tmp_path / "train.txt")
-        args = ["rank", "--train", train, "--test", train, "--time-budget", "1"]
+        args = ["rank", "--train", train, "--test", train, "--time-budget", "0.5"]
     elif kind == "fit":
         args = ["fit", "--config", "quickstart", "--trainer.max_epochs", "2"]
     else:
@@ -93,5 +93,6 @@ def test_the_model_does_not_depend_on_the_load(kind, tmp_path):
     assert loaded[1] == idle[1] != {}
     if kind == "rank":
         assert loaded[2] == idle[2]
-        assert idle[2].startswith("left out by the time budget of 1 s: 'MLP, LambdaLoss nDCG@10' (estimated ")
-        assert [bool(each["note"]) for each in idle[0]["models"][:4]] == [False, False, True, True]
+        assert idle[2].startswith("left out by the time budget of 0.5 s: ")
+        notes = [each["note"] for each in idle[0]["models"] if not each["model"].startswith("ensemble")]
+        assert len(list(filter(None, notes))) <= len(notes) - 2  # the linear ranker and another one
