@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import date
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -280,37 +281,74 @@ def test_every_ranker_trains_on_a_table(name, tmp_path):
 
 @pytest.mark.needs("onnxscript", "onnxruntime")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_a_new_process_scores_the_same_from_every_file(tmp_path):
-    frame, y, qid = draw()
-    frame = frame.astype(dict.fromkeys(["small", "large", "x"], np.float32))  # as the scorer's features are
-    ranker = rs.MLPRanker(max_epochs=2, device="cpu").fit(frame, y, qid)
-    rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
-    scorer = rs.load_scorer(tmp_path / "scorer.pt")
-    (tmp_path / "ranker.pkl").write_bytes(pickle.dumps(ranker))
-    example, sizes = torch.zeros(2, 3, 6), ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},)
+@pytest.mark.parametrize(
+    "names",
+    [["mlp"], pytest.param([name for name in SMALL if name not in ("mlp", "xgboost")], marks=pytest.mark.slow)],
+    ids=["mlp", "others"],
+)
+def test_a_new_process_scores_the_same_from_every_file(names, tmp_path):
+    table = whole("pandas")[0]
+    table = table.astype(dict.fromkeys(["small", "large", "x"], np.float32))  # as the scorer's features are
+    table.to_pickle(tmp_path / "frame.pkl")
+    example, sizes = torch.zeros(2, 8, 6), ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},)
     named = {"input_names": ["features"], "output_names": ["scores"], "dynamo": True, "verbose": False}
-    program = torch.onnx.export(scorer, (example,), dynamic_shapes=sizes, **named)
-    program.model.metadata_props["columns"] = json.dumps(scorer.preparation.columns.categories)
-    program.save(tmp_path / "scorer.onnx")
-    frame.to_pickle(tmp_path / "frame.pkl")
+    wanted = {}
+    for name in names:
+        (folder := tmp_path / name).mkdir()
+        ranker = SMALL[name]().fit(table)
+        wanted[name] = ranker.predict(table)
+        rs.save_scorer(ranker.to_scorer(), folder / "scorer.pt")
+        scorer = rs.load_scorer(folder / "scorer.pt")
+        (folder / "ranker.pkl").write_bytes(pickle.dumps(ranker))
+        program = torch.onnx.export(scorer, (example,), dynamic_shapes=sizes, **named)
+        program.model.metadata_props["columns"] = json.dumps(scorer.preparation.columns.categories)
+        program.save(folder / "scorer.onnx")
     code = """
 import json, pickle, sys, numpy as np, onnxruntime, pandas as pd, torch, rankstruct as rs
 from rankstruct.columns import Columns
-folder = sys.argv[1]
-frame = pd.read_pickle(f"{folder}/frame.pkl")
-scorer = rs.load_scorer(f"{folder}/scorer.pt")
-rows = scorer.preparation.columns.encode(frame).astype(np.float32)
-session = onnxruntime.InferenceSession(f"{folder}/scorer.onnx")
-columns = Columns(json.loads(session.get_modelmeta().custom_metadata_map["columns"]))
-np.testing.assert_array_equal(columns.encode(frame).astype(np.float32), rows)
-with torch.inference_mode():
-    found = [scorer(torch.tensor(rows)).tolist(), session.run(None, {"features": rows[None]})[0][0].tolist()]
-found.append(pickle.load(open(f"{folder}/ranker.pkl", "rb")).predict(frame).tolist())
+table = pd.read_pickle(f"{sys.argv[1]}/frame.pkl")
+found = {}
+for name in sys.argv[2:]:
+    folder = f"{sys.argv[1]}/{name}"
+    scorer = rs.load_scorer(f"{folder}/scorer.pt")
+    frame = table[scorer.preparation.columns.names]
+    rows = scorer.preparation.columns.encode(frame).astype(np.float32).reshape(30, 8, 6)
+    session = onnxruntime.InferenceSession(f"{folder}/scorer.onnx")
+    columns = Columns(json.loads(session.get_modelmeta().custom_metadata_map["columns"]))
+    np.testing.assert_array_equal(columns.encode(frame).astype(np.float32).reshape(rows.shape), rows)
+    with torch.inference_mode():
+        scores = [scorer(torch.tensor(rows)).flatten().tolist()]
+    scores.append(session.run(None, {"features": rows})[0].flatten().tolist())
+    found[name] = [*scores, pickle.load(open(f"{folder}/ranker.pkl", "rb")).predict(table).tolist()]
 print(json.dumps(found))
 """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    for scores in json.loads(done.stdout):
-        np.testing.assert_allclose(scores, ranker.predict(frame), atol=1e-5)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), *names], capture_output=True, text=True, check=True
+    )
+    for name, scores in json.loads(done.stdout).items():
+        for each in scores:
+            np.testing.assert_allclose(each, wanted[name], atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", marked(SMALL))
+def test_one_line_trains_every_ranker_from_every_source(name, tmp_path):
+    pytest.importorskip("pyarrow")
+    table, frame, _, qid = whole("pandas")
+    table = table.assign(shop="shop " + table["shop"])  # digits in a CSV file are numbers
+    made = {"pandas": SMALL[name]().fit(table)}
+    for suffix in ("csv", "parquet"):
+        path = tmp_path / f"a.{suffix}"
+        table.to_csv(path, index=False) if suffix == "csv" else table.to_parquet(path)
+        data = read_lists(path, cache=False)
+        made[suffix] = SMALL[name]().fit(data.table, data.labels, data.list_numbers)
+    if find_spec("polars"):
+        made["polars"] = SMALL[name]().fit(sources()["polars"](table))
+    features = frame.assign(shop=table["shop"])
+    scores = {source: ranker.predict(features, qid) for source, ranker in made.items()}
+    for source, each in made.items():
+        assert each.preparation_.columns.categories == made["pandas"].preparation_.columns.categories
+        np.testing.assert_allclose(scores[source], scores["pandas"], atol=1e-2, err_msg=source)
+    assert made["pandas"].score(table) > 0.5
 
 
 @pytest.mark.parametrize("library", marked(["lightgbm", "xgboost"]))
