@@ -330,6 +330,7 @@ print(json.dumps(found))
             np.testing.assert_allclose(each, wanted[name], atol=2e-5, err_msg=name)
 
 
+@pytest.mark.filterwarnings("ignore:X has feature names")
 @pytest.mark.parametrize("name", marked(SMALL))
 def test_one_line_trains_every_ranker_from_every_source(name, tmp_path):
     pytest.importorskip("pyarrow")

@@ -141,8 +141,9 @@ class Ranker(BaseEstimator):
     with categorical columns and missing cells, see `rankstruct.columns`, which the step "encode" of `prepare` turns into numbers.
     It is put in front if there are any in training, unless the class supports them itself.
 
-    Labels and lists may be columns of a data frame, named or found by their usual names (`fit(frame)`); they are no features, and
-    `predict` and `score` take frames with or without them.
+    Labels and lists may be columns of a data frame, named or found by their usual names (`fit(frame)`): `label`, `relevance`,
+    `rel`, `y` or `target`; `qid`, `query_id`, `query` or `group`. They are no features, and `predict` and `score` take frames
+    with or without them.
 
     Attributes:
         measure_: `measure`, or where it is None, the measure of a loss over diverse rankings, and otherwise `usual_measure`.
@@ -227,11 +228,9 @@ class Ranker(BaseEstimator):
         Args:
             X: `[documents, d]`, an array, a data frame of pandas or polars, an Arrow table or a SciPy sparse matrix; float32 and
                 CSR are used without a copy if the documents of each list are contiguous.
-            y: `[documents]`, graded relevance, 0 or more; or the name of the column of a data frame `X`; None to find it by its
-                usual names, `label`, `relevance`, `rel`, `y` or `target`.
-            qid: `[documents]`, the list of each document: integers or strings; or the name of the column of `X`, found without
-                it by the names `qid`, `query_id`, `query` or `group`. Otherwise, without `group`, all documents are one list,
-                with a warning.
+            y: `[documents]`, graded relevance, 0 or more; or the name of a column of the frame `X`, None to find it.
+            qid: `[documents]`, the list of each document: integers or strings; or a column, likewise. Without lists and `group`,
+                all documents are one list, with a warning.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
             diversity_groups: `[documents]`, the group (host, topic) of each document, integers or strings, for a loss over
                 diverse rankings; ignored by others.
@@ -251,8 +250,7 @@ class Ranker(BaseEstimator):
 
         Raises:
             ValueError: wrong shapes, values or options, such as a label below 0 or one that the measure does not accept, missing
-                groups or validation lists, too few lists, a loss that cannot be minimised here, or several columns with usual
-                names.
+                groups or validation lists, too few lists, a loss that cannot be minimised here, or columns that are not found.
             TypeError: item weights other than 0 and 1 with a loss that does not accept them.
         """
         X, y, qid = self._take_columns(X, y, qid, group)
