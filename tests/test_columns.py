@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import date
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -280,37 +281,75 @@ def test_every_ranker_trains_on_a_table(name, tmp_path):
 
 @pytest.mark.needs("onnxscript", "onnxruntime")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_a_new_process_scores_the_same_from_every_file(tmp_path):
-    frame, y, qid = draw()
-    frame = frame.astype(dict.fromkeys(["small", "large", "x"], np.float32))  # as the scorer's features are
-    ranker = rs.MLPRanker(max_epochs=2, device="cpu").fit(frame, y, qid)
-    rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
-    scorer = rs.load_scorer(tmp_path / "scorer.pt")
-    (tmp_path / "ranker.pkl").write_bytes(pickle.dumps(ranker))
-    example, sizes = torch.zeros(2, 3, 6), ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},)
+@pytest.mark.parametrize(
+    "names",
+    [["mlp"], pytest.param([name for name in SMALL if name not in ("mlp", "xgboost")], marks=pytest.mark.slow)],
+    ids=["mlp", "others"],
+)
+def test_a_new_process_scores_the_same_from_every_file(names, tmp_path):
+    table = whole("pandas")[0]
+    table = table.astype(dict.fromkeys(["small", "large", "x"], np.float32))  # as the scorer's features are
+    table.to_pickle(tmp_path / "frame.pkl")
+    example, sizes = torch.zeros(2, 8, 6), ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},)
     named = {"input_names": ["features"], "output_names": ["scores"], "dynamo": True, "verbose": False}
-    program = torch.onnx.export(scorer, (example,), dynamic_shapes=sizes, **named)
-    program.model.metadata_props["columns"] = json.dumps(scorer.preparation.columns.categories)
-    program.save(tmp_path / "scorer.onnx")
-    frame.to_pickle(tmp_path / "frame.pkl")
+    wanted = {}
+    for name in names:
+        (folder := tmp_path / name).mkdir()
+        ranker = SMALL[name]().fit(table)
+        wanted[name] = ranker.predict(table)
+        rs.save_scorer(ranker.to_scorer(), folder / "scorer.pt")
+        scorer = rs.load_scorer(folder / "scorer.pt")
+        (folder / "ranker.pkl").write_bytes(pickle.dumps(ranker))
+        program = torch.onnx.export(scorer, (example,), dynamic_shapes=sizes, **named)
+        program.model.metadata_props["columns"] = json.dumps(scorer.preparation.columns.categories)
+        program.save(folder / "scorer.onnx")
     code = """
 import json, pickle, sys, numpy as np, onnxruntime, pandas as pd, torch, rankstruct as rs
 from rankstruct.columns import Columns
-folder = sys.argv[1]
-frame = pd.read_pickle(f"{folder}/frame.pkl")
-scorer = rs.load_scorer(f"{folder}/scorer.pt")
-rows = scorer.preparation.columns.encode(frame).astype(np.float32)
-session = onnxruntime.InferenceSession(f"{folder}/scorer.onnx")
-columns = Columns(json.loads(session.get_modelmeta().custom_metadata_map["columns"]))
-np.testing.assert_array_equal(columns.encode(frame).astype(np.float32), rows)
-with torch.inference_mode():
-    found = [scorer(torch.tensor(rows)).tolist(), session.run(None, {"features": rows[None]})[0][0].tolist()]
-found.append(pickle.load(open(f"{folder}/ranker.pkl", "rb")).predict(frame).tolist())
+table = pd.read_pickle(f"{sys.argv[1]}/frame.pkl")
+found = {}
+for name in sys.argv[2:]:
+    folder = f"{sys.argv[1]}/{name}"
+    scorer = rs.load_scorer(f"{folder}/scorer.pt")
+    frame = table[scorer.preparation.columns.names]
+    rows = scorer.preparation.columns.encode(frame).astype(np.float32).reshape(30, 8, 6)
+    session = onnxruntime.InferenceSession(f"{folder}/scorer.onnx")
+    columns = Columns(json.loads(session.get_modelmeta().custom_metadata_map["columns"]))
+    np.testing.assert_array_equal(columns.encode(frame).astype(np.float32).reshape(rows.shape), rows)
+    with torch.inference_mode():
+        scores = [scorer(torch.tensor(rows)).flatten().tolist()]
+    scores.append(session.run(None, {"features": rows})[0].flatten().tolist())
+    found[name] = [*scores, pickle.load(open(f"{folder}/ranker.pkl", "rb")).predict(table).tolist()]
 print(json.dumps(found))
 """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    for scores in json.loads(done.stdout):
-        np.testing.assert_allclose(scores, ranker.predict(frame), atol=1e-5)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), *names], capture_output=True, text=True, check=True
+    )
+    for name, scores in json.loads(done.stdout).items():
+        for each in scores:
+            np.testing.assert_allclose(each, wanted[name], atol=2e-5, err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore:X has feature names")
+@pytest.mark.parametrize("name", marked(SMALL))
+def test_one_line_trains_every_ranker_from_every_source(name, tmp_path):
+    pytest.importorskip("pyarrow")
+    table, frame, _, qid = whole("pandas")
+    table = table.assign(shop="shop " + table["shop"])  # digits in a CSV file are numbers
+    made = {"pandas": SMALL[name]().fit(table)}
+    for suffix in ("csv", "parquet"):
+        path = tmp_path / f"a.{suffix}"
+        table.to_csv(path, index=False) if suffix == "csv" else table.to_parquet(path)
+        data = read_lists(path, cache=False)
+        made[suffix] = SMALL[name]().fit(data.table, data.labels, data.list_numbers)
+    if find_spec("polars"):
+        made["polars"] = SMALL[name]().fit(sources()["polars"](table))
+    features = frame.assign(shop=table["shop"])
+    scores = {source: ranker.predict(features, qid) for source, ranker in made.items()}
+    for source, each in made.items():
+        assert each.preparation_.columns.categories == made["pandas"].preparation_.columns.categories
+        assert np.abs(scores[source] - scores["pandas"]).mean() < 0.01, source  # the numbers of files are float32
+    assert made["pandas"].score(table) > 0.5
 
 
 @pytest.mark.parametrize("library", marked(["lightgbm", "xgboost"]))
@@ -532,14 +571,123 @@ def test_columns_are_found_by_their_usual_names(tmp_path, caplog, label, qid):
         path = write(path, both, [1, 0], [1, 1], (label, qid))
         found = read_lists(path, label="clicks", qid="session", cache=False)
         assert (found.labels.tolist(), found.qids.tolist(), found.num_features) == ([0, 3], ["7", "8"], 3)
-    two = write(path, pd.DataFrame({"target": [1.0, 2.0]}), [1, 0], [1, 1], ("rel", "qid"))
-    caplog.clear()
-    assert read_lists(two, cache=False).features.tolist() == [[1], [2]]
-    assert caplog.records[0].message == f"{two}: column 'rel' is used as 'label'; 'target' stays a feature"
+    two = write(path, pd.DataFrame({"target": [1.0, 2.0], "y": [3.0, 4.0]}), [1, 0], [1, 1], ("rel", "qid"))
+    with pytest.raises(
+        DataError, match=r"columns 'rel' and 'target' have usual names of 'label'; .*, such as label='rel'"
+    ):
+        read_lists(two, cache=False)
+    assert read_lists(two, label="rel", cache=False).features.tolist() == [[1, 3], [2, 4]]
+    assert read_lists(two, label="Target", cache=False).features.tolist() == [[1, 3], [0, 4]]
     path = tmp_path / "classes.csv"
     path.write_text("group,x,kind\n1,2,good\n")  # of classification data
     with pytest.raises(DataError, match=r"got classification data .*; qid= and label= name them"):
         read_lists(path)
+
+
+FRAMES = ["pandas", "arrow", "polars"]
+
+
+def whole(library, label="rel", qid="query"):
+    """A frame with labels, lists and names of documents, its features, labels and lists."""
+    frame, y, lists = draw()
+    made = (
+        pd.DataFrame({qid: [f"q{each:02}" for each in lists], "doc_id": range(len(y))}).join(frame).assign(**{label: y})
+    )
+    return made if library == "pandas" else sources()[library](made), frame, y, lists
+
+
+@pytest.mark.parametrize("library", marked(FRAMES))
+@pytest.mark.parametrize("given", [(), ("rel",), ("rel", "query"), (None, "query")])
+def test_labels_and_lists_are_columns_of_a_frame(library, given, caplog):
+    table, frame, y, qid = whole(library)
+    ranker = SMALL["linear"]().fit(table, *given, X_valid=table)
+    same = SMALL["linear"]().fit(frame, y, qid, X_valid=frame, y_valid=y, qid_valid=qid)
+    assert ranker.roles_ == {"label": "rel", "qid": "query", "docid": "doc_id"}
+    assert ranker.feature_names_in_.tolist() == list(frame)
+    assert [each.message for each in caplog.records if "not features" in each.message] == [
+        "columns that are not features: 'rel' (labels), 'query' (lists), 'doc_id' (names of documents)"
+    ]
+    for features in (table, frame):
+        np.testing.assert_array_equal(ranker.predict(features), same.predict(frame))
+    for more in ((), ("rel",), ("rel", "query"), (y, qid)):
+        assert ranker.score(table, *more) == same.score(frame, y, qid)
+    assert ranker.score(frame, y, qid) == ranker.score(table, y, group=[8] * 30) == same.score(frame, y, qid)
+    again = pickle.loads(pickle.dumps(ranker))
+    np.testing.assert_array_equal(again.predict(table), ranker.predict(frame))
+
+
+def test_the_lists_of_a_frame_are_those_of_an_ensemble():
+    table, frame, _, qid = whole("pandas")
+    ranker = SMALL["ensemble"]().fit(table)
+    np.testing.assert_array_equal(ranker.predict(table), ranker.predict(frame, qid))
+    with pytest.warns(UserWarning, match="qid is missing"):
+        assert np.ptp(ranker.predict(table) - ranker.predict(frame)) > 0.01
+
+
+@pytest.mark.parametrize("library", marked(FRAMES))
+def test_validation_lists_of_lightgbm_are_columns(library):
+    table, frame, y, qid = whole(library)
+    sizes = {"eval_set": [(frame, y)], "eval_group": [[8] * 30]}
+    wanted = SMALL["linear"]().fit(frame, y, qid, **sizes).predict(frame)
+    for more in (
+        {"eval_set": [(table, "rel")]},
+        {"eval_set": [(table, "rel")], "eval_qid": ["query"]},
+        {"eval_set": [(table, y)], "eval_group": [[8] * 30]},
+    ):
+        np.testing.assert_array_equal(SMALL["linear"]().fit(table, **more).predict(frame), wanted)
+    by_sizes = SMALL["linear"]().fit(table, "rel", group=[8] * 30, X_valid=frame, y_valid=y, qid_valid=qid)
+    np.testing.assert_array_equal(by_sizes.predict(table), wanted)
+    assert by_sizes.feature_names_in_.tolist() == list(frame)
+
+
+def test_scikit_learn_splits_frames_with_their_columns():
+    table, _, y, qid = whole("pandas")
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(SMALL["linear"](), {"C": [0.1, 10.0]}, cv=GroupKFold(3))
+        search.fit(table, table["rel"], qid=table["query"], groups=qid)
+        assert search.score(table, y, qid=qid) == search.best_estimator_.score(table)
+    assert search.best_estimator_.roles_ == {"label": "rel", "qid": "query", "docid": "doc_id"}
+
+
+def test_features_with_usual_names_are_features_where_labels_and_lists_are_given():
+    frame, y, qid = draw()
+    named = frame.rename(columns={"small": "y", "brand": "group", "x": "target"})
+    wanted = SMALL["linear"]().fit(frame, y, qid)
+    for more in ({"qid": qid}, {"group": [8] * 30}):
+        ranker = SMALL["linear"]().fit(named, y, **more)
+        assert ranker.roles_ == {}
+        np.testing.assert_array_equal(ranker.predict(named, qid), wanted.predict(frame))
+    arrays = named[["y", "target"]].fillna(0.0)
+    ranker = SMALL["linear"]().fit(arrays.to_numpy(), y, qid)  # columns without names
+    with pytest.warns(UserWarning, match="X has feature names"):
+        np.testing.assert_array_equal(ranker.predict(arrays), ranker.predict(arrays.to_numpy()))
+
+
+@pytest.mark.parametrize("library", marked(FRAMES))
+def test_columns_that_cannot_be_found(library):
+    table, frame, y, qid = whole(library, "label", "qid")
+    if library == "pandas":
+        both = table.assign(target=y)
+        with pytest.raises(
+            ValueError, match=r"'label' and 'target' have usual names of 'label'; .*, such as y='label'"
+        ):
+            rs.LinearRanker().fit(both)
+        assert "target" in SMALL["linear"]().fit(both, "label").feature_names_in_
+        with pytest.raises(ValueError, match="unique names; 'label' is repeated"):
+            rs.LinearRanker().fit(both.rename(columns={"target": "label"}), "label")
+    with pytest.raises(ValueError, match=r"y: X has no column 'labell'; did you mean label\?"):
+        rs.LinearRanker().fit(table, "labell")
+    with pytest.raises(ValueError, match="qid: X has no column 'zzz'; there are 'qid', 'doc_id', 'small'"):
+        rs.LinearRanker().fit(table, qid="zzz")
+    ranker = SMALL["linear"]().fit(table)
+    with pytest.raises(ValueError, match="y is missing, and X has no column with a usual name of labels, label, "):
+        rs.LinearRanker().fit(frame if library == "pandas" else sources()[library](frame), qid=qid)
+    with pytest.raises(ValueError, match="y is 'label', the name of a column, but X has no named columns"):
+        rs.LinearRanker().fit(frame.to_numpy(), "label")
+    with pytest.raises(ValueError, match="y is missing: pass the labels"):
+        ranker.score(frame, qid=qid)
+    with pytest.raises(ValueError, match="pass X_valid, y_valid and qid_valid together"):
+        rs.LinearRanker().fit(table, X_valid=frame)
 
 
 @pytest.fixture(scope="module")

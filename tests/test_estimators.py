@@ -545,16 +545,19 @@ def test_measures_of_signs_learn_with_a_column_of_ones():
         assert ranker.score(X, y, qid) > 0.95 * (some.mean() if measure == "F1" else 1)
 
 
-def test_a_frame_that_still_has_labels_or_lists_among_its_features_is_refused():
+def test_columns_of_the_frame_that_are_passed_as_labels_or_lists_are_no_features():
     pd = pytest.importorskip("pandas")
     X, y, qid = make()
     frame = pd.DataFrame(X, columns=list("abcd")).assign(label=y, query=[f"q{each}" for each in qid], number=qid)
     ranker = rs.LinearRanker("AP")
-    with pytest.raises(ValueError, match=r"X contains the labels as column 'label': .*drop\(columns='label'\)"):
-        ranker.fit(frame.drop(columns=["query", "number"]), frame["label"], frame["number"])
-    for name in ("query", "number"):
-        with pytest.raises(ValueError, match=f"X contains the lists as column '{name}'"):
-            ranker.fit(frame.drop(columns="label"), frame["label"], frame[name])
+    wanted = ranker.fit(X, y, qid).predict(X)
+    for left, lists in (("query", "number"), ("number", "query")):
+        whole = frame.drop(columns=left)
+        np.testing.assert_array_equal(ranker.fit(whole, frame["label"], frame[lists]).predict(whole), wanted)
+        assert ranker.feature_names_in_.tolist() == list("abcd")
+        assert ranker.roles_ == {"label": "label", "qid": lists}
+    relevant = ranker.fit(frame.assign(label=2 * y), frame["label"], frame["number"])  # other values than the column's
+    assert "label" in relevant.feature_names_in_
     assert ranker.fit(frame[list("abcd")], frame["label"], frame["query"]).n_features_in_ == 4
 
 

@@ -41,8 +41,15 @@ _ADVICE: tuple[tuple[str, Mapping[str, str]], ...] = (
         {
             **_configs(r"; if its cells are categories, give --data.categorical \1"),
             "predict": "",
-            "evaluate": "",
             _ANY: r"; if its cells are categories, give --categorical \1",
+        },
+    ),
+    (
+        r"; name the right one, such as (\w+)='(.*?)', and remove the other if it is not a feature",
+        {
+            **_configs(r"; name the right one, such as --data.\1 '\2', and remove the other if it is not a feature"),
+            "predict": "; remove the one that the training data did not have",
+            _ANY: r"; name the right one, such as --\1 '\2', and remove the other if it is not a feature",
         },
     ),
     (
@@ -108,5 +115,5 @@ def as_options(command: str, message: str) -> str:
     """
     for pattern, said in _ADVICE:
         if (instead := said.get(command, said.get(_ANY))) is not None:
-            message = re.sub(pattern, instead.replace("\\1", r"\g<1>"), message, flags=re.DOTALL)
+            message = re.sub(pattern, re.sub(r"\\(\d)", r"\\g<\1>", instead), message, flags=re.DOTALL)
     return message

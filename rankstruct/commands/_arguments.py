@@ -139,6 +139,25 @@ def add_cell_options(parser: argparse.ArgumentParser, cells: str, output: str | 
     parser.add_argument("--processes", type=int, default=1, help=f"parallel {cells}, one thread each")
 
 
+def add_column_options(parser: argparse.ArgumentParser, roles: Sequence[str] = ("label", "qid")) -> None:
+    """Add the options that name columns of tables; see `column_options`."""
+    from rankstruct.roles import USUAL  # imports NumPy, which `rankstruct --help` does not need
+
+    for role in roles:
+        usual = ", ".join(USUAL[role])
+        parser.add_argument(
+            f"--{role}", metavar="COLUMN", help=f"column of CSV, Parquet and Arrow files (default: {usual})"
+        )
+    numbers = "columns of numbers that are categories, in such files"
+    parser.add_argument("--categorical", nargs="+", metavar="COLUMN", default=[], help=numbers)
+
+
+def column_options(given: argparse.Namespace) -> dict[str, Any]:
+    """The options of `read_lists` by which columns were named."""
+    named = {name: getattr(given, name, None) for name in ("label", "qid", "docid", "categorical")}
+    return {name: value for name, value in named.items() if value}
+
+
 class _Formatter(argparse.HelpFormatter):
     """The default of each option that has one, and descriptions of several lines as they are."""
 

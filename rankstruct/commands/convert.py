@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rankstruct.commands._arguments import CommandParser
+from rankstruct.commands._arguments import CommandParser, add_column_options, column_options
 from rankstruct.data import convert_folder, convert_lists
-from rankstruct.data.delimited import USUAL
 from rankstruct.files import naming
 from rankstruct.text_tables import format_table
 
@@ -32,10 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--real-labels", action="store_true", help="allow any number as label, not only grades")
     parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight files start at 0")
     parser.add_argument("--group-file", help="file with the sizes of the lists, for SVMlight files without qid")
-    for name in ("label", "qid", "docid"):
-        usual = ", ".join(USUAL[name])
-        parser.add_argument(f"--{name}", help=f"column name in Parquet, Arrow and CSV files (default: {usual})")
-    parser.add_argument("--categorical", nargs="+", help="columns of numbers that are categories, in such files")
+    add_column_options(parser, ("label", "qid", "docid"))
     return parser
 
 
@@ -43,10 +39,8 @@ def main(args: Sequence[str]) -> None:
     """Convert, and print a table of the files."""
     parser = _parser()
     given = parser.parse_args(args[1:])
-    options: dict[str, Any] = {
-        name: getattr(given, name) for name in ("num_features", "group_file", "label", "qid", "docid", "categorical")
-    }
-    options = {name: value for name, value in options.items() if value is not None}
+    options: dict[str, Any] = {name: getattr(given, name) for name in ("num_features", "group_file")}
+    options = {name: value for name, value in options.items() if value is not None} | column_options(given)
     options |= {"zero_based": True} if given.zero_based else {}
     options |= {"dtype": given.dtype, "labels": "real" if given.real_labels else "grades"}
     start = time.perf_counter()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from rankstruct.commands._arguments import CommandParser, as_typed
+from rankstruct.commands._arguments import CommandParser, add_column_options, as_typed, column_options
 from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_run, read_scores
 from rankstruct.files import whole_file, write_result
 from rankstruct.measures import evaluate
@@ -50,8 +50,7 @@ def evaluate_scores(
     labels: str | Path,
     measures: Sequence[str],
     *,
-    label_kind: Literal["grades", "real"] = "grades",
-    zero_based: bool = False,
+    reading: Mapping[str, Any] | None = None,
     **options: object,
 ) -> Evaluated:
     """Evaluate a file of scores against the labels of a file of lists, one score per document in the same order.
@@ -60,14 +59,13 @@ def evaluate_scores(
         scores: a file with a score at the end of each line.
         labels: the file with labels and queries.
         measures: names of measures.
-        label_kind: `"grades"` or `"real"`, as for `read_lists`.
-        zero_based: whether feature ids of that file start at 0.
+        reading: options of `read_lists` for that file.
         options: `ties`, `empty`, `convention` of `rankstruct.evaluate`.
 
     Raises:
         DataError: a file is malformed, or the number of scores differs from the number of documents.
     """
-    data = read_lists(labels, labels=label_kind, zero_based=zero_based)
+    data = read_lists(labels, **reading or {})
     values = read_scores(scores)
     if len(values) != data.num_documents:
         raise DataError(
@@ -146,11 +144,14 @@ def compare_systems(
 def _parser() -> CommandParser:
     parser = CommandParser.of(
         "evaluate",
-        "Scores need the labels of a file of lists (--labels), TREC runs need qrels. Two are compared query by query.",
+        "Files of scores need the labels of a file of lists (--labels), TREC runs need qrels (--qrels). Two files are compared "
+        "query by query.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="one or two files of scores, or runs")
     truth = parser.add_mutually_exclusive_group(required=True)
-    truth.add_argument("--labels", help="SVMlight/LETOR file, documents in the order of the scores")
+    truth.add_argument(
+        "--labels", help="file of lists (SVMlight, LETOR, CSV, Parquet), documents in the order of the scores"
+    )
     truth.add_argument("--qrels", help="TREC relevance judgements")
     parser.add_argument("--measures", nargs="+", default=list(DEFAULT_MEASURES), help="measures")
     parser.add_argument("--ties", choices=["expected", "input", "worst", "docid"], help="rule for tied scores")
@@ -159,6 +160,7 @@ def _parser() -> CommandParser:
     parser.add_argument("--convention", choices=["letor"], help="compute as the LETOR tool does")
     parser.add_argument("--real-labels", action="store_true", help="allow any number as label, not only grades")
     parser.add_argument("--zero-based", action="store_true", help="feature ids in the file of --labels start at 0")
+    add_column_options(parser)
     parser.add_argument("--test", choices=TESTS, default=TESTS[0], help="paired test for two files")
     parser.add_argument("--csv", type=Path, help="write the values of each query to this file")
     parser.add_argument("--json", type=Path, help="write the means and the comparison to this file")
@@ -171,12 +173,17 @@ def main(args: Sequence[str]) -> None:
     options = parser.parse_args(args[1:])
     if len(options.files) > 2:
         parser.error(f"expected one or two files, got {len(options.files)}")
+    if options.qrels and column_options(options):
+        parser.error(
+            "--label, --qid and --categorical name columns of a table given as --labels; remove them with --qrels"
+        )
     empty = int(options.empty) if options.empty in "01" else options.empty
     policy: dict[str, Any] = {"empty": empty, "convention": options.convention}
     if options.ties:
         policy["ties"] = options.ties
     if options.labels:
-        policy |= {"label_kind": "real" if options.real_labels else "grades", "zero_based": options.zero_based}
+        kind = "real" if options.real_labels else "grades"
+        policy["reading"] = {"labels": kind, "zero_based": options.zero_based, **column_options(options)}
     judge, truth = (evaluate_scores, options.labels) if options.labels else (evaluate_run, options.qrels)
     systems = [judge(file, truth, options.measures, **policy) for file in options.files]
     rows = compare_systems(systems[0], systems[1], options.test) if len(systems) == 2 else []

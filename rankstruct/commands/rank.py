@@ -13,9 +13,9 @@ import json
 import pickle
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,9 @@ import numpy as np
 import torch
 
 from rankstruct._version import __version__
-from rankstruct.commands._arguments import CommandParser
+from rankstruct.commands._arguments import CommandParser, add_column_options, column_options
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import DataError, RankingData, read_alike
-from rankstruct.data.delimited import USUAL
 from rankstruct.data.errors import shortened
 from rankstruct.data.folds import find_parts
 from rankstruct.data.formats import feature_names
@@ -43,6 +42,7 @@ from rankstruct.models import PreparedScorer, load_scorer, save_scorer
 from rankstruct.statistics import bootstrap_interval
 from rankstruct.text_tables import format_table
 
+_MEASURES = ("AP", "nDCG@10", "RR@10")
 _LISTS = 1000  # scored at once
 _TRAINED = "trained.json"
 _ROOM = 2**20, 2**16  # least size of the folder in bytes, and per feature
@@ -50,24 +50,12 @@ _ROOM = 2**20, 2**16  # least size of the folder in bytes, and per feature
 
 @dataclass(frozen=True)
 class Files:
-    """Files of lists; validation and test are optional.
-
-    `zero_based`: feature ids of SVMlight files start at 0. `label`, `qid` and `categorical` name columns of tables, see `Source`.
-    """
+    """Files of lists; validation and test are optional. `reading` are options of `read_lists`."""
 
     train: Path
     vali: Path | None = None
     test: Path | None = None
-    zero_based: bool = False
-    label: str | None = None
-    qid: str | None = None
-    categorical: Sequence[str] = ()
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        """Options of `read_lists`."""
-        named = {"label": self.label, "qid": self.qid, "categorical": self.categorical}
-        return {"zero_based": self.zero_based} | {name: value for name, value in named.items() if value}
+    reading: Mapping[str, Any] = field(default_factory=lambda: {"zero_based": False})
 
     def given(self) -> dict[str, Path]:
         """The files given, by part."""
@@ -169,10 +157,10 @@ def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanke
             qid = shortened(data.qids[data.list_of(at)])
             raise DataError(
                 f"{paths[part]}: expected labels whose gain in nDCG@10, 2^label - 1, is finite, since models are trained for and "
-                f"evaluated by it, whatever --measure; got {labels[at]:g} in query {qid}: use grades, such as 0 to 4"
+                f"evaluated by it, whatever --measures; got {labels[at]:g} in query {qid}: use grades, such as 0 to 4"
             )
     chosen = {str(paths[part]): data for part, data in lists.items() if part != "test"}
-    check_measures(chosen, [ranker._measure(lists["train"].labels)], "--measure")
+    check_measures(chosen, [ranker._measure(lists["train"].labels)], "--measures")
     if "test" in lists:
         check_measures({str(paths["test"]): lists["test"]}, measures, "--measures")
 
@@ -433,21 +421,14 @@ def _parser() -> CommandParser:
     )
     parser.add_argument("--test", metavar="FILE", help="test lists (default: none)")
     parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight files start at 0")
-    for name in ("label", "qid"):
-        parser.add_argument(f"--{name}", metavar="COLUMN", help=f"column of tables (default: {', '.join(USUAL[name])})")
+    add_column_options(parser)
     parser.add_argument(
-        "--categorical",
+        "--measures",
         nargs="+",
-        metavar="COLUMN",
-        default=[],
-        help="columns of numbers that are categories, in tables",
-    )
-    parser.add_argument(
-        "--measure",
         metavar="MEASURE",
-        help="selection measure (default: nDCG@10 for graded labels, AP for binary ones)",
+        help=f"measures of the test, of which the first selects the model (default: {' '.join(_MEASURES)}, of which nDCG@10 "
+        "selects if labels are graded, AP if they are binary)",
     )
-    parser.add_argument("--measures", nargs="+", default=["AP", "nDCG@10", "RR@10"], help="measures of the test")
     parser.add_argument(
         "--time-budget",
         type=float,
@@ -467,20 +448,25 @@ def main(args: Sequence[str]) -> None:
         parser.error("give FOLDER or --train FILE")
     before = Path(given.output, "result.json").is_file()
     files = find_files(given.folder, given.fold, given.train, given.vali, given.test)
-    named = {name: getattr(given, name) for name in ("zero_based", "label", "qid", "categorical")}
-    files = replace(files, **named)
-    options = {"measure": given.measure, "time_budget": given.time_budget, "random_state": given.seed}
+    files = replace(files, reading={"zero_based": given.zero_based, **column_options(given)})
+    options = {
+        "measure": given.measures[0] if given.measures else None,
+        "time_budget": given.time_budget,
+        "random_state": given.seed,
+    }
     try:
-        result = rank(files, given.output, given.measures, verbose=True, **options)
+        result = rank(files, given.output, given.measures or _MEASURES, verbose=True, **options)
     except KeyboardInterrupt:
         goes_on = "tests the trained model" if _is_trained(Path(given.output)) else "starts again"
         raise KeyboardInterrupt(f"stopped; {given.output} is incomplete, the same command {goes_on}") from None
     print(f"{result['reason']}\n")
     print(format_table(*model_table(result)))
     print(f"{SELECTION}\n")
-    if given.measure is None:
+    if given.measures is None:
         kind = "graded labels" if result["measure"] != "AP" else "binary labels"
-        print(f"selected by {result['measure']}, the default for {kind}; --measure sets another measure")
+        print(
+            f"selected by {result['measure']}, the default for {kind}; --measures sets others, of which the first selects"
+        )
     print()
     if result["test"]:
         print(format_table(*test_table(result)))

@@ -1,9 +1,9 @@
 """Lists from CSV, Parquet and Arrow files, one document per row, read by pyarrow.
 
-Columns are `label`, `qid` and optionally `docid`, in any case if unambiguous, or another usual name, such as `relevance` and
-`query_id`. All others are features, in the order of the file: numbers, and strings or dictionaries, which are categories; or a
-single column of lists of numbers of the same length. Documents of a query are contiguous. Null features, NaN and empty strings
-are missing values, read as NaN; their number by column is logged, as are the categorical columns.
+Columns are `label`, `qid` and optionally `docid`, or have another usual name, such as `relevance` and `query_id`: see
+`rankstruct.roles`. All others are features, in the order of the file: numbers, and strings or dictionaries, which are categories;
+or a single column of lists of numbers of the same length. Documents of a query are contiguous. Null features, NaN and empty
+strings are missing values, read as NaN; their number by column is logged, as are the categorical columns.
 
 A CSV file has column names in the first line, from which the separator (comma, semicolon, tab or bar) is inferred; UTF-16 is
 detected by its byte order mark. Numbers have a decimal point, True and False are 1 and 0, and an empty cell or NaN is a null. A
@@ -18,7 +18,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -30,10 +30,8 @@ from rankstruct.data.assembly import Assembly, DocumentBlock, assemble
 from rankstruct.data.cache import Stream
 from rankstruct.data.dataset import RankingData, register_format
 from rankstruct.data.delimited import (
-    USUAL,
     Header,
     check_columns,
-    find_column,
     named,
     open_unpacked,
     read_header,
@@ -44,6 +42,7 @@ from rankstruct.data.names import Names
 from rankstruct.data.text import check_file, parse_number, unpacked_name
 from rankstruct.files import add_to_digest
 from rankstruct.progress import Progress
+from rankstruct.roles import find_column
 
 __all__ = ["read_arrow"]
 
@@ -58,9 +57,9 @@ def read_arrow(
     *,
     num_features: int | None = None,
     labels: Literal["grades", "real"] = "grades",
-    label: str = "label",
-    qid: str = "qid",
-    docid: str = "docid",
+    label: str | None = None,
+    qid: str | None = None,
+    docid: str | None = None,
     features: Sequence[str] | None = None,
     categorical: Sequence[str] = (),
     cache: bool | str | os.PathLike[str] = True,
@@ -71,9 +70,9 @@ def read_arrow(
         path: the file.
         num_features: the least number of features of the result; features missing in the file are 0.
         labels: `"grades"` for integers from 0, `"real"` for any finite number.
-        label: the column of labels.
-        qid: the column of queries, numbers or strings.
-        docid: the column of document names, optional.
+        label: the column of labels; None for the one with a usual name.
+        qid: the column of queries, numbers or strings; likewise.
+        docid: the column of document names, which may be missing; likewise.
         features: the feature columns, in the order of the result, such as those that a model was trained on; None for those of
             the file, in its order.
         categorical: feature columns whose values are categories, in addition to those of strings, such as numbers of shops.
@@ -85,16 +84,16 @@ def read_arrow(
 
     >>> read_arrow("train.parquet").summary()  # doctest: +SKIP
     """
-    rows = TableReader(Path(path), num_features, labels, (label, qid, docid), features, categorical)
+    rows = TableReader(Path(path), num_features, labels, Roles(label, qid, docid), features, categorical)
     return assemble(Path(path), rows.fill, cache, rows.key)
 
 
-class _Roles(NamedTuple):
-    """The columns of a file that are not features; None if absent."""
+class Roles(NamedTuple):
+    """The columns of a file that are not features; None if absent, or to be found by their usual names."""
 
-    label: str
-    qid: str
-    docid: str | None
+    label: str | None = None
+    qid: str | None = None
+    docid: str | None = None
 
 
 class TableReader:
@@ -105,7 +104,7 @@ class TableReader:
         path: Path,
         num_features: int | None,
         labels: str,
-        columns: tuple[str, ...],
+        columns: Roles,
         features: Sequence[str] | None = None,
         categorical: Sequence[str] = (),
         progress: bool = False,
@@ -115,7 +114,7 @@ class TableReader:
         self.path, self.num_features, self.labels, self.columns = path, num_features, labels, columns
         self.progress = progress
         self.is_csv = is_csv(path)
-        self.roles: _Roles
+        self.roles: Roles
         self.names: list[str] = []  # of the features
         self._begin()
         if labels not in ("grades", "real"):
@@ -228,7 +227,7 @@ class TableReader:
 
     @property
     def _header(self) -> Header:
-        return read_header(self.path, self.columns[1:2])
+        return read_header(self.path, [self.columns.qid or "qid"])
 
     def _fail_csv(self, arrow: Any, error: Exception) -> NoReturn:
         """Raise the error of a CSV file with column names and row number."""
@@ -268,7 +267,7 @@ class TableReader:
         return f"; if its cells are categories, name it: categorical=[{name!r}]"
 
     def _part(self, arrow: Any, batch: Any, before: int) -> DocumentBlock:
-        label, qid, docid = self.roles
+        label, qid, docid = str(self.roles.label), str(self.roles.qid), self.roles.docid
         labels = self._labels(arrow, label, batch.column(label), before)
         qids = self._strings(arrow, qid, batch.column(qid), before)
         features, missing = self._features(arrow, batch, self.names, before)
@@ -287,18 +286,17 @@ class TableReader:
             missing=missing if missing.any() else None,
         )
 
-    def _find_roles(self, names: list[str]) -> _Roles:
+    def _find_roles(self, names: list[str]) -> Roles:
         check_columns(self.path, names)
-        found = [find_column(names, name) for name in self.columns]
-        for name, column in zip(self.columns, found, strict=True):
-            if column is None and name != self.columns[2]:
-                advice = "; use 0 for unknown labels" if name == self.columns[0] else ""
+        found = Roles(**_find(self.path, names, self.columns._asdict()))
+        for role, column in found._asdict().items():
+            name = getattr(self.columns, role) or role
+            if column is None and role != "docid":
+                advice = "; use 0 for unknown labels" if role == "label" else ""
                 raise DataError(f"{self.path}: expected one column {name!r}, got {named(names)}{advice}")
             if column not in (None, name):
-                others = [each for each in USUAL.get(name, ()) if each in names and each != column]
-                left = f"; {named(others)} stays a feature" if others and column.casefold() != name.casefold() else ""
-                _log.warning("%s: column %r is used as %r%s", self.path, column, name, left)
-        return _Roles(*found)  # type: ignore[arg-type]
+                _log.warning("%s: column %r is used as %r", self.path, column, name)
+        return found
 
     def _columns_of_features(self, names: list[str]) -> list[str]:
         found = [name for name in names if name not in self.roles]
@@ -344,7 +342,8 @@ class TableReader:
         """Features `[n, d]` float32, NaN if missing, and the number of missing ones per document `[n]`."""
         columns = [batch.column(name) for name in names]
         if not names:
-            raise DataError(f"{self.path}: expected feature columns in addition to {', '.join(self.columns)}, got none")
+            wanted = ", ".join(name or role for role, name in self.columns._asdict().items())
+            raise DataError(f"{self.path}: expected feature columns in addition to {wanted}, got none")
         if len(names) == 1 and _is_list(arrow, (column := _plain(arrow, columns[0])).type):
             features = self._lists(arrow, names[0], column, before)
         else:
@@ -510,18 +509,30 @@ def is_csv(path: str | os.PathLike[str]) -> bool:
     return unpacked_name(Path(path).name).casefold().endswith(".csv")
 
 
-def column_names(path: str | os.PathLike[str], known: Sequence[str]) -> list[str]:
-    """The names of the feature columns, in the order of the file; raises DataError for a file of another format."""
+def column_names(path: str | os.PathLike[str], known: Mapping[str, str | None]) -> list[str]:
+    """The names of the feature columns, in the order of the file, with the others by role, None to find them.
+
+    Raises:
+        DataError: a file of another format, or several columns for a role.
+    """
     if is_csv(path):
-        names = read_header(path, known).names
+        names = read_header(path, [known["qid"] or "qid"]).names
     else:
         arrow = _pyarrow(Path(path))
         try:
             names = _schema(arrow, Path(path)).names
         except (arrow.ArrowException, OSError) as error:
             raise DataError(f"{path}: expected a Parquet or Arrow file, got: {_first_line(error)}") from None
-    roles = [find_column(names, name) for name in known]
+    roles = _find(path, names, known).values()
     return [name for name in names if name not in roles]
+
+
+def _find(path: object, names: Sequence[str], given: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The column of each role."""
+    try:
+        return {role: find_column(names, role, name) for role, name in given.items()}
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
 def _schema(arrow: Any, path: Path) -> Any:

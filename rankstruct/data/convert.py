@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rankstruct.data.assembly import Assembly, Fill, halved, to_arrays, write_assembled
 from rankstruct.data.cache import SUFFIX, Stream
-from rankstruct.data.columnar import TableReader, read_arrow
+from rankstruct.data.columnar import Roles, TableReader, read_arrow
 from rankstruct.data.errors import shortened
 from rankstruct.data.folds import fold_files
 from rankstruct.data.formats import find_reader, read_lists, suffix_of
@@ -19,7 +19,6 @@ from rankstruct.data.text import unpacked_name
 __all__ = ["Converted", "convert_folder", "convert_lists"]
 
 _DTYPES = ("float32", "float16")
-_COLUMNS = ("label", "qid", "docid")
 
 
 class Converted(NamedTuple):
@@ -88,14 +87,14 @@ def _target_of(source: Path, target: str | os.PathLike[str] | None) -> Path:
 
 def _fill_from(source: Path, options: dict[str, Any], progress: bool) -> Fill:
     """The function that adds the lists of a file, in parts if the format allows it."""
-    reader = find_reader(source, options.get("qid", "qid"))
+    reader = find_reader(source, options.get("qid"))
     if reader is read_svmlight:
         _check_options(source, options, [*Options.__dataclass_fields__, "group_file"])
         group = options.pop("group_file", None)
         return Lines(source, Options(**options), group, progress=progress).fill
     if reader is read_arrow:
-        _check_options(source, options, ["num_features", "labels", "categorical", *_COLUMNS])
-        columns = tuple(str(options.pop(name, name)) for name in _COLUMNS)
+        _check_options(source, options, ["num_features", "labels", "categorical", *Roles._fields])
+        columns = Roles(**{role: options.pop(role, None) for role in Roles._fields})
         kept = {name: options[name] for name in ("num_features", "categorical") if name in options}
         return TableReader(
             source, kept.pop("num_features", None), options.get("labels", "grades"), columns, **kept, progress=progress

@@ -13,6 +13,7 @@ from typing import IO, Any, NamedTuple
 
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.text import read_blocks, text_lines
+from rankstruct.roles import USUAL
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _MARKS = (  # UTF-32 first, since UTF-16's are prefixes
@@ -59,9 +60,13 @@ def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), 
     found = {each: _rows(head, each) for each in ([separator] if separator else SEPARATORS)}  # ties go to the first
     chosen = max(
         found,
-        key=lambda each: (any(find_column(_names(found[each]), name) for name in wanted), len(_names(found[each]))),
+        key=lambda each: (any(_has(_names(found[each]), name) for name in wanted), len(_names(found[each]))),
     )
     return Header(_names(found[chosen]), chosen, encoding, found[chosen][1:])
+
+
+def _has(names: Sequence[str], wanted: str) -> bool:
+    return any(name.casefold() in USUAL.get(wanted, (wanted.casefold(),)) for name in names)
 
 
 def check_columns(path: object, names: Sequence[str]) -> None:
@@ -72,32 +77,6 @@ def check_columns(path: object, names: Sequence[str]) -> None:
                 f"{path}: expected columns with unique names, got {name!r} for column {at + 1}; the row number "
                 "(the index of a pandas data frame) is not a feature: write the table without it"
             )
-
-
-#: The usual names of the columns that are not features, the first ones first.
-USUAL = {
-    "label": ("label", "relevance", "rel", "y", "target"),
-    "qid": ("qid", "query_id", "query", "group"),
-    "docid": ("docid", "doc_id", "document_id"),
-}
-
-
-def find_column(names: Iterable[str], wanted: str) -> str | None:
-    """The column of a name: the exact match, otherwise the only one that differs in case; or of another usual name.
-
-    >>> find_column(["QID", "x"], "qid"), find_column(["QID", "Qid"], "qid"), find_column(["QID", "qid"], "qid")
-    ('QID', None, 'qid')
-    >>> find_column(["query_id", "rel"], "qid"), find_column(["query_id", "rel"], "label"), find_column(["rel"], "grade")
-    ('query_id', 'rel', None)
-    """
-    names = list(names)
-    for usual in USUAL.get(wanted, (wanted,)):
-        if usual in names:
-            return usual
-        alike = [name for name in names if name.casefold() == usual.casefold()]
-        if alike:
-            return alike[0] if len(alike) == 1 else None
-    return None
 
 
 def open_unpacked(path: str | os.PathLike[str]) -> IO[bytes]:

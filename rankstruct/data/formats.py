@@ -11,10 +11,11 @@ from rankstruct.data.assembly import read_rankdata
 from rankstruct.data.classification import ClassTable, read_arff, read_csv
 from rankstruct.data.columnar import column_names, read_arrow
 from rankstruct.data.dataset import FORMATS, RankingData
-from rankstruct.data.delimited import find_column, named, read_header
+from rankstruct.data.delimited import named, read_header
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.svmlight import read_svmlight
 from rankstruct.data.text import unpacked_name
+from rankstruct.roles import USUAL, usual_columns
 
 __all__ = ["read_lists"]
 
@@ -32,7 +33,7 @@ def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
     accepted, and ignored, for files without feature ids, and `read_arrow` for those of tables, such as `label`, `qid` and
     `categorical`. A malformed file, or one of classification data, raises DataError.
     """
-    reader = find_reader(path, options.get("qid", "qid"))
+    reader = find_reader(path, options.get("qid"))
     if reader is not read_svmlight:
         options.pop("zero_based", None)
     if reader in (read_svmlight, read_rankdata) and (given := [name for name in TABLE_OPTIONS if name in options]):
@@ -42,8 +43,8 @@ def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
     return reader(Path(path), **options)
 
 
-def find_reader(path: str | os.PathLike[str], qid: str = "qid") -> Callable[..., RankingData]:
-    """The reader of a file of lists; a CSV file without the column `qid` is classification data.
+def find_reader(path: str | os.PathLike[str], qid: str | None = None) -> Callable[..., RankingData]:
+    """The reader of a file of lists; a CSV file without the column `qid`, or one of its usual names, is classification data.
 
     Raises:
         DataError: the file is classification data.
@@ -52,7 +53,7 @@ def find_reader(path: str | os.PathLike[str], qid: str = "qid") -> Callable[...,
     if has_classes(path, qid):
         if suffix == CSV and not Path(path).is_file():
             raise DataError(f"{path}: no such file")
-        table, found = (f" without a column {qid!r}", read_header(path).names) if suffix == CSV else ("", [])
+        table, found = (f" without a column {qid or 'qid'!r}", read_header(path).names) if suffix == CSV else ("", [])
         there = f"; this one has {named(found)}" if found else ""
         raise DataError(
             f"{path}: expected lists, got classification data (a {suffix} file{table}); protocol='cross-validation' of a "
@@ -74,7 +75,7 @@ def feature_names(path: str | os.PathLike[str], **options: Any) -> list[str] | N
     """
     if _reader_of(suffix_of(path)) is not read_arrow or not Path(path).is_file():
         return None
-    return column_names(path, [options.get(name, name) for name in ("label", "qid", "docid")])
+    return column_names(path, {role: options.get(role) for role in USUAL})
 
 
 def options_for_model(
@@ -103,13 +104,15 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
     return Path(unpacked_name(Path(path).name)).suffix.lower()
 
 
-def has_classes(path: str | os.PathLike[str], qid: str = "qid") -> bool:
+def has_classes(path: str | os.PathLike[str], qid: str | None = None) -> bool:
     """Whether a file is classification data, by its suffix and, for CSV, its columns."""
     suffix = suffix_of(path)
     if suffix not in CLASS_FORMATS or suffix in FORMATS:
         return False
     if suffix != CSV or not Path(path).is_file():
         return True
-    names = read_header(path, [qid]).names
-    found = find_column(names, qid)
-    return found is None or (found.casefold() != qid.casefold() and find_column(names, "label") is None)
+    wanted = (qid or "qid").casefold()
+    names = read_header(path, [qid or "qid"]).names
+    if any(name.casefold() == wanted for name in names):
+        return False
+    return qid is not None or not (usual_columns(names, "qid") and usual_columns(names, "label"))

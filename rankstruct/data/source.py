@@ -161,7 +161,7 @@ class Source:
             raise ValueError(f"data.protocol {self.protocol!r} requires data.path; folds of a built-in set are seeds")
 
     def _check_path(self, path: str) -> None:
-        if has_classes(path, self.qid or "qid") and self.protocol != "cross-validation":
+        if has_classes(path, self.qid) and self.protocol != "cross-validation":
             raise ValueError(f"{path}: classification data require protocol 'cross-validation', got {self.protocol!r}")
         if self.protocol != "folds" and self.fold is None:
             raise ValueError(
@@ -194,7 +194,7 @@ class Source:
         if self.protocol == "folds":
             return read_folds(path, self.fold, **options)
         fold = self.fold or 1
-        if has_classes(path, self.qid or "qid"):
+        if has_classes(path, self.qid):
             table = CLASS_FORMATS[suffix_of(path)](path)
             wanted = {"relevant": self.relevant, "queries": self.queries, "documents": self.documents}
             return class_splits(table, fold, self.parts, seed=self.seed, **wanted)  # type: ignore[arg-type]
@@ -211,7 +211,7 @@ class Source:
             return None
         path = Path(self.path)
         file = path if path.is_file() else fold_files(path, self._folder)[0]
-        return None if has_classes(file, self.qid or "qid") else feature_names(file, **self.reading)
+        return None if has_classes(file, self.qid) else feature_names(file, **self.reading)
 
     def digest(self, *, now: bool = False) -> str:
         """A digest of the content of the files, sixteen characters; "" for a built-in set, or if there are no files.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
@@ -37,6 +37,7 @@ from rankstruct.messages import did_you_mean
 from rankstruct.models.saving import build_module, describe_module
 from rankstruct.preparation import Preparation, encoded_first, has_missing, takes_sparse
 from rankstruct.processes import Team
+from rankstruct.roles import USUAL, names_of, split_table
 from rankstruct.solvers import RowsOf
 
 __all__: list[str] = []
@@ -64,17 +65,6 @@ _OTHER_NAMES = {
 }
 
 _refusing = refusing(partial(refuse_other_names, other_names=_OTHER_NAMES))
-
-
-def _refuse_own_columns(X: Any, given: dict[str, Any]) -> None:
-    """Raise ValueError if a DataFrame of features still has the column of labels or list ids that is passed separately."""
-    if isinstance(X, Table):
-        return
-    for what, values in given.items():
-        name = getattr(values, "name", None)
-        named = name is not None and name in getattr(X, "columns", ()) and len(values) == len(X)
-        if named and np.array_equal(np.asarray(X[name]), np.asarray(values)):
-            raise ValueError(f"X contains the {what} as column {name!r}: drop it, X.drop(columns={name!r})")
 
 
 class Documents(NamedTuple):
@@ -151,6 +141,10 @@ class Ranker(BaseEstimator):
     with categorical columns and missing cells, see `rankstruct.columns`, which the step "encode" of `prepare` turns into numbers.
     It is put in front if there are any in training, unless the class supports them itself.
 
+    Labels and lists may be columns of a data frame, named or found by their usual names (`fit(frame)`): `label`, `relevance`,
+    `rel`, `y` or `target`; `qid`, `query_id`, `query` or `group`. They are no features, and `predict` and `score` take frames
+    with or without them.
+
     Attributes:
         measure_: `measure`, or where it is None, the measure of a loss over diverse rankings, and otherwise `usual_measure`.
         preparation_: the fitted preparation of raw features; `preparation_.columns` has the categories found in training.
@@ -158,6 +152,7 @@ class Ranker(BaseEstimator):
         longest_list_: number of documents in the longest of them.
         n_features_in_: number of raw features.
         feature_names_in_: their names, if `fit` was given a DataFrame.
+        roles_: the columns of that frame that are not features, `{"label": ..., "qid": ..., "docid": ...}`; empty for arrays.
     """
 
     measure: str | Measure | None
@@ -171,6 +166,7 @@ class Ranker(BaseEstimator):
     lists_: int
     longest_list_: int
     n_features_in_: int
+    roles_: dict[str, str]
     #: Whether missing features and codes of categories reach the model itself, instead of the step "encode".
     takes_missing: bool = False
     #: Whether the ranking depends on the other documents of the list; without `qid`, all documents are one list.
@@ -212,7 +208,7 @@ class Ranker(BaseEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         qid: Any = None,
         *,
         group: Any = None,
@@ -232,9 +228,9 @@ class Ranker(BaseEstimator):
         Args:
             X: `[documents, d]`, an array, a data frame of pandas or polars, an Arrow table or a SciPy sparse matrix; float32 and
                 CSR are used without a copy if the documents of each list are contiguous.
-            y: `[documents]`, graded relevance, 0 or more.
-            qid: `[documents]`, the list of each document: integers or strings. Without it and `group`, all documents are one
-                list, with a warning.
+            y: `[documents]`, graded relevance, 0 or more; or the name of a column of the frame `X`, None to find it.
+            qid: `[documents]`, the list of each document: integers or strings; or a column, likewise. Without lists and `group`,
+                all documents are one list, with a warning.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
             diversity_groups: `[documents]`, the group (host, topic) of each document, integers or strings, for a loss over
                 diverse rankings; ignored by others.
@@ -244,26 +240,54 @@ class Ranker(BaseEstimator):
                 more. Documents of weight 0 are removed first. Weights other than 0 and 1 need a loss that accepts them, which
                 most pairwise, listwise and pointwise losses do. Ignored by preparation and validation.
             X_valid: documents of the validation lists, used for selection as the class describes.
-            y_valid: their labels.
-            qid_valid: their lists.
+            y_valid: their labels, in any form of `y`.
+            qid_valid: their lists, in any form of `qid`.
             diversity_groups_valid: their groups, for a measure of diversity.
             eval_set: `[(X_valid, y_valid)]`, one pair, with `eval_group`, `[sizes]`, or `eval_qid`, `[qid_valid]`: the validation
-                lists in LightGBM's notation.
+                lists in LightGBM's notation; the lists may also be a column.
             eval_group: see `eval_set`.
             eval_qid: see `eval_set`.
 
         Raises:
             ValueError: wrong shapes, values or options, such as a label below 0 or one that the measure does not accept, missing
-                groups or validation lists, too few lists, or a loss that cannot be minimised here.
+                groups or validation lists, too few lists, a loss that cannot be minimised here, or columns that are not found.
             TypeError: item weights other than 0 and 1 with a loss that does not accept them.
         """
-        given = _validation(X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid)
+        X, y, qid = self._take_columns(X, y, qid, group)
+        divide = partial(self._divide, features=names_of(X))
+        given = _validation(divide, X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid)
         self._check_groups_valid(given is not None, diversity_groups_valid)
         self._check_fit_options(given is not None)
         train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights)
         valid = None if given is None else self._valid_documents(*given, diversity_groups_valid)
         self._fit(train, valid)
         return self
+
+    def _take_columns(self, X: Any, y: Any, qid: Any, group: Any) -> tuple[Any, Any, Any]:
+        """Features, labels and lists of training documents; sets `roles_`."""
+        found = split_table(X, y, qid, has_sizes=group is not None)
+        self.roles_ = found.roles
+        if found.y is None and names_of(X):
+            raise ValueError(
+                f"y is missing, and X has no column with a usual name of labels, {', '.join(USUAL['label'])}; pass the labels, "
+                "[documents], or the name of their column"
+            )
+        if not found.caller_named:
+            said = {"label": "labels", "qid": "lists", "docid": "names of documents"}
+            shown = ", ".join(f"{name!r} ({said[role]})" for role, name in found.roles.items())
+            say_once(f"columns that are not features: {shown}")
+        return found[:3]
+
+    def _divide(
+        self, X: Any, y: Any, qid: Any, group: Any = None, features: Sequence[str] | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Features, labels and lists of other documents, with the columns of training; `features` are those of training."""
+        if features is None:
+            features = getattr(self, "feature_names_in_", ())
+        known = getattr(self, "roles_", {})  # not stored by earlier versions
+        if not len(features):  # fitted to an array
+            features = [name for name in names_of(X) if name not in known.values()]
+        return split_table(X, y, qid, has_sizes=group is not None, features=features, known=known)[:3]
 
     def _valid_documents(self, X: Any, y: Any, qid: Any, diversity_groups: Any) -> Documents:
         features, labels = self._check(X, reset=False), as_numbers("y_valid", y)
@@ -276,7 +300,6 @@ class Ranker(BaseEstimator):
     def _train_documents(
         self, X: Any, y: Any, qid: Any, group: Any, diversity_groups: Any, sample_weight: Any, item_weights: Any
     ) -> Documents:
-        _refuse_own_columns(X, {"labels": y, "lists": qid})
         X, y = self._check(X, y, reset=True)
         if qid is None and group is None:
             if diversity_groups is not None and not self._measure().takes_groups:
@@ -502,7 +525,7 @@ class Ranker(BaseEstimator):
     def score(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         qid: Any = None,
         *,
         group: Any = None,
@@ -512,15 +535,21 @@ class Ranker(BaseEstimator):
     ) -> float:
         """Return the mean of `measure` over the lists; ties are averaged over, lists without a relevant document count 0.
 
-        Lists, list weights, groups and item weights are passed as in `fit`; see `rankstruct.evaluate` for item weights, which
-        some measures do not accept. Without lists, all documents are one list if the ranker was fitted to one. A measure of
+        Labels, lists, list weights, groups and item weights are passed as in `fit`; see `rankstruct.evaluate` for item weights,
+        which some measures do not accept. Without lists, all documents are one list if the ranker was fitted to one. A measure of
         diversity needs `diversity_groups`; a `Diverse` one re-ranks each list first.
 
         Raises:
-            ValueError: neither `qid` nor `group`, but the ranker was fitted to several lists. (`cross_val_score` and the like
-                pass neither unless routing is on, and turn the error into a warning and NaN unless `error_score="raise"`.)
+            ValueError: no labels; or neither `qid` nor `group`, but the ranker was fitted to several lists. (`cross_val_score`
+                and the like pass neither unless routing is on, and turn the error into a warning and NaN unless
+                `error_score="raise"`.)
         """
         check_is_fitted(self)
+        X, y, qid = self._divide(X, y, qid, group)
+        if y is None:
+            raise ValueError(
+                "y is missing: pass the labels, [documents], or the name of their column in the data frame X"
+            )
         checked = self._check(X, reset=False)
         one = np.zeros(checked.shape[0], np.int64) if getattr(self, "lists_", 2) == 1 else None
         if qid is None and group is None and one is None:
@@ -554,6 +583,7 @@ class Ranker(BaseEstimator):
         training list has.
         """
         check_is_fitted(self)
+        X, _, qid = self._divide(X, None, qid, group)
         X = self._check(X, reset=False)
         ids = None if qid is None and group is None else check_ids(X, list_ids(X.shape[0], qid, group), None)[0]
         longest = getattr(self, "longest_list_", X.shape[0])  # not stored by earlier versions
@@ -674,13 +704,20 @@ def are_given(X_valid: Any, y_valid: Any, qid_valid: Any) -> bool:
 
 
 def _validation(
-    X_valid: Any, y_valid: Any, qid_valid: Any, eval_set: Any, eval_group: Any, eval_qid: Any
+    divide: Callable[[Any, Any, Any], tuple[Any, Any, Any]],
+    X_valid: Any,
+    y_valid: Any,
+    qid_valid: Any,
+    eval_set: Any,
+    eval_group: Any,
+    eval_qid: Any,
 ) -> tuple[Any, Any, Any] | None:
-    """Features, labels and lists of the validation documents, from either notation."""
+    """Features, labels and lists of the validation documents, from either notation, after `divide`."""
     if eval_set is None:
         if eval_group is not None or eval_qid is not None:
             raise ValueError("eval_group and eval_qid need eval_set=[(X_valid, y_valid)]; pass it too or omit them")
-        return (X_valid, y_valid, qid_valid) if are_given(X_valid, y_valid, qid_valid) else None
+        given = divide(X_valid, y_valid, qid_valid)
+        return given if are_given(*given) else None
     if X_valid is not None or y_valid is not None or qid_valid is not None:
         raise ValueError("pass validation lists once, as X_valid, y_valid and qid_valid or as eval_set")
     pairs = [eval_set] if isinstance(eval_set, tuple) else list(eval_set)
@@ -689,15 +726,17 @@ def _validation(
             f"eval_set must be one pair, [(X_valid, y_valid)], got {len(pairs)} of length {len(pairs[0]) if pairs else 0}; pass "
             "all validation lists as one set, with eval_group=[sizes] or eval_qid=[qid_valid]"
         )
+    X, y = pairs[0]
     sizes, ids = (None if given is None else list(given) for given in (eval_group, eval_qid))
+    if sizes is None and ids is None and (given := divide(X, y, None))[2] is not None:
+        return given
     found = [*(sizes or ()), *(ids or ())]
     if (sizes is None) == (ids is None) or len(found) != 1:
         raise ValueError(
             "eval_set needs either eval_group=[sizes], the sizes of consecutive lists, or eval_qid=[qid_valid], one id per "
             "document"
         )
-    X, y = pairs[0]
-    return X, y, found[0] if sizes is None else ids_of_sizes("eval_group", found[0], np.shape(y)[0])
+    return divide(X, y, found[0] if sizes is None else ids_of_sizes("eval_group", found[0], np.shape(X)[0]))
 
 
 def _document_weights(sample_weight: Any, qid: np.ndarray) -> np.ndarray | None:

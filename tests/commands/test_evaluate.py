@@ -33,6 +33,25 @@ def test_scores_against_labels(folder, capsys):
     assert lines[3].split() == ["RR@10", "0.7500", "2"]
 
 
+def test_scores_against_a_table_whose_columns_are_named(folder, capsys):
+    pytest.importorskip("pyarrow")
+    table = "session,clicks,target,label,x\n1,2,0,0,a\n1,0,0,1,b\n2,0,0,0,a\n2,1,0,1,a\n"
+    (folder / "labels.csv").write_text(table)
+    given = ["evaluate", str(folder / "bad"), "--labels", str(folder / "labels.csv"), "--measures", "AP"]
+    assert main([*given, "--label", "clicks", "--qid", "session"]) == 0
+    assert capsys.readouterr().out.splitlines()[2].split() == ["AP", "0.7500", "2"]
+    assert main([*given, "--qid", "session"]) == 1
+    assert "columns 'target' and 'label' have usual names of 'label'; name the right one, such as --label 'target'" in (
+        capsys.readouterr().err
+    )
+    (folder / "labels.csv").write_text(table.replace("session", "query_id").replace("target", "y"))
+    assert main([*given, "--categorical", "y"]) == 0
+    assert capsys.readouterr().out.splitlines()[2].split() == ["AP", "1.0000", "2"]
+    with pytest.raises(SystemExit):
+        main(["evaluate", str(folder / "run"), "--qrels", str(folder / "qrels"), "--label", "clicks"])
+    assert "--label, --qid and --categorical name columns of a table given as --labels" in capsys.readouterr().err
+
+
 def test_run_against_qrels_counts_what_was_not_retrieved(folder, capsys):
     assert main(["evaluate", str(folder / "run"), "--qrels", str(folder / "qrels"), "--measures", "AP"]) == 0
     out = capsys.readouterr().out

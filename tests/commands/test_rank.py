@@ -188,7 +188,10 @@ def test_a_finished_one_is_read_and_another_is_refused(finished, data, capsys, m
         assert rankstruct(given) == 0
     shown = capsys.readouterr().out
     assert "linear, graded AUC" in shown
-    assert "selected by nDCG@10, the default for graded labels; --measure sets another measure" in shown
+    assert (
+        "selected by nDCG@10, the default for graded labels; --measures sets others, of which the first selects"
+        in shown
+    )
     assert "measure nDCG@10, " in (finished / "README.md").read_text()
     assert "nothing was trained, the same request was finished before: " in shown
     assert rankstruct([*given, "--seed", "1"]) == 1
@@ -225,10 +228,14 @@ def test_ap_chooses_where_labels_are_not_graded_and_who_says_so_chooses(data, tm
     given = ["rank", "--train", str(tmp_path / "train.txt"), *QUICK, "--output"]
     assert rankstruct([*given, str(tmp_path / "a")]) == 0
     assert "selected by AP, the default for binary labels" in capsys.readouterr().out
-    assert rankstruct([*given, str(tmp_path / "b"), "--measure", "RR"]) == 0
-    assert "--measure sets" not in capsys.readouterr().out
-    chosen = [json.loads((tmp_path / name / "result.json").read_text())["measure"] for name in "ab"]
-    assert chosen == ["AP", "RR"]
+    assert rankstruct([*given, str(tmp_path / "b"), "--measures", "RR", "AP"]) == 0
+    assert "--measures sets" not in capsys.readouterr().out
+    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in "ab"]
+    assert [each["measure"] for each in results] == ["AP", "RR"]
+    assert [list(json.loads((tmp_path / n / "request.json").read_text())["measures"]) for n in "ab"] == [
+        ["AP", "nDCG@10", "RR@10"],
+        ["RR", "AP"],
+    ]
 
 
 def test_a_folder_with_other_things_is_left_alone(data, capsys):
@@ -275,15 +282,15 @@ IN_TRAINING = "got 2000 in query '1': use grades, such as 0 to 4"
     [
         ("train", [], IN_TRAINING),
         ("vali", [], IN_TRAINING),
-        ("train", ["--measure", "AP"], IN_TRAINING),
-        ("train", ["--measure", "nDCG(gain='linear')@10", "--measures", "AP"], IN_TRAINING),
+        ("train", ["--measures", "AP"], IN_TRAINING),
+        ("train", ["--measures", "nDCG(gain='linear')@10", "AP"], IN_TRAINING),
         ("test", [], LARGE),
         ("test", ["--measures", "AP", "DCG"], "under DCG; query '1', document 2 has label 2000"),
         ("", ["--measures", "ERR(max_grade=1)"], "labels must be at most max_grade, 1, for ERR(max_grade=1); query '"),
-        ("", ["--measure", "ERR(max_grade=1)"], "labels must be at most max_grade, 1, for ERR(max_grade=1); query '"),
+        ("", ["--measures", "AP", "ERR(max_grade=1)"], "at most max_grade, 1, for ERR(max_grade=1); query '"),
         (
             "",
-            ["--measures", "alpha_nDCG@5"],
+            ["--measures", "AP", "alpha_nDCG@5"],
             "alpha_nDCG@5 needs groups, which this command does not support (--measures",
         ),
     ],
@@ -426,7 +433,7 @@ def test_files_without_validation_and_test(data, tmp_path):
         (["{data}", "--train", "x.txt"], "give either FOLDER"),
         (["--train", "{data}/none.txt"], "none.txt: no such file"),
         (["{data}", "--fold", "1", "--measures", "quality"], "quality"),
-        (["{data}", "--fold", "1", "--measure", "quality"], "quality"),
+        (["{data}", "--fold", "1", "--measures", "AP", "quality"], "quality"),
         (["{data}", "--fold", "1", "--time-budget", "-3"], "time_budget must be 0 or more"),
     ],
 )

@@ -113,8 +113,11 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
         ("qid,x\n1,2\n", "expected one column 'label', got 'qid, x'"),
         ("qid,label,x\n", "expected documents, one per row, got none"),
         ("a;b;kind\n1;2;good\n", "columns qid, label and features; this one has 'a, b, kind'"),
-        ("QID,Qid,label,x\n1,1,0,1\n", "without a column 'qid'.*; this one has 'QID, Qid, label, x'"),
-        ("qid,LABEL,Label,x\n1,1,0,1\n", "expected one column 'label', got 'qid, LABEL, Label, x'"),
+        (
+            "QID,Qid,label,x\n1,1,0,1\n",
+            "columns 'QID' and 'Qid' have usual names of 'qid'; name the right one, such as qid='QID'",
+        ),
+        ("qid,LABEL,Label,x\n1,1,0,1\n", "columns 'LABEL' and 'Label' have usual names of 'label'"),
         (
             "qid,label,x\n1,0,a\n1,0,2\n",
             r"row 1: expected a number in column 'x', got 'a'; .*name it: categorical=\['x'\]",

@@ -3,6 +3,7 @@
 import zipfile
 from pathlib import Path
 
+import pytest
 from scripts_by_path import script
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,22 @@ def test_a_wheel_holds_the_package_alone(tmp_path):
         for name in mine + others:
             file.writestr(name, "")
     assert script("try_wheel").foreign_files(wheel) == others
+
+
+def test_the_commands_of_the_readme_are_those_that_are_timed(tmp_path):
+    timing = script("time_setup")
+    found = timing.commands((ROOT / "README.md").read_text())
+    assert list(found) == ["train", "test"]
+    assert "rankstruct fit --config quickstart" in found["train"]
+    assert "pytest" in found["test"]
+    with pytest.raises(ValueError, match="must have 2 commands, got 1"):
+        timing.commands("\n## Set up\n\n```bash\npip install x\n```\n\n## Next\n\n```bash\ny\n```\n")
+    assert [timing.in_words(each) for each in (9.6, 64.4, 150.0, 241.0)] == [
+        "10 seconds",
+        "64 seconds",
+        "2 minutes",
+        "4 minutes",
+    ]
 
 
 def test_the_readme_runs_what_continuous_integration_runs():

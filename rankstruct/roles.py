@@ -1,0 +1,183 @@
+"""The columns of a table that are not features: labels, the list of each document, and names of documents.
+
+One rule for files and data frames: a column that is named is taken, in any case if that is unambiguous; otherwise the one column
+with a usual name (`USUAL`), in any case. If several columns have usual names, one must be named; but `y`, which may be a
+coordinate, is a feature if another column has a usual name of labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rankstruct.messages import did_you_mean
+
+__all__: list[str] = []
+
+#: The usual names by role, in lower case.
+USUAL = {
+    "label": ("label", "relevance", "rel", "y", "target"),
+    "qid": ("qid", "query_id", "query", "group"),
+    "docid": ("docid", "doc_id", "document_id"),
+}
+#: The arguments of estimators that name the columns.
+_ARGUMENTS = {"label": "y", "qid": "qid"}
+
+
+def usual_columns(names: Iterable[str], role: str) -> list[str]:
+    """The columns with a usual name of a role, in any case.
+
+    >>> usual_columns(["Query_ID", "rel", "x"], "qid")
+    ['Query_ID']
+    """
+    return [name for name in names if name.casefold() in USUAL[role]]
+
+
+def find_column(names: Iterable[str], role: str, given: str | None = None, argument: str | None = None) -> str | None:
+    """The column of a role; None if there is none.
+
+    Args:
+        names: the columns.
+        role: `"label"`, `"qid"` or `"docid"`.
+        given: its name; None to find it by its usual names.
+        argument: how messages call `given`.
+
+    Raises:
+        ValueError: several columns have such a name.
+
+    >>> find_column(["QID", "x"], "qid"), find_column(["x", "rel"], "label"), find_column(["x", "rel"], "label", "X")
+    ('QID', 'rel', 'x')
+    >>> find_column(["label", "target"], "label")
+    Traceback (most recent call last):
+    ...
+    ValueError: columns 'label' and 'target' have usual names of 'label'; name the right one, such as label='label', and remove
+    the other if it is not a feature
+    """
+    names = list(names)
+    if given in names:
+        return given
+    found = usual_columns(names, role) if given is None else [n for n in names if n.casefold() == given.casefold()]
+    if len(found) > 1 and given is None:
+        found = [name for name in found if name not in ("y", "Y")]
+    if len(found) > 1:
+        raise ValueError(
+            f"columns {' and '.join(map(repr, found))} have {'usual names' if given is None else 'the name'} of {role!r}; name "
+            f"the right one, such as {argument or role}={found[0]!r}, and remove the other if it is not a feature"
+        )
+    return found[0] if found else None
+
+
+class Split(NamedTuple):
+    """A table divided into features, labels and lists.
+
+    Attributes:
+        X: the features.
+        y: labels `[documents]`, or None.
+        qid: the list of each document, or None.
+        roles: the columns that were taken out of the features, by role.
+        caller_named: whether the caller named all of them.
+    """
+
+    X: Any
+    y: Any
+    qid: Any
+    roles: dict[str, str]
+    caller_named: bool
+
+
+def split_table(
+    X: Any,
+    y: Any = None,
+    qid: Any = None,
+    *,
+    has_sizes: bool = False,
+    features: Collection[str] = (),
+    known: Mapping[str, str] | None = None,
+) -> Split:
+    """Take labels and lists that are columns of a data frame out of its features; anything else is returned unchanged.
+
+    Args:
+        X: a data frame of pandas or polars, or an Arrow table.
+        y: labels, the name of their column, a pandas or polars column of `X`, or None to find the column.
+        qid: the same for lists.
+        has_sizes: whether lists are given by their sizes: a column of lists is then only left out, next to one of labels.
+        features: columns that are features, by earlier training.
+        known: columns that are not, by earlier training.
+
+    Raises:
+        ValueError: an unknown name, a name for something without named columns, or several columns with usual names.
+    """
+    names, given, known = names_of(X), {"label": y, "qid": qid}, known or {}
+    if not names:
+        for role, value in given.items():
+            if isinstance(value, str):
+                raise ValueError(
+                    f"{_ARGUMENTS[role]} is {value!r}, the name of a column, but X has no named columns; pass a data frame of "
+                    "pandas or polars or an Arrow table, or one value per document"
+                )
+        return Split(X, y, qid, {}, True)
+    free, roles, caller_named = [name for name in names if name not in features], {}, True
+    for role, value in given.items():
+        if isinstance(value, str):
+            if value not in names:
+                there = did_you_mean(value, names) or f"; there are {', '.join(map(repr, names))[:200]}"
+                raise ValueError(f"{_ARGUMENTS[role]}: X has no column {value!r}{there}")
+            roles[role] = value
+        elif value is None:
+            features_only = role == "qid" and has_sizes and not roles
+            found = None if features_only else _found(free, role, known)
+            roles |= {} if found is None else {role: found}
+            caller_named = caller_named and found is None
+        elif (name := getattr(value, "name", None)) in names and _is_equal(column_of(X, str(name)), value):
+            roles[role], caller_named = str(name), False
+    taken = {
+        role: column_of(X, name) for role, name in roles.items() if not (role == "qid" and has_sizes and qid is None)
+    }
+    if (roles or known) and (docid := _found(free, "docid", known)) is not None:
+        roles["docid"], caller_named = docid, False
+    dropped = {*roles.values(), *(name for name in known.values() if name in free)}
+    if dropped:
+        X = _columns_at(X, [at for at, name in enumerate(names) if name not in dropped])
+    return Split(X, taken.get("label", y), taken.get("qid", qid), roles, caller_named)
+
+
+def names_of(table: Any) -> list[str]:
+    """The names of the columns of a data frame of pandas or polars or an Arrow table; none for anything else."""
+    if hasattr(table, "iloc"):
+        return list(map(str, getattr(table, "columns", ())))
+    names = table.columns if hasattr(table, "get_columns") else getattr(table, "column_names", ())
+    return list(names)
+
+
+def column_of(table: Any, name: str) -> Any:
+    """A column of such a table, a pandas or polars series or an array.
+
+    Raises:
+        ValueError: the name is repeated.
+    """
+    if not hasattr(table, "iloc"):
+        column = table[name]
+        return column if hasattr(table, "get_columns") else np.array(column.to_pylist())
+    at = [at for at, each in enumerate(names_of(table)) if each == name]
+    if len(at) > 1:
+        raise ValueError(f"X must have columns with unique names; {name!r} is repeated")
+    return table.iloc[:, at[0]]
+
+
+def _columns_at(table: Any, chosen: list[int]) -> Any:
+    if hasattr(table, "iloc"):
+        return table.iloc[:, chosen]
+    return table.select([names_of(table)[at] for at in chosen])
+
+
+def _found(names: Collection[str], role: str, known: Mapping[str, str]) -> str | None:
+    """The column of a role in earlier training, or else the one with a usual name."""
+    if known.get(role) in names:
+        return known[role]
+    return find_column(names, role, argument=_ARGUMENTS.get(role))
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    return len(one) == len(other) and np.array_equal(np.asarray(one), np.asarray(other))
