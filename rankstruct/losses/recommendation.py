@@ -148,21 +148,30 @@ class PairwiseSoftmaxLoss(_RecommendationLoss):
 
     def _by_blocks(self, scores: Tensor, where: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
         """Values and gradients, from the rows of the pairs whose first document is relevant."""
-        shape, size = scores.shape, scores.shape[-1]
-        scores, where, p = (each.reshape(-1, size) for each in (scores, where, p))
-        value, direction = scores.new_zeros(len(scores)), torch.zeros_like(scores)
-        for rows, columns in zip(
-            *(each.split(max(1, _PAIRS // size)) for each in p.nonzero(as_tuple=True)), strict=True
-        ):
-            share, given = p[rows, columns], scores[rows]
-            with torch.enable_grad():
-                x = ((given - given.gather(-1, columns.unsqueeze(-1))) / self.scale).requires_grad_()
-                logs = torch.where(where[rows], self._log(x), torch.finfo(x.dtype).min).logsumexp(-1)
-                (slope,) = torch.autograd.grad(logs, x, share / self.scale)
-            value.index_add_(0, rows, share * logs.detach())
-            direction.index_add_(0, rows, slope)
-            direction.index_put_((rows, columns), -slope.sum(-1), accumulate=True)
+        shape, size, power = scores.shape, scores.shape[-1], 1 / self.temperature
+        low = torch.where(where, scores, torch.finfo(scores.dtype).min / 4).view(-1, size)
+        p, value, direction = p.view(-1, size), low.new_zeros(len(low)), torch.zeros_like(low)
+        blocks = (each.split(max(1, _PAIRS // size)) for each in p.nonzero(as_tuple=True))
+        for rows, columns in zip(*blocks, strict=True):
+            share, given = p[rows, columns], low[rows]
+            activated, slope = self._activated((given - given.gather(-1, columns.unsqueeze(-1))) / self.scale)
+            highest = activated.amax(-1, keepdim=True)
+            powers = (activated / highest) ** power
+            total = powers.sum(-1)
+            pull = powers.mul_(slope).mul_((share * power / self.scale / total).unsqueeze(-1))
+            value.index_add_(0, rows, share * (total.log() + power * highest.squeeze(-1).log()))
+            direction.index_add_(0, rows, pull)
+            direction.index_put_((rows, columns), -pull.sum(-1), accumulate=True)
         return value.view(shape[:-1]), direction.view(shape)
+
+    def _activated(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """a(x), and a'(x) / a(x), which is large but finite where a(x) is 0."""
+        if self.activation == "tanh":  # 1 + tanh(x) = 2 sigmoid(2 x)
+            activated = (2 * x).sigmoid_().mul_(2)
+            return activated, 2 - activated
+        activated = (1 + (x if self.activation == "relu" else x.atan())).clamp_(min=0)
+        slope = 1 / activated.clamp(min=torch.finfo(x.dtype).tiny)
+        return activated, slope if self.activation == "relu" else slope / (1 + x * x)
 
     def _log(self, x: Tensor) -> Tensor:
         """The logarithm of the activation, divided by the temperature; the lowest number for 0."""
