@@ -12,8 +12,11 @@ from torch import Tensor
 
 from rankstruct.arrays import LARGEST
 from rankstruct.lists import NOT_NEGATIVE, Lists, batch_first, check_offsets, is_plain
+from rankstruct.measures import Measure
+from rankstruct.measures.ranked import is_relevant
 
 _PADDING = -100  # torch's ignore_index
+_LONG = 2000  # documents of a list that may be a catalogue
 
 
 def check_size(name: str, value: Any) -> None:
@@ -101,6 +104,28 @@ def _warn_of_padding(labels: Tensor, real: Tensor) -> None:
                 "padding, mask it with where=labels >= 0",
                 stacklevel=2,
             )
+
+
+def warn_of_cutoff(measure: Measure, labels: Tensor, where: Tensor | None, offsets: Tensor | None) -> None:
+    """Warn if most lists are long and have more relevant documents than the cut-off of the measure."""
+    relevant, real = (
+        is_relevant(labels, getattr(measure, "min_relevant", None)),
+        torch.ones_like(labels, dtype=torch.bool),
+    )
+    counted = [relevant, real] if where is None else [relevant & where, where]
+    found, sizes = (
+        each.sum(-1) if offsets is None else torch.nn.functional.pad(each.cumsum(0), (1, 0))[offsets].diff()
+        for each in counted
+    )
+    neglects = (sizes >= _LONG) & (found > measure.cutoff)
+    if 2 * int(neglects.sum()) > neglects.numel():
+        warnings.warn(
+            f"most lists have more relevant documents than {measure.name} depends on, among thousands: its losses learn some "
+            f"{measure.cutoff} of each list and neglect the others, and with them held-out documents. "
+            "StructuredHingeLoss('AP', reference='predicted') learns all; so does, with binary labels, a higher cut-off than "
+            "relevant documents with the pairwise map, such as StructuredHingeLoss('nDCG@300', feature_map='pairwise')",
+            stacklevel=2,
+        )
 
 
 @_checked_lists.register_fake
