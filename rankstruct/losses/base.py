@@ -207,7 +207,7 @@ class RankingLoss(WithFields):
             return
         self._looked = True
         measure = getattr(self, "measure", None)
-        if isinstance(measure, Measure) and measure.cutoff is not None:
+        if isinstance(measure, Measure):
             warn_of_cutoff(measure, labels.detach(), where, as_offsets(offsets))
 
     def call(self, scores: Tensor, labels: Any, lists: dict[str, Any]) -> Tensor:

@@ -108,20 +108,21 @@ def _warn_of_padding(labels: Tensor, real: Tensor) -> None:
 
 def warn_of_cutoff(measure: Measure, labels: Tensor, where: Tensor | None, offsets: Tensor | None) -> None:
     """Warn if most lists are long and have more relevant documents than the cut-off of the measure."""
-    relevant, real = (
-        is_relevant(labels, getattr(measure, "min_relevant", None)),
-        torch.ones_like(labels, dtype=torch.bool),
-    )
-    counted = [relevant, real] if where is None else [relevant & where, where]
-    found, sizes = (
-        each.sum(-1) if offsets is None else torch.nn.functional.pad(each.cumsum(0), (1, 0))[offsets].diff()
-        for each in counted
-    )
-    neglects = (sizes >= _LONG) & (found > measure.cutoff)
+    cutoff, long = measure.cutoff, labels.dim() > 0 and labels.shape[-1] >= _LONG
+    if cutoff is None or not long:
+        return
+    relevant = is_relevant(labels, getattr(measure, "min_relevant", None))
+    real = torch.ones_like(relevant) if where is None else where
+    found, sizes = (each.cumsum(-1) for each in (relevant & real, real))
+    if offsets is None:
+        found, sizes = found[..., -1], sizes[..., -1]
+    else:
+        found, sizes = (torch.nn.functional.pad(each, (1, 0))[offsets].diff() for each in (found, sizes))
+    neglects = (sizes >= _LONG) & (found > cutoff)
     if 2 * int(neglects.sum()) > neglects.numel():
         warnings.warn(
             f"most lists have more relevant documents than {measure.name} depends on, among thousands: its losses learn some "
-            f"{measure.cutoff} of each list and neglect the others, and with them held-out documents. "
+            f"{cutoff} of each list and neglect the others, and with them held-out documents. "
             "StructuredHingeLoss('AP', reference='predicted') learns all; so does, with binary labels, a higher cut-off than "
             "relevant documents with the pairwise map, such as StructuredHingeLoss('nDCG@300', feature_map='pairwise')",
             stacklevel=2,
