@@ -39,10 +39,6 @@ class _RecommendationLoss(RankingLoss):
 
     takes_item_weights = True
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
-
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
         each = where.to(scores.dtype) if weights is None else relative(weights)
@@ -93,6 +89,10 @@ class TopKSoftmaxLoss(_RecommendationLoss):
         check_positive("temperature", self.temperature)
         check_positive("weight_temperature", self.weight_temperature)
 
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list."""
         highest = torch.where(where, scores.detach(), -torch.inf).topk(min(self.k, scores.shape[-1]), dim=-1).values
@@ -133,6 +133,10 @@ class PairwiseSoftmaxLoss(_RecommendationLoss):
         """Check the numbers."""
         check_positive("temperature", self.temperature)
         check_positive("scale", self.scale)
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list."""
@@ -209,6 +213,10 @@ class BilateralSoftmaxLoss(_RecommendationLoss):
         check_positive("temperature", self.temperature)
         check_positive("relevant_temperature", self.relevant_temperature)
 
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list."""
         return _soft_maximum(scores, q, self.temperature) - _soft_maximum(scores, p, self.relevant_temperature)
@@ -254,6 +262,10 @@ class LowerLeftAUCLoss(_RecommendationLoss):
             if getattr(self, name) > 1:
                 raise ValueError(f"{name} must be at most 1, got {getattr(self, name)!r}")
 
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
+
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list, by means and variances."""
         order = torch.where(where, scores.detach(), -torch.inf).argsort(dim=-1, descending=True)
@@ -292,6 +304,10 @@ class WARPLoss(_RecommendationLoss):
     def setup(self) -> None:
         """Check the margin."""
         check_positive("margin", self.margin)
+
+    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
+        """The loss: a scalar, or one value per list with reduction `"none"`."""
+        return self.evaluate(scores, labels, {**lists})
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list, by sums over the highest irrelevant scores."""
