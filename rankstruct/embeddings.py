@@ -78,7 +78,12 @@ class SimilarityLoss(nn.Module):
         return f"similarity={self.similarity}, temperature={self.temperature:g}{learned}"
 
     def forward(
-        self, queries: Tensor, documents: Tensor, labels: Tensor | None = None, where: Tensor | None = None
+        self,
+        queries: Tensor,
+        documents: Tensor,
+        labels: Tensor | None = None,
+        where: Tensor | None = None,
+        log_probabilities: Tensor | None = None,
     ) -> Tensor:
         """Compute the loss of the queries, with the reduction of `loss`.
 
@@ -87,6 +92,10 @@ class SimilarityLoss(nn.Module):
             documents: `[documents, d]`, at least as many as queries if `labels` is None.
             labels: `[queries, documents]`, grades; if None, document i is the relevant one of query i.
             where: `[queries, documents]` bool, the documents in each query's list; all if None.
+            log_probabilities: `[documents]`, the logarithm of each document's probability to be in a batch, such as its share of
+                the training pairs; subtracted from its similarities divided by the temperature. Corrects the softmax for batches
+                in which popular documents are frequent negatives (logQ correction; Yi et al., "Sampling-Bias-Corrected Neural
+                Modeling for Large Corpus Item Recommendations", RecSys 2019).
         """
         _check_embeddings("queries", queries)
         _check_embeddings("documents", documents, width=queries.shape[1])
@@ -96,23 +105,30 @@ class SimilarityLoss(nn.Module):
             )
         if self.gather and not (labels is None and where is None):
             raise ValueError("with gather=True, document i belongs to query i; pass neither labels nor where")
+        if log_probabilities is not None and log_probabilities.shape != documents.shape[:1]:
+            raise ValueError(
+                f"log_probabilities must be one per document, ({len(documents)},); got {tuple(log_probabilities.shape)}"
+            )
         ready = self._ready(documents)
         first = 0
         if self.gather:
             first, ready = find_team().rank * len(documents), gathered(ready)
+            log_probabilities = None if log_probabilities is None else gathered(log_probabilities)
         columns = torch.arange(len(ready), device=queries.device)
 
         def lists(rows: Tensor) -> tuple[Tensor, Tensor | None]:
             told = columns == (first + rows).unsqueeze(1) if labels is None else labels[rows]
             return told, None if where is None else where[rows]
 
-        return self._reduced(self._ready(queries), [ready], lists)
+        return self._reduced(self._ready(queries), [ready], lists, log_probabilities)
 
     def _ready(self, embeddings: Tensor) -> Tensor:
         """Embeddings whose inner products are the similarities."""
         return normalize(embeddings, dim=-1) if self.similarity == "cosine" else embeddings
 
-    def _reduced(self, queries: Tensor, documents: Sequence[Tensor], lists: _Lists) -> Tensor:
+    def _reduced(
+        self, queries: Tensor, documents: Sequence[Tensor], lists: _Lists, log_probabilities: Tensor | None = None
+    ) -> Tensor:
         """The loss of all queries on all documents, both after `_ready`."""
 
         def of_some(rows: Tensor) -> Tensor:
@@ -122,6 +138,8 @@ class SimilarityLoss(nn.Module):
                 )
             labels, where = lists(rows)
             similarities = torch.cat([scaled[rows] @ each.T for each in documents], dim=-1)
+            if log_probabilities is not None:
+                similarities = similarities - log_probabilities.detach()
             values = self.loss(similarities, labels, where=where, reduction="none")
             counted = torch.ones_like(values) if where is None else where.any(-1).to(values)
             return torch.stack([values, counted], dim=-1)

@@ -46,6 +46,17 @@ def test_the_softmax_loss_is_infonce():
 
 
 @pytest.mark.parametrize("at_once", [None, 2])
+def test_probabilities_of_the_documents_correct_the_similarities(at_once):
+    queries, documents = embeddings(4, 3), embeddings(6, 3, seed=1)
+    logs = torch.rand(6, generator=torch.Generator().manual_seed(2), dtype=queries.dtype).log()
+    loss = rs.SimilarityLoss(rs.SoftmaxLoss(), temperature=0.1, similarity="dot", queries_at_once=at_once)
+    expected = torch.nn.functional.cross_entropy(queries @ documents.T / 0.1 - logs, torch.arange(4))
+    torch.testing.assert_close(loss(queries, documents, log_probabilities=logs), expected)
+    with pytest.raises(ValueError, match=r"log_probabilities must be one per document, \(6,\); got \(4,\)"):
+        loss(queries, documents, log_probabilities=logs[:4])
+
+
+@pytest.mark.parametrize("at_once", [None, 2])
 def test_graded_labels_and_lists_of_their_own(at_once):
     queries, documents = embeddings(4, 3), embeddings(6, 3, seed=1)
     labels = torch.randint(0, 3, (4, 6), generator=torch.Generator().manual_seed(2)) / 2

@@ -12,6 +12,7 @@ from rankstruct.losses.neural_sort import *
 from rankstruct.losses.pairwise import *
 from rankstruct.losses.plackett_luce import *
 from rankstruct.losses.pointwise import *
+from rankstruct.losses.recommendation import *
 from rankstruct.losses.smooth import *
 from rankstruct.losses.soft_rank import *
 from rankstruct.losses.top_surrogate import *

@@ -75,9 +75,10 @@ from rankstruct.lists import (
     warn_of_single_documents,
 )
 from rankstruct.losses.autograd import with_curvature
-from rankstruct.losses.checks import check_values
+from rankstruct.losses.checks import check_values, warn_of_cutoff
 from rankstruct.losses.options import WithFields, fields_of
 from rankstruct.losses.reduction import HALVES, Reduction, check_reduction, reduce_lists
+from rankstruct.measures import Measure
 
 __all__ = ["RankingLoss", "is_convex", "second_derivatives", "takes_groups", "takes_reference_scores"]
 
@@ -156,6 +157,7 @@ class RankingLoss(WithFields):
     #: Like `per_list`, but returns the second derivatives `[..., list_size]`; None if not implemented.
     curvature: ClassVar[Callable[..., Tensor] | None] = None
 
+    _looked = False
     _: KW_ONLY
     reduction: Reduction = "mean"
 
@@ -196,7 +198,17 @@ class RankingLoss(WithFields):
         value = self.call(scores, labels, {**lists})
         if are_single_documents(scores) and (scores.dim() > 2 or (is_plain(value) and not value.detach().any())):
             warn_of_single_documents(scores)  # [lists, 1] may be intended with a pointwise loss
+        self.look_once(labels, lists.get("where"), lists.get("offsets"))
         return value
+
+    def look_once(self, labels: Tensor, where: Tensor | None = None, offsets: Any = None) -> None:
+        """At the first call on the CPU, warn if the measure's cut-off neglects most relevant documents of long lists."""
+        if self._looked or torch.compiler.is_compiling() or not (is_plain(labels) and labels.is_cpu):
+            return
+        self._looked = True
+        measure = getattr(self, "measure", None)
+        if isinstance(measure, Measure):
+            warn_of_cutoff(measure, labels.detach(), where, as_offsets(offsets))
 
     def call(self, scores: Tensor, labels: Any, lists: dict[str, Any]) -> Tensor:
         """As `of_lists`, after checking the arguments' names and outside autocast."""

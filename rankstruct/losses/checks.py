@@ -12,8 +12,11 @@ from torch import Tensor
 
 from rankstruct.arrays import LARGEST
 from rankstruct.lists import NOT_NEGATIVE, Lists, batch_first, check_offsets, is_plain
+from rankstruct.measures import Measure
+from rankstruct.measures.ranked import is_relevant
 
 _PADDING = -100  # torch's ignore_index
+_LONG = 2000  # documents of a list that may be a catalogue
 
 
 def check_size(name: str, value: Any) -> None:
@@ -101,6 +104,29 @@ def _warn_of_padding(labels: Tensor, real: Tensor) -> None:
                 "padding, mask it with where=labels >= 0",
                 stacklevel=2,
             )
+
+
+def warn_of_cutoff(measure: Measure, labels: Tensor, where: Tensor | None, offsets: Tensor | None) -> None:
+    """Warn if most lists are long and have more relevant documents than the cut-off of the measure."""
+    cutoff, long = measure.cutoff, labels.dim() > 0 and labels.shape[-1] >= _LONG
+    if cutoff is None or not long:
+        return
+    relevant = is_relevant(labels, getattr(measure, "min_relevant", None))
+    real = torch.ones_like(relevant) if where is None else where
+    found, sizes = (each.cumsum(-1) for each in (relevant & real, real))
+    if offsets is None:
+        found, sizes = found[..., -1], sizes[..., -1]
+    else:
+        found, sizes = (torch.nn.functional.pad(each, (1, 0))[offsets].diff() for each in (found, sizes))
+    neglects = (sizes >= _LONG) & (found > cutoff)
+    if 2 * int(neglects.sum()) > neglects.numel():
+        warnings.warn(
+            f"most lists have more relevant documents than {measure.name} depends on, among thousands: its losses learn some "
+            f"{cutoff} of each list and neglect the others, and with them held-out documents. "
+            "StructuredHingeLoss('AP', reference='predicted') learns all; so does, with binary labels, a higher cut-off than "
+            "relevant documents with the pairwise map, such as StructuredHingeLoss('nDCG@300', feature_map='pairwise')",
+            stacklevel=2,
+        )
 
 
 @_checked_lists.register_fake

@@ -118,6 +118,11 @@ class StructuredHingeLoss(HingeLoss):
     hinge over the pairs in the window of a partial ROC area. With `reference_scores` fixed, these are convex upper bounds of
     their nonconvex versions: each iteration of DC programming minimises one.
 
+    A measure with a cut-off k depends on no more than k relevant documents. In lists of thousands with more of them, such as the
+    catalogue of a recommender, its losses learn some k of each list, whatever the start, and neglect the others, so the first
+    call warns. There use AP with reference `"predicted"`, or for binary labels a cut-off above the number of relevant
+    documents with the pairwise map, such as `StructuredHingeLoss("nDCG@300", feature_map="pairwise")`.
+
     With a diversity measure, such as `"diverse_nDCG@5"`, it bounds the regret of `rerank_diverse`, which walks down the ranking
     and keeps the first document of each group until there are k. Pass `diversity_groups=`, whole numbers in the shape of the
     scores: documents of a list with the same number are in one group (host, topic).
@@ -152,7 +157,10 @@ class StructuredHingeLoss(HingeLoss):
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
         """The loss: a scalar, or one value per list with reduction `"none"`."""
         value = quick_hinge(self, scores, labels, **lists)
-        return self.evaluate(scores, labels, {**lists}) if value is None else value
+        if value is None:
+            return self.evaluate(scores, labels, {**lists})
+        self.look_once(labels, lists.get("where"))
+        return value
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced hinge, by the oracle."""

@@ -86,6 +86,8 @@ class SoftmaxLoss(RankingLoss):
     - unique softmax: target `"gain"`, against `"lower"`;
     - poly-1 softmax: `epsilon=1`;
     - InfoNCE, with one positive or soft targets: target `"share"` and a small temperature;
+    - sampled softmax with logQ correction (Yi et al., RecSys 2019): target `"share"`, on lists in which document j is with
+      probability q_j, called with `scores - temperature * q.log()`; `SimilarityLoss` has `log_probabilities=`;
     - distillation by Kullback-Leibler divergence: target `"teacher"`, `divergence=True`. (Hinton et al. multiply it by the
       square of the temperature.)
 

@@ -140,15 +140,18 @@ def grade_pair_weights(
 
 
 class RankNetLoss(RankingLoss):
-    """Pairwise logistic (RankNet): the mean of log(1 + exp(-sigma (s_i - s_j))) over all pairs of a list with y_i > y_j.
+    """Pairwise logistic (RankNet, BPR): the mean of log(1 + exp(-sigma (s_i - s_j))) over all pairs of a list with y_i > y_j.
 
-    O(n^2) time; O(n) memory on the CPU, O(n^2) elsewhere and for higher-order derivatives.
+    With the items of a user as a list, this is Bayesian personalised ranking (BPR), without its sampling of pairs and with the
+    regularisation left to the optimizer. O(n^2) time, on the CPU O(r n) with r documents that have not the most frequent grade;
+    O(n) memory on the CPU, O(n^2) elsewhere and for higher-order derivatives.
 
     Args:
         sigma: the steepness, above 0.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
-    Source: Burges et al., "Learning to Rank using Gradient Descent", ICML 2005.
+    Source: Burges et al., "Learning to Rank using Gradient Descent", ICML 2005; Rendle, Freudenthaler, Gantner, Schmidt-Thieme,
+    "BPR: Bayesian Personalized Ranking from Implicit Feedback", UAI 2009.
 
     >>> RankNetLoss()(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([2, 1, 0]))
     tensor(1.4341)

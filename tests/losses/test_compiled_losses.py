@@ -183,6 +183,7 @@ class Largest(TorchDispatchMode):
 
 @every_loss
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "item weights"])
+@pytest.mark.filterwarnings("ignore:most lists have more relevant documents")
 def test_no_tensor_has_a_number_for_each_pair(make, weighted):
     size = 3000
     scores, labels = torch.randn(size, requires_grad=True), torch.randint(0, 5, (size,))
@@ -194,6 +195,7 @@ def test_no_tensor_has_a_number_for_each_pair(make, weighted):
 
 
 @pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.filterwarnings("ignore:most lists have more relevant documents")
 def test_a_list_of_sixty_thousand_documents_has_a_gradient(name):
     """All pairs of it would take 29 GB."""
     scores, labels = torch.randn(60_000, requires_grad=True), torch.zeros(60_000)

@@ -117,6 +117,7 @@ def test_sigma_may_be_learned(kind):
     assert torch.autograd.gradcheck(lambda sigma: kind("nDCG", sigma=sigma.exp())(scores, labels), learned)
 
 
+@pytest.mark.filterwarnings("ignore:most lists have more relevant documents")
 def test_memory_at_a_cutoff_is_linear():
     """A list of 100,000 documents: n x n numbers would be 40 GB."""
     scores = torch.randn(100_000, requires_grad=True)

@@ -1,5 +1,7 @@
 """The structured hinge loss: bound, gradient, padding, weights, reductions, transforms, compilation."""
 
+import warnings
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -387,3 +389,63 @@ def test_a_traced_loss_looks_at_its_input(name):
     )
     expected = rs.most_violated(scores[1], labels[0], name, offsets=[0, 2, 6]).value
     torch.testing.assert_close(traced(scores[1]), expected)
+
+
+def catalogue(relevant, size=2000):
+    """Two lists of a catalogue's size with this many relevant documents each."""
+    labels = torch.zeros(2, size, dtype=torch.int64)
+    labels[:, :relevant] = 1
+    return torch.randn(2, size, generator=torch.Generator().manual_seed(0)), labels
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: rs.StructuredHingeLoss("nDCG@20"),
+        lambda: rs.StructuredHingeLoss("P@20", reduction="none"),
+        lambda: rs.LambdaLoss("nDCG@20"),
+        lambda: rs.GradedLoss("nDCG@20"),
+    ],
+)
+def test_a_cutoff_that_neglects_most_relevant_documents_of_long_lists_warns_once(make):
+    scores, labels = catalogue(21)
+    offsets = torch.tensor([0, 2000, 4000])
+    for lists in ((scores, labels, {}), (scores.flatten(), labels.flatten(), {"offsets": offsets})):
+        loss = make()
+        with pytest.warns(
+            UserWarning, match="relevant documents than (nDCG|P)@20 depends on, among thousands: .*'nDCG@300'"
+        ):
+            loss(*lists[:2], **lists[2])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loss(*lists[:2], **lists[2])
+
+
+def test_lists_for_which_a_cutoff_is_right_do_not_warn():
+    scores, labels = catalogue(21)
+    where = torch.arange(2000).expand(2, 2000) < 1999
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rs.StructuredHingeLoss("nDCG@21")(scores, labels)
+        rs.StructuredHingeLoss("nDCG(min_relevant=2)@20")(scores, labels)
+        rs.StructuredHingeLoss("AP")(scores, labels)
+        rs.StructuredHingeLoss("nDCG@20")(scores, labels, where=where)
+        rs.StructuredHingeLoss("nDCG@20")(scores[:, :1999], labels[:, :1999])
+
+
+@pytest.mark.parametrize(
+    ("measure", "options", "reaches_all"),
+    [
+        ("nDCG@20", {}, False),
+        ("nDCG@20", {"reference": "predicted"}, False),
+        ("nDCG@300", {"feature_map": "pairwise"}, True),
+        ("AP", {"reference": "predicted"}, True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:most lists have more relevant documents")
+def test_the_advised_losses_reach_all_relevant_documents_of_a_long_list(measure, options, reaches_all):
+    scores, labels = catalogue(100)
+    scores.requires_grad_()
+    rs.StructuredHingeLoss(measure, **options)(scores, labels).backward()
+    pulled = float((scores.grad[:, :100] < 0).double().mean())
+    assert pulled > 0.95 if reaches_all else pulled < 0.6

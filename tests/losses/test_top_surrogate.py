@@ -136,6 +136,7 @@ def test_a_gain_is_its_unit_unless_the_measure_is_normalized(kind):
         torch.testing.assert_close(more, unit * once)
 
 
+@pytest.mark.filterwarnings("ignore:most lists have more relevant documents")
 def test_long_lists_are_summed_in_float64():
     scores, labels = draw(n=5000)
     scores = scores[:20].float()
