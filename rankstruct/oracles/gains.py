@@ -7,11 +7,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rankstruct.kernels.dispatch import Answer, ListOperator
 from rankstruct.lists import Lists, is_eager, refuse_negative
 from rankstruct.measures import Measure
+from rankstruct.measures.ranked import is_relevant
 
 _GRADES = 256
 
@@ -42,12 +44,12 @@ def solve_gains(
     lists: Lists,
     options: Sequence[Any],
 ) -> Answer:
-    """Call an operator on gains, to which `gains` converts labels, float64.
+    """Call an operator on gains, to which `gains` converts labels, float64; they are multiplied by the item weights, if any.
 
     Negative labels raise an error unless the measure supports them.
     """
-    labels, where = lists.labels, lists.where
-    known = known_gains(measure) if is_eager(scores) and is_eager(labels) else None
+    labels, where, weights = lists.labels, lists.where, lists.item_weights
+    known = known_gains(measure) if weights is None and is_eager(scores) and is_eager(labels) else None
     if known is not None:
         answer = operator.by_grade(scores, lists, known, options)
         if answer is not None:
@@ -55,7 +57,14 @@ def solve_gains(
     found = gains(labels if measure.takes_negative_labels else refuse_negative(labels, where))
     if known is not None:
         _learn(known, labels, where, found)
-    return operator(scores, lists._replace(labels=found), 0.0, *options)
+    found = found if weights is None else found * weights
+    return operator(scores, lists._replace(labels=found, item_weights=None), 0.0, *options)
+
+
+def hits(labels: Tensor, min_relevant: float | None) -> Tensor:
+    """1 for relevant documents and 0 for others, float64; NaN if the label is not finite."""
+    found = is_relevant(labels, min_relevant).double()
+    return torch.where(torch.isfinite(labels), found, torch.nan) if labels.dtype.is_floating_point else found
 
 
 def _learn(table: np.ndarray, labels: Tensor, where: Tensor | None, gains: Tensor) -> None:
