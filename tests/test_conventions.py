@@ -415,3 +415,23 @@ def test_kernels_as_scorers(options, prepare, tmp_path):
     given = rs.KernelRanker(kernel="precomputed").fit(X @ X.T, y, qid)
     with pytest.raises(ValueError, match="a precomputed kernel is not a function of features"):
         given.to_scorer()
+
+
+@pytest.mark.parametrize("discount", ["log2", "linear"])
+def test_linear_rankers_learn_from_weighted_clicks(discount):
+    """Clicks at ranks that few examine weigh more; the naive loss learns the order that was shown."""
+    rng = np.random.default_rng(0)
+    lists, size = 400, 8
+    X = rng.normal(size=(lists * size, 2))
+    qid, rank = np.repeat(np.arange(lists), size), np.tile(np.arange(1, size + 1), lists)
+    shown = np.lexsort((-X[:, 1], qid))  # by a feature that has nothing to do with relevance
+    X = X[shown]
+    relevant, propensity = X[:, 0] > 0.5, 1 / rank**1.5
+    y = relevant & (rng.random(len(X)) < propensity)
+    loss = rs.losses.AdditiveRankLoss(discount)
+    given = {"loss": loss, "prepare": (), "measure": "nDCG"}
+    naive = rs.LinearRanker(**given).fit(X, y, qid)
+    weighted = rs.LinearRanker(**given).fit(X, y, qid, item_weights=np.where(y, 1 / propensity, 1.0))
+    slopes = [abs(ranker.coef_[1] / ranker.coef_[0]) for ranker in (naive, weighted)]
+    assert slopes[1] < 0.4 * slopes[0]
+    assert weighted.score(X, relevant, qid) > naive.score(X, relevant, qid) + 0.02
