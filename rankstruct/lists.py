@@ -7,6 +7,7 @@ shape) is True for a real document. Flat: a tensor `[documents]` with `offsets` 
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
@@ -496,12 +497,24 @@ def checked_item_weights(
     return refuse(each, wrong, "item_weights must be finite and >= 0")
 
 
+def _extremes(values: Tensor) -> tuple[float, float]:
+    """The lowest and the highest value, NaN where they cannot be read at no cost or NumPy does not support the dtype."""
+    if not is_plain(values) or not values.numel() or values.dtype == torch.bfloat16:
+        return math.nan, math.nan
+    array = values.detach().numpy()
+    return float(array.min()), float(array.max())
+
+
 def without_weight_zero(scores: Tensor, lists: Lists) -> Lists:
     """Mask documents of item weight 0; flat lists may then have both `where` and `offsets`.
 
-    Item weights are checked, and float64; they are removed if all that remain are 1, where that can be read at no cost.
+    Item weights are checked; they are removed if all that remain are 1, where that can be read at no cost.
     """
     assert lists.item_weights is not None
+    if lists.where is None and is_plain(scores) and getattr(lists.item_weights, "shape", None) == scores.shape:
+        lowest, highest = _extremes(lists.item_weights)
+        if 0 < lowest <= highest < math.inf:  # the usual case, in two passes
+            return lists._replace(item_weights=None if lowest == highest == 1 else lists.item_weights.detach())
     real = torch.ones_like(scores, dtype=torch.bool) if lists.where is None else lists.where
     each = checked_item_weights(lists.item_weights, scores, real, torch.float64)
     kept = real & (each != 0)

@@ -261,12 +261,17 @@ def test_a_document_of_weight_2_is_two_documents_of_a_regression():
         (np.ones(12), ValueError, r"item_weights must have one weight per document, shape \(96,\); got \(12,\)"),
         (np.full(96, np.inf), ValueError, "item_weights must be finite numbers, 0 or more"),
         (np.zeros(96), ValueError, "item_weights must not be zero for all documents"),
-        (np.arange(96.0), TypeError, "does not support item_weights"),
     ],
 )
 def test_wrong_item_weights_are_named(make, weights, error, message):
     with pytest.raises(error, match=message):
         make().fit(*draw(), item_weights=weights)
+
+
+@pytest.mark.parametrize("ranker", [rs.LinearRanker("AP"), rs.MLPRanker("AP"), rs.AutoRanker()], ids=type)
+def test_rankers_whose_loss_knows_no_item_weights_refuse_them(ranker):
+    with pytest.raises(TypeError, match="does not support item_weights"):
+        ranker.fit(*draw(), item_weights=np.arange(96.0))
 
 
 def test_a_precomputed_kernel_has_no_documents_to_leave_out():

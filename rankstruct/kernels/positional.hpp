@@ -3,7 +3,7 @@
 //     maximise over rankings   sum_i ( c_i s_{r(i)} - a_i b_{r(i)} )
 //
 // with the decay c of the map, the discount a and the gains b of the measure; c and a never increase. Labels are the gains here,
-// and documents with the same gain, a class, stay in score order. Documents are numbered by rank in the list, by descending
+// multiplied by the item weights, and documents with the same gain, a class, stay in score order. Documents are numbered by rank in the list, by descending
 // score; positions are ranks of the most violated ranking, or of the reference.
 #pragma once
 
@@ -58,11 +58,13 @@ struct Positional {
         // For the assignment problem, and for reciprocal rank.
         Span<int> group, starts, next, classes;
         Span<double> gain, class_score, before;
+        Span<double> weighted;  // the gains times the item weights
 
         KERNEL Space(Arena& arena, const Positional& kernel, const Batch& batch, Index longest)
             : Space(arena, kernel.reciprocal ? 0 : longest, kernel.reciprocal ? longest : 0, kernel.cutoff, longest) {
             arena.take_each(longest, position, reference, order, block, pointer, given, gained);
             arena.take_each(batch.chosen ? longest : 0, chosen);
+            arena.take_each(batch.item_weights ? longest : 0, weighted);
         }
 
       private:
@@ -77,6 +79,10 @@ struct Positional {
     };
 
     KERNEL Index solve(List& list, Space& space) const {
+        if (list.weight.size) {
+            for (Index q = 0; q < list.size; ++q) space.weighted[q] = list.label[q] * list.weight[q];
+            list.label = space.weighted.first(list.size);
+        }
         const Grades grades = number_grades(list.label, space.grades);
         if (grades.count() == 1) return -1;
         const Index n = list.size;

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from rankstruct.lists import Lists
+from rankstruct.lists import Lists, refuse_groups_of_lists
 from rankstruct.losses.base import HingeOptions, RankingLoss
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.listwise import approximate_ranks
@@ -92,13 +92,15 @@ class AdditiveRankLoss(RankingLoss):
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss."""
+        if lists.offsets is None:
+            refuse_groups_of_lists(lists.diversity_groups, scores.shape[:-1])
         if lists.reference_scores is not None:
             if self.convex:
                 raise ValueError(
                     f"{self!r} does not depend on reference_scores; they need discount='log2' and reference='predicted'"
                 )
             lists = lists._replace(reference_scores=checked_reference_scores(lists.reference_scores, scores))
-        return self._by_torch(scores, lists._replace(diversity_groups=None), reduction)
+        return self._by_torch(scores, lists, reduction)
 
     def per_list(
         self,

@@ -91,7 +91,7 @@ def _solve_weighted(scores: Tensor, lists: Lists, measure: Measure, reference: s
     relevant = is_relevant(lists.labels, measure.min_relevant)
     total: float | Tensor = measure.cutoff
     if isinstance(measure, R):
-        weights = torch.where(relevant, lists.item_weights, 0.0)
+        weights = torch.where(relevant, lists.item_weights.double(), 0.0)
         total = sums_of_lists(weights if lists.where is None else torch.where(lists.where, weights, 0.0), lists.offsets)
         total = torch.where(total == 0, 1.0, total)
     first = (torch.arange(max(scores.shape[-1], 1)) < measure.cutoff).double()

@@ -44,12 +44,12 @@ def solve_gains(
     lists: Lists,
     options: Sequence[Any],
 ) -> Answer:
-    """Call an operator on gains, to which `gains` converts labels, float64; they are multiplied by the item weights, if any.
+    """Call an operator on gains, to which `gains` converts labels, float64.
 
     Negative labels raise an error unless the measure supports them.
     """
-    labels, where, weights = lists.labels, lists.where, lists.item_weights
-    known = known_gains(measure) if weights is None and is_eager(scores) and is_eager(labels) else None
+    labels, where = lists.labels, lists.where
+    known = known_gains(measure) if is_eager(scores) and is_eager(labels) else None
     if known is not None:
         answer = operator.by_grade(scores, lists, known, options)
         if answer is not None:
@@ -57,8 +57,7 @@ def solve_gains(
     found = gains(labels if measure.takes_negative_labels else refuse_negative(labels, where))
     if known is not None:
         _learn(known, labels, where, found)
-    found = found if weights is None else found * weights
-    return operator(scores, lists._replace(labels=found, item_weights=None), 0.0, *options)
+    return operator(scores, lists._replace(labels=found), 0.0, *options)
 
 
 def hits(labels: Tensor, min_relevant: float | None) -> Tensor:

@@ -66,7 +66,7 @@ def rank_operator(loop: core.Loop) -> ListOperator:
         return Call(loop, options)
 
     schema = "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference"
-    return ListOperator(loop.name, schema, compiled, gains=True)
+    return ListOperator(loop.name, schema, compiled, gains=True, weighted=loop is not core.diverse)
 
 
 def rank_oracle(operator: ListOperator, explain: Callable[..., RankMethod]) -> Oracle:
