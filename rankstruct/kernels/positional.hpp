@@ -125,7 +125,7 @@ struct Positional {
     // All others keep their own.
     KERNEL Index rank(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
         const bool proportional = is_proportional(list.size, cut);
-        const Index front = proportional ? rank_proportional(list, scale, space) : assign(list, grades, cut, scale, space);
+        const Index front = proportional ? rank_proportional(list, grades, cut, scale, space) : assign(list, grades, cut, scale, space);
         for (Index q = front; q < list.size; ++q) space.position[q] = int(q);
         return front;
     }
@@ -137,9 +137,10 @@ struct Positional {
         return true;
     }
 
-    // Decay proportional to the discount: sort by s - b a / c.
-    KERNEL Index rank_proportional(const List& list, double scale, Space& space) const {
-        const Index n = list.size;
+    // Decay proportional to the discount: sort by s - b a / c, with a cut-off only the documents that compete for the ranks before
+    // it.
+    KERNEL Index rank_proportional(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
+        const Index n = cut < list.size ? front_of(grades, cut) : list.size;
         const Span<double> value = space.class_score.first(n);
         const double ratio = weights[0] / decay[0];
         for (Index q = 0; q < n; ++q) value[q] = list.score[q] - list.label[q] / scale * ratio;

@@ -88,18 +88,18 @@ def _solve_weighted(scores: Tensor, lists: Lists, measure: Measure, reference: s
     """P@k or R@k with item weights."""
     assert measure.cutoff is not None
     assert lists.item_weights is not None
-    relevant = is_relevant(lists.labels, measure.min_relevant)
-    total: float | Tensor = measure.cutoff
-    if isinstance(measure, R):
-        weights = torch.where(relevant, lists.item_weights.double(), 0.0)
-        total = sums_of_lists(weights if lists.where is None else torch.where(lists.where, weights, 0.0), lists.offsets)
-        total = torch.where(total == 0, 1.0, total)
     first = (torch.arange(max(scores.shape[-1], 1)) < measure.cutoff).double()
-    lists = lists._replace(item_weights=lists.item_weights / total)
+    if isinstance(measure, R):
+        relevant = is_relevant(lists.labels, measure.min_relevant)
+        relevant = relevant if lists.where is None else relevant & lists.where
+        total = sums_of_lists(torch.where(relevant, lists.item_weights.double(), 0.0), lists.offsets)
+        lists, worth = lists._replace(item_weights=lists.item_weights / torch.where(total == 0, 1.0, total)), first
+    else:
+        worth = first / measure.cutoff
     if reference == "ideal":
         lists = lists._replace(reference_scores=None)
     gains = partial(hits, min_relevant=measure.min_relevant)
-    return solve_gains(POSITIONAL, measure, gains, scores, lists, (first, first, 0, False, False, reference))
+    return solve_gains(POSITIONAL, measure, gains, scores, lists, (first, worth, 0, False, False, reference))
 
 
 register_oracle(P, PredictedPositive, contingency_oracle(PRECISION))

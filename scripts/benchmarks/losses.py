@@ -52,6 +52,7 @@ LOSSES: dict[str, Callable[[], nn.Module]] = {
     "ERU positional (ORM)": partial(_CONVEX, "ERU(d=0,half_life=5)"),
     "RR@10 (SVMmrr)": partial(_CONVEX, "RR@10", feature_map="first-relevant"),
     "RankSVM": rl.RankSVMLoss,
+    "additive": rl.AdditiveRankLoss,
     "squared": rl.SquaredLoss,
     "classification": partial(rl.ClassificationLoss, balance="lists"),
     "ordinal": partial(rl.OrdinalLoss, 5),
