@@ -242,41 +242,64 @@ def simulate_clicks(
     array([0.1, 0.5])
     """
     rng = np.random.default_rng(seed)
-    score, label = as_numbers("scores", scores).astype(np.float64), as_numbers("labels", labels).astype(np.float64)
-    score = score[None] if score.ndim == 1 else score
-    bounds = np.asarray(offsets, np.int64)
-    if score.ndim != 2 or label.shape != score.shape[1:]:
-        raise ValueError(f"scores must have shape [documents] or [rankers, documents] and labels [documents]; got "
-                         f"{np.shape(scores)} and {label.shape}")  # fmt: skip
-    if bounds.ndim != 1 or bounds[0] != 0 or bounds[-1] != len(label) or (np.diff(bounds) < 0).any():
-        raise ValueError(f"offsets must rise from 0 to the number of documents, {len(label)}")
-    if not (np.isfinite(score).all() and (label >= 0).all() and np.isfinite(label).all()):
-        raise ValueError("scores must be finite, and labels finite and 0 or more")
+    score, label, bounds = _checked_lists(scores, labels, offsets)
     sizes = np.diff(bounds)
+    shown = _checked_sizes(sizes, sessions, cutoff, swap)
+    query = rng.choice(np.flatnonzero(shown > 0), sessions).astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(shown[query])])
+    session = np.repeat(np.arange(sessions, dtype=np.int32), shown[query])
+    position = (np.arange(starts[-1]) - starts[session] + 1).astype(np.int32)
+    ranker = rng.integers(len(score), size=sessions)
+    if temperature > 0:
+        document = _sampled(score, ranker, bounds, query, shown, temperature, rng)
+    else:
+        order = _orders(score, sizes)
+        document = order[ranker[session], bounds[query][session] + position - 1]
+    if len(swap):
+        _swap(document, starts, swap, rng)
+    clicks = model.click(label[document], position, starts, rng)
+    return ClickLog(session, query[session], document, position, clicks, np.arange(len(sizes)), np.arange(len(label)))
+
+
+def _checked_sizes(sizes: np.ndarray, sessions: int, cutoff: int | None, swap: Sequence[int]) -> np.ndarray:
+    """How many documents of each list are shown."""
     shown = sizes if cutoff is None else np.minimum(sizes, cutoff)
     if not (sessions >= 1 and (shown > 0).any()):
         raise ValueError("sessions must be 1 or more, and a list must have a document to show")
     if any(not 2 <= rank <= shown.max() for rank in swap):
         raise ValueError(f"swap must be ranks from 2 to {shown.max()}, which are shown; got {tuple(swap)}")
-    query = rng.choice(np.flatnonzero(shown > 0), sessions).astype(np.int32)
-    starts = np.concatenate([[0], np.cumsum(shown[query])])
-    session = np.repeat(np.arange(sessions, dtype=np.int32), shown[query])
-    position = (np.arange(starts[-1]) - starts[session] + 1).astype(np.int32)
-    if temperature > 0:
-        ranker = rng.integers(len(score), size=sessions)
-        document = _sampled(score, ranker, bounds, query, shown, temperature, rng)
-    else:
-        list_of = np.repeat(np.arange(len(sizes)), sizes)
-        order = np.stack([np.lexsort((-each, list_of)) for each in score]).astype(np.int32)
-        ranker = rng.integers(len(score), size=sessions) if len(score) > 1 else np.zeros(sessions, np.int64)
-        document = order[ranker[session], bounds[query][session] + position - 1]
-    if len(swap):
-        drawn = rng.integers(2 * len(swap), size=sessions)
-        for number, rank in enumerate(swap):
-            rows = starts[:-1][(drawn == number) & (shown[query] >= rank)]
-            document[rows], document[rows + rank - 1] = document[rows + rank - 1], document[rows].copy()
-    clicks = model.click(label[document], position, starts, rng)
-    return ClickLog(session, query[session], document, position, clicks, np.arange(len(sizes)), np.arange(len(label)))
+    return shown
+
+
+def _swap(document: np.ndarray, starts: np.ndarray, swap: Sequence[int], rng: np.random.Generator) -> None:
+    """Exchange the documents at rank 1 and at one of the ranks in half of the sessions, in place."""
+    drawn = rng.integers(2 * len(swap), size=len(starts) - 1)
+    for number, rank in enumerate(swap):
+        rows = starts[:-1][(drawn == number) & (np.diff(starts) >= rank)]
+        document[rows], document[rows + rank - 1] = document[rows + rank - 1], document[rows].copy()
+
+
+def _checked_lists(scores: Any, labels: Any, offsets: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores `[rankers, documents]` and labels, float64, and offsets."""
+    score, label = as_numbers("scores", scores).astype(np.float64), as_numbers("labels", labels).astype(np.float64)
+    score = score[None] if score.ndim == 1 else score
+    bounds = np.asarray(offsets, np.int64)
+    if score.ndim != 2 or label.shape != score.shape[1:]:
+        raise ValueError(
+            "scores must have shape [documents] or [rankers, documents] and labels [documents]; got "
+            f"{np.shape(scores)} and {label.shape}"
+        )
+    if bounds.ndim != 1 or bounds[0] != 0 or bounds[-1] != len(label) or (np.diff(bounds) < 0).any():
+        raise ValueError(f"offsets must rise from 0 to the number of documents, {len(label)}")
+    if not (np.isfinite(score).all() and (label >= 0).all() and np.isfinite(label).all()):
+        raise ValueError("scores must be finite, and labels finite and 0 or more")
+    return score, label, bounds
+
+
+def _orders(score: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The documents of each list by score, `[rankers, documents]`."""
+    list_of = np.repeat(np.arange(len(sizes)), sizes)
+    return np.stack([np.lexsort((-each, list_of)) for each in score]).astype(np.int32)
 
 
 def _sampled(

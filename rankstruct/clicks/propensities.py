@@ -169,32 +169,47 @@ def propensities_by_em(
     given = None if features is None else _checked_features(features, log)[cells.documents]
     if given is None:
         _check_connected(cells.ranks, cells.neighbours())
+    most = max_iterations or (2000 if given is None else 30)
+    examined, attracts = _maximise(cells, given, regressor, most, tolerance)
+    errors = _errors_of_maximum(cells, examined, attracts, together=given is not None)
+    return _with_intervals(np.log(examined / examined[0]), errors, confidence)
+
+
+def _maximise(
+    cells: _Cells, features: np.ndarray | None, regressor: Any, most: int, tolerance: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The propensities `[ranks]` and attractions `[documents]` that expectation maximisation ends at."""
     shown, clicked = cells.shown, cells.clicked
     examined = np.full(cells.ranks, 0.5)
-    rates = clicked.sum(1) / shown.sum(1)
-    attracts = np.clip(rates / 0.5, 0.01, 0.99) if given is None else np.full(len(shown), 0.5)
-    most = max_iterations or (2000 if given is None else 30)
+    rates = np.clip(2 * clicked.sum(1) / shown.sum(1), 0.01, 0.99)
+    attracts = rates if features is None else np.full(len(shown), 0.5)
     for _ in range(most):
         chance = np.minimum(examined * attracts[:, None], 1 - 1e-12)
         # In a cell, of the rows without a click: examined and not attractive, attractive and not examined.
-        rest = (shown - clicked) / (1 - chance)
-        before = examined
+        rest, before = (shown - clicked) / (1 - chance), examined
         examined = (clicked + rest * (examined * (1 - attracts)[:, None])).sum(0) / shown.sum(0)
-        expected = (clicked + rest * (attracts[:, None] * (1 - before))).sum(1)
-        attracts = expected / shown.sum(1)
-        if given is not None:
-            attracts = _regressed(regressor, given, attracts, shown.sum(1))
+        attracts = (clicked + rest * (attracts[:, None] * (1 - before))).sum(1) / shown.sum(1)
+        if features is not None:
+            attracts = _regressed(regressor, features, attracts, shown.sum(1))
         attracts = np.clip(attracts, 1e-9, 1 - 1e-9)
         if np.abs(np.log(examined / before) - np.log(examined[0] / before[0])).max() < tolerance:
             break
+    return examined, attracts
+
+
+def _errors_of_maximum(cells: _Cells, examined: np.ndarray, attracts: np.ndarray, together: bool) -> np.ndarray:
+    """Standard errors of the log propensities, from the Fisher information.
+
+    What is known about the attractions is removed: one of each document, or one factor for all if `together`.
+    """
+    if cells.ranks == 1:
+        return np.zeros(1)
     chance = np.minimum(examined * attracts[:, None], 1 - 1e-9)
-    information = shown * chance / (1 - chance)  # of the logarithm of the chance
-    if given is not None:
-        information = information.sum(0, keepdims=True)
-    total = information.sum(1, keepdims=True)
-    curvature = np.diag(information.sum(0)) - (information / np.maximum(total, 1e-300)).T @ information
-    errors = np.sqrt(np.diag(np.linalg.inv(curvature[1:, 1:]))) if cells.ranks > 1 else np.zeros(0)
-    return _with_intervals(np.log(examined / examined[0]), np.concatenate([[0.0], errors]), confidence)
+    information = cells.shown * chance / (1 - chance)  # of the logarithm of the chance
+    information = information.sum(0, keepdims=True) if together else information
+    total = np.maximum(information.sum(1, keepdims=True), 1e-300)
+    curvature = np.diag(information.sum(0)) - (information / total).T @ information
+    return np.concatenate([[0.0], np.sqrt(np.diag(np.linalg.inv(curvature[1:, 1:])))])
 
 
 @dataclass(frozen=True)

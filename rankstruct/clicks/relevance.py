@@ -58,32 +58,33 @@ def estimate_relevance(
     >>> estimate_relevance(log, [1.0, 0.5], clip=0.8)
     array([0.5  , 0.625])
     """
-    known = _checked(propensities, "propensities", log)
-    wrong = ~((known > 0) & (known <= 1))
-    if wrong.any():
-        at = int(wrong.argmax())
-        raise ValueError(f"propensities must be above 0 and at most 1; that of rank {at + 1} is {known[at]:g}")
-    if clip is not None:
-        if not 0 < clip <= 1:
-            raise ValueError(f"clip must be above 0 and at most 1, got {clip}")
-        known = np.maximum(known, clip)
-    if normalize not in ("sessions", "weights", "none"):
-        raise ValueError(f"normalize must be 'sessions', 'weights' or 'none', got {normalize!r}")
-    if normalize == "weights" and (base is not None or policy_aware):
-        raise ValueError("normalize='weights' is for plain inverse propensities, without base= and policy_aware=True")
-    rank, count = log.position - 1, len(log.documents)
+    known = _checked_propensities(propensities, clip, log)
+    _check_normalization(normalize, plain=base is None and not policy_aware)
+    rank = log.position - 1
     clicks = log.click.astype(np.float64)
     if base is not None:
         clicks -= _checked(base, "base", log)[rank]
     if policy_aware:
-        total, seen = (np.bincount(log.document, each, minlength=count) for each in (clicks, known[rank]))
-        found = np.divide(total, seen, out=np.zeros(count), where=seen > 0)  # the sessions cancel
+        found = _mean_ratios(log, clicks, known[rank])
         return found if normalize == "sessions" else found * _sessions(log)
     each = clicks / known[rank]
-    found = np.bincount(log.document, each, minlength=count)
+    found = np.bincount(log.document, each, minlength=len(log.documents))
     if normalize == "weights":
         return found * log.click.sum() / max(each.sum(), 1e-300)
     return found if normalize == "none" else found / np.maximum(_sessions(log), 1)
+
+
+def _check_normalization(normalize: str, plain: bool) -> None:
+    if normalize not in ("sessions", "weights", "none"):
+        raise ValueError(f"normalize must be 'sessions', 'weights' or 'none', got {normalize!r}")
+    if normalize == "weights" and not plain:
+        raise ValueError("normalize='weights' is for plain inverse propensities, without base= and policy_aware=True")
+
+
+def _mean_ratios(log: ClickLog, clicks: np.ndarray, propensities: np.ndarray) -> np.ndarray:
+    """The mean clicks of each document over its mean propensity; the number of sessions cancels."""
+    total, seen = (np.bincount(log.document, each, minlength=len(log.documents)) for each in (clicks, propensities))
+    return np.divide(total, seen, out=np.zeros(len(seen)), where=seen > 0)
 
 
 def _sessions(log: ClickLog) -> np.ndarray:
@@ -100,3 +101,16 @@ def _checked(values: Any, name: str, log: ClickLog) -> np.ndarray:
             f"{name} must be finite numbers for ranks 1 to {longest}, which the log has; got {len(np.atleast_1d(found))}"
         )
     return found
+
+
+def _checked_propensities(propensities: Any, clip: float | None, log: ClickLog) -> np.ndarray:
+    known = _checked(propensities, "propensities", log)
+    wrong = ~((known > 0) & (known <= 1))
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise ValueError(f"propensities must be above 0 and at most 1; that of rank {at + 1} is {known[at]:g}")
+    if clip is None:
+        return known
+    if not 0 < clip <= 1:
+        raise ValueError(f"clip must be above 0 and at most 1, got {clip}")
+    return np.maximum(known, clip)
