@@ -3,6 +3,7 @@
 from rankstruct import (
     arrays as arrays,
     boosting as boosting,
+    clicks as clicks,
     data as data,
     diagnostics as diagnostics,
     embeddings as embeddings,

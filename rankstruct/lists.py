@@ -7,6 +7,7 @@ shape) is True for a real document. Flat: a tensor `[documents]` with `offsets` 
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
@@ -410,6 +411,20 @@ def unpad(padded: Tensor, offsets: Tensor, documents: int) -> Tensor:
     return padded.reshape(-1)[rows.clamp(0, max(padded.numel() - 1, 0)).to(padded.device)]
 
 
+def sums_of_lists(values: Tensor, offsets: Tensor | None) -> Tensor:
+    """The sum of the document's list for each document, in a shape that broadcasts to that of `values`.
+
+    >>> sums_of_lists(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 2, 3]))
+    tensor([3., 3., 4.])
+    """
+    if offsets is None:
+        return values.sum(-1, keepdim=True)
+    offsets = offsets.to(values.device)
+    its_list = torch.searchsorted(offsets[1:], torch.arange(values.shape[0], device=values.device), right=True)
+    its_list = its_list.clamp(max=max(offsets.shape[0] - 2, 0))  # offsets have not been checked
+    return values.new_zeros(max(offsets.shape[0] - 1, 1)).index_add(0, its_list, values)[its_list]
+
+
 def batch_first(value: Tensor, dim: int | None, size: int) -> Tensor:
     """A vmap rule's tensor with its batch dimension first: moved there, or expanded to `size` if it has none.
 
@@ -459,6 +474,56 @@ def _(values: Tensor, wrong: Tensor, rule: str, what: str) -> Tensor:
 
 
 _refuse.register_vmap(vmap_rule(_refuse))
+
+
+def checked_item_weights(
+    item_weights: Tensor, scores: Tensor, real: Tensor, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Item weights, by default with the dtype of the scores; those that are negative or not finite raise ValueError, and are NaN
+    on other devices.
+
+    Raises:
+        TypeError: not a tensor.
+        ValueError: shape or device differ from those of `scores`.
+    """
+    check_tensor("item_weights", item_weights)
+    if item_weights.shape != scores.shape or item_weights.device != scores.device:
+        raise ValueError(
+            f"item_weights must be one per document, shape {tuple(scores.shape)} on {scores.device}; got "
+            f"{tuple(item_weights.shape)} on {item_weights.device}"
+        )
+    each = item_weights.detach().to(scores.dtype if dtype is None else dtype)
+    wrong = real & ~((each >= 0) & each.isfinite())
+    return refuse(each, wrong, "item_weights must be finite and >= 0")
+
+
+def _extremes(values: Tensor) -> tuple[float, float]:
+    """The lowest and the highest value, NaN where they cannot be read at no cost or NumPy does not support the dtype."""
+    if not is_plain(values) or not values.numel() or values.dtype == torch.bfloat16:
+        return math.nan, math.nan
+    array = values.detach().numpy()
+    return float(array.min()), float(array.max())
+
+
+def without_weight_zero(scores: Tensor, lists: Lists) -> Lists:
+    """Mask documents of item weight 0; flat lists may then have both `where` and `offsets`.
+
+    Item weights are checked; they are removed if all that remain are 1, where that can be read at no cost.
+    """
+    assert lists.item_weights is not None
+    if lists.where is None and is_plain(scores) and getattr(lists.item_weights, "shape", None) == scores.shape:
+        lowest, highest = _extremes(lists.item_weights)
+        if 0 < lowest <= highest < math.inf:  # the usual case, in two passes
+            return lists._replace(item_weights=None if lowest == highest == 1 else lists.item_weights.detach())
+    real = torch.ones_like(scores, dtype=torch.bool) if lists.where is None else lists.where
+    each = checked_item_weights(lists.item_weights, scores, real, torch.float64)
+    kept = real & (each != 0)
+    each = torch.where(kept, each, 1.0)
+    if not is_plain(each):
+        return lists._replace(where=kept, item_weights=each)
+    where = lists.where if lists.where is None and bool(kept.all()) else kept
+    return lists._replace(where=where, item_weights=None if bool((each == 1).all()) else each)
+
 
 #: The message for a label below 0.
 NOT_NEGATIVE = (

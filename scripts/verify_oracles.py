@@ -1,8 +1,8 @@
 """Compare every oracle with all rankings of random short lists: `python scripts/verify_oracles.py --lists 100000`.
 
-The oracles of diverse rankings are compared with all diverse ones; the surrogates of measures of the top, on as many lists
-again and in both precisions, with all rankings that swap their intruders. The brute-force code is in tests/brute_force.py, so
-this runs from a checkout.
+The oracles of diverse rankings are compared with all diverse ones; those with item weights, on as many lists again and in both
+precisions, with all rankings; the surrogates of measures of the top, likewise, with all rankings that swap their intruders. The
+brute-force code is in tests/brute_force.py, so this runs from a checkout.
 """
 
 import sys
@@ -18,11 +18,12 @@ import rankstruct as rs
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.files import write_result
 from rankstruct.kernels import dispatch
+from rankstruct.oracles.registry import resolve
 from rankstruct.progress import Progress
 from rankstruct.text_tables import format_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from brute_force import random_problem, surrogates_of_lists
+from brute_force import hinges, random_problem, random_weighted_problem, surrogates_of_lists
 from combinations import references_of_pairs
 from emulated_device import build, emulate
 
@@ -38,6 +39,7 @@ SURROGATES = [
 
 _ALL = "every measure, discount, cut-off, decay and reference, diverse ones included"
 _SURROGATES = "the surrogates of precision at k, in both precisions"
+_WEIGHTED = "the same with item weights, for the measures that take them, in both precisions"
 
 
 def verify_surrogates(rng: np.random.Generator, lists: int, most: int) -> dict[tuple[str, str], list[float]]:
@@ -73,6 +75,44 @@ def verify_surrogates(rng: np.random.Generator, lists: int, most: int) -> dict[t
                     print(f"FAILED {measure} {kind} {rescaling} {dtype}: {scores[at].tolist()}, the first {p} relevant")
             done += batch
             bar.update(batch)
+    bar.close()
+    return counts
+
+
+def verify_weighted(rng: np.random.Generator, lists: int, most: int) -> dict[tuple[str, str], list[float]]:
+    """Counts as the table has them: lists, comparisons, failures and the largest error of each measure with item weights."""
+    counts: dict[tuple[str, str], list[float]] = {}
+    bar, done = Progress(total=lists, unit="list"), 0
+    pairs = {(m, f): its for (m, f, diverse), its in references_of_pairs().items() if not diverse}
+    pairs = {pair: its for pair, its in pairs.items() if resolve(*pair).takes_item_weights}
+    while done < lists:
+        for (measure, feature_map), references in pairs.items():
+            scores, labels, weights, expected, size = random_weighted_problem(rng, measure, feature_map, most)
+            dtype, tolerance = ((torch.float64, 4e-9), (torch.float32, 4e-5))[int(rng.random() < 0.3)]
+            given = torch.tensor(scores, dtype=dtype)
+            if dtype == torch.float32:
+                expected = hinges(measure, feature_map, labels, given.double().numpy(), weights=weights)
+            row = counts.setdefault((type(measure).__name__, str(dtype).removeprefix("torch.")), [0, 0, 0, 0.0])
+            for reference in references:
+                found = rs.most_violated(
+                    given,
+                    torch.tensor(labels),
+                    measure,
+                    feature_map=feature_map,
+                    reference=reference,
+                    item_weights=torch.tensor(weights),
+                )
+                by_direction = float(found.task_loss.double() + found.direction.double() @ given.double())
+                error = max(abs(each - expected[reference]) for each in (found.value.item(), by_direction)) / size
+                row[1] += 1
+                row[2] += error > tolerance
+                row[3] = max(row[3], error)
+                if error > tolerance:
+                    what = scores.tolist(), labels.tolist(), weights.tolist()
+                    print(f"FAILED {measure.name} {feature_map.name} {reference} {dtype}: {what}")
+            row[0] += 1
+            done += 1
+            bar.update()
     bar.close()
     return counts
 
@@ -147,13 +187,18 @@ def main() -> int:
     if oracles_alone:
         return 1 if failures else 0
     warnings.filterwarnings("ignore", message="scores .* are lists of one document")  # as some of them are
+    weighted = verify_weighted(rng, options.lists, options.most)
+    tables["item weights"] = table(("measure", "scores"), weighted)
+    failures += print_table(tables["item weights"])
     surrogates = verify_surrogates(rng, options.lists, options.most)
     tables["surrogates"] = table(("surrogate", "scores"), surrogates)
     failures += print_table(tables["surrogates"])
     print(f"{len(SURROGATES)} surrogates, {comparisons(surrogates) // 2} lists, {comparisons(surrogates)} comparisons")
     print(f"failures: {failures}")
     if options.json:
-        write_result(options.json, ["python", *sys.argv], {"verification": summary(counts, done, surrogates), **tables})
+        write_result(
+            options.json, ["python", *sys.argv], {"verification": summary(counts, done, surrogates, weighted), **tables}
+        )
     return 1 if failures else 0
 
 
@@ -169,9 +214,13 @@ def print_table(shown: tuple[list[str], list[list]]) -> int:
     return sum(row[4] for row in shown[1])
 
 
-def summary(counts: dict, lists: int, surrogates: dict) -> tuple[list[str], list[list]]:
-    """Header and rows of the documentation's table: all measures, all surrogates."""
-    each = ((counts, lists, _ALL), (surrogates, comparisons(surrogates) // 2, _SURROGATES))
+def summary(counts: dict, lists: int, surrogates: dict, weighted: dict) -> tuple[list[str], list[list]]:
+    """Header and rows of the documentation's table: all measures, all with item weights, all surrogates."""
+    each = (
+        (counts, lists, _ALL),
+        (weighted, int(sum(row[0] for row in weighted.values())), _WEIGHTED),
+        (surrogates, comparisons(surrogates) // 2, _SURROGATES),
+    )
     rows = [
         [what, f"{number:,}", f"{comparisons(found):,}", str(int(sum(row[2] for row in found.values())))]
         for found, number, what in each

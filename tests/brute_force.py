@@ -30,10 +30,11 @@ def all_ranks(n: int) -> np.ndarray:
     return np.array(list(itertools.permutations(range(1, n + 1))), dtype=int).reshape(math.factorial(n), n)
 
 
-def measure_values(measure, labels: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """The measure of one list under each ranking [rankings]."""
+def measure_values(measure, labels: np.ndarray, ranks: np.ndarray, weights=1.0) -> np.ndarray:
+    """The measure of one list under each ranking [rankings], of AUC and discounted gains also with item weights."""
     kind, k = type(measure).__name__, measure.cutoff or 10**9
     n = len(labels)
+    weights = np.ones(n) * weights
     good = labels > 0 if measure.min_relevant is None else labels >= measure.min_relevant
     p = good.sum()
     if kind in ("AUC", "pAUC", "AP", "RR") and p == 0:
@@ -42,8 +43,9 @@ def measure_values(measure, labels: np.ndarray, ranks: np.ndarray) -> np.ndarray
         weights, right = window_pairs(measure, ranks, good, measure.low)
         return (weights * right).sum((1, 2)) if p < n else np.zeros(len(ranks))
     if kind == "AUC":
-        pairs = [ranks[:, i] < ranks[:, j] for i in np.flatnonzero(good) for j in np.flatnonzero(~good)]
-        return np.mean(pairs, axis=0) if pairs else np.zeros(len(ranks))
+        pairs = [(i, j) for i in np.flatnonzero(good) for j in np.flatnonzero(~good)]
+        right = sum((ranks[:, i] < ranks[:, j]) * weights[i] * weights[j] for i, j in pairs)
+        return right / sum(weights[i] * weights[j] for i, j in pairs) if pairs else np.zeros(len(ranks))
     if kind == "AP":
         total = np.zeros(len(ranks))
         for i in np.flatnonzero(good):
@@ -72,7 +74,7 @@ def measure_values(measure, labels: np.ndarray, ranks: np.ndarray) -> np.ndarray
     if kind == "mWTA":
         k = list_cutoff(labels)
     table = np.array([d if r < k else 0.0 for r, d in enumerate(discount)] or [0.0])
-    values = (table[ranks - 1] * gains).sum(1)
+    values = (table[ranks - 1] * (gains * weights)).sum(1)
     if kind in ("nDCG", "nERU", "mWTA"):
         best = values.max(initial=0)
         return values / best if best > 0 else values * 0
@@ -121,16 +123,18 @@ def decay(name: str, k: int | None, n: int, discount: list[float]) -> np.ndarray
     return np.array([i ** -(float(top) / float(bottom or 1)) for i in ranks])
 
 
-def psi(feature_map, measure, labels: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """The feature map of each ranking [rankings, documents]."""
+def psi(feature_map, measure, labels: np.ndarray, ranks: np.ndarray, weights=1.0) -> np.ndarray:
+    """The feature map of each ranking [rankings, documents], the pairwise one also with item weights."""
     n = len(labels)
+    weights = np.ones(n) * weights
     good = labels > 0 if measure.min_relevant is None else labels >= measure.min_relevant
     kind = type(feature_map).__name__
     result = np.zeros(ranks.shape)
     if kind == "Pairwise":
         for i in np.flatnonzero(good):
             for j in np.flatnonzero(~good):
-                sign = np.where(ranks[:, i] < ranks[:, j], 1, -1) / (good.sum() * (~good).sum())
+                share = weights[i] * weights[j] / (weights[good].sum() * weights[~good].sum())
+                sign = np.where(ranks[:, i] < ranks[:, j], share, -share)
                 result[:, i] += sign
                 result[:, j] -= sign
     elif kind == "PartialPairwise":
@@ -175,20 +179,22 @@ def single_discount(measure, rank: int) -> float:
     }[kind]()
 
 
-def hinges(measure, feature_map, labels: np.ndarray, scores: np.ndarray, reference_scores=None) -> dict[str, float]:
+def hinges(
+    measure, feature_map, labels: np.ndarray, scores: np.ndarray, reference_scores=None, weights=1.0
+) -> dict[str, float]:
     """The structured hinge of one list under each reference, over all rankings; 0 where no ranking can be wrong.
 
-    With `reference_scores` they choose the reference ranking; they must not tie.
+    With `reference_scores` they choose the reference ranking; they must not tie. `weights` are item weights above 0.
     """
     if type(feature_map).__name__ == "PredictedPositive":
-        return labelling_hinges(measure, labels, scores, reference_scores)
+        return labelling_hinges(measure, labels, scores, reference_scores, weights)
     n = len(labels)
     ranks = all_ranks(n)
-    values = measure_values(measure, labels, ranks)
+    values = measure_values(measure, labels, ranks, weights)
     loss = values.max() - values
     if n < 2 or loss.max() < 1e-12:
         return dict.fromkeys(("ideal", "ideal-tied", "predicted", "below-window"), 0.0)
-    coefficients = psi(feature_map, measure, labels, ranks)
+    coefficients = psi(feature_map, measure, labels, ranks, weights)
     ranking_score = coefficients @ scores
     choosing = ranking_score if reference_scores is None else coefficients @ reference_scores
     if type(feature_map).__name__ == "Positional":
@@ -196,6 +202,7 @@ def hinges(measure, feature_map, labels: np.ndarray, scores: np.ndarray, referen
         kind = type(measure).__name__
         worth = np.maximum(labels - measure.d, 0) if kind in ("ERU", "nERU") else labels
         worth = (labels > 0).astype(float) if kind in ("RR", "P", "RBP", "WTA") else worth
+        worth = (np.exp2(worth) - 1 if kind in ("nDCG", "DCG") else worth) * weights
     else:
         worth = (labels > 0).astype(float) if measure.min_relevant is None else (labels >= measure.min_relevant) * 1.0
     ideal = np.empty(n, int)
@@ -229,10 +236,10 @@ def below_window(measure, feature_map, labels: np.ndarray, scores: np.ndarray, r
     return float(total / (measure.high - measure.low))
 
 
-def labelling_values(measure, good: np.ndarray, positive: np.ndarray) -> np.ndarray:
-    """The measure of each labelling [labellings, documents]."""
-    kind, p = type(measure).__name__, good.sum()
-    hits, size = (positive & good).sum(1), positive.sum(1)
+def labelling_values(measure, good: np.ndarray, positive: np.ndarray, weights=1.0) -> np.ndarray:
+    """The measure of each labelling [labellings, documents], of P and R also with item weights."""
+    kind, p = type(measure).__name__, (good * weights).sum()
+    hits, size = ((positive & good) * weights).sum(1), positive.sum(1)
     if kind == "Accuracy":
         return (positive == good).mean(1) if len(good) else np.zeros(len(positive))
     if p == 0:
@@ -246,20 +253,22 @@ def labelling_values(measure, good: np.ndarray, positive: np.ndarray) -> np.ndar
     return {"P": lambda: hits / measure.cutoff, "Success": lambda: (hits > 0) * 1.0}[kind]()
 
 
-def labelling_hinges(measure, labels: np.ndarray, scores: np.ndarray, reference_scores=None) -> dict[str, float]:
+def labelling_hinges(
+    measure, labels: np.ndarray, scores: np.ndarray, reference_scores=None, weights=1.0
+) -> dict[str, float]:
     """The hinge of one list under each reference, over all sets of positive documents."""
     n, k = len(labels), measure.cutoff
     good = labels > 0 if measure.min_relevant is None else labels >= measure.min_relevant
     every = np.array(list(itertools.product([False, True], repeat=n)), dtype=bool).reshape(2**n, n)
     k = good.sum() if type(measure).__name__ == "Rprec" else k
     every = every if k is None else every[every.sum(1) == min(k, n)]
-    values = labelling_values(measure, good, every)
+    values = labelling_values(measure, good, every, weights)
     loss = values.max() - values
     if loss.max() < 1e-12:
         return dict.fromkeys(("ideal", "ideal-tied", "predicted"), 0.0)
     by = every @ scores
     choosing = by if reference_scores is None else every @ reference_scores
-    first = np.argsort(~good, kind="stable")[: good.sum() if k is None else k]
+    first = np.argsort(-(good * weights), kind="stable")[: good.sum() if k is None else k]
     ideal = every[(every == np.isin(np.arange(n), first)).all(1).argmax()]
     best = np.flatnonzero(loss < 1e-12)
     references = {
@@ -470,6 +479,32 @@ def diverse_hinges(measure, c: np.ndarray, labels, diversity_groups, scores, ref
     }
     assert loss[(rankings == ideal).all(1)] < 1e-12
     return {**result, **{name: float((loss + by).max() - value) for name, value in references.items()}}
+
+
+def random_weighted_problem(rng, measure, feature_map, most: int):
+    """Scores, labels and item weights, the hinge of each reference, and the size that errors are measured by, of one list."""
+    scores, labels, size = random_list(rng, type(feature_map).__name__ == "Positional", most)
+    n = len(scores)
+    # Products with labels are equal exactly, or not at all: rounding decides no tie.
+    weights = rng.random(n) + 0.1 if rng.random() < 0.5 else rng.integers(1, 4, size=n) / 2.0
+    weights = weights * 2.0 ** rng.integers(-6, 7)
+    found = hinges(measure, feature_map, labels, scores, weights=weights)
+    return scores, labels, weights, found, size * max(1.0, weights.max(initial=0))
+
+
+def ranksvm_by_pairs(
+    scores: np.ndarray, labels: np.ndarray, margin: float, weights: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """`ranksvm_by_loop` with item weights: the mean weighted by the product of a pair's two weights."""
+    value, total, gradient = 0.0, 0.0, np.zeros(len(scores))
+    for i, j in itertools.permutations(range(len(scores)), 2):
+        if labels[i] > labels[j]:
+            weight = weights[i] * weights[j]
+            total += weight
+            if scores[j] > scores[i] - margin:
+                value += weight * (margin - (scores[i] - scores[j]))
+                gradient += weight * (np.arange(len(scores)) == j) - weight * (np.arange(len(scores)) == i)
+    return value / max(total, 1e-300), gradient / max(total, 1e-300)
 
 
 def random_problem(rng, measure, feature_map, diverse: bool, most: int):

@@ -261,12 +261,19 @@ def test_a_document_of_weight_2_is_two_documents_of_a_regression():
         (np.ones(12), ValueError, r"item_weights must have one weight per document, shape \(96,\); got \(12,\)"),
         (np.full(96, np.inf), ValueError, "item_weights must be finite numbers, 0 or more"),
         (np.zeros(96), ValueError, "item_weights must not be zero for all documents"),
-        (np.arange(96.0), TypeError, "does not support item_weights"),
     ],
 )
 def test_wrong_item_weights_are_named(make, weights, error, message):
     with pytest.raises(error, match=message):
         make().fit(*draw(), item_weights=weights)
+
+
+@pytest.mark.parametrize(
+    "ranker", [rs.LinearRanker("AP"), rs.MLPRanker(loss="StructuredHingeLoss('AP')"), rs.AutoRanker()], ids=type
+)
+def test_rankers_whose_loss_knows_no_item_weights_refuse_them(ranker):
+    with pytest.raises(TypeError, match="does not support item_weights"):
+        ranker.fit(*draw(), item_weights=np.arange(96.0))
 
 
 def test_a_precomputed_kernel_has_no_documents_to_leave_out():
@@ -415,3 +422,23 @@ def test_kernels_as_scorers(options, prepare, tmp_path):
     given = rs.KernelRanker(kernel="precomputed").fit(X @ X.T, y, qid)
     with pytest.raises(ValueError, match="a precomputed kernel is not a function of features"):
         given.to_scorer()
+
+
+@pytest.mark.parametrize("discount", ["log2", "linear"])
+def test_linear_rankers_learn_from_weighted_clicks(discount):
+    """Clicks at ranks that few examine weigh more; the naive loss learns the order that was shown."""
+    rng = np.random.default_rng(0)
+    lists, size = 400, 8
+    X = rng.normal(size=(lists * size, 2))
+    qid, rank = np.repeat(np.arange(lists), size), np.tile(np.arange(1, size + 1), lists)
+    shown = np.lexsort((-X[:, 1], qid))  # by a feature that has nothing to do with relevance
+    X = X[shown]
+    relevant, propensity = X[:, 0] > 0.5, 1 / rank**1.5
+    y = relevant & (rng.random(len(X)) < propensity)
+    loss = rs.losses.AdditiveRankLoss(discount)
+    given = {"loss": loss, "prepare": (), "measure": "nDCG"}
+    naive = rs.LinearRanker(**given).fit(X, y, qid)
+    weighted = rs.LinearRanker(**given).fit(X, y, qid, item_weights=np.where(y, 1 / propensity, 1.0))
+    slopes = [abs(ranker.coef_[1] / ranker.coef_[0]) for ranker in (naive, weighted)]
+    assert slopes[1] < 0.4 * slopes[0]
+    assert weighted.score(X, relevant, qid) > naive.score(X, relevant, qid) + 0.02

@@ -150,8 +150,8 @@ class AutoRanker(Ranker):
     def _fit(self, train: Documents, valid: Documents | None) -> None:
         if train.item_weights is not None:
             raise TypeError(
-                "AutoRanker does not support item_weights other than 0 and 1, since its models use hinge losses; "
-                "use LinearRanker, MLPRanker or BoostedRanker with a pairwise, listwise or pointwise loss"
+                "AutoRanker does not support item_weights other than 0 and 1, since the losses of some of its "
+                "models do not; use LinearRanker, MLPRanker or BoostedRanker with a loss that does"
             )
         train, valid = (
             train._replace(diversity_groups=None),

@@ -37,6 +37,7 @@ from rankstruct.feature_maps import FeatureMap
 from rankstruct.kernels.dispatch import ArrayOracle
 from rankstruct.lists import Lists
 from rankstruct.losses import (
+    AdditiveRankLoss,
     GradedLoss,
     SmoothLoss,
     StructuredHingeLoss,
@@ -83,12 +84,14 @@ def ranking_risk(
     diversity_groups: np.ndarray | None = None,
     weights: np.ndarray | None = None,
     item_weights: np.ndarray | None = None,
+    *,
+    reference_scores: np.ndarray | None = None,
 ) -> LinearRisk:
     """The mean of a loss over lists, as a function of the weights w of a linear scorer, for the solvers.
 
     The reduction of the loss is ignored. Lists are flat: `X` `[documents, d]`, which is not copied, is an array or a SciPy CSR
-    array, float32 or float64 (or a float16 array); labels, int64 groups and item weights are `[documents]`; offsets are
-    `[lists + 1]`; weights `[lists]` multiply the losses, and should have mean 1.
+    array, float32 or float64 (or a float16 array); labels, int64 groups, item weights and reference scores are `[documents]`;
+    offsets are `[lists + 1]`; weights `[lists]` multiply the losses, and should have mean 1.
 
     Raises:
         ValueError: the loss needs groups, and there are none.
@@ -106,6 +109,8 @@ def ranking_risk(
         given["diversity_groups"] = torch.tensor(np.asarray(diversity_groups, np.int64))
     if item_weights is not None:
         given["item_weights"] = torch.tensor(item_weights)
+    if reference_scores is not None:
+        given["reference_scores"] = torch.tensor(reference_scores)
 
     def ask(scores: np.ndarray, lists: torch.Tensor, y: torch.Tensor, **each: torch.Tensor) -> tuple[Any, Any]:
         leaf = torch.from_numpy(scores).requires_grad_()
@@ -123,7 +128,8 @@ def ranking_risk(
         return ask(scores, lists, **chosen)
 
     oracle: ArrayOracle = of_all
-    if type(loss) in (StructuredHingeLoss, GradedLoss) and item_weights is None:  # a subclass may override `of_lists`
+    plain = item_weights is None and reference_scores is None
+    if type(loss) in (StructuredHingeLoss, GradedLoss) and plain:  # a subclass may override `of_lists`
         oracle = cast(HingeLoss, loss).at_once(Lists(given["y"], offsets=bounds), of_all)
     return LinearRisk(X, offsets, oracle, weights, term_oracle=terms)
 
@@ -169,7 +175,8 @@ class LinearRanker(Ranker):
         tolerance: relative gap to stop at. Not used for a `SmoothLoss`; pass `solver=Annealing(...)` for its options.
         max_iterations: of the solver; not used for a `SmoothLoss`.
         start: `"zero"`, `"regression"` (least squares on the gains) or `"auc"` (the optimum of `GradedLoss("AUC")` for C = 10,
-            to a gap of 1e-2). None is `"auc"` for a bound that is not convex and regression for a `SmoothLoss`.
+            to a gap of 1e-2). None is `"auc"` for a bound that is not convex, except `AdditiveRankLoss`, and regression for a
+            `SmoothLoss`.
         regularize_towards: `"zero"` or the `"start"`; None is the start for a bound that is not convex, and zero otherwise.
         drop_empty: skip lists whose labels are all equal, as training with Lightning does.
         verbose: show a progress bar with the gap.
@@ -359,7 +366,8 @@ class LinearRanker(Ranker):
         return towards == "start" or (towards is None and not is_convex(loss) and takes_reference_scores(loss))
 
     def _start(self, loss: nn.Module, lists: FlatLists) -> np.ndarray:
-        kind = self.start or ("zero" if is_convex(loss) else "auc" if takes_reference_scores(loss) else "regression")
+        from_zero = is_convex(loss) or isinstance(loss, AdditiveRankLoss)
+        kind = self.start or ("zero" if from_zero else "auc" if takes_reference_scores(loss) else "regression")
         if kind == "zero" and isinstance(loss, SmoothLoss):
             raise ValueError("start must not be 'zero' for a SmoothLoss: its gradient is 0 if all scores tie")
         if kind == "zero":
@@ -378,7 +386,7 @@ class LinearRanker(Ranker):
         grades = self._grades(lists.labels)[1:]
         if len(grades) > _MOST_GRADES:
             grades = np.unique(np.quantile(grades, np.linspace(0, 1, _MOST_GRADES)))
-        risk = _risk(GradedLoss("AUC", grades=grades.tolist()), lists._replace(item_weights=None))
+        risk = _risk(GradedLoss("AUC", grades=grades.tolist()), lists)
         team = self._team()
         found = solve_together([risk], lambda risks: Bundle(tolerance=1e-2).minimise(risks[0], _START_C), team)
         if found.status is Status.INTERRUPTED:
@@ -396,8 +404,21 @@ class LinearRanker(Ranker):
             def solve(risks: Sequence[Any]) -> Solution:
                 return solver.minimise(risks[0], C, w0=w0, warm_start=start if before is None else before)
 
+        elif isinstance(loss, AdditiveRankLoss):
+            losses = [loss]
+            if self._team().world_size > 1:
+                raise ValueError(
+                    f"distributed=True does not support {loss!r}; use discount='linear' or a single process"
+                )
+
+            def bound_at(w: np.ndarray) -> LinearRisk:
+                return ranking_risk(loss, *lists, reference_scores=linear_scores(lists.X, w))
+
+            def solve(risks: Sequence[Any]) -> Solution:
+                at = _lowest(risks[0], C, w0, starts)
+                return self._rounds().minimise_bounds(risks[0], bound_at, C, w0=w0, start=at)
+
         elif takes_reference_scores(loss):
-            method = self.solver if isinstance(self.solver, DC) else DC(solver=self._solver(), progress=self.verbose)
             losses = [convex_part(loss), loss]
 
             def solve(risks: Sequence[Any]) -> Solution:
@@ -407,7 +428,7 @@ class LinearRanker(Ranker):
                     (value, gradient), (whole, slope) = convex(w), true(w)
                     return value - whole, gradient - slope
 
-                return method.minimise(convex, concave, C, w0=w0, start=_lowest(true, C, w0, starts))
+                return self._rounds().minimise(convex, concave, C, w0=w0, start=_lowest(true, C, w0, starts))
 
         elif isinstance(loss, SmoothLoss):
             annealing = self._annealing(loss)
@@ -423,6 +444,9 @@ class LinearRanker(Ranker):
                 "MLPRanker, which is linear with hidden=[], or Lightning"
             )
         return solve_together([_risk(each, lists) for each in losses], solve, self._team())
+
+    def _rounds(self) -> DC:
+        return self.solver if isinstance(self.solver, DC) else DC(solver=self._solver(), progress=self.verbose)
 
     def _solver(self) -> Solver:
         if isinstance(self.solver, Solver):

@@ -39,7 +39,12 @@ class ArgmaxMethod(NamedTuple):
 
 
 def binary_kernel(
-    name: str, options: str, method: Callable[..., tuple[ArgmaxMethod, tuple[Any, ...]]], *, gains: bool = False
+    name: str,
+    options: str,
+    method: Callable[..., tuple[ArgmaxMethod, tuple[Any, ...]]],
+    *,
+    gains: bool = False,
+    weighted: bool = False,
 ) -> ListOperator:
     """The operator `rankstruct::<name>`.
 
@@ -48,6 +53,7 @@ def binary_kernel(
         options: the schema of its options, besides the lists and the definition of relevance.
         method: from `(longest, *options)` to the method, and the options of its two implementations.
         gains: whether labels are gains, at most one gain above 0 per list.
+        weighted: whether documents may have item weights, which only the loop uses.
     """
 
     def compiled(
@@ -67,7 +73,7 @@ def binary_kernel(
         return sum_over_thresholds(found, own, lists, thresholds, weights)
 
     schema = f"float? min_relevant, Tensor? thresholds, Tensor? weights{', ' if options else ''}{options}"
-    return ListOperator(name, schema, compiled, padded, gains=gains)
+    return ListOperator(name, schema, compiled, padded, gains=gains, weighted=weighted)
 
 
 def sum_over_thresholds(

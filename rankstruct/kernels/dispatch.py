@@ -302,7 +302,7 @@ class ListOperator:
         name: its name.
         options: the schema of its options, such as `"float margin"`.
         compiled: the implementation for the CPU and CUDA.
-        padded: the implementation for other devices.
+        padded: the implementation for other devices; it takes no item weights, with which lists go to the CPU.
         gains: whether labels are gains.
         weighted: whether documents have item weights, which must be finite and above 0.
     """
@@ -347,7 +347,7 @@ class ListOperator:
         answers = cuda.solve(scores, lists, least_label, self._compiled, options) if has_kernels(device) else None
         if answers is not None:
             pass
-        elif self._padded is not None:
+        elif self._padded is not None and lists.item_weights is None:
             answers = _answer_padded(self._padded, scores, lists, least_label, options)
         else:
             there = Lists(*(None if value is None else value.cpu() for value in lists))  # type: ignore[arg-type]
@@ -397,7 +397,9 @@ def _answer_padded(
         if offsets.device.type == "cpu":  # readable without waiting for the device
             check_offsets(offsets, shape[0])
         reference_scores = None if reference_scores is None else pad(reference_scores, offsets)[0]
+        masked = pad(where, offsets)[0].bool()
         (scores, real), (labels, _) = pad(scores, offsets), pad(labels, offsets)
+        real = real & masked
     many = scores.shape[:-1]
     rows = (many.numel(), scores.shape[-1])
     scores, labels, real = scores.reshape(rows), labels.reshape(rows), real.reshape(rows)

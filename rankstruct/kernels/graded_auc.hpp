@@ -4,7 +4,8 @@
 // per pair. A document's coefficient consists of the weights of the lower-graded documents that it leads by less than 1/2, the
 // first ones by score, and of the higher-graded ones that lead it by less than 1/2, the last ones. A merge counts them, and
 // running sums give their weights. O(n log n + n T) with T thresholds. Relative to the predicted ranking, the pairs that it swaps
-// itself are subtracted: those of lower grade with a higher score, and of higher grade with a lower one.
+// itself are subtracted: those of lower grade with a higher score, and of higher grade with a lower one. With item weights a pair
+// counts as often as the product of its two weights.
 #pragma once
 
 #include "lists.hpp"
@@ -43,13 +44,18 @@ struct GradedAUC {
     KERNEL Index solve(List& list, Space& space) const {
         merge(list.score, space.behind, space.ahead);
         if (predicted) find_tied(list.score, space.first, space.last);
-        for (Index first = 0; first < thresholds.size; first += block) solve_block(list, first, space);
+        const double* weight = list.weight.data;
+        for (Index first = 0; first < thresholds.size; first += block) {
+            if (list.weight.size) solve_block(list, first, space, [=](Index i) { return weight[i]; });
+            else solve_block(list, first, space, [](Index) { return 1.0; });
+        }
         list.value = most(list.task_loss + dot(list.coefficient, list.score), 0.0);
         return -1;
     }
 
   private:
-    // The weight of a pair of documents by their grades: the sum of 2 w / (p m) over the thresholds between.
+    // The weight of a pair of documents by their grades: the sum of 2 w / (p m) over the thresholds between; with item weights p
+    // and m are the total weights of either side.
     struct PairWeights {
         Sums as_lower[block + 1] = {};   // [grade][t]: paired with grade t + 1
         Sums as_higher[block + 1] = {};  // [grade][t]: paired with grade t
@@ -75,11 +81,12 @@ struct GradedAUC {
         for (int i = n - 1; i >= 0; --i) last[i] = i + 1 < n && score[i] == score[i + 1] ? last[i + 1] : i + 1;
     }
 
-    KERNEL void solve_block(List& list, Index first, Space& space) const {
+    template <class Weight>
+    KERNEL void solve_block(List& list, Index first, Space& space, Weight weight) const {
         const Index n = list.size, count = least(Index(block), thresholds.size - first);
         const double* label = list.label.data;
         int* grade = space.grade.data;
-        Index reached[block] = {};  // number of documents that reach each threshold
+        double pairs[block] = {};  // that each threshold separates
         for (Index i = 0; i < n; ++i) grade[i] = 0;
         for (Index t = 0; t < count; ++t) {
             const double threshold = thresholds[first + t];
@@ -89,14 +96,18 @@ struct GradedAUC {
                 grade[i] += does;
                 reach += does;
             }
-            reached[t] = reach;
+            pairs[t] = double(reach) * double(n - reach);
+            if (list.weight.size && pairs[t] > 0.0) {
+                const auto above = [=](Index i) { return weight(i) * double(threshold <= label[i]); };
+                const auto below = [=](Index i) { return weight(i) * double(threshold > label[i]); };
+                pairs[t] = sum_of(n, above) * sum_of(n, below);
+            }
         }
         PairWeights pair;
         bool any = false;
         for (Index t = 0; t < count; ++t) {
-            const double pairs = double(reached[t]) * double(n - reached[t]);
-            const double worth = pairs > 0.0 ? 2.0 * weights[first + t] / pairs : 0.0;
-            any |= worth > 0.0;
+            const double worth = pairs[t] == 0.0 ? 0.0 : 2.0 * weights[first + t] / pairs[t];
+            any |= worth != 0.0;
             for (Index high = t + 1; high <= block; ++high)
                 for (Index low = 0; low <= t; ++low) {
                     pair.as_lower[low][high - 1] += worth;
@@ -104,31 +115,33 @@ struct GradedAUC {
                 }
         }
         if (!any) return;
-        sum_along(space, pair, n);
+        sum_along(space, pair, n, weight);
         double loss = 0.0;
         for (Index i = 0; i < n; ++i) {
             const int g = grade[i];
-            const double leads = g ? space.lower[space.behind[i]][g - 1] : 0.0;
-            const double led = g < block ? space.higher[space.ahead[i]][g] : 0.0;
+            const double own = weight(i);
+            const double leads = g ? own * space.lower[space.behind[i]][g - 1] : 0.0;
+            const double led = g < block ? own * space.higher[space.ahead[i]][g] : 0.0;
             list.coefficient[i] += led - leads;
             loss += leads;
             if (!predicted) continue;
-            if (g) list.coefficient[i] += space.lower[space.first[i]][g - 1];
-            if (g < block) list.coefficient[i] -= space.higher[space.last[i]][g];
+            if (g) list.coefficient[i] += own * space.lower[space.first[i]][g - 1];
+            if (g < block) list.coefficient[i] -= own * space.higher[space.last[i]][g];
         }
         list.task_loss += 0.5 * loss;
     }
 
-    KERNEL static void sum_along(const Space& space, const PairWeights& pair, Index n) {
+    template <class Weight>
+    KERNEL static void sum_along(const Space& space, const PairWeights& pair, Index n, Weight weight) {
         Sums sum = {};
-        const auto add = [&](Sums& kept, const Sums& own) {
-            for (int t = 0; t < block; ++t) kept[t] = sum[t] += own[t];
+        const auto add = [&](Sums& kept, const Sums& own, double by) {
+            for (int t = 0; t < block; ++t) kept[t] = sum[t] += by * own[t];
         };
-        add(space.lower[0], Sums{});
-        for (Index i = 0; i < n; ++i) add(space.lower[i + 1], pair.as_lower[space.grade[i]]);
+        add(space.lower[0], Sums{}, 1.0);
+        for (Index i = 0; i < n; ++i) add(space.lower[i + 1], pair.as_lower[space.grade[i]], weight(i));
         for (double& each : sum) each = 0.0;
-        add(space.higher[n], Sums{});
-        for (Index i = n - 1; i >= 0; --i) add(space.higher[i], pair.as_higher[space.grade[i]]);
+        add(space.higher[n], Sums{}, 1.0);
+        for (Index i = n - 1; i >= 0; --i) add(space.higher[i], pair.as_higher[space.grade[i]], weight(i));
     }
 };
 

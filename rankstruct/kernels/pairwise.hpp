@@ -20,11 +20,26 @@ KERNEL inline void count_above(Index first, Index second, Above above, Found fou
     }
 }
 
+// The total weight of the first relevant and of the first irrelevant documents.
+struct WeightSums {
+    Span<double> relevant, irrelevant;
+
+    KERNEL WeightSums(Arena& arena, Index size) { arena.take_each(size, relevant, irrelevant); }
+
+    KERNEL void fill(const List& list, const BinaryList& split) const {
+        relevant[0] = irrelevant[0] = 0.0;
+        for (Index i = 0; i < split.p(); ++i) relevant[i + 1] = relevant[i] + list.weight[split.relevant[i]];
+        for (Index j = 0; j < split.m(); ++j) irrelevant[j + 1] = irrelevant[j] + list.weight[split.irrelevant[j]];
+    }
+};
+
 // The rule of a placement, which has
 //
 //     bool place(List&, const BinaryList&, Span<int> above, Space&) const
 //                 writes the number of irrelevant documents above each relevant one, and the task loss; returns false, with a task
 //                 loss of 0, if no ranking can be wrong
+//
+// Item weights are for AUC, each pair of which is placed by itself: a pair counts as often as the product of its two weights.
 template <class Placement>
 struct Pairwise {
     static constexpr bool one_gain = Placement::one_gain;
@@ -36,12 +51,14 @@ struct Pairwise {
         Span<int> above;
         Span<int> first_below;   // the number of relevant documents above each irrelevant one
         Span<Index> swapped;  // by rank
+        WeightSums sums;
         typename Placement::Space placement;
 
-        KERNEL Space(Arena& arena, const Pairwise& rule, const Batch&, Index longest)
+        KERNEL Space(Arena& arena, const Pairwise& rule, const Batch& batch, Index longest)
             : above(arena.take<int>(longest)),
               first_below(arena.take<int>(longest + 1)),
               swapped(arena.take<Index>(rule.predicted ? longest : 0)),
+              sums(arena, batch.item_weights ? longest + 1 : 0),
               placement(arena, rule.placement, longest) {}
     };
 
@@ -49,6 +66,7 @@ struct Pairwise {
         if (!split.p() || !split.m()) return;
         const Span<int> above = space.above.first(split.p());
         if (!placement.place(list, split, above, space.placement)) return;
+        if (list.weight.size) return finish_weighted(list, split, relevance, chosen, above, space.sums);
         if (predicted)
             finish_predicted(list, split, chosen.split(list, split, relevance), above, space.swapped);
         else
@@ -91,6 +109,43 @@ struct Pairwise {
         const double scale = 2.0 / split.pairs();
         for (const int rank : split.relevant) list.coefficient[rank] = 0.0 - scale * double(swapped[rank]);
         for (const int rank : split.irrelevant) list.coefficient[rank] = scale * double(swapped[rank]);
+    }
+
+    // `finish` or `finish_predicted`, and the task loss, with item weights. Tied documents are all placed alike.
+    KERNEL void finish_weighted(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Span<int> above,
+                                const WeightSums& sums) const {
+        const double wrong = add_weighted(list, split, above, 1.0, sums);
+        const double pairs = sums.relevant[split.p()] * sums.irrelevant[split.m()];
+        if (predicted) {
+            const BinaryList preferred = chosen.split(list, split, relevance);
+            count_above(split.p(), split.m(), [&](Index i, Index j) { return preferred.relevant_score[i] < preferred.irrelevant_score[j]; },
+                        [&](int i, int j) { above[i] = j; });
+            add_weighted(list, preferred, above, -1.0, sums);
+        }
+        const double scale = pairs == 0.0 ? 0.0 : 2.0 / pairs;  // weights may underflow
+        for (double& each : list.coefficient) each *= scale;
+        list.task_loss = pairs == 0.0 ? 0.0 : wrong / pairs;
+        list.value = most(list.task_loss + dot(list.coefficient, list.score), 0.0);
+    }
+
+    // Add the weight of the swapped pairs of each irrelevant document to its coefficient, and subtract that of each relevant one;
+    // returns the weight of all.
+    KERNEL static double add_weighted(List& list, const BinaryList& split, Span<const int> above, double sign, const WeightSums& sums) {
+        const Index p = split.p(), m = split.m();
+        sums.fill(list, split);
+        double wrong = 0.0;
+        for (Index i = 0; i < p; ++i) {
+            const int rank = split.relevant[i];
+            const double its = list.weight[rank] * sums.irrelevant[above[i]];
+            list.coefficient[rank] -= sign * its;
+            wrong += its;
+        }
+        count_above(m, p, [&](Index j, Index i) { return above[i] <= j; },
+                    [&](Index j, Index i) {
+                        const int rank = split.irrelevant[j];
+                        list.coefficient[rank] += sign * (list.weight[rank] * (sums.relevant[p] - sums.relevant[i]));
+                    });
+        return wrong;
     }
 };
 

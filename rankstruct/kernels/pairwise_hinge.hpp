@@ -2,7 +2,8 @@
 //
 // A pair of documents i, j with y_i > y_j costs s_j - s_i + margin if positive. Both ends of that condition are monotone in i
 // along the list, so one pass over the documents by score meets each change, and counts the documents of lower (or higher) grade
-// met so far. O(n log n + n sqrt(g)) with g grades.
+// met so far. With item weights the mean is weighted by the product of a pair's two weights, and weights are added up in place of
+// counts. O(n log n + n sqrt(g)) with g grades.
 #pragma once
 
 #include "grades.hpp"
@@ -13,27 +14,28 @@ namespace rankstruct {
 
 // The number of grades below a given one among those added so far: whole blocks plus the rest within a block. About sqrt(g)
 // numbers are updated by vector instructions without branches, where the number of steps of a tree would be mispredicted.
+template <class Number>
 class GradeCounter {
   public:
-    KERNEL GradeCounter(Arena& arena, Index most_grades) : counts(arena.take<int>(2 * most_grades + 64)) {}
+    KERNEL GradeCounter(Arena& arena, Index most_grades) : counts(arena.take<Number>(2 * most_grades + 64)) {}
 
     KERNEL void clear(Index grades) {
         for (bits = 3; (Index(1) << 2 * bits) < grades;) ++bits;
         blocks = ((grades - 1) >> bits) + 1;
         counts.first(blocks + (blocks << bits)).fill(0);
     }
-    KERNEL void meet(int grade) const {
-        int *before_block = counts.data, *within = counts.data + blocks + (grade >> bits << bits);
+    KERNEL void meet(int grade, Number by) const {
+        Number *before_block = counts.data, *within = counts.data + blocks + (grade >> bits << bits);
         const int block = grade >> bits, place = grade & ((1 << bits) - 1), size = 1 << bits;
-        for (int b = 0; b < int(blocks); ++b) before_block[b] += b > block;
-        for (int g = 0; g < size; ++g) within[g] += g > place;
+        for (int b = 0; b < int(blocks); ++b) before_block[b] += b > block ? by : Number(0);
+        for (int g = 0; g < size; ++g) within[g] += g > place ? by : Number(0);
     }
-    KERNEL int below(int grade) const { return counts[grade >> bits] + counts[blocks + grade]; }
+    KERNEL Number below(int grade) const { return counts[grade >> bits] + counts[blocks + grade]; }
 
   private:
     int bits = 3;  // of the grades in a block
     Index blocks = 0;
-    Span<int> counts;
+    Span<Number> counts;
 };
 
 struct PairwiseHinge {
@@ -43,44 +45,79 @@ struct PairwiseHinge {
 
     struct Space {
         GradeSpace grades;
-        GradeCounter met;
+        GradeCounter<int> met;
+        GradeCounter<double> weight_met;
+        Span<double> by_grade;
 
-        KERNEL Space(Arena& arena, const PairwiseHinge&, const Batch&, Index longest)
-            : grades(arena, longest), met(arena, longest) {}
+        KERNEL Space(Arena& arena, const PairwiseHinge&, const Batch& batch, Index longest)
+            : grades(arena, longest),
+              met(arena, longest),
+              weight_met(arena, batch.item_weights ? longest : 0),
+              by_grade(arena.take<double>(batch.item_weights ? longest : 0)) {}
     };
 
     KERNEL Index solve(List& list, Space& space) const {
         const Grades grades = number_grades(list.label, space.grades);
-        const int count = grades.count();
-        if (count < 2) return -1;
+        if (grades.count() < 2) return -1;
+        double active = 0.0, pairs = 0.0;
+        if (list.weight.size) {
+            const double* weight = list.weight.data;
+            active = count(list, grades, space.weight_met, [=](Index i) { return weight[i]; });
+            pairs = weight_of_pairs(list, grades, space.by_grade);
+        } else {
+            active = count(list, grades, space.met, [](Index) { return 1; });
+            pairs = number_of_pairs(double(list.size), grades);
+        }
+        if (pairs == 0.0) pairs = INFINITE;  // weights underflow
+        list.value = most(dot(list.coefficient, list.score) + margin * active, 0.0) / pairs;
+        for (double& coefficient : list.coefficient) coefficient /= pairs;
+        return -1;
+    }
+
+  private:
+    // Compute the coefficients of the sum over the pairs; returns the number of those that cost something, or their weight.
+    template <class Number, class Weight>
+    KERNEL double count(List& list, const Grades& grades, GradeCounter<Number> met, Weight weight) const {
         const Index n = list.size;
+        const int last = grades.count() - 1;
         const Span<const double> score = list.score;
-        GradeCounter met = space.met;
         // As the higher grade: going down the list, all j with s_j > s_i - margin have been added.
         double active = 0.0;
-        met.clear(count);
+        met.clear(last + 1);
         for (Index i = 0, j = 0; i < n; ++i) {
-            for (; j < n && score[j] > score[i] - margin; ++j) met.meet(count - 1 - grades.number[j]);
-            const double lower = met.below(count - 1 - grades.number[i]);
+            for (; j < n && score[j] > score[i] - margin; ++j) met.meet(last - grades.number[j], weight(j));
+            const double lower = weight(i) * met.below(last - grades.number[i]);
             active += lower;
             list.coefficient[i] = -lower;
         }
         // As the lower grade: going up the list, all i with s_i - margin < s_j have been added.
-        met.clear(count);
+        met.clear(last + 1);
         for (Index j = n - 1, i = n - 1; j >= 0; --j) {
-            for (; i >= 0 && score[i] - margin < score[j]; --i) met.meet(grades.number[i]);
-            list.coefficient[j] += met.below(grades.number[j]);
+            for (; i >= 0 && score[i] - margin < score[j]; --i) met.meet(grades.number[i], weight(i));
+            list.coefficient[j] += weight(j) * met.below(grades.number[j]);
         }
-        // All pairs minus those of one grade.
-        double pairs = double(n) * double(n);
-        for (int g = 0; g < count; ++g) {
+        return active;
+    }
+
+    // All pairs minus those of one grade.
+    KERNEL static double number_of_pairs(double n, const Grades& grades) {
+        double pairs = n * n;
+        for (int g = 0; g < grades.count(); ++g) {
             const double members = grades.starts[g + 1] - grades.starts[g];
             pairs -= members * members;
         }
-        pairs *= 0.5;
-        list.value = most(dot(list.coefficient, score) + margin * active, 0.0) / pairs;
-        for (double& coefficient : list.coefficient) coefficient /= pairs;
-        return -1;
+        return 0.5 * pairs;
+    }
+
+    KERNEL static double weight_of_pairs(const List& list, const Grades& grades, Span<double> by_grade) {
+        by_grade.first(grades.count()).fill(0.0);
+        for (Index i = 0; i < list.size; ++i) by_grade[grades.number[i]] += list.weight[i];
+        double pairs = 0.0, higher = 0.0;
+        for (int g = 0; g < grades.count(); ++g) {
+            pairs += by_grade[g] * higher;
+            higher += by_grade[g];
+        }
+        return pairs;
     }
 };
 

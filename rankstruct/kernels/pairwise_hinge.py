@@ -70,5 +70,6 @@ def _ranks(labels: Tensor) -> Tensor:
     return torch.zeros_like(steps).scatter_(-1, order, steps)
 
 
-#: Mean hinge over the pairs of each list with different labels, and its gradient; the task loss is 0.
-pairwise_hinge = ListOperator("pairwise_hinge", "float margin", _compiled, _padded)
+#: Mean hinge over the pairs of each list with different labels, weighted by the product of their item weights, and its gradient;
+#: the task loss is 0.
+pairwise_hinge = ListOperator("pairwise_hinge", "float margin", _compiled, _padded, weighted=True)

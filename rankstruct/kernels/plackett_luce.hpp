@@ -38,7 +38,7 @@ struct Policy {
         const double top = highest_of(size, [=](Index d) { return score[d]; });
         for (Index d = 0; d < size; ++d) its[d] = there[d] > 0.0 ? low_exp(score[d] - top) : 0.0;
         real = Index(sum(rest.first(size)));
-        return sum_of(size, [=](Index d) { return top - score[d] <= widest ? 0.0 : there[d]; }) == 0.0;
+        return sum_of(size, [=](Index d) { return there[d] * double(!(top - score[d] <= widest)); }) == 0.0;
     }
 
     // Sample all ranks: positions in ranking order, padding last. `noise(d)` is minus the exponential noise of position d.

@@ -3,7 +3,7 @@
 //     maximise over rankings   sum_i ( c_i s_{r(i)} - a_i b_{r(i)} )
 //
 // with the decay c of the map, the discount a and the gains b of the measure; c and a never increase. Labels are the gains here,
-// and documents with the same gain, a class, stay in score order. Documents are numbered by rank in the list, by descending
+// multiplied by the item weights, and documents with the same gain, a class, stay in score order. Documents are numbered by rank in the list, by descending
 // score; positions are ranks of the most violated ranking, or of the reference.
 #pragma once
 
@@ -58,11 +58,13 @@ struct Positional {
         // For the assignment problem, and for reciprocal rank.
         Span<int> group, starts, next, classes;
         Span<double> gain, class_score, before;
+        Span<double> weighted;  // the gains times the item weights
 
         KERNEL Space(Arena& arena, const Positional& kernel, const Batch& batch, Index longest)
             : Space(arena, kernel.reciprocal ? 0 : longest, kernel.reciprocal ? longest : 0, kernel.cutoff, longest) {
             arena.take_each(longest, position, reference, order, block, pointer, given, gained);
             arena.take_each(batch.chosen ? longest : 0, chosen);
+            arena.take_each(batch.item_weights ? longest : 0, weighted);
         }
 
       private:
@@ -77,6 +79,10 @@ struct Positional {
     };
 
     KERNEL Index solve(List& list, Space& space) const {
+        if (list.weight.size) {
+            for (Index q = 0; q < list.size; ++q) space.weighted[q] = list.label[q] * list.weight[q];
+            list.label = space.weighted.first(list.size);
+        }
         const Grades grades = number_grades(list.label, space.grades);
         if (grades.count() == 1) return -1;
         const Index n = list.size;
@@ -119,7 +125,7 @@ struct Positional {
     // All others keep their own.
     KERNEL Index rank(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
         const bool proportional = is_proportional(list.size, cut);
-        const Index front = proportional ? rank_proportional(list, scale, space) : assign(list, grades, cut, scale, space);
+        const Index front = proportional ? rank_proportional(list, grades, cut, scale, space) : assign(list, grades, cut, scale, space);
         for (Index q = front; q < list.size; ++q) space.position[q] = int(q);
         return front;
     }
@@ -131,9 +137,10 @@ struct Positional {
         return true;
     }
 
-    // Decay proportional to the discount: sort by s - b a / c.
-    KERNEL Index rank_proportional(const List& list, double scale, Space& space) const {
-        const Index n = list.size;
+    // Decay proportional to the discount: sort by s - b a / c, with a cut-off only the documents that compete for the ranks before
+    // it.
+    KERNEL Index rank_proportional(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
+        const Index n = cut < list.size ? front_of(grades, cut) : list.size;
         const Span<double> value = space.class_score.first(n);
         const double ratio = weights[0] / decay[0];
         for (Index q = 0; q < n; ++q) value[q] = list.score[q] - list.label[q] / scale * ratio;

@@ -1,5 +1,6 @@
 """Ranking losses, one class each; `rankstruct.losses.base` describes how they are called."""
 
+from rankstruct.losses.additive import *
 from rankstruct.losses.assignment import *
 from rankstruct.losses.base import *
 from rankstruct.losses.combined import *

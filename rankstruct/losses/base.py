@@ -25,8 +25,15 @@ ValueError on the CPU and inf elsewhere.
 
 **Item weights.** A document of weight 0 is left out, as with `where`. Otherwise means over documents or pairs become weighted
 means, with the product of both weights for a pair; the targets of a softmax are multiplied by the weights, and so are gains,
-including those of the best ranking. Losses that use an oracle and surrogates of the top do not support document weights:
-`item_weights` raises TypeError.
+including those of the best ranking. A structured hinge then bounds the regret of its measure with these weights, as `evaluate`
+computes it, and is still exact: for AUC, for discounted gains with the positional map and for P@k and R@k. Other structured
+hinges and surrogates of the top raise TypeError.
+
+To learn from clicks, a clicked document has the inverse of its propensity as weight, and other documents 1: they compete with it
+whatever their own propensity. The expected value over clicks is the loss of the true labels for `AdditiveRankLoss`, which is
+linear in the labels, and for `SoftmaxLoss` if a list has a document that cannot be clicked. For all others the weights only
+multiply the gains or pairs of clicked documents: these losses divide by the number of clicked documents, by their gains or by
+those of the best ranking, or take a maximum, whose expected value is larger.
 
 To write a custom loss, subclass `RankingLoss` and define `per_list` on padded lists; the base class handles masks, flat lists,
 weights and reductions:
@@ -64,11 +71,10 @@ from rankstruct.lists import (
     are_single_documents,
     as_offsets,
     check_lists,
-    check_tensor,
+    checked_item_weights,
     is_plain,
     is_under_autocast,
     length_buckets,
-    refuse,
     refuse_inexact,
     refuse_negative,
     refuse_other_names,
@@ -84,8 +90,8 @@ __all__ = ["RankingLoss", "is_convex", "second_derivatives", "takes_groups", "ta
 
 _PAIRS = 2**18  # pairs of documents per block: what fits in the caches
 _NO_ITEM_WEIGHTS = (
-    "this loss does not support item_weights; mask documents with where=, weight lists with weights=, or use a pairwise, "
-    "listwise or pointwise loss"
+    "this loss does not support item_weights; mask documents with where=, weight lists with weights=, or use another loss, such "
+    "as StructuredHingeLoss('DCG@10') or a pairwise, listwise or pointwise one"
 )
 
 
@@ -104,14 +110,14 @@ class ListOptions(LayoutOptions, total=False):
     item_weights: Tensor | None
 
 
-class HingeOptions(LayoutOptions, total=False):
+class HingeOptions(ListOptions, total=False):
     """Keyword arguments of a loss that uses an oracle, as in `most_violated`."""
 
     reference_scores: Tensor | None
     diversity_groups: Tensor | None
 
 
-class AllOptions(HingeOptions, ListOptions, total=False):
+class AllOptions(HingeOptions, total=False):
     """Keyword arguments of any loss."""
 
 
@@ -146,7 +152,7 @@ class RankingLoss(WithFields):
     takes_item_weights: ClassVar[bool] = False
     #: Whether it accepts `diversity_groups=`, one whole number per document.
     takes_groups: ClassVar[bool] = False
-    #: Whether `reference_scores=` can fix its reference, as for bounds that are not convex.
+    #: Whether `reference_scores=` can fix its reference, as for bounds that are not convex; `per_list` gets them by this name.
     takes_reference_scores: ClassVar[bool] = False
     #: Whether labels may be negative; otherwise they raise an error.
     takes_negative_labels: ClassVar[bool] = False
@@ -238,13 +244,17 @@ class RankingLoss(WithFields):
         if lists.get("item_weights") is None:
             lists.pop("item_weights", None)
         elif not self.takes_item_weights:
-            raise TypeError(_NO_ITEM_WEIGHTS)
+            self.refuse_item_weights()
         if "offsets" in lists:
             lists["offsets"] = as_offsets(lists["offsets"])
         if not isinstance(scores, Tensor) and type(labels).__module__.partition(".")[0] in ("lightgbm", "xgboost"):
             raise TypeError(
                 "to use a loss as the objective of LightGBM or XGBoost, pass rankstruct.boosting_objective(loss)"
             )
+
+    def refuse_item_weights(self) -> None:
+        """Raise the TypeError of a loss that does not support item weights."""
+        raise TypeError(_NO_ITEM_WEIGHTS)
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss: by `solve` if defined and the scores are plain CPU tensors, otherwise by `per_list`."""
@@ -263,10 +273,7 @@ class RankingLoss(WithFields):
         value, direction = self.solve(wide.detach(), Lists(labels, real, offsets, item_weights=each))
         again = partial(self._by_torch, lists=lists._replace(weights=None), reduction="none")
         values = with_curvature(wide, value, direction, offsets, again)
-        if real is not None and offsets is not None:  # the lists that still have a document
-            before = torch.nn.functional.pad(real.cumsum(0), (1, 0))
-            real, offsets = (before[offsets[1:]] > before[offsets[:-1]]).unsqueeze(-1), None
-        return reduce_lists(values, lists._replace(where=real, offsets=offsets), reduction, scores.dtype)
+        return reduce_lists(values, lists._replace(where=real), reduction, scores.dtype)
 
     def _by_torch(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         dtype, signed, offsets = scores.dtype, self.takes_negative_labels, lists.offsets
@@ -276,8 +283,9 @@ class RankingLoss(WithFields):
             refuse_inexact(lists.labels, lists.where, scores.dtype)
         labels = lists.labels.detach().to(scores.dtype)
         each = None if lists.item_weights is None else checked_item_weights(lists.item_weights, scores, real)
+        fixed = lists.reference_scores
         if offsets is not None:
-            real, (scores, labels, each) = _padded(offsets, scores, labels, each)
+            real, (scores, labels, each, fixed) = _padded(offsets, scores, labels, each, fixed)
         on_cpu = scores.device.type == "cpu"  # elsewhere nothing is read back; a list with invalid numbers has loss NaN
         broken = None if on_cpu else (real & _wrong(scores, labels, each, signed)).any(-1)
         if each is not None:
@@ -287,7 +295,8 @@ class RankingLoss(WithFields):
             values = scores.sum(-1)
         else:
             more = () if each is None else (each,)
-            values = self.per_list(torch.where(real, scores, 0.0), torch.where(real, labels, 0.0), real, *more)
+            known = {} if fixed is None else {"reference_scores": torch.where(real, fixed, 0.0).to(scores.dtype)}
+            values = self.per_list(torch.where(real, scores, 0.0), torch.where(real, labels, 0.0), real, *more, **known)
         values = values if broken is None else torch.where(broken, torch.nan, values)
         return reduce_lists(values, Lists(labels, real, weights=lists.weights), reduction, dtype)
 
@@ -339,24 +348,6 @@ def _wrong(scores: Tensor, labels: Tensor, item_weights: Tensor | None, signed: 
     right = scores.isfinite() & labels.isfinite()
     right = right if signed else right & (labels >= 0)
     return ~(right if item_weights is None else right & ~item_weights.isnan())
-
-
-def checked_item_weights(item_weights: Tensor, scores: Tensor, real: Tensor) -> Tensor:
-    """Item weights with the dtype of the scores; negative or non-finite ones raise ValueError, and are NaN on other devices.
-
-    Raises:
-        TypeError: not a tensor.
-        ValueError: shape or device differ from those of `scores`.
-    """
-    check_tensor("item_weights", item_weights)
-    if item_weights.shape != scores.shape or item_weights.device != scores.device:
-        raise ValueError(
-            f"item_weights must be one per document, shape {tuple(scores.shape)} on {scores.device}; got "
-            f"{tuple(item_weights.shape)} on {item_weights.device}"
-        )
-    each = item_weights.detach().to(scores.dtype)
-    wrong = real & ~((each >= 0) & each.isfinite())
-    return refuse(each, wrong, "item_weights must be finite and >= 0")
 
 
 def document_values(

@@ -60,6 +60,8 @@ class DirectLoss(HingeLoss):
     epsilon: float = 1.0
     side: Literal["positive", "negative", "both"] = "positive"
     takes_reference_scores = False
+    takes_item_weights = False
+    refuse_item_weights = RankingLoss.refuse_item_weights
 
     def setup(self) -> None:
         """Find the oracle, and check epsilon and the side."""

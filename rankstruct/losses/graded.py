@@ -92,10 +92,12 @@ class GradedLoss(HingeLoss):
         check_values(scores, lists, signed)
         resolved, reference = self.resolved, self.reference
         assert reference is not None
+        lists = lists if lists.item_weights is None else resolved.weighted(scores, lists)
         known = resolved.checked(scores, lists, reference)
         thresholds, factors = self._thresholds(known.labels, known.where)
         solve_grades = resolved.oracle.solve_grades
-        if solve_grades is None:
+        one_by_one = known.item_weights is not None and not resolved.oracle.grades_take_item_weights
+        if solve_grades is None or one_by_one:
             return reduce_lists(self._one_by_one(scores, known, thresholds, factors, signed), lists, reduction)
         if not (signed or is_plain(known.labels)):  # not checked yet
             known = known._replace(labels=torch.where(known.labels >= 0, known.labels.double(), torch.nan))
@@ -118,7 +120,7 @@ class GradedLoss(HingeLoss):
 
     def _one_by_one(self, scores: Tensor, lists: Lists, thresholds: Tensor, factors: Tensor, signed: bool) -> Tensor:
         """The hinge of each list, summed over thresholds with their weights: each threshold is a copy of the batch."""
-        labels, where, offsets, reference_scores, groups = lists[:5]
+        labels, where, offsets, reference_scores, groups, item_weights, _ = lists
         count = thresholds.shape[0]
         reached = labels.double() >= thresholds.to(labels.device).view(-1, *[1] * labels.dim())
         if is_eager(labels):  # and so checked
@@ -135,17 +137,18 @@ class GradedLoss(HingeLoss):
             shift = torch.arange(count, device=offsets.device, dtype=offsets.dtype).unsqueeze(1) * documents
             ends = torch.cat([(offsets[:-1] + shift).flatten(), offsets.new_full((1,), count * documents)])
             reached = reached.flatten()
-        copies, real, reference_scores, groups = (
+        copies, real, reference_scores, groups, item_weights = (
             value
             if value is None
             else value.repeat(count)
             if offsets is not None
             else value.expand(count, *value.shape)
-            for value in (scores, where, reference_scores, groups)
+            for value in (scores, where, reference_scores, groups, item_weights)
         )
         assert copies is not None
         assert self.reference is not None
-        values = hinge(copies, Lists(reached, real, ends, reference_scores, groups), self.resolved, self.reference)
+        copied = Lists(reached, real, ends, reference_scores, groups, item_weights)
+        values = hinge(copies, copied, self.resolved, self.reference)
         many = scores.shape[:-1] if offsets is None else (offsets.shape[0] - 1,)
         return (values.view(count, *many) * factors.to(scores).view(-1, *[1] * len(many))).sum(0)
 

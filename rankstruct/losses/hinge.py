@@ -33,7 +33,7 @@ class HingeLoss(RankingLoss):
     """Base class of the losses that use an oracle: measure, feature map and reference are resolved once, at construction.
 
     Diversity measures require `diversity_groups=`. `reference_scores=` determine the reference instead of `scores`, and have no
-    gradient.
+    gradient. `item_weights=` are those of the measure; they raise TypeError if there is no exact oracle.
 
     Args:
         measure: a measure or its name.
@@ -79,6 +79,15 @@ class HingeLoss(RankingLoss):
     def takes_reference_scores(self) -> bool:  # type: ignore[override]
         """Whether the reference depends on scores."""
         return self.reference != "ideal"
+
+    @property
+    def takes_item_weights(self) -> bool:  # type: ignore[override]
+        """Whether documents may have weights: the measure has a value with them, and the oracle is exact."""
+        return self.resolved.takes_item_weights
+
+    def refuse_item_weights(self) -> None:
+        """Raise the TypeError that says why, and which measure is nearest."""
+        self.resolved.refuse_item_weights()
 
     def evaluate(self, scores: Tensor, labels: Tensor, lists: AllOptions) -> Tensor:
         """As in the base class, with a warning for groups that the measure does not use."""
@@ -165,6 +174,7 @@ class StructuredHingeLoss(HingeLoss):
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced hinge, by the oracle."""
         assert self.reference is not None
+        lists = lists if lists.item_weights is None else self.resolved.weighted(scores, lists)
         return reduced_hinge(scores, self.resolved.solve(scores, lists, self.reference), lists, reduction)
 
 

@@ -15,7 +15,7 @@ from torch.nn.functional import softplus
 from typing_extensions import Unpack
 
 from rankstruct.kernels import circle, pair_loss, pairwise_hinge
-from rankstruct.lists import Lists
+from rankstruct.lists import Lists, without_weight_zero
 from rankstruct.losses.autograd import with_gradient
 from rankstruct.losses.base import ListOptions, RankingLoss
 from rankstruct.losses.checks import check_positive
@@ -31,9 +31,9 @@ PairWeights = Sequence[tuple[float, float, float]]
 class RankSVMLoss(RankingLoss):
     """Pairwise hinge (RankSVM): the mean of max(0, margin - (s_i - s_j)) over all pairs of a list with y_i > y_j.
 
-    O(n log n) time and O(n) memory for n documents, with any number of grades on the CPU, and per grade elsewhere; with item
-    weights O(n^2) time, and on other devices O(n^2) memory too. At a difference of exactly the margin the gradient is 0. On
-    binary labels the structured hinge of AUC is twice this loss with margin 1/2.
+    O(n log n) time and O(n) memory for n documents, with any number of grades on the CPU and with item weights, and per grade
+    elsewhere. At a difference of exactly the margin the gradient is 0. On binary labels the structured hinge of AUC is twice this
+    loss with margin 1/2.
 
     Args:
         margin: the score difference above which a pair has loss 0, above 0.
@@ -75,8 +75,10 @@ class RankSVMLoss(RankingLoss):
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss, by sorting if all pairs have equal weight."""
-        if self.pair_weights is not None or lists.item_weights is not None:
+        if self.pair_weights is not None:
             return super().of_lists(scores, lists, reduction)
+        if lists.item_weights is not None:
+            lists = without_weight_zero(scores, lists)
         given = scores.detach(), lists._replace(labels=lists.labels.detach()), 0.0
         _, value, direction = pairwise_hinge(*given, float(self.margin))
         return reduce_lists(with_gradient(scores, value, direction, lists.offsets), lists, reduction)

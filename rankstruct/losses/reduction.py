@@ -30,7 +30,7 @@ def reduce_lists(
 
     Args:
         values: `[...]`, one per list.
-        lists: where, offsets, and weights, broadcastable to `[...]`, as passed to the loss.
+        lists: where, offsets, and weights, broadcastable to `[...]`, as passed to the loss; or both where and offsets.
         reduction: `mean` is `sum(w l) / sum(w)`, and 0 if no list is left or all weights are 0.
         dtype: dtype of the result; that of the values if None.
 
@@ -40,6 +40,7 @@ def reduce_lists(
             NaN).
     """
     check_reduction(reduction)
+    lists = _with_rows(lists)
     dtype = values.dtype if dtype is None else dtype
     if values.dtype in HALVES:  # half precision cannot count to 70,000
         values = values.float()
@@ -47,6 +48,15 @@ def reduce_lists(
     if is_plain(reduced) and not (reduced.dim() == 0 and math.isfinite(reduced.item())):
         _refuse_overflow(reduced.detach(), values.detach())
     return reduced
+
+
+def _with_rows(lists: Lists) -> Lists:
+    """Replace `where` by the mask `[lists, 1]` of the lists that have a document, for flat lists that have both."""
+    where, offsets = lists.where, lists.offsets
+    if where is None or offsets is None:
+        return lists
+    before, offsets = torch.nn.functional.pad(where.cumsum(0), (1, 0)), offsets.to(where.device)
+    return lists._replace(where=(before[offsets[1:]] > before[offsets[:-1]]).unsqueeze(-1), offsets=None)
 
 
 def _reduced(values: Tensor, lists: Lists, reduction: str) -> Tensor:
@@ -77,7 +87,7 @@ def _reduced(values: Tensor, lists: Lists, reduction: str) -> Tensor:
 
 def mean_of_values(value: Tensor, lists: Lists) -> tuple[float, int]:
     """The mean over the lists that are not all padding, and their number: `reduce_lists` by NumPy."""
-    values = value.numpy()
+    lists, values = _with_rows(lists), value.numpy()
     count = values.size
     if lists.where is not None:
         count = max(int(np.count_nonzero(lists.where.numpy().any(-1))), 1)

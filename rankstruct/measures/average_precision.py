@@ -37,10 +37,7 @@ class AP(Measure):
         """
         relevant = lists.relevant(self.min_relevant)
         total = lists.total_relevant(self.min_relevant)
-        if lists.weights is not None and (lists.num_relevant is not None or lists.ideal_labels is not None):
-            raise ValueError(
-                "item_weights cannot be combined with ideal_labels or num_relevant: missing documents have no weights"
-            )
+        lists.refuse_missing()
         hits = relevant.cumsum(-1)
         ranks = lists.ranks
         kept = slice(None, self.cutoff)

@@ -124,10 +124,7 @@ class DiscountedGain(Measure):
             ValueError: a gain of `ideal_labels` is negative or not finite; or the measure is normalised, and
                 `num_relevant` was passed without `ideal_labels`.
         """
-        if lists.weights is not None and (lists.ideal_labels is not None or lists.num_relevant is not None):
-            raise ValueError(
-                "item_weights cannot be combined with ideal_labels or num_relevant: missing documents have no weights"
-            )
+        lists.refuse_missing()
         if lists.ideal_labels is not None:
             ideal = lists.ideal_labels
             gains = self._checked_gains(

@@ -36,7 +36,7 @@ class _AtCutoff(Measure):
 @register_measure
 @dataclass(frozen=True)
 class R(_AtCutoff):
-    """Recall at k, R@k: the share of the relevant documents that are in the first k ranks.
+    """Recall at k, R@k: the share of the relevant documents, or of their item weights, that is in the first k ranks.
 
     Raises:
         ValueError: no cut-off.
@@ -48,11 +48,14 @@ class R(_AtCutoff):
     """
 
     under_ties: ClassVar[str] = "closed form"
+    takes_item_weights: ClassVar[bool] = True
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """Expected hits in the first ranks, divided by the number of relevant documents."""
-        hits = row_sums(lists.over_ties(lists.relevant(self.min_relevant))[:, : self.cutoff])
-        total = lists.total_relevant(self.min_relevant)
+        relevant = lists.weighted(lists.relevant(self.min_relevant))
+        hits = row_sums(lists.over_ties(relevant)[:, : self.cutoff])
+        lists.refuse_missing()
+        total = lists.total_relevant(self.min_relevant) if lists.weights is None else row_sums(relevant)
         return hits / total, total > 0
 
 

@@ -162,6 +162,13 @@ class RankedLists:
         """`values` `[lists, list_size]`, by rank, times the item weights if given."""
         return values if self.weights is None else values * self.weights
 
+    def refuse_missing(self) -> None:
+        """Raise ValueError if there are item weights and relevant documents that were not retrieved."""
+        if self.weights is not None and (self.ideal_labels is not None or self.num_relevant is not None):
+            raise ValueError(
+                "item_weights cannot be combined with ideal_labels or num_relevant: missing documents have no weights"
+            )
+
     def place(self, row: int, rank: int) -> str:
         """The location of a document in the input, for messages."""
         return f"list {int(self.index[row])}, document {int(self.order[row, rank])}"

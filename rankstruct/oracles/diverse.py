@@ -27,7 +27,7 @@ from __future__ import annotations
 from rankstruct.feature_maps import Positional
 from rankstruct.kernels import core
 from rankstruct.measures import RR, Diverse
-from rankstruct.oracles.positional import RankMethod, rank_oracle
+from rankstruct.oracles.positional import RankMethod, rank_operator, rank_oracle
 from rankstruct.oracles.registry import register_oracle
 
 _SUM = RankMethod("assignment of ranks to groups by exchanges", "about O(n m + m^2), at worst O(n m + m^2 G)")
@@ -40,4 +40,4 @@ def _explain(measure: Diverse, feature_map: Positional, list_size: int, grades: 
     return _RECIPROCAL if isinstance(measure.plain, RR) else _SUM
 
 
-register_oracle(Diverse, Positional, rank_oracle(core.diverse, _explain), default="ideal-tied")
+register_oracle(Diverse, Positional, rank_oracle(rank_operator(core.diverse), _explain), default="ideal-tied")

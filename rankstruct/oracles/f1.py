@@ -7,6 +7,9 @@ cut-off is the same; `predicted` the k highest scores, or those above 0.
 The published argmax tries all contingency tables, O(n^2). Here, the best number of relevant documents among the positive ones
 never decreases with the number of positive ones, so a single pass finds all: O(n) after the sort.
 
+With item weights relevant documents are no longer interchangeable. P@k and R@k add up what the k positive documents earn, so they
+are those with the highest scores minus that: the positional oracle with a decay of 1 up to rank k, O(n log n).
+
 Source: Joachims, "A Support Vector Method for Multivariate Performance Measures", ICML 2005. His labels 1 and -1 instead of 1
 and 0 are equivalent to scores twice as large.
 
@@ -19,9 +22,16 @@ and 0 are equivalent to scores twice as large.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
 from rankstruct.feature_maps import FeatureMap, PredictedPositive
 from rankstruct.kernels import core
 from rankstruct.kernels.binary import ArgmaxMethod, binary_kernel
+from rankstruct.kernels.dispatch import Answer
 from rankstruct.kernels.f1_device import (
     ACCURACY,
     BREAK_EVEN,
@@ -33,8 +43,12 @@ from rankstruct.kernels.f1_device import (
 from rankstruct.kernels.f1_device import (
     F as F_MEASURE,
 )
+from rankstruct.lists import Lists, sums_of_lists
 from rankstruct.measures import Accuracy, F, Measure, P, R, Rprec, Success
+from rankstruct.measures.ranked import is_relevant
+from rankstruct.oracles.gains import hits, solve_gains
 from rankstruct.oracles.pairwise import binary_oracle
+from rankstruct.oracles.positional import POSITIONAL
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
 _METHOD = ArgmaxMethod(
@@ -54,9 +68,38 @@ def contingency_oracle(kind: int) -> Oracle:
     def options(measure: Measure, feature_map: FeatureMap, reference: str) -> tuple[int, int, float, int]:
         return kind, measure.cutoff or 0, float(getattr(measure, "beta", 1.0)), REFERENCES.index(reference)
 
-    return binary_oracle(
+    found = binary_oracle(
         _contingency, options, lambda measure, size: _METHOD, by_scores=lambda reference: reference != "ideal"
     )
+    if kind not in (PRECISION, RECALL):
+        return found
+
+    def solve(
+        scores: Tensor, lists: Lists, measure: Measure, feature_map: FeatureMap, reference: str, *at: Tensor
+    ) -> Answer:
+        if lists.item_weights is None:
+            return found.solve(scores, lists, measure, feature_map, reference, *at)
+        return _solve_weighted(scores, lists, measure, reference)
+
+    return replace(found, solve=solve, takes_item_weights=True)
+
+
+def _solve_weighted(scores: Tensor, lists: Lists, measure: Measure, reference: str) -> Answer:
+    """P@k or R@k with item weights."""
+    assert measure.cutoff is not None
+    assert lists.item_weights is not None
+    first = (torch.arange(max(scores.shape[-1], 1)) < measure.cutoff).double()
+    if isinstance(measure, R):
+        relevant = is_relevant(lists.labels, measure.min_relevant)
+        relevant = relevant if lists.where is None else relevant & lists.where
+        total = sums_of_lists(torch.where(relevant, lists.item_weights.double(), 0.0), lists.offsets)
+        lists, worth = lists._replace(item_weights=lists.item_weights / torch.where(total == 0, 1.0, total)), first
+    else:
+        worth = first / measure.cutoff
+    if reference == "ideal":
+        lists = lists._replace(reference_scores=None)
+    gains = partial(hits, min_relevant=measure.min_relevant)
+    return solve_gains(POSITIONAL, measure, gains, scores, lists, (first, worth, 0, False, False, reference))
 
 
 register_oracle(P, PredictedPositive, contingency_oracle(PRECISION))

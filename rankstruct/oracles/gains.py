@@ -7,11 +7,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rankstruct.kernels.dispatch import Answer, ListOperator
 from rankstruct.lists import Lists, is_eager, refuse_negative
 from rankstruct.measures import Measure
+from rankstruct.measures.ranked import is_relevant
 
 _GRADES = 256
 
@@ -56,6 +58,12 @@ def solve_gains(
     if known is not None:
         _learn(known, labels, where, found)
     return operator(scores, lists._replace(labels=found), 0.0, *options)
+
+
+def hits(labels: Tensor, min_relevant: float | None) -> Tensor:
+    """1 for relevant documents and 0 for others, float64; NaN if the label is not finite."""
+    found = is_relevant(labels, min_relevant).double()
+    return torch.where(torch.isfinite(labels), found, torch.nan) if labels.dtype.is_floating_point else found
 
 
 def _learn(table: np.ndarray, labels: Tensor, where: Tensor | None, gains: Tensor) -> None:

@@ -23,6 +23,7 @@ def most_violated(
     diversity_groups: Tensor | None = None,
     where: Tensor | None = None,
     offsets: Tensor | None = None,
+    item_weights: Tensor | None = None,
 ) -> MostViolated:
     """Find the ranking with the highest task loss plus score for each list: exact, by combinatorial search.
 
@@ -42,6 +43,9 @@ def most_violated(
             with the same number are in one group. All rankings are then diverse. Ignored by other measures.
         where: bool, the shape of `scores`, True for a real document; all are real if None. Padding may have any value.
         offsets: int64 `[lists + 1]` or a list, for flat input: list i is `[offsets[i], offsets[i + 1])`.
+        item_weights: the shape of `scores`, >= 0, the weight of each document in the measure; 0 leaves it out. With `AUC` the
+            weight of a pair, in the measure and in the score of a ranking, is the product of its two weights; of discounted
+            gains with the positional map and of R@k the gain of a document is multiplied. Other pairs raise TypeError.
 
     Returns:
         `MostViolated(task_loss, value, direction)` with the dtype and device of `scores`. A list whose rankings are all equally
@@ -63,5 +67,6 @@ def most_violated(
     offsets = as_offsets(offsets)
     check_lists(scores, labels, where, offsets)
     resolved = resolve(measure, feature_map)
-    lists = Lists(labels, where, offsets, reference_scores, diversity_groups)
+    lists = Lists(labels, where, offsets, reference_scores, diversity_groups, item_weights)
+    lists = lists if item_weights is None else resolved.weighted(scores, lists)
     return resolved.solve(scores, lists, resolved.reference(reference))

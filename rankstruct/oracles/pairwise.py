@@ -5,6 +5,9 @@ relevant one, b_1 <= ... <= b_p, and with S(b) the sum of the b highest irreleva
 
     Delta + F(r) - F(r*) = Delta + 2/(p m) sum_i ( S(b_i) - b_i s_i )
 
+With item weights only AUC has an oracle: a pair counts as often as the product of its two weights, in Delta and F alike, so it is
+still swapped or not by itself.
+
 `ideal` and `ideal-tied` are the same reference here: relevant documents first, since F does not depend on the order within each
 class. The ranking with the highest F is by score.
 """
@@ -59,6 +62,7 @@ def binary_oracle(
     explain: Any,
     references: tuple[str, ...] = REFERENCES,
     by_scores: Callable[[str], bool] = lambda reference: reference == "predicted",
+    takes_item_weights: bool = False,
 ) -> Oracle:
     """The oracle of an operator of `kernels.binary`.
 
@@ -68,6 +72,7 @@ def binary_oracle(
         explain: `(measure, list_size)` to the method.
         references: the supported references.
         by_scores: `(reference)` to whether it depends on scores.
+        takes_item_weights: whether the operator does.
     """
 
     def solve(
@@ -99,9 +104,11 @@ def binary_oracle(
         explain_method,
         references,
         takes_reference_scores=True,
+        takes_item_weights=takes_item_weights,
         refuses_negative=True,
         prepare=prepare,
         solve_grades=solve,
+        grades_take_item_weights=takes_item_weights,
     )
 
 
@@ -130,7 +137,7 @@ def _falls_ever_more_slowly(weights: np.ndarray) -> bool:
     return bool((np.diff(weights, 2) >= -4e-16 * weights[:1].sum()).all())
 
 
-_auc = binary_kernel("pairwise_auc", "bool predicted", lambda longest, predicted: (_AUC, (predicted,)))
+_auc = binary_kernel("pairwise_auc", "bool predicted", lambda longest, predicted: (_AUC, (predicted,)), weighted=True)
 _precision = binary_kernel("pairwise_average_precision", "SymInt? cutoff, bool predicted", _precision_method)
 _reciprocal_rank = binary_kernel("pairwise_reciprocal_rank", "SymInt? cutoff, bool predicted", _first_method)
 _discounted = binary_kernel(
@@ -175,7 +182,12 @@ def _explain_discounted(measure: Measure, feature_map: FeatureMap, list_size: in
 
 
 # SVMauc: Joachims, "A Support Vector Method for Multivariate Performance Measures", ICML 2005.
-register_oracle(AUC, Pairwise, binary_oracle(_auc, _predicted, lambda measure, size: _AUC), default="ideal")
+register_oracle(
+    AUC,
+    Pairwise,
+    binary_oracle(_auc, _predicted, lambda measure, size: _AUC, takes_item_weights=True),
+    default="ideal",
+)
 # SVMmap: Yue, Finley, Radlinski, Joachims, "A Support Vector Method for Optimizing Average Precision", SIGIR 2007.
 register_oracle(
     AP,

@@ -28,8 +28,7 @@ from rankstruct.kernels import core
 from rankstruct.kernels.dispatch import Answer, Call, ListOperator, Prepared, discount_table
 from rankstruct.lists import Lists, is_plain
 from rankstruct.measures import RR, DiscountedGain, Diverse, Measure, mWTA
-from rankstruct.measures.ranked import is_relevant
-from rankstruct.oracles.gains import known_gains, solve_gains
+from rankstruct.oracles.gains import hits, known_gains, solve_gains
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
 
@@ -57,8 +56,8 @@ _METHODS = (
 _RECIPROCAL = _METHODS[-1]
 
 
-def rank_oracle(loop: core.Loop, explain: Callable[..., RankMethod]) -> Oracle:
-    """The oracle of a compiled loop over ranks; its operator has the loop's name. There is no implementation in torch."""
+def rank_operator(loop: core.Loop) -> ListOperator:
+    """The operator of a compiled loop over ranks, with the loop's name. There is no implementation in torch."""
 
     def compiled(longest: int, decay: Tensor, weights: Tensor, least: int, *kind: Any) -> Call:
         c, a = discount_table(decay, longest), discount_table(weights, longest)
@@ -67,7 +66,11 @@ def rank_oracle(loop: core.Loop, explain: Callable[..., RankMethod]) -> Oracle:
         return Call(loop, options)
 
     schema = "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference"
-    operator = ListOperator(loop.name, schema, compiled, gains=True)
+    return ListOperator(loop.name, schema, compiled, gains=True, weighted=loop is not core.diverse)
+
+
+def rank_oracle(operator: ListOperator, explain: Callable[..., RankMethod]) -> Oracle:
+    """The oracle of such an operator."""
 
     def options_of(measure: Measure, tables: RankTables, reference: str) -> tuple[Any, ...]:
         kind = getattr(measure, "least_cutoff", 0), bool(getattr(measure, "normalized", False)), isinstance(measure, RR)
@@ -91,8 +94,9 @@ def rank_oracle(loop: core.Loop, explain: Callable[..., RankMethod]) -> Oracle:
         explain,
         REFERENCES,
         takes_reference_scores=True,
+        takes_item_weights=True,
         refuses_negative=True,
-        prepare=None if loop is core.diverse else prepare,
+        prepare=None if operator.name == core.diverse.name else prepare,
     )
 
 
@@ -148,8 +152,7 @@ def _gains(measure: Measure, labels: Tensor) -> Tensor:
     if not isinstance(measure, RR):
         assert isinstance(measure, DiscountedGain | mWTA)  # those registered below
         return measure.document_gains(labels).double()
-    gains = is_relevant(labels, measure.min_relevant).double()
-    return torch.where(torch.isfinite(labels), gains, torch.nan) if labels.dtype.is_floating_point else gains
+    return hits(labels, measure.min_relevant)
 
 
 def _explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: int) -> RankMethod:
@@ -165,7 +168,8 @@ def _explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: 
     return _METHODS[core.choose_method(list_size, grades, int(np.count_nonzero(a)), proportional)]
 
 
-_ORACLE = rank_oracle(core.positional, _explain)
+POSITIONAL = rank_operator(core.positional)
+_ORACLE = rank_oracle(POSITIONAL, _explain)
 register_oracle(DiscountedGain, Positional, _ORACLE, default="ideal-tied")  # type: ignore[type-abstract]  # and all its subclasses
 register_oracle(mWTA, Positional, _ORACLE, default="ideal-tied")  # DORM section 6.4
 register_oracle(RR, Positional, _ORACLE, default="ideal-tied")

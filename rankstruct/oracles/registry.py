@@ -11,8 +11,15 @@ from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, parse_feature_map
 from rankstruct.kernels.dispatch import Prepared
-from rankstruct.lists import Lists, check_groups, refuse_groups_of_lists, refuse_negative
-from rankstruct.measures import Measure, parse_measure
+from rankstruct.lists import (
+    Lists,
+    check_groups,
+    check_tensor,
+    refuse_groups_of_lists,
+    refuse_negative,
+    without_weight_zero,
+)
+from rankstruct.measures import AP, RR, DiscountedGain, Diverse, Measure, Success, parse_measure, pAUC
 
 __all__ = ["Explanation", "MostViolated", "Oracle", "explain_oracle", "register_oracle", "set_default_bound"]
 
@@ -58,12 +65,15 @@ class Oracle:
         explain: `(measure, feature_map, list_size, grades)` to an object with `name` and `cost`, in words.
         references: the references that `solve` supports: `ideal`, `ideal-tied`, `predicted`, `below-window`.
         takes_reference_scores: whether `solve` lets `lists.reference_scores` determine the reference instead of the scores.
+        takes_item_weights: whether `solve` uses `lists.item_weights`, finite numbers above 0, for the measures that have
+            a value with item weights; `lists` may then have both `where` and `offsets`.
         refuses_negative: whether `solve` itself rejects negative labels if the measure does not support them.
         prepare: `(measure, feature_map, reference, longest)` to a call of a compiled loop, for eager CPU lists of at most
             `longest` documents; with thresholds and weights too, for the sum of `solve_grades`. None if there is no such call.
         solve_grades: like `solve`, then thresholds of the labels, float64 and ascending, and their weights: the results
             with labels from each threshold on as relevant, summed. If None, as for a custom `solve`, thresholds are solved one
-            by one.
+            by one, as they are with item weights unless `grades_take_item_weights`.
+        grades_take_item_weights: whether `solve_grades` uses item weights, if `solve` does.
 
     >>> from types import SimpleNamespace
     >>> def no_ranking(scores, lists, measure, feature_map, reference):  # a placeholder: returns the reference
@@ -77,9 +87,11 @@ class Oracle:
     explain: Callable[..., Any]
     references: tuple[str, ...] = ("ideal",)
     takes_reference_scores: bool = False
+    takes_item_weights: bool = False
     refuses_negative: bool = False
     prepare: Callable[..., Prepared | None] | None = None
     solve_grades: Callable[..., tuple[Tensor, Tensor, Tensor]] | None = None
+    grades_take_item_weights: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,6 +128,22 @@ class Resolved:
         self._prepared[key] = found
         return found
 
+    @property
+    def takes_item_weights(self) -> bool:
+        """Whether documents may have weights: the measure has a value with them, and the oracle is exact."""
+        return self.oracle.takes_item_weights and self.measure.takes_item_weights
+
+    def refuse_item_weights(self) -> None:
+        """Raise TypeError, with the reason and the nearest measure, unless documents may have weights."""
+        if not self.takes_item_weights:
+            pair = f"{self.measure.name} with the {self.feature_map.name} feature map"
+            raise TypeError(f"this loss does not support item_weights: {pair} {_reason(self.measure)}")
+
+    def weighted(self, scores: Tensor, lists: Lists) -> Lists:
+        """`without_weight_zero`, if documents may have weights."""
+        self.refuse_item_weights()
+        return without_weight_zero(scores, lists)
+
     def reference(self, named: str | None) -> str:
         """The reference `named`, or the measure's default; raises ValueError unless the oracle supports it."""
         reference = _default(self.measure)[1] if named is None else named
@@ -138,7 +166,7 @@ class Resolved:
 
     def checked(self, scores: Tensor, lists: Lists, reference: str) -> Lists:
         """The lists as the oracle takes them, detached; raises TypeError or ValueError for wrong groups or reference scores."""
-        labels, where, offsets, reference_scores, groups = lists[:5]
+        labels, where, offsets, reference_scores, groups, item_weights, _ = lists
         if self.measure.takes_groups:
             if groups is None:
                 raise ValueError(
@@ -151,12 +179,10 @@ class Resolved:
             groups = None
         if reference_scores is not None:
             reference_scores = self._checked_reference_scores(reference_scores, scores, reference)
-        return Lists(labels.detach(), where, offsets, reference_scores, groups)
+        return Lists(labels.detach(), where, offsets, reference_scores, groups, item_weights)
 
     def _checked_reference_scores(self, reference_scores: Tensor, scores: Tensor, reference: str) -> Tensor:
-        """Detach the reference scores; raises TypeError or ValueError if they do not match the scores or the reference."""
-        if not isinstance(reference_scores, Tensor):
-            raise TypeError(f"reference_scores must be a torch.Tensor, got {type(reference_scores).__name__}")
+        """`checked_reference_scores`, unless the reference or the oracle does not use them."""
         if reference == "ideal":
             raise ValueError(
                 "reference 'ideal' does not depend on scores; use reference_scores with 'predicted' or 'ideal-tied'"
@@ -166,14 +192,20 @@ class Resolved:
                 f"the oracle of {self.measure.name} with the {self.feature_map.name} feature map does not support "
                 "reference_scores; see Oracle"
             )
-        if not reference_scores.dtype.is_floating_point:
-            raise TypeError(f"reference_scores must be floating point, got {reference_scores.dtype}")
-        if reference_scores.shape != scores.shape or reference_scores.device != scores.device:
-            raise ValueError(
-                f"reference_scores must have the shape and device of scores; got {tuple(reference_scores.shape)} on "
-                f"{reference_scores.device} and {tuple(scores.shape)} on {scores.device}"
-            )
-        return reference_scores.detach()
+        return checked_reference_scores(reference_scores, scores)
+
+
+def checked_reference_scores(reference_scores: Tensor, scores: Tensor) -> Tensor:
+    """Detach the reference scores; raises TypeError or ValueError if they do not match the scores."""
+    check_tensor("reference_scores", reference_scores)
+    if not reference_scores.dtype.is_floating_point:
+        raise TypeError(f"reference_scores must be floating point, got {reference_scores.dtype}")
+    if reference_scores.shape != scores.shape or reference_scores.device != scores.device:
+        raise ValueError(
+            f"reference_scores must have the shape and device of scores; got {tuple(reference_scores.shape)} on "
+            f"{reference_scores.device} and {tuple(scores.shape)} on {scores.device}"
+        )
+    return reference_scores.detach()
 
 
 _ORACLES: dict[tuple[type[Measure], type[FeatureMap]], Oracle] = {}
@@ -212,6 +244,24 @@ def _default(measure: Measure) -> tuple[FeatureMap, str]:
         if kind in _DEFAULTS:
             return _DEFAULTS[kind]
     raise ValueError(f"{measure.name} has no oracle; available: {_listing()}; {_WAY_OUT}")
+
+
+def _reason(measure: Measure) -> str:
+    """Why an oracle does not support the item weights of documents, and what does, for errors."""
+    if isinstance(measure, AP):
+        return (
+            "compares relevant documents with one another, and its oracle requires that they are interchangeable; the nearest "
+            "are 'AUC', nDCG and DCG"
+        )
+    if isinstance(measure, RR | Success):
+        return "depends on a single relevant document, so weights cannot add up; the nearest are 'DCG@1' and 'DCG@10'"
+    if isinstance(measure, Diverse):
+        return f"ranks one document of each group; the nearest is {measure.plain.name!r}, without groups"
+    if isinstance(measure, DiscountedGain):
+        return "requires that all relevant documents have one gain; use the positional map, feature_map='positional'"
+    if isinstance(measure, pAUC):
+        return "counts irrelevant documents to find its window; the nearest is 'AUC'"
+    return "is not a sum over the relevant documents; the nearest are 'R@10', 'P@10' and 'DCG@10'"
 
 
 def find_oracle(measure: Measure, feature_map: FeatureMap) -> Oracle:

@@ -50,14 +50,14 @@ class Case:
         return {"diversity_groups": GROUPS if groups is None else groups} if self.takes_groups else {}
 
 
-#: Losses of an oracle, and surrogates like them: all documents count alike.
+#: Losses of an oracle, and surrogates like them: only some know documents of different weights.
 ORACLES = {rs.StructuredHingeLoss, rs.GradedLoss, rs.DirectLoss, rs.TopSurrogateLoss}
 
 
 def case(kind, *args, **options):
     holds = {each.name: options.pop(each.name) for each in fields(Case)[1:] if each.name in options}
     if kind in ORACLES:
-        holds["item_weights"] = False
+        holds["item_weights"] = kind(*args, **options).takes_item_weights
     return Case(lambda **given: kind(*args, **options, **given), **holds)
 
 
@@ -107,6 +107,14 @@ LOSSES = [
     ("Ordinal-logistic", case(rs.OrdinalLoss, 3, **ALONE)),
     ("Ordinal-hinge", case(rs.OrdinalLoss, 3, "hinge", **ALONE)),
     ("RankSVM", case(rs.RankSVMLoss)),
+    *(
+        (f"Additive-{name}", case(losses.AdditiveRankLoss, pairs=False, signed=True, **options))
+        for name, options in (
+            ("log2", {}),
+            ("linear", {"discount": "linear", "margin": 0.7}),
+            ("ideal", {"reference": "ideal"}),
+        )
+    ),
     ("RankSVM-IR", case(rs.RankSVMLoss, pair_weights=[(2, 0, 1.0), (2, 1, 0.5), (1, 0, 0.2)])),
     ("RankNet", case(rs.RankNetLoss)),
     *((f"Lambda-{s}", case(rs.LambdaLoss, scheme=s, input_order="scores")) for s in ("ndcg1", "ndcg2", "lambdarank")),

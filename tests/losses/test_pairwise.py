@@ -75,9 +75,9 @@ def test_ranksvm_does_not_depend_on_threads():
 def test_ranksvm_operator_passes_torch_own_checks():
     scores, labels = torch.randn(3, 7), torch.randint(0, 3, (3, 7)).float()
     where = torch.rand(3, 7) < 0.8
-    torch.library.opcheck(
-        torch.ops.rankstruct.pairwise_hinge.default, (scores, labels, where, None, None, None, 0.0, 1.0)
-    )
+    for item_weights in (None, torch.rand(3, 7).double() + 0.1):
+        lists = scores, labels, where, None, None, None, item_weights
+        torch.library.opcheck(torch.ops.rankstruct.pairwise_hinge.default, (*lists, 0.0, 1.0))
 
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 3.0])

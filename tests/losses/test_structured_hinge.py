@@ -247,9 +247,12 @@ def test_operator_passes_torch_own_checks(name):
     labels = labels.clamp(max=1)
     offsets = torch.tensor([0, 30, 72])
     chosen = scores.cos()
-    torch.library.opcheck(operator, (scores, labels, where, None, None, None, 0.0, *OPERATORS[name]))
-    flat = (scores.flatten(), labels.flatten(), None, offsets, chosen.flatten(), None, 0.0)
-    torch.library.opcheck(operator, (*flat, *OPERATORS[name]))
+    weighted = any(argument.name == "item_weights" for argument in operator._schema.arguments)
+    for each in ((None,), (torch.rand(scores.shape) + 0.1,)) if weighted else ((),):
+        torch.library.opcheck(operator, (scores, labels, where, None, None, None, *each, 0.0, *OPERATORS[name]))
+        of_flat = tuple(None if weights is None else weights.flatten() for weights in each)
+        flat = (scores.flatten(), labels.flatten(), None, offsets, chosen.flatten(), None, *of_flat, 0.0)
+        torch.library.opcheck(operator, (*flat, *OPERATORS[name]))
 
 
 @pytest.mark.slow

@@ -292,7 +292,7 @@ def test_metric_counts_as_evaluate_does():
         same(metric.compute(), {name: value[where.any(-1)].mean() for name, value in values.items()})
 
 
-WEIGHTED = ["nDCG", "DCG@2", "P@3", "RBP", "ERU(d=0.5,half_life=2)", "AP", "AP@2", "AUC", "OPA", "ARP", "WTA"]
+WEIGHTED = ["nDCG", "DCG@2", "P@3", "R@3", "RBP", "ERU(d=0.5,half_life=2)", "AP", "AP@2", "AUC", "OPA", "ARP", "WTA"]
 
 
 def with_item_weights(lists=300, size=6):
@@ -338,6 +338,8 @@ def weighted_by_definition(name, labels, weights):
         return sum((2**y - 1) * w / math.log2(2 + i) for i, (y, w) in enumerate(ranked)) / best
     if name == "P@3":
         return sum(hits[:3]) / 3
+    if name == "R@3":
+        return sum(hits[:3]) / sum(hits)
     if name == "AP":
         precisions = [sum(y > 0 for y, _ in ranked[: i + 1]) / (i + 1) for i in range(len(ranked))]
         return sum(hit * precision for hit, precision in zip(hits, precisions, strict=True)) / sum(hits)
@@ -347,7 +349,7 @@ def weighted_by_definition(name, labels, weights):
     return sum(product * (a < b) for (a, b), product in products.items()) / sum(products.values())
 
 
-@pytest.mark.parametrize("name", ["nDCG", "P@3", "AP", "ARP", "AUC", "OPA"])
+@pytest.mark.parametrize("name", ["nDCG", "P@3", "R@3", "AP", "ARP", "AUC", "OPA"])
 def test_item_weights_by_definition_and_over_tie_orders(name):
     scores, labels, weights = with_item_weights(size=5)
     found = evaluate(scores, labels, name, item_weights=weights, empty="skip")[name]

@@ -140,20 +140,26 @@ def test_random_lists_equal_enumeration(on_device):
 @emulated
 @pytest.mark.slow
 def test_losses_equal_those_of_the_cpu(library, monkeypatch):
-    """The loops that no oracle calls; thresholds of graded labels; lists longer than those that determine the scratch."""
+    """The loops that no oracle calls; thresholds of graded labels; lists longer than those that determine the scratch; and item
+    weights, some of them 0.
+    """
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(3, 300, generator=generator, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(0, 4, (3, 300), generator=generator)
     losses = [rs.RankSVMLoss(), rs.TopSurrogateLoss("P@5"), rs.StructuredHingeLoss("nDCG@10")]
-    losses += [rs.GradedLoss("AUC"), rs.GradedLoss("AP@5")]
+    losses += [rs.GradedLoss("AUC"), rs.GradedLoss("AP@5"), rs.StructuredHingeLoss("R@5")]
+    losses += [rs.StructuredHingeLoss("AUC", reference=r) for r in ("ideal", "predicted")]
+    each = torch.randint(0, 4, (3, 300), generator=generator) / 2
     flat = {"offsets": torch.tensor([0, 7, 400, 401, 900])}
 
     def gradients():
         for loss in losses:
             for given, lists in (((scores, labels), {}), ((scores.flatten(), labels.flatten()), flat)):
                 given = given[0], (given[1] > 1).long() if isinstance(loss, rs.TopSurrogateLoss) else given[1]
-                value = loss(*given, **lists)
-                yield value.detach(), torch.autograd.grad(value, scores)[0]
+                weights = [{}, {"item_weights": each.view(given[0].shape)}] if loss.takes_item_weights else [{}]
+                for weighted in weights:
+                    value = loss(*given, **lists, **weighted)
+                    yield value.detach(), torch.autograd.grad(value, scores)[0]
 
     expected = list(gradients())
     called = emulate(library, monkeypatch.setattr)

@@ -9,7 +9,7 @@ from brute_force import decay
 from solvers.examples import linear_risk, random_data
 
 import rankstruct as rs
-from rankstruct.solvers import DC, Bundle, CuttingPlane, Status
+from rankstruct.solvers import DC, Bundle, CuttingPlane, LinearRisk, Status
 from rankstruct.solvers.dc import _Tilted
 
 FEATURE_MAP = rs.Positional("i^-0.5")
@@ -120,3 +120,40 @@ def test_limits_interrupts_and_errors():
         DC().minimise(convex, lambda w: (np.nan, w), 1.0, w0=w0)
     with pytest.raises(ValueError, match="max_rounds"):
         DC(max_rounds=0)
+
+
+def test_bounds_that_touch_a_risk_lower_it_to_what_gradients_find():
+    """SVM PropDCG of a small problem, as its tangents, never rises and ends at a stationary point."""
+    rng = np.random.default_rng(0)
+    X, offsets = rng.normal(size=(120, 3)), np.arange(0, 121, 12)
+    relevant = np.arange(120)[X[:, 0] + rng.normal(size=120) > 1]
+
+    def behind(scores, i):
+        its = np.arange(i // 12 * 12, i // 12 * 12 + 12)
+        hinges = np.maximum(0, 1 + scores[its] - scores[i]) * (its != i)
+        slope = np.zeros(120)
+        slope[its] = hinges > 0
+        slope[i] = -(hinges > 0).sum()
+        return hinges.sum(), slope
+
+    def risk_at(fixed=None):
+        def oracle(scores):
+            values, direction = np.zeros(10), np.zeros(120)
+            for i in relevant:
+                (cost, slope), at = behind(scores, i), behind(scores if fixed is None else X @ fixed, i)[0]
+                values[i // 12] += np.sqrt(1 + at) + (cost - at) / 2 / np.sqrt(1 + at)
+                direction += slope / 2 / np.sqrt(1 + at)
+            return values, direction
+
+        return LinearRisk(X, offsets, oracle)
+
+    found = DC(solver=Bundle(tolerance=1e-6), tolerance=1e-9).minimise_bounds(risk_at(), risk_at, 5.0)
+    objectives = [record.objective for record in found.history]
+    assert all(after <= before + 1e-12 for before, after in itertools.pairwise(objectives))
+    assert found.status is Status.CONVERGED
+    assert found.lower_bound == -np.inf
+    values = [
+        w @ w / 10 + risk_at()(w)[0] for w in (found.w, *(found.w + 0.02 * rng.normal(size=3) for _ in range(50)))
+    ]
+    assert values[0] == pytest.approx(found.objective)
+    assert min(values) >= values[0] - 1e-6

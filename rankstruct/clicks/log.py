@@ -1,0 +1,300 @@
+"""Click logs: what was shown to users, where, and what they clicked."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rankstruct.arrays import as_array, as_numbers
+from rankstruct.data import DataError
+from rankstruct.data.delimited import check_columns, read_header
+from rankstruct.lists import known_ids
+
+__all__ = ["ClickLog"]
+
+_NAMES = ("query", "document", "position", "click", "session")
+
+
+@dataclass(frozen=True, eq=False)
+class ClickLog:
+    """A click log: one row per document that was shown, sorted by session and position.
+
+    A session is one ranking shown to one user; the sessions of a query are kept apart. Create a log with `from_arrays`, `read` or
+    `simulate_clicks`.
+
+    Attributes:
+        session: `[rows]`, the number of the session, from 0.
+        query: `[rows]`, the number of the query, from 0.
+        document: `[rows]`, the number of the document, from 0; equal ids of two queries are two documents.
+        position: `[rows]`, from 1.
+        click: bool `[rows]`.
+        queries: `[queries]`, the id of each query.
+        documents: `[documents]`, the id of each document.
+
+    >>> log = ClickLog.from_arrays(query=[7, 7, 8], document=["a", "b", "a"], position=[2, 1, 1], click=[1, 0, 0])
+    >>> log
+    ClickLog(sessions=2, queries=2, rows=3, clicks=1, longest=2)
+    >>> log.document.tolist(), log.documents.tolist()
+    ([1, 0, 2], ['a', 'b', 'a'])
+    """
+
+    session: np.ndarray
+    query: np.ndarray
+    document: np.ndarray
+    position: np.ndarray
+    click: np.ndarray
+    queries: np.ndarray
+    documents: np.ndarray
+
+    @classmethod
+    def from_arrays(
+        cls, query: Any, document: Any, position: Any, click: Any, session: Any = None, *, longest: int | None = None
+    ) -> ClickLog:
+        """A log of rows in any order.
+
+        A log without clicks, or with clicks on everything, is legal; the estimators refuse what they cannot estimate.
+
+        Args:
+            query, document: `[rows]`, ids, numbers or strings.
+            position: `[rows]`, the rank at which the document was shown, from 1.
+            click: `[rows]`, 0 or 1.
+            session: `[rows]`, ids; None if each query was shown once.
+            longest: the length of the longest ranking that can have been shown, to check positions.
+
+        Raises:
+            ValueError: arrays of different lengths, a missing id, a missing position, one that is not a whole number from 1 to
+                `longest`, a click that is neither 0 nor 1; a session with several queries, or with two documents at one
+                position, or with one document at two.
+        """
+        given = {"query": query, "document": document, "position": position, "click": click}
+        given |= {} if session is None else {"session": session}
+        return cls._of_columns({name: as_array(name, values) for name, values in given.items()}, longest)
+
+    @classmethod
+    def _of_columns(cls, columns: dict[str, Any], longest: int | None) -> ClickLog:
+        """From arrays, or ids and their numbers by row."""
+        sizes = {name: np.shape(each[1] if isinstance(each, tuple) else each) for name, each in columns.items()}
+        if len(set(sizes.values())) > 1 or len(sizes["query"]) != 1:
+            raise ValueError(f"the columns of a log must have one value per row, shape [rows]; got {sizes}")
+        clicks = _checked_clicks(columns["click"])
+        positions = _checked_positions(columns["position"], clicks, longest)
+        queries, query_number = _numbered("query", columns["query"])
+        ids, its_id = _numbered("document", columns["document"])
+        pairs, documents = np.unique(query_number.astype(np.int64) * max(len(ids), 1) + its_id, return_inverse=True)
+        names = ids[pairs % max(len(ids), 1)] if len(ids) else ids
+        del its_id, pairs
+        documents = documents.astype(np.int32)
+        sessions = _numbered("session", columns["session"])[1] if "session" in columns else query_number
+        order = np.lexsort((positions, sessions))
+        log = cls(
+            session=sessions[order],
+            query=query_number[order],
+            document=documents[order],
+            position=positions[order],
+            click=clicks[order],
+            queries=queries,
+            documents=names,
+        )
+        log._check(order, "session" not in columns)
+        return log
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        query: str = "query",
+        document: str = "document",
+        position: str = "position",
+        click: str = "click",
+        session: str | None = "session",
+        longest: int | None = None,
+    ) -> ClickLog:
+        """Read a log from a CSV or Parquet file with one row per document shown; other columns are ignored.
+
+        Args:
+            path: the file; a CSV file has column names in its first line, and its ids are strings.
+            query, document, position, click: the columns.
+            session: the column of sessions; it may be missing if each query was shown once.
+            longest: as in `from_arrays`.
+
+        Raises:
+            DataError: a missing column, or what `from_arrays` refuses.
+        """
+        wanted = {"query": query, "document": document, "position": position, "click": click}
+        path = Path(path)
+        table = _read_table(path, wanted, session)
+        try:
+            found = {role: _as_numpy(role, column) for role, column in table.items()}
+            return cls._of_columns(found, longest)
+        except ValueError as error:
+            raise DataError(f"{path}: {error}") from None
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.session)
+
+    def __repr__(self) -> str:
+        """The numbers of sessions, queries, rows and clicks, and the last position."""
+        last = int(self.position.max(initial=0))
+        return (
+            f"ClickLog(sessions={self.sessions}, queries={len(self.queries)}, rows={len(self)}, "
+            f"clicks={int(self.click.sum())}, longest={last})"
+        )
+
+    @property
+    def sessions(self) -> int:
+        """The number of sessions."""
+        return int(self.session[-1]) + 1 if len(self) else 0
+
+    @property
+    def query_of_document(self) -> np.ndarray:
+        """`[documents]`, the number of the query of each document; -1 for documents that were never shown."""
+        found = np.full(len(self.documents), -1, np.int32)
+        found[self.document] = self.query
+        return found
+
+    def sessions_of_queries(self) -> np.ndarray:
+        """`[queries]`, the number of sessions of each query."""
+        first = np.flatnonzero(np.diff(self.session, prepend=-1))
+        return np.bincount(self.query[first], minlength=len(self.queries))
+
+    def click_rates(self) -> np.ndarray:
+        """`[positions]`, the share of the documents shown at each position that were clicked, NaN where nothing was shown."""
+        if not len(self):
+            return np.zeros(0)
+        shown, clicked = (np.bincount(self.position, weights)[1:] for weights in (None, self.click))
+        with np.errstate(invalid="ignore"):
+            return clicked / shown
+
+    def _check(self, order: np.ndarray, without_sessions: bool) -> None:
+        """Raise ValueError for sessions that are not rankings; rows are named by their place in the input, `order`."""
+        same = self.session[1:] == self.session[:-1]
+        for wrong, what in (
+            (same & (self.query[1:] != self.query[:-1]), "a session must have one query"),
+            (same & (self.position[1:] == self.position[:-1]), "a session must have one document at a position"),
+        ):
+            if wrong.any():
+                at = int(wrong.argmax())
+                advice = "; pass session= if queries were shown several times" if without_sessions else ""
+                raise ValueError(f"{what}; rows {order[at]} and {order[at + 1]} differ{advice}")
+        again = np.lexsort((self.document, self.session))
+        twice = (np.diff(self.session[again]) == 0) & (np.diff(self.document[again]) == 0)
+        if twice.any():
+            at = int(twice.argmax())
+            first, second = order[again[at]], order[again[at + 1]]
+            raise ValueError(
+                f"a session must show a document once; rows {first} and {second} have the same document"
+                f"{'; pass session= if queries were shown several times' if without_sessions else ''}"
+            )
+
+
+def _checked_clicks(values: np.ndarray) -> np.ndarray:
+    if values.dtype == bool:
+        return values.copy()
+    numbers = as_numbers("click", values, exact=False)
+    wrong = ~((numbers == 0) | (numbers == 1))
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise ValueError(
+            f"click must be 0 or 1, that of row {at} is {numbers[at]}; a row is one document of one session"
+        )
+    return numbers.astype(bool)
+
+
+def _checked_positions(values: np.ndarray, clicks: np.ndarray, longest: int | None) -> np.ndarray:
+    numbers = as_numbers("position", values, exact=False)
+    if numbers.dtype.kind == "f":
+        missing = np.isnan(numbers)
+        if (missing & clicks).any():
+            raise ValueError(
+                f"row {int((missing & clicks).argmax())} has a click and no position: only documents that were shown can be "
+                "clicked"
+            )
+        if missing.any():
+            raise ValueError(
+                f"position must not be missing, that of row {int(missing.argmax())} is; leave out documents that were not shown"
+            )
+        wrong = numbers != np.floor(numbers)
+        if wrong.any():
+            raise ValueError(
+                f"position must be a whole number, that of row {int(wrong.argmax())} is {numbers[wrong][0]:g}"
+            )
+    wrong = numbers < 1
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise ValueError(f"position must be 1 or more, since the first is 1; that of row {at} is {numbers[at]:g}")
+    most = np.iinfo(np.int32).max if longest is None else longest
+    if (numbers > most).any():
+        at = int((numbers > most).argmax())
+        raise ValueError(f"position must be at most {most}, the longest ranking; that of row {at} is {numbers[at]:g}")
+    return numbers.astype(np.int32)
+
+
+def _numbered(name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct ids and their numbers by row, int32."""
+    if isinstance(values, tuple):
+        return values
+    ids, numbers = np.unique(known_ids(name, values), return_inverse=True)
+    return ids, numbers.astype(np.int32)
+
+
+def _read_table(path: Path, wanted: dict[str, str], session: str | None) -> dict[str, Any]:
+    """The columns of a file by their role."""
+    try:
+        import pyarrow as pa
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise DataError(f"{path}: click logs require pyarrow; pip install 'rankstruct[arrow]'") from None
+
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file")
+    parquet = path.suffix.lower() in (".parquet", ".pq")
+    try:
+        if parquet:
+            names: list[str] = pyarrow.parquet.read_schema(path).names
+            separator = ","
+        else:
+            header = read_header(path, wanted=tuple(wanted.values()))
+            names, separator = list(header.names), header.separator
+        check_columns(path, names)
+        missing = [column for column in wanted.values() if column not in names]
+        if missing:
+            raise DataError(f"{path}: there is no column {missing[0]!r}; there are {', '.join(map(repr, names))}")
+        columns = list(wanted.values()) + ([session] if session in names else [])
+        if parquet:
+            table = pyarrow.parquet.read_table(path, columns=columns)
+        else:
+            text = {column: pa.string() for column in columns if column not in (wanted["position"], wanted["click"])}
+            options = pyarrow.csv.ConvertOptions(include_columns=columns, column_types=text, strings_can_be_null=True)
+            table = pyarrow.csv.read_csv(
+                path, parse_options=pyarrow.csv.ParseOptions(delimiter=separator), convert_options=options
+            )
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{path}: {str(error).splitlines()[0]}") from None
+    roles = [*wanted, "session"]
+    return {role: table.column(column) for role, column in zip(roles, columns, strict=False)}
+
+
+def _as_numpy(role: str, column: Any) -> Any:
+    """A column as an array; of strings the distinct ones and their numbers by row."""
+    import pyarrow as pa
+
+    if role not in ("position", "click") and column.null_count:
+        at = int(column.is_null().to_numpy().argmax())
+        raise ValueError(f"{role} must not be missing; that of row {at} is")
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column.to_numpy()
+    encoded = column.combine_chunks().dictionary_encode()
+    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+    encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
+    words, numbers = encoded.dictionary.to_numpy(zero_copy_only=False), encoded.indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(words)
+    place = np.empty(len(order), np.int32)
+    place[order] = np.arange(len(order))
+    return words[order], place[numbers]

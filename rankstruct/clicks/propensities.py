@@ -1,0 +1,319 @@
+"""Propensities of ranks, estimated from click logs: the probability that a user examines a rank, relative to rank 1.
+
+All three estimators assume the position-based model, in which a document at rank k is clicked with probability p_k a, a its own.
+They compare clicks on the same document of the same query at different ranks, so the log must show documents at several: by
+randomised swaps, by several rankers, or by one that changes. Regression EM with features needs no such changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+from scipy.special import ndtri
+
+from rankstruct.arrays import as_numbers
+from rankstruct.clicks.log import ClickLog
+
+__all__ = ["Propensities", "harvest_propensities", "propensities_by_em", "propensities_by_swaps"]
+
+
+@dataclass(frozen=True, eq=False)
+class Propensities:
+    """Propensities of ranks, relative to rank 1, and confidence intervals.
+
+    Attributes:
+        values: `[ranks]`, 1 for rank 1; by noise above 1 for others at times.
+        low, high: `[ranks]`, the ends of the intervals, symmetric in the logarithm.
+        confidence: their level.
+
+    >>> Propensities(np.array([1.0, 0.5]), np.array([1.0, 0.4]), np.array([1.0, 0.625]), 0.95)
+    Propensities(1, 0.5 [0.4, 0.625]; 95 % confidence)
+    """
+
+    values: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    confidence: float
+
+    def __repr__(self) -> str:
+        """Values and intervals."""
+        ranks = zip(self.values[1:], self.low[1:], self.high[1:], strict=True)
+        shown = [f"{value:.3g} [{low:.3g}, {high:.3g}]" for value, low, high in ranks]
+        return f"Propensities({', '.join(['1', *shown])}; {100 * self.confidence:g} % confidence)"
+
+
+def propensities_by_swaps(log: ClickLog, *, confidence: float = 0.95) -> Propensities:
+    """Estimate propensities by randomised swaps of rank 1 with others: from the documents shown both at rank 1 and at rank k.
+
+    The ratio of the click rates of these documents at the two ranks, a Mantel-Haenszel mean over the documents, with the variance
+    of Greenland and Robins, which holds for many documents shown rarely as well as for few shown often.
+    `simulate_clicks(swap=...)` is such an experiment. Any log that shows documents at rank 1 and elsewhere will do, if what moved
+    them is independent of what users want.
+
+    Args:
+        log: the log.
+        confidence: the level of the intervals.
+
+    Raises:
+        ValueError: no document is shown both at rank 1 and at one of the others, or none of them is clicked at one of the two.
+
+    Source: Joachims, Swaminathan, Schnabel, WSDM 2017, section 5.3; Mantel and Haenszel, JNCI 1959; Greenland and Robins,
+    "Estimation of a Common Effect Parameter from Sparse Follow-Up Data", Biometrics 1985.
+
+    >>> from rankstruct.clicks import PositionModel, simulate_clicks
+    >>> lists = [2.0, 1.0, 0.0] * 50, [1, 0, 1] * 50, range(0, 151, 3)
+    >>> log = simulate_clicks(PositionModel(eta=1), *lists, sessions=20_000, swap=[2, 3])
+    >>> propensities_by_swaps(log)
+    Propensities(1, 0.504 [0.491, 0.518], 0.336 [0.328, 0.343]; 95 % confidence)
+    """
+    cells = _Cells(log)
+    logs, errors = np.zeros(cells.ranks), np.zeros(cells.ranks)
+    for rank in range(1, cells.ranks):
+        pair = cells.pair(rank, 0)
+        if pair is None:
+            raise ValueError(
+                f"rank {rank + 1} cannot be compared with rank 1: no document, or none with clicks, is shown at both; "
+                "harvest_propensities also compares the other ranks"
+            )
+        logs[rank], errors[rank] = pair.log_ratio, np.sqrt(pair.variance)
+    return _with_intervals(logs, errors, confidence)
+
+
+def harvest_propensities(log: ClickLog, *, confidence: float = 0.95) -> Propensities:
+    """Estimate propensities from all pairs of ranks at which a log shows the same documents (intervention harvesting).
+
+    The log ratio of each pair of ranks, as in `propensities_by_swaps`, is one observation of a difference of two log
+    propensities; they are combined by weighted least squares. The intervals allow for documents that belong to several pairs.
+
+    Args:
+        log: the log, of several rankers, or of one that changes, where users do not depend on the ranker.
+        confidence: the level of the intervals.
+
+    Raises:
+        ValueError: ranks that no chain of pairs with clicks connects to rank 1.
+
+    Source: Agarwal, Zaitsev, Wang, Li, Najork, Joachims, "Estimating Position Bias without Intrusive Interventions", WSDM 2019
+    (all pairs; here by least squares in the logarithm).
+
+    >>> from rankstruct.clicks import PositionModel, simulate_clicks
+    >>> rankers = np.random.default_rng(0).normal(size=(2, 150))
+    >>> log = simulate_clicks(PositionModel(eta=1), rankers, [1, 0, 1] * 50, range(0, 151, 3), sessions=20_000)
+    >>> harvest_propensities(log)
+    Propensities(1, 0.498 [0.486, 0.511], 0.334 [0.323, 0.346]; 95 % confidence)
+    """
+    cells = _Cells(log)
+    pairs = [found for a in range(cells.ranks) for b in range(a) if (found := cells.pair(a, b)) is not None]
+    _check_connected(cells.ranks, [(pair.first, pair.second) for pair in pairs])
+    if cells.ranks == 1:
+        return _with_intervals(np.zeros(1), np.zeros(1), confidence)
+    design = np.zeros((len(pairs), cells.ranks))
+    for row, pair in enumerate(pairs):
+        design[row, pair.first], design[row, pair.second] = 1, -1
+    weighted = design[:, 1:] / np.array([pair.variance for pair in pairs])[:, None]
+    combine = np.linalg.solve(weighted.T @ design[:, 1:], weighted.T)  # [ranks - 1, pairs]
+    logs = np.concatenate([[0.0], combine @ [pair.log_ratio for pair in pairs]])
+    spread = cells.variances(np.exp(logs))
+    influence = np.zeros((cells.ranks - 1, *cells.shown.shape))
+    for row, pair in enumerate(pairs):
+        of_first, of_second = pair.slopes(cells)
+        influence[:, :, pair.first] += combine[:, row, None] * of_first
+        influence[:, :, pair.second] -= combine[:, row, None] * of_second
+    errors = np.sqrt((influence**2 * spread).sum((1, 2)))
+    return _with_intervals(logs, np.concatenate([[0.0], errors]), confidence)
+
+
+def propensities_by_em(
+    log: ClickLog,
+    features: Any = None,
+    *,
+    regressor: Any = None,
+    max_iterations: int | None = None,
+    tolerance: float = 1e-5,
+    confidence: float = 0.95,
+) -> Propensities:
+    """Estimate propensities by expectation maximisation, with a click probability for each document or from its features.
+
+    Without features each document has a probability of its own, and the log must show documents at several ranks, and often: with
+    few clicks per document the estimates are too high, and the intervals miss the true values. With features (regression EM) a
+    regressor is fitted to the expected attraction of the documents in each iteration. Relevance must then be a function of the
+    features, and not of the rank: what the regressor cannot explain counts as position bias.
+
+    Args:
+        log: the log.
+        features: `[documents, d]`, of the documents by their number in the log.
+        regressor: an object with `fit(X, y, sample_weight)` and `predict_proba(X)`, as scikit-learn's classifiers; None for
+            gradient boosting.
+        max_iterations: None for 2000 without features and 30 with them.
+        tolerance: stop when no log propensity changes by more than this.
+        confidence: the level of the intervals, which are those of maximum likelihood: with features they take the regressor for
+            true, up to a factor.
+
+    Raises:
+        ValueError: no click; ranks that share no documents with the others, without features; features of a wrong shape.
+
+    Source: Wang, Golbandi, Bendersky, Metzler, Najork, "Position Bias Estimation for Unbiased Learning to Rank in Personal
+    Search", WSDM 2018.
+
+    >>> from rankstruct.clicks import PositionModel, simulate_clicks
+    >>> rankers = np.random.default_rng(0).normal(size=(2, 150))
+    >>> log = simulate_clicks(PositionModel(eta=1), rankers, [1, 0, 1] * 50, range(0, 151, 3), sessions=20_000)
+    >>> propensities_by_em(log)
+    Propensities(1, 0.506 [0.494, 0.519], 0.339 [0.328, 0.351]; 95 % confidence)
+    """
+    cells = _Cells(log, several=features is None)
+    if not log.click.any():
+        raise ValueError("the log has no clicks, so nothing can be estimated from it")
+    given = None if features is None else _checked_features(features, log)[cells.documents]
+    if given is None:
+        _check_connected(cells.ranks, cells.neighbours())
+    most = max_iterations or (2000 if given is None else 30)
+    examined, attracts = _maximise(cells, given, regressor, most, tolerance)
+    errors = _errors_of_maximum(cells, examined, attracts, together=given is not None)
+    return _with_intervals(np.log(examined / examined[0]), errors, confidence)
+
+
+def _maximise(
+    cells: _Cells, features: np.ndarray | None, regressor: Any, most: int, tolerance: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The propensities `[ranks]` and attractions `[documents]` that expectation maximisation ends at."""
+    shown, clicked = cells.shown, cells.clicked
+    examined = np.full(cells.ranks, 0.5)
+    rates = np.clip(2 * clicked.sum(1) / shown.sum(1), 0.01, 0.99)
+    attracts = rates if features is None else np.full(len(shown), 0.5)
+    for _ in range(most):
+        chance = np.minimum(examined * attracts[:, None], 1 - 1e-12)
+        # In a cell, of the rows without a click: examined and not attractive, attractive and not examined.
+        rest, before = (shown - clicked) / (1 - chance), examined
+        examined = (clicked + rest * (examined * (1 - attracts)[:, None])).sum(0) / shown.sum(0)
+        attracts = (clicked + rest * (attracts[:, None] * (1 - before))).sum(1) / shown.sum(1)
+        if features is not None:
+            attracts = _regressed(regressor, features, attracts, shown.sum(1))
+        attracts = np.clip(attracts, 1e-9, 1 - 1e-9)
+        if np.abs(np.log(examined / before) - np.log(examined[0] / before[0])).max() < tolerance:
+            break
+    return examined, attracts
+
+
+def _errors_of_maximum(cells: _Cells, examined: np.ndarray, attracts: np.ndarray, together: bool) -> np.ndarray:
+    """Standard errors of the log propensities, from the Fisher information.
+
+    What is known about the attractions is removed: one of each document, or one factor for all if `together`.
+    """
+    if cells.ranks == 1:
+        return np.zeros(1)
+    chance = np.minimum(examined * attracts[:, None], 1 - 1e-9)
+    information = cells.shown * chance / (1 - chance)  # of the logarithm of the chance
+    information = information.sum(0, keepdims=True) if together else information
+    total = np.maximum(information.sum(1, keepdims=True), 1e-300)
+    curvature = np.diag(information.sum(0)) - (information / total).T @ information
+    return np.concatenate([[0.0], np.sqrt(np.diag(np.linalg.inv(curvature[1:, 1:])))])
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The log ratio of the propensities of two ranks, from the documents shown at both; ranks from 0."""
+
+    first: int
+    second: int
+    log_ratio: float
+    variance: float
+    sums: tuple[float, float]
+
+    def slopes(self, cells: _Cells) -> tuple[np.ndarray, np.ndarray]:
+        """The derivatives of the log ratio in the clicks of each document at either rank; the second is to be subtracted."""
+        shown = cells.shown[:, self.first], cells.shown[:, self.second]
+        both = np.maximum(shown[0] + shown[1], 1)
+        return shown[1] / both / self.sums[0] * (shown[0] > 0), shown[0] / both / self.sums[1] * (shown[1] > 0)
+
+
+class _Cells:
+    """How often documents were shown and clicked at each rank, `[documents, ranks]`; without those shown at one rank only."""
+
+    def __init__(self, log: ClickLog, several: bool = True) -> None:
+        if not len(log):
+            raise ValueError("the log has no rows")
+        self.ranks = int(log.position.max())
+        cell = log.document.astype(np.int64) * self.ranks + (log.position - 1)
+        used, place = np.unique(cell, return_inverse=True)
+        counts = np.bincount(place), np.bincount(place, log.click)
+        its_document, rank = used // self.ranks, used % self.ranks
+        if missing := sorted(set(range(self.ranks)) - set(np.unique(rank).tolist())):
+            raise ValueError(f"the log shows no document at rank {missing[0] + 1}, but at rank {self.ranks}")
+        documents, row = np.unique(its_document, return_inverse=True)
+        kept = np.bincount(row) > 1 if several and self.ranks > 1 else np.ones(len(documents), bool)
+        self.documents = documents[kept]
+        rows = np.cumsum(kept) - 1
+        chosen = kept[row]
+        self.shown, self.clicked = np.zeros((2, len(self.documents), self.ranks))
+        for table, count in zip((self.shown, self.clicked), counts, strict=True):
+            table[rows[row[chosen]], rank[chosen]] = count[chosen]
+
+    def pair(self, first: int, second: int) -> _Pair | None:
+        """The ratio of two ranks; None if it cannot be estimated."""
+        both = (self.shown[:, first] > 0) & (self.shown[:, second] > 0)
+        n, m = self.shown[both, first], self.shown[both, second]
+        c, d = self.clicked[both, first], self.clicked[both, second]
+        of_first, of_second = float((c * m / (n + m)).sum()), float((d * n / (n + m)).sum())
+        if not (of_first > 0 and of_second > 0):
+            return None
+        spread = ((n * m * (c + d) - c * d * (n + m)) / (n + m) ** 2).sum()
+        variance = max(spread / (of_first * of_second), 1e-12)  # 0 if everything was clicked
+        return _Pair(first, second, np.log(of_first / of_second), variance, (of_first, of_second))
+
+    def variances(self, propensities: np.ndarray) -> np.ndarray:
+        """The variances of the clicks, `[documents, ranks]`, with one click probability for each document."""
+        expected = (self.shown * propensities).sum(1)
+        chance = np.minimum((self.clicked.sum(1) / expected)[:, None] * propensities, 1)
+        # A document's own probability was fitted to its clicks, which takes one degree of freedom of its impressions.
+        total = self.shown.sum(1, keepdims=True)
+        return self.shown * chance * (1 - chance) * total / np.maximum(total - 1, 1)
+
+    def neighbours(self) -> list[tuple[int, int]]:
+        """The pairs of ranks with a document, clicked at one of the two, that was shown at both."""
+        clicked = self.shown[self.clicked.any(1)] > 0
+        together = clicked.T.astype(float) @ clicked
+        return [(a, b) for a in range(self.ranks) for b in range(a) if together[a, b]]
+
+
+def _check_connected(ranks: int, pairs: list[tuple[int, int]]) -> None:
+    graph = np.zeros((ranks, ranks), bool)
+    for a, b in pairs:
+        graph[a, b] = True
+    groups = connected_components(graph, directed=False)[1]
+    if (groups != groups[0]).any():
+        apart = np.flatnonzero(groups != groups[0]) + 1
+        raise ValueError(
+            f"rank {apart[0]} cannot be compared with rank 1, not even by way of other ranks: no document, or none with clicks, "
+            "is shown at both. Log sessions with randomised swaps or another ranker, or use propensities_by_em with features"
+        )
+
+
+def _with_intervals(logs: np.ndarray, errors: np.ndarray, confidence: float) -> Propensities:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")
+    wide = ndtri(0.5 + confidence / 2) * errors
+    return Propensities(np.exp(logs), np.exp(logs - wide), np.exp(logs + wide), confidence)
+
+
+def _checked_features(features: Any, log: ClickLog) -> np.ndarray:
+    found = as_numbers("features", features)
+    if found.ndim != 2 or len(found) != len(log.documents):
+        raise ValueError(
+            f"features must have a row for each document of the log, {len(log.documents)}; got {found.shape}"
+        )
+    return found
+
+
+def _regressed(regressor: Any, features: np.ndarray, attracts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The attraction that a classifier predicts, fitted to each document as both classes, by its expected attraction."""
+    if regressor is None:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        regressor = HistGradientBoostingClassifier(max_iter=50, early_stopping=False)
+    classes = np.repeat([1, 0], len(features))
+    each = np.concatenate([weights * attracts, weights * (1 - attracts)])
+    regressor.fit(np.concatenate([features, features]), classes, sample_weight=each)
+    return regressor.predict_proba(features)[:, 1]

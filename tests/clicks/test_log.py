@@ -1,0 +1,116 @@
+"""Click logs: what they hold, from arrays and files, and what is refused by name."""
+
+import numpy as np
+import pytest
+
+from rankstruct.clicks import ClickLog
+from rankstruct.data import DataError
+
+ROWS = {
+    "query": ["b", "b", "a", "a", "b", "b"],
+    "document": ["x", "y", "x", "z", "y", "x"],
+    "position": [1, 2, 2, 1, 1, 3],
+    "click": [0, 1, 1, 0, 0, 1],
+    "session": [7, 7, 9, 9, 8, 8],
+}
+
+
+def test_rows_in_any_order_are_sorted_by_session_and_position():
+    order = np.random.default_rng(0).permutation(6)
+    for rows in (ROWS, {name: [values[i] for i in order] for name, values in ROWS.items()}):
+        log = ClickLog.from_arrays(**rows)
+        assert log.session.tolist() == [0, 0, 1, 1, 2, 2]
+        assert log.queries[log.query].tolist() == ["b", "b", "b", "b", "a", "a"]
+        assert log.documents[log.document].tolist() == ["x", "y", "y", "x", "z", "x"]
+        assert log.position.tolist() == [1, 2, 1, 3, 1, 2]
+        assert log.click.tolist() == [False, True, False, True, False, True]
+        assert len(log.documents) == 4  # x of a and x of b are two
+        assert log.document[0] == log.document[3] != log.document[5]
+        assert log.queries[log.query_of_document].tolist() == ["a", "a", "b", "b"]
+        assert log.sessions_of_queries().tolist() == [1, 2]
+        np.testing.assert_array_equal(log.click_rates(), [0, 1, 1])
+    assert repr(log) == "ClickLog(sessions=3, queries=2, rows=6, clicks=3, longest=3)"
+
+
+def test_a_session_for_each_query_without_sessions():
+    rows = {name: values[:4] for name, values in ROWS.items() if name != "session"}
+    assert ClickLog.from_arrays(**rows).sessions == 2
+
+
+@pytest.mark.parametrize("clicks", [0, 1])
+def test_all_clicks_or_none_are_legal(clicks):
+    log = ClickLog.from_arrays([1, 1, 2], [1, 2, 3], [1, 2, 1], [clicks] * 3)
+    assert log.click.mean() == clicks
+
+
+def test_an_empty_log_is_legal():
+    log = ClickLog.from_arrays([], [], [], [])
+    assert (len(log), log.sessions, log.click_rates().tolist()) == (0, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"position": [1, 2, 2, 1, 1]}, "the columns of a log must have one value per row"),
+        ({"position": [1, np.nan, 2, 1, 1, 3]}, "row 1 has a click and no position: only documents that were shown"),
+        ({"position": [np.nan, 2, 2, 1, 1, 3]}, "position must not be missing, that of row 0 is"),
+        ({"position": [1, 2, 2, 1, 0, 3]}, "position must be 1 or more, since the first is 1; that of row 4 is 0"),
+        ({"position": [1, 2, 2, 1, 1.5, 3]}, "position must be a whole number, that of row 4 is 1.5"),
+        ({"longest": 2}, "position must be at most 2, the longest ranking; that of row 5 is 3"),
+        ({"position": [1, 1, 2, 1, 1, 3]}, "a session must have one document at a position; rows 0 and 1 differ$"),
+        ({"session": [7, 7, 7, 9, 8, 8]}, "a session must have one query; rows 1 and 2 differ"),
+        ({"session": None}, "rows . and . .*; pass session= if queries were shown several times"),
+        (
+            {"document": ["x", "x", "x", "z", "y", "x"]},
+            "a session must show a document once; rows 0 and 1 have the same",
+        ),
+        ({"click": [0, 1, 2, 0, 0, 1]}, "click must be 0 or 1, that of row 2 is 2"),
+        ({"click": [0, 1, np.nan, 0, 0, 1]}, "click must be 0 or 1, that of row 2 is nan"),
+        ({"query": ["b", None, "a", "a", "b", "b"]}, "query must not be missing"),
+    ],
+)
+def test_what_is_wrong_is_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        ClickLog.from_arrays(**{**ROWS, **change})
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_files(suffix, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    path, columns = tmp_path / f"log.{suffix}", {**ROWS, "unused": [0.5] * 6}
+
+    def write(columns):
+        if suffix == "parquet":
+            import pyarrow.parquet
+
+            pyarrow.parquet.write_table(pa.table(columns), path)
+        else:
+            lines = zip(*columns.values(), strict=True)
+            cells = [",".join("" if cell is None else str(cell) for cell in line) for line in lines]
+            path.write_text("\n".join([",".join(columns), *cells]) + "\n")
+
+    write(columns)
+    found, expected = ClickLog.read(path), ClickLog.from_arrays(**ROWS)
+    for name in ("session", "position", "click"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    for ids, numbers in (("queries", "query"), ("documents", "document")):
+        for log in (found, expected):
+            assert (
+                getattr(log, ids)[getattr(log, numbers)].tolist()
+                == getattr(expected, ids)[getattr(expected, numbers)].tolist()
+            )
+    write({"rank" if name == "position" else name: values for name, values in columns.items()})
+    with pytest.raises(DataError, match="there is no column 'position'; there are 'query', 'document', 'rank'"):
+        ClickLog.read(path)
+    assert len(ClickLog.read(path, position="rank")) == 6
+    write({**columns, "position": [1, 2, 2, 1, 0, 3]})
+    with pytest.raises(DataError, match=rf"log.{suffix}: position must be 1 or more"):
+        ClickLog.read(path)
+    write({**columns, "position": [1, 2, 2, 1, None, 3]})
+    with pytest.raises(DataError, match="position must not be missing, that of row 4 is"):
+        ClickLog.read(path)
+    write({**columns, "query": ["b", "b", None, "a", "b", "b"]})
+    with pytest.raises(DataError, match="query must not be missing; that of row 2 is"):
+        ClickLog.read(path)
+    with pytest.raises(DataError, match="there is no such file"):
+        ClickLog.read(tmp_path / "other.csv")
