@@ -143,7 +143,7 @@ class MLPRanker(Ranker):
             value = getattr(self, name)
             if not (isinstance(value, Integral) and least <= int(value) < 2**31):
                 raise ValueError(f"{name} must be an integer from {least} to {2**31 - 1}, got {value!r}")
-        if not (callable(self.context) or self.context in _SCORERS):
+        if not (callable(self.context) or self.context in list(_SCORERS)):
             raise ValueError(f"context must be None, 'attention', 'mean' or a callable, got {self.context!r}")
         if not (is_number(self.noise, 0) and self.noise < math.inf):
             raise ValueError(f"noise must be a finite number of at least 0, got {self.noise!r}")
