@@ -1,12 +1,14 @@
 """The comparison of networks that see the list: every cell once, on validation lists; differences and their intervals."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 from scripts_by_path import script
 
 import rankstruct as rs
+from rankstruct.models import DeepSetScorer
 from rankstruct.statistics import bootstrap_interval
 
 context = script("default_context")
@@ -31,7 +33,9 @@ def test_networks_are_compared_on_validation_lists_alone(tmp_path, capsys, monke
         write(tmp_path / "SET" / "Fold1" / f"{part}.txt", seed)
     (tmp_path / "SET" / "Fold1" / "test.txt").write_text("0 qid:1 1:0\n1 qid:1 1:1\n")
     networks = {"MLP": {"max_epochs": 8}, "mean": {"context": "mean", "max_epochs": 8, "learning_rate": 0.01}}
-    monkeypatch.setattr(context, "NETWORKS", networks)
+    maximum = {**networks["mean"], "context": partial(DeepSetScorer, pool=("max",))}
+    monkeypatch.setattr(context, "KINDS", networks)
+    monkeypatch.setattr(context, "OPTIONS", {("mean", "maximum"): maximum})
     given = ["--path", str(tmp_path / "SET"), "--folds", "1", "--seeds", "1", "2"]
     given += ["--output", str(tmp_path / "out"), "--processes", "0"]
     assert context.main(given) == 0
@@ -39,7 +43,7 @@ def test_networks_are_compared_on_validation_lists_alone(tmp_path, capsys, monke
     found = json.loads((tmp_path / "out" / "context.json").read_text())
     assert found["lists"] == {"SET": 60}
     table = found["tables"]["AP"]
-    assert table["header"] == ["network", "SET", "difference", "all lists", "CPU s"]
+    assert table["header"] == ["network", "SET", "SET, difference", "all lists", "CPU s"]
 
     cells = [
         [json.loads((tmp_path / "out" / f"SET/{row}/1-{seed}/result.json").read_text())["AP"] for seed in (1, 2)]
@@ -52,6 +56,10 @@ def test_networks_are_compared_on_validation_lists_alone(tmp_path, capsys, monke
     assert rows["MLP"][:3] == [f"{alone.mean():.4f}", "", ""]
     assert rows["mean"][:3] == [f"{mean.mean():.4f}", interval, interval]
     assert mean.mean() > alone.mean() + 0.02
+    (row,) = found["tables"]["AP, options"]["rows"]
+    maximum = np.array(json.loads((tmp_path / "out/SET/2/1-1/result.json").read_text())["AP"])
+    assert row[:2] == ["maximum", f"{maximum.mean():.4f}"]
+    assert row[2].startswith(f"{(maximum - cells[1][0]).mean():+.4f} (")
 
     parts = context.Source(path=str(tmp_path / "SET"), fold=1).read()
     train = context.arrays_of(context.shuffle_documents(parts.train, seed=1))
