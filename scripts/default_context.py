@@ -107,6 +107,12 @@ def compare_networks(args: Sequence[str]) -> None:
     options = {name: (lists_of(name, given.seeds[:1]), lists_of(kind, given.seeds[:1])) for kind, name in OPTIONS}
     tables = {measure: table_of(kinds, sets, measure) for measure in MEASURES}
     tables |= {f"{measure}, options": table_of(options, sets, measure) for measure in MEASURES}
+    header, rows = tables[MEASURES[0]]
+    shown = [at for at, name in enumerate(header) if name not in sets]  # without means and without noise
+    tables["summary"] = (
+        [header[at] for at in shown],
+        [[row[at] for at in shown] for row in rows if "noise" not in row[0]],
+    )
     for name, (header, rows) in tables.items():
         print(f"\n{name}\n\n{markdown_table(header, rows)}")
     lists = {

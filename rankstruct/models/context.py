@@ -237,11 +237,9 @@ class DeepSetScorer(_ListScorer):
 
 
 def _together(lengths: Tensor, offsets: Tensor) -> Iterator[Tensor]:
-    """Indices of the lists with documents, in groups that are padded together."""
-    longest = int(lengths.max()) if len(lengths) else 0
-    if longest * len(lengths) <= _TOGETHER:
-        groups = [lengths.nonzero()[:, 0]] if longest else []
-        yield from groups
+    """Indices of the lists with documents, of which there are some, in groups that are padded together."""
+    if int(lengths.max()) * len(lengths) <= _TOGETHER:
+        yield lengths.nonzero()[:, 0]
         return
     for bucket in length_buckets(offsets):
         if longest := int(lengths[bucket].max()):

@@ -56,6 +56,8 @@ def test_networks_are_compared_on_validation_lists_alone(tmp_path, capsys, monke
     assert rows["MLP"][:3] == [f"{alone.mean():.4f}", "", ""]
     assert rows["mean"][:3] == [f"{mean.mean():.4f}", interval, interval]
     assert mean.mean() > alone.mean() + 0.02
+    assert found["tables"]["summary"]["header"] == ["network", "SET, difference", "all lists", "CPU s"]
+    assert [row[0] for row in found["tables"]["summary"]["rows"]] == list(networks)
     (row,) = found["tables"]["AP, options"]["rows"]
     maximum = np.array(json.loads((tmp_path / "out/SET/2/1-1/result.json").read_text())["AP"])
     assert row[:2] == ["maximum", f"{maximum.mean():.4f}"]
