@@ -105,7 +105,8 @@ class ContextScorer(_ListScorer):
         combine: `"cross"`, the latent cross; `"gate"`, sigmoid(W a) h; or `"attention"`, the description alone, without the MLP.
         noise: standard deviation of normal noise that training adds to the features.
 
-    A model of raw features with heavy tails prepares them by `"log:1"`, sign(x) log(1 + |x|), as DASALC does.
+    Time grows with the square of the length of a list; memory, with torch's fused attention, in proportion to it. The preparation
+    step `"log:1"`, sign(x) log(1 + |x|), is DASALC's for features with heavy tails.
 
     Source: Pobrotyn, Bartczak, Synowiec, Białobrzeski, Bojar, "Context-Aware Learning to Rank with Self-Attention", SIGIR eCom
     2020; Qin, Yan, Zhuang, Tay, Pasumarthi, Wang, Bendersky, Najork, "Are Neural Rankers still Outperformed by Gradient Boosted
