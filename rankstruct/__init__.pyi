@@ -93,6 +93,7 @@ from rankstruct.oracles import (
 from rankstruct.models import (
     LinearScorer as LinearScorer,
     MLPScorer as MLPScorer,
+    ContextScorer as ContextScorer,
     save_scorer as save_scorer,
     load_scorer as load_scorer,
 )

@@ -14,6 +14,7 @@ from torch.autograd.graph import get_gradient_edge
 from rankstruct.data.errors import check_least
 from rankstruct.lists import check_tensor
 from rankstruct.losses.checks import check_positive
+from rankstruct.models.scorers import is_by_list
 
 __all__ = ["preference_scores", "sliced_scores"]
 
@@ -36,7 +37,8 @@ def sliced_scores(
 
     Raises:
         TypeError: several slices, but no parameters.
-        ValueError: a size below 1, or tensors of a mapping with different numbers of documents.
+        ValueError: a size below 1, tensors of a mapping with different numbers of documents, or several slices for a scorer of
+            whole lists.
 
     Source: Gao, Zhang, Han, Callan, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", RepL4NLP 2021,
     for embeddings.
@@ -50,6 +52,11 @@ def sliced_scores(
     parts = list(slices(inputs, size))
     if len(parts) == 1:
         return score(parts[0])
+    if is_by_list(score):
+        raise ValueError(
+            f"{type(score).__name__} compares the documents of a list, which slices would separate; use size=None, or call it on "
+            "the whole list"
+        )
     if not torch.is_grad_enabled():
         return torch.cat([score(part) for part in parts])
     if parameters is None:

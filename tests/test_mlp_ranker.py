@@ -1,6 +1,7 @@
 """MLPRanker: what it learns, early stopping, averages of networks, any loss, files, what is refused."""
 
 import pickle
+from functools import partial
 
 import joblib
 import numpy as np
@@ -9,6 +10,7 @@ import scipy.sparse as sp
 import sklearn
 import torch
 from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, GroupKFold
 
 import rankstruct as rs
@@ -221,6 +223,10 @@ def test_odd_lists():
         ({"loss": 3}, "loss must be a loss module"),
         ({"loss": "LambdaLoss(print('x'))"}, "loss must be a loss module"),
         ({"loss": "StructuredHingeLoss('diverse_nDCG@3')"}, "needs diversity_groups="),
+        ({"context": "max"}, "context must be None, 'attention', 'mean' or a callable, got 'max'"),
+        ({"context": ["mean"]}, r"context must be None, .*got \['mean'\]"),
+        ({"noise": -1}, "noise must be a finite number of at least 0, got -1"),
+        ({"noise": None}, "noise must be a finite number of at least 0, got None"),
         ({"prepare": ["binarize:1"]}, "unknown preparation step 'binarize:1'"),
     ],
 )
@@ -251,6 +257,71 @@ def test_wrong_data():
     by_list = rs.MLPRanker(prepare=["query-zscore"], **QUICK).fit(X, y, qid)
     with pytest.raises(ValueError, match=r"query-zscore needs complete lists.*pass qid="):
         by_list.predict(X)
+
+
+def relative(lists, seed, size=12):
+    """Relevant is what is near the mean of its list, which is different in each."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(lists, size, 1))
+    X = (z + 5 * rng.normal(size=(lists, 1, 1))).reshape(-1, 1)
+    return X, (np.abs(z - z.mean(1, keepdims=True)) < 0.4).astype(int).ravel(), np.repeat(np.arange(lists), size)
+
+
+@pytest.mark.parametrize("context", ["mean", "attention", partial(rs.ContextScorer, blocks=2)])
+def test_context_learns_what_no_network_of_single_documents_does(context):
+    options = {"dropout": 0.0, "learning_rate": 0.01, "max_epochs": 40, "prepare": ["standardize"], "device": "cpu"}
+    train, valid = relative(200, 0), dict(zip(("X_valid", "y_valid", "qid_valid"), relative(50, 1), strict=True))
+    alone = rs.MLPRanker("AP", **options).fit(*train, **valid).score(*relative(100, 2))
+    seen = rs.MLPRanker("AP", context=context, **options).fit(*train, **valid).score(*relative(100, 2))
+    assert seen > 0.85 > 0.7 > alone
+
+
+@pytest.mark.parametrize("context", ["mean", "attention"])
+def test_with_context_lists_are_scored_as_lists_everywhere(context, tmp_path, monkeypatch):
+    X, y, qid = make()
+    ranker = rs.MLPRanker("AP", context=context, seeds=2, noise=0.1, **QUICK).fit(X, y, qid, **held_out())
+    alone = np.concatenate([ranker.predict(X[qid == name]) for name in dict.fromkeys(qid)])
+    wanted = ranker.predict(X, qid)
+    np.testing.assert_allclose(wanted, alone, rtol=0, atol=1e-12)
+    assert not np.allclose(wanted[:4], ranker.predict(X[:4]))
+    mixed = np.random.default_rng(1).permutation(len(y))
+    np.testing.assert_allclose(ranker.predict(X[mixed], qid[mixed]), wanted[mixed], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(ranker.predict(X, group=[8] * 30), wanted, rtol=0, atol=1e-12)
+    monkeypatch.setattr("rankstruct.models.context._DOCUMENTS", 20)
+    monkeypatch.setattr("rankstruct.models.context._TOGETHER", 0)
+    np.testing.assert_allclose(ranker.predict(X, qid), wanted, rtol=0, atol=1e-12)
+    assert ranker.score(X, y, qid) == pytest.approx(float(rs.evaluate(wanted, y, ["AP"], qid=qid)["AP"].mean()))
+    assert max(each["validation"] for each in ranker.history_[0]) > 0
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(ranker)).predict(X, qid), ranker.predict(X, qid))
+    rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
+    scorer = rs.load_scorer(tmp_path / "scorer.pt")
+    assert scorer.by_list
+    with torch.no_grad():
+        found = scorer(torch.tensor(X), offsets=torch.arange(0, 241, 8)).numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    both = rs.EnsembleRanker([FrozenEstimator(ranker), rs.LinearRanker("AP")]).fit(X, y, qid)
+    np.testing.assert_allclose(
+        both.to_scorer()(torch.tensor(X), offsets=torch.arange(0, 241, 8)).detach(), both.predict(X, qid), atol=1e-4
+    )
+
+
+def test_with_context_a_missing_qid_is_an_error():
+    X, y, qid = make()
+    ranker = rs.MLPRanker("AP", context="mean", **QUICK).fit(X, y, qid)
+    message = "qid is missing: with context='mean' .*240 documents are not one, since no training list has more than 8; pass qid="
+    with pytest.raises(ValueError, match=message):
+        ranker.predict(X)
+    assert ranker.predict(X[:8]).shape == (8,)
+
+
+def test_context_is_an_option_like_any_other():
+    X, y, qid = make()
+    given = [None, "mean", partial(rs.ContextScorer, width=4)]
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(rs.MLPRanker("AP", **QUICK), {"context": given, "noise": [0.0, 0.1]}, cv=GroupKFold(3))
+        search.fit(X, y, qid=qid, groups=qid)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert repr(clone(search.best_estimator_).context) in map(repr, given)
 
 
 def test_names_of_losses():

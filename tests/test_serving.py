@@ -54,6 +54,8 @@ def averaged():
 SCORERS = {
     "linear": lambda: randomised(rs.LinearScorer(3)),
     "mlp": lambda: randomised(rs.MLPScorer(3, normalize=True)),
+    "context": lambda: randomised(rs.ContextScorer(3)),
+    "deep sets": lambda: randomised(rs.models.DeepSetScorer(3)),
     "default of MLPRanker": lambda: prepared("append-quantile", "standardize"),
     "mean": lambda: rs.models.MeanScorer([randomised(rs.MLPScorer(3)), randomised(rs.MLPScorer(3))]),
     "kernel": lambda: rs.KernelRanker(prepare=["standardize"]).fit(*draw()).to_scorer(),

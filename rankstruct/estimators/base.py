@@ -170,7 +170,7 @@ class Ranker(BaseEstimator):
     #: Whether missing features and codes of categories reach the model itself, instead of the step "encode".
     takes_missing: bool = False
     #: Whether the ranking depends on the other documents of the list; without `qid`, all documents are one list.
-    by_list: ClassVar[bool] = False
+    by_list: bool = False
 
     __metadata_request__fit: ClassVar[dict] = {"qid": True, "diversity_groups": True}
     __metadata_request__predict: ClassVar[dict] = {"qid": True}
@@ -579,8 +579,8 @@ class Ranker(BaseEstimator):
         """Return scores `[documents]`, float64: higher is better, comparable within a list.
 
         The lists, passed as in `fit`, are needed if a step of `prepare` depends on complete lists. An ensemble standardises
-        scores within each list; without lists it treats all documents as one, with a warning if they are more than the longest
-        training list has.
+        scores within each list, and an MLP with `context=` compares its documents; without lists they treat all documents as
+        one, if they are not more than the longest training list has; otherwise an ensemble warns, and an MLP raises ValueError.
         """
         check_is_fitted(self)
         X, _, qid = self._divide(X, None, qid, group)
@@ -588,13 +588,17 @@ class Ranker(BaseEstimator):
         ids = None if qid is None and group is None else check_ids(X, list_ids(X.shape[0], qid, group), None)[0]
         longest = getattr(self, "longest_list_", X.shape[0])  # not stored by earlier versions
         if ids is None and self.by_list and X.shape[0] > longest:
-            warnings.warn(
-                f"qid is missing, so all {X.shape[0]} documents are scored as one list, although no training list has more than "
-                f"{longest}; the scores of an ensemble depend on the lists: pass qid=, one id per document, or group=, the sizes "
-                f"of the lists (group=[{X.shape[0]}] for one list)",
-                stacklevel=2,
-            )
+            self._score_as_one_list(X.shape[0], longest)
         return self._scores(X, ids)
+
+    def _score_as_one_list(self, documents: int, longest: int) -> None:
+        """Warn that all documents are one list, although no training list has more than `longest`."""
+        warnings.warn(
+            f"qid is missing, so all {documents} documents are scored as one list, although no training list has more than "
+            f"{longest}; the scores of an ensemble depend on the lists: pass qid=, one id per document, or group=, the sizes "
+            f"of the lists (group=[{documents}] for one list)",
+            stacklevel=3,
+        )
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         """`predict` for checked documents."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from numbers import Integral
 from typing import Any
@@ -28,10 +28,10 @@ from rankstruct.estimators.base import (
     named_loss,
 )
 from rankstruct.kernels.threads import threads_of_torch
-from rankstruct.lists import to_tensor
+from rankstruct.lists import group_documents, to_tensor
 from rankstruct.losses import GradedLoss, takes_groups
 from rankstruct.measures import Measure, evaluate
-from rankstruct.models import MeanScorer, MLPScorer, polynomial_average
+from rankstruct.models import ContextScorer, DeepSetScorer, MeanScorer, MLPScorer, polynomial_average
 from rankstruct.models.scorers import widths, with_preparation
 from rankstruct.progress import Progress, announce
 
@@ -39,6 +39,11 @@ __all__ = ["MLPRanker"]
 
 _DOCUMENTS = 2**16  # scored per call
 _WORTH_THREADS = 2**18  # size of a layer's output, for all documents of a batch
+_SCORERS: dict[str | None, Callable[..., nn.Module]] = {
+    None: MLPScorer,
+    "attention": ContextScorer,
+    "mean": DeepSetScorer,
+}
 
 
 class MLPRanker(Ranker):
@@ -55,6 +60,10 @@ class MLPRanker(Ranker):
         prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
         hidden: the widths of the hidden layers; a number for a single one.
         dropout: the dropout probability of hidden units.
+        context: whether a network sees the other documents of the list: `"attention"` is a `ContextScorer`, `"mean"` a
+            `DeepSetScorer`, and a callable makes the scorer from `(num_features, hidden, dropout=, noise=)`, such as
+            `functools.partial(ContextScorer, blocks=2)`. `predict` then needs the lists. If None, each document is scored alone.
+        noise: standard deviation of normal noise that training adds to the prepared features.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         lists_per_batch: lists per step.
@@ -93,6 +102,8 @@ class MLPRanker(Ranker):
         prepare: Sequence[str] = PREPARE,
         hidden: int | Sequence[int] = (64, 32),
         dropout: float = 0.5,
+        context: str | Callable[..., nn.Module] | None = None,
+        noise: float = 0.0,
         learning_rate: float = 1e-3,
         weight_decay: float = 1e-2,
         lists_per_batch: int = 8,
@@ -106,7 +117,7 @@ class MLPRanker(Ranker):
         verbose: bool = False,
     ) -> None:
         self.measure, self.loss, self.prepare = measure, loss, prepare
-        self.hidden, self.dropout = hidden, dropout
+        self.hidden, self.dropout, self.context, self.noise = hidden, dropout, context, noise
         self.learning_rate, self.weight_decay = learning_rate, weight_decay
         self.lists_per_batch, self.max_epochs, self.patience = lists_per_batch, max_epochs, patience
         self.seeds, self.validation_share, self.drop_empty = seeds, validation_share, drop_empty
@@ -132,6 +143,10 @@ class MLPRanker(Ranker):
             value = getattr(self, name)
             if not (isinstance(value, Integral) and least <= int(value) < 2**31):
                 raise ValueError(f"{name} must be an integer from {least} to {2**31 - 1}, got {value!r}")
+        if not (callable(self.context) or self.context in list(_SCORERS)):
+            raise ValueError(f"context must be None, 'attention', 'mean' or a callable, got {self.context!r}")
+        if not (is_number(self.noise, 0) and self.noise < math.inf):
+            raise ValueError(f"noise must be a finite number of at least 0, got {self.noise!r}")
         for name in ("dropout", "validation_share"):
             if not (is_number(getattr(self, name), 0) and getattr(self, name) < 1):
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)!r}")
@@ -143,6 +158,11 @@ class MLPRanker(Ranker):
         """Return the loss that `fit` minimises; raises ValueError if `loss` is invalid."""
         loss = copy.deepcopy(named_loss(self.loss))
         return GradedLoss("AUC") if loss is None else loss
+
+    @property
+    def by_list(self) -> bool:  # type: ignore[override]
+        """Whether the scores depend on the other documents of the list."""
+        return self.context is not None
 
     def _place(self) -> torch.device:
         try:
@@ -178,10 +198,23 @@ class MLPRanker(Ranker):
             self.best_epochs_.append(network.best_epoch)
         self.scorer_ = scorers[0] if len(scorers) == 1 else MeanScorer(scorers)
 
+    def _score_as_one_list(self, documents: int, longest: int) -> None:
+        raise ValueError(
+            f"qid is missing: with context={self.context!r} a score depends on the list, and {documents} documents are not one, "
+            f"since no training list has more than {longest}; pass qid=, one id per document, or group=, the sizes of the lists "
+            f"(group=[{documents}] for one list)"
+        )
+
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         # In float64, so that a score does not depend on how many documents are scored together.
         features = torch.tensor(dense(self._prepared(X, qid)), dtype=torch.float64)
-        return _scores(copy.deepcopy(self.scorer_).double(), features).numpy()
+        scorer = copy.deepcopy(self.scorer_).double()
+        if not self.by_list:
+            return _scores(scorer, features).numpy()
+        order, offsets = group_documents(np.zeros(len(features), np.int64) if qid is None else qid)
+        if order is None:
+            return _scores(scorer, features, torch.tensor(offsets)).numpy()
+        return _scores(scorer, features[order], torch.tensor(offsets)).numpy()[np.argsort(order)]
 
     def to_scorer(self) -> nn.Module:
         """Return the networks as a PyTorch scorer of raw features, float32; see `save_scorer`."""
@@ -228,7 +261,8 @@ class _Network:
 
     def __init__(self, options: MLPRanker, loss: nn.Module, lists: _Tensors, seed: int) -> None:
         self.options, self.loss, self.lists = options, loss.to(lists.X.device), lists
-        network = MLPScorer(lists.X.shape[1], options.hidden, options.dropout)
+        make = options.context if callable(options.context) else _SCORERS[options.context]
+        network = make(lists.X.shape[1], options.hidden, dropout=options.dropout, noise=options.noise)
         self.scorer = network.to(lists.X.device)
         self.average = AveragedModel(self.scorer, avg_fn=polynomial_average).eval()
         self.kept = copy.deepcopy(self.scorer)
@@ -248,7 +282,7 @@ class _Network:
         self.scorer.train()
         for first in range(0, len(numbers), self.options.lists_per_batch):
             features, given = self.lists.batch(numbers[first : first + self.options.lists_per_batch])
-            value = self._loss(self.scorer(features), **given)
+            value = self._loss(self.scorer(features, offsets=given["offsets"]), **given)
             self.optimizer.zero_grad()
             value.backward()
             self.optimizer.step()
@@ -269,7 +303,8 @@ class _Network:
         )  # batches weigh as their lists do
 
     def _measured(self, valid: _Tensors) -> float:
-        measure, scores = self.options._measure(), _scores(self.average, valid.X)
+        lists = valid.offsets if self.options.by_list else None
+        measure, scores = self.options._measure(), _scores(self.average, valid.X, lists)
         values = evaluate(
             scores, valid.labels, [measure], offsets=valid.offsets, diversity_groups=valid.diversity_groups
         )
@@ -277,6 +312,10 @@ class _Network:
 
 
 @torch.no_grad()
-def _scores(scorer: nn.Module, features: Tensor) -> Tensor:
+def _scores(scorer: nn.Module, features: Tensor, offsets: Tensor | None = None) -> Tensor:
+    """Scores `[documents]`; offsets are those of the lists, if the scores depend on them."""
+    if offsets is not None:
+        found: Tensor = scorer(features, offsets=offsets)
+        return found
     parts = [scorer(part) for part in features.split(_DOCUMENTS)]
     return torch.cat(parts) if parts else features.new_zeros(0)

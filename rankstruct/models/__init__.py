@@ -1,5 +1,6 @@
 """Scorers, from features to scores, and their files."""
 
 from rankstruct.models.averaging import *
+from rankstruct.models.context import *
 from rankstruct.models.saving import *
 from rankstruct.models.scorers import *

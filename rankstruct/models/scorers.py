@@ -1,12 +1,13 @@
-"""Scorers: features `[..., list_size, d]` to scores `[..., list_size]`; each document is scored independently.
+"""Scorers: features `[..., list_size, d]` to scores `[..., list_size]`; most score each document independently.
 
 A `PreparedScorer` accepts raw features, whose preparation may depend on complete lists. All scorers have the same signature:
 `where` marks real documents, or `offsets` separates the lists of flat features `[documents, d]`; scorers of independent
-documents ignore both.
+documents, whose `by_list` is False, ignore both.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from typing import Any
@@ -35,9 +36,14 @@ _LIGHTGBM_ZERO = 1.0000000180025095e-35  # 1e-35 in float32; smaller values coun
 
 
 class Scorer(nn.Module):
-    """Base of the scorers, with a typed `__call__`."""
+    """Base of the scorers, with a typed `__call__`.
+
+    Attributes:
+        by_list: whether scores depend on the other documents of the list, so that the lists must be passed.
+    """
 
     __call__: Callable[..., Tensor]
+    by_list: bool = False
 
 
 class _Several(Scorer):
@@ -48,6 +54,7 @@ class _Several(Scorer):
         if not scorers:
             raise ValueError("scorers must not be empty")
         self.scorers = nn.ModuleList(scorers)
+        self.by_list = any(map(is_by_list, scorers))
 
 
 class LinearScorer(Scorer):
@@ -71,7 +78,7 @@ class LinearScorer(Scorer):
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Return scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError, or TypeError for the dtype."""
-        _check_features(features, self.num_features, next(self.parameters(), None))
+        check_features(features, self.num_features, next(self.parameters(), None))
         return self.linear(features).squeeze(-1)
 
 
@@ -83,6 +90,7 @@ class MLPScorer(Scorer):
         hidden: the widths of the hidden layers; a number for a single one.
         dropout: the dropout probability of hidden units.
         normalize: whether to apply a layer norm to the features first.
+        noise: standard deviation of normal noise that training adds to the features.
 
     >>> import torch
     >>> MLPScorer(3, hidden=(8, 4))(torch.ones(2, 5, 3)).shape
@@ -90,29 +98,45 @@ class MLPScorer(Scorer):
     """
 
     def __init__(
-        self, num_features: int, hidden: int | Sequence[int] = (64, 32), dropout: float = 0.0, normalize: bool = False
+        self,
+        num_features: int,
+        hidden: int | Sequence[int] = (64, 32),
+        dropout: float = 0.0,
+        normalize: bool = False,
+        noise: float = 0.0,
     ) -> None:
         super().__init__()
-        self.num_features = num_features
-        self.hidden = widths(hidden)
-        if dropout is None or not 0 <= dropout < 1:  # null in a config
-            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
-        self.dropout = dropout
-        self.normalize = normalize
-        layers: list[nn.Module] = [nn.LayerNorm(num_features)] if normalize else []
-        width = num_features
-        for units in self.hidden:
-            layers += [nn.Linear(width, units), nn.ReLU()]
-            if dropout:
-                layers.append(nn.Dropout(dropout))
-            width = units
-        layers.append(nn.Linear(width, 1))
-        self.layers = nn.Sequential(*layers)
+        self.num_features, self.hidden, self.dropout = num_features, widths(hidden), dropout
+        self.normalize, self.noise = normalize, noise
+        first: list[nn.Module] = [] if noise == 0 else [Noise(noise)]
+        first += [nn.LayerNorm(num_features)] if normalize else []
+        layers, last = hidden_layers(num_features, self.hidden, dropout)
+        self.layers = nn.Sequential(*first, *layers, nn.Linear(last, 1))
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Return scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError, or TypeError for the dtype."""
-        _check_features(features, self.num_features, next(self.parameters(), None))
+        check_features(features, self.num_features, next(self.parameters(), None))
         return self.layers(features).squeeze(-1)
+
+
+class Noise(nn.Module):
+    """Normal noise, added to features in training.
+
+    Args:
+        deviation: its standard deviation; none if 0.
+    """
+
+    def __init__(self, deviation: float) -> None:
+        super().__init__()
+        if deviation is None or not 0 <= deviation < float("inf"):
+            raise ValueError(f"noise must be at least 0 and finite, got {deviation}")
+        self.deviation = deviation
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the features, with noise in training."""
+        if not (self.training and self.deviation):
+            return features
+        return features + self.deviation * torch.randn_like(features)
 
 
 class KernelScorer(Scorer):
@@ -157,7 +181,7 @@ class KernelScorer(Scorer):
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Return scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
-        _check_features(features, self.num_features)
+        check_features(features, self.num_features)
         rows = features.to(self.basis.dtype)
         values = rows @ self.basis.T
         if self.kernel == "rbf":
@@ -234,7 +258,7 @@ class TreeScorer(Scorer):
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Return scores `[..., list_size]` of features `[..., list_size, d]`; raises ValueError for another d."""
-        _check_features(features, self.num_features)
+        check_features(features, self.num_features)
         rows = features.detach().reshape(-1, self.num_features)
         exact = self.threshold.dtype == torch.float64  # not after scorer.float()
         if exact and rows.device.type == self.threshold.device.type == "cpu" and not is_exporting():
@@ -310,7 +334,7 @@ class SumScorer(_Several):
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Return scores `[..., list_size]` of features `[..., list_size, d]`; lists as in `PreparedScorer`."""
-        return torch.stack([_asked(scorer, features, where, offsets) for scorer in self.scorers]).sum(0)
+        return torch.stack([scores_of(scorer, features, where, offsets) for scorer in self.scorers]).sum(0)
 
 
 class MeanScorer(_Several):
@@ -326,7 +350,7 @@ class MeanScorer(_Several):
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Return scores `[..., list_size]` of features `[..., list_size, d]`; lists as in `PreparedScorer`."""
-        return torch.stack([_asked(scorer, features, where, offsets) for scorer in self.scorers]).mean(0)
+        return torch.stack([scores_of(scorer, features, where, offsets) for scorer in self.scorers]).mean(0)
 
 
 class PreparedScorer(Scorer):
@@ -345,17 +369,18 @@ class PreparedScorer(Scorer):
     def __init__(self, scorer: nn.Module, preparation: Preparation) -> None:
         super().__init__()
         self.scorer, self.preparation = scorer, preparation
+        self.by_list = preparation.by_list or is_by_list(scorer)
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Return scores `[..., list_size]` of raw features `[..., list_size, d]`.
 
-        If the preparation depends on complete lists (`preparation.by_list`), `where` marks real documents, or `offsets` separates
+        If they depend on complete lists (`by_list`), `where` marks real documents, or `offsets` separates
         the lists of flat features `[documents, d]`; without both, the last dimension but one is the list.
 
         Raises:
             ValueError: a different number of features, or inconsistent shapes.
         """
-        return _asked(self.scorer, self.preparation(features, where=where, offsets=offsets), where, offsets)
+        return scores_of(self.scorer, self.preparation(features, where=where, offsets=offsets), where, offsets)
 
 
 class EnsembleScorer(_Several):
@@ -372,7 +397,7 @@ class EnsembleScorer(_Several):
 
     def __init__(self, scorers: Sequence[nn.Module], weights: Sequence[float] | None = None) -> None:
         super().__init__(scorers)
-        self.weights = check_weights(weights, len(scorers))
+        self.weights, self.by_list = check_weights(weights, len(scorers)), True
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Return scores `[..., list_size]` of features `[..., list_size, d]`.
@@ -385,7 +410,7 @@ class EnsembleScorer(_Several):
         """
         check_exported(where, offsets)
         asked = zip(self.scorers, self.weights, strict=True)
-        scores = [_asked(scorer, features, where, offsets) for scorer, weight in asked if weight]
+        scores = [scores_of(scorer, features, where, offsets) for scorer, weight in asked if weight]
         weights = [weight for weight in self.weights if weight]
         if offsets is not None:
             offsets = as_offsets(offsets)
@@ -400,9 +425,16 @@ class EnsembleScorer(_Several):
         return found.new_zeros(where.shape).masked_scatter(where, found)
 
 
-def _asked(scorer: nn.Module, features: Tensor, where: Tensor | None, offsets: Tensor | None) -> Tensor:
+def scores_of(
+    scorer: nn.Module, features: Tensor, where: Tensor | None = None, offsets: Tensor | None = None
+) -> Tensor:
     """Scores of a scorer; one that is not a `Scorer` is called without the lists."""
     return scorer(features, where=where, offsets=offsets) if isinstance(scorer, Scorer) else scorer(features)
+
+
+def is_by_list(scorer: Any) -> bool:
+    """Whether the scores depend on the other documents of the list."""
+    return bool(getattr(scorer, "by_list", False))
 
 
 def mean_of_z_scores(scores: Tensor, weights: Sequence[float], lengths: Tensor) -> Tensor:
@@ -425,6 +457,21 @@ def widths(hidden: int | Sequence[int]) -> tuple[int, ...]:
     return found
 
 
+def check_dropout(dropout: float) -> None:
+    """Raise ValueError unless `dropout` is in [0, 1)."""
+    if dropout is None or not 0 <= dropout < 1:  # null in a config
+        raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+
+
+def hidden_layers(num_features: int, hidden: Sequence[int], dropout: float) -> tuple[list[nn.Module], int]:
+    """The hidden layers of an MLP and the width of the last one; raises ValueError for an invalid dropout."""
+    check_dropout(dropout)
+    layers: list[nn.Module] = []
+    for before, units in itertools.pairwise((num_features, *hidden)):
+        layers += [nn.Linear(before, units), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
+    return layers, (num_features, *hidden)[-1]
+
+
 def check_weights(weights: Sequence[float] | None, members: int) -> tuple[float, ...]:
     """One weight per member, scaled to sum 1; raises ValueError for a wrong number, negative ones, or only zeros."""
     found = [1.0] * members if weights is None else [float(each) for each in weights]
@@ -445,7 +492,7 @@ def split_preparation(scorer: nn.Module) -> tuple[nn.Module, Preparation]:
     return (scorer.scorer, scorer.preparation) if isinstance(scorer, PreparedScorer) else (scorer, Preparation())
 
 
-def _check_features(features: Tensor, num_features: int, weights: Tensor | None = None) -> None:
+def check_features(features: Tensor, num_features: int, weights: Tensor | None = None) -> None:
     check_tensor("features", features)
     if features.dim() < 1 or features.shape[-1] != num_features:
         raise ValueError(

@@ -19,6 +19,7 @@ from rankstruct.losses.gains import differs
 from rankstruct.measures import DiscountedGain, nDCG
 from rankstruct.metric import RankingMetric
 from rankstruct.models.saving import describe_scorer, described_preparation
+from rankstruct.models.scorers import scores_of
 from rankstruct.processes import copy_from_first, find_team, summed
 from rankstruct.solvers import Status
 from rankstruct.training.start import fit_regression
@@ -124,9 +125,9 @@ class RankingModule(pl.LightningModule):
         described = {"loss": repr(self.loss), "scorer": type(self.scorer).__name__}
         return {**described, "regularization": self.regularization, "schedule": self.schedule}
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Return scores `[..., list_size]` of features `[..., list_size, d]`."""
-        return self.scorer(self.as_input(features))
+    def forward(self, features: Tensor, where: Tensor | None = None) -> Tensor:
+        """Return scores `[..., list_size]` of features `[..., list_size, d]`; `where` marks the real documents."""
+        return scores_of(self.scorer, self.as_input(features), where)
 
     def as_input(self, features: Tensor) -> Tensor:
         """Convert features to the dtype of the scorer's weights, set by `Trainer(precision=...)`; tokens are unchanged."""
@@ -145,7 +146,7 @@ class RankingModule(pl.LightningModule):
     def mean_loss(
         self,
         batches: Iterable[Batch],
-        score: Callable[[Tensor], Tensor] | None = None,
+        score: Callable[[Tensor, Tensor], Tensor] | None = None,
         metric: RankingMetric | None = None,
     ) -> float:
         """Return the mean loss over all lists of `batches`, without the regulariser and without frozen references.
@@ -161,7 +162,7 @@ class RankingModule(pl.LightningModule):
                 batch = batch.to(self.device)
                 size = int(batch.where.any(-1).sum())
                 if size:
-                    scores = (score or self)(batch.features)
+                    scores = (score or self)(batch.features, batch.where)
                     total += float(self.slack(scores, batch)) * size
                     lists += size
                     if metric is not None:
@@ -177,7 +178,7 @@ class RankingModule(pl.LightningModule):
     def objective_at_zero(self, batches: Iterable[Batch]) -> float:
         """Return the training objective if all weights, and therefore all scores, are 0."""
         anchor = sum(float(start.square().sum()) for start in self.anchor)
-        slack = self.mean_loss(batches, lambda features: features.new_zeros(features.shape[:-1]))
+        slack = self.mean_loss(batches, lambda features, where: features.new_zeros(where.shape))
         return slack + 0.5 * self.regularization * anchor
 
     def freeze_reference(self, scorer: nn.Module | None) -> None:
@@ -215,8 +216,8 @@ class RankingModule(pl.LightningModule):
         chosen = {}
         if self._reference:
             with torch.no_grad():
-                chosen["reference_scores"] = self._reference[0](self.as_input(batch.features))
-        slack = self.slack(self(batch.features), batch, **chosen)
+                chosen["reference_scores"] = scores_of(self._reference[0], self.as_input(batch.features), batch.where)
+        slack = self.slack(self(batch.features, batch.where), batch, **chosen)
         size = len(batch.labels)
         self.log("train/loss", slack, on_step=False, on_epoch=True, batch_size=size, sync_dist=True)
         self.log("optimisation/loss", slack.detach(), prog_bar=True, on_step=True, on_epoch=False, sync_dist=True)
@@ -253,11 +254,11 @@ class RankingModule(pl.LightningModule):
 
     def predict_step(self, batch: Batch, batch_idx: int) -> tuple[Tensor, Tensor]:
         """Return `(positions, scores)` of the real documents of a batch, both flat."""
-        scores = self(batch.features)
+        scores = self(batch.features, batch.where)
         return batch.positions[batch.where], scores[batch.where]
 
     def _evaluate(self, batch: Batch, metric: RankingMetric) -> Tensor:
-        scores = self(batch.features)
+        scores = self(batch.features, batch.where)
         self._apart = self._apart + differs(scores, batch.where).sum()
         self._judged = self._judged + batch.where.any(-1).sum()
         metric.update(scores, batch.labels, where=batch.where, diversity_groups=batch.diversity_groups)

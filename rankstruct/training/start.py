@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from rankstruct.data import Batch
 from rankstruct.models import LinearScorer
+from rankstruct.models.scorers import scores_of
 from rankstruct.solvers import group_regression
 
 __all__ = ["fit_regression"]
@@ -50,7 +51,7 @@ def fit_regression(
     for _ in range(epochs):
         for batch in batches:
             optimizer.zero_grad()
-            scores = _centred(scorer(batch.features.to(weight.dtype)), batch.where)
+            scores = _centred(scores_of(scorer, batch.features.to(weight.dtype), batch.where), batch.where)
             target = _centred(gains(batch.labels).to(scores), batch.where)
             ((scores - target).square().sum() / batch.where.sum().clamp(min=1)).backward()
             optimizer.step()
