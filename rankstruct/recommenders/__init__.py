@@ -4,6 +4,7 @@
 """
 
 from rankstruct.recommenders.alternating import *
+from rankstruct.recommenders.catalogue import *
 from rankstruct.recommenders.factorization import *
 from rankstruct.recommenders.ratings import *
 from rankstruct.recommenders.reading import *
