@@ -223,7 +223,9 @@ class RankingCLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the options of a run other than those of module, data and trainer."""
-        task = "Rank documents by their features or by their text, or train a factorisation of ratings or interactions (implicit)."
+        task = (
+            "Rank documents by features or by text, or train a factorisation of ratings, or of interactions (implicit)."
+        )
         parser.add_argument(
             "--task", type=Literal["ranking", "ratings", "implicit", "text"], default=self._task_name, help=task
         )
@@ -764,8 +766,8 @@ def main(args: Sequence[str]) -> RankingCLI | None:
     """Run `fit`, `validate`, `test` or `predict`, the first of `args`.
 
     `--config FILE` is the config; options after it override its values, as in `--model.regularization 0.01`. With
-    `task: ratings` in the config a factorisation of ratings is trained, with `task: implicit` one of interactions, with `task: text` a text re-ranker, otherwise a ranker.
-    `--run FOLDER` resumes (`fit`) or uses (`test`, `predict`) an earlier run instead; `predict` accepts those of `rank` too.
+    `task: ratings` in the config a factorisation of ratings is trained, with `task: implicit` one of interactions, with
+    `task: text` a text re-ranker, otherwise a ranker. `--run FOLDER` resumes (`fit`) or uses (`test`, `predict`) an earlier run instead; `predict` accepts those of `rank` too.
     """
     end_with_launcher()
     rest, folder = _without_run(args)

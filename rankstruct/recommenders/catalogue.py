@@ -1,7 +1,7 @@
 """Lists for training over a catalogue: all items of each user in a batch, or the known items and sampled others.
 
-A batch of users has scores `[users, list_size]` and labels, 1 for the items that the user knows from training and 0 for others, as
-any loss takes them. With all items, memory is users times items of one batch.
+A batch of users has scores `[users, list_size]` and labels, 1 for the items that the user knows from training and 0 for others,
+as any loss takes them. With all items, memory is users times items of one batch.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class TrainingLists:
         train: the training interactions.
         negatives: the items ranked with those that a user knows: `"all"` others; `"uniform"` or `"popularity"`, `number` items
             drawn for each list with equal probabilities or in proportion to their interactions, those that the user knows masked;
-            or `"in-batch"`, the known items of the other lists of the batch, which is meant for lists of one known item.
+            or `"in-batch"`, the known items of the other lists of the batch.
         number: number of sampled items per list, unless `negatives` is `"all"` or `"in-batch"`.
-        correct: subtract the logarithm of the expected number of draws from the scores of sampled items (logQ correction), so that
-            a softmax estimates that over all items; of `"in-batch"` also from that of the known item.
+        correct: subtract the logarithm of the expected number of draws from the scores of sampled items (logQ correction), so
+            that a softmax estimates that over all items; of `"in-batch"` also from that of the known item.
         unranked: interactions that are neither labelled nor ranked, such as those of validation; None for none. Only for `"all"`.
 
     Raises:

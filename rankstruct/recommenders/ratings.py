@@ -501,7 +501,7 @@ def _number_names(
     """The indices of names, and the unique names in order; with `number`, indices are given."""
     if number is not None:
         indices = np.asarray(given)
-        if len(indices) and not (indices.dtype.kind in "iu" and 0 <= indices.min() and indices.max() < number):
+        if len(indices) and not (indices.dtype.kind in "iu" and indices.min() >= 0 and indices.max() < number):
             raise DataError(
                 f"{what} must be indices from 0 to {number - 1} if their number is given, got {shortened(str(given))}"
             )

@@ -17,7 +17,7 @@ from rankstruct.data.errors import DataError, check_least
 from rankstruct.measures import Measure, evaluate
 from rankstruct.measures.base import ByMeasure, parse_measures
 from rankstruct.recommenders.factorization import ItemScorer
-from rankstruct.recommenders.ratings import Ratings, interactions
+from rankstruct.recommenders.ratings import Ratings
 
 __all__ = [
     "CatalogueModel",
@@ -115,6 +115,7 @@ def top_lists(
     The first k documents are the recommended items, labelled 1 if they are in `relevant`; the relevant items that were not
     recommended follow. A relevant item in `exclude` cannot be recommended, but counts.
 
+    >>> from rankstruct.recommenders import interactions
     >>> train, test = interactions([0], [0], num_items=3), interactions([0, 0], [0, 2], num_items=3)
     >>> top_lists(popularity(train), torch.tensor([0]), test, 1, exclude=train)[1]
     tensor([[0., 1., 1.]])
@@ -153,6 +154,7 @@ def evaluate_catalogue(
     Raises:
         ValueError: a measure has no cut-off; or as `recommend`.
 
+    >>> from rankstruct.recommenders import interactions
     >>> train, test = interactions([0, 1, 1], [0, 0, 1]), interactions([0], [1], num_users=2, num_items=2)
     >>> evaluate_catalogue(popularity(train), test, ["nDCG@1", "R@1"], exclude=train)
     {'nDCG@1': tensor([1.], dtype=torch.float64), 'R@1': tensor([1.], dtype=torch.float64)}
@@ -194,6 +196,7 @@ def novelty(items: Tensor, known: Ratings) -> float:
 
     Source: Zhou et al., "Solving the apparent diversity-accuracy dilemma of recommender systems", PNAS 2010.
 
+    >>> from rankstruct.recommenders import interactions
     >>> novelty(torch.tensor([[0], [1]]), interactions([0, 1], [0, 0], num_items=2))
     0.5
     """
@@ -238,6 +241,7 @@ class ItemSimilarity(nn.Module):
         similarity: `[items, items]`, row i the similarities of the others to item i.
         known: the known interactions of the users.
 
+    >>> from rankstruct.recommenders import interactions
     >>> model = ItemSimilarity(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), interactions([0], [1], num_items=2))
     >>> model.item_scores(torch.tensor([0]))
     tensor([[1., 0.]])
@@ -268,6 +272,7 @@ def ease(known: Ratings, *, regularization: float = 500.0) -> ItemSimilarity:
 
     Source: Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019.
 
+    >>> from rankstruct.recommenders import interactions
     >>> known = interactions([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], num_items=3)
     >>> recommend(ease(known, regularization=1.0), 2, k=1, exclude=known)[0]
     tensor([1])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankstruct.data.errors import check_least
-from rankstruct.recommenders.ratings import Ratings, interactions
+from rankstruct.recommenders.ratings import Ratings
 
 __all__ = ["RatingsParts", "RatingsSplit", "hold_out", "split_by_time", "strong_split", "weak_split"]
 
@@ -81,6 +81,7 @@ def hold_out(ratings: Ratings, share: float, *, latest: bool = False, seed: int 
 def split_by_time(ratings: Ratings, share: float) -> tuple[Ratings, Ratings]:
     """Hold out the latest `share` of all ratings, in (0, 1), those after a common moment: `(training, held out)`.
 
+    >>> from rankstruct.recommenders import interactions
     >>> train, test = split_by_time(interactions([0, 0, 1], [0, 1, 0], times=[1, 3, 2]), 0.4)
     >>> test.user, test.item
     (array([0]), array([1]))

@@ -188,9 +188,9 @@ class InteractionsDataModule(RatingsDataModule):
     Args:
         path: a folder with `train.txt`, `valid.txt` and `test.txt`, or a file to split, see `InteractionsSource`; or set `builtin`.
         builtin: `"synthetic"`, which needs no file.
-        users_per_batch: number of users per training batch, whose lists have all that they know; memory is users times items.
-        pairs_per_batch: number of interactions per training batch instead, each a list of one known item, for sampled negatives.
-        exclude_validation: whether validation items are not ranked in the test. Usual published figures exclude training items only.
+        users_per_batch: number of users per training batch, whose lists have all that they know; memory is users x items.
+        pairs_per_batch: number of interactions per training batch instead, each a list of one known item (sampled negatives).
+        exclude_validation: whether validation items are not ranked in the test; published figures often exclude only training.
         recommend: number of items that `predict` recommends to each user.
         seed: seed of the built-in set, the split and shuffling.
         source: further arguments of `InteractionsSource`, for reading and splitting.
@@ -200,7 +200,7 @@ class InteractionsDataModule(RatingsDataModule):
 
     >>> data = InteractionsDataModule(builtin="synthetic", users_per_batch=100)
     >>> data.num_users, data.num_items, len(data.train_dataloader())
-    (400, 150, 4)
+    (387, 150, 4)
     """
 
     complete = False
@@ -403,8 +403,8 @@ class FactorizationModule(RankingModule):
 class CatalogueModule(FactorizationModule):
     """Train a factorisation on interactions: lists over the whole catalogue, or with sampled negatives; measures over all items.
 
-    Validation and test rank all items except those that the user knows from training, see `evaluate_catalogue`. The data module is
-    an `InteractionsDataModule`.
+    Validation and test rank all items except those that the user knows from training, see `evaluate_catalogue`. The data module
+    is an `InteractionsDataModule`.
 
     Args:
         scorer: the factorisation.
@@ -467,8 +467,9 @@ class CatalogueModule(FactorizationModule):
         metric.update(scores, labels, where=where)
         return scores
 
-    def predict_step(self, batch: Batch, batch_idx: int) -> None:  # type: ignore[override]
-        """Nothing: `RecommendationWriter` does all."""
+    def predict_step(self, batch: Batch, batch_idx: int) -> tuple[Tensor, Tensor]:
+        """Return nothing, of both kinds: `RecommendationWriter` does all."""
+        return batch.positions[:0, 0], batch.labels[:0, 0]
 
     def describe(self) -> dict[str, Any]:
         """Parameters of the module for reports."""
