@@ -234,8 +234,9 @@ class Ratings:
         return self._lists(self.labels(labels), np.append(offsets[rated], offsets[-1]), self.user_names[rated])
 
     def to_pairs(self) -> RankingData:
-        """Convert to one list per rating, of one document; `qids` are the user names."""
-        return self._lists(self.labels(), np.arange(self.num_ratings + 1), self.user_names[self.user])
+        """Convert to one list per rating, of one document; `qids` are numbers."""
+        every = np.arange(self.num_ratings + 1)
+        return self._lists(self.labels(), every, Names.of(every[:-1]))
 
     def _lists(self, labels: np.ndarray, offsets: np.ndarray, qids: Names) -> RankingData:
         if max(self.num_users, self.num_items) > 2**24:
