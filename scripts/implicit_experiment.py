@@ -59,8 +59,14 @@ LOSSES: dict[str, tuple[Callable[[], torch.nn.Module], dict[str, Any]]] = {
     "nDCG ramp": (lambda: rs.StructuredHingeLoss("nDCG", reference="predicted"), {}),
     "BPR": (rs.RankNetLoss, {**_SAMPLED, "negatives": "uniform"}),
     "sampled softmax": (rs.SoftmaxLoss, {**_SAMPLED, "negatives": "uniform", "number": 64, "correct": True}),
-    "AP ramp, sampled": (lambda: rs.StructuredHingeLoss("AP", reference="predicted"), {"negatives": "uniform", "number": 512}),
-    "softmax, in-batch": (rs.SoftmaxLoss, {"pairs": True, "lists_per_batch": 1024, "negatives": "in-batch", "correct": True}),
+    "AP ramp, sampled": (
+        lambda: rs.StructuredHingeLoss("AP", reference="predicted"),
+        {"negatives": "uniform", "number": 512},
+    ),
+    "softmax, in-batch": (
+        rs.SoftmaxLoss,
+        {"pairs": True, "lists_per_batch": 1024, "negatives": "in-batch", "correct": True},
+    ),
     "RankNet": (rs.RankNetLoss, {}),
     "partial AUC hinge": (lambda: rs.StructuredHingeLoss("pAUC(low=0, high=0.05)"), {}),
     "AP ramp, LightGCN": (lambda: rs.StructuredHingeLoss("AP", reference="predicted"), {"layers": 2}),
@@ -122,7 +128,9 @@ def compare(args: Sequence[str]) -> None:
     def make(loss: str, number: int, fold: None, seed: int | None) -> Cell:
         setting = SETTINGS[number]
         request = {"loss": loss, **setting, "seed": seed, "epochs": given.epochs, "content": content}
-        name = f"{loss.replace(', ', '-').replace(' ', '-')}/{'-'.join(f'{value:g}' for value in setting.values())}-{seed}"
+        name = (
+            f"{loss.replace(', ', '-').replace(' ', '-')}/{'-'.join(f'{value:g}' for value in setting.values())}-{seed}"
+        )
         return Cell(name, request, (given.data, loss, setting, seed, given.epochs), (loss, number), fold, seed)
 
     with CellFolders(given.output) as store:
@@ -137,7 +145,9 @@ def compare(args: Sequence[str]) -> None:
             what="training runs",
         )
     parts = read(given.data)
-    reached = {name: [tested(fit(parts.train), parts)] for name, fit in BASELINES.items() if parts.train.num_items <= 20_000}
+    reached = {
+        name: [tested(fit(parts.train), parts)] for name, fit in BASELINES.items() if parts.train.num_items <= 20_000
+    }
     reached |= {loss: [found.results[loss, None, seed] for seed in range(given.seeds)] for loss in given.losses}
     settings = {loss: SETTINGS[found.settings[loss, None]] for loss in given.losses}
     tables = {"means": _means(reached, settings), "paired": _paired(reached, given.losses)}
@@ -152,17 +162,34 @@ def compare(args: Sequence[str]) -> None:
 
 
 def _means(reached: dict[str, list[dict]], settings: dict[str, dict]) -> tuple[list[str], list[list[str]]]:
-    header = ["loss", *MEASURES, "coverage@10", "novelty@10", "temperature", "dropout", "rate", "epoch", "s an epoch", "MB"]
+    header = [
+        "loss",
+        *MEASURES,
+        "coverage@10",
+        "novelty@10",
+        "temperature",
+        "dropout",
+        "rate",
+        "epoch",
+        "s an epoch",
+        "MB",
+    ]
     rows = []
     for name, runs in reached.items():
         row = [name]
         for measure in MEASURES:
             means = [float(np.mean(each["test"][measure])) for each in runs]
             row.append(f"{np.mean(means):.4f}" + (f" ± {np.std(means, ddof=1):.4f}" if len(means) > 1 else ""))
-        row += [f"{np.mean([each['coverage'] for each in runs]):.2f}", f"{np.mean([each['novelty'] for each in runs]):.2f}"]
+        row += [
+            f"{np.mean([each['coverage'] for each in runs]):.2f}",
+            f"{np.mean([each['novelty'] for each in runs]):.2f}",
+        ]
         if name in settings:
             row += [f"{value:g}" for value in settings[name].values()]
-            row += [f"{np.mean([each['epoch'] for each in runs]):.0f}", f"{np.mean([each['seconds'] for each in runs]):.1f}"]
+            row += [
+                f"{np.mean([each['epoch'] for each in runs]):.0f}",
+                f"{np.mean([each['seconds'] for each in runs]):.1f}",
+            ]
             row.append(f"{max(each['megabytes'] for each in runs):.0f}")
         rows.append(row + [""] * (len(header) - len(row)))
     return header, rows

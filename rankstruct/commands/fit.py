@@ -767,7 +767,8 @@ def main(args: Sequence[str]) -> RankingCLI | None:
 
     `--config FILE` is the config; options after it override its values, as in `--model.regularization 0.01`. With
     `task: ratings` in the config a factorisation of ratings is trained, with `task: implicit` one of interactions, with
-    `task: text` a text re-ranker, otherwise a ranker. `--run FOLDER` resumes (`fit`) or uses (`test`, `predict`) an earlier run instead; `predict` accepts those of `rank` too.
+    `task: text` a text re-ranker, otherwise a ranker. `--run FOLDER` resumes (`fit`) or uses (`test`, `predict`) an earlier run
+    instead; `predict` accepts those of `rank` too.
     """
     end_with_launcher()
     rest, folder = _without_run(args)

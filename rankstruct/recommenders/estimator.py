@@ -17,7 +17,7 @@ from typing_extensions import Self
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_least, shortened
 from rankstruct.estimators.base import named_loss
-from rankstruct.losses import StructuredHingeLoss
+from rankstruct.losses import SoftmaxLoss
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.models import polynomial_average
 from rankstruct.progress import Progress, announce
@@ -38,14 +38,15 @@ class Recommender(BaseEstimator):
     average of the weights over all steps, with more weight on later ones (see `polynomial_average`).
 
     Args:
-        loss: any loss of rankstruct, a module or its name with arguments; the hinge of AP relative to the predicted ranking, a
-            ramp, if None.
+        loss: any loss of rankstruct, a module or its name with arguments; the softmax loss if None.
         rank: dimension of the factors.
-        temperature: scores are cosines over this; None for plain inner products. Softmax losses prefer about 0.2.
-        dropout: the dropout probability of the entries of user factors.
+        temperature: scores are cosines over this; None for plain inner products. Hinges prefer less than the softmax loss, about
+            0.05 to 0.1.
+        dropout: the dropout probability of the entries of user factors; 0.3 suits AP's ramp, which otherwise overfits.
         item_bias: whether items have biases.
         layers: steps of LightGCN's propagation; 0 for a plain factorisation.
-        negatives: `"all"` items that a user does not know, or sampled `"uniform"`, `"popularity"` or `"in-batch"`, see `TrainingLists`.
+        negatives: `"all"` items that a user does not know, or sampled `"uniform"`, `"popularity"` or `"in-batch"`, see
+            `TrainingLists`.
         number: number of sampled items per list.
         correct: whether scores of sampled items are corrected.
         pairs: whether a list has a single known item, as pairwise training has it, for sampled negatives.
@@ -55,7 +56,8 @@ class Recommender(BaseEstimator):
         max_epochs: the maximum number of epochs.
         patience: epochs without improvement of the validation measure before training stops.
         measure: the measure that selects the epoch, with a cut-off.
-        validation_share: fraction of each user's interactions held out if `fit` gets no validation; 0 trains on all for `max_epochs`.
+        validation_share: fraction of each user's interactions held out if `fit` gets no validation; 0 trains on all for
+            `max_epochs`.
         device: such as `"cuda"`; the CPU if None.
         random_state: seed of factors, batches and held-out interactions.
         verbose: show a progress bar with the validation measure.
@@ -79,8 +81,8 @@ class Recommender(BaseEstimator):
         loss: str | nn.Module | None = None,
         *,
         rank: int = 64,
-        temperature: float | None = 0.1,
-        dropout: float = 0.3,
+        temperature: float | None = 0.2,
+        dropout: float = 0.0,
         item_bias: bool = False,
         layers: int = 0,
         negatives: Negatives = "all",
@@ -142,7 +144,7 @@ class Recommender(BaseEstimator):
     def ranking_loss(self) -> nn.Module:
         """Return the loss that `fit` minimises; raises ValueError if `loss` is invalid."""
         found = copy.deepcopy(named_loss(self.loss))
-        return StructuredHingeLoss("AP", reference="predicted") if found is None else found
+        return SoftmaxLoss() if found is None else found
 
     def _train(self, train: Ratings, held: Ratings | None) -> None:
         loss = self.ranking_loss()
@@ -205,8 +207,8 @@ class Recommender(BaseEstimator):
             exclude_known: whether to leave out what the user knows.
 
         Returns:
-            Items and scores, `[users, k]`, or `[k]` for one user: column indices, padded with -1, if `fit` got a matrix, otherwise
-            names, padded with None; the scores of padding are -inf.
+            Items and scores, `[users, k]`, or `[k]` for one user: column indices, padded with -1, if `fit` got a matrix,
+            otherwise names, padded with None; the scores of padding are -inf.
 
         Raises:
             ValueError: a user is unknown; see `recommend_new`.
@@ -268,7 +270,8 @@ class Recommender(BaseEstimator):
         users = found.num_users if new_users else self.known_.num_users
         if (found.num_users, found.num_items) != (users, self.known_.num_items):
             raise DataError(
-                f"expected {users} users and {self.known_.num_items} items, as in fit, got {found.num_users} and {found.num_items}"
+                f"expected {users} users and {self.known_.num_items} items, as in fit, got {found.num_users} and "
+                f"{found.num_items}"
             )
         return found
 

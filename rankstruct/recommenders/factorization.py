@@ -155,8 +155,8 @@ class LightGCN(MatrixFactorization):
     """LightGCN: a factorisation whose factors are averaged over the graph of users and their items.
 
     The factors are the mean of the given ones and those after 1, ..., `layers` steps, each of which replaces the factors of a
-    user by the sum of those of its items over sqrt(items of the user x users of the item), and likewise for items. `set_graph`, called
-    at the start of training by `CatalogueModule` and `Recommender`, sets the graph, which is saved with the factors.
+    user by the sum of those of its items over sqrt(items of the user x users of the item), and likewise for items. `set_graph`,
+    which `CatalogueModule` and `Recommender` call before training, sets the graph, which is saved with the factors.
 
     Args:
         layers: number of steps of propagation.

@@ -112,8 +112,8 @@ def top_lists(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The lists that measures with cut-offs up to k judge: `(scores, labels, where)`, for users by index `[users]`.
 
-    The first k documents are the recommended items, labelled 1 if they are in `relevant`; the relevant items that were not
-    recommended follow. A relevant item in `exclude` cannot be recommended, but counts.
+    The first k documents are the recommended items, labelled 1 if they are in `relevant`, or labelled 0 in place of missing ones;
+    the relevant items that were not recommended follow. A relevant item in `exclude` cannot be recommended, but counts.
 
     >>> from rankstruct.recommenders import interactions
     >>> train, test = interactions([0], [0], num_items=3), interactions([0, 0], [0, 2], num_items=3)
@@ -129,7 +129,7 @@ def top_lists(
     missing = torch.from_numpy(np.diff(relevant.offsets))[users] - hit.sum(1)
     rest = torch.arange(int(missing.max()) if len(users) else 0) < missing[:, None]
     scores = -torch.arange(k + rest.shape[1], dtype=torch.float32).repeat(len(users), 1)
-    return scores, torch.cat([hit, rest], 1).float(), torch.cat([items >= 0, rest], 1)
+    return scores, torch.cat([hit, rest], 1).float(), torch.cat([torch.ones_like(hit), rest], 1)
 
 
 def evaluate_catalogue(
