@@ -166,6 +166,7 @@ class Recommender(BaseEstimator):
         weights = [*scorer.parameters(), *loss.parameters()]
         optimizer = torch.optim.AdamW(weights, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
         average = AveragedModel(scorer, avg_fn=polynomial_average).eval()
+        averaged: Any = average.module
         measure, best = parse_measure(self.measure), None
         self.history_: list[dict[str, float | None]] = []
         with Progress(range(self.max_epochs), unit=" epochs", disable=not self.verbose, leave=False) as bar:
@@ -185,14 +186,14 @@ class Recommender(BaseEstimator):
                 ]
                 found = None
                 if held is not None:
-                    values = evaluate_catalogue(average.module, held, [measure], exclude=train)[measure.name]
+                    values = evaluate_catalogue(averaged, held, [measure], exclude=train)[measure.name]
                     found = float(values.mean())
                     bar.set_postfix_str(f"{measure.name} {found:.4f}")
                 mean = float(torch.stack(losses).mean())
                 self.history_.append({"epoch": epoch + 1, "loss": mean, "validation": found})
                 if found is None or best is None or found > best:
                     best, self.best_epoch_ = found, epoch + 1
-                    kept = copy.deepcopy(average.module.state_dict())
+                    kept = copy.deepcopy(averaged.state_dict())
                 elif epoch + 1 - self.best_epoch_ >= self.patience:
                     break
         scorer.load_state_dict(kept)
@@ -263,7 +264,7 @@ class Recommender(BaseEstimator):
 
     def _of_fit(self, X: Any, *, new_users: bool = False) -> Ratings:
         """Interactions with the items of `fit`, and its users unless they are new."""
-        names = {} if self._by_index else {"item_names": self.known_.item_names}
+        names: dict[str, Any] = {} if self._by_index else {"item_names": self.known_.item_names}
         if not (self._by_index or new_users):
             names["user_names"] = self.known_.user_names
         found = interactions(X, **names)

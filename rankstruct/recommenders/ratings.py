@@ -301,13 +301,8 @@ def interactions(
             if names is not None and len(names) != number:
                 raise DataError(f"{what} must have {number} names, as the matrix has rows or columns, got {len(names)}")
         keys = np.repeat(np.arange(rows), np.diff(matrix.indptr)) * columns + matrix.indices
-        return _from_keys(
-            keys,
-            *(
-                Names.of(np.arange(n) if names is None else names)
-                for names, n in ((user_names, rows), (item_names, columns))
-            ),
-        )
+        of_rows = Names.of(np.arange(rows) if user_names is None else user_names)
+        return _from_keys(keys, of_rows, Names.of(np.arange(columns) if item_names is None else item_names))
     if items is None:
         columns = list(getattr(users, "columns", ()))
         if not {"user", "item"} <= set(columns):
@@ -403,8 +398,8 @@ def merge(parts: Sequence[Ratings]) -> Ratings:
                 "parts must have the same user and item names and the same scale; use align(parts) for common names"
             )
     times = [part.time for part in parts if part.time is not None]
-    arrays = ([getattr(part, name) for part in parts] for name in ("user", "item", "rating"))
-    return _joined(first, *arrays, times if len(times) == len(parts) else None)
+    users, items, ratings = ([getattr(part, name) for part in parts] for name in ("user", "item", "rating"))
+    return _joined(first, users, items, ratings, times if len(times) == len(parts) else None)
 
 
 def _joined(

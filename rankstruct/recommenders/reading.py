@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -561,7 +561,7 @@ class InteractionsSource:
             train, vali = split_by_time(known, self.validation)
         else:
             alone = self.split == "leave-one-out"
-            options = {"latest": alone and ratings.time is not None, "seed": self.seed}
+            options: dict[str, Any] = {"latest": alone and ratings.time is not None, "seed": self.seed}
             known, test = hold_out(ratings, 1 if alone else self.test_share, **options)
             train, vali = hold_out(known, 1 if alone else self.validation, **options)
         return RatingsParts(train, nothing(train), vali, nothing(train), test, 0)

@@ -436,9 +436,10 @@ class CatalogueModule(FactorizationModule):
         start_from: str | None = None,
         optimizer: OptimizerFactory | None = None,
     ) -> None:
-        norms = {"regularization": regularization, "item_regularization": item_regularization}
         loss = SoftmaxLoss() if loss is None else loss
-        super().__init__(scorer, loss, measures, **norms, start_from=start_from, optimizer=optimizer)
+        super().__init__(
+            scorer, loss, measures, regularization, item_regularization, start_from=start_from, optimizer=optimizer
+        )
         self.negatives, self.number, self.correct = negatives, number, correct
         self._cutoff = longest_cutoff(self.validation_metric.measures)
         self._lists: TrainingLists | None = None
