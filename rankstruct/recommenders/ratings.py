@@ -291,27 +291,9 @@ def interactions(
             )
         return users.select(users.rating > 0)
     if sp.issparse(users):
-        matrix = sp.csr_array(users, copy=True)
-        matrix.sum_duplicates()
-        if len(matrix.data) and not float(matrix.data.min()) >= 0:  # NaN too
-            raise DataError(f"counts of interactions must be numbers >= 0, got {matrix.data.min()}")
-        matrix.eliminate_zeros()
-        rows, columns = matrix.shape
-        for what, names, number in (("user_names", user_names, rows), ("item_names", item_names, columns)):
-            if names is not None and len(names) != number:
-                raise DataError(f"{what} must have {number} names, as the matrix has rows or columns, got {len(names)}")
-        keys = np.repeat(np.arange(rows), np.diff(matrix.indptr)) * columns + matrix.indices
-        of_rows = Names.of(np.arange(rows) if user_names is None else user_names)
-        return _from_keys(keys, of_rows, Names.of(np.arange(columns) if item_names is None else item_names))
+        return _of_matrix(users, user_names, item_names)
     if items is None:
-        columns = list(getattr(users, "columns", ()))
-        if not {"user", "item"} <= set(columns):
-            raise DataError(
-                "expected arrays of users and items, a SciPy sparse matrix, or a table with columns user and item; got "
-                f"{type(users).__name__}" + (f" with columns {', '.join(map(str, columns))}" if columns else "")
-            )
-        times = users["time"] if times is None and "time" in columns else times
-        users, items = users["user"], users["item"]
+        users, items, times = _columns_of(users, times)
     given = {"users": users, "items": items} | ({} if times is None else {"times": times})
     if len({len(each) for each in given.values()}) > 1:
         raise DataError(
@@ -320,17 +302,41 @@ def interactions(
     user, user_names = _number_names("users", users, user_names, num_users)
     item, item_names = _number_names("items", items, item_names, num_items)
     keys = user * max(len(item_names), 1) + item
-    if times is None:
-        keys = np.sort(keys)  # faster than np.unique
-        return _from_keys(keys[np.diff(keys, prepend=-1) > 0], user_names, item_names)
-    order = np.lexsort((np.asarray(times, np.float64), keys))
-    last = order[np.append(np.diff(keys[order]) > 0, True)] if len(order) else order
-    return _from_keys(keys[last], user_names, item_names, np.asarray(times, np.float64)[last])
+    return _from_keys(keys, user_names, item_names, None if times is None else np.asarray(times, np.float64))
+
+
+def _columns_of(table: Any, times: Any) -> tuple[Any, Any, Any]:
+    columns = list(getattr(table, "columns", ()))
+    if not {"user", "item"} <= set(columns):
+        raise DataError(
+            "expected arrays of users and items, a SciPy sparse matrix, or a table with columns user and item; got "
+            f"{type(table).__name__}" + (f" with columns {', '.join(map(str, columns))}" if columns else "")
+        )
+    return table["user"], table["item"], table["time"] if times is None and "time" in columns else times
+
+
+def _of_matrix(given: Any, user_names: Any, item_names: Any) -> Ratings:
+    matrix = sp.csr_array(given, copy=True)
+    matrix.sum_duplicates()
+    if len(matrix.data) and not float(matrix.data.min()) >= 0:  # NaN too
+        raise DataError(f"counts of interactions must be numbers >= 0, got {matrix.data.min()}")
+    matrix.eliminate_zeros()
+    rows, columns = matrix.shape
+    for what, names, number in (("user_names", user_names, rows), ("item_names", item_names, columns)):
+        if names is not None and len(names) != number:
+            raise DataError(f"{what} must have {number} names, as the matrix has rows or columns, got {len(names)}")
+    keys = np.repeat(np.arange(rows), np.diff(matrix.indptr)) * columns + matrix.indices
+    of_rows = Names.of(np.arange(rows) if user_names is None else user_names)
+    return _from_keys(keys, of_rows, Names.of(np.arange(columns) if item_names is None else item_names))
 
 
 def _from_keys(keys: np.ndarray, user_names: Names, item_names: Names, time: np.ndarray | None = None) -> Ratings:
-    user, item = np.divmod(keys, max(len(item_names), 1))
-    return Ratings(user, item, np.ones(len(keys), np.float32), user_names, item_names, "binary", time)
+    """Interactions without repetitions, of which the last is kept, from `user * number of items + item`."""
+    order = np.argsort(keys, kind="stable") if time is None else np.lexsort((time, keys))
+    last = order[np.append(np.diff(keys[order]) > 0, True)] if len(order) else order
+    user, item = np.divmod(keys[last], max(len(item_names), 1))
+    ones = np.ones(len(last), np.float32)
+    return Ratings(user, item, ones, user_names, item_names, "binary", None if time is None else time[last])
 
 
 def k_core(ratings: Ratings, k: int, *, user_k: int | None = None) -> Ratings:
