@@ -94,7 +94,7 @@ class TrainingLists:
             return self._in_batch(scorer, users, items[real], real)
         drawn = torch.rand(len(users), self.number, dtype=torch.float64, device=users.device)
         others = torch.searchsorted(self.cumulative.to(users.device), drawn).clamp(max=self.num_items - 1)
-        scores = scorer.pair_scores(users[:, None], torch.cat([items, others], 1))
+        scores = _pair_scores(scorer, users, torch.cat([items, others], 1))
         if self.correct:
             offset = self._log_probability(others, scores) + np.log(self.number)
             scores = torch.cat([scores[:, : items.shape[1]], scores[:, items.shape[1] :] - offset], 1)
@@ -132,6 +132,14 @@ class TrainingLists:
         """Whether pairs are training interactions."""
         pairs, keys = users * self.num_items + items, self.keys.to(items.device)
         return keys[torch.searchsorted(keys, pairs).clamp(max=len(keys) - 1)] == pairs
+
+
+def _pair_scores(scorer: MatrixFactorization, users: Tensor, items: Tensor) -> Tensor:
+    """The scores of items `[users, list_size]`; of many, from the vectors of all items, which are then computed once each."""
+    if items.numel() < scorer.num_items:
+        return scorer.pair_scores(users[:, None], items)
+    of_users, of_items = scorer.vectors(users)
+    return torch.bmm(nn.functional.embedding(items, of_items), of_users.unsqueeze(-1)).squeeze(-1)
 
 
 def fold_in(
