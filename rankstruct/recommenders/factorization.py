@@ -156,7 +156,7 @@ class LightGCN(MatrixFactorization):
 
     The factors are the mean of the given ones and those after 1, ..., `layers` steps, each of which replaces the factors of a
     user by the sum of those of its items over sqrt(items of the user x users of the item), and likewise for items. `set_graph`,
-    which `CatalogueModule` and `Recommender` call before training, sets the graph, which is saved with the factors.
+    which `InteractionsDataModule` and `Recommender` call before training, sets the graph, which is saved with the factors.
 
     Args:
         layers: number of steps of propagation.

@@ -227,6 +227,12 @@ class InteractionsDataModule(RatingsDataModule):
         if pairs_per_batch is not None:
             self._parts["train"] = train.to_pairs()
 
+    def setup(self, stage: str) -> None:
+        """Set the graph of LightGCN, before callbacks copy the module."""
+        scorer = getattr(self.trainer and self.trainer.lightning_module, "scorer", None)
+        if stage == "fit" and isinstance(scorer, LightGCN):
+            scorer.set_graph(self.train_ratings)
+
     def train_dataloader(self) -> BatchLoader:
         """Return shuffled batches of users, or of single interactions."""
         return UserBatches(self.part("train"), shuffle=True, seed=self.seed, **self._place(), **self.training)
@@ -445,11 +451,9 @@ class CatalogueModule(FactorizationModule):
         self._lists: TrainingLists | None = None
 
     def on_fit_start(self) -> None:
-        """Prepare the training lists, and the graph of LightGCN; then as in the base class."""
-        data = self._data()
-        self._lists = TrainingLists(data.train_ratings, self.negatives, number=self.number, correct=self.correct)
-        if isinstance(self.scorer, LightGCN):
-            self.scorer.set_graph(data.train_ratings)
+        """Prepare the training lists; then as in the base class."""
+        ratings = self._data().train_ratings
+        self._lists = TrainingLists(ratings, self.negatives, number=self.number, correct=self.correct)
         super().on_fit_start()
 
     def batch_loss(self, batch: Batch) -> Tensor:

@@ -27,7 +27,7 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        main(["fit", *CONFIG, "--output", str(folder), *QUIET, "--trainer.max_epochs", "25"])
+        main(["fit", *CONFIG, "--output", str(folder), *QUIET, "--trainer.max_epochs", "60"])
     return run_in(folder), out.getvalue()
 
 
