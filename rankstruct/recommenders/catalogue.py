@@ -76,7 +76,8 @@ class TrainingLists:
         check_least(1, number=number)
         if negatives == "all" and correct:
             raise ValueError("correct is for sampled negatives; with negatives='all' nothing is sampled")
-        self.negatives, self.number, self.correct, self.unranked = negatives, number, correct, unranked
+        self.negatives, self.number, self.correct = negatives, number, correct
+        self.unranked = None if unranked is None else unranked.to_csr()
         self.num_items = train.num_items
         self.keys = torch.from_numpy(train.keys())
         counts = torch.from_numpy(np.bincount(train.item, minlength=train.num_items)).double()
@@ -111,7 +112,7 @@ class TrainingLists:
         labels[rows[real], items[real]] = 1.0
         if self.unranked is None:
             return scores, labels, None
-        columns = torch.from_numpy(self.unranked.to_csr()[users.cpu().numpy()].toarray() > 0)
+        columns = torch.from_numpy(self.unranked[users.cpu().numpy()].toarray() > 0)
         return scores, labels, ~columns.to(users.device) | (labels > 0)
 
     def _in_batch(
@@ -189,7 +190,7 @@ def fold_in(
         optimizer = torch.optim.Adam([factors], lr=learning_rate)
         with torch.enable_grad():
             for _ in range(steps):
-                value = loss(fixed.factor_scores(factors), labels)
+                value = loss(fixed.scores_of(factors, table), labels)
                 (factors.grad,) = torch.autograd.grad(value, factors)
                 optimizer.step()
         found[start : start + users_per_batch] = torch.where(sizes == 0, 0.0, factors.detach())

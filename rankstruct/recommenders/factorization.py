@@ -142,7 +142,11 @@ class MatrixFactorization(Scorer):
 
     def factor_scores(self, factors: Tensor) -> Tensor:
         """Scores of all items, `[..., items]`, for user factors `[..., rank]`, possibly of new users; without user biases."""
-        scores = self._directed(factors, users=True) @ self._directed(self._tables(None)[1]).T
+        return self.scores_of(factors, self._tables(None)[1])
+
+    def scores_of(self, factors: Tensor, items: Tensor) -> Tensor:
+        """`factor_scores` from the factors `[items, rank]` of all items, which LightGCN has propagated."""
+        scores = self._directed(factors, users=True) @ self._directed(items).T
         return scores if self.item_offsets is None else scores + self.item_offsets.weight.squeeze(-1)
 
     def item_scores(self, users: Tensor) -> Tensor:
