@@ -16,7 +16,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from rankstruct.data.source import digest_of
 from rankstruct.files import write_result
 from rankstruct.recommenders import (
     InteractionsSource,
+    Ratings,
     Recommender,
     coverage,
     ease,
@@ -72,7 +73,10 @@ LOSSES: dict[str, tuple[Callable[[], torch.nn.Module], dict[str, Any]]] = {
     "AP ramp, LightGCN": (lambda: rs.StructuredHingeLoss("AP", reference="predicted"), {"layers": 2}),
     "softmax, LightGCN": (rs.SoftmaxLoss, {"layers": 2}),
 }
-BASELINES = {"popularity": popularity, "EASE": lambda train: ease(train, regularization=1000.0)}
+BASELINES: dict[str, Sequence[Callable[[Ratings], Any]]] = {
+    "popularity": (popularity,),
+    "EASE": [partial(ease, regularization=strength) for strength in (200.0, 500.0, 1000.0, 2000.0)],
+}
 
 
 @cache
@@ -97,6 +101,15 @@ def train(path: str, loss: str, setting: dict[str, Any], seed: int, epochs: int)
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         **tested(model.scorer_, parts),
     }
+
+
+def best_baseline(candidates: Sequence[Callable[[Ratings], Any]], parts: RatingsParts) -> Any:
+    """The model that the validation items choose by the first measure."""
+    models = [fit(parts.train) for fit in candidates]
+    measured = [
+        evaluate_catalogue(model, parts.vali, MEASURES[:1], exclude=parts.train)[MEASURES[0]] for model in models
+    ]
+    return models[int(np.argmax([float(values.mean()) for values in measured]))]
 
 
 def tested(model: Any, parts: RatingsParts) -> dict[str, Any]:
@@ -145,18 +158,17 @@ def compare(args: Sequence[str]) -> None:
             what="training runs",
         )
     parts = read(given.data)
-    reached = {
-        name: [tested(fit(parts.train), parts)] for name, fit in BASELINES.items() if parts.train.num_items <= 20_000
-    }
+    small = parts.train.num_items <= 20_000
+    reached = {name: [tested(best_baseline(each, parts), parts)] for name, each in BASELINES.items() if small}
     reached |= {loss: [found.results[loss, None, seed] for seed in range(given.seeds)] for loss in given.losses}
     settings = {loss: SETTINGS[found.settings[loss, None]] for loss in given.losses}
     tables = {"means": _means(reached, settings), "paired": _paired(reached, given.losses)}
     for header, rows in tables.values():
         print(f"\n{format_table(header, rows)}")
     if given.json:
-        words = ["FOLDER" if word == given.data else word for word in args]
-        at = words.index("--json")
-        words = words[:at] + words[at + 2 :]
+        ours = ("--output", "--json", "--processes")  # of this machine
+        kept = [word for at, word in enumerate(args) if not {word, args[at - 1] if at else ""} & {*ours}]
+        words = ["FOLDER" if word == given.data else word for word in kept]
         write_result(given.json, ["python", "scripts/implicit_experiment.py", *words], tables)
     print(f"\nwritten: {given.output}")
 
