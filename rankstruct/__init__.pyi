@@ -116,4 +116,4 @@ from rankstruct.embeddings import (
     MemoryBank as MemoryBank,
 )
 from rankstruct.scoring import sliced_scores as sliced_scores, preference_scores as preference_scores
-from rankstruct.recommenders import MatrixFactorization as MatrixFactorization
+from rankstruct.recommenders import MatrixFactorization as MatrixFactorization, Recommender as Recommender

@@ -54,9 +54,11 @@ from rankstruct.messages import did_you_mean
 from rankstruct.models.saving import read_checkpoint
 from rankstruct.progress import shows_bars
 from rankstruct.recommenders import factorization
-from rankstruct.recommenders.reading import RatingsSource
+from rankstruct.recommenders.reading import InteractionsSource, RatingsSource
 from rankstruct.recommenders.training import (
+    CatalogueModule,
     FactorizationModule,
+    InteractionsDataModule,
     RatingsDataModule,
     RecommendationWriter,
     SplitRatingsDataModule,
@@ -114,6 +116,12 @@ def _ratings() -> _Task:
     return _Task(FactorizationModule, data, links, RatingsSource, RatingsDataModule, writers, factorization)
 
 
+def _implicit() -> _Task:
+    links = {"data.num_users": "num_users", "data.num_items": "num_items"}
+    data, writers = InteractionsDataModule, (RecommendationWriter,)
+    return _Task(CatalogueModule, data, links, InteractionsSource, RatingsDataModule, writers, factorization)
+
+
 def _text() -> _Task:
     try:
         text, training = import_module("rankstruct.text"), import_module("rankstruct.text.loading")
@@ -129,7 +137,7 @@ def _text() -> _Task:
     )
 
 
-TASKS = {"ranking": _ranking, "ratings": _ratings, "text": _text}
+TASKS = {"ranking": _ranking, "ratings": _ratings, "implicit": _implicit, "text": _text}
 
 
 _TRAINER = {"num_sanity_val_steps": 0, "log_every_n_steps": 10, "max_epochs": 100, "enable_model_summary": False}
@@ -220,8 +228,12 @@ class RankingCLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the options of a run other than those of module, data and trainer."""
-        task = "Rank documents by their features or by their text, or train a factorisation of ratings."
-        parser.add_argument("--task", type=Literal["ranking", "ratings", "text"], default=self._task_name, help=task)
+        task = (
+            "Rank documents by features or by text, or train a factorisation of ratings, or of interactions (implicit)."
+        )
+        parser.add_argument(
+            "--task", type=Literal["ranking", "ratings", "implicit", "text"], default=self._task_name, help=task
+        )
         output = "Folder in which the run's folder, named by the time, is created."
         named = Path(configs[-1]).stem if (configs := configs_in(self._args)) else "rankstruct"
         parser.add_argument("--output", type=str, default=f"runs/{named}", help=output)
@@ -328,13 +340,9 @@ class RankingCLI(LightningCLI):
             if steps := self._get(self.config, "save_every_steps"):
                 callbacks.append(StepCheckpoint(steps))
             self._test_scores = TestScores()
-            callbacks += [
-                Validated(),
-                TrainingBoard(data.objective_batches()),
-                self._test_scores,
-                StaysStopped(),
-                ResumeHint(),
-            ]
+            if data.complete:
+                callbacks += [TrainingBoard(data.objective_batches()), self._test_scores]
+            callbacks += [Validated(), StaysStopped(), ResumeHint()]
             callbacks.append(Announcements() if self._quiet else ProgressBar() if bars else EpochLines())
         else:
             callbacks = [c for c in callbacks if not isinstance(c, EarlyStopping | ModelCheckpoint)]
@@ -356,6 +364,8 @@ class RankingCLI(LightningCLI):
     def before_fit(self) -> None:
         """Check that the measures can be computed for the lists, before training."""
         data = self.datamodule
+        if not data.complete:
+            return
         for what, part, metric in (
             ("validation", "vali", self.model.validation_metric),
             ("test", "test", self.model.test_metric),
@@ -490,7 +500,7 @@ class RankingCLI(LightningCLI):
             board.experiment.add_text("result", f"{table}\n\n{told}")
             if module.stuck.get("test"):
                 board.experiment.add_text("status", STUCK)
-            if measures:
+            if measures and data.complete:
                 log_test_lists(board.experiment, data.part("test"), self._test_scores.scores, steering)
             board.save()
 
@@ -761,8 +771,9 @@ def main(args: Sequence[str]) -> RankingCLI | None:
     """Run `fit`, `validate`, `test` or `predict`, the first of `args`.
 
     `--config FILE` is the config; options after it override its values, as in `--model.regularization 0.01`. With
-    `task: ratings` in the config a factorisation of ratings is trained, with `task: text` a text re-ranker, otherwise a ranker.
-    `--run FOLDER` resumes (`fit`) or uses (`test`, `predict`) an earlier run instead; `predict` accepts those of `rank` too.
+    `task: ratings` in the config a factorisation of ratings is trained, with `task: implicit` one of interactions, with
+    `task: text` a text re-ranker, otherwise a ranker. `--run FOLDER` resumes (`fit`) or uses (`test`, `predict`) an earlier run
+    instead; `predict` accepts those of `rank` too.
     """
     end_with_launcher()
     rest, folder = _without_run(args)

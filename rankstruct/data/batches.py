@@ -188,6 +188,8 @@ class BatchLoader:
 
     #: Lightning also checks this attribute.
     batch_sampler = None
+    #: Whether lists of similar length are combined.
+    by_length = True
 
     def __len__(self) -> int:
         return self._length
@@ -253,7 +255,7 @@ class BatchLoader:
         lengths = _rounded_up(self.data.lengths[lists])
         if self.max_list_size is not None:
             lengths = np.minimum(lengths, self.max_list_size)
-        if self.lists_per_batch != 1:
+        if self.lists_per_batch != 1 and self.by_length:
             order = np.argsort(-lengths, kind="stable")  # longest first, so that memory runs out at once or never
             lists, lengths = lists[order], lengths[order]
         batches = []

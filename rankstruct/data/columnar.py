@@ -535,6 +535,37 @@ def _find(path: object, names: Sequence[str], given: Mapping[str, str | None]) -
         raise DataError(f"{path}: {error}") from None
 
 
+def read_columns(path: Path, names: Sequence[str], optional: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """Some columns of a Parquet or Arrow file, by name, times as numbers of seconds.
+
+    Raises:
+        DataError: the file is of another format, or a column is missing or has nulls.
+    """
+    arrow = _pyarrow(path)
+    try:
+        with open(path, "rb") as file:
+            begins = _begins(path, file)
+            if begins[:4] == b"PAR1":
+                table = arrow.parquet.read_table(file)
+            else:
+                table = (arrow.ipc.open_file if begins == b"ARROW1" else arrow.ipc.open_stream)(file).read_all()
+    except (arrow.ArrowException, OSError) as error:
+        raise DataError(f"{path}: expected a Parquet or Arrow file, got: {_first_line(error)}") from None
+    if missing := [name for name in names if name not in table.column_names]:
+        raise DataError(
+            f"{path}: expected columns {', '.join(names)}, got {', '.join(table.column_names)}; {missing[0]} is missing"
+        )
+    found = {}
+    for name in (each for each in (*names, *optional) if each in table.column_names):
+        column = table.column(name)
+        if column.null_count:
+            raise DataError(f"{path}: column {name} has {column.null_count} nulls; remove these rows")
+        temporal = arrow.types.is_timestamp(column.type) or arrow.types.is_date(column.type)
+        values = column.cast(arrow.timestamp("us")).to_numpy().astype(np.int64) / 1e6 if temporal else column.to_numpy()
+        found[name] = values
+    return found
+
+
 def _schema(arrow: Any, path: Path) -> Any:
     """The names and types of a Parquet or Arrow file's columns."""
     with open(path, "rb") as file:

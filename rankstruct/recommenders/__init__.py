@@ -1,9 +1,11 @@
-"""Recommenders: ratings, their files and splits, matrix factorisation, alternating exact training, top items of users.
+"""Recommenders: ratings and interactions, their files and splits, factorisations, exact training, top items and their evaluation.
 
 `rankstruct.recommenders.training` trains factorisations with Lightning; it must be imported explicitly.
 """
 
 from rankstruct.recommenders.alternating import *
+from rankstruct.recommenders.catalogue import *
+from rankstruct.recommenders.estimator import *
 from rankstruct.recommenders.factorization import *
 from rankstruct.recommenders.ratings import *
 from rankstruct.recommenders.reading import *

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rankstruct.data.errors import check_least
 from rankstruct.lists import check_tensor
 from rankstruct.models.scorers import Scorer
+from rankstruct.recommenders.ratings import Ratings
 
-__all__ = ["ItemScorer", "MatrixFactorization"]
+__all__ = ["ItemScorer", "LightGCN", "MatrixFactorization"]
 
 
 class MatrixFactorization(Scorer):
-    """Matrix factorisation: scores `<u, v> + biases` with factors u of the user and v of the item.
+    """Matrix factorisation: scores `<u, v> + biases` with factors u of the user and v of the item, or their scaled cosine.
 
     Features are `[..., 2]`, the indices of user and item, see `Ratings.to_lists`. A list ranks the items of one user.
 
@@ -26,9 +31,12 @@ class MatrixFactorization(Scorer):
         sparse: whether gradients are sparse, with the rows of a batch only, for `torch.optim.SGD` or `SparseAdam` and many items.
         scale: standard deviation of the initial factors; biases are initialised to 0.
         seed: seed of the initial factors.
+        temperature: if given, the scores are `cos(u, v) / temperature + biases`, so that popular items do not get long factors;
+            0.1 to 0.2 suits losses over a catalogue.
+        dropout: the dropout probability of the (normalised) user factors' entries in training.
 
     Raises:
-        ValueError: `num_users`, `num_items` or `rank` is below 1.
+        ValueError: `num_users`, `num_items` or `rank` is below 1, the temperature not above 0, or dropout not in [0, 1).
 
     Source: Weimer, Karatzoglou, Le, Smola, "CoFiRank", NIPS 2007; Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures",
     section 7.2.
@@ -48,9 +56,16 @@ class MatrixFactorization(Scorer):
         sparse: bool = False,
         scale: float = 0.1,
         seed: int = 0,
+        temperature: float | None = None,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         check_least(1, num_users=num_users, num_items=num_items, rank=rank)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+        if temperature is not None and not temperature > 0:
+            raise ValueError(f"temperature must be above 0, got {temperature}")
+        self.temperature, self.dropout = temperature, dropout
         self.num_users, self.num_items, self.rank = num_users, num_items, rank
         self.user_bias, self.item_bias, self.sparse = user_bias, item_bias, sparse
         self.scale, self.seed = scale, seed
@@ -78,22 +93,165 @@ class MatrixFactorization(Scorer):
                 f"features must have shape [..., list_size, 2], user and item, got {tuple(features.shape)}"
             )
         user, item = features.long().unbind(-1)
-        scores = (self.user_factors(user) * self.item_factors(item)).sum(-1)
+        return self.pair_scores(user, item)
+
+    def pair_scores(self, user: Tensor, item: Tensor) -> Tensor:
+        """Scores of pairs of users and items, by index, whose shapes are broadcast, such as `[users, 1]` and `[users, items]`."""
+        of_users, of_items = self._rows(user, item)
+        scores = (self._directed(of_users, users=True) * self._directed(of_items)).sum(-1)
         if self.user_offsets is not None:
             scores = scores + self.user_offsets(user).squeeze(-1)
         if self.item_offsets is not None:
             scores = scores + self.item_offsets(item).squeeze(-1)
         return scores
 
+    def _rows(self, user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
+        """The factors of users and items by index."""
+        return self.user_factors(user), self.item_factors(item)
+
+    def _tables(self, users: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The factors of some or all users, and of all items."""
+        return self.user_factors.weight if users is None else self.user_factors(users), self.item_factors.weight
+
+    def _directed(self, factors: Tensor, *, users: bool = False) -> Tensor:
+        """Factors whose products are the scores, apart from biases."""
+        if self.temperature is not None:
+            factors = nn.functional.normalize(factors, dim=-1)
+        if not users:
+            return factors
+        factors = nn.functional.dropout(factors, self.dropout, self.training)
+        return factors if self.temperature is None else factors / self.temperature
+
+    def vectors(self, users: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Vectors `[users, d]` of some or all users and `[items, d]` of all items, whose products are the scores.
+
+        With item biases they have an additional column, a 1 for users. An index of item vectors for maximum inner product search
+        needs nothing else; user biases, which do not affect rankings, are left out.
+
+        >>> scorer = MatrixFactorization(3, 5, rank=2, temperature=0.1)
+        >>> users, items = scorer.vectors()
+        >>> torch.allclose(users @ items.T, scorer.item_scores(torch.arange(3)))
+        True
+        """
+        of_users, of_items = self._tables(users if users is None else users.to(self.item_factors.weight.device))
+        of_users, of_items = self._directed(of_users, users=True), self._directed(of_items)
+        if self.item_offsets is None:
+            return of_users, of_items
+        ones = of_users.new_ones(*of_users.shape[:-1], 1)
+        return torch.cat([of_users, ones], -1), torch.cat([of_items, self.item_offsets.weight], -1)
+
     def factor_scores(self, factors: Tensor) -> Tensor:
         """Scores of all items, `[..., items]`, for user factors `[..., rank]`, possibly of new users; without user biases."""
-        scores = factors @ self.item_factors.weight.T
+        return self.scores_of(factors, self._tables(None)[1])
+
+    def scores_of(self, factors: Tensor, items: Tensor) -> Tensor:
+        """`factor_scores` from the factors `[items, rank]` of all items, which LightGCN has propagated."""
+        scores = self._directed(factors, users=True) @ self._directed(items).T
         return scores if self.item_offsets is None else scores + self.item_offsets.weight.squeeze(-1)
 
     def item_scores(self, users: Tensor) -> Tensor:
         """Scores of all items, `[..., items]`, for users given by index `[...]`."""
-        scores = self.factor_scores(self.user_factors(users))
+        scores = self.factor_scores(self._tables(users)[0])
         return scores if self.user_offsets is None else scores + self.user_offsets(users)
+
+
+class LightGCN(MatrixFactorization):
+    """LightGCN: a factorisation whose factors are averaged over the graph of users and their items.
+
+    The factors are the mean of the given ones and those after 1, ..., `layers` steps, each of which replaces the factors of a
+    user by the sum of those of its items over sqrt(items of the user x users of the item), and likewise for items. `set_graph`,
+    which `InteractionsDataModule` and `Recommender` call before training, sets the graph, which is saved with the factors.
+
+    Args:
+        layers: number of steps of propagation.
+        options: as in `MatrixFactorization`.
+
+    Source: He et al., "LightGCN: Simplifying and Powering Graph Convolution Network for Recommendation", SIGIR 2020.
+
+    >>> from rankstruct.recommenders import interactions
+    >>> scorer = LightGCN(2, 3, rank=4, layers=1)
+    >>> scorer.set_graph(interactions([0, 1, 1], [0, 0, 2], num_users=2, num_items=3))
+    >>> scorer.item_scores(torch.tensor([0])).shape
+    torch.Size([1, 3])
+    """
+
+    graph: Tensor
+
+    def __init__(
+        self,
+        num_users: int,
+        num_items: int,
+        rank: int = 10,
+        user_bias: bool = False,
+        item_bias: bool = True,
+        scale: float = 0.1,
+        seed: int = 0,
+        temperature: float | None = None,
+        dropout: float = 0.0,
+        layers: int = 3,
+    ) -> None:
+        super().__init__(
+            num_users,
+            num_items,
+            rank,
+            user_bias,
+            item_bias,
+            scale=scale,
+            seed=seed,
+            temperature=temperature,
+            dropout=dropout,
+        )
+        check_least(1, layers=layers)
+        self.layers = layers
+        self.register_buffer("graph", torch.zeros(2, 0, dtype=torch.int64))
+        self._matrix: Tensor | None = None
+
+    def set_graph(self, known: Ratings) -> None:
+        """Set the graph to the interactions of training."""
+        pairs = np.stack([known.user, known.item])
+        self.graph, self._matrix = torch.from_numpy(pairs).to(self.item_factors.weight.device), None
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
+        self.graph, self._matrix = self.graph.new_zeros(state[f"{prefix}graph"].shape), None
+        super()._load_from_state_dict(state, prefix, *others)
+
+    def _propagated(self) -> tuple[Tensor, Tensor]:
+        start = torch.cat([self.user_factors.weight, self.item_factors.weight])
+        if self._matrix is None or self._matrix.device != start.device:
+            user, item = self.graph.to(start.device)
+            ends = torch.stack([torch.cat([user, item + self.num_users]), torch.cat([item + self.num_users, user])])
+            degree = torch.bincount(ends[0], minlength=len(start)).to(start.dtype)
+            values = (degree[ends[0]] * degree[ends[1]]).rsqrt()
+            with warnings.catch_warnings():  # that they are in beta, and not validated
+                warnings.simplefilter("ignore")
+                self._matrix = torch.sparse_coo_tensor(ends, values, (len(start), len(start))).to_sparse_csr()
+        total = layer = start
+        for _ in range(self.layers):
+            layer = _Symmetric.apply(self._matrix, layer)
+            total = total + layer
+        of_users, of_items = (total / (self.layers + 1)).split([self.num_users, self.num_items])
+        return of_users, of_items
+
+    def _rows(self, user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
+        of_users, of_items = self._propagated()
+        return of_users[user], of_items[item]
+
+    def _tables(self, users: Tensor | None) -> tuple[Tensor, Tensor]:
+        of_users, of_items = self._propagated()
+        return of_users if users is None else of_users[users], of_items
+
+
+class _Symmetric(torch.autograd.Function):
+    """The product with a symmetric sparse matrix, whose gradient is the product with the same matrix."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, dense: Tensor) -> Tensor:
+        ctx.save_for_backward(matrix)
+        return matrix @ dense
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.saved_tensors[0] @ grads[0]
 
 
 class ItemScorer(Scorer):

@@ -1,4 +1,4 @@
-"""Ratings of items by users: validation, merging, and conversion to one list per user of the rated items.
+"""Ratings of items by users, or interactions, which are ratings of 1: validation, merging, and conversion to one list per user.
 
 Labels of ranking measures are grades from 0, with gain 2^grade - 1; ratings are not. Each scale defines the grade of a rating,
 and the neutral rating (the vote d of expected rank utility):
@@ -8,21 +8,33 @@ and the neutral rating (the vote d of expected rank utility):
 - `"centred"`, ratings in [-10, 10] (Jester): 0 up to rating 0, then one grade per 2.5, rounded up, so (0, 2.5] is 1 and (7.5, 10]
   is 4. Disliked items have no gain, gains are again 0, 1, 3, 7, 15, and there are few distinct ones, which keeps oracles fast.
   Neutral is 0.
-- `"binary"`, ratings 0 and 1 (implicit feedback): grade = rating. Neutral is 0.
+- `"binary"`, ratings 0 and 1 (implicit feedback): grade = rating. Neutral is 0. `interactions` makes such ratings from pairs of
+  users and items, all 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from rankstruct.data import DataError, Names, RankingData
 from rankstruct.data.errors import check_least, shortened
 
-__all__ = ["Ratings", "align", "implicit", "merge", "standardised", "synthetic_ratings", "with_negatives"]
+__all__ = [
+    "Ratings",
+    "align",
+    "implicit",
+    "interactions",
+    "k_core",
+    "merge",
+    "standardised",
+    "synthetic_ratings",
+    "with_negatives",
+]
 
 Labels = Literal["grade", "rating"] | Callable[[np.ndarray], np.ndarray]
 
@@ -54,6 +66,7 @@ class Ratings:
         user_names: `[users]` unique strings, stored as `rankstruct.data.Names`.
         item_names: `[items]` unique strings, likewise.
         scale: `"stars"`, `"centred"` or `"binary"`, as described in the module.
+        time: `[ratings]`, finite numbers by which splits order the ratings; None if unknown.
 
     Raises:
         DataError: one of these conditions is violated.
@@ -69,6 +82,7 @@ class Ratings:
     user_names: Names
     item_names: Names
     scale: str
+    time: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         for name in ("user_names", "item_names"):
@@ -80,6 +94,8 @@ class Ratings:
                 f"user, item and rating must have one entry per rating; "
                 f"got {len(self.user)}, {len(self.item)}, {len(self.rating)}"
             )
+        if self.time is not None and not (len(self.time) == len(self.user) and np.isfinite(self.time).all()):
+            raise DataError(f"time must have one finite number per rating, {len(self.user)}")
         for name, values, names in (("user", self.user, self.user_names), ("item", self.item, self.item_names)):
             if len(values) and not (values.min() >= 0 and values.max() < len(names)):
                 raise DataError(
@@ -118,6 +134,7 @@ class Ratings:
         ratings: Sequence | np.ndarray,
         *,
         scale: str,
+        time: Sequence | np.ndarray | None = None,
         user_names: Names | np.ndarray | None = None,
         item_names: Names | np.ndarray | None = None,
     ) -> Ratings:
@@ -137,7 +154,8 @@ class Ratings:
                 f"users, items and ratings must have one entry per rating; got {len(user)}, {len(item)}, {len(values)}"
             )
         order = np.argsort(user, kind="stable")
-        return cls(user[order], item[order], values[order], user_names, item_names, scale)
+        time = None if time is None else np.asarray(time, np.float64)[order]
+        return cls(user[order], item[order], values[order], user_names, item_names, scale, time)
 
     @property
     def num_users(self) -> int:
@@ -185,11 +203,20 @@ class Ratings:
 
     def select(self, chosen: np.ndarray) -> Ratings:
         """Select ratings by a boolean mask `[ratings]`; user and item indices are unchanged."""
-        return replace(self, user=self.user[chosen], item=self.item[chosen], rating=self.rating[chosen])
+        time = None if self.time is None else self.time[chosen]
+        return replace(self, user=self.user[chosen], item=self.item[chosen], rating=self.rating[chosen], time=time)
 
     def select_users(self, users: np.ndarray) -> Ratings:
         """Select all ratings of some users; user and item indices are unchanged."""
         return self.select(np.isin(self.user, users))
+
+    def keys(self) -> np.ndarray:
+        """`[ratings]` int64, sorted: `user * num_items + item` of each rating, for lookups."""
+        return np.sort(self.user * max(self.num_items, 1) + self.item)
+
+    def to_csr(self) -> sp.csr_array:
+        """The ratings as a sparse matrix `[users, items]`."""
+        return sp.csr_array((self.rating, self.item, self.offsets), shape=(self.num_users, self.num_items))
 
     def to_lists(self, labels: Labels = "grade") -> RankingData:
         """Convert to one list per user with ratings, whose documents are the rated items.
@@ -202,17 +229,20 @@ class Ratings:
                [0., 1.],
                [1., 0.]], dtype=float32)
         """
-        if max(self.num_users, self.num_items) > 2**24:
-            raise DataError(f"expected at most 2^24 users and items, got {self.num_users} and {self.num_items}")
         offsets = self.offsets
         rated = np.flatnonzero(np.diff(offsets))
-        return RankingData(
-            np.stack([self.user, self.item], axis=1).astype(np.float32),
-            self.labels(labels),
-            np.append(offsets[rated], offsets[-1]),
-            self.user_names[rated],
-            self.item_names[self.item],
-        )
+        return self._lists(self.labels(labels), np.append(offsets[rated], offsets[-1]), self.user_names[rated])
+
+    def to_pairs(self) -> RankingData:
+        """Convert to one list per rating, of one document; `qids` are numbers."""
+        every = np.arange(self.num_ratings + 1)
+        return self._lists(self.labels(), every, Names.of(every[:-1]))
+
+    def _lists(self, labels: np.ndarray, offsets: np.ndarray, qids: Names) -> RankingData:
+        if max(self.num_users, self.num_items) > 2**24:
+            raise DataError(f"expected at most 2^24 users and items, got {self.num_users} and {self.num_items}")
+        features = np.stack([self.user, self.item], axis=1).astype(np.float32)
+        return RankingData(features, labels, offsets, qids, self.item_names[self.item])
 
 
 def implicit(ratings: Ratings, threshold: float) -> Ratings:
@@ -222,6 +252,118 @@ def implicit(ratings: Ratings, threshold: float) -> Ratings:
     array([1., 0.], dtype=float32)
     """
     return replace(ratings, rating=(ratings.rating >= threshold).astype(np.float32), scale="binary")
+
+
+def interactions(
+    users: Any,
+    items: Any = None,
+    *,
+    times: Any = None,
+    user_names: Any = None,
+    item_names: Any = None,
+    num_users: int | None = None,
+    num_items: int | None = None,
+) -> Ratings:
+    """Build interactions (clicks, purchases, listens), which are ratings of 1 on the scale `"binary"`; repeated ones count once.
+
+    Args:
+        users: `[interactions]` names or ids of users, in any order; or, without `items`, a SciPy sparse matrix `[users, items]`
+            of counts (zeros are no interactions), or a table with columns `user`, `item` and optionally `time`.
+        items: `[interactions]` names or ids of items.
+        times: `[interactions]` numbers; the last one of repeated interactions is kept.
+        user_names, item_names: the names and their order, for matrices those of rows and columns, otherwise possibly more than
+            those that occur.
+        num_users, num_items: instead of names: ids are indices from 0, of so many users and items.
+
+    Raises:
+        DataError: a negative count, arrays of different lengths, a name that is not among those given.
+
+    >>> import scipy.sparse as sp
+    >>> interactions(sp.csr_array([[2, 0, 1], [0, 0, 0]])).item
+    array([0, 2])
+    >>> interactions(["bob", "ann", "ann"], ["x", "y", "y"]).num_ratings
+    2
+    """
+    if isinstance(users, Ratings):
+        if users.scale != "binary":
+            raise DataError(
+                f"expected interactions, got ratings on the scale {users.scale!r}; use implicit(ratings, threshold)"
+            )
+        return users.select(users.rating > 0)
+    if sp.issparse(users):
+        return _of_matrix(users, user_names, item_names)
+    if items is None:
+        users, items, times = _columns_of(users, times)
+    given = {"users": users, "items": items} | ({} if times is None else {"times": times})
+    if len({len(each) for each in given.values()}) > 1:
+        raise DataError(
+            f"{', '.join(given)} must have one entry per interaction, got {', '.join(str(len(v)) for v in given.values())}"
+        )
+    user, user_names = _number_names("users", users, user_names, num_users)
+    item, item_names = _number_names("items", items, item_names, num_items)
+    keys = user * max(len(item_names), 1) + item
+    return _from_keys(keys, user_names, item_names, None if times is None else np.asarray(times, np.float64))
+
+
+def _columns_of(table: Any, times: Any) -> tuple[Any, Any, Any]:
+    columns = list(getattr(table, "columns", ()))
+    if not {"user", "item"} <= set(columns):
+        raise DataError(
+            "expected arrays of users and items, a SciPy sparse matrix, or a table with columns user and item; got "
+            f"{type(table).__name__}" + (f" with columns {', '.join(map(str, columns))}" if columns else "")
+        )
+    return table["user"], table["item"], table["time"] if times is None and "time" in columns else times
+
+
+def _of_matrix(given: Any, user_names: Any, item_names: Any) -> Ratings:
+    matrix = sp.csr_array(given, copy=True)
+    matrix.sum_duplicates()
+    if len(matrix.data) and not float(matrix.data.min()) >= 0:  # NaN too
+        raise DataError(f"counts of interactions must be numbers >= 0, got {matrix.data.min()}")
+    matrix.eliminate_zeros()
+    rows, columns = matrix.shape
+    for what, names, number in (("user_names", user_names, rows), ("item_names", item_names, columns)):
+        if names is not None and len(names) != number:
+            raise DataError(f"{what} must have {number} names, as the matrix has rows or columns, got {len(names)}")
+    keys = np.repeat(np.arange(rows), np.diff(matrix.indptr)) * columns + matrix.indices
+    of_rows = Names.of(np.arange(rows) if user_names is None else user_names)
+    return _from_keys(keys, of_rows, Names.of(np.arange(columns) if item_names is None else item_names))
+
+
+def _from_keys(keys: np.ndarray, user_names: Names, item_names: Names, time: np.ndarray | None = None) -> Ratings:
+    """Interactions without repetitions, of which the last is kept, from `user * number of items + item`."""
+    order = np.argsort(keys, kind="stable") if time is None else np.lexsort((time, keys))
+    last = order[np.append(np.diff(keys[order]) > 0, True)] if len(order) else order
+    user, item = np.divmod(keys[last], max(len(item_names), 1))
+    ones = np.ones(len(last), np.float32)
+    return Ratings(user, item, ones, user_names, item_names, "binary", None if time is None else time[last])
+
+
+def k_core(ratings: Ratings, k: int, *, user_k: int | None = None) -> Ratings:
+    """Drop users with fewer than `user_k` (k if None) and items with fewer than k ratings, until all have enough.
+
+    The names of dropped users and items are dropped too, so that indices change.
+
+    >>> k_core(interactions(["ann", "ann", "bob", "bob", "eve"], ["x", "y", "x", "y", "z"]), 2).item_names.tolist()
+    ['x', 'y']
+    """
+    check_least(1, k=k, user_k=user_k)
+    kept = np.ones(ratings.num_ratings, bool)
+    while True:
+        enough = kept.copy()
+        for index, number, least in (
+            (ratings.user, ratings.num_users, user_k or k),
+            (ratings.item, ratings.num_items, k),
+        ):
+            enough &= (np.bincount(index[kept], minlength=number) >= least)[index]
+        if np.array_equal(enough, kept):
+            break
+        kept = enough
+    left = ratings.select(kept)
+    users, user = np.unique(left.user, return_inverse=True)
+    items, item = np.unique(left.item, return_inverse=True)
+    names = {"user_names": ratings.user_names[users], "item_names": ratings.item_names[items]}
+    return replace(left, user=user, item=item, **names)
 
 
 def with_negatives(ratings: Ratings, number: int, *, seed: int = 0) -> Ratings:
@@ -261,16 +403,23 @@ def merge(parts: Sequence[Ratings]) -> Ratings:
             raise DataError(
                 "parts must have the same user and item names and the same scale; use align(parts) for common names"
             )
-    return _joined(first, *([getattr(part, name) for part in parts] for name in ("user", "item", "rating")))
+    times = [part.time for part in parts if part.time is not None]
+    users, items, ratings = ([getattr(part, name) for part in parts] for name in ("user", "item", "rating"))
+    return _joined(first, users, items, ratings, times if len(times) == len(parts) else None)
 
 
 def _joined(
-    like: Ratings, users: Sequence[np.ndarray], items: Sequence[np.ndarray], ratings: Sequence[np.ndarray]
+    like: Ratings,
+    users: Sequence[np.ndarray],
+    items: Sequence[np.ndarray],
+    ratings: Sequence[np.ndarray],
+    times: Sequence[np.ndarray] | None = None,
 ) -> Ratings:
     """Concatenate ratings and sort them by user, with the names and the scale of `like`."""
     user = np.concatenate(users)
     order = np.argsort(user, kind="stable")
-    return replace(like, user=user[order], item=np.concatenate(items)[order], rating=np.concatenate(ratings)[order])
+    rating, time = np.concatenate(ratings)[order], None if times is None else np.concatenate(times)[order]
+    return replace(like, user=user[order], item=np.concatenate(items)[order], rating=rating, time=time)
 
 
 def standardised(ratings: Ratings) -> Callable[[np.ndarray], np.ndarray]:
@@ -298,7 +447,12 @@ def align(parts: Sequence[Ratings]) -> list[Ratings]:
     }
     return [
         Ratings.from_arrays(
-            part.user_names[part.user], part.item_names[part.item], part.rating, scale=part.scale, **names
+            part.user_names[part.user],
+            part.item_names[part.item],
+            part.rating,
+            scale=part.scale,
+            time=part.time,
+            **names,
         )
         for part in parts
     ]
@@ -344,9 +498,19 @@ def _ordered(names: Sequence[str]) -> Names:
 
 
 def _number_names(
-    what: str, given: Sequence | np.ndarray | Names, names: Names | np.ndarray | None
+    what: str, given: Sequence | np.ndarray | Names, names: Names | np.ndarray | None, number: int | None = None
 ) -> tuple[np.ndarray, Names]:
-    """The indices of names, and the unique names in order."""
+    """The indices of names, and the unique names in order; with `number`, indices are given."""
+    if number is not None:
+        indices = np.asarray(given)
+        if len(indices) and not (indices.dtype.kind in "iu" and indices.min() >= 0 and indices.max() < number):
+            raise DataError(
+                f"{what} must be indices from 0 to {number - 1} if their number is given, got {shortened(str(given))}"
+            )
+        return indices.astype(np.int64), Names.of(np.arange(number))
+    if names is None and (values := getattr(given, "dtype", None)) is not None and values.kind in "iu":  # a fast path
+        unique, indices = np.unique(np.asarray(given), return_inverse=True)
+        return indices.astype(np.int64), Names.of(unique)
     strings = Names.of(given).tolist()
     names = _ordered(strings) if names is None else Names.of(names)
     numbers = {name: number for number, name in enumerate(names)}
@@ -359,5 +523,8 @@ def _number_names(
 def _first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int | None:
     """The index of the first repeated pair of user and item, or None."""
     pairs = user * max(num_items, 1) + item
-    again = np.setdiff1d(np.arange(len(pairs)), np.unique(pairs, return_index=True)[1])
-    return int(again[0]) if len(again) else None
+    if (np.diff(pairs) > 0).all():
+        return None
+    order = np.argsort(pairs, kind="stable")
+    again = order[1:][np.diff(pairs[order]) == 0]
+    return int(again.min()) if len(again) else None

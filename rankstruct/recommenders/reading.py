@@ -1,31 +1,36 @@
-"""Files of ratings: their formats, and the source of ratings with its split."""
+"""Files of ratings and of interactions: their formats, and their sources with splits."""
 
 from __future__ import annotations
 
 import csv
 import math
 import os
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rankstruct.data import DataError
+from rankstruct.data.columnar import read_columns
 from rankstruct.data.delimited import SEPARATORS, decoded_lines, read_header
 from rankstruct.data.errors import shortened
-from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, text_lines
-from rankstruct.recommenders.ratings import SCALES, Ratings, align, synthetic_ratings
-from rankstruct.recommenders.splits import RatingsParts, hold_out, nothing, strong_split, weak_split
+from rankstruct.data.names import Names
+from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
+from rankstruct.recommenders.ratings import SCALES, Ratings, align, implicit, interactions, k_core, synthetic_ratings
+from rankstruct.recommenders.splits import RatingsParts, hold_out, nothing, split_by_time, strong_split, weak_split
 
 __all__ = [
+    "InteractionsSource",
     "RatingsFormat",
     "RatingsSource",
     "read_genres",
+    "read_interactions",
     "read_movielens_fold",
     "read_ratings",
     "read_titles",
@@ -93,7 +98,7 @@ def _delimited(path: Path, separator: str | None, *counts: int) -> Iterator[tupl
 
 
 def _header(
-    lines: Iterator[tuple[int, str]], counts: Collection[int]
+    lines: Iterator[tuple[int, str]], counts: Collection[int], roles: Collection[str] = _ROLES
 ) -> tuple[Iterator[tuple[int, str]], str, list[str]]:
     """The rows of a CSV file, its separator, and the column names, if any; `counts` are the numbers of fields without names."""
     before = []
@@ -105,7 +110,7 @@ def _header(
             found = {each: _cells(line, each) for each in SEPARATORS}
             for separator, cells in found.items():
                 names = [name.lower() for name in cells]
-                if set(_ROLES) <= set(names):
+                if set(roles) <= set(names):
                     return lines, separator, names
             rows = (each for each, cells in found.items() if len(cells) in counts and _is_number(cells[2]))
             return chain(before, lines), next(rows, ","), []
@@ -236,6 +241,100 @@ def read_movielens_fold(folder: str | os.PathLike[str], fold: int) -> tuple[Rati
     """Read `(base, test)` of MovieLens 100K, `u<fold>.base` and `u<fold>.test`, aligned; raises as `read_ratings` does."""
     base, test = align([read_ratings(Path(folder) / f"u{fold}.{part}", "movielens100k") for part in ("base", "test")])
     return base, test
+
+
+def read_interactions(*paths: str | os.PathLike[str], times: bool = False) -> Ratings | list[Ratings]:
+    r"""Read one or several files of interactions; several have common indices of users and items.
+
+    Args:
+        paths: tables with columns `user`, `item` and optionally `time`, by their suffix (`.parquet`, `.feather`, `.arrow`, and
+            `.csv`, which has a header); or text files (UTF-8, optionally compressed) of lines `user item item ...`, separated by
+            blanks or tabs, where a user may have several lines and a line no item.
+        times: lines of text files are `user item time`.
+
+    Repeated interactions count once. A user or item without interactions in one of several files is in the indices of all.
+
+    Returns:
+        The interactions of the file, or a list for several files.
+
+    Raises:
+        DataError: a file is missing, empty or malformed; the message has file and line.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     train, test = Path(folder) / "train.txt", Path(folder) / "test.txt"
+    ...     _ = train.write_text("ann x y\nbob y\n"), test.write_text("bob x\n")
+    ...     [part.to_csr().toarray().tolist() for part in read_interactions(train, test)]
+    [[[1.0, 1.0], [0.0, 1.0]], [[0.0, 0.0], [1.0, 0.0]]]
+    """
+    users: dict[str, int] = {}
+    items: dict[str, int] = {}
+    parts = [_numbered(Path(path), users, items, times) for path in paths]
+    names, places = [], []
+    for numbers in (users, items):  # in the order of interactions(): by value if all names are integers
+        given = list(numbers)
+        ordered = interactions(given, given).user_names if given else Names.of([])
+        names.append(ordered)
+        places.append(np.empty(len(given), np.int64))
+        places[-1][[numbers[name] for name in ordered]] = np.arange(len(given))
+    sizes = {"num_users": len(users), "num_items": len(items)}
+    found = []
+    for path, (user, item, time) in zip(paths, parts, strict=True):
+        if not len(user):
+            raise DataError(f"{path} has no interactions")
+        part = interactions(places[0][user], places[1][item], times=time, **sizes)
+        found.append(replace(part, user_names=names[0], item_names=names[1]))
+    return found[0] if len(found) == 1 else found
+
+
+def _numbered(
+    path: Path, users: dict[str, int], items: dict[str, int], times: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """User, item and, if there are any, time of each interaction of a file; new names get the next number."""
+    user, item, time = array("q"), array("q"), array("d")
+    if path.suffix in (".parquet", ".feather", ".arrow"):
+        columns = read_columns(path, ("user", "item"), ("time",))
+        user.extend(users.setdefault(str(name), len(users)) for name in columns["user"])
+        item.extend(items.setdefault(str(name), len(items)) for name in columns["item"])
+        time.extend(columns.get("time", ()))
+        times = "time" in columns
+    else:
+        rows, times = _table_rows(path) if path.suffix == ".csv" else (_text_rows(path, times), times)
+        for number, who, which, when in rows:
+            if when:
+                if not _is_number(when):
+                    raise DataError(f"{path}, line {number}: expected a number as time, got {shortened(when)}")
+                time.append(parse_number(when))
+            user.extend([users.setdefault(who, len(users))] * len(which))
+            item.extend(items.setdefault(name, len(items)) for name in which)
+    arrays = [np.frombuffer(each, np.int64) if each else np.zeros(0, np.int64) for each in (user, item)]
+    return *arrays, np.array(time) if times else None  # type: ignore[return-value]
+
+
+def _text_rows(path: Path, times: bool) -> Iterator[tuple[int, str, list[str], str]]:
+    """Line number, user, items and, if `times`, the time."""
+    for number, line in _lines(path):
+        who, *which = split_blanks(line)
+        if times and len(which) != 2:
+            raise DataError(f"{path}, line {number}: expected user item time, got {shortened(line)}")
+        yield number, who, which[:1] if times else which, which[1] if times else ""
+
+
+def _table_rows(path: Path) -> tuple[Iterator[tuple[int, str, list[str], str]], bool]:
+    """As `_text_rows`, of a CSV file, and whether it has times."""
+    lines, separator, names = _header(_lines(path, None), (), ("user", "item"))
+    if not names:
+        raise DataError(f"{path}: expected a header with the columns user and item, and optionally time")
+    user, item, time = (names.index(name) if name in names else -1 for name in ("user", "item", "time"))
+
+    def rows() -> Iterator[tuple[int, str, list[str], str]]:
+        for number, line in lines:
+            cells = _cells(line, separator)
+            if len(cells) != len(names) or not cells[user] or not cells[item]:
+                raise DataError(f"{path}, line {number}: expected {', '.join(names)}, got {shortened(line)}")
+            yield number, cells[user], [cells[item]], cells[time] or "none" if time >= 0 else ""
+
+    return rows(), time >= 0
 
 
 def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -374,3 +473,95 @@ class RatingsSource:
         judged = strong_split(ratings, test_users=self.new_users, **counts)
         steered = strong_split(judged.train, test_users=self.new_users / (1 - self.new_users), **counts)
         return RatingsParts(steered.train, steered.given, steered.test, judged.given, judged.test, judged.left_out)
+
+
+INTERACTION_SPLITS = ("ratio", "leave-one-out", "time")
+
+
+@dataclass(frozen=True)
+class InteractionsSource:
+    """The source of interactions, and their split.
+
+    Args:
+        path: a folder with `train`, `valid` (or `vali`) and `test` files of one format, `.txt`, `.csv` or `.parquet`, or without
+            `valid`, which is then held out of training; or one file, which is split. See `read_interactions`.
+        builtin: `"synthetic"`, the synthetic ratings of 4 and 5 stars, which needs no file; or set `path`.
+        times: lines of text files are `user item time`, not `user item item ...`.
+        core: users and items with fewer interactions are dropped; 1 keeps all. Not for a folder.
+        split: how one file is split. `"ratio"`: `test_share` of each user's interactions, at random. `"leave-one-out"`: the last
+            of each user with more, and the one before for validation, or random ones without times. `"time"`: the latest.
+        test_share: fraction of the interactions for the test, for the splits `"ratio"` and `"time"`.
+        validation: fraction of the others for validation.
+        seed: seed of the built-in set and of the split.
+
+    >>> parts = InteractionsSource(builtin="synthetic").read()
+    >>> parts.train.scale, parts.vali.num_ratings > 0
+    ('binary', True)
+    """
+
+    path: str | None = None
+    builtin: str | None = None
+    times: bool = False
+    core: int = 1
+    split: str = "ratio"
+    test_share: float = 0.2
+    validation: float = 0.1
+    seed: int = 0
+
+    def check(self) -> None:
+        """Validate the options and the path without reading data; raises ValueError, of one line."""
+        if (self.path is None) == (self.builtin is None):
+            raise ValueError(
+                "give either data.path (a folder with train.txt, valid.txt and test.txt, or one file of interactions) or "
+                f"data.builtin ({', '.join(BUILTIN_RATINGS)}); got path {self.path!r} and builtin {self.builtin!r}"
+            )
+        for name, value, known in (
+            ("builtin", self.builtin, (None, *BUILTIN_RATINGS)),
+            ("split", self.split, INTERACTION_SPLITS),
+        ):
+            if value not in known:
+                raise ValueError(f"data.{name} must be one of {', '.join(filter(None, known))}, got {value!r}")
+        if self.path is not None:
+            self._files()
+
+    def _files(self) -> list[Path]:
+        """The file, or those of the folder: training, validation if there is one, and test."""
+        path = Path(str(self.path))
+        if not path.exists():
+            raise DataError(
+                f"{path}: no such file or folder; expected interactions, such as train.txt, valid.txt and test.txt"
+            )
+        if path.is_file():
+            return [path]
+        suffix = next((each for each in (".txt", ".csv", ".parquet") if (path / f"train{each}").is_file()), None)
+        if suffix is None or not (path / f"test{suffix}").is_file():
+            raise DataError(f"{path} has no train.txt and test.txt (or .csv, .parquet); give the file itself")
+        names = ("train", "valid", "vali", "test")
+        return [path / f"{name}{suffix}" for name in names if (path / f"{name}{suffix}").is_file()]
+
+    def read(self) -> RatingsParts:
+        """Read training, validation and test interactions; raises as `check` and `read_interactions` do."""
+        self.check()
+        if self.path is None:
+            return self.divide(implicit(synthetic_ratings(users=400, items=150, rated=60, seed=self.seed), 4))
+        found = read_interactions(*self._files(), times=self.times)
+        if isinstance(found, Ratings):
+            return self.divide(found)
+        train, *vali, test = found
+        if not vali:
+            train, held = hold_out(train, self.validation, seed=self.seed)
+            vali = [held]
+        return RatingsParts(train, nothing(train), vali[0], nothing(train), test, 0)
+
+    def divide(self, ratings: Ratings) -> RatingsParts:
+        """Split interactions for training, validation and test; raises ValueError for a number out of range."""
+        ratings = k_core(interactions(ratings), self.core)
+        if self.split == "time":
+            known, test = split_by_time(ratings, self.test_share)
+            train, vali = split_by_time(known, self.validation)
+        else:
+            alone = self.split == "leave-one-out"
+            options: dict[str, Any] = {"latest": alone and ratings.time is not None, "seed": self.seed}
+            known, test = hold_out(ratings, 1 if alone else self.test_share, **options)
+            train, vali = hold_out(known, 1 if alone else self.validation, **options)
+        return RatingsParts(train, nothing(train), vali, nothing(train), test, 0)

@@ -1,22 +1,41 @@
-"""Top-k recommendation, and baselines: popularity and mean ratings."""
+"""Top-k recommendation and its evaluation over the full catalogue, and baselines: popularity, mean ratings and EASE.
+
+Scores are computed for blocks of users, so that no matrix of all users and items is ever in memory. Ties at the cut-off are
+broken arbitrarily.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from rankstruct.data.errors import check_least
+from rankstruct.data.errors import DataError, check_least
+from rankstruct.measures import Measure, evaluate
+from rankstruct.measures.base import ByMeasure, parse_measures
 from rankstruct.recommenders.factorization import ItemScorer
 from rankstruct.recommenders.ratings import Ratings
 
-__all__ = ["Recommender", "item_means", "popularity", "recommend"]
+__all__ = [
+    "CatalogueModel",
+    "ItemSimilarity",
+    "coverage",
+    "ease",
+    "evaluate_catalogue",
+    "item_means",
+    "novelty",
+    "popularity",
+    "recommend",
+    "top_lists",
+]
+
+_BLOCK = 2**24  # scores at once, 64 MB
 
 
-class Recommender(Protocol):
+class CatalogueModel(Protocol):
     """The interface required by `recommend`: `MatrixFactorization`, the baselines, or a custom class.
 
     >>> class Constant:  # a custom model of two items
@@ -31,7 +50,7 @@ class Recommender(Protocol):
 
 
 def recommend(
-    model: Recommender, users: int | Sequence[int] | Tensor, k: int = 10, *, exclude: Ratings | None = None
+    model: CatalogueModel, users: int | Sequence[int] | Tensor, k: int = 10, *, exclude: Ratings | None = None
 ) -> tuple[Tensor, Tensor]:
     """The k items with the highest scores for one or more users, given by index `[users]`, best first.
 
@@ -51,22 +70,138 @@ def recommend(
     check_least(1, k=k)
     numbers = torch.as_tensor(users, dtype=torch.int64)
     rows = numbers.reshape(-1)
+    if exclude is not None and len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < exclude.num_users:
+        raise ValueError(f"users must be from 0 to {exclude.num_users - 1}, those of exclude; got {rows.tolist()}")
+    offsets = None if exclude is None else torch.from_numpy(exclude.offsets)
+    found = []
     with torch.no_grad():
-        scores = model.item_scores(rows).clone()
-    if exclude is not None:
-        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < exclude.num_users:
-            raise ValueError(f"users must be from 0 to {exclude.num_users - 1}, those of exclude; got {rows.tolist()}")
-        offsets = torch.from_numpy(exclude.offsets)
-        sizes = offsets[rows + 1] - offsets[rows]
-        each = torch.arange(len(rows)).repeat_interleave(sizes)
-        within = torch.arange(len(each)) - (sizes.cumsum(0) - sizes)[each]
-        rated = torch.from_numpy(exclude.item)[offsets[rows][each] + within]
-        scores[each.to(scores.device), rated.to(scores.device)] = -torch.inf
-    best = scores.topk(min(k, scores.shape[1]), dim=1)
-    values = torch.nn.functional.pad(best.values, (0, k - best.values.shape[1]), value=-torch.inf)
-    items = torch.nn.functional.pad(best.indices, (0, k - best.values.shape[1]), value=-1)
+        for block, scores in _score_blocks(model, rows):
+            if exclude is not None and offsets is not None:
+                sizes = offsets[block + 1] - offsets[block]
+                each = torch.arange(len(block)).repeat_interleave(sizes)
+                within = torch.arange(len(each)) - (sizes.cumsum(0) - sizes)[each]
+                rated = torch.from_numpy(exclude.item)[offsets[block][each] + within]
+                scores[each.to(scores.device), rated.to(scores.device)] = -torch.inf
+            found.append(scores.topk(min(k, scores.shape[1]), dim=1))
+    items, values = torch.cat([best.indices for best in found]), torch.cat([best.values for best in found])
+    values = torch.nn.functional.pad(values, (0, k - values.shape[1]), value=-torch.inf)
+    items = torch.nn.functional.pad(items, (0, k - items.shape[1]), value=-1)
     items = torch.where(values == -torch.inf, -1, items)
     return items.reshape(*numbers.shape, k), values.reshape(*numbers.shape, k)
+
+
+def _score_blocks(model: CatalogueModel, users: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Blocks of users and their scores of all items, which may be changed; of factorisations, vectors are computed once."""
+    vectors = getattr(model, "vectors", None)
+    if vectors is None:
+        first = model.item_scores(users[:1])
+    else:
+        of_users, of_items = vectors(users)
+        first = of_items[:, :1].T
+    size = max(_BLOCK // max(first.shape[1], 1), 1)
+    for start in range(0, max(len(users), 1), size):
+        block = users[start : start + size].cpu()
+        if vectors is None:
+            yield block, model.item_scores(users[start : start + size]).clone()
+        else:
+            yield block, of_users[start : start + size] @ of_items.T
+
+
+def top_lists(
+    model: CatalogueModel, users: Tensor, relevant: Ratings, k: int, *, exclude: Ratings | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The lists that measures with cut-offs up to k judge: `(scores, labels, where)`, for users by index `[users]`.
+
+    The first k documents are the recommended items, labelled 1 if they are in `relevant`, or labelled 0 in place of missing ones;
+    the relevant items that were not recommended follow. A relevant item in `exclude` cannot be recommended, but counts.
+
+    >>> from rankstruct.recommenders import interactions
+    >>> train, test = interactions([0], [0], num_items=3), interactions([0, 0], [0, 2], num_items=3)
+    >>> top_lists(popularity(train), torch.tensor([0]), test, 1, exclude=train)[1]
+    tensor([[0., 1., 1.]])
+    """
+    items = recommend(model, users, k, exclude=exclude)[0].cpu()
+    users = users.cpu()
+    keys = (users[:, None] * relevant.num_items + items).numpy()
+    held = relevant.keys()
+    at = np.searchsorted(held, keys).clip(max=max(len(held) - 1, 0))
+    hit = torch.from_numpy(held[at] == keys if len(held) else np.zeros(keys.shape, bool)) & (items >= 0)
+    missing = torch.from_numpy(np.diff(relevant.offsets))[users] - hit.sum(1)
+    rest = torch.arange(int(missing.max()) if len(users) else 0) < missing[:, None]
+    scores = -torch.arange(k + rest.shape[1], dtype=torch.float32).repeat(len(users), 1)
+    return scores, torch.cat([hit, rest], 1).float(), torch.cat([torch.ones_like(hit), rest], 1)
+
+
+def evaluate_catalogue(
+    model: CatalogueModel,
+    test: Ratings,
+    measures: str | Measure | Iterable[str | Measure] = ("nDCG@10", "R@10"),
+    *,
+    exclude: Ratings | None = None,
+) -> ByMeasure:
+    """Evaluate the top of the full catalogue for each user with test interactions: `{name: [users] float64}`.
+
+    `R@k` divides by the number of relevant items, `nDCG@k` by the DCG of min(k, number of relevant items) relevant items, and
+    `AP@k` by the number of relevant items; `Success@k` is the hit rate, and `DCG@k`, over the constant sum of its discounts,
+    the nDCG that always divides by k relevant items.
+
+    Args:
+        model: the model, see `recommend`.
+        test: relevant items; a user with none is left out.
+        measures: measures with a cut-off.
+        exclude: items not to rank for a user, such as the training interactions, with the same user and item indices.
+
+    Raises:
+        ValueError: a measure has no cut-off; or as `recommend`.
+
+    >>> from rankstruct.recommenders import interactions
+    >>> train, test = interactions([0, 1, 1], [0, 0, 1]), interactions([0], [1], num_users=2, num_items=2)
+    >>> evaluate_catalogue(popularity(train), test, ["nDCG@1", "R@1"], exclude=train)
+    {'nDCG@1': tensor([1.], dtype=torch.float64), 'R@1': tensor([1.], dtype=torch.float64)}
+    """
+    parsed = parse_measures(measures)
+    k = longest_cutoff(parsed)
+    users = torch.from_numpy(np.flatnonzero(np.diff(test.offsets)))
+    parts = [
+        evaluate(*lists[:2], parsed, where=lists[2])
+        for block in users.split(2**14)
+        for lists in [top_lists(model, block, test, k, exclude=exclude)]
+    ]
+    return ByMeasure(
+        {each.name: torch.cat([part[each.name] for part in parts]) if parts else torch.zeros(0) for each in parsed}
+    )
+
+
+def longest_cutoff(measures: Iterable[Measure]) -> int:
+    """The greatest cut-off; raises ValueError if a measure has none."""
+    cutoffs = [(measure.name, getattr(measure, "cutoff", None)) for measure in measures]
+    if endless := [name for name, cutoff in cutoffs if cutoff is None]:
+        raise ValueError(f"measures of a catalogue need a cut-off, such as nDCG@10 or R@20; {endless[0]} has none")
+    return max(int(cutoff) for _, cutoff in cutoffs if cutoff is not None)
+
+
+def coverage(items: Tensor, num_items: int) -> float:
+    """The fraction of the catalogue that is recommended to anyone; `items` `[users, k]` are those of `recommend`.
+
+    >>> coverage(torch.tensor([[0, 1], [1, -1]]), 4)
+    0.5
+    """
+    return len(torch.unique(items[items >= 0])) / num_items
+
+
+def novelty(items: Tensor, known: Ratings) -> float:
+    """The mean of -log2 of the fraction of users with the item in `known`, over the recommended items `[users, k]`.
+
+    An item without users counts as one with a single user.
+
+    Source: Zhou et al., "Solving the apparent diversity-accuracy dilemma of recommender systems", PNAS 2010.
+
+    >>> from rankstruct.recommenders import interactions
+    >>> novelty(torch.tensor([[0], [1]]), interactions([0, 1], [0, 0], num_items=2))
+    0.5
+    """
+    counts = np.bincount(known.item, minlength=known.num_items).clip(min=1)
+    return float(-np.log2(counts[items[items >= 0].numpy()] / max(known.num_users, 1)).mean())
 
 
 def popularity(ratings: Ratings) -> ItemScorer:
@@ -97,3 +232,59 @@ def item_means(ratings: Ratings, *, prior: float = 5.0) -> ItemScorer:
     scorer = ItemScorer(ratings.num_items)
     scorer.scores += torch.from_numpy(scores).float()
     return scorer
+
+
+class ItemSimilarity(nn.Module):
+    """Score the items of users by the sum of their similarities to what each user knows; see `ease`.
+
+    Args:
+        similarity: `[items, items]`, row i the similarities of the others to item i.
+        known: the known interactions of the users.
+
+    >>> from rankstruct.recommenders import interactions
+    >>> model = ItemSimilarity(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), interactions([0], [1], num_items=2))
+    >>> model.item_scores(torch.tensor([0]))
+    tensor([[1., 0.]])
+    """
+
+    similarity: Tensor
+
+    def __init__(self, similarity: Tensor, known: Ratings) -> None:
+        super().__init__()
+        self.register_buffer("similarity", similarity)
+        self._known = known.to_csr()
+
+    def item_scores(self, users: Tensor) -> Tensor:
+        """Scores of all items, `[users, items]`, for users given by index `[users]`."""
+        rows = self._known[users.cpu().numpy()]
+        return torch.from_numpy(rows @ self.similarity.cpu().numpy()).to(self.similarity.device)
+
+
+def ease(known: Ratings, *, regularization: float = 500.0) -> ItemSimilarity:
+    """A linear item-to-item model in closed form, a strong baseline for catalogues of up to some 20,000 items.
+
+    It solves min ||X - X B||^2 + regularization ||B||^2 over matrices B with diagonal 0, X the binary matrix of users and items:
+    O(items^3) time and O(items^2) memory.
+
+    Raises:
+        ValueError: regularization is not above 0.
+        DataError: more than 30,000 items.
+
+    Source: Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019.
+
+    >>> from rankstruct.recommenders import interactions
+    >>> known = interactions([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], num_items=3)
+    >>> recommend(ease(known, regularization=1.0), 2, k=1, exclude=known)[0]
+    tensor([1])
+    """
+    if not regularization > 0:
+        raise ValueError(f"regularization must be above 0, got {regularization}")
+    if known.num_items > 30_000:
+        raise DataError(f"EASE needs a dense matrix of items x items, at most 30,000 items, got {known.num_items}")
+    matrix = known.to_csr()
+    gram = (matrix.T @ matrix).toarray().astype(np.float64)
+    gram[np.diag_indices_from(gram)] += regularization
+    inverse = np.linalg.inv(gram)
+    weights = inverse / -np.diag(inverse)
+    np.fill_diagonal(weights, 0.0)
+    return ItemSimilarity(torch.from_numpy(weights).float(), known)

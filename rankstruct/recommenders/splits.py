@@ -17,7 +17,7 @@ import numpy as np
 from rankstruct.data.errors import check_least
 from rankstruct.recommenders.ratings import Ratings
 
-__all__ = ["RatingsParts", "RatingsSplit", "hold_out", "strong_split", "weak_split"]
+__all__ = ["RatingsParts", "RatingsSplit", "hold_out", "split_by_time", "strong_split", "weak_split"]
 
 
 class RatingsSplit(NamedTuple):
@@ -41,7 +41,7 @@ class RatingsSplit(NamedTuple):
 def weak_split(ratings: Ratings, num_train: int, *, min_test: int = 10, seed: int = 0) -> RatingsSplit:
     """Weak generalisation: train on the known ratings of the test users; users with too few ratings are left out."""
     users, left_out = _judged(ratings, num_train, min_test)
-    known = _random_rank(ratings, seed) < num_train
+    known = _rank(ratings, seed) < num_train
     among = np.isin(ratings.user, users)
     train = ratings.select(known & among)
     return RatingsSplit(train, train, ratings.select(~known & among), left_out)
@@ -59,15 +59,36 @@ def strong_split(
     users, left_out = _judged(ratings, num_train, min_test)
     rng = np.random.default_rng([seed, 1])
     new = rng.permutation(users)[: max(1, round(test_users * len(users)))]
-    among, known = np.isin(ratings.user, new), _random_rank(ratings, seed) < num_train
+    among, known = np.isin(ratings.user, new), _rank(ratings, seed) < num_train
     return RatingsSplit(ratings.select(~among), ratings.select(among & known), ratings.select(among & ~known), left_out)
 
 
-def hold_out(ratings: Ratings, share: float, *, seed: int = 0) -> tuple[Ratings, Ratings]:
-    """Hold out a fraction of each user's ratings, in (0, 1) and rounded down, for validation: `(training, validation)`."""
+def hold_out(ratings: Ratings, share: float, *, latest: bool = False, seed: int = 0) -> tuple[Ratings, Ratings]:
+    """Hold out some of each user's ratings, at random or the latest, for validation or test: `(training, held out)`.
+
+    `share` is a fraction in (0, 1), rounded down, or an integer, the number held out of each user with more ratings than that:
+    `hold_out(ratings, 1)` is leave-one-out. `latest` requires times.
+    """
+    whole = isinstance(share, int)
+    if not (share >= 1 if whole else 0 < share < 1):
+        raise ValueError(f"share must be above 0 and below 1, or an integer from 1, got {share}")
+    counts = np.diff(ratings.offsets)
+    number = np.where(counts > share, share, 0) if whole else np.floor(share * counts)
+    held = _rank(ratings, seed, latest) < number[ratings.user]
+    return ratings.select(~held), ratings.select(held)
+
+
+def split_by_time(ratings: Ratings, share: float) -> tuple[Ratings, Ratings]:
+    """Hold out the latest `share` of all ratings, in (0, 1), those after a common moment: `(training, held out)`.
+
+    >>> from rankstruct.recommenders import interactions
+    >>> train, test = split_by_time(interactions([0, 0, 1], [0, 1, 0], times=[1, 3, 2]), 0.4)
+    >>> test.user, test.item
+    (array([0]), array([1]))
+    """
     if not 0 < share < 1:
         raise ValueError(f"share must be above 0 and below 1, got {share}")
-    held = _random_rank(ratings, seed) < np.floor(share * np.diff(ratings.offsets))[ratings.user]
+    held = _times(ratings) > np.quantile(_times(ratings), 1 - share, method="lower")
     return ratings.select(~held), ratings.select(held)
 
 
@@ -101,10 +122,16 @@ def nothing(ratings: Ratings) -> Ratings:
     return ratings.select(np.zeros(ratings.num_ratings, bool))
 
 
-def _random_rank(ratings: Ratings, seed: int) -> np.ndarray:
-    """`[ratings]`: the position of each rating in a random order of its user's ratings."""
+def _times(ratings: Ratings) -> np.ndarray:
+    if ratings.time is None:
+        raise ValueError("a split by time requires times, such as a column time; the ratings have none")
+    return ratings.time
+
+
+def _rank(ratings: Ratings, seed: int, latest: bool = False) -> np.ndarray:
+    """`[ratings]`: the position of each rating among its user's, in random order, or the latest first."""
     drawn = np.random.default_rng([seed, 0]).random(ratings.num_ratings)
-    order = np.lexsort((drawn, ratings.user))
+    order = np.lexsort((drawn, -_times(ratings), ratings.user) if latest else (drawn, ratings.user))
     return np.argsort(order) - ratings.offsets[ratings.user]
 
 

@@ -1,4 +1,4 @@
-"""Lightning training of recommenders: data modules of ratings, a module with factor norms, and recommendations."""
+"""Lightning training of recommenders: data modules of ratings and interactions, their modules, and recommendations."""
 
 from __future__ import annotations
 
@@ -12,19 +12,28 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data import Batch, RankingData, Splits
+from rankstruct.data import Batch, BatchLoader, RankingData, Splits
 from rankstruct.files import whole_file
+from rankstruct.losses import SoftmaxLoss
 from rankstruct.metric import RankingMetric
 from rankstruct.models import load_scorer
 from rankstruct.recommenders.alternating import adopt_users
-from rankstruct.recommenders.factorization import MatrixFactorization
+from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches
+from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization
 from rankstruct.recommenders.ratings import Labels, Ratings, merge, standardised
-from rankstruct.recommenders.reading import RatingsSource
-from rankstruct.recommenders.recommendation import recommend
+from rankstruct.recommenders.reading import InteractionsSource, RatingsSource
+from rankstruct.recommenders.recommendation import longest_cutoff, recommend, top_lists
 from rankstruct.training.datamodule import ListsDataModule
 from rankstruct.training.module import OptimizerFactory, RankingModule
 
-__all__ = ["FactorizationModule", "RatingsDataModule", "RecommendationWriter", "SplitRatingsDataModule"]
+__all__ = [
+    "CatalogueModule",
+    "FactorizationModule",
+    "InteractionsDataModule",
+    "RatingsDataModule",
+    "RecommendationWriter",
+    "SplitRatingsDataModule",
+]
 
 _PRIOR = 5.0  # ratings
 
@@ -171,6 +180,80 @@ class SplitRatingsDataModule(RatingsDataModule):
         """A note on the number of users left out."""
         few = f"{self.source.num_train} + {self.source.min_test}"
         return [f"{self.left_out} users have fewer than {few} ratings and are left out"] if self.left_out else []
+
+
+class InteractionsDataModule(RatingsDataModule):
+    """Interactions from a file or folder, or built in, in batches of users or of single interactions; for `CatalogueModule`.
+
+    Args:
+        path: a folder with `train.txt`, `valid.txt` and `test.txt`, or a file to split, see `InteractionsSource`.
+        builtin: `"synthetic"`, which needs no file; or set `path`.
+        users_per_batch: number of users per training batch, whose lists have all that they know; memory is users x items.
+        pairs_per_batch: number of interactions per training batch instead, each a list of one known item (sampled negatives).
+        exclude_validation: whether validation items are not ranked in the test; published figures often exclude only training.
+        recommend: number of items that `predict` recommends to each user.
+        seed: seed of the built-in set, the split and shuffling.
+        source: further arguments of `InteractionsSource`, for reading and splitting.
+
+    Raises:
+        ValueError: inconsistent options, or a malformed file; the message has file and line.
+
+    >>> data = InteractionsDataModule(builtin="synthetic", users_per_batch=100)
+    >>> data.num_users, data.num_items, len(data.train_dataloader())
+    (387, 150, 4)
+    """
+
+    complete = False
+
+    def __init__(
+        self,
+        path: str | None = None,
+        builtin: str | None = None,
+        users_per_batch: int | None = None,
+        pairs_per_batch: int | None = None,
+        exclude_validation: bool = False,
+        recommend: int = 10,
+        seed: int = 0,
+        **source: Any,
+    ) -> None:
+        if users_per_batch is not None and pairs_per_batch is not None:
+            raise ValueError("set users_per_batch or pairs_per_batch, not both")
+        self.source = InteractionsSource(path=path, builtin=builtin, seed=seed, **source)
+        train, _, vali, _, test, _ = self.source.read()
+        size = pairs_per_batch or users_per_batch or 256
+        super().__init__(train, vali, test, recommend=recommend, users_per_batch=size, seed=seed)
+        self.train_ratings, self.test_ratings = train, {"val": vali, "test": test}
+        self.exclude = {"val": train, "test": self.known if exclude_validation else train}
+        if pairs_per_batch is not None:
+            self._parts["train"] = train.to_pairs()
+
+    def setup(self, stage: str) -> None:
+        """Set the graph of LightGCN, before callbacks copy the module."""
+        scorer = getattr(self.trainer and self.trainer.lightning_module, "scorer", None)
+        if stage == "fit" and isinstance(scorer, LightGCN):
+            scorer.set_graph(self.train_ratings)
+
+    def train_dataloader(self) -> BatchLoader:
+        """Return shuffled batches of users, or of single interactions."""
+        return UserBatches(self.part("train"), shuffle=True, seed=self.seed, **self._place(), **self.training)
+
+    @property
+    def data_name(self) -> str:
+        """The name of the data in reports, that of the built-in set, file or folder."""
+        return self.source.builtin or Path(str(self.source.path)).resolve().name
+
+    def describe(self) -> dict[str, Any]:
+        """Parameters of the data for reports."""
+        return super().describe() | {"lists_per_batch": self.training["lists_per_batch"]}
+
+    def keep(self, scorer: nn.Module, folder: Path) -> str:
+        """Save the vectors of items, for an index of maximum inner products, and the item names in their order."""
+        assert isinstance(scorer, MatrixFactorization)
+        with torch.no_grad(), whole_file(folder / "item_vectors.npy", "wb") as file:
+            np.save(file, scorer.vectors()[1].cpu().numpy())
+        with whole_file(folder / "item_names.txt") as file:
+            file.writelines(f"{name}\n" for name in self.known.item_names)
+        return f"item vectors: {folder / 'item_vectors.npy'}  (in the order of item_names.txt)"
 
 
 class FactorizationModule(RankingModule):
@@ -321,6 +404,88 @@ class FactorizationModule(RankingModule):
         loss = super().training_step(batch, batch_idx)
         regularized = self.user_regularization or self.item_regularization
         return loss + self.penalty(batch) if regularized else loss
+
+
+class CatalogueModule(FactorizationModule):
+    """Train a factorisation on interactions: lists over the whole catalogue, or with sampled negatives; measures over all items.
+
+    Validation and test rank all items except those that the user knows from training, see `evaluate_catalogue`. The data module
+    is an `InteractionsDataModule`.
+
+    Args:
+        scorer: the factorisation.
+        loss: any loss of rankstruct, called as `loss(scores, labels, where=where)`; the softmax loss if None.
+        measures: measures of validation and test, with cut-offs; the first one is monitored.
+        negatives: `"all"` items that the user does not know, or sampled ones, `"uniform"`, `"popularity"` or `"in-batch"`; see
+            `TrainingLists`, as for the next two.
+        number: number of sampled items per list.
+        correct: whether scores of sampled items are corrected.
+        regularization: lambda_U, see `FactorizationModule`.
+        item_regularization: lambda_V; lambda_U if None.
+        start_from: the run with the initial factorisation, see `FactorizationModule`.
+        optimizer: a function from parameters to an optimizer; AdamW with learning rate 0.01 and no weight decay if None.
+
+    >>> import rankstruct as rs
+    >>> module = CatalogueModule(rs.MatrixFactorization(3, 5, temperature=0.2), rs.SoftmaxLoss())
+    """
+
+    def __init__(
+        self,
+        scorer: MatrixFactorization,
+        loss: nn.Module | None = None,
+        measures: Sequence[str] = ("nDCG@10", "R@10"),
+        negatives: Negatives = "all",
+        number: int = 1,
+        correct: bool = False,
+        regularization: float = 0.0,
+        item_regularization: float | None = None,
+        start_from: str | None = None,
+        optimizer: OptimizerFactory | None = None,
+    ) -> None:
+        loss = SoftmaxLoss() if loss is None else loss
+        super().__init__(
+            scorer, loss, measures, regularization, item_regularization, start_from=start_from, optimizer=optimizer
+        )
+        self.negatives, self.number, self.correct = negatives, number, correct
+        self._cutoff = longest_cutoff(self.validation_metric.measures)
+        self._lists: TrainingLists | None = None
+
+    def on_fit_start(self) -> None:
+        """Prepare the training lists; then as in the base class."""
+        ratings = self._data().train_ratings
+        self._lists = TrainingLists(ratings, self.negatives, number=self.number, correct=self.correct)
+        super().on_fit_start()
+
+    def batch_loss(self, batch: Batch) -> Tensor:
+        """The loss of the training lists of a batch of users or interactions."""
+        assert self._lists is not None  # known from on_fit_start
+        user, item = batch.features.long().unbind(-1)
+        scores, labels, where = self._lists(self.scorer, user[:, 0], item, batch.where)
+        return self.loss(scores, labels, where=where)
+
+    def _evaluate(self, batch: Batch, metric: RankingMetric) -> Tensor:
+        data, stage = self._data(), "val" if metric is self.validation_metric else "test"
+        users = batch.features[:, 0, 0].long()[batch.where.any(-1)]
+        lists = top_lists(self.scorer, users, data.test_ratings[stage], self._cutoff, exclude=data.exclude[stage])
+        scores, labels, where = (each.to(self.device) for each in lists)
+        self._apart, self._judged = self._apart + len(users), self._judged + len(users)
+        metric.update(scores, labels, where=where)
+        return scores
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> tuple[Tensor, Tensor]:
+        """Return nothing, of both kinds: `RecommendationWriter` does all."""
+        return batch.positions[:0, 0], batch.labels[:0, 0]
+
+    def describe(self) -> dict[str, Any]:
+        """Parameters of the module for reports."""
+        sampled = {} if self.negatives == "all" else {"number": self.number, "correct": self.correct}
+        return {**super().describe(), "negatives": self.negatives, **sampled}
+
+    def _data(self) -> InteractionsDataModule:
+        data = getattr(self.trainer, "datamodule", None)
+        if not isinstance(data, InteractionsDataModule):
+            raise ValueError(f"CatalogueModule requires an InteractionsDataModule, got {type(data).__name__}")
+        return data
 
 
 class RecommendationWriter(pl.Callback):

@@ -42,6 +42,8 @@ class ListsDataModule(pl.LightningDataModule):
     evaluation_documents = 50_000  # per evaluation batch
     #: Whether training and evaluation use the same labels.
     same_labels = True
+    #: Whether the lists have all documents that are ranked; otherwise the module ranks more, such as a catalogue.
+    complete = True
 
     def __init__(self, training: dict[str, Any] | None = None, seed: int = 0) -> None:
         super().__init__()

@@ -213,17 +213,21 @@ class RankingModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the regularised loss of one batch."""
-        chosen = {}
-        if self._reference:
-            with torch.no_grad():
-                chosen["reference_scores"] = scores_of(self._reference[0], self.as_input(batch.features), batch.where)
-        slack = self.slack(self(batch.features, batch.where), batch, **chosen)
+        slack = self.batch_loss(batch)
         size = len(batch.labels)
         self.log("train/loss", slack, on_step=False, on_epoch=True, batch_size=size, sync_dist=True)
         self.log("optimisation/loss", slack.detach(), prog_bar=True, on_step=True, on_epoch=False, sync_dist=True)
         for name, value in getattr(self.loss, "slacks", {}).items():  # of a combined loss
             self.log(f"train/slack/{name}", value, on_step=False, on_epoch=True, batch_size=size, sync_dist=True)
         return slack + 0.5 * self.regularization * self.squared_norm() if self.regularization else slack
+
+    def batch_loss(self, batch: Batch) -> Tensor:
+        """Return the loss of a training batch, without the regulariser; a scalar."""
+        chosen = {}
+        if self._reference:
+            with torch.no_grad():
+                chosen["reference_scores"] = scores_of(self._reference[0], self.as_input(batch.features), batch.where)
+        return self.slack(self(batch.features, batch.where), batch, **chosen)
 
     def slack(self, scores: Tensor, batch: Batch, **chosen: Tensor) -> Tensor:
         """Return the loss of a batch with scores `[lists, list_size]`, without the regulariser; a scalar."""

@@ -142,7 +142,7 @@ def test_a_killed_run_with_new_users_resumes_to_the_same_bits(tmp_path):
         (["--data.lists_per_batch", "8"], "lists_per_batch"),
         (["--data.format", "netflix"], "netflix"),
         (["--model.regularization", "-1"], "regularization must be >= 0"),
-        (["--task", "films"], "task must be one of ranking, ratings, text, got 'films'"),
+        (["--task", "films"], "task must be one of ranking, ratings, implicit, text, got 'films'"),
     ],
 )
 def test_errors_are_named(arguments, message, tmp_path, capsys):

@@ -22,7 +22,7 @@ LOSSES |= {"lambdaloss": rs.LambdaLoss, "precision-average": rs.TopSurrogateLoss
 
 
 def train(config, folder, *options):
-    if config.stem.startswith("ratings-"):
+    if config.stem.startswith(("ratings-", "implicit-")):
         return main(
             [
                 *("fit", "--config", str(config), "--output", str(folder), "--data.builtin", "synthetic"),

@@ -1,0 +1,198 @@
+"""Lists for training over a catalogue: all items of each user in a batch, or the known items and sampled others.
+
+A batch of users has scores `[users, list_size]` and labels, 1 for the items that the user knows from training and 0 for others,
+as any loss takes them. With all items, memory is users times items of one batch.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rankstruct.data import BatchLoader
+from rankstruct.data.errors import check_least
+from rankstruct.recommenders.factorization import MatrixFactorization
+from rankstruct.recommenders.ratings import Ratings
+
+__all__ = ["Negatives", "TrainingLists", "UserBatches", "fold_in"]
+
+Negatives = Literal["all", "uniform", "popularity", "in-batch"]
+
+
+class UserBatches(BatchLoader):
+    """Batches of lists in random order, not of similar length, since padding costs little next to the rest of the catalogue.
+
+    >>> from rankstruct.recommenders import interactions
+    >>> lists = interactions([0, 1, 1, 2], [0, 0, 1, 2]).to_lists()
+    >>> next(iter(UserBatches(lists, lists_per_batch=3, shuffle=True))).where.sum().item()
+    4
+    """
+
+    by_length = False
+
+
+class TrainingLists:
+    """Scores, labels and mask of the training lists of a batch of users.
+
+    Args:
+        train: the training interactions.
+        negatives: the items ranked with those that a user knows: `"all"` others; `"uniform"` or `"popularity"`, `number` items
+            drawn for each list with equal probabilities or in proportion to their interactions, those that the user knows masked;
+            or `"in-batch"`, the known items of the other lists of the batch.
+        number: number of sampled items per list, unless `negatives` is `"all"` or `"in-batch"`.
+        correct: subtract the logarithm of the expected number of draws from the scores of sampled items (logQ correction), so
+            that a softmax estimates that over all items; of `"in-batch"` also from that of the known item.
+        unranked: interactions that are neither labelled nor ranked, such as those of validation; None for none. Only for `"all"`.
+
+    Raises:
+        ValueError: an unknown option, or a number below 1.
+
+    Source: Bengio and Senecal, "Adaptive Importance Sampling to Accelerate Training of a Neural Probabilistic Language Model",
+    IEEE Transactions on Neural Networks 2008; Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
+    Recommendations", RecSys 2019 (in-batch).
+
+    >>> from rankstruct.recommenders import interactions
+    >>> lists = TrainingLists(interactions([0, 1], [1, 2]))
+    >>> scores, labels, where = lists(MatrixFactorization(2, 3), torch.tensor([0, 1]), torch.tensor([[1], [2]]))
+    >>> labels
+    tensor([[0., 1., 0.],
+            [0., 0., 1.]])
+    """
+
+    def __init__(
+        self,
+        train: Ratings,
+        negatives: Negatives = "all",
+        *,
+        number: int = 1,
+        correct: bool = False,
+        unranked: Ratings | None = None,
+    ) -> None:
+        if negatives not in get_args(Negatives):
+            raise ValueError(f"negatives must be one of {', '.join(get_args(Negatives))}, got {negatives!r}")
+        check_least(1, number=number)
+        if negatives == "all" and correct:
+            raise ValueError("correct is for sampled negatives; with negatives='all' nothing is sampled")
+        self.negatives, self.number, self.correct = negatives, number, correct
+        self.unranked = None if unranked is None else unranked.to_csr()
+        self.num_items = train.num_items
+        self.keys = torch.from_numpy(train.keys())
+        counts = torch.from_numpy(np.bincount(train.item, minlength=train.num_items)).double()
+        self.probability = counts / counts.sum() if negatives != "uniform" else torch.full_like(counts, 1 / len(counts))
+        self.cumulative = self.probability.cumsum(0)
+
+    def __call__(
+        self, scorer: MatrixFactorization, users: Tensor, items: Tensor, real: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The lists of users `[users]` with their known items `[users, known]`, real where `real`: scores, labels and mask."""
+        real = torch.ones_like(items, dtype=torch.bool) if real is None else real
+        if self.negatives == "all":
+            return self._all(scorer, users, items, real)
+        if self.negatives == "in-batch":
+            return self._in_batch(scorer, users, items[real], real)
+        drawn = torch.rand(len(users), self.number, dtype=torch.float64, device=users.device)
+        others = torch.searchsorted(self.cumulative.to(users.device), drawn).clamp(max=self.num_items - 1)
+        scores = _pair_scores(scorer, users, torch.cat([items, others], 1))
+        if self.correct:
+            offset = self._log_probability(others, scores) + np.log(self.number)
+            scores = torch.cat([scores[:, : items.shape[1]], scores[:, items.shape[1] :] - offset], 1)
+        labels = torch.cat([real.to(scores), torch.zeros_like(others, dtype=scores.dtype)], 1)
+        return scores, labels, torch.cat([real, ~self._known(users[:, None], others)], 1)
+
+    def _all(
+        self, scorer: MatrixFactorization, users: Tensor, items: Tensor, real: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        of_users, of_items = scorer.vectors(users)
+        scores = of_users @ of_items.T
+        labels = torch.zeros_like(scores)
+        rows = torch.arange(len(users), device=users.device).unsqueeze(1).expand_as(items)
+        labels[rows[real], items[real]] = 1.0
+        if self.unranked is None:
+            return scores, labels, None
+        columns = torch.from_numpy(self.unranked[users.cpu().numpy()].toarray() > 0)
+        return scores, labels, ~columns.to(users.device) | (labels > 0)
+
+    def _in_batch(
+        self, scorer: MatrixFactorization, users: Tensor, items: Tensor, real: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        owner = torch.arange(len(users), device=users.device).repeat_interleave(real.sum(1))
+        own = owner == torch.arange(len(users), device=users.device)[:, None]
+        of_users, of_items = scorer.vectors(users)
+        scores = of_users @ of_items[items].T
+        if self.correct:
+            scores = scores - self._log_probability(items, scores)
+        return scores, own.to(scores), own | ~self._known(users[:, None], items.expand_as(own))
+
+    def _log_probability(self, items: Tensor, like: Tensor) -> Tensor:
+        return self.probability.to(items.device)[items].log().to(like)
+
+    def _known(self, users: Tensor, items: Tensor) -> Tensor:
+        """Whether pairs are training interactions."""
+        pairs, keys = users * self.num_items + items, self.keys.to(items.device)
+        return keys[torch.searchsorted(keys, pairs).clamp(max=len(keys) - 1)] == pairs
+
+
+def _pair_scores(scorer: MatrixFactorization, users: Tensor, items: Tensor) -> Tensor:
+    """The scores of items `[users, list_size]`; of many, from the vectors of all items, which are then computed once each."""
+    if items.numel() < scorer.num_items:
+        return scorer.pair_scores(users[:, None], items)
+    of_users, of_items = scorer.vectors(users)
+    return torch.bmm(nn.functional.embedding(items, of_items), of_users.unsqueeze(-1)).squeeze(-1)
+
+
+def fold_in(
+    scorer: MatrixFactorization,
+    known: Ratings,
+    loss: nn.Module,
+    *,
+    steps: int = 50,
+    learning_rate: float = 0.05,
+    users_per_batch: int = 256,
+) -> Tensor:
+    """Fit the factors `[users, rank]` of new users to their interactions, with the items fixed, by steps of Adam.
+
+    The scores of all items are `scorer.factor_scores(factors)`. Each starts from the mean factor of the user's items, 0 for a
+    user with none; the other items of the catalogue are the negatives.
+
+    Args:
+        scorer: the factorisation, unchanged.
+        known: the interactions of the new users, with the items of the scorer.
+        loss: the loss used in training.
+        steps: number of steps.
+        learning_rate: of Adam.
+        users_per_batch: users fitted at once; memory is users times items.
+
+    Raises:
+        ValueError: the items are not those of the scorer.
+
+    >>> import rankstruct as rs
+    >>> from rankstruct.recommenders import interactions
+    >>> scorer = MatrixFactorization(2, 6, rank=4, temperature=0.2)
+    >>> new = interactions([0, 0], [1, 2], num_items=6)
+    >>> scores = scorer.factor_scores(fold_in(scorer, new, rs.SoftmaxLoss()))
+    >>> sorted(scores[0].topk(2).indices.tolist())
+    [1, 2]
+    """
+    if known.num_items != scorer.num_items:
+        raise ValueError(f"known must have the {scorer.num_items} items of the scorer, got {known.num_items}")
+    matrix = known.to_csr().astype(np.float32)
+    training, fixed = scorer.training, scorer.eval()
+    with torch.no_grad():
+        table = fixed._tables(None)[1]
+    found = table.new_zeros(known.num_users, scorer.rank)
+    for start in range(0, known.num_users, users_per_batch):
+        labels = torch.from_numpy(matrix[start : start + users_per_batch].toarray()).to(table)
+        sizes = labels.sum(1, keepdim=True)
+        factors = (labels @ table / sizes.clamp(min=1)).detach().requires_grad_()
+        optimizer = torch.optim.Adam([factors], lr=learning_rate)
+        with torch.enable_grad():
+            for _ in range(steps):
+                value = loss(fixed.scores_of(factors, table), labels)
+                (factors.grad,) = torch.autograd.grad(value, factors)
+                optimizer.step()
+        found[start : start + users_per_batch] = torch.where(sizes == 0, 0.0, factors.detach())
+    scorer.train(training)
+    return found

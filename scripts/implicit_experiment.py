@@ -1,0 +1,223 @@
+"""Losses for top-k recommendation over the full catalogue, from implicit feedback: one factorisation, one protocol, many losses.
+
+The data are a folder with `train.txt`, `valid.txt` and `test.txt`, lines `user item item ...`; measures rank all items but those
+that a user has in training. Each loss gets the same settings of temperature, dropout and learning rate, in the same order, of
+which the validation items choose by nDCG@10, as they do the epoch; further seeds are run with the chosen setting. Losses are
+compared with the first by paired tests over test users, of the means over seeds. Times are seconds of one CPU thread per epoch,
+with validation; memory is the greatest of the process. Every result is kept in the folder `--output`, and what is there is not
+run again; prints the tables, and writes them with `--json`:
+
+    python scripts/implicit_experiment.py --data FOLDER --output runs/implicit
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import rankstruct as rs
+from rankstruct.cli import run
+from rankstruct.commands._arguments import CommandParser, add_cell_options
+from rankstruct.commands.cells import Cell, CellFolders
+from rankstruct.data.source import digest_of
+from rankstruct.files import write_result
+from rankstruct.recommenders import (
+    InteractionsSource,
+    Ratings,
+    Recommender,
+    coverage,
+    ease,
+    evaluate_catalogue,
+    novelty,
+    popularity,
+    recommend,
+)
+from rankstruct.recommenders.splits import RatingsParts
+from rankstruct.statistics import compare_paired, holm
+from rankstruct.text_tables import format_table
+
+MEASURES = ("nDCG@10", "R@10", "nDCG@20", "R@20")
+#: The settings that every loss is tried with, the first ones first; `Recommender` has the rest.
+SETTINGS = tuple(
+    {"temperature": temperature, "dropout": dropout, "learning_rate": rate}
+    for rate, temperature, dropout in product((0.01, 0.003), (0.07, 0.2, 0.1, 0.05, 0.15), (0.3, 0.0))
+)
+_SAMPLED: dict[str, Any] = {"pairs": True, "lists_per_batch": 4096}
+#: By loss: a function that makes it, and options of `Recommender`.
+LOSSES: dict[str, tuple[Callable[[], torch.nn.Module], dict[str, Any]]] = {
+    "AP ramp": (lambda: rs.StructuredHingeLoss("AP", reference="predicted"), {}),
+    "softmax": (rs.SoftmaxLoss, {}),
+    "AP hinge": (lambda: rs.StructuredHingeLoss("AP"), {}),
+    "nDCG ramp": (lambda: rs.StructuredHingeLoss("nDCG", reference="predicted"), {}),
+    "BPR": (rs.RankNetLoss, {**_SAMPLED, "negatives": "uniform"}),
+    "sampled softmax": (rs.SoftmaxLoss, {**_SAMPLED, "negatives": "uniform", "number": 64, "correct": True}),
+    "AP ramp, sampled": (
+        lambda: rs.StructuredHingeLoss("AP", reference="predicted"),
+        {"negatives": "uniform", "number": 512},
+    ),
+    "softmax, in-batch": (
+        rs.SoftmaxLoss,
+        {"pairs": True, "lists_per_batch": 1024, "negatives": "in-batch", "correct": True},
+    ),
+    "RankNet": (rs.RankNetLoss, {}),
+    "partial AUC hinge": (lambda: rs.StructuredHingeLoss("pAUC(low=0, high=0.05)"), {}),
+    "AP ramp, LightGCN": (lambda: rs.StructuredHingeLoss("AP", reference="predicted"), {"layers": 2}),
+    "softmax, LightGCN": (rs.SoftmaxLoss, {"layers": 2}),
+}
+BASELINES: dict[str, Sequence[Callable[[Ratings], Any]]] = {
+    "popularity": (popularity,),
+    "EASE": [partial(ease, regularization=strength) for strength in (200.0, 500.0, 1000.0, 2000.0)],
+}
+
+
+@cache
+def read(path: str) -> RatingsParts:
+    """The data of a folder."""
+    return InteractionsSource(path=path).read()
+
+
+def train(path: str, loss: str, setting: dict[str, Any], seed: int, epochs: int) -> dict[str, Any]:
+    """Validation value, measures of the test users, time and memory of one training."""
+    torch.set_num_threads(1)
+    parts = read(path)
+    make, options = LOSSES[loss]
+    begin = time.process_time()
+    model = Recommender(make(), **options, **setting, max_epochs=epochs, patience=6, random_state=seed)
+    model.fit(parts.train, validation=parts.vali)
+    seconds = (time.process_time() - begin) / len(model.history_)
+    return {
+        "vali": max(each["validation"] for each in model.history_),
+        "epoch": model.best_epoch_,
+        "seconds": seconds,
+        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        **tested(model.scorer_, parts),
+    }
+
+
+def best_baseline(candidates: Sequence[Callable[[Ratings], Any]], parts: RatingsParts) -> Any:
+    """The model that the validation items choose by the first measure."""
+    models = [fit(parts.train) for fit in candidates]
+    measured = [
+        evaluate_catalogue(model, parts.vali, MEASURES[:1], exclude=parts.train)[MEASURES[0]] for model in models
+    ]
+    return models[int(np.argmax([float(values.mean()) for values in measured]))]
+
+
+def tested(model: Any, parts: RatingsParts) -> dict[str, Any]:
+    """Measures of the test users, coverage and novelty of a model's ten items."""
+    values = evaluate_catalogue(model, parts.test, MEASURES, exclude=parts.train)
+    items, _ = recommend(model, torch.arange(parts.train.num_users), 10, exclude=parts.train)
+    told = {"coverage": coverage(items, parts.train.num_items), "novelty": novelty(items, parts.train)}
+    return {"test": {name: value.tolist() for name, value in values.items()}, **told}
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    return run("implicit", compare, args, program="implicit_experiment.py")
+
+
+def compare(args: Sequence[str]) -> None:
+    """Train what the folder does not hold yet, and print the tables."""
+    parser = CommandParser(description=__doc__)
+    parser.add_argument("--data", required=True, help="folder with train.txt, valid.txt and test.txt")
+    add_cell_options(parser, "training runs", "runs/implicit")
+    parser.add_argument("--losses", nargs="+", default=[*LOSSES], choices=[*LOSSES], metavar="LOSS")
+    parser.add_argument("--settings", type=int, default=len(SETTINGS), help="number of settings tried for each loss")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of the chosen setting")
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--json", type=Path, help="write the tables to this file, for the documentation")
+    given = parser.parse_args(args)
+    content = "".join(digest_of(str(path)) for path in sorted(Path(given.data).glob("*.txt")))
+
+    def make(loss: str, number: int, fold: None, seed: int | None) -> Cell:
+        setting = SETTINGS[number]
+        request = {"loss": loss, **setting, "seed": seed, "epochs": given.epochs, "content": content}
+        name = (
+            f"{loss.replace(', ', '-').replace(' ', '-')}/{'-'.join(f'{value:g}' for value in setting.values())}-{seed}"
+        )
+        return Cell(name, request, (given.data, loss, setting, seed, given.epochs), (loss, number), fold, seed)
+
+    with CellFolders(given.output) as store:
+        found = store.select(
+            train,
+            make,
+            {loss: [*range(min(given.settings, len(SETTINGS)))] for loss in given.losses},
+            folds=[None],
+            seeds=[*range(given.seeds)],
+            validation=lambda result: result["vali"],
+            processes=given.processes,
+            what="training runs",
+        )
+    parts = read(given.data)
+    small = parts.train.num_items <= 20_000
+    reached = {name: [tested(best_baseline(each, parts), parts)] for name, each in BASELINES.items() if small}
+    reached |= {loss: [found.results[loss, None, seed] for seed in range(given.seeds)] for loss in given.losses}
+    settings = {loss: SETTINGS[found.settings[loss, None]] for loss in given.losses}
+    tables = {"means": _means(reached, settings), "paired": _paired(reached, given.losses)}
+    for header, rows in tables.values():
+        print(f"\n{format_table(header, rows)}")
+    if given.json:
+        ours = ("--output", "--json", "--processes")  # of this machine
+        kept = [word for at, word in enumerate(args) if not {word, args[at - 1] if at else ""} & {*ours}]
+        words = ["FOLDER" if word == given.data else word for word in kept]
+        write_result(given.json, ["python", "scripts/implicit_experiment.py", *words], tables)
+    print(f"\nwritten: {given.output}")
+
+
+def _means(reached: dict[str, list[dict]], settings: dict[str, dict]) -> tuple[list[str], list[list[str]]]:
+    header = [
+        "loss",
+        *MEASURES,
+        "coverage@10",
+        "novelty@10",
+        "temperature",
+        "dropout",
+        "rate",
+        "epoch",
+        "s an epoch",
+        "MB",
+    ]
+    rows = []
+    for name, runs in reached.items():
+        row = [name]
+        for measure in MEASURES:
+            means = [float(np.mean(each["test"][measure])) for each in runs]
+            row.append(f"{np.mean(means):.4f}" + (f" ± {np.std(means, ddof=1):.4f}" if len(means) > 1 else ""))
+        row += [
+            f"{np.mean([each['coverage'] for each in runs]):.2f}",
+            f"{np.mean([each['novelty'] for each in runs]):.2f}",
+        ]
+        if name in settings:
+            row += [f"{value:g}" for value in settings[name].values()]
+            row += [
+                f"{np.mean([each['epoch'] for each in runs]):.0f}",
+                f"{np.mean([each['seconds'] for each in runs]):.1f}",
+            ]
+            row.append(f"{max(each['megabytes'] for each in runs):.0f}")
+        rows.append(row + [""] * (len(header) - len(row)))
+    return header, rows
+
+
+def _paired(reached: dict[str, list[dict]], losses: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    measure, first = MEASURES[0], losses[0]
+    values = {loss: np.mean([each["test"][measure] for each in reached[loss]], 0) for loss in losses}
+    pairs = [compare_paired(values[first], values[other]) for other in losses[1:]]
+    corrected = holm([pair.p for pair in pairs]) if pairs else []
+    header = [f"{measure} of {first} against", "difference", "users won", "users lost", "p (Wilcoxon, Holm)"]
+    return header, [
+        [other, f"{pair.difference:+.4f}", str(pair.wins), str(pair.losses), f"{p:.2g}"]
+        for other, pair, p in zip(losses[1:], pairs, corrected, strict=True)
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

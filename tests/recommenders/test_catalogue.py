@@ -1,0 +1,513 @@
+"""Implicit feedback: interactions, files, splits, full-catalogue evaluation, training lists, models and the estimator."""
+
+import pickle
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.base import clone
+
+import rankstruct as rs
+from rankstruct.data import DataError
+from rankstruct.recommenders import (
+    InteractionsSource,
+    LightGCN,
+    MatrixFactorization,
+    Recommender,
+    TrainingLists,
+    coverage,
+    ease,
+    evaluate_catalogue,
+    fold_in,
+    hold_out,
+    interactions,
+    k_core,
+    novelty,
+    popularity,
+    read_interactions,
+    recommend,
+    split_by_time,
+)
+from rankstruct.recommenders import recommendation as recommendation_module
+
+
+def drawn(users=30, items=25, share=0.3, seed=0):
+    rng = np.random.default_rng(seed)
+    return sp.csr_array((rng.random((users, items)) < share).astype(np.float32))
+
+
+def pairs(ratings):
+    names = ratings.user_names.tolist(), ratings.item_names.tolist()
+    return [(names[0][u], names[1][i]) for u, i in zip(ratings.user, ratings.item, strict=True)]
+
+
+# Interactions
+
+
+def test_interactions_are_the_same_from_a_matrix_a_table_and_arrays():
+    table = pd.DataFrame({"user": ["b", "a", "b", "a"], "item": ["y", "x", "y", "z"]})  # one repeated
+    expected = [("a", "x"), ("a", "z"), ("b", "y")]
+    assert pairs(interactions(table)) == pairs(interactions(table["user"], table["item"])) == expected
+    matrix = sp.coo_array(([2.0, 1.0, 3.0, 0.0], ([0, 1, 0, 1], [1, 0, 1, 1])), shape=(3, 2))
+    found = interactions(matrix)
+    assert pairs(found) == [("0", "1"), ("1", "0")]
+    assert (found.num_users, found.num_items, matrix.nnz) == (3, 2, 4)
+    assert found.to_csr().toarray().tolist() == [[0, 1], [1, 0], [0, 0]]
+    assert pairs(interactions(matrix, user_names=["p", "q", "r"], item_names=["i", "j"])) == [("p", "j"), ("q", "i")]
+    assert interactions(found).num_ratings == 2
+
+
+def test_ids_may_be_numbers_in_any_order_or_indices():
+    found = interactions(np.array([10, 9, 10]), np.array([7, 7, 100]))
+    assert found.user_names.tolist() == ["9", "10"]
+    assert pairs(found) == [("9", "7"), ("10", "7"), ("10", "100")]
+    found = interactions(np.array([1]), np.array([2]), num_users=4, num_items=3)
+    assert (found.num_users, found.num_items, found.user[0], found.item[0]) == (4, 3, 1, 2)
+
+
+def test_the_last_time_of_a_repeated_interaction_is_kept():
+    found = interactions(["a", "a", "b"], ["x", "x", "x"], times=[5, 9, 1])
+    assert found.time.tolist() == [9, 1]
+    assert found.select(np.array([False, True])).time.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: interactions(sp.csr_array([[1.0, -1.0]])), "counts of interactions must be numbers >= 0, got -1"),
+        (lambda: interactions(sp.csr_array([[1.0, np.nan]])), "must be numbers >= 0, got nan"),
+        (lambda: interactions(sp.csr_array([[1.0]]), item_names=["x", "y"]), "item_names must have 1 names"),
+        (lambda: interactions([1, 2], [1]), "must have one entry per interaction, got 2, 1"),
+        (lambda: interactions([[1, 2]]), "a table with columns user and item; got list"),
+        (lambda: interactions(pd.DataFrame({"who": [1]})), "with columns who"),
+        (lambda: interactions([3], [0], num_users=3, num_items=1), "users must be indices from 0 to 2"),
+        (lambda: interactions(["a"], ["x"], item_names=["y"]), "items has the name 'x', which is not among those"),
+        (lambda: interactions(rs.recommenders.synthetic_ratings(users=3, rated=5)), "use implicit"),
+    ],
+)
+def test_bad_interactions_are_errors(make, message):
+    with pytest.raises(DataError, match=message):
+        make()
+
+
+def test_a_core_is_that_of_repeated_deletion():
+    ratings = interactions(drawn(40, 30, 0.1))
+    matrix = ratings.to_csr().toarray() > 0
+    users, items = np.arange(40), np.arange(30)
+    while True:
+        kept = matrix[np.ix_(users, items)]
+        enough = kept.sum(1) >= 2, kept.sum(0) >= 3
+        if enough[0].all() and enough[1].all():
+            break
+        users, items = users[enough[0]], items[enough[1]]
+    core = k_core(ratings, 3, user_k=2)
+    assert len(users)
+    assert core.user_names.tolist() == [str(u) for u in users]
+    assert core.item_names.tolist() == [str(i) for i in items]
+    np.testing.assert_array_equal(core.to_csr().toarray() > 0, matrix[np.ix_(users, items)])
+
+
+def test_leave_one_out_holds_the_last_or_a_random_one():
+    ratings = interactions([0, 0, 0, 1, 2, 2], [0, 1, 2, 0, 1, 2], times=[3, 9, 5, 1, 2, 1])
+    train, test = hold_out(ratings, 1, latest=True)
+    assert pairs(test) == [("0", "1"), ("2", "1")]  # user 1 has only one
+    assert train.num_ratings == 4
+    drawn_items = {tuple(hold_out(ratings, 1, seed=seed)[1].item) for seed in range(20)}
+    assert len(drawn_items) > 3
+    with pytest.raises(ValueError, match="requires times"):
+        hold_out(interactions([0], [0]), 1, latest=True)
+    with pytest.raises(ValueError, match="share must be above 0"):
+        hold_out(ratings, 0)
+
+
+def test_a_split_by_time_has_one_moment():
+    rng = np.random.default_rng(0)
+    ratings = interactions(rng.integers(9, size=80), rng.integers(50, size=80), times=rng.random(80))
+    train, test = split_by_time(ratings, 0.25)
+    assert train.time.max() < test.time.min()
+    assert test.num_ratings == pytest.approx(0.25 * ratings.num_ratings, abs=1)
+
+
+# Files
+
+
+def test_files_have_common_indices(tmp_path):
+    (tmp_path / "train.txt").write_text("7 10 9 10\n\n8\n12 9\n7 11\n")
+    (tmp_path / "valid.txt").write_text("12 11\n")
+    (tmp_path / "test.txt").write_text("13 50\n8 9\n")
+    train, valid, test = read_interactions(*(tmp_path / f"{name}.txt" for name in ("train", "valid", "test")))
+    assert train.user_names.tolist() == ["7", "8", "12", "13"] == test.user_names.tolist()
+    assert train.item_names.tolist() == ["9", "10", "11", "50"]
+    assert pairs(train) == [("7", "9"), ("7", "10"), ("7", "11"), ("12", "9")]
+    assert (pairs(valid), pairs(test)) == ([("12", "11")], [("8", "9"), ("13", "50")])
+    parts = InteractionsSource(path=str(tmp_path)).read()
+    assert [pairs(part) for part in (parts.train, parts.vali, parts.test)] == [*map(pairs, (train, valid, test))]
+
+
+def test_tables_and_lines_with_times_are_read_alike(tmp_path):
+    pytest.importorskip("pyarrow")
+    table = pd.DataFrame({"time": [3.0, 1.0, 2.0], "user": ["a", "b", "a"], "item": [5, 5, 7]})
+    table.to_csv(tmp_path / "x.csv", index=False)
+    table.to_parquet(tmp_path / "x.parquet")
+    (tmp_path / "x.txt").write_text("a 5 3\nb 5 1\na 7 2\n")
+    for found in (read_interactions(tmp_path / f"x.{suffix}", times=True) for suffix in ("csv", "parquet", "txt")):
+        assert pairs(found) == [("a", "5"), ("a", "7"), ("b", "5")]
+        assert found.time.tolist() == [3, 2, 1]
+    table.assign(time=pd.to_datetime(table["time"], unit="s")).to_parquet(tmp_path / "dates.parquet")
+    assert read_interactions(tmp_path / "dates.parquet").time.tolist() == [3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.txt", "", "x.txt has no interactions"),
+        ("x.txt", "ann\nbob\n", "x.txt has no interactions"),
+        ("x.csv", "who,item\na,b\n", "expected a header with the columns user and item"),
+        ("x.csv", "user,item\na,b\nc\n", "x.csv, line 3: expected user, item, got 'c'"),
+        ("x.csv", "user,item,time\na,b,soon\n", "x.csv, line 2: expected a number as time, got 'soon'"),
+    ],
+)
+def test_bad_files_are_errors_with_their_line(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_interactions(tmp_path / name)
+
+
+def test_bad_lines_with_times_and_missing_files_are_errors(tmp_path):
+    (tmp_path / "x.txt").write_text("a b 3\na b c 3\n")
+    with pytest.raises(DataError, match="line 2: expected user item time"):
+        read_interactions(tmp_path / "x.txt", times=True)
+    with pytest.raises(DataError, match="no such file"):
+        read_interactions(tmp_path / "y.txt")
+    with pytest.raises(DataError, match=r"has no train\.txt and test\.txt"):
+        InteractionsSource(path=str(tmp_path)).check()
+    for options in (
+        {},
+        {"path": "a", "builtin": "synthetic"},
+        {"builtin": "real"},
+        {"builtin": "synthetic", "split": "x"},
+    ):
+        with pytest.raises(ValueError, match="data"):
+            InteractionsSource(**options).check()
+
+
+@pytest.mark.parametrize("split", ["ratio", "leave-one-out", "time"])
+def test_splits_of_a_file_divide_it(tmp_path, split):
+    rng = np.random.default_rng(0)
+    lines = {(u, i): f"{u} {i} {rng.integers(1000)}\n" for u, i in product(range(20), range(30)) if rng.random() < 0.5}
+    (tmp_path / "x.txt").write_text("".join(lines.values()))
+    parts = InteractionsSource(path=str(tmp_path / "x.txt"), times=True, split=split).read()
+    found = [pair for part in (parts.train, parts.vali, parts.test) for pair in pairs(part)]
+    assert sorted(found) == sorted((str(u), str(i)) for u, i in lines)
+    assert parts.test.num_ratings >= 20
+    assert parts.vali.num_ratings
+
+
+# Evaluation
+
+
+def plain_measures(scores, seen, relevant, k):
+    """The measures of one user by a loop."""
+    order = [i for i in sorted(range(len(scores)), key=lambda i: -scores[i]) if i not in seen][:k]
+    hits = [i in relevant for i in order]
+    dcg = sum(hit / np.log2(rank + 2) for rank, hit in enumerate(hits))
+    found = {f"DCG@{k}": dcg, f"nDCG@{k}": dcg / sum(1 / np.log2(r + 2) for r in range(min(k, len(relevant))))}
+    found[f"R@{k}"] = sum(hits) / len(relevant)
+    found[f"P@{k}"] = sum(hits) / k
+    found[f"Success@{k}"] = float(any(hits))
+    found[f"RR@{k}"] = next((1 / (rank + 1) for rank, hit in enumerate(hits) if hit), 0.0)
+    precisions = [sum(hits[: rank + 1]) / (rank + 1) for rank, hit in enumerate(hits) if hit]
+    return found | {f"AP@{k}": sum(precisions) / len(relevant)}
+
+
+@pytest.mark.parametrize("block", [1, 2**24])
+def test_measures_equal_a_plain_loop(monkeypatch, block):
+    monkeypatch.setattr(recommendation_module, "_BLOCK", block)
+    both = interactions(drawn(40, 30, 0.4))
+    train, test = hold_out(both, 0.5)
+    train = rs.recommenders.merge([train, test.select(test.user == 3)])  # user 3 has seen all that is relevant
+    everything = interactions([5] * 30, range(30), num_users=40, num_items=30)
+    train = rs.recommenders.merge([train.select(train.user != 5), everything])
+    scorer = MatrixFactorization(40, 30, rank=4)
+    scores = scorer.item_scores(torch.arange(40)).detach().numpy()
+    for k in (1, 5, 40):
+        names = [f"{name}@{k}" for name in ("DCG", "nDCG", "R", "P", "Success", "RR", "AP")]
+        found = evaluate_catalogue(scorer, test, names, exclude=train)
+        users = np.unique(test.user)
+        for at, user in enumerate(users):
+            seen, relevant = (set(part.item[part.user == user].tolist()) for part in (train, test))
+            for name, value in plain_measures(scores[user], seen, relevant, k).items():
+                assert float(found[name][at]) == pytest.approx(value, abs=1e-12), (name, user)
+        assert {len(value) for value in found.values()} == {len(users)}
+
+
+def test_an_empty_test_has_no_values_and_measures_need_a_cut_off():
+    train = interactions(drawn())
+    nothing = train.select(np.zeros(train.num_ratings, bool))
+    assert len(evaluate_catalogue(popularity(train), nothing)["nDCG@10"]) == 0
+    with pytest.raises(ValueError, match="need a cut-off, such as nDCG@10 or R@20; AP has none"):
+        evaluate_catalogue(popularity(train), train, ["AP"])
+
+
+def test_coverage_and_novelty_are_those_of_a_loop():
+    known = interactions(drawn(20, 15, 0.3))
+    items, _ = recommend(MatrixFactorization(20, 15), range(20), 4, exclude=known)
+    listed = [i for i in items.reshape(-1).tolist() if i >= 0]
+    assert coverage(items, 15) == len(set(listed)) / 15
+    counts = np.bincount(known.item, minlength=15)
+    assert novelty(items, known) == pytest.approx(np.mean([-np.log2(max(counts[i], 1) / 20) for i in listed]))
+
+
+# Models
+
+
+def test_cosine_scores_and_vectors():
+    scorer = MatrixFactorization(4, 6, rank=3, temperature=0.5, dropout=0.5).eval()
+    torch.nn.init.normal_(scorer.item_offsets.weight)
+    u, v = scorer.user_factors.weight.detach(), scorer.item_factors.weight.detach()
+    bias = scorer.item_offsets.weight.detach().squeeze(1)
+    cosine = (u / u.norm(dim=1, keepdim=True)) @ (v / v.norm(dim=1, keepdim=True)).T / 0.5 + bias
+    users, items = scorer.vectors()
+    for found in (scorer.item_scores(torch.arange(4)), users @ items.T):
+        torch.testing.assert_close(found, cosine)
+    torch.testing.assert_close(
+        scorer(torch.tensor([[[1, 2], [3, 0]]])), torch.stack([cosine[1, 2], cosine[3, 0]])[None]
+    )
+    scorer.train()
+    assert not torch.equal(scorer.vectors()[0], users)  # dropout
+    for options in ({"temperature": 0.0}, {"dropout": 1.0}):
+        with pytest.raises(ValueError, match="must be"):
+            MatrixFactorization(4, 6, **options)
+
+
+def test_lightgcn_is_the_mean_of_powers_of_the_normalised_graph(tmp_path):
+    known = interactions(drawn(7, 5, 0.5))
+    scorer = LightGCN(7, 5, rank=3, layers=2).double()
+    scorer.set_graph(known)
+    graph = np.zeros((12, 12))
+    graph[:7, 7:] = known.to_csr().toarray()
+    graph += graph.T
+    degree = np.maximum(graph.sum(1), 1)
+    matrix = torch.from_numpy(graph / np.sqrt(degree[:, None] * degree))
+    start = torch.cat([scorer.user_factors.weight, scorer.item_factors.weight])
+    expected = ((torch.eye(12) + matrix + matrix @ matrix) / 3) @ start
+    scores = scorer.item_scores(torch.arange(7))
+    torch.testing.assert_close(scores, expected[:7] @ expected[7:].T)
+    torch.testing.assert_close(scorer(torch.tensor([[2, 1], [0, 4]])), scores[[2, 0], [1, 4]])
+    weights = torch.randn(7, 5, dtype=torch.float64)
+    given = scorer.user_factors.weight, scorer.item_factors.weight
+    found = torch.autograd.grad((scores * weights).sum(), given)
+    for mine, its in zip(
+        found, torch.autograd.grad((expected[:7] @ expected[7:].T * weights).sum(), given), strict=True
+    ):
+        torch.testing.assert_close(mine, its)
+    rs.save_scorer(scorer, tmp_path / "scorer.pt")
+    loaded = rs.load_scorer(tmp_path / "scorer.pt").double()
+    torch.testing.assert_close(loaded.item_scores(torch.arange(7)), scores, atol=1e-5, rtol=1e-5)
+
+
+def test_ease_minimises_its_objective():
+    known = interactions(drawn(30, 8, 0.4))
+    weights = ease(known, regularization=3.0).similarity.double()
+    matrix = torch.from_numpy(known.to_csr().toarray()).double()
+    gradient = matrix.T @ (matrix @ weights - matrix) + 3.0 * weights
+    gradient.fill_diagonal_(0.0)
+    assert float(weights.diagonal().abs().max()) == 0
+    assert float(gradient.abs().max()) < 1e-4
+    torch.testing.assert_close(
+        ease(known, regularization=3.0).item_scores(torch.tensor([4]))[0].double(), matrix[4] @ weights
+    )
+    with pytest.raises(ValueError, match="regularization must be above 0"):
+        ease(known, regularization=0)
+
+
+# Training lists
+
+
+def batch_of(known, users):
+    lists = known.to_lists()
+    items = [torch.from_numpy(known.item[known.user == user]) for user in users]
+    padded = torch.nn.utils.rnn.pad_sequence(items, batch_first=True)
+    assert lists.num_lists <= known.num_users
+    return torch.tensor(users), padded, torch.arange(padded.shape[1]) < torch.tensor([[len(each)] for each in items])
+
+
+def test_lists_of_the_catalogue_are_all_items_with_labels():
+    known = interactions(drawn())
+    users, items, real = batch_of(known, [4, 0, 7])
+    scorer = MatrixFactorization(30, 25, rank=3)
+    scores, labels, where = TrainingLists(known)(scorer, users, items, real)
+    assert where is None
+    torch.testing.assert_close(scores, scorer.item_scores(users))
+    np.testing.assert_array_equal(labels, known.to_csr().toarray()[users])
+    train, held = hold_out(known, 0.3)
+    users, items, real = batch_of(train, [4, 0, 7])
+    scores, labels, where = TrainingLists(train, unranked=held)(scorer, users, items, real)
+    np.testing.assert_array_equal(~where, held.to_csr().toarray()[users] > 0)
+
+
+@pytest.mark.parametrize("negatives", ["uniform", "popularity"])
+def test_sampled_items_have_the_right_labels_mask_and_correction(negatives):
+    known = interactions(drawn(share=0.4))
+    matrix, counts = known.to_csr().toarray(), np.bincount(known.item, minlength=25)
+    users, items, real = batch_of(known, [4, 0])
+    scorer = MatrixFactorization(30, 25, rank=3)
+    lists = TrainingLists(known, negatives, number=3000)
+    torch.manual_seed(0)
+    scores, labels, where = lists(scorer, users, items, real)
+    width, every = items.shape[1], scorer.item_scores(users)
+    assert labels[:, width:].sum() == 0
+    torch.testing.assert_close(scores[:, :width][real], every.gather(1, items)[real])
+    for row, user in enumerate(users):
+        sampled = scores[row, width:][where[row, width:]].unique()
+        unknown = every[row][torch.from_numpy(matrix[user] == 0)]
+        torch.testing.assert_close(sampled.sort().values, unknown.unique())
+    expected = np.full(25, 1 / 25) if negatives == "uniform" else counts / counts.sum()
+    assert float((~where[0, width:]).float().mean()) == pytest.approx(expected[matrix[4] > 0].sum(), abs=0.03)
+    # with the correction, the sum of exponentials estimates that over all unknown items
+    torch.manual_seed(0)
+    corrected = TrainingLists(known, negatives, number=3000, correct=True)(scorer, users, items, real)[0]
+    total = torch.where(where[:, width:], corrected[:, width:].exp(), 0.0).sum(1)
+    exact = torch.where(torch.from_numpy(matrix[users]) == 0, every.exp(), 0.0).sum(1)
+    torch.testing.assert_close(total, exact, rtol=0.05, atol=0.0)
+
+
+def test_in_batch_negatives_are_the_known_items_of_others():
+    known = interactions([0, 0, 1, 2], [0, 1, 2, 1], num_users=3, num_items=4)
+    users, items = torch.tensor([0, 1, 2]), torch.tensor([[0], [2], [1]])
+    scorer = MatrixFactorization(3, 4, rank=2)
+    scores, labels, where = TrainingLists(known, "in-batch")(scorer, users, items)
+    torch.testing.assert_close(scores, scorer.item_scores(users)[:, items[:, 0]])
+    assert torch.equal(labels, torch.eye(3))
+    assert where.tolist() == [[True, True, False], [True, True, True], [True, True, True]]  # user 0 knows item 1
+    corrected = TrainingLists(known, "in-batch", correct=True)(scorer, users, items)[0]
+    torch.testing.assert_close(scores - corrected, torch.tensor([0.25, 0.25, 0.5]).log().expand(3, 3))
+
+
+def test_bad_options_of_lists_are_errors():
+    known = interactions(drawn())
+    for given in ({"negatives": "none"}, {"number": 0}, {"correct": True}):
+        with pytest.raises(ValueError, match=r"negatives|number|correct"):
+            TrainingLists(known, **given)
+
+
+def test_new_users_are_folded_in_to_a_minimum_with_the_items_fixed():
+    scorer = MatrixFactorization(2, 30, rank=4, temperature=0.2, dropout=0.5)
+    known, loss = interactions(drawn(5, 30, 0.1)), rs.SoftmaxLoss(reduction="none")
+    known = known.select(known.user != 2)
+    before = scorer.item_factors.weight.clone()
+    few, many = (fold_in(scorer, known, loss.with_options(reduction="mean"), steps=steps) for steps in (50, 2000))
+    assert torch.equal(scorer.item_factors.weight, before)
+    assert scorer.training
+    labels, scorer = torch.from_numpy(known.to_csr().toarray()), scorer.eval()
+    values, least = (loss(scorer.factor_scores(factors), labels) for factors in (few, many))
+    assert (values <= 1.1 * least + 0.2).all()
+    assert not few[2].any()  # knows nothing
+    random = loss(scorer.factor_scores(torch.randn(100, 5, 4)), labels.expand(100, 5, 30))
+    assert (values[[0, 1, 3, 4]] < random[:, [0, 1, 3, 4]].amin(0) + 0.2).all()
+    with pytest.raises(ValueError, match="known must have the 30 items"):
+        fold_in(scorer, interactions(drawn(3, 4)), rs.SoftmaxLoss())
+
+
+# The estimator
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return InteractionsSource(builtin="synthetic").read()
+
+
+def test_the_first_call_learns():
+    rng = np.random.default_rng(0)
+    groups = np.arange(300) % 6
+    matrix = np.array([rng.random(200) < np.where(np.arange(200) % 6 == group, 0.4, 0.03) for group in groups])
+    test = matrix & (rng.random(matrix.shape) < 0.3)
+    model = Recommender().fit(sp.csr_array((matrix & ~test).astype(float)))
+    alike = interactions(sp.csr_array((matrix & ~test).astype(float)))
+    base = evaluate_catalogue(popularity(alike), interactions(sp.csr_array(test.astype(float))), exclude=alike)[
+        "nDCG@10"
+    ]
+    assert model.score(sp.csr_array(test.astype(float))) > 2 * float(base.mean())
+    assert model.history_[0]["validation"] < model.history_[model.best_epoch_ - 1]["validation"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"loss": rs.StructuredHingeLoss("AP", reference="predicted"), "temperature": 0.1},
+        {"loss": "RankNetLoss", "negatives": "uniform", "pairs": True, "lists_per_batch": 512},
+        {"negatives": "in-batch", "pairs": True, "correct": True, "lists_per_batch": 128},
+        {"negatives": "popularity", "number": 20, "correct": True},
+        {"layers": 1},
+        {"temperature": None, "item_bias": True},
+    ],
+)
+def test_other_losses_lists_and_models_learn(parts, options):
+    model = Recommender(rank=16, max_epochs=30, **options).fit(parts.train, validation=parts.vali)
+    chance = MatrixFactorization(parts.train.num_users, parts.train.num_items)
+    random = evaluate_catalogue(chance, parts.test, ["nDCG@10"], exclude=parts.train)["nDCG@10"]
+    assert model.score(parts.test) > 2 * float(random.mean())
+
+
+def test_matrices_give_indices_and_tables_names(parts):
+    options = {"rank": 4, "max_epochs": 2}
+    matrix = parts.train.to_csr()
+    by_index = Recommender(**options).fit(matrix)
+    items, scores = by_index.recommend([3, 0], k=5)
+    assert items.dtype == np.int64
+    assert items.shape == scores.shape == (2, 5)
+    assert not matrix.toarray()[3, items[0]].any()
+    assert matrix.toarray()[3, by_index.recommend(3, 150, exclude_known=False)[0]].any()
+    names = [f"u{n}" for n in parts.train.user_names], [f"i{n}" for n in parts.train.item_names]
+    table = pd.DataFrame({"user": np.array(names[0])[parts.train.user], "item": np.array(names[1])[parts.train.item]})
+    by_name = Recommender(**options).fit(table)
+    named = by_name.recommend("u3", k=5)[0]
+    assert all(name.startswith("i") for name in named)
+    known = set(table["item"][table["user"] == "u3"])
+    assert not known & set(named)
+    everything = by_name.recommend("u3", k=10**3)[0]
+    assert everything[-1] is None
+    assert len([name for name in everything if name]) == table["item"].nunique() - len(known)
+
+
+def test_a_fit_is_repeatable_and_pickled_and_cloned(parts):
+    model = Recommender(rank=4, max_epochs=3, dropout=0.2, random_state=3)
+    before = torch.get_rng_state()
+    first = model.fit(parts.train).recommend([parts.train.user_names[0]])
+    again = clone(model).fit(parts.train)
+    assert torch.equal(torch.get_rng_state(), before)
+    for found in (again, pickle.loads(pickle.dumps(again))):
+        for mine, its in zip(first, found.recommend([parts.train.user_names[0]]), strict=True):
+            np.testing.assert_array_equal(mine, its)
+
+
+def test_new_users_get_recommendations(parts):
+    matrix = parts.train.to_csr()
+    model = Recommender(rank=16, max_epochs=40).fit(matrix[:300])
+    new = sp.csr_array(matrix[300:].toarray())
+    items, _ = model.recommend_new(new, 10)
+    assert not np.take_along_axis(new.toarray(), items, 1).any()
+    relevant = parts.test.to_csr().toarray()[300:]
+    guessed = np.random.default_rng(0).integers(matrix.shape[1], size=items.shape)
+    hits, chance = (np.take_along_axis(relevant, each, 1).mean() for each in (items, guessed))
+    assert hits > 2 * chance
+
+
+def test_bad_input_of_the_estimator_is_an_error():
+    with pytest.raises(DataError, match="expected interactions to learn from, got none"):
+        Recommender().fit(sp.csr_array((3, 4)))
+    with pytest.raises(DataError, match="must be numbers >= 0"):
+        Recommender().fit(sp.csr_array([[1.0, -2.0]]))
+    model = Recommender(rank=2, max_epochs=1).fit(sp.csr_array([[1.0, 0, 1], [1, 1, 1], [0, 0, 0]]))
+    assert model.recommend([1])[0].tolist() == [[-1] * 10]  # has seen everything
+    assert (model.recommend([2], 3)[0] >= 0).all()  # knows nothing
+    with pytest.raises(ValueError, match="users must be those of fit, got '3'"):
+        model.recommend([0, 3])
+    for wrong in (sp.csr_array((3, 4)), sp.csr_array((2, 3))):
+        with pytest.raises(DataError, match="expected 3 users and 3 items, as in fit"):
+            model.evaluate(wrong)
+    with pytest.raises(ValueError, match="max_epochs"):
+        Recommender(max_epochs=0).fit(sp.csr_array([[1.0]]))

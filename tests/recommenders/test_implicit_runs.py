@@ -1,0 +1,137 @@
+"""Factorisations of implicit feedback trained from a config: runs, resuming, recommendations, errors; the published protocol."""
+
+import contextlib
+import csv
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from programs import assert_a_killed_fit_resumes_to_the_same_bits, run_in
+
+import rankstruct as rs
+from rankstruct.commands.fit import main
+from rankstruct.recommenders import InteractionsSource, evaluate_catalogue, popularity
+from rankstruct.recommenders.training import CatalogueModule, InteractionsDataModule, RatingsDataModule
+
+CONFIG = ["--config", str(Path(__file__).parents[2] / "configs" / "implicit-mf.yaml"), "--data.builtin", "synthetic"]
+QUIET = ["--trainer.enable_progress_bar", "false"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        main(["fit", *CONFIG, "--output", str(folder), *QUIET, "--trainer.max_epochs", "60"])
+    return run_in(folder), out.getvalue()
+
+
+def test_a_run_reports_measures_over_the_catalogue(finished):
+    folder, printed = finished
+    parts, scorer = InteractionsSource(builtin="synthetic").read(), rs.load_scorer(folder)
+    found = evaluate_catalogue(scorer, parts.test, ["nDCG@10", "R@20"], exclude=parts.train)
+    report = json.loads((folder / "metrics.json").read_text())
+    for name, values in found.items():
+        assert report["test"][name] == pytest.approx(float(values.mean()), abs=1e-6)
+    alike = evaluate_catalogue(popularity(parts.train), parts.test, exclude=parts.train)["nDCG@10"]
+    assert report["test"]["nDCG@10"] > 0.95 * float(alike.mean())
+    assert re.search(r"^nDCG@10 +0\.\d{4}", printed, re.MULTILINE)
+    vectors = np.load(folder / "item_vectors.npy")
+    users, items = scorer.vectors()
+    np.testing.assert_array_equal(vectors, items.detach().numpy())
+    names = (folder / "item_names.txt").read_text().split()
+    assert names == parts.train.item_names.tolist()
+    assert list(folder.glob("events.out.tfevents*"))
+    assert len(users) == parts.train.num_users
+
+
+def test_test_and_predict_use_a_run(finished, capsys):
+    folder, _ = finished
+    value = json.loads((folder / "metrics.json").read_text())["test"]["nDCG@10"]
+    main(["test", "--run", str(folder), *QUIET])
+    assert re.search(rf"^nDCG@10 +{value:.4f}", capsys.readouterr().out, re.MULTILINE)
+    main(["predict", "--run", str(folder), "--data.recommend", "3", *QUIET])
+    with open(folder / "recommendations.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    parts = InteractionsSource(builtin="synthetic").read()
+    seen = {
+        (part.user_names[u], part.item_names[i])
+        for part in parts[:3]
+        for u, i in zip(part.user, part.item, strict=True)
+    }
+    assert len(rows) == 3 * parts.train.num_users
+    assert not seen & {(row["user"], row["item"]) for row in rows}
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
+    command = [
+        *(sys.executable, "-m", "rankstruct", "fit", *CONFIG, "--save_every_steps", "2", "--average_weights", "true"),
+        *("--trainer.max_epochs", "6", "--data.pairs_per_batch", "256", "--model.negatives", "popularity"),
+        *("--model.scorer.init_args.dropout", "0.2", *QUIET),
+    ]
+    assert_a_killed_fit_resumes_to_the_same_bits(command, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data.path", "/nowhere"], "give either data.path"),
+        (["--data.split", "x"], "data.split must be one of ratio, leave-one-out, time"),
+        (["--data.users_per_batch", "8", "--data.pairs_per_batch", "8"], "set users_per_batch or pairs_per_batch"),
+        (["--model.measures", "[AP]"], "measures of a catalogue need a cut-off"),
+        (["--model.negatives", "all", "--model.correct", "true"], "correct is for sampled negatives"),
+    ],
+)
+def test_bad_options_are_errors(tmp_path, arguments, message):
+    with pytest.raises((ValueError, SystemExit), match=message):
+        main(["fit", *CONFIG, "--output", str(tmp_path), *QUIET, *arguments])
+
+
+def test_a_catalogue_needs_its_data_module():
+    import pytorch_lightning as pl
+
+    parts = InteractionsSource(builtin="synthetic").read()
+    module = CatalogueModule(rs.MatrixFactorization(parts.train.num_users, parts.train.num_items))
+    options = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "accelerator": "cpu",
+        "max_epochs": 1,
+    }
+    with pytest.raises(ValueError, match="CatalogueModule requires an InteractionsDataModule, got RatingsDataModule"):
+        pl.Trainer(**options, enable_progress_bar=False).fit(module, RatingsDataModule(parts.train, parts.vali))
+
+
+def test_lightgcn_trains_from_a_config(tmp_path):
+    scorer = ["--model.scorer", "rankstruct.recommenders.LightGCN", "--model.scorer.init_args.rank", "8"]
+    main(
+        [
+            "fit",
+            *CONFIG[:2],
+            *scorer,
+            "--data.builtin",
+            "synthetic",
+            "--output",
+            str(tmp_path),
+            *QUIET,
+            "--trainer.max_epochs",
+            "2",
+        ]
+    )
+    scorer = rs.load_scorer(run_in(tmp_path))
+    assert scorer.graph.shape[1] == InteractionsSource(builtin="synthetic").read().train.num_ratings
+    data = InteractionsDataModule(builtin="synthetic")
+    assert scorer.item_scores(torch.tensor([0])).shape == (1, data.num_items)
+
+
+def test_the_data_of_published_figures_are_read_whole(data_root):
+    parts = InteractionsSource(path=str(data_root / "implicit" / "ml-1m")).read()
+    assert (parts.train.num_users, parts.train.num_items) == (6039, 3628)
+    assert sum(part.num_ratings for part in (parts.train, parts.vali, parts.test)) == 836_478

@@ -1,0 +1,56 @@
+"""The experiment with losses for implicit feedback: settings chosen on validation, tables, nothing run twice."""
+
+import json
+
+import numpy as np
+from scripts_by_path import script
+
+from rankstruct.recommenders import InteractionsSource
+
+experiment = script("implicit_experiment")
+
+
+def test_settings_are_chosen_and_kept_results_are_reused(tmp_path, capsys, monkeypatch):
+    data = tmp_path / "data"
+    data.mkdir()
+    parts = InteractionsSource(builtin="synthetic").read()
+    for name, part in (("train", parts.train), ("valid", parts.vali), ("test", parts.test)):
+        users = np.split(part.item, part.offsets[1:-1])
+        (data / f"{name}.txt").write_text(
+            "".join(f"{u} {' '.join(map(str, items))}\n" for u, items in enumerate(users))
+        )
+    command = [
+        "--data",
+        str(data),
+        "--output",
+        str(tmp_path / "out"),
+        "--processes",
+        "0",
+        "--seeds",
+        "2",
+        "--epochs",
+        "3",
+    ]
+    command += ["--settings", "2", "--losses", "softmax", "BPR", "--json", str(tmp_path / "found.json")]
+    assert experiment.main(command) == 0
+    printed = capsys.readouterr().out
+    found = json.loads((tmp_path / "found.json").read_text())
+    means = {
+        row[0]: dict(zip(found["tables"]["means"]["header"], row, strict=True))
+        for row in found["tables"]["means"]["rows"]
+    }
+    assert [*means] == ["popularity", "EASE", "softmax", "BPR"]
+    assert str(data) not in found["command"]
+    runs = {loss: [*(tmp_path / "out" / loss).glob("*/result.json")] for loss in ("softmax", "BPR")}
+    for loss, files in runs.items():
+        assert len(files) == 3  # two settings, and the second seed of the better one
+        values = {path.parent.name: json.loads(path.read_text()) for path in files}
+        first = {name: each["vali"] for name, each in values.items() if name.endswith("-0")}
+        chosen = max(first, key=first.get).removesuffix("-0")
+        mean = np.mean([np.mean(each["test"]["nDCG@10"]) for name, each in values.items() if name.startswith(chosen)])
+        assert means[loss]["nDCG@10"].startswith(f"{mean:.4f} ±")
+        assert f"{means[loss]['temperature']}-{means[loss]['dropout']}-{means[loss]['rate']}" == chosen
+    assert float(means["EASE"]["nDCG@10"]) > float(means["popularity"]["nDCG@10"])
+    monkeypatch.setattr(experiment, "train", None)  # nothing is run again
+    assert experiment.main(command) == 0
+    assert capsys.readouterr().out == printed
