@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.export import Dim, export
 
 import rankstruct as rs
-from rankstruct.boosting import _LightGBM, _tree_scorer
+from rankstruct.estimators.boosting import _LightGBM, _tree_scorer
 
 ANY_SIZE = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},)
 BY_LIST = ("query-minmax", "query-zscore", "query-center")

@@ -54,12 +54,13 @@ class MLPRanker(Ranker):
             ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None.
         prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
         hidden: the widths of the hidden layers; a number for a single one.
-        dropout: the dropout probability of hidden units.
+        dropout: the dropout probability of hidden units, rounded to a multiple of 1/256.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         lists_per_batch: lists per step.
         max_epochs: the maximum number of epochs.
         patience: epochs without improvement of the validation measure before training stops.
+        validate_every: epochs between evaluations on the validation lists, of which the best is selected; the last is evaluated.
         seeds: number of networks whose scores are averaged, with seeds from `random_state` on.
         validation_share: fraction of the lists held out if `fit` is given no validation lists; 0 trains on all lists for
             `max_epochs` epochs.
@@ -72,7 +73,7 @@ class MLPRanker(Ranker):
         measure_: the measure, `measure` unless that is None.
         preparation_: the fitted preparation.
         scorer_: the network for prepared features, on the CPU; a `MeanScorer` of several.
-        history_: for each network, `{"epoch", "loss", "validation"}` of each epoch; validation is None without such lists. The
+        history_: for each network, `{"epoch", "loss", "validation"}` of each epoch; validation is None where not evaluated. The
             value of the selected epoch is optimistic for new lists.
         best_epochs_: the selected epoch of each network, from 1.
         n_features_in_: number of raw features.
@@ -98,6 +99,7 @@ class MLPRanker(Ranker):
         lists_per_batch: int = 8,
         max_epochs: int = 100,
         patience: int = 20,
+        validate_every: int = 1,
         seeds: int = 1,
         validation_share: float = 0.2,
         drop_empty: bool = True,
@@ -108,7 +110,8 @@ class MLPRanker(Ranker):
         self.measure, self.loss, self.prepare = measure, loss, prepare
         self.hidden, self.dropout = hidden, dropout
         self.learning_rate, self.weight_decay = learning_rate, weight_decay
-        self.lists_per_batch, self.max_epochs, self.patience = lists_per_batch, max_epochs, patience
+        self.lists_per_batch, self.max_epochs = lists_per_batch, max_epochs
+        self.patience, self.validate_every = patience, validate_every
         self.seeds, self.validation_share, self.drop_empty = seeds, validation_share, drop_empty
         self.device, self.random_state, self.verbose = device, random_state, verbose
 
@@ -147,10 +150,10 @@ class MLPRanker(Ranker):
         first._train(copies, lists, trained, lists, [np.flatnonzero(folds == number) for number in range(len(copies))])
 
     def _check_fit_options(self, has_validation: bool) -> None:
-        for name, least in (("lists_per_batch", 1), ("max_epochs", 1), ("patience", 1), ("seeds", 1)):
+        for name in ("lists_per_batch", "max_epochs", "patience", "validate_every", "seeds"):
             value = getattr(self, name)
-            if not (isinstance(value, Integral) and least <= int(value) < 2**31):
-                raise ValueError(f"{name} must be an integer from {least} to {2**31 - 1}, got {value!r}")
+            if not (isinstance(value, Integral) and 1 <= int(value) < 2**31):
+                raise ValueError(f"{name} must be an integer from 1 to {2**31 - 1}, got {value!r}")
         for name in ("dropout", "validation_share"):
             if not (is_number(getattr(self, name), 0) and getattr(self, name) < 1):
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)!r}")
@@ -316,16 +319,18 @@ class _Networks:
             copies = range(first, len(self.kept), self.options.seeds)
             if first not in self.active:
                 continue
-            found = self._measured(copies)
-            epoch = len(self.history[first]) + 1
-            best = found is None or self.best[first] is None or found > self.best[first]  # type: ignore[operator]
+            epoch, options = len(self.history[first]) + 1, self.options
+            due = self.valid is not None and (epoch % options.validate_every == 0 or epoch == options.max_epochs)
+            found = self._measured(copies) if due else None
+            before = self.best[first]
+            best = self.valid is None or (found is not None and (before is None or found > before))
             for number in copies:
                 self.history[number].append(
                     {"epoch": epoch, "loss": float(losses[number]) / steps, "validation": found}
                 )
                 if best:
                     self.best[number], self.best_epochs[number], self.kept[number] = found, epoch, self.averages[number]
-                if epoch - self.best_epochs[number] >= self.options.patience:
+                if due and epoch - self.best_epochs[number] >= options.patience:
                     self.active.remove(number)
 
     def _step(self, batch: Sequence[np.ndarray]) -> Tensor:
@@ -352,8 +357,8 @@ class _Networks:
                 given.pop("diversity_groups", None)
             values.append(loss(scores[first:last], **given, reduction="none"))
             first = last
-        owners = np.repeat(np.arange(len(batch)), list(map(len, batch)))
-        shares = torch.as_tensor(1 / np.array(list(map(len, batch)))[owners], dtype=scores.dtype, device=device)
+        counts = list(map(len, batch))
+        shares = torch.as_tensor(1 / np.repeat(counts, counts), dtype=scores.dtype, device=device)
         if self.lists.weights is not None:
             shares = shares * self.lists.weights[torch.as_tensor(numbers, device=device)].to(shares)
         weighted = torch.cat(values) * shares
@@ -363,7 +368,7 @@ class _Networks:
         for number in self.active:
             self.averages[number] = polynomial_average(self.averages[number], self.weights[number].detach(), self.steps)
         self.steps += 1
-        into = torch.as_tensor(np.array(self.active)[owners], device=device)
+        into = torch.as_tensor(np.repeat(self.active, counts), device=device)
         return torch.zeros(len(self.kept), device=device).index_add_(0, into, weighted.detach())
 
     def _units(self, rows: Sequence[np.ndarray], longest: int) -> Sequence[Tensor] | None:
@@ -393,10 +398,9 @@ class _Networks:
         return features.squeeze(-1)
 
     @torch.no_grad()
-    def _measured(self, copies: Iterable[int]) -> float | None:
-        """The mean measure of the averages of some networks, each on its validation lists, if there are any."""
-        if self.valid is None:
-            return None
+    def _measured(self, copies: Iterable[int]) -> float:
+        """The mean measure of the averages of some networks, each on its validation lists."""
+        assert self.valid is not None
         measure, values = self.options._measure(), []
         for number in copies:
             rows = torch.as_tensor(self.valid.rows(self.held_out[number]), device=self.valid.X.device)

@@ -29,10 +29,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 from torch import nn
 
-from rankstruct.boosting import BoostedRanker
 from rankstruct.diagnostics import describe
 from rankstruct.estimators import AutoRanker, EnsembleRanker, LinearRanker, MLPRanker
 from rankstruct.estimators.base import are_given, dense
+from rankstruct.estimators.boosting import BoostedRanker
 from rankstruct.estimators.linear import ranking_risk
 from rankstruct.feature_maps import Positional
 from rankstruct.lists import Lists, group_documents, pad
