@@ -83,9 +83,10 @@ MEMBERS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
 _FAST = 2  # of them
 ENSEMBLE, WEIGHTED = "ensemble of all", "ensemble of all, weights chosen"
 _ERRORS = 2.0  # standard errors by which another model must beat the ensemble
-#: Seconds of one CPU core: of the linear ranker per value, and of an MLP per step, document and value.
-_PER_VALUE, _PER_STEP, _PER_DOCUMENT, _PER_WEIGHT = 2e-7, 1e-3, 3e-6, 8e-9
-_EPOCHS = 50  # before early stopping, typically
+#: Seconds of one CPU core: of a linear ranker per value; of an MLP per step, document and value; of a tree, document and value.
+_PER_VALUE, _PER_STEP, _PER_DOCUMENT, _PER_WEIGHT = 2e-7, 1e-3, 1e-6, 6e-9
+_PER_TREE, _PER_GRADIENT, _PER_BIN = 1e-3, 2e-7, 3e-9
+_EPOCHS, _TREES = 40, 80  # before early stopping, typically
 
 
 class AutoRanker(Ranker):
@@ -305,8 +306,11 @@ def estimated_seconds(ranker: Ranker, lists: Documents, folds: int) -> float:
     The same lists have the same estimate everywhere. Early stopping may need half or twice the epochs.
     """
     documents, features = lists.X.shape
+    if isinstance(ranker, BoostedRanker):
+        trees = min(_TREES, ranker.n_estimators)
+        return trees * (folds * _PER_TREE + (folds - 1) * documents * (_PER_GRADIENT + features * _PER_BIN))
     if not isinstance(ranker, MLPRanker):
         return _PER_VALUE * (folds - 1) * documents * features
-    steps = len(np.unique(lists.qid)) / ranker.lists_per_batch
-    epoch = steps * _PER_STEP + documents * (_PER_DOCUMENT + features * _PER_WEIGHT)
-    return (folds - 1) * min(_EPOCHS, ranker.max_epochs) * epoch
+    steps = (folds - 1) / folds * len(np.unique(lists.qid)) / ranker.lists_per_batch  # of all copies together
+    epoch = steps * _PER_STEP + (folds - 1) * documents * (_PER_DOCUMENT + features * _PER_WEIGHT)
+    return min(_EPOCHS, ranker.max_epochs) * epoch
