@@ -189,7 +189,7 @@ def test_the_rule_is_two_standard_errors(members):
 def test_the_fast_mode_is_the_linear_ranker_and_one_mlp():
     ranker = rs.AutoRanker("AP", mode="fast", device="cpu").fit(*make(), **held_out())
     names = [row["model"] for row in ranker.results_]
-    assert names == ["linear, graded AUC", "MLP, LambdaLoss nDCG@10", auto.ENSEMBLE, auto.WEIGHTED]
+    assert names == ["linear, graded AUC", "MLP, LambdaLoss nDCG", auto.ENSEMBLE, auto.WEIGHTED]
     assert ranker.score(*make(seed=5)) > 0.75
     assert "left out" not in ranker.reason_
 
@@ -223,7 +223,7 @@ def test_a_model_that_ranks_as_another_does_is_dropped(members):
 
 
 def test_without_lightgbm_there_are_no_trees(monkeypatch):
-    monkeypatch.setattr(auto, "MEMBERS", {name: auto.MEMBERS[name] for name in list(auto.MEMBERS)[::4]})
+    monkeypatch.setattr(auto, "MEMBERS", {name: auto.MEMBERS[name] for name in list(auto.MEMBERS)[::2]})
     monkeypatch.setattr(auto, "find_spec", lambda name: None)
     ranker = rs.AutoRanker().fit(*make())
     assert ranker.reason_.startswith(
@@ -235,7 +235,7 @@ def test_without_lightgbm_there_are_no_trees(monkeypatch):
 @pytest.mark.needs("lightgbm")
 def test_trees_go_through_files_with_categories(tmp_path, monkeypatch):
     pandas = pytest.importorskip("pandas")
-    monkeypatch.setattr(auto, "MEMBERS", {name: auto.MEMBERS[name] for name in list(auto.MEMBERS)[::4]})
+    monkeypatch.setattr(auto, "MEMBERS", {name: auto.MEMBERS[name] for name in list(auto.MEMBERS)[::2]})
     X, y, qid = make()
     hosts = np.random.default_rng(3).choice(["a.org", "b.org", "c.org"], len(y))
     frame = pandas.DataFrame(X, columns=list("abcd")).assign(host=hosts)
@@ -254,17 +254,17 @@ def test_trees_go_through_files_with_categories(tmp_path, monkeypatch):
 def test_what_does_not_fit_into_the_budget_is_left_out(monkeypatch):
     """By the size of the data, whatever the clock says: a busy machine gives the same model."""
     lists = rs.AutoRanker()._train_documents(*make(), None, None, None, None)
+    members = {name: make for name, make in auto.MEMBERS.items() if "trees" not in name}
+    monkeypatch.setattr(auto, "MEMBERS", members)
     linear, mlp = (
         auto.estimated_seconds(member(rs.AutoRanker(), lists), lists, 3) for member in list(auto.MEMBERS.values())[:2]
     )
     budget = linear + 1.5 * mlp
     ranker = rs.AutoRanker(time_budget=budget, prepare=(), device="cpu").fit(*make())
     notes = {row["model"]: row["note"] for row in ranker.results_}
-    assert [name for name, note in notes.items() if note] == list(auto.MEMBERS)[2:]
+    assert [name for name, note in notes.items() if note] == list(members)[2:]
     told = f"(estimated {mlp:.3g} s, {0.5 * mlp:.3g} s left)"
-    assert ranker.reason_.startswith(
-        f"left out by the time budget of {budget:g} s: 'MLP, graded AUC' {told}, 'MLP, LambdaLoss nDCG' {told}"
-    )
+    assert ranker.reason_.startswith(f"left out by the time budget of {budget:g} s: 'MLP, graded AUC' {told}; ")
     assert ranker.results_[2]["validation"] == {}
 
     began, real = time.perf_counter(), time.perf_counter
@@ -283,7 +283,7 @@ def test_estimates_grow_with_the_work():
     assert seconds(member=0, lists=400) == pytest.approx(10 * seconds(member=0, lists=40))
     assert seconds(member=0, folds=5) == 2 * seconds(member=0, folds=3)
     assert seconds(folds=3) < seconds(folds=5) < 2 * seconds(folds=3)  # copies are trained together
-    assert seconds(member=4, lists=400) > seconds(member=4) > 0
+    assert seconds(member=2, lists=400) > seconds(member=2) > 0
     assert seconds(lists=400) > seconds(lists=40)
     assert seconds(size=80) > seconds() > seconds(member=0) > 0
 
@@ -292,7 +292,7 @@ def test_without_time_there_is_still_the_linear_one():
     ranker = rs.AutoRanker(time_budget=0).fit(*make(), **held_out())
     assert ranker.selected_ == next(iter(auto.MEMBERS))
     assert [row["model"] for row in ranker.results_] == list(auto.MEMBERS)
-    assert ranker.reason_.count(" s, 0 s left)") == 3 + WITH_TREES
+    assert ranker.reason_.count(" s, 0 s left)") == 2 + WITH_TREES
     assert ranker.reason_.startswith("left out by the time budget of 0 s: 'MLP")
     given = {"loss": "GradedLoss('AUC')", "C": [0.001, 0.01, 0.1, 1.0, 10.0]}
     linear = rs.EnsembleRanker([rs.LinearRanker(prepare=(), **given)], prepare=ranker.prepare, folds=3)

@@ -75,10 +75,9 @@ _STEP, _LISTS = 300, 8  # documents and lists per step of an MLP
 #: The models by name; the first one is trained regardless of the time budget.
 MEMBERS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
     "linear, graded AUC": _linear,
-    "MLP, LambdaLoss nDCG@10": _mlp("LambdaLoss('nDCG@10')"),
-    "MLP, graded AUC": _mlp("GradedLoss('AUC')"),
     "MLP, LambdaLoss nDCG": _mlp("LambdaLoss('nDCG')"),
     "trees, LambdaLoss nDCG@10": _trees,
+    "MLP, graded AUC": _mlp("GradedLoss('AUC')"),
 }
 _FAST = 2  # of them
 ENSEMBLE, WEIGHTED = "ensemble of all", "ensemble of all, weights chosen"
@@ -90,7 +89,7 @@ _EPOCHS, _TREES = 40, 80  # before early stopping, typically
 
 
 class AutoRanker(Ranker):
-    """The best of a few fixed models: a linear ranker, MLPs trained on three losses, boosted trees, and ensembles of all of them.
+    """The best of a few fixed models: a linear ranker, MLPs trained on two losses, boosted trees, and ensembles of all of them.
 
     The lists are split into `folds` folds. Each model is trained once per fold, on the other folds; the held-out fold selects
     its settings; the epoch of an MLP is the best one on all folds. A model is the ensemble of its copies (see `EnsembleRanker`),
