@@ -521,6 +521,26 @@ def test_the_measures_name_alone_learns_from_noisy_grades(measure):
     assert ranker.solution_.status is Status.CONVERGED
 
 
+def test_validation_lists_select_the_c_of_the_start():
+    """Many noise features and few lists: the graded AUC hinge overfits with the C that is used without validation lists."""
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(1240, 40)), np.repeat(np.arange(62), 20)
+    y = np.digitize(X[:, 0] + 2 * rng.normal(size=len(X)), [1.5, 3.0])
+    train, valid = qid < 12, qid >= 12
+    lists = X[train], y[train], qid[train]
+    held_out = {"X_valid": X[valid], "y_valid": y[valid], "qid_valid": qid[valid]}
+    options = {"prepare": (), "tolerance": 1e-2}
+    auc = rs.LinearRanker("nDCG@10", loss=rs.GradedLoss("AUC"), C=[0.01, 0.1, 1.0, 10.0], **options).fit(
+        *lists, **held_out
+    )
+    assert auc.C_ < 10
+    ranker = rs.LinearRanker("nDCG@10", C=[1e-9, 1.0], **options).fit(*lists, **held_out)
+    assert ranker.validation_[0] == pytest.approx(max(auc.validation_), abs=0.01)
+    assert ranker.validation_[0] > auc.validation_[-1] + 0.02
+    objective = ranker.objective(ranker.w0_, *lists, C=1.0)
+    assert objective == pytest.approx(ranker.mean_loss(ranker.w0_, *lists))  # what pulls to the start is 0 there
+
+
 def test_the_best_auc_is_the_start_of_bounds_that_are_not_convex():
     X, y, qid = make(grades=3)
     ranker = rs.LinearRanker("nDCG@5", C=1e-9).fit(X, y, qid)
