@@ -301,3 +301,22 @@ def test_a_member_that_is_no_scorer_is_named():
     kernel = rs.EnsembleRanker([rs.KernelRanker("AP", kernel="precomputed")]).fit(X @ X.T, y, qid)
     with pytest.raises(ValueError, match="a precomputed kernel is not a function of features"):
         kernel.to_scorer()
+
+
+def test_copies_of_an_mlp_are_weighted_and_encode_categories():
+    """Copies of folds are trained together where that is the same."""
+    X, y, qid = make()
+    options = {"max_epochs": 3, "hidden": (8,), "device": "cpu", "prepare": ()}
+    ensemble = rs.EnsembleRanker([rs.MLPRanker("AP", **options)], folds=2, measure="AP")
+    plain = ensemble.fit(X, y, qid).predict(X, qid)
+    lists = len(np.unique(qid))
+    same = clone(ensemble).fit(X, y, qid, sample_weight=np.full(lists, 3.0)).predict(X, qid)
+    np.testing.assert_allclose(same, plain, atol=1e-3)
+    weighted = clone(ensemble).fit(X, y, qid, sample_weight=np.arange(1.0, lists + 1)).predict(X, qid)
+    assert not np.allclose(weighted, plain, atol=1e-3)
+    learned = rs.EnsembleRanker([rs.MLPRanker("AP", loss="OrdinalLoss(2)", **options)], folds=2, measure="AP")
+    assert np.ptp(learned.fit(X, np.minimum(y, 1), qid).predict(X, qid)) > 0
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"host": np.array(["a.org", "b.org", "c.org"])[np.arange(len(y)) % 3], "x": X[:, 0]})
+    tabled = clone(ensemble).fit(frame, y, qid)
+    assert all(copy.preparation_.encodes for copy in tabled.rankers_)

@@ -258,13 +258,13 @@ def fit_by_parts(
         The copies, and out-of-fold scores `[documents]`.
     """
     copies, scores = [clone(ranker) for _ in range(parts.max() + 1)], np.empty(len(parts))
-    together = isinstance(ranker, MLPRanker) and not ranker.prepare and len(np.unique(documents.qid)) > 1
-    together = together and isinstance(documents.X, np.ndarray) and not has_missing(documents.X)
+    plain = table(documents.X) is documents.X and isinstance(documents.X, np.ndarray) and not has_missing(documents.X)
+    together = plain and type(ranker) is MLPRanker and not ranker.prepare and len(np.unique(documents.qid)) > 1
     for part, copy in enumerate(copies):
         if "random_state" in (options := ranker.get_params(deep=False)):
             copy.set_params(random_state=options["random_state"] + part)
     if together:
-        MLPRanker.fit_folds(copies, documents, parts)
+        MLPRanker._fit_folds(copies, documents, parts)
     for part, copy in enumerate(copies):
         valid = documents.rows(parts == part)
         if not together:

@@ -129,7 +129,7 @@ class MLPRanker(Ranker):
         )
 
     @staticmethod
-    def fit_folds(copies: Sequence[MLPRanker], documents: Documents, parts: np.ndarray) -> None:
+    def _fit_folds(copies: Sequence[MLPRanker], documents: Documents, parts: np.ndarray) -> None:
         """Fit copies of a ranker without preparation, each to the lists outside its fold, which validates it.
 
         The networks of all copies are trained together, which takes less time and memory than `fit` of each.
@@ -211,7 +211,7 @@ class MLPRanker(Ranker):
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         # In float64, so that a score does not depend on how many documents are scored together.
-        features = torch.tensor(dense(self._prepared(X, qid)), dtype=torch.float64)
+        features = to_tensor(dense(self._prepared(X, qid)))
         return _scores(copy.deepcopy(self.scorer_).double(), features).numpy()
 
     def to_scorer(self) -> nn.Module:
@@ -414,5 +414,6 @@ class _Networks:
 
 @torch.no_grad()
 def _scores(scorer: nn.Module, features: Tensor) -> Tensor:
-    parts = [scorer(part) for part in features.split(_DOCUMENTS)]
+    """Scores in float64."""
+    parts = [scorer(part.double()) for part in features.split(_DOCUMENTS)]
     return torch.cat(parts) if parts else features.new_zeros(0)
