@@ -97,9 +97,10 @@ class AutoRanker(Ranker):
     unless another model is better by more than two standard errors of the difference, paired by list. A model that ranks every
     list as an earlier one does is not part of it. The trees need LightGBM, `pip install 'rankstruct[boosting]'`.
 
-    The resulting selection scores are optimistic, since the held-out fold of a copy also selects its C or number of trees, and all
-    folds the epoch of the MLPs and the model. On random labels (60 lists of 20 documents) their AP was 0.007 above chance for the
-    linear ranker, 0.000 for the MLPs, 0.024 for the trees, 0.006 and 0.026 for the ensembles. Only lists that were not passed to `fit` estimate performance on new lists.
+    The resulting selection scores are optimistic, since the held-out fold of a copy also selects its C or number of trees, and
+    all folds the epoch of the MLPs and the model. On random labels (60 lists of 20 documents) their AP was 0.007 above chance for
+    the linear ranker, 0.000 for the MLPs, 0.024 for the trees, 0.006 and 0.026 for the ensembles. Only lists that were not
+    passed to `fit` estimate performance on new lists.
 
     Validation lists passed to `fit` are added to the training lists; keep test lists out of both. A single list is split by its
     documents, with a warning: the scores then say nothing about new lists.
