@@ -456,7 +456,7 @@ def _parser() -> CommandParser:
         "--mode",
         choices=("full", "fast"),
         default="full",
-        help="'fast' trains only the linear ranker and one MLP, in about a third of the time (default: full)",
+        help="'fast' trains only the linear ranker and one MLP, in less than half of the time (default: full)",
     )
     parser.add_argument(
         "--time-budget",

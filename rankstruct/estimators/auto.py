@@ -108,7 +108,7 @@ class AutoRanker(Ranker):
     Args:
         measure: the measure, or its name, that selects settings and model and that `score` reports. None is nDCG@10 for graded
             labels and AP for binary ones.
-        mode: `"full"`, or `"fast"` for the linear ranker and one MLP, which take about a third of the time.
+        mode: `"full"`, or `"fast"` for the linear ranker and one MLP, which take less than half of the time.
         time_budget: seconds of one CPU core that training may take; None is no limit. Models that do not fit are left out, as
             `reason_` says first. Their time is not measured but estimated from the numbers of lists, documents and features, so
             the same lists give the same model on any machine, idle or busy. The linear ranker is always trained.

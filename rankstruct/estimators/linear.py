@@ -391,11 +391,13 @@ class LinearRanker(Ranker):
             def solve(risks: Sequence[Any], C: float = C) -> Solution:
                 return solver.minimise(risks[0], C)
 
-            self.path_ = [solve_together([risk], solve, team)]
-            if self.path_[0].status is Status.INTERRUPTED:
+            solution = solve_together([risk], solve, team)
+            if solution.status is Status.INTERRUPTED:
                 raise KeyboardInterrupt("stopped before the first C")
-            self.use_path(0)
-            found.append((0.0 if valid is None else self._validated(valid), self.coef_))
+            if valid is None:
+                return solution.w
+            self.path_ = [solution]
+            found.append((self.use_path(0)._validated(valid), solution.w))
         self.path_ = []
         return max(found, key=lambda each: each[0])[1]
 
