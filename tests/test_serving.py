@@ -47,7 +47,7 @@ def boosted(library="lightgbm", **options):
 
 
 def averaged():
-    rankers = [rs.LinearRanker(), rs.MLPRanker(max_epochs=2, device="cpu")]
+    rankers = [rs.LinearRanker(), rs.MLPRanker(max_epochs=2, device="cpu"), rs.BoostedRanker(n_estimators=5, n_jobs=1)]
     return rs.EnsembleRanker(rankers, prepare=["append-quantile", "standardize"]).fit(*draw()).to_scorer()
 
 
