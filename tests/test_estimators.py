@@ -437,10 +437,9 @@ def test_what_is_not_used_or_not_fitted_is_said():
 def test_a_small_C_does_not_spoil_the_larger_ones_of_a_path_that_is_not_convex(loss):
     X, y, qid = make(seed=3)
     options = {"loss": loss, "regularize_towards": "zero"}
-    path = rs.LinearRanker("nDCG@5", C=[1e-6, 1000.0], **options, prepare=()).fit(
-        X, y, qid, X_valid=X, y_valid=y, qid_valid=qid
-    )
-    alone = rs.LinearRanker("nDCG@5", C=1000.0, **options, prepare=()).fit(X, y, qid)
+    valid = {"X_valid": X, "y_valid": y, "qid_valid": qid}
+    path = rs.LinearRanker("nDCG@5", C=[1e-6, 1000.0], **options, prepare=()).fit(X, y, qid, **valid)
+    alone = rs.LinearRanker("nDCG@5", C=1000.0, **options, prepare=()).fit(X, y, qid, **valid)
     assert path.path_[0].w == pytest.approx(np.zeros(X.shape[1]), abs=1e-3)
     assert path.path_[1].objective <= alone.solution_.objective * 1.02
 
