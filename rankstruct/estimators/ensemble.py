@@ -62,7 +62,7 @@ class EnsembleRanker(Ranker):
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(400, 2)), np.repeat(np.arange(40), 10)
     >>> y = (X[:, 0] + np.square(X[:, 1]) > 1.5).astype(int)
-    >>> ranker = EnsembleRanker([LinearRanker("AP"), MLPRanker(max_epochs=20, device="cpu")]).fit(X, y, qid)
+    >>> ranker = EnsembleRanker([LinearRanker("AP"), MLPRanker(max_epochs=40, device="cpu")]).fit(X, y, qid)
     >>> ranker.score(X, y, qid) > 0.8, ranker.to_scorer()(torch.zeros(5, 2)).shape
     (True, torch.Size([5]))
     """
