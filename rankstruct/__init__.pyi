@@ -2,7 +2,6 @@
 # is listed once, for type checkers and at run time. All other names are in the modules below.
 from rankstruct import (
     arrays as arrays,
-    boosting as boosting,
     clicks as clicks,
     data as data,
     diagnostics as diagnostics,
@@ -105,7 +104,7 @@ from rankstruct.estimators import (
     AutoRanker as AutoRanker,
 )
 from rankstruct.preparation import Preparation as Preparation
-from rankstruct.boosting import (
+from rankstruct.estimators.boosting import (
     BoostedRanker as BoostedRanker,
     boosting_objective as boosting_objective,
     boosting_metric as boosting_metric,

@@ -18,7 +18,7 @@ from rankstruct.messages import did_you_mean, nearest
 _HERE = Path(__file__).parent
 #: Modules with names that are not at the top.
 _MODULES = (
-    *("measures", "losses", "models", "oracles", "feature_maps", "boosting", "data", "statistics", "solvers", "hub"),
+    *("measures", "losses", "models", "oracles", "feature_maps", "estimators", "data", "statistics", "solvers", "hub"),
     *("recommenders", "recommenders.training", "training"),
 )
 

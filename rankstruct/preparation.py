@@ -23,7 +23,7 @@ from rankstruct.messages import did_you_mean
 __all__ = ["Preparation"]
 
 _MOST_KNOTS = 1000  # stored per feature for normal quantiles
-_CHUNK = 2**14  # documents binned per block
+_CHUNK = 2**14  # documents per block
 
 
 class Step(nn.Module):
@@ -600,15 +600,13 @@ def _changed(step: Any, X: Any, lengths: Tensor) -> Any:
         found: np.ndarray = step(torch.tensor(values, dtype=torch.float64), lengths).to(kept).numpy()
         return found
 
-    if isinstance(step, Bins | Encode):
-        rows = [X[at : at + _CHUNK] for at in range(0, max(X.shape[0], 1), _CHUNK)]
-        if isinstance(step, Encode):
-            return np.concatenate(list(map(change, rows)))
+    rows = (X[at : at + _CHUNK] for at in range(0, max(X.shape[0], 1), _CHUNK))  # float64 copies of all would be large
+    if isinstance(step, Bins):
         return sp.vstack([sp.csr_array(change(r.toarray() if sp.issparse(r) else r)) for r in rows], format="csr")
     if sp.issparse(X) and step.keeps_zeros:
         return sp.csr_array((change(X.data), X.indices, X.indptr), shape=X.shape)
     _check_dense(next(name for name, kind in _STEPS.items() if type(step) is kind), X)
-    return change(X)
+    return change(X) if step.by_list else np.concatenate(list(map(change, rows)))
 
 
 def _check_dense(name: str, X: Any) -> None:

@@ -2,6 +2,7 @@
 
 import pickle
 import time
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from sklearn.base import BaseEstimator, clone
 import rankstruct as rs
 from rankstruct.estimators import auto
 from rankstruct.estimators.base import Documents
+
+WITH_TREES = find_spec("lightgbm") is not None
 
 
 def make(lists=40, size=8, seed=0, dtype=np.float32):
@@ -79,7 +82,8 @@ def fitted():
 def test_every_model_is_measured_on_validation(fitted):
     names = [row["model"] for row in fitted.results_]
     assert names == [*auto.MEMBERS, auto.ENSEMBLE, auto.WEIGHTED]
-    assert all(0 < row["validation"]["AP"] <= 1 and not row["note"] for row in fitted.results_)
+    rows = fitted.results_ if WITH_TREES else [row for row in fitted.results_ if "trees" not in row["model"]]
+    assert all(0 < row["validation"]["AP"] <= 1 and not row["note"] for row in rows)
     found = {row["model"]: row["validation"] for row in fitted.results_}
     assert fitted.validation_lists_ == 80
     assert fitted.selected_ in fitted.reason_
@@ -182,20 +186,85 @@ def test_the_rule_is_two_standard_errors(members):
     assert set(taken) == {True, False}
 
 
+def test_the_fast_mode_is_the_linear_ranker_and_one_mlp():
+    ranker = rs.AutoRanker("AP", mode="fast", device="cpu").fit(*make(), **held_out())
+    names = [row["model"] for row in ranker.results_]
+    assert names == ["linear, graded AUC", "MLP, LambdaLoss nDCG", auto.ENSEMBLE, auto.WEIGHTED]
+    assert ranker.score(*make(seed=5)) > 0.75
+    assert "left out" not in ranker.reason_
+
+
+def test_each_copy_of_each_model_has_a_seed_of_its_own(monkeypatch):
+    seeds = []
+
+    class Seeded(Column):
+        def __init__(self, column=0, noise=0.0, sign=1, random_state=0):
+            super().__init__(column, noise, sign)
+            self.random_state = random_state
+
+        def fit(self, X, y, qid, **valid):
+            seeds.append(self.random_state)
+            return super().fit(X, y, qid, **valid)
+
+    made = {name: lambda *_, noise=noise: Seeded(noise=noise) for name, noise in (("a", 0.1), ("b", 0.5))}
+    monkeypatch.setattr(auto, "MEMBERS", made)
+    rs.AutoRanker(prepare=(), random_state=7).fit(*make())
+    assert seeds == [7, 8, 9, 10, 11, 12]
+
+
+def test_a_model_that_ranks_as_another_does_is_dropped(members):
+    members(one=Column(), same=Column(), other=Column(noise=0.5))
+    ranker = rs.AutoRanker("AP", prepare=()).fit(*make())
+    assert [row["note"] for row in ranker.results_[:3]] == ["", "ranks every list as 'one' does", ""]
+    assert ranker.reason_.startswith("left out: 'same' (ranks every list as 'one' does); selected ")
+    members(one=Column(), other=Column(noise=0.5))
+    again = rs.AutoRanker("AP", prepare=()).fit(*make())
+    np.testing.assert_array_equal(again.predict(*make()[::2]), ranker.predict(*make()[::2]))
+
+
+def test_without_lightgbm_there_are_no_trees(monkeypatch):
+    monkeypatch.setattr(auto, "MEMBERS", {name: auto.MEMBERS[name] for name in list(auto.MEMBERS)[::2]})
+    monkeypatch.setattr(auto, "find_spec", lambda name: None)
+    ranker = rs.AutoRanker().fit(*make())
+    assert ranker.reason_.startswith(
+        "left out: 'trees, LambdaLoss nDCG@10' (LightGBM is not installed); selected 'linear"
+    )
+    assert ranker.reason_.count("LightGBM") == 1
+
+
+@pytest.mark.needs("lightgbm")
+def test_trees_go_through_files_with_categories(tmp_path, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.setattr(auto, "MEMBERS", {name: auto.MEMBERS[name] for name in list(auto.MEMBERS)[::2]})
+    X, y, qid = make()
+    hosts = np.random.default_rng(3).choice(["a.org", "b.org", "c.org"], len(y))
+    frame = pandas.DataFrame(X, columns=list("abcd")).assign(host=hosts)
+    frame.loc[::7, "b"] = np.nan
+    y = np.where(hosts == "b.org", np.clip(y + 1, 0, 2), y)
+    ranker = rs.AutoRanker().fit(frame, y, qid)
+    assert [type(each.estimator).__name__ for each in ranker.ranker_.rankers_][-1] == "BoostedRanker"
+    expected = ranker.predict(frame, qid)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(ranker)).predict(frame, qid), expected)
+    rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
+    scorer = rs.load_scorer(tmp_path / "scorer.pt")
+    codes = torch.tensor(ranker.preparation_.columns.encode(frame), dtype=torch.float32)
+    np.testing.assert_allclose(scorer(codes, offsets=torch.arange(0, 321, 8)).detach(), expected, atol=1e-5)
+
+
 def test_what_does_not_fit_into_the_budget_is_left_out(monkeypatch):
     """By the size of the data, whatever the clock says: a busy machine gives the same model."""
     lists = rs.AutoRanker()._train_documents(*make(), None, None, None, None)
+    members = {name: make for name, make in auto.MEMBERS.items() if "trees" not in name}
+    monkeypatch.setattr(auto, "MEMBERS", members)
     linear, mlp = (
         auto.estimated_seconds(member(rs.AutoRanker(), lists), lists, 3) for member in list(auto.MEMBERS.values())[:2]
     )
     budget = linear + 1.5 * mlp
     ranker = rs.AutoRanker(time_budget=budget, prepare=(), device="cpu").fit(*make())
     notes = {row["model"]: row["note"] for row in ranker.results_}
-    assert [name for name, note in notes.items() if note] == list(auto.MEMBERS)[2:]
+    assert [name for name, note in notes.items() if note] == list(members)[2:]
     told = f"(estimated {mlp:.3g} s, {0.5 * mlp:.3g} s left)"
-    assert ranker.reason_.startswith(
-        f"left out by the time budget of {budget:g} s: 'MLP, LambdaLoss nDCG@10' {told}, 'MLP, LambdaLoss nDCG' {told}; "
-    )
+    assert ranker.reason_.startswith(f"left out by the time budget of {budget:g} s: 'MLP, graded AUC' {told}; ")
     assert ranker.results_[2]["validation"] == {}
 
     began, real = time.perf_counter(), time.perf_counter
@@ -212,7 +281,9 @@ def test_estimates_grow_with_the_work():
         return auto.estimated_seconds(list(auto.MEMBERS.values())[member](rs.AutoRanker(), lists), lists, folds)
 
     assert seconds(member=0, lists=400) == pytest.approx(10 * seconds(member=0, lists=40))
-    assert seconds(folds=5) == 2 * seconds(folds=3)
+    assert seconds(member=0, folds=5) == 2 * seconds(member=0, folds=3)
+    assert seconds(folds=3) < seconds(folds=5) < 2 * seconds(folds=3)  # copies are trained together
+    assert seconds(member=2, lists=400) > seconds(member=2) > 0
     assert seconds(lists=400) > seconds(lists=40)
     assert seconds(size=80) > seconds() > seconds(member=0) > 0
 
@@ -221,7 +292,7 @@ def test_without_time_there_is_still_the_linear_one():
     ranker = rs.AutoRanker(time_budget=0).fit(*make(), **held_out())
     assert ranker.selected_ == next(iter(auto.MEMBERS))
     assert [row["model"] for row in ranker.results_] == list(auto.MEMBERS)
-    assert ranker.reason_.count(" s, 0 s left)") == 3
+    assert ranker.reason_.count(" s, 0 s left)") == 2 + WITH_TREES
     assert ranker.reason_.startswith("left out by the time budget of 0 s: 'MLP")
     given = {"loss": "GradedLoss('AUC')", "C": [0.001, 0.01, 0.1, 1.0, 10.0]}
     linear = rs.EnsembleRanker([rs.LinearRanker(prepare=(), **given)], prepare=ranker.prepare, folds=3)
@@ -266,6 +337,7 @@ def test_goes_through_skops(fitted, tmp_path):
     [
         ({"time_budget": -1}, None, "time_budget must be 0 or more seconds"),
         ({"time_budget": "10"}, None, "time_budget must be 0 or more seconds, or None for no limit; got '10'"),
+        ({"mode": "slow"}, None, "mode must be 'full' or 'fast', got 'slow'"),
         ({"folds": 1}, None, "folds must be an integer of at least 2, got 1"),
         ({"folds": 2.5}, None, "folds must be an integer"),
         ({"measure": "alpha_nDCG@5"}, None, "measure must be one without groups"),

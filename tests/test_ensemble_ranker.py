@@ -132,12 +132,22 @@ def test_each_part_validates_the_copy_that_it_does_not_train():
     for number, copy in enumerate(ensemble.rankers_):
         which, part = divmod(number, 3)
         held, alone = parts == part, clone(rankers[which])
-        if which == 1:
-            alone.set_params(random_state=part)
         validation = {"X_valid": X[held], "y_valid": y[held], "qid_valid": lists[held]}
+        if which == 1:  # the folds together select the epoch
+            alone.set_params(random_state=part, max_epochs=copy.best_epochs_[0], validation_share=0)
+            validation = {}
         alone.fit(X[~held], y[~held], lists[~held], **validation)
         unseen[which, held] = alone.predict(X[held], lists[held])
-        np.testing.assert_allclose(copy.predict(X, lists), alone.predict(X, lists), atol=1e-9)
+        shift = copy.predict(X, lists) - alone.predict(X, lists)  # no loss sees what all scores have in common
+        np.testing.assert_allclose(shift, which * shift.mean(), atol=1e-6)
+    histories = [copy.history_[0] for copy in ensemble.rankers_[3:]]
+    found = [[epoch["validation"] for epoch in history] for history in histories]
+    assert found[0] == found[1] == found[2]
+    sizes = np.concatenate([[0], np.cumsum(2 * LENGTHS)])
+    measure = ensemble.rankers_[3].measure_
+    together = rs.evaluate(unseen[1], y, [measure], offsets=sizes)[measure].mean().item()
+    assert max(found[0]) == pytest.approx(together, abs=1e-9)
+    assert {np.argmax(each) + 1 for each in found} == {copy.best_epochs_[0] for copy in ensemble.rankers_[3:]}
     weights = ensemble.weights_[::3]
     assert ensemble.weights_ == tuple(np.repeat(weights, 3))
     mean = by_numpy(unseen, 3 * np.array(weights), lists)
@@ -291,3 +301,22 @@ def test_a_member_that_is_no_scorer_is_named():
     kernel = rs.EnsembleRanker([rs.KernelRanker("AP", kernel="precomputed")]).fit(X @ X.T, y, qid)
     with pytest.raises(ValueError, match="a precomputed kernel is not a function of features"):
         kernel.to_scorer()
+
+
+def test_copies_of_an_mlp_are_weighted_and_encode_categories():
+    """Copies of folds are trained together where that is the same."""
+    X, y, qid = make()
+    options = {"max_epochs": 3, "hidden": (8,), "device": "cpu", "prepare": ()}
+    ensemble = rs.EnsembleRanker([rs.MLPRanker("AP", **options)], folds=2, measure="AP")
+    plain = ensemble.fit(X, y, qid).predict(X, qid)
+    lists = len(np.unique(qid))
+    same = clone(ensemble).fit(X, y, qid, sample_weight=np.full(lists, 3.0)).predict(X, qid)
+    np.testing.assert_allclose(same, plain, atol=1e-3)
+    weighted = clone(ensemble).fit(X, y, qid, sample_weight=np.arange(1.0, lists + 1)).predict(X, qid)
+    assert not np.allclose(weighted, plain, atol=1e-3)
+    learned = rs.EnsembleRanker([rs.MLPRanker("AP", loss="OrdinalLoss(2)", **options)], folds=2, measure="AP")
+    assert np.ptp(learned.fit(X, np.minimum(y, 1), qid).predict(X, qid)) > 0
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"host": np.array(["a.org", "b.org", "c.org"])[np.arange(len(y)) % 3], "x": X[:, 0]})
+    tabled = clone(ensemble).fit(frame, y, qid)
+    assert all(copy.preparation_.encodes for copy in tabled.rankers_)

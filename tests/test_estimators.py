@@ -437,10 +437,9 @@ def test_what_is_not_used_or_not_fitted_is_said():
 def test_a_small_C_does_not_spoil_the_larger_ones_of_a_path_that_is_not_convex(loss):
     X, y, qid = make(seed=3)
     options = {"loss": loss, "regularize_towards": "zero"}
-    path = rs.LinearRanker("nDCG@5", C=[1e-6, 1000.0], **options, prepare=()).fit(
-        X, y, qid, X_valid=X, y_valid=y, qid_valid=qid
-    )
-    alone = rs.LinearRanker("nDCG@5", C=1000.0, **options, prepare=()).fit(X, y, qid)
+    valid = {"X_valid": X, "y_valid": y, "qid_valid": qid}
+    path = rs.LinearRanker("nDCG@5", C=[1e-6, 1000.0], **options, prepare=()).fit(X, y, qid, **valid)
+    alone = rs.LinearRanker("nDCG@5", C=1000.0, **options, prepare=()).fit(X, y, qid, **valid)
     assert path.path_[0].w == pytest.approx(np.zeros(X.shape[1]), abs=1e-3)
     assert path.path_[1].objective <= alone.solution_.objective * 1.02
 
@@ -519,6 +518,26 @@ def test_the_measures_name_alone_learns_from_noisy_grades(measure):
     tied = rs.LinearRanker.from_scorer(rs.LinearScorer(5), measure=measure).score(X, y, qid)
     assert ranker.score(X, y, qid) - tied > 0.8 * (best.score(X, y, qid) - tied)
     assert ranker.solution_.status is Status.CONVERGED
+
+
+def test_validation_lists_select_the_c_of_the_start():
+    """Many noise features and few lists: the graded AUC hinge overfits with the C that is used without validation lists."""
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(1240, 40)), np.repeat(np.arange(62), 20)
+    y = np.digitize(X[:, 0] + 2 * rng.normal(size=len(X)), [1.5, 3.0])
+    train, valid = qid < 12, qid >= 12
+    lists = X[train], y[train], qid[train]
+    held_out = {"X_valid": X[valid], "y_valid": y[valid], "qid_valid": qid[valid]}
+    options = {"prepare": (), "tolerance": 1e-2}
+    auc = rs.LinearRanker("nDCG@10", loss=rs.GradedLoss("AUC"), C=[0.01, 0.1, 1.0, 10.0], **options).fit(
+        *lists, **held_out
+    )
+    assert auc.C_ < 10
+    ranker = rs.LinearRanker("nDCG@10", C=[1e-9, 1.0], **options).fit(*lists, **held_out)
+    assert ranker.validation_[0] == pytest.approx(max(auc.validation_), abs=0.01)
+    assert ranker.validation_[0] > auc.validation_[-1] + 0.02
+    objective = ranker.objective(ranker.w0_, *lists, C=1.0)
+    assert objective == pytest.approx(ranker.mean_loss(ranker.w0_, *lists))  # what pulls to the start is 0 there
 
 
 def test_the_best_auc_is_the_start_of_bounds_that_are_not_convex():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.export import Dim, export
 
 import rankstruct as rs
-from rankstruct.boosting import _LightGBM, _tree_scorer
+from rankstruct.estimators.boosting import _LightGBM, _tree_scorer
 
 ANY_SIZE = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},)
 BY_LIST = ("query-minmax", "query-zscore", "query-center")
@@ -47,7 +47,7 @@ def boosted(library="lightgbm", **options):
 
 
 def averaged():
-    rankers = [rs.LinearRanker(), rs.MLPRanker(max_epochs=2, device="cpu")]
+    rankers = [rs.LinearRanker(), rs.MLPRanker(max_epochs=2, device="cpu"), rs.BoostedRanker(n_estimators=5, n_jobs=1)]
     return rs.EnsembleRanker(rankers, prepare=["append-quantile", "standardize"]).fit(*draw()).to_scorer()
 
 

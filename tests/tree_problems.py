@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankstruct.boosting import _Split, _tree_scorer
+from rankstruct.estimators.boosting import _Split, _tree_scorer
 from rankstruct.models import TreeScorer
 
 TINY = float(np.float32(1e-35))  # LightGBM takes what is not larger for 0

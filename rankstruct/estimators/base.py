@@ -318,12 +318,16 @@ class Ranker(BaseEstimator):
         found = Documents(X, y, ids, diversity_groups, _document_weights(sample_weight, ids))
         if item_weights is not None:
             found = self._with_item_weights(found, check_item_weights(item_weights, len(y)))
-        lengths = np.unique(found.qid, return_counts=True)[1]
+        self._begin(found)
+        return found
+
+    def _begin(self, train: Documents) -> None:
+        """Set what depends on the lists and labels alone."""
+        lengths = np.unique(train.qid, return_counts=True)[1]
         self.lists_, self.longest_list_ = len(lengths), int(lengths.max())
         own = self.measure if self.measure is not None else self._measure_of_loss()
-        self.measure_ = usual_measure(self._grades(found.y)) if own is None else own
-        self._warn_of_indifference(found)
-        return found
+        self.measure_ = usual_measure(self._grades(train.y)) if own is None else own
+        self._warn_of_indifference(train)
 
     def _warn_of_indifference(self, train: Documents) -> None:
         """Warn if the measure has the same value for every ranking, as AP does if all labels are above 0."""

@@ -19,9 +19,11 @@ from torch import nn
 from typing_extensions import Self
 
 from rankstruct.estimators.base import Documents, Ranker, check_labels
+from rankstruct.estimators.mlp import MLPRanker
 from rankstruct.lists import group_documents
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models.scorers import EnsembleScorer, check_weights, mean_of_z_scores, with_preparation
+from rankstruct.preparation import has_missing
 from rankstruct.progress import stage
 
 __all__ = ["EnsembleRanker"]
@@ -60,7 +62,7 @@ class EnsembleRanker(Ranker):
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(400, 2)), np.repeat(np.arange(40), 10)
     >>> y = (X[:, 0] + np.square(X[:, 1]) > 1.5).astype(int)
-    >>> ranker = EnsembleRanker([LinearRanker("AP"), MLPRanker(max_epochs=20, device="cpu")]).fit(X, y, qid)
+    >>> ranker = EnsembleRanker([LinearRanker("AP"), MLPRanker(max_epochs=40, device="cpu")]).fit(X, y, qid)
     >>> ranker.score(X, y, qid) > 0.8, ranker.to_scorer()(torch.zeros(5, 2)).shape
     (True, torch.Size([5]))
     """
@@ -255,14 +257,20 @@ def fit_by_parts(
     Returns:
         The copies, and out-of-fold scores `[documents]`.
     """
-    copies, scores = [], np.empty(len(parts))
-    for part in range(parts.max() + 1):
-        copy = clone(ranker)
+    copies, scores = [clone(ranker) for _ in range(parts.max() + 1)], np.empty(len(parts))
+    plain = table(documents.X) is documents.X and isinstance(documents.X, np.ndarray) and not has_missing(documents.X)
+    together = plain and type(ranker) is MLPRanker and not ranker.prepare and len(np.unique(documents.qid)) > 1
+    for part, copy in enumerate(copies):
         if "random_state" in (options := ranker.get_params(deep=False)):
             copy.set_params(random_state=options["random_state"] + part)
-        train, valid = documents.rows(parts != part), documents.rows(parts == part)
-        with stage(f"fold {part + 1} of {parts.max() + 1}"):
-            copies.append(copy.fit(table(train.X), *train[1:3], **train.options, **valid.as_validation))
+    if together:
+        MLPRanker._fit_folds(copies, documents, parts)
+    for part, copy in enumerate(copies):
+        valid = documents.rows(parts == part)
+        if not together:
+            train = documents.rows(parts != part)
+            with stage(f"fold {part + 1} of {parts.max() + 1}"):
+                copy.fit(table(train.X), *train[1:3], **train.options, **valid.as_validation)
         scores[parts == part] = copy.predict(valid.X, valid.qid)
     return copies, scores
 

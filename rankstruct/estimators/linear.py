@@ -71,7 +71,7 @@ from rankstruct.solvers import (
 
 __all__ = ["LinearRanker"]
 
-_START_C, _MOST_GRADES = 10.0, 8  # of `start="auc"`
+_START_CS, _MOST_GRADES = (0.01, 0.1, 1.0, 10.0), 8  # of `start="auc"`; the last C without validation lists
 _SCALES = 1e5  # ratio of feature ranges above which a warning is issued
 _SOLVERS = {"bundle": Bundle, "cutting-plane": CuttingPlane, "frank-wolfe": FrankWolfe}
 
@@ -174,9 +174,9 @@ class LinearRanker(Ranker):
             including `DC` and `Annealing` for the losses that need them.
         tolerance: relative gap to stop at. Not used for a `SmoothLoss`; pass `solver=Annealing(...)` for its options.
         max_iterations: of the solver; not used for a `SmoothLoss`.
-        start: `"zero"`, `"regression"` (least squares on the gains) or `"auc"` (the optimum of `GradedLoss("AUC")` for C = 10,
-            to a gap of 1e-2). None is `"auc"` for a bound that is not convex, except `AdditiveRankLoss`, and regression for a
-            `SmoothLoss`.
+        start: `"zero"`, `"regression"` (least squares on the gains) or `"auc"` (the optimum of `GradedLoss("AUC")` to a gap of
+            1e-2, for the C from 0.01 to 10 that is best on the validation lists, 10 without them). None is `"auc"` for a bound
+            that is not convex, except `AdditiveRankLoss`, and regression for a `SmoothLoss`.
         regularize_towards: `"zero"` or the `"start"`; None is the start for a bound that is not convex, and zero otherwise.
         drop_empty: skip lists whose labels are all equal, as training with Lightning does.
         verbose: show a progress bar with the gap.
@@ -251,7 +251,7 @@ class LinearRanker(Ranker):
         self.path_: list[Solution] = []
         self.validation_: list[float] | None = None if valid is None else []
         loss = self.ranking_loss()
-        start = self._start(loss, lists)
+        start = self._start(loss, lists, valid)
         self.w0_ = start if self._draws_to_start(loss) else np.zeros(lists.X.shape[1])
         self.left_out_ = self._total(len(np.unique(train.qid)) - (len(lists.offsets) - 1))
         # With all scores tied, a smoothed measure bounds nothing.
@@ -264,12 +264,16 @@ class LinearRanker(Ranker):
             if solution.status is Status.INTERRUPTED:
                 raise KeyboardInterrupt(f"stopped at C = {C:g}; coef_ has the best weights so far")
             if self.validation_ is not None and valid is not None:
-                values = self._values(valid)
-                self.validation_.append(self._total(float(values.sum())) / self._total(len(values)))
+                self.validation_.append(self._validated(valid))
                 chosen = number if self.validation_[number] > self.validation_[chosen] else chosen
         if self.path_[chosen].status is Status.NO_BETTER_THAN_ZERO:
             warnings.warn(f"{type(self).__name__}, C = {Cs[chosen]:g}: {self.path_[chosen].status}", stacklevel=4)
         self.use_path(chosen)
+
+    def _validated(self, valid: Documents) -> float:
+        """The mean measure of the present weights over the validation lists of all processes."""
+        values = self._values(valid)
+        return self._total(float(values.sum())) / self._total(len(values))
 
     def _judged(self, loss: nn.Module, solution: Solution, C: float, at_zero: float, lists: FlatLists) -> Solution:
         """Set the status of a solution that is no better than w = 0 or ties all documents of each list. For a bound with local
@@ -365,7 +369,7 @@ class LinearRanker(Ranker):
         towards = self.regularize_towards
         return towards == "start" or (towards is None and not is_convex(loss) and takes_reference_scores(loss))
 
-    def _start(self, loss: nn.Module, lists: FlatLists) -> np.ndarray:
+    def _start(self, loss: nn.Module, lists: FlatLists, valid: Documents | None = None) -> np.ndarray:
         from_zero = is_convex(loss) or isinstance(loss, AdditiveRankLoss)
         kind = self.start or ("zero" if from_zero else "auc" if takes_reference_scores(loss) else "regression")
         if kind == "zero" and isinstance(loss, SmoothLoss):
@@ -373,7 +377,7 @@ class LinearRanker(Ranker):
         if kind == "zero":
             return np.zeros(lists.X.shape[1])
         if kind == "auc":
-            return self._best_auc(lists)
+            return self._best_auc(lists, valid)
         measure = getattr(loss, "measure", None)
         measure = measure.plain if isinstance(measure, Diverse) else measure
         gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains(torch.tensor(lists.labels))
@@ -381,17 +385,28 @@ class LinearRanker(Ranker):
             group_regression(lists.X, gains.numpy(), lists.offsets, self._team(), lists.weights)
         )
 
-    def _best_auc(self, lists: FlatLists) -> np.ndarray:
-        """The optimum for `GradedLoss("AUC")`, a reliable convex bound, as the start for others."""
+    def _best_auc(self, lists: FlatLists, valid: Documents | None) -> np.ndarray:
+        """The optimum for `GradedLoss("AUC")`, a reliable convex bound; validation lists select its C."""
         grades = self._grades(lists.labels)[1:]
         if len(grades) > _MOST_GRADES:
             grades = np.unique(np.quantile(grades, np.linspace(0, 1, _MOST_GRADES)))
         risk = _risk(GradedLoss("AUC", grades=grades.tolist()), lists)
-        team = self._team()
-        found = solve_together([risk], lambda risks: Bundle(tolerance=1e-2).minimise(risks[0], _START_C), team)
-        if found.status is Status.INTERRUPTED:
-            raise KeyboardInterrupt("stopped before the first C")
-        return found.w
+        team, solver = self._team(), Bundle(tolerance=1e-2)
+        found: list[tuple[float, np.ndarray]] = []
+        for C in _START_CS if valid is not None else _START_CS[-1:]:
+
+            def solve(risks: Sequence[Any], C: float = C) -> Solution:
+                return solver.minimise(risks[0], C)
+
+            solution = solve_together([risk], solve, team)
+            if solution.status is Status.INTERRUPTED:
+                raise KeyboardInterrupt("stopped before the first C")
+            if valid is None:
+                return solution.w
+            self.path_ = [solution]
+            found.append((self.use_path(0)._validated(valid), solution.w))
+        self.path_ = []
+        return max(found, key=lambda each: each[0])[1]
 
     def _solve(
         self, loss: nn.Module, lists: FlatLists, C: float, w0: np.ndarray, start: np.ndarray, before: Solution | None
@@ -519,7 +534,7 @@ class LinearRanker(Ranker):
         away, lists = np.asarray(w, np.float64), self._lists_of(X, y, qid, diversity_groups)
         loss = self.ranking_loss(lists.labels)
         if self._draws_to_start(loss):
-            away = away - self._start(loss, lists)
+            away = away - (self.w0_ if hasattr(self, "w0_") else self._start(loss, lists))
         C = self._costs()[0] if C is None else C
         return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, diversity_groups=diversity_groups)
 

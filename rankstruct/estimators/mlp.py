@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from numbers import Integral
 from typing import Any
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
 
 from rankstruct.arrays import as_single
 from rankstruct.estimators.base import (
@@ -33,6 +32,7 @@ from rankstruct.losses import GradedLoss, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import ContextScorer, DeepSetScorer, MeanScorer, MLPScorer, polynomial_average
 from rankstruct.models.scorers import widths, with_preparation
+from rankstruct.preparation import Preparation
 from rankstruct.progress import Progress, announce
 
 __all__ = ["MLPRanker"]
@@ -59,7 +59,7 @@ class MLPRanker(Ranker):
             ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None.
         prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
         hidden: the widths of the hidden layers; a number for a single one.
-        dropout: the dropout probability of hidden units.
+        dropout: the dropout probability of hidden units, rounded to a multiple of 1/256.
         context: whether a network sees the other documents of the list: `"attention"` is a `ContextScorer`, `"mean"` a
             `DeepSetScorer`, and a callable makes the scorer from `(num_features, hidden, dropout=, noise=)`, such as
             `functools.partial(ContextScorer, blocks=2)`. `predict` then needs the lists. If None, each document is scored alone.
@@ -69,6 +69,7 @@ class MLPRanker(Ranker):
         lists_per_batch: lists per step.
         max_epochs: the maximum number of epochs.
         patience: epochs without improvement of the validation measure before training stops.
+        validate_every: epochs between evaluations on the validation lists, of which the best is selected; the last is evaluated.
         seeds: number of networks whose scores are averaged, with seeds from `random_state` on.
         validation_share: fraction of the lists held out if `fit` is given no validation lists; 0 trains on all lists for
             `max_epochs` epochs.
@@ -81,7 +82,7 @@ class MLPRanker(Ranker):
         measure_: the measure, `measure` unless that is None.
         preparation_: the fitted preparation.
         scorer_: the network for prepared features, on the CPU; a `MeanScorer` of several.
-        history_: for each network, `{"epoch", "loss", "validation"}` of each epoch; validation is None without such lists. The
+        history_: for each network, `{"epoch", "loss", "validation"}` of each epoch; validation is None where not evaluated. The
             value of the selected epoch is optimistic for new lists.
         best_epochs_: the selected epoch of each network, from 1.
         n_features_in_: number of raw features.
@@ -109,6 +110,7 @@ class MLPRanker(Ranker):
         lists_per_batch: int = 8,
         max_epochs: int = 100,
         patience: int = 20,
+        validate_every: int = 1,
         seeds: int = 1,
         validation_share: float = 0.2,
         drop_empty: bool = True,
@@ -119,12 +121,13 @@ class MLPRanker(Ranker):
         self.measure, self.loss, self.prepare = measure, loss, prepare
         self.hidden, self.dropout, self.context, self.noise = hidden, dropout, context, noise
         self.learning_rate, self.weight_decay = learning_rate, weight_decay
-        self.lists_per_batch, self.max_epochs, self.patience = lists_per_batch, max_epochs, patience
+        self.lists_per_batch, self.max_epochs = lists_per_batch, max_epochs
+        self.patience, self.validate_every = patience, validate_every
         self.seeds, self.validation_share, self.drop_empty = seeds, validation_share, drop_empty
         self.device, self.random_state, self.verbose = device, random_state, verbose
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
-        check_groups_of(loss := self.ranking_loss(), train.diversity_groups)
+        check_groups_of(self.ranking_loss(), train.diversity_groups)
         train, valid = self._divided(train, valid)
         features = dense(self._fit_preparation(train.X, train.qid))
         lists = _Tensors(self._training_lists(features, *train[1:]), self._place())
@@ -132,17 +135,36 @@ class MLPRanker(Ranker):
         if valid is not None:
             features = dense(self._prepared(valid.X, valid.qid))
             held_out = _Tensors(bring_together(features, *valid[1:]), self._place())
-        # One thread is faster for small work, and several times faster next to other processes.
-        documents = len(lists.X) / max(len(lists.lengths), 1) * self.lists_per_batch
-        small = documents * max(lists.X.shape[1], *widths(self.hidden), 1) < _WORTH_THREADS
-        with threads_of_torch(1) if small else nullcontext():
-            self._train(loss, lists, held_out)
+        self._train(
+            [self], lists, [lists.numbers], held_out, [lists.numbers[:0] if held_out is None else held_out.numbers]
+        )
+
+    @staticmethod
+    def _fit_folds(copies: Sequence[MLPRanker], documents: Documents, parts: np.ndarray) -> None:
+        """Fit copies of a ranker without preparation, each to the lists outside its fold, which validates it.
+
+        The networks of all copies are trained together, which takes less time and memory than `fit` of each.
+        """
+        check_groups_of((first := copies[0]).ranking_loss(), documents.diversity_groups)
+        order, offsets = group_documents(documents.qid)
+        folds = (parts if order is None else parts[order])[offsets[:-1]]
+        labels = documents.y if order is None else documents.y[order]
+        varied = np.minimum.reduceat(labels, offsets[:-1]) < np.maximum.reduceat(labels, offsets[:-1])
+        for number, each in enumerate(copies):
+            each._check_fit_options(True)
+            each.preparation_, each.n_features_in_ = Preparation(), documents.X.shape[1]
+            each._begin(documents._replace(X=parts).rows(parts != number))
+        lists = _Tensors(bring_together(*documents), first._place())
+        trained = [
+            np.flatnonzero((folds != number) & (varied | (not first.drop_empty))) for number in range(len(copies))
+        ]
+        first._train(copies, lists, trained, lists, [np.flatnonzero(folds == number) for number in range(len(copies))])
 
     def _check_fit_options(self, has_validation: bool) -> None:
-        for name, least in (("lists_per_batch", 1), ("max_epochs", 1), ("patience", 1), ("seeds", 1)):
+        for name in ("lists_per_batch", "max_epochs", "patience", "validate_every", "seeds"):
             value = getattr(self, name)
-            if not (isinstance(value, Integral) and least <= int(value) < 2**31):
-                raise ValueError(f"{name} must be an integer from {least} to {2**31 - 1}, got {value!r}")
+            if not (isinstance(value, Integral) and 1 <= int(value) < 2**31):
+                raise ValueError(f"{name} must be an integer from 1 to {2**31 - 1}, got {value!r}")
         if not (callable(self.context) or self.context in list(_SCORERS)):
             raise ValueError(f"context must be None, 'attention', 'mean' or a callable, got {self.context!r}")
         if not (is_number(self.noise, 0) and self.noise < math.inf):
@@ -175,28 +197,37 @@ class MLPRanker(Ranker):
             raise ValueError(f"device={self.device!r} was requested, but PyTorch finds no GPU; omit device")
         return found
 
-    def _train(self, loss: nn.Module, lists: _Tensors, valid: _Tensors | None) -> None:
-        scorers = []
-        self.history_: list[list[dict[str, float | None]]] = []
-        self.best_epochs_: list[int] = []
+    def _train(
+        self,
+        copies: Sequence[MLPRanker],
+        lists: _Tensors,
+        trained: Sequence[np.ndarray],
+        valid: _Tensors | None,
+        held_out: Sequence[np.ndarray],
+    ) -> None:
+        """Train the networks of this ranker, or of copies that differ in their lists and seeds."""
+        seeds = [each.random_state + number for each in copies for number in range(self.seeds)]
+        trained, held_out = ([each for each in of for _ in range(self.seeds)] for of in (trained, held_out))
+        # One thread is faster for small work, and several times faster next to other processes.
+        documents = len(lists.X) / max(len(lists.lengths), 1) * self.lists_per_batch * len(seeds)
+        small = documents * max(lists.X.shape[1], *widths(self.hidden), 1) < _WORTH_THREADS
         devices = [lists.X.device] if lists.X.device.type == "cuda" else []
-        for number in range(self.seeds):
-            with torch.random.fork_rng(devices):
-                torch.manual_seed(self.random_state + number)
-                network = _Network(self, copy.deepcopy(loss), lists, self.random_state + number)
-                shown = {"disable": not self.verbose, "desc": f"network {number + 1} of {self.seeds}", "leave": False}
-                with Progress(range(self.max_epochs), unit=" epochs", **shown) as bar:
-                    for epoch in bar:
-                        announce(f"epoch {epoch + 1}")
-                        if not network.learn(valid):
-                            break
-                        bar.set_postfix_str(
-                            "" if network.best is None else f"{self._measure().name} {network.best:.4f}"
-                        )
-            scorers.append(network.kept.cpu().eval())
-            self.history_.append(network.history)
-            self.best_epochs_.append(network.best_epoch)
-        self.scorer_ = scorers[0] if len(scorers) == 1 else MeanScorer(scorers)
+        shown = {"disable": not self.verbose, "desc": f"{len(seeds)} networks", "leave": False}
+        with threads_of_torch(1) if small else nullcontext(), torch.random.fork_rng(devices):
+            networks = _Networks(self, lists, valid, trained, held_out, seeds)
+            with Progress(range(self.max_epochs), unit=" epochs", **shown) as bar:
+                for epoch in bar:
+                    announce(f"epoch {epoch + 1}")
+                    networks.learn()
+                    if not networks.active:
+                        break
+                    found = [best for best in networks.best if best is not None]
+                    bar.set_postfix_str(f"{self._measure().name} {np.mean(found):.4f}" if found else "")
+            scorers = networks.scorers()
+        for number, each in enumerate(copies):
+            own = slice(number * self.seeds, (number + 1) * self.seeds)
+            each.scorer_ = scorers[own][0] if self.seeds == 1 else MeanScorer(scorers[own])
+            each.history_, each.best_epochs_ = networks.history[own], networks.best_epochs[own]
 
     def _score_as_one_list(self, documents: int, longest: int) -> None:
         raise ValueError(
@@ -207,7 +238,7 @@ class MLPRanker(Ranker):
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         # In float64, so that a score does not depend on how many documents are scored together.
-        features = torch.tensor(dense(self._prepared(X, qid)), dtype=torch.float64)
+        features = to_tensor(dense(self._prepared(X, qid)))
         scorer = copy.deepcopy(self.scorer_).double()
         if not self.by_list:
             return _scores(scorer, features).numpy()
@@ -226,7 +257,7 @@ class _Tensors:
     """Documents grouped by list, on a device."""
 
     def __init__(self, lists: FlatLists, device: torch.device) -> None:
-        self.X = to_tensor(np.asarray(lists.X)).to(device, torch.float32)
+        self.X = to_tensor(np.asarray(lists.X[:])).to(device, torch.float32)
         self.labels = to_tensor(as_single("y", lists.labels)).to(device)
         groups = lists.diversity_groups
         self.diversity_groups = None if groups is None else torch.as_tensor(groups, device=device)
@@ -237,85 +268,222 @@ class _Tensors:
             else torch.as_tensor(lists.item_weights, dtype=torch.float32, device=device)
         )
         self.starts, self.lengths = lists.offsets[:-1], np.diff(lists.offsets)
-        self.offsets = torch.as_tensor(lists.offsets, device=device)
+        self.numbers = np.arange(len(self.lengths))
 
-    def batch(self, numbers: np.ndarray) -> tuple[Tensor, dict[str, Tensor]]:
-        """Features and loss arguments of some lists."""
+    def rows(self, numbers: np.ndarray) -> np.ndarray:
+        """The documents of some lists."""
         lengths = self.lengths[numbers]
-        offsets = np.concatenate([[0], lengths.cumsum()])
-        rows = np.arange(offsets[-1]) + np.repeat(self.starts[numbers] - offsets[:-1], lengths)
-        at = torch.as_tensor(rows, device=self.X.device)
+        return np.arange(lengths.sum()) + np.repeat(self.starts[numbers] - (lengths.cumsum() - lengths), lengths)
+
+    def given(self, numbers: np.ndarray, rows: Tensor) -> dict[str, Tensor]:
+        """The arguments of a loss for some lists and their documents."""
         # Offsets are on the CPU, so that losses need not synchronise to read them.
-        given = {"labels": self.labels[at], "offsets": torch.as_tensor(offsets)}
+        found = {"labels": self.labels[rows], "offsets": torch.as_tensor(np.append(0, self.lengths[numbers].cumsum()))}
         if self.diversity_groups is not None:
-            given["diversity_groups"] = self.diversity_groups[at]
+            found["diversity_groups"] = self.diversity_groups[rows]
         if self.item_weights is not None:
-            given["item_weights"] = self.item_weights[at]
-        if self.weights is not None:
-            given["weights"] = self.weights[torch.as_tensor(numbers, device=self.X.device)]
-        return self.X[at], given
+            found["item_weights"] = self.item_weights[rows]
+        return found
 
 
-class _Network:
-    """One network in training: its weights, their average, and the best average so far."""
+class _Networks:
+    """Networks of one shape in training, each on its lists: their weights, the averages of these, and the best averages so far.
 
-    def __init__(self, options: MLPRanker, loss: nn.Module, lists: _Tensors, seed: int) -> None:
-        self.options, self.loss, self.lists = options, loss.to(lists.X.device), lists
-        make = options.context if callable(options.context) else _SCORERS[options.context]
-        network = make(lists.X.shape[1], options.hidden, dropout=options.dropout, noise=options.noise)
-        self.scorer = network.to(lists.X.device)
-        self.average = AveragedModel(self.scorer, avg_fn=polynomial_average).eval()
-        self.kept = copy.deepcopy(self.scorer)
-        weights = [*self.scorer.parameters(), *self.loss.parameters()]
+    A step of all of them is one batched product per layer, or one call of each network that sees whole lists, and one call of the
+    loss. If the copies of a ranker are trained on
+    different lists, those of a seed keep the epoch with the best measure on the validation lists of all.
+    """
+
+    def __init__(
+        self,
+        options: MLPRanker,
+        lists: _Tensors,
+        valid: _Tensors | None,
+        trained: Sequence[np.ndarray],
+        held_out: Sequence[np.ndarray],
+        seeds: Sequence[int],
+    ) -> None:
+        self.options, self.lists, self.valid, self.trained, self.held_out = options, lists, valid, trained, held_out
+        device = lists.X.device
+        loss = options.ranking_loss().to(device)
+        # A loss with parameters has its own for each network.
+        learnable = any(True for _ in loss.parameters())
+        self.losses = [copy.deepcopy(loss) for _ in seeds] if learnable else [loss]
+        self.weights: list[nn.Parameter] = []
+        for seed in seeds:
+            torch.manual_seed(seed)
+            flat = nn.utils.parameters_to_vector(self._scorer().parameters())
+            self.weights.append(nn.Parameter(flat.detach().to(device)))
+        self.scorer = self._scorer().to(device)  # with the weights of any of them
+        self.shapes = {name: each.shape for name, each in self.scorer.named_parameters()}
+        self.units = widths(options.hidden)
+        self.averages = [each.detach() for each in self.weights]
+        self.kept = self.averages.copy()
         self.optimizer = torch.optim.AdamW(
-            weights, lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
+            [*self.weights, *(each for loss in self.losses for each in loss.parameters())],
+            lr=options.learning_rate,
+            weight_decay=options.weight_decay,
+            fused=True,
         )
-        self.order = np.random.default_rng(seed)
-        self.history: list[dict[str, float | None]] = []
-        self.best: float | None = None
-        self.best_epoch = 0
+        self.orders = [np.random.default_rng(seed) for seed in seeds]
+        self.noise = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+        self.steps = 0
+        self.active = list(range(len(seeds)))  # in training
+        self.history: list[list[dict[str, float | None]]] = [[] for _ in seeds]
+        self.best: list[float | None] = [None for _ in seeds]
+        self.best_epochs = [0 for _ in seeds]
 
-    def learn(self, valid: _Tensors | None) -> bool:
-        """Train for an epoch and evaluate on the validation lists; returns whether to continue."""
-        epoch, losses = len(self.history) + 1, []
-        numbers = self.order.permutation(len(self.lists.lengths))
-        self.scorer.train()
-        for first in range(0, len(numbers), self.options.lists_per_batch):
-            features, given = self.lists.batch(numbers[first : first + self.options.lists_per_batch])
-            value = self._loss(self.scorer(features, offsets=given["offsets"]), **given)
-            self.optimizer.zero_grad()
-            value.backward()
-            self.optimizer.step()
-            self.average.update_parameters(self.scorer)
-            losses.append(value.detach())
-        found = None if valid is None else self._measured(valid)
-        self.history.append({"epoch": epoch, "loss": float(torch.stack(losses).mean()), "validation": found})
-        if found is None or self.best is None or found > self.best:
-            self.best, self.best_epoch = found, epoch
-            self.kept.load_state_dict(self.average.module.state_dict())
-        return epoch - self.best_epoch < self.options.patience
+    def _scorer(self) -> nn.Module:
+        options = self.options
+        make = options.context if callable(options.context) else _SCORERS[options.context]
+        return make(self.lists.X.shape[1], options.hidden, dropout=options.dropout, noise=options.noise)
 
-    def _loss(self, scores: Tensor, labels: Tensor, diversity_groups: Tensor | None = None, **lists: Tensor) -> Tensor:
-        more = {"diversity_groups": diversity_groups} if takes_groups(self.loss) else {}
-        value = self.loss(scores, labels, **lists, **more)
-        return (
-            value * lists["weights"].mean().to(value) if "weights" in lists else value
-        )  # batches weigh as their lists do
+    def scorers(self) -> list[nn.Module]:
+        """The best networks."""
+        found = [self._scorer().eval() for _ in self.kept]
+        for scorer, weights in zip(found, self.kept, strict=True):
+            nn.utils.vector_to_parameters(weights.cpu(), scorer.parameters())
+        return found
 
-    def _measured(self, valid: _Tensors) -> float:
-        lists = valid.offsets if self.options.by_list else None
-        measure, scores = self.options._measure(), _scores(self.average, valid.X, lists)
-        values = evaluate(
-            scores, valid.labels, [measure], offsets=valid.offsets, diversity_groups=valid.diversity_groups
+    def learn(self) -> None:
+        """Train the active networks for an epoch, and evaluate them on their validation lists; some may stop."""
+        losses = torch.zeros(len(self.kept), device=self.lists.X.device)
+        steps = -(-max(len(self.trained[number]) for number in self.active) // self.options.lists_per_batch)
+        orders = [self.orders[number].permutation(self.trained[number]) for number in self.active]
+        for batch in zip(*(np.array_split(order, steps) for order in orders), strict=True):
+            losses += self._step(batch)
+        for first in range(self.options.seeds):
+            copies = range(first, len(self.kept), self.options.seeds)
+            if first not in self.active:
+                continue
+            epoch, options = len(self.history[first]) + 1, self.options
+            due = self.valid is not None and (epoch % options.validate_every == 0 or epoch == options.max_epochs)
+            found = self._measured(copies) if due else None
+            before = self.best[first]
+            best = self.valid is None or (found is not None and (before is None or found > before))
+            for number in copies:
+                self.history[number].append(
+                    {"epoch": epoch, "loss": float(losses[number]) / steps, "validation": found}
+                )
+                if best:
+                    self.best[number], self.best_epochs[number], self.kept[number] = found, epoch, self.averages[number]
+                if due and epoch - self.best_epochs[number] >= options.patience:
+                    self.active.remove(number)
+
+    def _step(self, batch: Sequence[np.ndarray]) -> Tensor:
+        """A step of each active network on some of its lists; returns the mean loss of each network."""
+        device = self.lists.X.device
+        rows = [self.lists.rows(each) for each in batch]
+        longest = max(map(len, rows))
+        real = np.concatenate([np.arange(len(each)) + number * longest for number, each in enumerate(rows)])
+        padded = np.zeros(len(rows) * longest, np.int64)
+        padded[real] = np.concatenate(rows)
+        numbers, at = np.concatenate(batch), torch.as_tensor(real, device=device)
+        documents = torch.as_tensor(padded, device=device)
+        if self.options.by_list:
+            self.scorer.train()
+            each = zip(self.active, batch, rows, strict=True)
+            found = [self._list_scores(self.weights[number], self.lists, *of) for number, *of in each]
+            scores = torch.cat(found)
+        else:
+            features = self.lists.X[documents].view(len(rows), longest, -1)
+            self._add_noise(features, list(map(len, rows)))
+            weights = torch.stack([self.weights[number] for number in self.active])
+            scores = self._scores(weights, features, self._units(rows, longest)).flatten()[at]
+        parts, losses = (
+            ([numbers], self.losses) if len(self.losses) == 1 else (batch, [self.losses[n] for n in self.active])
         )
-        return float(values[measure.name].mean())
+        values, first = [], 0
+        for part, loss in zip(parts, losses, strict=True):
+            last = first + int(self.lists.lengths[part].sum())
+            given = self.lists.given(part, documents[at[first:last]])
+            if not takes_groups(loss):
+                given.pop("diversity_groups", None)
+            values.append(loss(scores[first:last], **given, reduction="none"))
+            first = last
+        counts = list(map(len, batch))
+        shares = torch.as_tensor(1 / np.repeat(counts, counts), dtype=scores.dtype, device=device)
+        if self.lists.weights is not None:
+            shares = shares * self.lists.weights[torch.as_tensor(numbers, device=device)].to(shares)
+        weighted = torch.cat(values) * shares
+        self.optimizer.zero_grad()
+        weighted.sum().backward()
+        self.optimizer.step()
+        for number in self.active:
+            self.averages[number] = polynomial_average(self.averages[number], self.weights[number].detach(), self.steps)
+        self.steps += 1
+        into = torch.as_tensor(np.repeat(self.active, counts), device=device)
+        return torch.zeros(len(self.kept), device=device).index_add_(0, into, weighted.detach())
+
+    def _add_noise(self, features: Tensor, documents: Sequence[int]) -> None:
+        """Add the noise of training to features `[networks, longest, d]`."""
+        if self.options.noise:
+            for place, (number, count) in enumerate(zip(self.active, documents, strict=True)):
+                real = features[place, :count]
+                real += self.options.noise * torch.empty_like(real).normal_(generator=self.noise[number])
+
+    def _units(self, rows: Sequence[np.ndarray], longest: int) -> Sequence[Tensor] | None:
+        """The factors of the hidden units under dropout, for each layer `[networks, longest, units]`: 0, or for a kept unit the
+        inverse of the share of those.
+        """
+        # Random bytes, so the probability is a multiple of 1/256: torch's dropout took as long as the products of the layers.
+        dropped = min(round(256 * self.options.dropout), 255)
+        if not dropped or not self.units:
+            return None
+        each = sum(self.units)
+        noise = torch.zeros(len(rows), longest, each, dtype=torch.uint8, device=self.lists.X.device)
+        for place, (number, documents) in enumerate(zip(self.active, map(len, rows), strict=True)):
+            words = noise.new_empty(-(-documents * each // 8), dtype=torch.int64)
+            words.random_(-(2**63), None, generator=self.noise[number])
+            noise[place, :documents] = words.view(torch.uint8)[: documents * each].view(documents, each)
+        return ((noise >= dropped) * (256 / (256 - dropped))).split(self.units, 2)
+
+    def _scores(self, weights: Tensor, features: Tensor, units: Sequence[Tensor] | None = None) -> Tensor:
+        """Scores `[networks, documents]` of features `[networks, documents, d]` by flat weights, one row per network."""
+        flat = weights.split([shape.numel() for shape in self.shapes.values()], 1)
+        parts = [each.view(-1, *shape) for each, shape in zip(flat, self.shapes.values(), strict=True)]
+        for layer, (matrix, bias) in enumerate(zip(parts[::2], parts[1::2], strict=True)):
+            if layer:
+                features = features.relu() if units is None else features.relu() * units[layer - 1]
+            features = torch.baddbmm(bias.unsqueeze(1), features, matrix.mT)
+        return features.squeeze(-1)
+
+    def _list_scores(self, weights: Tensor, lists: _Tensors, numbers: np.ndarray, rows: np.ndarray) -> Tensor:
+        """Scores of the documents of some lists by a network that sees the whole list."""
+        parts = weights.split([shape.numel() for shape in self.shapes.values()])
+        named = {name: part.view(shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
+        offsets = torch.as_tensor(np.append(0, lists.lengths[numbers].cumsum()))
+        features = lists.X[torch.as_tensor(rows, device=lists.X.device)]
+        found: Tensor = torch.func.functional_call(self.scorer, named, (features,), {"offsets": offsets})
+        return found
+
+    @torch.no_grad()
+    def _measured(self, copies: Iterable[int]) -> float:
+        """The mean measure of the averages of some networks, each on its validation lists."""
+        assert self.valid is not None
+        measure, values = self.options._measure(), []
+        self.scorer.eval()
+        for number in copies:
+            lists = self.held_out[number]
+            rows = self.valid.rows(lists)
+            at = torch.as_tensor(rows, device=self.valid.X.device)
+            if self.options.by_list:
+                scores = self._list_scores(self.averages[number], self.valid, lists, rows)
+            else:
+                weights, parts = self.averages[number].unsqueeze(0), at.split(_DOCUMENTS)
+                found = [self._scores(weights, self.valid.X[part].unsqueeze(0)).squeeze(0) for part in parts]
+                scores = torch.cat(found)
+            given: dict[str, Any] = self.valid.given(lists, at)
+            given.pop("item_weights", None)
+            values.append(evaluate(scores, measures=[measure], **given)[measure.name])
+        return float(torch.cat(values).mean())
 
 
 @torch.no_grad()
 def _scores(scorer: nn.Module, features: Tensor, offsets: Tensor | None = None) -> Tensor:
-    """Scores `[documents]`; offsets are those of the lists, if the scores depend on them."""
+    """Scores in float64; offsets are those of the lists, if the scores depend on them."""
     if offsets is not None:
-        found: Tensor = scorer(features, offsets=offsets)
+        found: Tensor = scorer(features.double(), offsets=offsets)
         return found
-    parts = [scorer(part) for part in features.split(_DOCUMENTS)]
+    parts = [scorer(part.double()) for part in features.split(_DOCUMENTS)]
     return torch.cat(parts) if parts else features.new_zeros(0)

@@ -29,10 +29,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 from torch import nn
 
-from rankstruct.boosting import BoostedRanker
 from rankstruct.diagnostics import describe
 from rankstruct.estimators import AutoRanker, EnsembleRanker, LinearRanker, MLPRanker
 from rankstruct.estimators.base import are_given, dense
+from rankstruct.estimators.boosting import BoostedRanker
 from rankstruct.estimators.linear import ranking_risk
 from rankstruct.feature_maps import Positional
 from rankstruct.lists import Lists, group_documents, pad
@@ -697,6 +697,56 @@ class LambdaMART(_Boosted):
 
 
 @dataclass(eq=False, repr=False)
+class XGBoost(_Boosted):
+    """LambdaMART by XGBoost, one thread; rows and features are drawn at random, so it has a seed.
+
+    Args:
+        learning_rate: of boosting.
+        leaves: most leaves of a tree.
+        share: of the documents and of the features that a tree sees.
+
+    Raises:
+        ImportError: XGBoost is not installed.
+
+    Source: Chen and Guestrin, "XGBoost: A Scalable Tree Boosting System", KDD 2016.
+    """
+
+    _: KW_ONLY
+    learning_rate: float = 0.05
+    leaves: int = 8
+    share: float = 0.8
+    random_state: int = 0
+
+    def _boost(self, X: Any, y: np.ndarray, offsets: np.ndarray) -> int:
+        import xgboost
+
+        options = {
+            "objective": "rank:ndcg",
+            "eta": self.learning_rate,
+            "grow_policy": "lossguide",
+            "max_depth": 0,
+            "max_leaves": self.leaves,
+            "subsample": self.share,
+            "colsample_bytree": self.share,
+            "seed": self.random_state,
+            "nthread": 1,
+        }
+        data = xgboost.DMatrix(X, np.round(y), group=np.diff(offsets), nthread=1)
+        self.model_ = xgboost.train(options, data, num_boost_round=self.rounds)
+        return self.rounds
+
+    def _stages(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
+        sums = np.zeros(X.shape[0])
+        for start in range(0, self.rounds, self.every):
+            stop = min(start + self.every, self.rounds)
+            sums = sums + self.model_.inplace_predict(X, iteration_range=(start, stop))
+            yield stop, sums
+
+    def _score(self, X: Any) -> np.ndarray:
+        return np.asarray(self.model_.inplace_predict(X, iteration_range=(0, self.choice_["rounds"])))
+
+
+@dataclass(eq=False, repr=False)
 class CatBoost(_Boosted):
     """CatBoost's trees on one of its losses of lists, one thread; documents are drawn at random, so it has a seed.
 
@@ -960,6 +1010,7 @@ TRAINERS: dict[str, Callable[..., Any]] = {
     "pairwise-regression": PairwiseRegression,
     "mcrank": McRank,
     "lambdamart": LambdaMART,
+    "xgboost": XGBoost,
     "catboost": CatBoost,
     "rankboost": RankBoost,
     "listnet": functools.partial(GradientRanker, ListNetLoss()),
@@ -978,7 +1029,7 @@ TRAINERS: dict[str, Callable[..., Any]] = {
 #: Any option of these trainers may have several values; one that is not given has these.
 TUNED: dict[str, dict[str, Any]] = {
     **{name: {"C": (1.0, 100.0, 10_000.0)} for name in ("ordinal", "listnet", "ranknet", "fidelity", "lambdarank")},
-    **{name: {"leaves": (4, 8, 16)} for name in ("mcrank", "lambdamart")},
+    **{name: {"leaves": (4, 8, 16)} for name in ("mcrank", "lambdamart", "xgboost")},
     "pairwise-regression": {"alpha": (1e-6, 1e-4, 0.01, 1.0)},
     "regression": {"alpha": (0.01, 1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0)},
 }

@@ -56,7 +56,8 @@ class Sets(Source):
     Args:
         path: a folder of data sets, each with `Fold1` and so on, or files of classes (such as `letter.arff`); or, without `sets`,
             the data set itself.
-        sets: names of data sets in that folder, such as `[OHSUMED, MQ2008]`.
+        sets: names of data sets in that folder, such as `[OHSUMED, MQ2008]`; a file of lists, such as `web_hosts.txt`, is divided
+            into folds.
         folds: numbers of the folds, parts or trials; seeds for built-in data. `fold` and `seed` are not used.
 
     The other keys are those of `Source`.
@@ -69,6 +70,8 @@ class Sets(Source):
         """The source of one data set and fold."""
         given = {each.name: getattr(self, each.name) for each in fields(Source)}
         path = None if self.path is None else str(Path(self.path) / set_name)
+        if path is not None and self.protocol == "folds" and Path(path).is_file():
+            given["protocol"] = "cross-validation"
         return Source(**{**given, "path": path}).with_fold(fold)
 
 

@@ -76,7 +76,7 @@ def test_the_folder_has_a_tested_ranker_of_raw_features(finished, data):
     assert "its selection nDCG@10 is" in result["reason"]
     first = (finished / "README.md").read_text().splitlines()[2]
     assert first == result["reason"] + "."
-    assert first.startswith("left out by the time budget of 0 s: 'MLP, graded AUC' (estimated 0.")
+    assert first.startswith("left out by the time budget of 0 s: 'MLP, LambdaLoss nDCG' (estimated 0.")
 
 
 def test_what_makes_a_test_say_less_than_it_seems_to_is_remarked(data, finished, tmp_path, capsys):

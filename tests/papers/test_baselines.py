@@ -33,6 +33,7 @@ from rankstruct.estimators import auto
 SMALL = {
     "mcrank": {"rounds": 10, "leaves": 4},
     "lambdamart": {"rounds": 20, "leaves": [2, 4], "least_documents": 5},
+    "xgboost": {"rounds": 20, "leaves": [2, 4], "learning_rate": 0.3},
     "catboost": {"rounds": 12, "depth": 2, "learning_rate": 0.3},
     "boosted": {"n_estimators": 10, "min_child_samples": 5, "learning_rate": 0.2},
     "ensemble": {
@@ -45,7 +46,12 @@ SMALL = {
     "combination": {"C": [1.0, 100.0], "weights": [[1, 1, 0.1], [1, 0.1, 0.1]]},
 }
 
-LIBRARIES = {"lambdamart": "lightgbm", "boosted": "lightgbm", "catboost": "catboost"}  # that may be absent
+LIBRARIES = {
+    "lambdamart": "lightgbm",
+    "xgboost": "xgboost",
+    "boosted": "lightgbm",
+    "catboost": "catboost",
+}  # that may be absent
 
 
 @pytest.fixture(autouse=True)
@@ -328,10 +334,10 @@ def test_the_last_stage_is_asked_too(parts):
     assert best_stage([], held_out, "AP") == 0
 
 
-@pytest.mark.parametrize("name", ["mcrank", "lambdamart", "rankboost", "lambdarank"])
+@pytest.mark.parametrize("name", ["mcrank", "lambdamart", "xgboost", "rankboost", "lambdarank"])
 def test_few_rounds_that_are_no_multiple_are_all_taken(name, parts):
     option = "steps" if name == "lambdarank" else "rounds"
-    extra = {"leaves": 4} if name in ("mcrank", "lambdamart") else {}
+    extra = {"leaves": 4} if name in ("mcrank", "lambdamart", "xgboost") else {}
     trainer = fit(name, parts, **{option: 3}, **extra)
     assert choice_of(trainer)[option] == 3
 

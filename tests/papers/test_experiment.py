@@ -548,6 +548,13 @@ def test_tables_are_escaped():
     assert table.csv() == "x_1,50 %\n<b>,0.5 --\n"
 
 
+def test_a_file_among_the_sets_is_divided_into_folds(tmp_path):
+    (tmp_path / "web.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.2\n")
+    (tmp_path / "letor").mkdir()
+    sets = Sets(path=str(tmp_path), sets=("web.txt", "letor"))
+    assert [sets.of(name, 2).protocol for name in sets.sets] == ["cross-validation", "folds"]
+
+
 def test_the_number_of_parts_is_not_that_of_the_folds_that_run():
     config, path = CONFIGS / "experiment-uci.yaml", ["--data.path", "/nowhere"]
     every, some = read_plan(config, path), read_plan(config, [*path, "--data.folds", "[1, 2, 3]"])
