@@ -51,12 +51,21 @@ SETTINGS = tuple(
     {"temperature": temperature, "dropout": dropout, "learning_rate": rate}
     for rate, temperature, dropout in product((0.01, 0.003), (0.07, 0.2, 0.1, 0.05, 0.15), (0.3, 0.0))
 )
+_OWN: dict[str, Any] = {"temperature": 1.0}  # cosines
 _SAMPLED: dict[str, Any] = {"pairs": True, "lists_per_batch": 4096}
-#: By loss: a function that makes it, and options of `Recommender`.
-LOSSES: dict[str, tuple[Callable[[], torch.nn.Module], dict[str, Any]]] = {
+#: By loss: a function that makes it, of the temperature if that is its own, and options of `Recommender`.
+LOSSES: dict[str, tuple[Callable[..., torch.nn.Module], dict[str, Any]]] = {
     "AP ramp": (lambda: rs.StructuredHingeLoss("AP", reference="predicted"), {}),
     "softmax": (rs.SoftmaxLoss, {}),
     "AP hinge": (lambda: rs.StructuredHingeLoss("AP"), {}),
+    "AP@300 ramp": (lambda: rs.StructuredHingeLoss("AP@300", reference="predicted"), {}),
+    "nDCG@300 hinge": (lambda: rs.StructuredHingeLoss("nDCG@300", feature_map="pairwise"), {}),
+    "SL@20": (partial(rs.losses.TopKSoftmaxLoss, 20), {}),
+    "PSL (tanh)": (lambda temperature: rs.losses.PairwiseSoftmaxLoss("tanh", temperature, scale=2), _OWN),
+    "PSL (relu)": (lambda temperature: rs.losses.PairwiseSoftmaxLoss("relu", temperature, scale=2), _OWN),
+    "BSL": (rs.losses.BilateralSoftmaxLoss, {}),
+    "LLPAUC": (rs.losses.LowerLeftAUCLoss, {}),
+    "WARP": (rs.losses.WARPLoss, {}),
     "nDCG ramp": (lambda: rs.StructuredHingeLoss("nDCG", reference="predicted"), {}),
     "BPR": (rs.RankNetLoss, {**_SAMPLED, "negatives": "uniform"}),
     "sampled softmax": (rs.SoftmaxLoss, {**_SAMPLED, "negatives": "uniform", "number": 64, "correct": True}),
@@ -91,7 +100,8 @@ def train(path: str, loss: str, setting: dict[str, Any], seed: int, epochs: int)
     parts = read(path)
     make, options = LOSSES[loss]
     begin = time.process_time()
-    model = Recommender(make(), **options, **setting, max_epochs=epochs, patience=6, random_state=seed)
+    own = [setting["temperature"]] if "temperature" in options else []
+    model = Recommender(make(*own), **{**setting, **options}, max_epochs=epochs, patience=10, random_state=seed)
     model.fit(parts.train, validation=parts.vali)
     seconds = (time.process_time() - begin) / len(model.history_)
     return {
@@ -140,7 +150,7 @@ def compare(args: Sequence[str]) -> None:
 
     def make(loss: str, number: int, fold: None, seed: int | None) -> Cell:
         setting = SETTINGS[number]
-        request = {"loss": loss, **setting, "seed": seed, "epochs": given.epochs, "content": content}
+        request = {"loss": loss, **setting, "seed": seed, "epochs": given.epochs, "patience": 10, "content": content}
         name = (
             f"{loss.replace(', ', '-').replace(' ', '-')}/{'-'.join(f'{value:g}' for value in setting.values())}-{seed}"
         )
