@@ -317,7 +317,9 @@ class RankingCLI(LightningCLI):
             logger = False  # log and checkpoints are those of training
             kwargs["enable_checkpointing"] = False
         else:
-            folder = _claim_folder(Path(self._get(self.config, "output"))) if folder is None else folder
+            if folder is None:
+                folder = _claim_folder(Path(self._get(self.config, "output")))
+                self._held.callback(_remove_unused, folder)
             if os.environ.get("LOCAL_RANK", "0") == "0":
                 self._held.enter_context(locked(folder))
             measure = _monitored(self._get(self.config, "model.measures")).removeprefix("val/")
@@ -648,6 +650,13 @@ def _claim_folder(output: Path) -> Path:
             break
         folder = folder.with_name(f"{folder.name[:19]}_{number:02}")
     return folder
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove the folder of a run that wrote nothing, such as one refused before training."""
+    if folder.is_dir() and {each.name for each in folder.iterdir()} <= {".lock"}:
+        (folder / ".lock").unlink(missing_ok=True)
+        folder.rmdir()
 
 
 _ADVERTISED = ("litlogger", "litmodels", "Found current_model_state")

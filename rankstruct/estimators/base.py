@@ -409,8 +409,8 @@ class Ranker(BaseEstimator):
             if needed != steps and has_missing(X):
                 number = int(np.isnan(dense(X)).any(axis=0).sum())
                 say_once(
-                    f"missing values in {number} of {X.shape[1]} columns are replaced by the median, with an indicator per "
-                    "column (the step 'encode', put in front of prepare=)"
+                    f"missing values in {number} of {X.shape[1]} columns: each gets an indicator, and numbers are replaced by "
+                    "the median (the step 'encode', put in front of prepare=)"
                 )
             steps = needed
         self.preparation_ = raw

@@ -141,9 +141,9 @@ class Measure(ABC):
                 "AUC, OPA and ARP support them"
             )
         if lists.first is not None and self.under_ties not in ("closed form", "worst"):
-            values, defined = mean_over_orders(self.compute, lists, self.name)
+            values, defined = mean_over_orders(self._computed, lists, self.name)
         else:
-            values, defined = self.compute(lists.lowest_first() if self.under_ties == "worst" else lists)
+            values, defined = self._computed(lists.lowest_first() if self.under_ties == "worst" else lists)
         if empty == "error":
             missing = ~defined & lists.where.any(-1)
             if bool(missing.any()):
@@ -154,6 +154,19 @@ class Measure(ABC):
                 )
         fill = math.nan if empty == "skip" else float(empty == 1)
         return torch.where(defined, values, fill), defined
+
+    def _computed(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """`compute`; raises TypeError for another result than two tensors with an entry per list."""
+        found, expected = self.compute(lists), [(len(lists.labels),)] * 2
+        each = found if isinstance(found, tuple | list) else [found]
+        shapes = [tuple(one.shape) if isinstance(one, Tensor) else type(one).__name__ for one in each]
+        if shapes != expected:
+            raise TypeError(
+                f"compute of {type(self).__name__} must return values, float64, and whether they are defined, bool, of shapes "
+                f"{expected}; got {shapes}"
+            )
+        values, defined = each
+        return values, defined
 
     def __call__(self, scores: Any, labels: Any, where: Any = None, **options: Any) -> Tensor:
         """The measure of each list, `[...]` float64; see `evaluate` for the options and errors."""

@@ -2,8 +2,9 @@
 
 SCORER=FOLDER uvicorn --app-dir scripts/serving --factory app:create_app
 
-SCORER is a file of `rs.save_scorer`, or a folder of `rankstruct rank` or `rankstruct fit`. Features are numbers in the order of
-training, or named: then FEATURES lists the names in that order, separated by commas; a folder of `rankstruct rank` has them.
+SCORER is a file of `rs.save_scorer`, or a folder of `rankstruct rank` or `rankstruct fit`. Features are in the order of training,
+or named: then FEATURES lists the names in that order, separated by commas; a folder of `rankstruct rank` has them, and so has a
+scorer trained on a table with categories. For such a scorer, a category is a string and a missing cell is null.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel, Discriminator, Field, FiniteFloat, Tag
 
 import rankstruct as rs
 
-Row = Annotated[list[FiniteFloat], Tag("row")]
-Named = Annotated[dict[str, FiniteFloat], Tag("named")]
+Cell = FiniteFloat | str | None
+Row = Annotated[list[Cell], Tag("row")]
+Named = Annotated[dict[str, Cell], Tag("named")]
 Features = Annotated[Row | Named, Discriminator(lambda given: "named" if isinstance(given, dict) else "row")]
 
 
@@ -48,8 +51,13 @@ class Ranked(BaseModel):
 def create_app(scorer: str | Path | None = None, features: Sequence[str] | None = None) -> FastAPI:
     """Create the application; scorer and names of features are SCORER and FEATURES of the environment if None."""
     path = Path(os.environ["SCORER"] if scorer is None else scorer)
-    names = _names(path) if features is None else list(features)
     model = rs.load_scorer(path)
+    preparation = getattr(model, "preparation", None)
+    columns = getattr(preparation, "columns", None)  # of a table with categories
+    takes_missing = "encode" in getattr(preparation, "names", ())
+    names = _names(path) if features is None else list(features)
+    if columns is not None:
+        names = columns.names
     app = FastAPI(title="Ranking")
 
     @app.post("/rank")
@@ -58,8 +66,9 @@ def create_app(scorer: str | Path | None = None, features: Sequence[str] | None 
         if len({len(row) for row in rows}) > 1:
             raise HTTPException(422, "all documents need the same number of features")
         try:
+            numbers = _numbers(rows, takes_missing) if columns is None else _encoded(rows, columns)
             with torch.inference_mode():
-                scores = model(torch.tensor(rows, dtype=torch.float32))
+                scores = model(torch.tensor(numbers, dtype=torch.float32))
         except ValueError as error:  # such as another number of features than in training
             raise HTTPException(422, str(error)) from error
         if not scores.isfinite().all():
@@ -82,7 +91,25 @@ def _names(path: Path) -> list[str] | None:
     return json.loads(result.read_text(encoding="utf-8")).get("feature_names") if result.is_file() else None
 
 
-def _row(document: Document, names: list[str] | None) -> list[float]:
+def _encoded(rows: Sequence[Sequence[Cell]], columns: Any) -> np.ndarray:
+    """The features for a scorer with categories; raises ValueError for cells of another kind than in training."""
+    if len(rows[0]) != len(columns.names):
+        raise ValueError(f"expected {len(columns.names)} features, got {len(rows[0])}")
+    table = {}
+    for name, cells in zip(columns.names, zip(*rows, strict=True), strict=True):
+        table[name] = np.array(cells, object if any(isinstance(each, str) for each in cells) else np.float64)
+    return columns.encode(table)
+
+
+def _numbers(rows: Sequence[Sequence[Cell]], takes_missing: bool) -> np.ndarray:
+    """The features for a scorer without categories; raises ValueError for strings and, unless it takes them, missing cells."""
+    for cell in (each for row in rows for each in row):
+        if isinstance(cell, str) or (cell is None and not takes_missing):
+            raise ValueError(f"a feature should be a valid number, got {json.dumps(cell)[:50]}")
+    return np.array(rows, np.float64)
+
+
+def _row(document: Document, names: list[str] | None) -> list[Cell]:
     """The features of a document in the order of training."""
     given = document.features
     if isinstance(given, list):

@@ -184,3 +184,22 @@ def test_a_cut_off_that_compute_does_not_look_at_is_refused():
         ValueError, match=r"Deaf does not support a cut-off, since its compute does not use self\.cutoff; got 2"
     ):
         Deaf(2)
+
+
+@pytest.mark.parametrize(
+    ("result", "got"),
+    [
+        (lambda lists: lists.labels[:, 0].double(), "[(2,)]"),
+        (lambda lists: (lists.labels[:, 0].double(), True), "[(2,), 'bool']"),
+        (lambda lists: (lists.labels.double(), lists.labels > 0), "[(2, 3), (2, 3)]"),
+        (lambda lists: None, "['NoneType']"),
+    ],
+)
+def test_a_compute_that_returns_something_else_is_told_what_it_must_return(result, got):
+    class Mine(Measure):
+        def compute(self, lists):
+            return result(lists)
+
+    with pytest.raises(TypeError, match="compute of Mine must return values") as raised:
+        evaluate(SCORES, LABELS, Mine())
+    assert str(raised.value).endswith(f"got {got}")

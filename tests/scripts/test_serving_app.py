@@ -70,6 +70,71 @@ def test_a_wrong_request_is_answered_with_422_and_the_reason(body, said, client)
     assert len(json.dumps(answer.json())) < 500
 
 
+TABLE = {"price": [3.0, None, 1.0], "brand": ["bee", "new", None]}
+
+
+@pytest.fixture(scope="module")
+def of_a_table(tmp_path_factory):
+    from fastapi.testclient import TestClient
+
+    from serving.app import create_app
+
+    rng = np.random.default_rng(0)
+    table = {"price": rng.normal(size=200), "brand": rng.choice(np.array(["ant", "bee", "cat"], object), 200)}
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(table)
+    labels = ((frame["price"] > 0.5) | (frame["brand"] == "bee")).astype(int)
+    scorer = tmp_path_factory.mktemp("table") / "scorer.pt"
+    rs.save_scorer(rs.LinearRanker("AP").fit(frame, labels, np.repeat(np.arange(20), 10)).to_scorer(), scorer)
+    return rs.load_scorer(scorer), TestClient(create_app(scorer))
+
+
+def rows_of(table):
+    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+
+
+def ask(client, rows):
+    return client.post(URL, json={"documents": [{"id": str(at), "features": row} for at, row in enumerate(rows)]})
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_words_and_missing_cells_of_a_table_are_encoded_as_in_training(named, of_a_table):
+    scorer, client = of_a_table
+    rows = rows_of(TABLE)
+    found = ask(client, rows if named else [list(row.values()) for row in rows]).raise_for_status().json()
+    expected = scorer(torch.tensor(scorer.preparation.columns.encode(TABLE), dtype=torch.float32)).tolist()
+    assert {each["id"]: each["score"] for each in found} == pytest.approx(dict(zip("012", expected, strict=True)))
+    assert client.get("/health").json()["features"] == ["price", "brand"]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ([1.0], "expected 2 features, got 1"),
+        (["much", "bee"], "column 'price' had numbers"),
+        ([1.0, 2.0], "column 'brand' had text"),
+        ({"price": 1.0}, "lacks features: brand"),
+    ],
+)
+def test_a_wrong_table_is_answered_with_422_and_the_reason(row, said, of_a_table):
+    answer = ask(of_a_table[1], [row])
+    assert answer.status_code == 422
+    assert said in answer.json()["detail"]
+
+
+def test_a_numeric_scorer_that_fills_missing_cells_accepts_null(tmp_path):
+    from fastapi.testclient import TestClient
+
+    from serving.app import create_app
+
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    ranker = rs.LinearRanker("AP", prepare=["encode", "standardize"])
+    ranker = ranker.fit(X, (X[:, 0] > 0.5).astype(int), np.repeat(np.arange(20), 10))
+    rs.save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
+    (found,) = ask(TestClient(create_app(tmp_path / "scorer.pt")), [[None, 1.0]]).raise_for_status().json()
+    assert found["score"] == pytest.approx(float(ranker.predict(np.array([[np.nan, 1.0]]))[0]), rel=1e-4)
+
+
 def test_scorer_and_names_from_the_environment(folder, tmp_path, monkeypatch):
     from fastapi.testclient import TestClient
 
