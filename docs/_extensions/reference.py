@@ -31,7 +31,7 @@ MODULES = (
     *(
         f"rankstruct.{module}"
         for module in (
-            *("measures", "feature_maps", "oracles", "losses", "models", "preparation", "estimators"),
+            *("measures", "feature_maps", "oracles", "losses", "clicks", "models", "preparation", "estimators"),
             *("metric", "recommenders", "data", "solvers", "training", "recommenders.training", "diagnostics"),
             *("statistics", "kernels", "scoring", "embeddings", "hub", "text", "text.loading", "processes", "progress"),
             *("columns", "text_tables", "commands.cells"),

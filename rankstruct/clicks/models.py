@@ -193,6 +193,10 @@ class CascadeModel(DynamicBayesianModel):
         relevant, irrelevant, highest: see `ClickModel`.
 
     Source: Craswell, Zoeter, Taylor, Ramsey, "An Experimental Comparison of Click Position-Bias Models", WSDM 2008.
+
+    >>> log = simulate_clicks(CascadeModel(), [2.0, 1.0, 0.0], [1, 1, 0], [0, 3], sessions=100)
+    >>> int(log.click.sum())  # the first document is relevant, so each session has one click
+    100
     """
 
     persistence: float = 1.0

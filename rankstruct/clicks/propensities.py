@@ -26,7 +26,8 @@ class Propensities:
 
     Attributes:
         values: `[ranks]`, 1 for rank 1; by noise above 1 for others at times.
-        low, high: `[ranks]`, the ends of the intervals, symmetric in the logarithm.
+        low: `[ranks]`, the lower ends of the intervals, which are symmetric in the logarithm.
+        high: `[ranks]`, the upper ends.
         confidence: their level.
 
     >>> Propensities(np.array([1.0, 0.5]), np.array([1.0, 0.4]), np.array([1.0, 0.625]), 0.95)

@@ -82,7 +82,7 @@ class HingeLoss(RankingLoss):
 
     @property
     def takes_item_weights(self) -> bool:  # type: ignore[override]
-        """Whether documents may have weights: the measure has a value with them, and the oracle is exact."""
+        """Whether documents may have weights, because the measure has a value with them and the oracle is exact."""
         return self.resolved.takes_item_weights
 
     def refuse_item_weights(self) -> None:

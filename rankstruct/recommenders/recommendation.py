@@ -138,7 +138,7 @@ def evaluate_catalogue(
     measures: str | Measure | Iterable[str | Measure] = ("nDCG@10", "R@10"),
     *,
     exclude: Ratings | None = None,
-) -> ByMeasure:
+) -> dict[str, Tensor]:
     """Evaluate the top of the full catalogue for each user with test interactions: `{name: [users] float64}`.
 
     `R@k` divides by the number of relevant items, `nDCG@k` by the DCG of min(k, number of relevant items) relevant items, and
