@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -86,15 +86,22 @@ class TextSource:
         self.check()
         return TextLists(self)
 
-    def read_terms(self) -> Splits:
-        """Return the lists with the features of `rankstruct.text.TermFeatures`, for feature-based rankers, without an encoder.
+    def read_terms(self, models: Sequence[Any] = ()) -> Splits:
+        """Return the lists with the features of `rankstruct.text.TermFeatures`, for feature-based rankers.
+
+        Args:
+            models: as in `TermFeatures`: a `SentenceTransformer`, whose cosine is one more feature, a `CrossEncoder`, and so on.
+
+        Raises:
+            ValueError: as `check`, but no encoder is needed.
+            TypeError, ValueError: `models`, as in `TermFeatures`.
 
         >>> train, vali, test = TextSource(builtin="questions", depth=12).read_terms()
         >>> test.features.shape
         (576, 8)
         """
         self._check_lists()
-        return TextLists(self).term_splits
+        return TextLists(self).term_splits(models)
 
 
 class TextLists:
@@ -157,10 +164,9 @@ class TextLists:
         lists = self._lists(train, self._tokens, add_relevant=True)
         return Splits(lists, self._lists(vali, self._tokens), self._lists(test, self._tokens))
 
-    @cached_property
-    def term_splits(self) -> Splits:
-        """The same lists with the features of `TermFeatures`."""
-        features = TermFeatures(self.collection)
+    def term_splits(self, models: Sequence[Any] = ()) -> Splits:
+        """The same lists with the features of `TermFeatures(collection, models)`."""
+        features = TermFeatures(self.collection, models)
         train, vali, test = (self._lists(qrels, features) for qrels in self.judged)
         return Splits(train, vali, test)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from rankstruct.text.collection import Collection, bm25_index, split_words
 
 __all__ = ["TERM_FEATURES", "TermFeatures"]
 
-#: The columns of `TermFeatures`, in order.
+#: The first columns of `TermFeatures`, in order; those of its models follow.
 TERM_FEATURES = (
     *("matched words", "term frequency", "tf-idf", "length", "BM25"),
     *("language model, absolute discount", "language model, Dirichlet", "language model, Jelinek-Mercer"),
@@ -31,10 +31,18 @@ class TermFeatures:
         Dirichlet           (c + 2000 p) / (|d| + 2000)
         Jelinek-Mercer      0.9 c / |d| + 0.1 p
 
-    Words that occur in no document are ignored.
+    Words that occur in no document are ignored. The score of each of `models` is one more column.
 
     Args:
         collection: the collection, whose words are counted once, on the first call.
+        models: a list of models of text. Of one with `encode_query` and `encode_document`, as sentence-transformers'
+            `SentenceTransformer`, the score is the cosine of the two embeddings; texts are embedded once, so after training such
+            a model further, make new features. Of one with `predict`, as its `CrossEncoder`, it is `predict` of the
+            (query, document) pairs. Anything else is called as `model(queries, documents)`, with one text of each per pair,
+            and returns a score per pair. Models are pickled with the features.
+
+    Raises:
+        TypeError: `models` is not a list, or one of them is none of these.
 
     Source: Zhai and Lafferty, "A Study of Smoothing Methods for Language Models", SIGIR 2001 (the models); Qin, Liu, Xu, Li,
     "LETOR", Information Retrieval 2010 (as features).
@@ -44,16 +52,33 @@ class TermFeatures:
     >>> TermFeatures(collection)(["q", "q"], ["a", "b"])[:, :4].round(2)
     array([[0.  , 0.  , 0.  , 1.1 ],
            [2.  , 1.79, 1.24, 1.61]], dtype=float32)
+
+    A function of the texts as a ninth column:
+
+    >>> def shorter(queries, documents):
+    ...     return [len(query) < len(document) for query, document in zip(queries, documents)]
+    >>> TermFeatures(collection, [shorter])(["q", "q"], ["a", "b"])[:, 8]
+    array([0., 1.], dtype=float32)
     """
 
-    def __init__(self, collection: Collection) -> None:
-        self.collection = collection
+    def __init__(self, collection: Collection, models: Sequence[Any] = ()) -> None:
+        if not isinstance(models, list | tuple):  # a SentenceTransformer is a sequence too, of its layers
+            raise TypeError(f"models must be a list of models, got {type(models).__name__}")
+        for model in models:
+            if not (callable(model) or hasattr(model, "encode_query") or hasattr(model, "predict")):
+                raise TypeError(
+                    "models must be of type SentenceTransformer or CrossEncoder, or functions of queries and documents; "
+                    f"got {type(model).__name__}"
+                )
+        self.collection, self.models = collection, tuple(models)
+        self._embedded: list[tuple[dict[str, np.ndarray], ...]] = [({}, {}) for _ in models]
 
     def __call__(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
-        """Return the features, float32 `[pairs, 8]`, see `TERM_FEATURES`, of pairs of names.
+        """Return the features, float32 `[pairs, 8 + models]`, see `TERM_FEATURES`, of pairs of names.
 
         Raises:
-            ValueError: an unknown query or document, or different numbers of queries and documents.
+            ValueError: an unknown query or document, different numbers of queries and documents, or a model that does not return
+                one finite score per pair.
         """
         if len(queries) != len(documents):
             raise ValueError(f"pairs need as many queries as documents; got {len(queries)} and {len(documents)}")
@@ -67,10 +92,31 @@ class TermFeatures:
         for place, query in enumerate(queries):
             of_query.setdefault(query, []).append(place)
         rows = np.array([self._places[name] for name in documents], np.int64)
-        found = np.zeros((len(queries), len(TERM_FEATURES)), np.float32)
+        terms = len(TERM_FEATURES)
+        found = np.zeros((len(queries), terms + len(self.models)), np.float32)
         for query, places in of_query.items():
-            found[places] = self._of_query(query, rows[places])
+            found[places, :terms] = self._of_query(query, rows[places])
+        for number, model in enumerate(self.models if len(queries) else ()):
+            scores = np.asarray(self._of_model(number, queries, documents), np.float32)
+            if scores.size != len(queries) or not np.isfinite(scores).all():
+                told = f"shape {scores.shape}" if scores.size != len(queries) else "NaN or infinity"
+                raise ValueError(
+                    f"models[{number}], a {type(model).__name__}, must return one finite score for each of {len(queries)} "
+                    f"pairs; got {told}"
+                )
+            found[:, terms + number] = scores.reshape(-1)
         return found
+
+    def _of_model(self, number: int, queries: Sequence[str], documents: Sequence[str]) -> Any:
+        model, collection = self.models[number], self.collection
+        if hasattr(model, "encode_query"):
+            of_queries, of_documents = self._embedded[number]
+            _embed(of_queries, model.encode_query, collection.queries, queries)
+            _embed(of_documents, model.encode_document, collection.documents, documents)
+            return [of_queries[query] @ of_documents[name] for query, name in zip(queries, documents, strict=True)]
+        asked = [collection.queries[query] for query in queries]
+        texts = [collection.documents[name] for name in documents]
+        return model.predict(list(zip(asked, texts, strict=True))) if hasattr(model, "predict") else model(asked, texts)
 
     def _of_query(self, query: str, rows: np.ndarray) -> np.ndarray:
         words = [word for word in split_words([self.collection.queries[query]])[0] if word in self._words]
@@ -134,3 +180,12 @@ class TermFeatures:
     @cached_property
     def _bm25(self) -> Any:
         return bm25_index(self._tokens)
+
+
+def _embed(
+    known: dict[str, np.ndarray], encode: Callable[[list[str]], Any], texts: Mapping[str, str], names: Sequence[str]
+) -> None:
+    """Add the unit embeddings of the texts that are not known yet."""
+    if new := [name for name in dict.fromkeys(names) if name not in known]:
+        rows = np.asarray(encode([texts[name] for name in new]), np.float32)
+        known.update(zip(new, rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12), strict=True))

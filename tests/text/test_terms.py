@@ -1,6 +1,7 @@
 """Features of the words that queries and documents share, against their formulas written out."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -74,3 +75,106 @@ def test_lists_are_what_the_first_stage_found():
     assert int(np.diff(train.offsets).max()) <= 12
     assert train.features.shape[1] == len(TERM_FEATURES)
     assert np.isfinite(train.features).all()
+
+
+class Encoder:
+    """Stands for a SentenceTransformer: counts of letters, twice as long for documents; counts the texts it embeds."""
+
+    def __init__(self):
+        self.embedded = []
+
+    def encode_query(self, texts):
+        self.embedded += texts
+        return np.array([[text.count(letter) for letter in "aeglpr"] for text in texts], float)
+
+    def encode_document(self, texts):
+        return 2 * self.encode_query(texts)
+
+
+class Reranker:
+    """Stands for a CrossEncoder: the number of letters of the document per letter of the query."""
+
+    def predict(self, pairs):
+        return [len(document) / len(query) for query, document in pairs]
+
+
+def shares_last_letter(queries, documents):
+    return [[float(document[-1:] == query[-1])] for query, document in zip(queries, documents, strict=True)]
+
+
+PAIRS = (["two", "two", "unknown", "again"], ["c", "empty", "a", "a"])
+
+
+def test_models_add_a_column_each(features):
+    more = TermFeatures(features.collection, [Reranker(), Encoder(), shares_last_letter])
+    found = more(*PAIRS)
+    assert found.dtype == np.float32
+    assert np.array_equal(found[:, : len(TERM_FEATURES)], features(*PAIRS))
+    reranked, cosine, shared = found[:, len(TERM_FEATURES) :].T
+    assert reranked == pytest.approx([19 / 10, 0, 17 / 5, 17 / 11])
+    assert shared.tolist() == [0, 0, 0, 1]
+    for query, document, value in zip(*PAIRS, cosine, strict=True):
+        a, b = ([text.count(letter) for letter in "aeglpr"] for text in (QUERIES[query], TEXTS[document]))
+        norms = math.hypot(*a) * math.hypot(*b)
+        assert value == pytest.approx(np.dot(a, b) / norms if norms else 0.0, abs=1e-6)
+
+
+def test_a_text_is_embedded_once(features):
+    encoder = Encoder()
+    more = TermFeatures(features.collection, [encoder])
+    first = more(*PAIRS)
+    assert sorted(encoder.embedded) == sorted([QUERIES[q] for q in set(PAIRS[0])] + [TEXTS[d] for d in set(PAIRS[1])])
+    assert np.array_equal(more(*PAIRS), first)
+    assert len(encoder.embedded) == 6
+    more(["two"], ["b"])
+    assert encoder.embedded[6:] == [TEXTS["b"]]
+
+
+def test_models_are_pickled_with_the_features(features):
+    more = TermFeatures(features.collection, [Encoder(), Reranker(), shares_last_letter])
+    untouched = pickle.loads(pickle.dumps(more))
+    expected = more(*PAIRS)
+    assert np.array_equal(untouched(*PAIRS), expected)
+    again = pickle.loads(pickle.dumps(more))
+    assert np.array_equal(again(*PAIRS), expected)
+    assert len(again.models[0].embedded) == 6  # none anew
+
+
+def test_no_pairs_have_the_columns_of_models(features):
+    assert TermFeatures(features.collection, [Encoder(), Reranker()])([], []).shape == (0, len(TERM_FEATURES) + 2)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (lambda queries, documents: np.zeros((len(queries), 2)), r"models\[1\].* of 2 pairs; got shape \(2, 2\)"),
+        (lambda queries, documents: [0.0], r"got shape \(1,\)"),
+        (lambda queries, documents: [0.0, math.nan], "got NaN or infinity"),
+    ],
+)
+def test_a_model_that_does_not_score_every_pair_is_refused(features, scores, message):
+    with pytest.raises(ValueError, match=message):
+        TermFeatures(features.collection, [Reranker(), scores])(["two", "two"], ["a", "b"])
+
+
+def test_what_is_no_list_of_models_is_refused(features):
+    with pytest.raises(TypeError, match="models must be a list of models, got Encoder"):
+        TermFeatures(features.collection, Encoder())
+    with pytest.raises(TypeError, match="or functions of queries and documents; got str"):
+        TermFeatures(features.collection, ["all-MiniLM-L6-v2"])
+
+
+def test_models_of_sentence_transformers(encoder):
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+
+    retriever = SentenceTransformer(encoder, device="cpu")
+    reranker = CrossEncoder(encoder, num_labels=1, device="cpu")
+    source = TextSource(builtin="questions", depth=3)
+    plain, more = source.read_terms().test, source.read_terms([retriever, reranker]).test
+    assert np.array_equal(more.features[:, : len(TERM_FEATURES)], plain.features)
+    collection, length = source.read().collection, int(more.offsets[1])
+    texts = [collection.documents[name] for name in list(more.docids)[:length]]
+    query = collection.queries[next(iter(more.qids))]
+    cosine = retriever.similarity(retriever.encode([query]), retriever.encode(texts))[0]
+    assert more.features[:length, -2] == pytest.approx(cosine.numpy(), abs=1e-5)
+    assert more.features[:length, -1] == pytest.approx(reranker.predict([(query, text) for text in texts]), abs=1e-5)
