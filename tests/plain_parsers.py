@@ -363,14 +363,14 @@ OTHERS |= {"docid": ["doc_id", "document_id"]}
 
 
 def column(names: list[str], wanted: str | None) -> int | None:
-    """The number of a column: of its name, else the only one that differs in case alone, else of the next usual name."""
-    for usual in [wanted, *OTHERS.get(str(wanted), [])]:
-        if usual in names:
-            return names.index(usual)
-        alike = [at for at, name in enumerate(names) if usual and name.lower() == usual]
-        if alike:
-            return alike[0] if len(alike) == 1 else None
-    return None
+    """The number of the only column with a usual name in any case, where `y` may be a coordinate."""
+    usual = [wanted, *OTHERS.get(str(wanted), [])]
+    alike = [at for at, name in enumerate(names) if name.lower() in usual]
+    if len(alike) > 1:
+        alike = [at for at in alike if names[at].lower() != "y"]
+    if len(alike) > 1:
+        raise Refused("columns with usual names")
+    return alike[0] if alike else None
 
 
 def check_names(names: list[str]) -> None:

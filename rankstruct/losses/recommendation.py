@@ -326,5 +326,5 @@ class WARPLoss(_RecommendationLoss):
 
 def _from(values: Tensor, first: Tensor) -> Tensor:
     """The sum of the values from each place on, `[..., list_size]`; 0 from the end on."""
-    sums = torch.nn.functional.pad(values.flip(-1).cumsum(-1).flip(-1), (0, 1))
+    sums = torch.nn.functional.pad(values.flip(-1), (1, 0)).cumsum(-1).flip(-1)
     return sums.gather(-1, first)

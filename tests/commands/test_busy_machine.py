@@ -79,7 +79,7 @@ def test_the_model_does_not_depend_on_the_load(kind, tmp_path):
         ]
         (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
         train = str(tmp_path / "train.txt")
-        args = ["rank", "--train", train, "--test", train, "--time-budget", "0.5"]
+        args = ["rank", "--train", train, "--test", train, "--time-budget", "0.2"]
     elif kind == "fit":
         args = ["fit", "--config", "quickstart", "--trainer.max_epochs", "2"]
     else:
@@ -93,6 +93,6 @@ def test_the_model_does_not_depend_on_the_load(kind, tmp_path):
     assert loaded[1] == idle[1] != {}
     if kind == "rank":
         assert loaded[2] == idle[2]
-        assert idle[2].startswith("left out by the time budget of 0.5 s: ")
+        assert idle[2].startswith("left out by the time budget of 0.2 s: ")
         notes = [each["note"] for each in idle[0]["models"] if not each["model"].startswith("ensemble")]
         assert len(list(filter(None, notes))) <= len(notes) - 2  # the linear ranker and another one

@@ -317,7 +317,7 @@ def test_two_processes_fit_what_one_does(tmp_path):
     convex = CONFIG.replace("10.0]", "10.0], tolerance: 1.0e-7")
     texts = {
         "map": convex,
-        "orm": convex.replace("measure: AP", "measure: nDCG@10, feature_map: positional, reference: predicted"),
+        "orm": CONFIG.replace("measure: AP", "measure: nDCG@10, feature_map: positional, reference: predicted"),
         "smooth": CONFIG.replace(
             "measure: AP", "loss: {class_path: rankstruct.SmoothLoss, init_args: {measure: nDCG@10}}"
         ),
