@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -167,7 +168,7 @@ def test_the_card_says_what_it_is(finished):
     assert len(set(digests)) == 3
     means = [f"{value:.4f}" for each in result["test"].values() for value in (each["mean"], *each["interval"])]
     chosen = [f"{value:.4f}" for value in result["models"][0]["validation"].values()]
-    versions = (rs.__version__, torch.__version__, np.__version__)
+    versions = (rs.__version__, version("torch"), np.__version__)
     for text in (*digests, *means, *chosen, *versions, result["model"], result["reason"], "30 |         180 |"):
         assert text in card
     code = card.partition("```python\n")[2].partition("```")[0]
