@@ -399,15 +399,24 @@ def pad(flat: Tensor, offsets: Tensor, fill: float = 0) -> tuple[Tensor, Tensor]
     return torch.where(where, flat[source], torch.as_tensor(fill, dtype=flat.dtype, device=flat.device)), where
 
 
+def list_of_each(offsets: Tensor, documents: int) -> Tensor:
+    """The list of each document of flat lists, `[documents]` int64 on the device of the offsets; any list if they are wrong.
+
+    >>> list_of_each(torch.tensor([0, 2, 3]), 3)
+    tensor([0, 0, 1])
+    """
+    place = torch.arange(documents, device=offsets.device)
+    return torch.searchsorted(offsets[1:], place, right=True).clamp(max=max(offsets.shape[0] - 2, 0))
+
+
 def unpad(padded: Tensor, offsets: Tensor, documents: int) -> Tensor:
     """The inverse of `pad`: flat values `[documents]` from `padded` `[lists, longest list]`.
 
     >>> unpad(torch.tensor([[1, 2], [3, 0]]), torch.tensor([0, 2, 3]), 3)
     tensor([1, 2, 3])
     """
-    place = torch.arange(documents, device=offsets.device)
-    its_list = torch.searchsorted(offsets[1:], place, right=True).clamp(max=max(padded.shape[0] - 1, 0))
-    rows = its_list * padded.shape[-1] + place - offsets[its_list]
+    its_list = list_of_each(offsets, documents)
+    rows = its_list * padded.shape[-1] + torch.arange(documents, device=offsets.device) - offsets[its_list]
     return padded.reshape(-1)[rows.clamp(0, max(padded.numel() - 1, 0)).to(padded.device)]
 
 
@@ -419,9 +428,7 @@ def sums_of_lists(values: Tensor, offsets: Tensor | None) -> Tensor:
     """
     if offsets is None:
         return values.sum(-1, keepdim=True)
-    offsets = offsets.to(values.device)
-    its_list = torch.searchsorted(offsets[1:], torch.arange(values.shape[0], device=values.device), right=True)
-    its_list = its_list.clamp(max=max(offsets.shape[0] - 2, 0))  # offsets have not been checked
+    its_list = list_of_each(offsets.to(values.device), values.shape[0])  # offsets have not been checked
     return values.new_zeros(max(offsets.shape[0] - 1, 1)).index_add(0, its_list, values)[its_list]
 
 

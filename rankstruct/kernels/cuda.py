@@ -23,7 +23,7 @@ from torch import Tensor
 
 from rankstruct.kernels import core
 from rankstruct.kernels.call import LABELS, SCORES, Answer, Call, longest_list
-from rankstruct.lists import Lists
+from rankstruct.lists import Lists, list_of_each
 
 _MOST_SCRATCH = 2**30  # bytes
 _FEWEST_BLOCKS = 256  # at least, if there are as many lists; fewer leave a device idle
@@ -162,7 +162,7 @@ def _order(scores: Tensor, where: Tensor | None, offsets: Tensor | None) -> Tens
     keys = (scores if where is None else torch.where(where, scores, -math.inf)) + 0.0  # -0.0 is 0.0
     order = keys.sort(dim=-1, descending=True, stable=True).indices
     if offsets is not None:
-        its_list = torch.searchsorted(offsets[1:], torch.arange(len(keys), device=keys.device), right=True)
+        its_list = list_of_each(offsets, len(keys))
         order = order[its_list[order].sort(stable=True).indices]
         order = order - offsets[its_list[order]]
     return order.int().contiguous()
