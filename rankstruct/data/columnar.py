@@ -543,20 +543,22 @@ def read_columns(path: Path, names: Sequence[str], optional: Sequence[str] = ())
     """
     arrow = _pyarrow(path)
     try:
+        there = _schema(arrow, path).names
+        if missing := [name for name in names if name not in there]:
+            raise DataError(
+                f"{path}: expected columns {', '.join(names)}, got {', '.join(there)}; {missing[0]} is missing"
+            )
+        wanted = [name for name in (*names, *optional) if name in there]
         with open(path, "rb") as file:
             begins = _begins(path, file)
             if begins[:4] == b"PAR1":
-                table = arrow.parquet.read_table(file)
+                table = arrow.parquet.read_table(file, columns=wanted)
             else:
                 table = (arrow.ipc.open_file if begins == b"ARROW1" else arrow.ipc.open_stream)(file).read_all()
     except (arrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: expected a Parquet or Arrow file, got: {_first_line(error)}") from None
-    if missing := [name for name in names if name not in table.column_names]:
-        raise DataError(
-            f"{path}: expected columns {', '.join(names)}, got {', '.join(table.column_names)}; {missing[0]} is missing"
-        )
     found = {}
-    for name in (each for each in (*names, *optional) if each in table.column_names):
+    for name in wanted:
         column = table.column(name)
         if column.null_count:
             raise DataError(f"{path}: column {name} has {column.null_count} nulls; remove these rows")
