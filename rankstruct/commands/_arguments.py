@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +18,7 @@ PASSED_ON = "Options that are not listed here are passed to every training run, 
 _CONFIGS = ("-c", "--config", "--configs")
 
 
+@cache
 def find_commands() -> dict[str, tuple[str, str]]:
     """Module and summary of each command, from a line "`rankstruct NAME`: summary." of the module's docstring.
 
