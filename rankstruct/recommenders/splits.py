@@ -68,6 +68,11 @@ def hold_out(ratings: Ratings, share: float, *, latest: bool = False, seed: int 
 
     `share` is a fraction in (0, 1), rounded down, or an integer, the number held out of each user with more ratings than that:
     `hold_out(ratings, 1)` is leave-one-out. `latest` requires times.
+
+    >>> from rankstruct.recommenders import interactions
+    >>> train, held = hold_out(interactions([0, 0, 1], [0, 1, 0], times=[1, 3, 2]), 1, latest=True)
+    >>> train.item, held.item
+    (array([0, 0]), array([1]))
     """
     whole = isinstance(share, int)
     if not (share >= 1 if whole else 0 < share < 1):
