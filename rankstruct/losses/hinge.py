@@ -168,7 +168,8 @@ class StructuredHingeLoss(HingeLoss):
         value = quick_hinge(self, scores, labels, **lists)
         if value is None:
             return self.evaluate(scores, labels, {**lists})
-        self.look_once(labels, lists.get("where"))
+        if not self._looked:
+            self.look_once(labels, lists.get("where"))
         return value
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
