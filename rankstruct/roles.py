@@ -23,7 +23,7 @@ USUAL = {
     "docid": ("docid", "doc_id", "document_id"),
 }
 #: The arguments of estimators that name the columns.
-_ARGUMENTS = {"label": "y", "qid": "qid"}
+_ARGUMENTS = {"label": "y", "qid": "qid", "position": "position"}
 
 
 def usual_columns(names: Iterable[str], role: str) -> list[str]:
@@ -76,6 +76,7 @@ class Split(NamedTuple):
         X: the features.
         y: labels `[documents]`, or None.
         qid: the list of each document, or None.
+        position: the position of each document, or None.
         roles: the columns that were taken out of the features, by role.
         caller_named: whether the caller named all of them.
     """
@@ -83,6 +84,7 @@ class Split(NamedTuple):
     X: Any
     y: Any
     qid: Any
+    position: Any
     roles: dict[str, str]
     caller_named: bool
 
@@ -91,6 +93,7 @@ def split_table(
     X: Any,
     y: Any = None,
     qid: Any = None,
+    position: Any = None,
     *,
     has_sizes: bool = False,
     features: Collection[str] = (),
@@ -102,6 +105,7 @@ def split_table(
         X: a data frame of pandas or polars, or an Arrow table.
         y: labels, the name of their column, a pandas or polars column of `X`, or None to find the column.
         qid: the same for lists.
+        position: the same for positions, which are only found if they are named.
         has_sizes: whether lists are given by their sizes: a column of lists is then only left out, next to one of labels.
         features: columns that are features, by earlier training.
         known: columns that are not, by earlier training.
@@ -109,7 +113,7 @@ def split_table(
     Raises:
         ValueError: an unknown name, a name for something without named columns, or several columns with usual names.
     """
-    names, given, known = names_of(X), {"label": y, "qid": qid}, known or {}
+    names, given, known = names_of(X), {"label": y, "qid": qid, "position": position}, known or {}
     if not names:
         for role, value in given.items():
             if isinstance(value, str):
@@ -117,7 +121,7 @@ def split_table(
                     f"{_ARGUMENTS[role]} is {value!r}, the name of a column, but X has no named columns; pass a data frame of "
                     "pandas or polars or an Arrow table, or one value per document"
                 )
-        return Split(X, y, qid, {}, True)
+        return Split(X, y, qid, position, {}, True)
     free, roles, caller_named = [name for name in names if name not in features], {}, True
     for role, value in given.items():
         if isinstance(value, str):
@@ -126,6 +130,8 @@ def split_table(
                 raise ValueError(f"{_ARGUMENTS[role]}: X has no column {value!r}{there}")
             roles[role] = value
         elif value is None:
+            if role not in USUAL:
+                continue
             features_only = role == "qid" and has_sizes and not roles
             found = None if features_only else _found(free, role, known)
             roles |= {} if found is None else {role: found}
@@ -140,7 +146,8 @@ def split_table(
     dropped = {*roles.values(), *(name for name in known.values() if name in free)}
     if dropped:
         X = _columns_at(X, [at for at, name in enumerate(names) if name not in dropped])
-    return Split(X, taken.get("label", y), taken.get("qid", qid), roles, caller_named)
+    found = [taken.get(role, value) for role, value in given.items()]
+    return Split(X, *found, roles, caller_named)
 
 
 def names_of(table: Any) -> list[str]:

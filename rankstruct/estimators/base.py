@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,7 +22,9 @@ from typing_extensions import Self
 from rankstruct import losses
 from rankstruct._lazy import public_names
 from rankstruct.arrays import LARGEST, as_array, as_numbers
+from rankstruct.clicks import ClickLog
 from rankstruct.columns import Columns, Table, say_once
+from rankstruct.estimators.from_clicks import lists_of_log, weigh_clicks
 from rankstruct.lists import (
     NO_GROUPS,
     group_documents,
@@ -31,7 +34,7 @@ from rankstruct.lists import (
     refuse_other_names,
     refusing,
 )
-from rankstruct.losses import takes_groups
+from rankstruct.losses import AdditiveRankLoss, takes_groups
 from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
 from rankstruct.models.saving import build_module, describe_module
@@ -44,6 +47,7 @@ __all__: list[str] = []
 
 _COPIED = 2**26  # bytes of features up to which a copy is made; larger ones are gathered on each access
 _DTYPES = [np.float64, np.float32, np.float16]  # used without conversion
+FROM_CLICKS = "DCG@10"  # the measure where nothing else is given and labels are clicks
 PREPARE = ("append-quantile", "standardize")  # where nothing else is given
 ROUTING = (
     "inside GridSearchCV, cross_val_score and the like, turn routing on with sklearn.set_config(enable_metadata_routing=True) "
@@ -94,8 +98,31 @@ class Documents(NamedTuple):
     @property
     def as_validation(self) -> dict[str, Any]:
         """The arguments of `fit` for validation lists."""
-        names = ("X_valid", "y_valid", "qid_valid", "diversity_groups_valid")
-        return dict(zip(names[: 3 if self.diversity_groups is None else 4], self, strict=False))
+        found = {"X_valid": self.X, "y_valid": self.y, "qid_valid": self.qid}
+        more = {"diversity_groups_valid": self.diversity_groups, "item_weights_valid": self.item_weights}
+        return found | {name: each for name, each in more.items() if each is not None}
+
+
+class _Clicks(NamedTuple):
+    """The arguments of `fit` for clicks."""
+
+    position: Any
+    propensity: Any
+    clip: float | None
+
+    @property
+    def given(self) -> bool:
+        """Whether there are any."""
+        return any(each is not None for each in self)
+
+    def check(self, y: Any, group: Any, item_weights: Any) -> None:
+        """Raise ValueError for other arguments that do not go with clicks."""
+        if (self.given or isinstance(y, ClickLog)) and item_weights is not None:
+            raise ValueError(
+                "item_weights follow from clicks and propensity: omit them, or position, propensity and clip"
+            )
+        if isinstance(y, ClickLog) and not (self.position is None and group is None):
+            raise ValueError("y is a log, which has positions and lists: omit position and group")
 
 
 class FlatLists(NamedTuple):
@@ -150,6 +177,7 @@ class Ranker(BaseEstimator):
         preparation_: the fitted preparation of raw features; `preparation_.columns` has the categories found in training.
         lists_: number of training lists.
         longest_list_: number of documents in the longest of them.
+        propensities_: from clicks, the propensities used, `[ranks]` or `[documents]`; None otherwise.
         n_features_in_: number of raw features.
         feature_names_in_: their names, if `fit` was given a DataFrame.
         roles_: the columns of that frame that are not features, `{"label": ..., "qid": ..., "docid": ...}`; empty for arrays.
@@ -165,6 +193,7 @@ class Ranker(BaseEstimator):
     preparation_: Preparation
     lists_: int
     longest_list_: int
+    propensities_: np.ndarray | None
     n_features_in_: int
     roles_: dict[str, str]
     #: Whether missing features and codes of categories reach the model itself, instead of the step "encode".
@@ -215,10 +244,14 @@ class Ranker(BaseEstimator):
         diversity_groups: Any = None,
         sample_weight: Any = None,
         item_weights: Any = None,
+        position: Any = None,
+        propensity: Any = None,
+        clip: float | None = None,
         X_valid: Any = None,
         y_valid: Any = None,
         qid_valid: Any = None,
         diversity_groups_valid: Any = None,
+        item_weights_valid: Any = None,
         eval_set: Any = None,
         eval_group: Any = None,
         eval_qid: Any = None,
@@ -228,9 +261,12 @@ class Ranker(BaseEstimator):
         Args:
             X: `[documents, d]`, an array, a data frame of pandas or polars, an Arrow table or a SciPy sparse matrix; float32 and
                 CSR are used without a copy if the documents of each list are contiguous.
-            y: `[documents]`, graded relevance, 0 or more; or the name of a column of the frame `X`, None to find it.
+            y: `[documents]`, graded relevance, 0 or more; or the name of a column of the frame `X`, None to find it. Clicks,
+                if `position` or `propensity` is passed; or a `rankstruct.clicks.ClickLog`, of whose documents, by their number,
+                `X` has the features.
             qid: `[documents]`, the list of each document: integers or strings; or a column, likewise. Without lists and `group`,
-                all documents are one list, with a warning.
+                all documents are one list, with a warning; those of a log are then its queries, without documents that were
+                never shown.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
             diversity_groups: `[documents]`, the group (host, topic) of each document, integers or strings, for a loss over
                 diverse rankings; ignored by others.
@@ -239,10 +275,18 @@ class Ranker(BaseEstimator):
             item_weights: `[documents]`, the weight of each document in the loss of its list, such as its inverse propensity; 0 or
                 more. Documents of weight 0 are removed first. Weights other than 0 and 1 need a loss that accepts them, which
                 most pairwise, listwise and pointwise losses do. Ignored by preparation and validation.
+            position: `[documents]`, for clicks: the rank at which each document was shown, from 1, or NaN if it was not; or a
+                column of the frame `X`. Each list is what one user was shown: sessions of one query are different lists.
+            propensity: for clicks: `[ranks]`, the probability that users examine each rank, above 0 and at most 1, or the result
+                of an estimator of `rankstruct.clicks`; without `position` `[documents]`. None harvests the propensities of a log
+                (see `harvest_propensities`), and is an error for arrays of clicks.
+            clip: for clicks: lower propensities are replaced by this one, against large weights; above 0 and at most 1.
             X_valid: documents of the validation lists, used for selection as the class describes.
             y_valid: their labels, in any form of `y`.
             qid_valid: their lists, in any form of `qid`.
             diversity_groups_valid: their groups, for a measure of diversity.
+            item_weights_valid: their weights in the measure, such as inverse propensities if `y_valid` are clicks. If `y_valid`
+                is a log, they follow from it and the propensities.
             eval_set: `[(X_valid, y_valid)]`, one pair, with `eval_group`, `[sizes]`, or `eval_qid`, `[qid_valid]`: the validation
                 lists in LightGBM's notation; the lists may also be a column.
             eval_group: see `eval_set`.
@@ -250,22 +294,41 @@ class Ranker(BaseEstimator):
 
         Raises:
             ValueError: wrong shapes, values or options, such as a label below 0 or one that the measure does not accept, missing
-                groups or validation lists, too few lists, a loss that cannot be minimised here, or columns that are not found.
-            TypeError: item weights other than 0 and 1 with a loss that does not accept them.
+                groups or validation lists, too few lists, a loss that cannot be minimised here, or columns that are not found;
+                no clicks, clicks on documents that were not shown, wrong positions or propensities.
+            TypeError: item weights other than 0 and 1, or clicks, with a loss that does not accept item weights.
+
+        **Clicks** are biased towards what was shown first. A clicked document gets its inverse propensity as item weight, and the
+        others, shown or not, are irrelevant to that user and weigh 1 (IPS). Lists without clicks are left out, but for
+        `drop_empty=False`. Where `loss` is None it is then `AdditiveRankLoss`, whose expected value over clicks is that of the
+        true labels, and where `measure` is None it is DCG@10. Lists that the ranker holds out itself are judged by the measure
+        with these weights, which must accept them: DCG is unbiased. See the guide "Clicks".
         """
-        X, y, qid = self._take_columns(X, y, qid, group)
-        divide = partial(self._divide, features=names_of(X))
+        X, y, qid, position = self._take_columns(X, y, qid, group, position)
+        clicks = _Clicks(position, propensity, clip)
+        clicks.check(y, group, item_weights)
+        divide, is_log = partial(self._divide, features=names_of(X)), isinstance(y, ClickLog)
+        self.propensities_ = None
+        if is_log:
+            y, qid, sessions, item_weights, self.propensities_ = lists_of_log(y, qid, propensity, clip)
+            sample_weight = sessions if sample_weight is None else sample_weight
+        if isinstance(y_valid, ClickLog):
+            if not is_log:
+                raise ValueError("y_valid is a log, whose propensities are those of training, so y must be one too")
+            y_valid, qid_valid, _, item_weights_valid, _ = lists_of_log(y_valid, qid_valid, self.propensities_, None)
         given = _validation(divide, X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid)
         self._check_groups_valid(given is not None, diversity_groups_valid)
+        if item_weights_valid is not None and given is None:
+            raise ValueError("item_weights_valid needs X_valid, y_valid and qid_valid; pass them too or omit it")
         self._check_fit_options(given is not None)
-        train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights)
-        valid = None if given is None else self._valid_documents(*given, diversity_groups_valid)
+        train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
+        valid = None if given is None else self._valid_documents(*given, diversity_groups_valid, item_weights_valid)
         self._fit(train, valid)
         return self
 
-    def _take_columns(self, X: Any, y: Any, qid: Any, group: Any) -> tuple[Any, Any, Any]:
-        """Features, labels and lists of training documents; sets `roles_`."""
-        found = split_table(X, y, qid, has_sizes=group is not None)
+    def _take_columns(self, X: Any, y: Any, qid: Any, group: Any, position: Any) -> tuple[Any, Any, Any, Any]:
+        """Features, labels, lists and positions of training documents; sets `roles_`."""
+        found = split_table(X, y, qid, position, has_sizes=group is not None)
         self.roles_ = found.roles
         if found.y is None and names_of(X):
             raise ValueError(
@@ -273,10 +336,10 @@ class Ranker(BaseEstimator):
                 "[documents], or the name of their column"
             )
         if not found.caller_named:
-            said = {"label": "labels", "qid": "lists", "docid": "names of documents"}
+            said = {"label": "labels", "qid": "lists", "docid": "names of documents", "position": "positions"}
             shown = ", ".join(f"{name!r} ({said[role]})" for role, name in found.roles.items())
             say_once(f"columns that are not features: {shown}")
-        return found[:3]
+        return found[:4]
 
     def _divide(
         self, X: Any, y: Any, qid: Any, group: Any = None, features: Sequence[str] | None = None
@@ -289,16 +352,26 @@ class Ranker(BaseEstimator):
             features = [name for name in names_of(X) if name not in known.values()]
         return split_table(X, y, qid, has_sizes=group is not None, features=features, known=known)[:3]
 
-    def _valid_documents(self, X: Any, y: Any, qid: Any, diversity_groups: Any) -> Documents:
+    def _valid_documents(self, X: Any, y: Any, qid: Any, diversity_groups: Any, item_weights: Any) -> Documents:
         features, labels = self._check(X, reset=False), as_numbers("y_valid", y)
         valid = Documents(features, labels, *check_ids(features, qid, diversity_groups))
+        if item_weights is not None:
+            valid = valid._replace(item_weights=check_item_weights(item_weights, len(valid.qid), "item_weights_valid"))
         if labels.shape != valid.qid.shape:
             raise ValueError(f"y_valid must have one label per document, shape {valid.qid.shape}, got {labels.shape}")
         check_labels("y_valid", valid, [self._measure()])
         return valid
 
     def _train_documents(
-        self, X: Any, y: Any, qid: Any, group: Any, diversity_groups: Any, sample_weight: Any, item_weights: Any
+        self,
+        X: Any,
+        y: Any,
+        qid: Any,
+        group: Any,
+        diversity_groups: Any,
+        sample_weight: Any,
+        item_weights: Any,
+        clicks: _Clicks,
     ) -> Documents:
         X, y = self._check(X, y, reset=True)
         if qid is None and group is None:
@@ -315,6 +388,8 @@ class Ranker(BaseEstimator):
         ids, diversity_groups = check_ids(
             X, list_ids(X.shape[0], qid, group, np.zeros(len(y), np.int64)), diversity_groups
         )
+        if clicks.given and self.propensities_ is None:
+            y, item_weights, self.propensities_ = weigh_clicks(y, ids, *clicks)
         found = Documents(X, y, ids, diversity_groups, _document_weights(sample_weight, ids))
         if item_weights is not None:
             found = self._with_item_weights(found, check_item_weights(item_weights, len(y)))
@@ -326,7 +401,8 @@ class Ranker(BaseEstimator):
         lengths = np.unique(train.qid, return_counts=True)[1]
         self.lists_, self.longest_list_ = len(lengths), int(lengths.max())
         own = self.measure if self.measure is not None else self._measure_of_loss()
-        self.measure_ = usual_measure(self._grades(train.y)) if own is None else own
+        usual = FROM_CLICKS if self.from_clicks else usual_measure(self._grades(train.y))
+        self.measure_ = usual if own is None else own
         self._warn_of_indifference(train)
 
     def _warn_of_indifference(self, train: Documents) -> None:
@@ -464,7 +540,9 @@ class Ranker(BaseEstimator):
 
     def _without_empty(self, lists: FlatLists) -> FlatLists:
         starts, lengths = lists.offsets[:-1], np.diff(lists.offsets)
-        kept = np.minimum.reduceat(lists.labels, starts) < np.maximum.reduceat(lists.labels, starts)
+        # A list of which everything was clicked does not tie everything: its documents compete.
+        lowest = 0 if self.from_clicks else np.minimum.reduceat(lists.labels, starts)
+        kept = lowest < np.maximum.reduceat(lists.labels, starts)
         if not self._total(int(kept.sum())):
             raise ValueError(f"no list can be learned from: in each of {len(kept)} all labels are equal")
         if kept.all():
@@ -511,11 +589,28 @@ class Ranker(BaseEstimator):
             )
 
     def _divided(self, train: Documents, valid: Documents | None) -> tuple[Documents, Documents | None]:
-        """Training and validation documents: those passed to `fit`, or held-out lists; None if `validation_share` is 0."""
+        """Training and validation documents: those passed to `fit`, or held-out lists; None if `validation_share` is 0.
+
+        Their item weights count in the measure if they are those of clicks.
+        """
         if valid is not None or not self.validation_share:
             return train, valid
         held = self._held_out(train.qid)
-        return train.rows(~held), train.rows(held)
+        valid = train.rows(held)
+        if not self.from_clicks:
+            return train.rows(~held), valid._replace(item_weights=None)
+        check_labels("the measure that selects on clicks", valid, [self._measure()])
+        return train.rows(~held), valid
+
+    @property
+    def from_clicks(self) -> bool:
+        """Whether the ranker is, or was, fitted to clicks."""
+        return getattr(self, "propensities_", None) is not None
+
+    def _loss(self, usual: Callable[[], nn.Module]) -> nn.Module:
+        """A copy of `loss`, or where it is None the usual loss, `AdditiveRankLoss` from clicks."""
+        loss = copy.deepcopy(named_loss(self.loss))
+        return loss if loss is not None else AdditiveRankLoss() if self.from_clicks else usual()
 
     def _team(self) -> Team:
         """The processes that fit one ranker."""
@@ -698,7 +793,8 @@ def check_labels(name: str, documents: Documents, measures: Sequence[Measure]) -
     """Raise ValueError, before training, if a measure that is used after it does not accept the labels."""
     scores = -np.arange(len(documents.y), dtype=np.float64)  # without ties, for which some measures have no value
     try:
-        evaluate(scores, documents.y, list(measures), qid=documents.qid, diversity_groups=documents.diversity_groups)
+        given = {"diversity_groups": documents.diversity_groups, "item_weights": documents.item_weights}
+        evaluate(scores, documents.y, list(measures), qid=documents.qid, **given)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 
@@ -768,15 +864,15 @@ def _document_weights(sample_weight: Any, qid: np.ndarray) -> np.ndarray | None:
     return weights
 
 
-def check_item_weights(item_weights: Any, documents: int | None = None) -> np.ndarray:
+def check_item_weights(item_weights: Any, documents: int | None = None, name: str = "item_weights") -> np.ndarray:
     """Weights `[documents]`, float64; raises ValueError if they are invalid."""
-    weights = as_numbers("item_weights", item_weights).astype(np.float64)
+    weights = as_numbers(name, item_weights).astype(np.float64)
     if weights.ndim != 1 or documents not in (None, len(weights)):
         raise ValueError(
-            f"item_weights must have one weight per document, shape ({documents or 'documents'},); got {weights.shape}"
+            f"{name} must have one weight per document, shape ({documents or 'documents'},); got {weights.shape}"
         )
     if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise ValueError("item_weights must be finite numbers, 0 or more")
+        raise ValueError(f"{name} must be finite numbers, 0 or more")
     return weights
 
 

@@ -405,8 +405,7 @@ class BoostedRanker(Ranker):
 
     def ranking_loss(self) -> nn.Module:
         """Return the loss that `fit` minimises, without noise; raises ValueError if `loss` is invalid."""
-        loss = copy.deepcopy(named_loss(self.loss))
-        return GradedLoss("AUC") if loss is None else loss
+        return self._loss(lambda: GradedLoss("AUC"))
 
     def _fit_start(self, train: Documents, valid: Documents | None) -> None:
         self.start_ = None if self.start is None else clone(self.start)
@@ -427,7 +426,7 @@ class BoostedRanker(Ranker):
         }
         if valid is not None:
             given |= {"X_valid": _leaf_features(scorer, valid.X), "y_valid": valid.labels}
-            given["diversity_groups_valid"] = valid.diversity_groups
+            given |= {"diversity_groups_valid": valid.diversity_groups, "item_weights_valid": valid.item_weights}
             given["qid_valid"] = np.repeat(np.arange(len(valid.offsets) - 1), np.diff(valid.offsets))
         self.leaf_ranker_.fit(_leaf_features(scorer, train.X), train.labels, group=np.diff(train.offsets), **given)
 
@@ -447,7 +446,7 @@ class BoostedRanker(Ranker):
                 if valid is None:
                     continue
                 lists: dict[str, Any] = {"offsets": torch.tensor(valid.offsets)}
-                lists["diversity_groups"] = valid.diversity_groups
+                lists |= {"diversity_groups": valid.diversity_groups, "item_weights": valid.item_weights}
                 scores = model.valid_scores()
                 with _threads_for(len(scores)):
                     (values,) = evaluate(scores, valid.labels, [self._measure()], **lists).values()

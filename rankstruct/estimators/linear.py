@@ -358,12 +358,11 @@ class LinearRanker(Ranker):
 
         If `measure` is None and the ranker is not fitted, `labels` decide on the measure, AP without them.
         """
-        if (loss := named_loss(self.loss)) is not None:
-            if any(True for _ in loss.parameters()):
-                raise ValueError(f"{type(loss).__name__} has learnable parameters, which only training by SGD fits")
-            return loss
         measure, options = self._measure(labels), {"feature_map": self.feature_map, "reference": self.reference}
-        return StructuredHingeLoss(measure, **options)  # type: ignore[arg-type]
+        loss = self._loss(lambda: StructuredHingeLoss(measure, **options))  # type: ignore[arg-type]
+        if any(True for _ in loss.parameters()):
+            raise ValueError(f"{type(loss).__name__} has learnable parameters, which only training by SGD fits")
+        return loss
 
     def _draws_to_start(self, loss: nn.Module) -> bool:
         towards = self.regularize_towards

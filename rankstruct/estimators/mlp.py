@@ -178,8 +178,7 @@ class MLPRanker(Ranker):
 
     def ranking_loss(self) -> nn.Module:
         """Return the loss that `fit` minimises; raises ValueError if `loss` is invalid."""
-        loss = copy.deepcopy(named_loss(self.loss))
-        return GradedLoss("AUC") if loss is None else loss
+        return self._loss(lambda: GradedLoss("AUC"))
 
     @property
     def by_list(self) -> bool:  # type: ignore[override]
@@ -474,7 +473,6 @@ class _Networks:
                 found = [self._scores(weights, self.valid.X[part].unsqueeze(0)).squeeze(0) for part in parts]
                 scores = torch.cat(found)
             given: dict[str, Any] = self.valid.given(lists, at)
-            given.pop("item_weights", None)
             values.append(evaluate(scores, measures=[measure], **given)[measure.name])
         return float(torch.cat(values).mean())
 

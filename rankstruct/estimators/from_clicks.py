@@ -1,0 +1,161 @@
+"""Labels and weights for training from clicks, by inverse propensities.
+
+A document with estimated relevance r > 0 has label 1 and item weight r, any other label 0 and weight 1: a loss that multiplies the
+gains of documents by their weights then has the gain r.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rankstruct.arrays import as_numbers
+from rankstruct.clicks import ClickLog, Propensities, estimate_relevance, harvest_propensities
+
+__all__: list[str] = []
+
+_ESTIMATE = (
+    "estimate them with rankstruct.clicks: propensities_by_swaps(log) or harvest_propensities(log) from a log that shows documents "
+    "at several ranks, propensities_by_em(log, features) from any"
+)
+
+
+class LoggedLists(NamedTuple):
+    """Training lists of a click log: arguments of `fit`, one value per document of the log.
+
+    Attributes:
+        labels: 1 for documents that were clicked.
+        qid: their lists.
+        sample_weight: how often their queries were shown.
+        item_weights: estimated relevance of clicked documents, 1 of others, 0 of those that belong to no list.
+        propensities: `[ranks]`, after clipping.
+    """
+
+    labels: np.ndarray
+    qid: Any
+    sample_weight: np.ndarray
+    item_weights: np.ndarray
+    propensities: np.ndarray
+
+
+def lists_of_log(log: ClickLog, qid: Any, propensity: Any, clip: float | None) -> LoggedLists:
+    """The lists of a log: the loss of a query is the mean over its sessions, with their number as weight.
+
+    Args:
+        log: the log.
+        qid: `[documents]`; None for the queries of the log, without documents that were never shown.
+        propensity: `[ranks]` or `Propensities`; None to harvest them.
+        clip: the lowest propensity.
+
+    Raises:
+        ValueError: no clicks, wrong propensities, or a log from which they cannot be harvested.
+    """
+    if not log.click.any():
+        raise ValueError("the log has no clicks, so nothing can be learned from it")
+    if propensity is None:
+        try:
+            propensity = harvest_propensities(log)
+        except ValueError as error:
+            raise ValueError(f"propensity is missing, and cannot be harvested from the log: {error}") from error
+    known = checked_propensities(propensity, clip)
+    relevance = estimate_relevance(log, known)
+    query = log.query_of_document
+    shown = query >= 0
+    sessions = np.where(shown, log.sessions_of_queries()[query], 0).astype(float)
+    lists, weights = query if qid is None else qid, np.where(relevance > 0, relevance, 1.0)
+    if qid is None:
+        weights[~shown] = 0
+    elif np.shape(qid) == query.shape:  # others are refused later
+        of = np.unique(qid, return_inverse=True)[1]
+        most = np.zeros(of.max(initial=0) + 1)
+        np.maximum.at(most, of, sessions)
+        sessions = most[of]
+    return LoggedLists((relevance > 0).astype(float), lists, sessions, weights, known)
+
+
+def weigh_clicks(
+    clicks: np.ndarray, qid: np.ndarray, position: Any, propensity: Any, clip: float | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, item weights and propensities of lists of which each was shown once; arguments as in `fit`.
+
+    Raises:
+        ValueError: no clicks, wrong positions or propensities.
+    """
+    if not (clicks > 0).any():
+        raise ValueError("y has no clicks, so nothing can be learned from it")
+    if propensity is None:
+        raise ValueError(f"propensity is missing, the probabilities that users examine the ranks: {_ESTIMATE}")
+    known = checked_propensities(propensity, clip)
+    if position is None:
+        if known.shape != clicks.shape:
+            raise ValueError(
+                f"propensity must have one value per document, shape {clicks.shape}, or one per rank if position= is passed "
+                f"too; got {known.shape}"
+            )
+        each = known
+    else:
+        ranks, shown = _checked_positions(position, clicks, qid, len(known))
+        each = np.where(shown, known[ranks - 1], 1.0)
+    return (clicks > 0).astype(clicks.dtype), np.where(clicks > 0, clicks / each, 1.0), known
+
+
+def checked_propensities(propensity: Any, clip: float | None) -> np.ndarray:
+    """Propensities after clipping, float64.
+
+    Raises:
+        ValueError: one that is not above 0 and at most 1, or a wrong `clip`.
+
+    >>> checked_propensities([1, 0.5, 0.1], clip=0.2)
+    array([1. , 0.5, 0.2])
+    """
+    if isinstance(propensity, Propensities):
+        known = np.minimum(propensity.values, 1)
+    else:
+        known = as_numbers("propensity", propensity).astype(np.float64)
+    wrong = ~((known > 0) & (known <= 1))
+    if known.ndim != 1 or wrong.any():
+        found = (
+            f"that at {int(wrong.argmax())} is {known[wrong][0]:g}" if known.ndim == 1 else f"got shape {known.shape}"
+        )
+        raise ValueError(f"propensity must be one number above 0 and at most 1 per rank or document; {found}")
+    if clip is None:
+        return known
+    if not (np.ndim(clip) == 0 and 0 < clip <= 1):
+        raise ValueError(f"clip must be above 0 and at most 1, got {clip!r}")
+    return np.maximum(known, clip)
+
+
+def _checked_positions(position: Any, clicks: np.ndarray, qid: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks, 1 for documents that were not shown, and whether each was."""
+    found = as_numbers("position", position).astype(np.float64)
+    if found.shape != clicks.shape:
+        raise ValueError(f"position must have one rank per document, shape {clicks.shape}; got {found.shape}")
+    shown = ~np.isnan(found)
+    for wrong, rule in (
+        (
+            ~shown & (clicks > 0),
+            "document {at} has a click and no position: only documents that were shown can be clicked",
+        ),
+        (
+            shown & ~((found >= 1) & (found == np.floor(found))),
+            "position must be whole numbers from 1; that of {at} is {it:g}",
+        ),
+        (
+            found > ranks,
+            f"position must be at most {ranks}, the number of propensities; that of document {{at}} is {{it:g}}",
+        ),
+    ):
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise ValueError(rule.format(at=at, it=found[at]))
+    rows = np.flatnonzero(shown)
+    order = rows[np.lexsort((found[rows], qid[rows]))]
+    same = (qid[order[1:]] == qid[order[:-1]]) & (found[order[1:]] == found[order[:-1]])
+    if same.any():
+        at = int(same.argmax())
+        raise ValueError(
+            f"a list must show one document at a position; documents {order[at]} and {order[at + 1]} are at the same one: each "
+            "list is what one user was shown, so pass the sessions as qid=, or a rankstruct.clicks.ClickLog as y"
+        )
+    return np.where(shown, found, 1).astype(np.int64), shown

@@ -1,0 +1,375 @@
+"""Rankers trained from simulated clicks, with and without inverse propensities, against the same rankers trained on labels.
+
+The semi-synthetic protocol of Joachims, Swaminathan and Schnabel (WSDM 2017) on the folds of LETOR sets: a production ranker,
+trained on 1 % of the training queries, ranks the others, and users click by the position-based model with propensity 1 / rank.
+A document with label y attracts with probability e + (1 - e) (2^y - 1) / (2^max - 1), where e is the noise. Each seed has a fold
+of its own, with its own production ranker. C of linear rankers, and the epoch of MLPs, are chosen on clicks on the validation
+queries, with the same propensities as in training; a single setting is used for trees. Measures are those of the test queries.
+
+    naive        every click counts the same
+    true         weight 1 / propensity, with the propensities of the simulation
+    estimated    with propensities from a log of 100,000 clicks on randomised swaps of rank 1 with ranks to 20, or to the
+                 cut-off; beyond these ranks the power of the rank that fits them best
+    labels       the same loss with the gains of the labels in place of clicks: the skyline
+
+Clicks are added up over sessions before training, so that a million cost as much as a thousand, except for LightGBM's `position`,
+which needs every session: it has sessions with at most 10,000 clicks. Every cell is kept in `--output`, and finished ones are not
+run again; prints the tables, and writes them with `--json`:
+
+    python scripts/click_experiment.py --data OHSUMED --output runs/clicks
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+import rankstruct as rs
+from rankstruct.cli import run
+from rankstruct.clicks import PositionModel, propensities_by_swaps, simulate_clicks
+from rankstruct.commands._arguments import CommandParser, add_cell_options
+from rankstruct.commands.cells import Cell, CellFolders
+from rankstruct.data import RankingData, Source
+from rankstruct.files import write_result
+from rankstruct.losses import AdditiveRankLoss
+from rankstruct.statistics import bootstrap_interval
+from rankstruct.text_tables import format_table
+
+MEASURES = ("nDCG@10", "AP")
+METHODS = ("PropRank", "PropDCG", "PropDCG, MLP", "LambdaMART")
+#: By method, the weights of clicks; "position" is LightGBM's own correction.
+WEIGHTS = {name: ("naive", "true", "estimated", "labels") for name in METHODS[:3]} | {
+    "LambdaMART": ("naive", "position", "labels")
+}
+#: Of PropRank the loss is larger, so that smaller C correspond.
+COSTS = {"PropRank": [1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0], "PropDCG": [0.1, 1.0, 10.0, 100.0, 1000.0]}
+_SESSIONS, _SWAP_CLICKS, _SWAP_RANKS = 20_000, 100_000, 20
+_TREE_CLICKS = 10_000
+
+
+class Setting(NamedTuple):
+    """One simulation: the noise, the number of documents shown (None for all), and the seed, which is also the fold."""
+
+    noise: float
+    cutoff: int | None
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """How tables call it, without the seed."""
+        return f"noise {self.noise:g}, {'all' if self.cutoff is None else f'top {self.cutoff}'} shown"
+
+
+class Counted(NamedTuple):
+    """Clicks of some lists, added up.
+
+    Attributes:
+        rank: `[documents]`, the rank at which the production ranker shows each.
+        clicks: `[documents]`, their number.
+        sessions: `[documents]`, how often their query was shown.
+    """
+
+    rank: np.ndarray
+    clicks: np.ndarray
+    sessions: np.ndarray
+
+    def relevance(self, propensities: np.ndarray) -> np.ndarray:
+        """The estimates of `estimate_relevance`."""
+        return self.clicks / propensities[self.rank - 1] / np.maximum(self.sessions, 1)
+
+
+class Simulation(NamedTuple):
+    """What all methods share: the lists of a fold, the production ranker's scores, and the clicks.
+
+    Attributes:
+        parts: lists by part.
+        scores: of the training and the validation lists.
+        model: the click model.
+    """
+
+    parts: dict[str, RankingData]
+    scores: dict[str, np.ndarray]
+    model: PositionModel
+
+    def propensities(self, ranks: int) -> np.ndarray:
+        """The true ones."""
+        return self.model.propensities(ranks)
+
+
+@cache
+def simulation(source: Source, setting: Setting) -> Simulation:
+    """The lists, production ranker and click model of a setting."""
+    read = source.read()
+    parts = {name: getattr(read, name) for name in ("train", "vali", "test")}
+    train, rng = parts["train"], np.random.default_rng(setting.seed)
+    lists = np.repeat(np.arange(train.num_lists), train.lengths)
+    low, high = (each.reduceat(train.labels, train.offsets[:-1]) for each in (np.minimum, np.maximum))
+    few = rng.choice(np.flatnonzero(low < high), max(1, round(train.num_lists / 100)), replace=False)
+    chosen = np.isin(lists, few)
+    production = rs.LinearRanker("nDCG@10", loss="GradedLoss('AUC')", C=1.0)
+    production.fit(train.features[chosen], train.labels[chosen], lists[chosen])
+    scores = {name: production.predict(parts[name].features) for name in ("train", "vali")}
+    return Simulation(parts, scores, PositionModel(irrelevant=setting.noise, highest=float(train.labels.max())))
+
+
+@cache
+def counted(source: Source, setting: Setting, sizes: tuple[int, ...], part: str) -> dict[int, Counted]:
+    """By size, at least as many clicks on the training lists, or their share on the validation lists; each begins with the one before."""
+    made = simulation(source, setting)
+    lists, scores = made.parts[part], made.scores[part]
+    share = lists.num_lists / made.parts["train"].num_lists
+    list_of = np.repeat(np.arange(lists.num_lists), lists.lengths)
+    order = np.lexsort((-scores, list_of))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order)) - lists.offsets[list_of[order]] + 1
+    clicks, sessions, done, found = np.zeros(len(order)), np.zeros(lists.num_lists), 0, {}
+    left, block = sorted(sizes), 0
+    while left:
+        log = simulate_clicks(
+            made.model,
+            scores,
+            lists.labels,
+            lists.offsets,
+            sessions=_SESSIONS,
+            cutoff=setting.cutoff,
+            seed=[setting.seed, part == "vali", block],  # type: ignore[arg-type]
+        )
+        block += 1
+        of_session = np.bincount(log.session, log.click, log.sessions).cumsum()
+        query = log.query[np.flatnonzero(np.diff(log.session, prepend=-1))]
+        while left and done + of_session[-1] >= (wanted := max(round(left[0] * share), 1)):
+            last = int(np.searchsorted(of_session + done, wanted)) + 1
+            kept = log.click & (log.session < last)
+            found[left.pop(0)] = Counted(
+                rank,
+                clicks + np.bincount(log.document[kept], minlength=len(order)),
+                (sessions + np.bincount(query[:last], minlength=lists.num_lists))[list_of],
+            )
+        clicks += np.bincount(log.document[log.click], minlength=len(order))
+        sessions += np.bincount(query, minlength=lists.num_lists)
+        done += of_session[-1]
+    return found
+
+
+@cache
+def estimated(source: Source, setting: Setting) -> np.ndarray:
+    """Propensities from randomised swaps; beyond the ranks swapped, the power of the rank that fits them best."""
+    made = simulation(source, setting)
+    lists, ranks = made.parts["train"], min(setting.cutoff or _SWAP_RANKS, _SWAP_RANKS)
+    log = simulate_clicks(
+        made.model,
+        made.scores["train"],
+        lists.labels,
+        lists.offsets,
+        sessions=_SWAP_CLICKS,
+        cutoff=ranks,
+        swap=range(2, ranks + 1),
+        seed=setting.seed + 100,
+    )
+    enough = int(np.searchsorted(np.bincount(log.session, log.click).cumsum(), _SWAP_CLICKS)) + 1
+    kept = log.session < enough
+    log = type(log)(
+        *(getattr(log, name)[kept] for name in ("session", "query", "document", "position", "click")),
+        log.queries,
+        log.documents,
+    )
+    found = propensities_by_swaps(log)
+    steps, logs = np.log(np.arange(2.0, ranks + 1)), np.log(found.values[1:])
+    weights = np.log(found.high[1:] / found.low[1:]) ** -2.0
+    power = (weights * steps * logs).sum() / (weights * steps**2).sum()
+    longest = max(int(each.lengths.max()) for each in made.parts.values())
+    values = np.arange(1.0, longest + 1) ** power
+    values[:ranks] = np.minimum(found.values, 1)
+    return values
+
+
+def train(
+    source: Source, setting: Setting, sizes: tuple[int, ...], clicks: int, method: str, weights: str
+) -> dict[str, Any]:
+    """Each measure of each test list after training, and what was chosen."""
+    torch.set_num_threads(1)
+    made = simulation(source, setting)
+    if method == "LambdaMART":
+        scores, chosen = boosted(source, setting, clicks, weights)
+    else:
+        scores, chosen = by_our_loss(source, setting, sizes, clicks, method, weights)
+    test = made.parts["test"]
+    found = rs.evaluate(scores, test.labels, list(MEASURES), offsets=test.offsets)
+    return {"chosen": chosen, **{name: [round(value, 6) for value in found[name].tolist()] for name in MEASURES}}
+
+
+def by_our_loss(
+    source: Source, setting: Setting, sizes: tuple[int, ...], clicks: int, method: str, weights: str
+) -> tuple[np.ndarray, Any]:
+    """Scores of the test documents by a ranker of rankstruct, and its C or epoch."""
+    made = simulation(source, setting)
+    longest = max(int(each.lengths.max()) for each in made.parts.values())
+    known = {"naive": np.ones(longest), "true": made.propensities(longest)}
+    given: dict[str, Any] = {}
+    for part, end in (("train", ""), ("vali", "_valid")):
+        lists = made.parts[part]
+        if weights == "labels":
+            relevance = np.expm1(np.log(2) * lists.labels) / np.expm1(np.log(2) * made.model.highest)
+        else:
+            propensities = estimated(source, setting) if weights == "estimated" else known[weights]
+            seen = counted(source, setting, sizes, part)[clicks]
+            relevance = seen.relevance(propensities)
+            given |= {} if end else {"sample_weight": seen.sessions}
+        given |= {f"X{end}": lists.features, f"y{end}": (relevance > 0).astype(float)}
+        given |= {f"qid{end}": np.repeat(np.arange(lists.num_lists), lists.lengths)}
+        given |= {f"item_weights{end}": np.where(relevance > 0, relevance, 1.0)}
+    loss = AdditiveRankLoss("linear" if method == "PropRank" else "log2")
+    ranker: Any
+    if method == "PropDCG, MLP":
+        ranker = rs.MLPRanker("DCG@10", loss=loss, drop_empty=False, device="cpu", random_state=setting.seed).fit(
+            **given
+        )
+        chosen = ranker.best_epochs_[0]
+    else:
+        ranker = rs.LinearRanker("DCG@10", loss=loss, C=COSTS[method], drop_empty=False).fit(**given)
+        chosen = ranker.C_
+    return ranker.predict(made.parts["test"].features), chosen
+
+
+def boosted(source: Source, setting: Setting, clicks: int, weights: str) -> tuple[np.ndarray, Any]:
+    """Scores of the test documents by LightGBM's LambdaMART, trained on sessions or labels."""
+    import lightgbm
+
+    made = simulation(source, setting)
+    lists = made.parts["train"]
+    parameters = {"objective": "lambdarank", "num_leaves": 7, "learning_rate": 0.1, "verbose": -1, "num_threads": 1}
+    if weights == "labels":
+        data = lightgbm.Dataset(lists.features, lists.labels, group=lists.lengths)
+    else:
+        wanted = min(clicks, _TREE_CLICKS)
+        log = simulate_clicks(
+            made.model,
+            made.scores["train"],
+            lists.labels,
+            lists.offsets,
+            sessions=wanted,  # more than enough, with more than one click each
+            cutoff=setting.cutoff,
+            seed=[setting.seed, 0, 0],  # type: ignore[arg-type]
+        )
+        of_session = np.bincount(log.session, log.click)
+        first = of_session.cumsum() - of_session < wanted
+        kept = (first & (of_session > 0))[log.session]
+        sizes = np.unique(log.session[kept], return_counts=True)[1]
+        own = {"position": log.position[kept]} if weights == "position" else {}
+        data = lightgbm.Dataset(lists.features[log.document[kept]], log.click[kept].astype(int), group=sizes, **own)
+    trees = lightgbm.train(parameters, data, num_boost_round=100)
+    return trees.predict(made.parts["test"].features), None
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    return run("clicks", compare, args, program="click_experiment.py")
+
+
+def compare(args: Sequence[str]) -> None:
+    """Train what the folder does not hold yet, and print the tables."""
+    parser = CommandParser(description=__doc__)
+    parser.add_argument("--data", required=True, help="folder with Fold1, Fold2, ...")
+    add_cell_options(parser, "training runs", "runs/clicks")
+    parser.add_argument("--noise", type=float, nargs="+", default=[0.1, 0.3])
+    parser.add_argument("--cutoffs", type=int, nargs="+", default=[0, 10], help="documents shown; 0 for all")
+    parser.add_argument("--clicks", type=int, nargs="+", default=[100, 1000, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, of which each has a fold")
+    parser.add_argument("--methods", nargs="+", default=[*METHODS], choices=METHODS, metavar="METHOD")
+    parser.add_argument("--json", type=Path, help="write the tables to this file, for the documentation")
+    given = parser.parse_args(args)
+    sizes = tuple(given.clicks)
+    cells = []
+    for noise in given.noise:
+        for cutoff in given.cutoffs:
+            for seed in range(1, given.seeds + 1):
+                setting = Setting(noise, cutoff or None, seed)
+                cells += cells_of(given.data, setting, sizes, given.methods)
+    with CellFolders(given.output) as store:
+        results = store.run(train, cells, processes=given.processes, what="training runs").results
+    settings = list(dict.fromkeys(setting for setting, *_ in (cell.config for cell in cells)))  # type: ignore[misc]
+    tables = {}
+    for measure in MEASURES:
+        tables[measure] = _curves(results, settings, sizes, given.methods, range(1, given.seeds + 1), measure)
+    last = f"{max(sizes):,} clicks"
+    tables[last] = _against_skyline(results, settings, max(sizes), given.methods, range(1, given.seeds + 1))
+    for name, (header, rows) in tables.items():
+        print(f"\n{name}\n\n{format_table(header, rows)}")
+    if given.json:
+        ours = ("--output", "--json", "--processes")  # of this machine
+        kept = [word for at, word in enumerate(args) if not {word, args[at - 1] if at else ""} & {*ours}]
+        words = [Path(given.data).name if word == given.data else word for word in kept]
+        write_result(given.json, ["python", "scripts/click_experiment.py", *words], tables)
+    print(f"\nwritten: {given.output}")
+
+
+def cells_of(data: str, setting: Setting, sizes: tuple[int, ...], methods: Sequence[str]) -> list[Cell]:
+    """The cells of a setting and seed."""
+    source, cells = Source(path=data, fold=setting.seed), []
+    request = {"content": source.digest(), "noise": setting.noise, "cutoff": setting.cutoff, "seed": setting.seed}
+    folder = f"{Path(data).name}/{setting.noise:g}-{setting.cutoff or 'all'}-{setting.seed}"
+    for method in methods:
+        for weights in WEIGHTS[method]:
+            for clicks in sizes if weights != "labels" else (0,):
+                name = f"{folder}/{method}-{weights}-{clicks}".replace(", ", "-")
+                its = {**request, "method": method, "weights": weights, "clicks": clicks, "C": COSTS.get(method)}
+                arguments = (source, setting, sizes, clicks, method, weights)
+                cells.append(Cell(name, its, arguments, (setting.name, method, weights, clicks), None, setting.seed))
+    return cells
+
+
+def _values(results: Any, key: tuple, seeds: Sequence[int], measure: str) -> np.ndarray:
+    """The measure of each test list of all seeds."""
+    return np.concatenate([results[key, None, seed][measure] for seed in seeds])
+
+
+def _curves(
+    results: Any,
+    settings: Sequence[str],
+    sizes: Sequence[int],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    measure: str,
+) -> tuple[list[str], list[list[str]]]:
+    """Means by number of clicks, with half of the 95 % interval over test lists."""
+    rows = []
+    for setting in settings:
+        for method in methods:
+            for weights in WEIGHTS[method]:
+                row = [setting, method, weights]
+                for clicks in sizes:
+                    key = setting, method, weights, 0 if weights == "labels" else clicks
+                    values = _values(results, key, seeds, measure)
+                    low, high = bootstrap_interval(values)
+                    row.append(f"{values.mean():.4f} ± {(high - low) / 2:.4f}")
+                rows.append(row)
+    return ["clicks", "method", "weights", *(f"{each:,}" for each in sizes)], rows
+
+
+def _against_skyline(
+    results: Any, settings: Sequence[str], clicks: int, methods: Sequence[str], seeds: Sequence[int]
+) -> tuple[list[str], list[list[str]]]:
+    """The percentage by which each is above or below the same method trained on labels, with 95 % paired intervals."""
+    rows = []
+    for setting in settings:
+        for method in methods:
+            for weights in WEIGHTS[method][:-1]:
+                row = [setting, method, weights]
+                for measure in MEASURES:
+                    own = _values(results, (setting, method, weights, clicks), seeds, measure)
+                    best = _values(results, (setting, method, "labels", 0), seeds, measure)
+                    low, high = bootstrap_interval(own - best)
+                    scale = 100 / best.mean()
+                    row.append(f"{(own - best).mean() * scale:+.1f} % [{low * scale:+.1f}, {high * scale:+.1f}]")
+                rows.append(row)
+    return ["clicks", "method", "weights", *MEASURES], rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())
