@@ -146,8 +146,8 @@ def split_table(
     dropped = {*roles.values(), *(name for name in known.values() if name in free)}
     if dropped:
         X = _columns_at(X, [at for at, name in enumerate(names) if name not in dropped])
-    found = [taken.get(role, value) for role, value in given.items()]
-    return Split(X, *found, roles, caller_named)
+    labels, lists, positions = (taken.get(role, value) for role, value in given.items())
+    return Split(X, labels, lists, positions, roles, caller_named)
 
 
 def names_of(table: Any) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,12 +128,96 @@ class ClickLog:
         """
         wanted = {"query": query, "document": document, "position": position, "click": click}
         path = Path(path)
-        table = _read_table(path, wanted, session)
+        names, _ = _columns_of(path, list(wanted.values()))
+        wanted |= {} if session is None or session not in names else {"session": session}
+        table = _read_table(path, list(wanted.values()), numbers=[position, click])
         try:
-            found = {role: _as_numpy(role, column) for role, column in table.items()}
+            found = {role: _as_numpy(role, table[column]) for role, column in wanted.items()}
             return cls._of_columns(found, longest)
         except ValueError as error:
             raise DataError(f"{path}: {error}") from None
+
+    def read_features(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        query: str = "query",
+        document: str = "document",
+        others: Sequence[str] = ("position", "click", "session"),
+    ) -> tuple[list[str], np.ndarray]:
+        """The features of the documents, from the other columns of the file that the log was read from.
+
+        Args:
+            path: the file.
+            query, document: the columns of the ids.
+            others: columns that are not features; they may be missing.
+
+        Returns:
+            The names of the features, and `[documents, d]` float32, the features by the number of the document.
+
+        Raises:
+            DataError: there are no features, one is not a number, or differs between the rows of a document.
+        """
+        path = Path(path)
+        features = [name for name in _columns_of(path, [query, document])[0] if name not in (query, document, *others)]
+        if not features:
+            raise DataError(
+                f"{path}: there are no columns of features, besides {query!r}, {document!r} and {', '.join(map(repr, others))}"
+            )
+        table = _read_table(path, [query, document, *features], numbers=features)
+        try:
+            queries, its_query = _numbered("query", _as_numpy("query", table[query]))
+            ids, its_id = _numbered("document", _as_numpy("document", table[document]))
+        except ValueError as error:
+            raise DataError(f"{path}: {error}") from None
+        pairs = its_query.astype(np.int64) * max(len(ids), 1) + its_id
+        _, first, of_row = np.unique(pairs, return_index=True, return_inverse=True)  # in the order of `documents`
+        if not (np.array_equal(queries, self.queries) and np.array_equal(ids[its_id[first]], self.documents)):
+            raise DataError(f"{path} is not the file of the log: it has other documents")
+        found = np.empty((len(first), len(features)), np.float32)
+        for number, name in enumerate(features):
+            try:
+                values = as_numbers(name, table[name].to_numpy(), exact=False).astype(np.float32)
+            except (TypeError, ValueError) as error:
+                raise DataError(f"{path}: {error}; features must be numbers, remove other columns") from None
+            found[:, number] = values[first]
+            wrong = ~((values == found[of_row, number]) | np.isnan(values) & np.isnan(found[of_row, number]))
+            if wrong.any():
+                at = int(wrong.argmax())
+                raise DataError(
+                    f"{path}: feature {name!r} of document {ids[its_id[at]]} of query {queries[its_query[at]]} is "
+                    f"{found[of_row[at], number]:g} in row {first[of_row[at]]} and {values[at]:g} in row {at}; features belong "
+                    "to documents, so remove columns that differ between sessions"
+                )
+        return features, found
+
+    def with_documents(self, query: Any, document: Any) -> ClickLog:
+        """The log with documents numbered as in a table that has all of them, and may have others that were never shown.
+
+        Args:
+            query, document: `[documents]`, the ids of the table, compared with those of the log as strings.
+
+        Raises:
+            ValueError: the table has a document twice, or lacks one of the log.
+
+        >>> log = ClickLog.from_arrays(query=[1, 1], document=["a", "b"], position=[1, 2], click=[1, 0])
+        >>> log.with_documents([1, 1, 1], ["c", "b", "a"]).document
+        array([2, 1], dtype=int32)
+        """
+        known = list(zip(map(str, query), map(str, document), strict=True))
+        rows = {pair: row for row, pair in enumerate(known)}
+        if len(rows) < len(known):
+            twice = next(pair for row, pair in enumerate(known) if rows[pair] != row)
+            raise ValueError(f"document {twice[1]} of query {twice[0]} occurs twice")
+        own = list(zip(map(str, self.queries[self.query_of_document]), map(str, self.documents), strict=True))
+        missing = [pair for pair in own if pair not in rows]
+        if missing:
+            raise ValueError(
+                f"{len(missing)} of {len(own)} documents of the log are missing, such as document {missing[0][1]} of query "
+                f"{missing[0][0]}"
+            )
+        place = np.array([rows[pair] for pair in own], np.int32)
+        return replace(self, document=place[self.document], documents=np.array([pair[1] for pair in known]))
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -243,42 +328,48 @@ def _numbered(name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
     return ids, numbers.astype(np.int32)
 
 
-def _read_table(path: Path, wanted: dict[str, str], session: str | None) -> dict[str, Any]:
-    """The columns of a file by their role."""
+def _columns_of(path: Path, wanted: Sequence[str] = _NAMES[:-1]) -> tuple[list[str], str]:
+    """The columns of a file, and the separator of a CSV file, "" for Parquet."""
     try:
         import pyarrow as pa
-        import pyarrow.csv
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise DataError(f"{path}: click logs require pyarrow; pip install 'rankstruct[arrow]'") from None
 
     if not path.is_file():
         raise DataError(f"{path}: there is no such file")
-    parquet = path.suffix.lower() in (".parquet", ".pq")
+    if path.suffix.lower() in (".parquet", ".pq"):
+        try:
+            names, separator = list(pyarrow.parquet.read_schema(path).names), ""
+        except pa.ArrowInvalid as error:
+            raise DataError(f"{path}: {str(error).splitlines()[0]}") from None
+    else:
+        header = read_header(path, wanted=tuple(wanted))
+        names, separator = list(header.names), header.separator
+    check_columns(path, names)
+    return names, separator
+
+
+def _read_table(path: Path, columns: Sequence[str], numbers: Sequence[str]) -> Any:
+    """Columns of a file; those of a CSV file that are not numbers are strings."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    names, separator = _columns_of(path, columns)
+    missing = [column for column in columns if column not in names]
+    if missing:
+        raise DataError(f"{path}: there is no column {missing[0]!r}; there are {', '.join(map(repr, names))}")
     try:
-        if parquet:
-            names: list[str] = pyarrow.parquet.read_schema(path).names
-            separator = ","
-        else:
-            header = read_header(path, wanted=tuple(wanted.values()))
-            names, separator = list(header.names), header.separator
-        check_columns(path, names)
-        missing = [column for column in wanted.values() if column not in names]
-        if missing:
-            raise DataError(f"{path}: there is no column {missing[0]!r}; there are {', '.join(map(repr, names))}")
-        columns = list(wanted.values()) + ([session] if session in names else [])
-        if parquet:
-            table = pyarrow.parquet.read_table(path, columns=columns)
-        else:
-            text = {column: pa.string() for column in columns if column not in (wanted["position"], wanted["click"])}
-            options = pyarrow.csv.ConvertOptions(include_columns=columns, column_types=text, strings_can_be_null=True)
-            table = pyarrow.csv.read_csv(
-                path, parse_options=pyarrow.csv.ParseOptions(delimiter=separator), convert_options=options
-            )
+        if not separator:
+            return pyarrow.parquet.read_table(path, columns=list(columns))
+        text = {column: pa.string() for column in columns if column not in numbers}
+        options = pyarrow.csv.ConvertOptions(include_columns=columns, column_types=text, strings_can_be_null=True)
+        return pyarrow.csv.read_csv(
+            path, parse_options=pyarrow.csv.ParseOptions(delimiter=separator), convert_options=options
+        )
     except pa.ArrowInvalid as error:
         raise DataError(f"{path}: {str(error).splitlines()[0]}") from None
-    roles = [*wanted, "session"]
-    return {role: table.column(column) for role, column in zip(roles, columns, strict=False)}
 
 
 def _as_numpy(role: str, column: Any) -> Any:

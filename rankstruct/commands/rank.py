@@ -8,14 +8,15 @@ folder.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import pickle
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,12 @@ import torch
 from rankstruct._version import __version__
 from rankstruct.commands._arguments import CommandParser, add_column_options, column_options
 from rankstruct.commands.cells import Cell, CellFolders
-from rankstruct.data import DataError, RankingData, read_alike
+from rankstruct.commands.files import Files, find_files
+from rankstruct.commands.rank_clicks import ESTIMATORS, ClickFiles, click_section
+from rankstruct.data import DataError, RankingData
 from rankstruct.data.errors import shortened
-from rankstruct.data.folds import find_parts
-from rankstruct.data.formats import feature_names
 from rankstruct.data.predictions import read_for_model, write_predictions
-from rankstruct.data.source import digest_of
-from rankstruct.diagnostics import arrays_of, check_measures
+from rankstruct.diagnostics import check_measures
 from rankstruct.estimators import AutoRanker
 from rankstruct.estimators.auto import SELECTION
 from rankstruct.estimators.base import dense
@@ -46,65 +46,6 @@ _MEASURES = ("AP", "nDCG@10", "RR@10")
 _LISTS = 1000  # scored at once
 _TRAINED = "trained.json"
 _ROOM = 2**20, 2**16  # least size of the folder in bytes, and per feature
-
-
-@dataclass(frozen=True)
-class Files:
-    """Files of lists; validation and test are optional. `reading` are options of `read_lists`."""
-
-    train: Path
-    vali: Path | None = None
-    test: Path | None = None
-    reading: Mapping[str, Any] = field(default_factory=lambda: {"zero_based": False})
-
-    def given(self) -> dict[str, Path]:
-        """The files given, by part."""
-        return {name: path for name, path in vars(self).items() if isinstance(path, Path)}
-
-    def read(self) -> dict[str, RankingData]:
-        """Read the lists, with the same features.
-
-        Raises:
-            DataError: a file is missing, malformed, or has other features.
-        """
-        paths = self.given()
-        return dict(zip(paths, read_alike(list(paths.values()), **self.reading), strict=True))
-
-    def digests(self) -> dict[str, str]:
-        """A digest of the content of each file, sixteen characters."""
-        return {name: digest_of(str(path)) for name, path in self.given().items()}
-
-
-def find_files(folder: str | None, fold: int | None, train: str | None, vali: str | None, test: str | None) -> Files:
-    """The files of a folder and fold, or those given by name.
-
-    Raises:
-        ValueError: both or neither are given, or files are missing.
-    """
-    if (folder is None) == (train is None) or (folder and (vali or test)) or (train and fold is not None):
-        raise ValueError("give either FOLDER, with --fold if it has folds, or --train FILE, with --vali and --test")
-    if folder is not None:
-        if not Path(folder).is_dir():
-            wrong = (
-                f"not a folder but a file; give --train {folder}, or"
-                if Path(folder).is_file()
-                else "no such folder; give --train FILE, or"
-            )
-            raise DataError(
-                f"{folder}: {wrong} a folder with train.txt, vali.txt and test.txt, or with Fold1 and so on"
-            )
-        folds = sorted(path.name for path in Path(folder).glob("Fold*"))
-        here = any(Path(folder).glob("train.*"))
-        if fold is None and folds and not here:
-            raise DataError(f"{folder} has {', '.join(folds)}: select one, such as --fold 1")
-        if fold is not None and not folds and here:
-            raise DataError(f"{folder} has train, vali and test files instead of folds: remove --fold")
-        return Files(*find_parts(folder, fold, required=("train",)).values())  # type: ignore[arg-type]
-    files = Files(*(None if path is None else Path(path) for path in (train, vali, test)))  # type: ignore[arg-type]
-    for path in files.given().values():
-        if not path.is_file():
-            raise DataError(f"{path}: no such file")
-    return files
 
 
 def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: bool = False, **options: Any) -> Any:
@@ -127,6 +68,8 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
     names = [parse_measure(name).name for name in measures]
     request: dict[str, Any] = {"version": __version__, "data": files.digests(), "measures": names}
     request |= {"options": options, **files.reading}
+    if isinstance(files, ClickFiles):
+        request["clicks"] = files.options
     ranker = AutoRanker(**options, verbose=verbose)
     ranker.check_options()
     there = {path.name for path in Path(output).glob("*") if path.suffix != ".part"} - {".lock"}
@@ -149,7 +92,8 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
 def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanker, measures: Sequence[str]) -> None:
     """Raise DataError for labels that a model, the selection or the test would reject after training."""
     paths = files.given()
-    for part in ("train", "vali"):
+    from_clicks = isinstance(files, ClickFiles)
+    for part in () if from_clicks else ("train", "vali"):
         labels = lists[part].labels if part in lists else np.zeros(0)
         wrong = np.flatnonzero(~np.isfinite(nDCG(10).document_gains(torch.tensor(labels)).numpy()))
         if wrong.size:
@@ -159,8 +103,9 @@ def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanke
                 f"{paths[part]}: expected labels whose gain in nDCG@10, 2^label - 1, is finite, since models are trained for and "
                 f"evaluated by it, whatever --measures; got {labels[at]:g} in query {qid}: use grades, such as 0 to 4"
             )
-    chosen = {str(paths[part]): data for part, data in lists.items() if part != "test"}
-    check_measures(chosen, [ranker._measure(lists["train"].labels)], "--measures")
+    if not from_clicks:
+        chosen = {str(paths[part]): data for part, data in lists.items() if part != "test"}
+        check_measures(chosen, [ranker._measure(lists["train"].labels)], "--measures")
     if "test" in lists:
         check_measures({str(paths["test"]): lists["test"]}, measures, "--measures")
 
@@ -168,8 +113,9 @@ def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanke
 def _train(ranker: AutoRanker, files: Files, lists: dict[str, RankingData], output: Path) -> None:
     """Fit, and save the result before anything else can fail."""
     start = time.perf_counter()
-    ranker.fit(**arrays_of(lists["train"]), **(arrays_of(lists["vali"], "_valid") if "vali" in lists else {}))
-    names, features = feature_names(files.train, **files.reading), lists["train"].num_features
+    given = files.arguments(lists)
+    ranker.fit(**given)
+    names, features = files.feature_names(), lists["train"].num_features
     found = {
         "measure": parse_measure(ranker.measure_).name,
         "model": ranker.selected_,
@@ -179,6 +125,7 @@ def _train(ranker: AutoRanker, files: Files, lists: dict[str, RankingData], outp
         "seconds": time.perf_counter() - start,
         "features": features,
         "feature_names": names,
+        **({"clicks": files.described(given)} if isinstance(files, ClickFiles) else {}),
         **files.reading,
         "versions": {
             "rankstruct": __version__,
@@ -206,6 +153,8 @@ def _finish(
     with _kept(output):
         found = _result_of(output) | {"test": {}, "remarks": []}
         found["lists"] = {name: [each.num_lists, each.num_documents] for name, each in lists.items()}
+        if "clicks" in found:
+            found["lists"]["clicks"] = [found["clicks"]["queries"], found["clicks"]["documents"]]
         if "test" in lists:
             scores = _scores(load_scorer(output), lists["test"], files.given()["test"])
             found |= {"test": _tested(scores, lists["test"], measures), "remarks": _remarks(lists)}
@@ -347,7 +296,7 @@ def test_table(result: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
 
 def model_card(result: dict[str, Any], request: dict[str, Any]) -> str:
     """The model card: the model, its training and test data, test results and how to load it."""
-    digests = [[name, *result["lists"][name], digest] for name, digest in request["data"].items()]
+    digests = [[name, *result["lists"].get(name, ("", "")), digest] for name, digest in request["data"].items()]
     data = format_table(["part", "lists", "documents", "SHA-256, first 16"], digests, "github")
     tested = "There were no test lists."
     if result["test"]:
@@ -378,7 +327,7 @@ Means over the test lists; ties in expectation, lists without relevant documents
 
 {features} raw features per document. {dealt} split into folds; hyperparameters and model were selected by cross-validation.
 
-## Test
+{click_section(result["clicks"]) if "clicks" in result else ""}## Test
 
 {tested}
 
@@ -417,6 +366,22 @@ def _parser() -> CommandParser:
     parser.add_argument("--fold", type=int, help="fold number, if FOLDER has Fold1, Fold2, ...")
     parser.add_argument("--train", metavar="FILE", help="training lists, instead of FOLDER")
     parser.add_argument(
+        "--clicks",
+        metavar="LOG",
+        help="click log, instead of labels: CSV or Parquet with columns query, document, position (from 1), click (0 or 1), "
+        "session if queries were shown several times, and features; or without features, and --train with the lists of these "
+        "queries and documents (docid), whose labels are ignored. --test has labels",
+    )
+    parser.add_argument(
+        "--propensities",
+        metavar="HOW",
+        default="harvest",
+        help="how to estimate the probabilities that users examine the ranks of a click log, "
+        f"{', '.join(ESTIMATORS)}, or a file with one number per rank (default: harvest, for which the log must show documents "
+        "at several ranks)",
+    )
+    parser.add_argument("--clip", type=float, help="replace lower propensities by this one (default: none)")
+    parser.add_argument(
         "--vali", metavar="FILE", help="validation lists, added to the training lists for cross-validation"
     )
     parser.add_argument("--test", metavar="FILE", help="test lists (default: none)")
@@ -446,14 +411,31 @@ def _parser() -> CommandParser:
     return parser
 
 
+def _click_files(given: argparse.Namespace) -> ClickFiles:
+    """The files of a click log."""
+    if given.folder is not None or given.vali is not None:
+        raise ValueError("--clicks takes --train, for features, and --test, but no FOLDER and no --vali")
+    train, test = (None if path is None else Path(path) for path in (given.train, given.test))
+    for path in (Path(given.clicks), train, test):
+        if path is not None and not path.is_file():
+            raise DataError(f"{path}: no such file")
+    return ClickFiles(
+        train=train, test=test, clicks=Path(given.clicks), propensities=given.propensities, clip=given.clip
+    )
+
+
 def main(args: Sequence[str]) -> None:
     """Train, test, write the folder and print the tables."""
     parser = _parser()
     given = parser.parse_args(args[1:])
-    if given.folder is None and given.train is None:
-        parser.error("give FOLDER or --train FILE")
+    if given.folder is None and given.train is None and given.clicks is None:
+        parser.error("give FOLDER, --train FILE or --clicks LOG")
     before = Path(given.output, "result.json").is_file()
-    files = find_files(given.folder, given.fold, given.train, given.vali, given.test)
+    files = (
+        _click_files(given)
+        if given.clicks
+        else find_files(given.folder, given.fold, given.train, given.vali, given.test)
+    )
     files = replace(files, reading={"zero_based": given.zero_based, **column_options(given)})
     options = {
         "measure": given.measures[0] if given.measures else None,
@@ -470,7 +452,7 @@ def main(args: Sequence[str]) -> None:
     print(format_table(*model_table(result)))
     print(f"{SELECTION}\n")
     if given.measures is None:
-        kind = "graded labels" if result["measure"] != "AP" else "binary labels"
+        kind = "clicks" if "clicks" in result else "graded labels" if result["measure"] != "AP" else "binary labels"
         print(
             f"selected by {result['measure']}, the default for {kind}; --measures sets others, of which the first selects"
         )

@@ -70,7 +70,18 @@ def _trees(options: AutoRanker, lists: Documents) -> Ranker:
     return BoostedRanker(options._measure(lists.y), **given, verbose=options.verbose)
 
 
+def _of_clicks(make: Callable[[AutoRanker, Documents], Ranker], loss: str, **options: Any) -> Callable[..., Ranker]:
+    """A model with a loss for clicks, also on lists of which everything was clicked."""
+
+    def made(of: AutoRanker, lists: Documents) -> Ranker:
+        found: Ranker = make(of, lists).set_params(loss=loss, drop_empty=False, **options)
+        return found
+
+    return made
+
+
 _STEP, _LISTS = 300, 8  # documents and lists per step of an MLP
+_PROP_RANK, _PROP_DCG = "AdditiveRankLoss('linear')", "AdditiveRankLoss('log2')"
 
 #: The models by name; the first one is trained regardless of the time budget.
 MEMBERS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
@@ -78,6 +89,13 @@ MEMBERS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
     "MLP, LambdaLoss nDCG": _mlp("LambdaLoss('nDCG')"),
     "trees, LambdaLoss nDCG@10": _trees,
     "MLP, graded AUC": _mlp("GradedLoss('AUC')"),
+}
+#: The same for clicks.
+FROM_CLICKS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
+    "linear, PropRank": _of_clicks(_linear, _PROP_RANK, C=[1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0]),
+    "MLP, PropDCG": _of_clicks(_mlp(_PROP_DCG), _PROP_DCG),
+    "trees, PropDCG": _of_clicks(_trees, _PROP_DCG),
+    "linear, PropDCG": _of_clicks(_linear, _PROP_DCG, C=[0.1, 1.0, 10.0, 100.0, 1000.0]),
 }
 _FAST = 2  # of them
 ENSEMBLE, WEIGHTED = "ensemble of all", "ensemble of all, weights chosen"
@@ -101,6 +119,8 @@ class AutoRanker(Ranker):
     all folds the epoch of the MLPs and the model. On random labels (60 lists of 20 documents) their AP was 0.007 above chance for
     the linear ranker, 0.000 for the MLPs, 0.024 for the trees, 0.006 and 0.026 for the ensembles. Only lists that were not
     passed to `fit` estimate performance on new lists.
+
+    From clicks, all models are trained with `AdditiveRankLoss`, and selected by the measure with inverse propensities.
 
     Validation lists passed to `fit` are added to the training lists; keep test lists out of both. A single list is split by its
     documents, with a warning: the scores then say nothing about new lists.
@@ -162,7 +182,12 @@ class AutoRanker(Ranker):
         return True  # converted to dense
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
-        if train.item_weights is not None:
+        if self.from_clicks and valid is not None:
+            raise ValueError(
+                "AutoRanker adds validation lists to the training lists, which are clicks here: omit X_valid, y_valid and "
+                "qid_valid, or add what was clicked there to the log"
+            )
+        if train.item_weights is not None and not self.from_clicks:
             raise TypeError(
                 "AutoRanker does not support item_weights other than 0 and 1, since the losses of some of its "
                 "models do not; use LinearRanker, MLPRanker or BoostedRanker with a loss that does"
@@ -203,7 +228,7 @@ class AutoRanker(Ranker):
         copies: dict[str, list[Any]] = {}
         scores: dict[str, np.ndarray] = {}
         shown = {"disable": not self.verbose, "unit": " models", "leave": False}
-        members = list(MEMBERS.items())[: _FAST if self.mode == "fast" else None]
+        members = list((FROM_CLICKS if self.from_clicks else MEMBERS).items())[: _FAST if self.mode == "fast" else None]
         with Progress(members, **shown) as bar:
             for number, (name, make) in enumerate(bar):
                 bar.set_postfix_str(name)
@@ -218,7 +243,7 @@ class AutoRanker(Ranker):
                 else:
                     left = max(left - needed, 0.0)
                     with stage(name):
-                        found = fit_by_parts(ranker, lists, parts)
+                        found = fit_by_parts(ranker, lists, parts, weigh_valid=self.from_clicks)
                     same = [other for other in copies if _rank_alike(scores[other], found[1], lists.qid)]
                     if same:
                         note = f"ranks every list as '{same[0]}' does"

@@ -106,9 +106,9 @@ class Documents(NamedTuple):
 class _Clicks(NamedTuple):
     """The arguments of `fit` for clicks."""
 
-    position: Any
-    propensity: Any
-    clip: float | None
+    position: Any = None
+    propensity: Any = None
+    clip: float | None = None
 
     @property
     def given(self) -> bool:
@@ -371,7 +371,7 @@ class Ranker(BaseEstimator):
         diversity_groups: Any,
         sample_weight: Any,
         item_weights: Any,
-        clicks: _Clicks,
+        clicks: _Clicks = _Clicks(),
     ) -> Documents:
         X, y = self._check(X, y, reset=True)
         if qid is None and group is None:
@@ -793,7 +793,7 @@ def check_labels(name: str, documents: Documents, measures: Sequence[Measure]) -
     """Raise ValueError, before training, if a measure that is used after it does not accept the labels."""
     scores = -np.arange(len(documents.y), dtype=np.float64)  # without ties, for which some measures have no value
     try:
-        given = {"diversity_groups": documents.diversity_groups, "item_weights": documents.item_weights}
+        given: dict[str, Any] = {"diversity_groups": documents.diversity_groups, "item_weights": documents.item_weights}
         evaluate(scores, documents.y, list(measures), qid=documents.qid, **given)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error

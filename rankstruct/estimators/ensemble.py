@@ -109,9 +109,14 @@ class EnsembleRanker(Ranker):
         return super()._takes_sparse() and all(get_tags(ranker).input_tags.sparse for ranker in self.rankers)
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
+        if self.from_clicks:
+            raise ValueError(
+                "EnsembleRanker cannot be fitted to clicks: fit its rankers to them, and pass FrozenEstimator(ranker) of each; "
+                "AutoRanker can"
+            )
         if self.folds > 1:
             if not any(map(is_frozen, self.rankers)):
-                check_labels("y", train, [self._measure()])
+                check_labels("y", train._replace(item_weights=None), [self._measure()])
             train, valid = joined(train, valid), None
         train = train._replace(X=self._fit_preparation(train.X, train.qid))
         given: dict[str, Any] = train.options
@@ -120,7 +125,7 @@ class EnsembleRanker(Ranker):
             parts = deal_lists(train, self.folds, self.random_state)
             fits = [fit_by_parts(ranker, train, parts, self._table) for ranker in self.rankers]
             self.rankers_ = [copy for copies, _ in fits for copy in copies]
-            scores, valid = np.stack([column for _, column in fits], axis=1), train
+            scores, valid = np.stack([column for _, column in fits], axis=1), train._replace(item_weights=None)
         else:
             if valid is not None:
                 valid = valid._replace(X=self._prepared(valid.X, valid.qid))
@@ -248,11 +253,16 @@ def deal_lists(documents: Documents, folds: int, random_state: int) -> np.ndarra
 
 
 def fit_by_parts(
-    ranker: Any, documents: Documents, parts: np.ndarray, table: Callable[[Any], Any] = lambda X: X
+    ranker: Any,
+    documents: Documents,
+    parts: np.ndarray,
+    table: Callable[[Any], Any] = lambda X: X,
+    *,
+    weigh_valid: bool = False,
 ) -> tuple[list[Any], np.ndarray]:
     """Cross-fit a ranker: train a copy per fold on the other folds, with the fold as validation lists and its own seed.
 
-    `table` converts training features to what `fit` is given.
+    `table` converts training features to what `fit` is given; `weigh_valid` says whether item weights count in validation.
 
     Returns:
         The copies, and out-of-fold scores `[documents]`.
@@ -264,9 +274,10 @@ def fit_by_parts(
         if "random_state" in (options := ranker.get_params(deep=False)):
             copy.set_params(random_state=options["random_state"] + part)
     if together:
-        MLPRanker._fit_folds(copies, documents, parts)
+        MLPRanker._fit_folds(copies, documents, parts, weigh_valid)
+    judged = documents if weigh_valid else documents._replace(item_weights=None)
     for part, copy in enumerate(copies):
-        valid = documents.rows(parts == part)
+        valid = judged.rows(parts == part)
         if not together:
             train = documents.rows(parts != part)
             with stage(f"fold {part + 1} of {parts.max() + 1}"):
@@ -296,9 +307,8 @@ def best_weights(
 
 def measured(scores: np.ndarray, documents: Documents, measures: Sequence[Measure]) -> dict[str, np.ndarray]:
     """Values of the measures per list, for scores `[documents]`."""
-    found = evaluate(
-        scores, documents.y, list(measures), qid=documents.qid, diversity_groups=documents.diversity_groups
-    )
+    given: dict[str, Any] = {"diversity_groups": documents.diversity_groups, "item_weights": documents.item_weights}
+    found = evaluate(scores, documents.y, list(measures), qid=documents.qid, **given)
     return {name: values.numpy() for name, values in found.items()}
 
 

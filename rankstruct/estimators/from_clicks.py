@@ -1,7 +1,7 @@
 """Labels and weights for training from clicks, by inverse propensities.
 
-A document with estimated relevance r > 0 has label 1 and item weight r, any other label 0 and weight 1: a loss that multiplies the
-gains of documents by their weights then has the gain r.
+A document with estimated relevance r > 0 has label 1 and item weight r, any other label 0 and weight 1: a loss that multiplies
+the gains of documents by their weights then has the gain r.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from rankstruct.clicks import ClickLog, Propensities, estimate_relevance, harves
 __all__: list[str] = []
 
 _ESTIMATE = (
-    "estimate them with rankstruct.clicks: propensities_by_swaps(log) or harvest_propensities(log) from a log that shows documents "
-    "at several ranks, propensities_by_em(log, features) from any"
+    "estimate them with rankstruct.clicks: propensities_by_swaps(log) or harvest_propensities(log) if documents are shown at "
+    "several ranks, propensities_by_em(log, features) otherwise"
 )
 
 
@@ -29,7 +29,7 @@ class LoggedLists(NamedTuple):
         qid: their lists.
         sample_weight: how often their queries were shown.
         item_weights: estimated relevance of clicked documents, 1 of others, 0 of those that belong to no list.
-        propensities: `[ranks]`, after clipping.
+        propensities: those of the ranks, after clipping.
     """
 
     labels: np.ndarray
@@ -45,7 +45,7 @@ def lists_of_log(log: ClickLog, qid: Any, propensity: Any, clip: float | None) -
     Args:
         log: the log.
         qid: `[documents]`; None for the queries of the log, without documents that were never shown.
-        propensity: `[ranks]` or `Propensities`; None to harvest them.
+        propensity: what `estimate_relevance` takes; None to harvest them.
         clip: the lowest propensity.
 
     Raises:
@@ -58,8 +58,9 @@ def lists_of_log(log: ClickLog, qid: Any, propensity: Any, clip: float | None) -
             propensity = harvest_propensities(log)
         except ValueError as error:
             raise ValueError(f"propensity is missing, and cannot be harvested from the log: {error}") from error
-    known = checked_propensities(propensity, clip)
-    relevance = estimate_relevance(log, known)
+    relevance = estimate_relevance(log, propensity, clip=clip)
+    known = np.minimum(np.asarray(getattr(propensity, "values", propensity), np.float64), 1)
+    known = known if clip is None else np.maximum(known, clip)
     query = log.query_of_document
     shown = query >= 0
     sessions = np.where(shown, log.sessions_of_queries()[query], 0).astype(float)

@@ -31,7 +31,6 @@ from rankstruct.estimators.base import (
     check_groups_of,
     check_ids,
     dense,
-    named_loss,
 )
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.kernels.dispatch import ArrayOracle

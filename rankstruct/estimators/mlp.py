@@ -24,7 +24,6 @@ from rankstruct.estimators.base import (
     check_groups_of,
     dense,
     is_number,
-    named_loss,
 )
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.lists import group_documents, to_tensor
@@ -140,10 +139,11 @@ class MLPRanker(Ranker):
         )
 
     @staticmethod
-    def _fit_folds(copies: Sequence[MLPRanker], documents: Documents, parts: np.ndarray) -> None:
+    def _fit_folds(copies: Sequence[MLPRanker], documents: Documents, parts: np.ndarray, weigh_valid: bool) -> None:
         """Fit copies of a ranker without preparation, each to the lists outside its fold, which validates it.
 
-        The networks of all copies are trained together, which takes less time and memory than `fit` of each.
+        The networks of all copies are trained together, which takes less time and memory than `fit` of each. Item weights count
+        in validation if `weigh_valid`.
         """
         check_groups_of((first := copies[0]).ranking_loss(), documents.diversity_groups)
         order, offsets = group_documents(documents.qid)
@@ -158,7 +158,9 @@ class MLPRanker(Ranker):
         trained = [
             np.flatnonzero((folds != number) & (varied | (not first.drop_empty))) for number in range(len(copies))
         ]
-        first._train(copies, lists, trained, lists, [np.flatnonzero(folds == number) for number in range(len(copies))])
+        judged = copy.copy(lists)
+        judged.item_weights = lists.item_weights if weigh_valid else None
+        first._train(copies, lists, trained, judged, [np.flatnonzero(folds == number) for number in range(len(copies))])
 
     def _check_fit_options(self, has_validation: bool) -> None:
         for name in ("lists_per_batch", "max_epochs", "patience", "validate_every", "seeds"):
