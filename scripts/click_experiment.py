@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ from rankstruct.text_tables import format_table
 MEASURES = ("nDCG@10", "AP")
 METHODS = ("PropRank", "PropDCG", "PropDCG, MLP", "LambdaMART")
 #: By method, the weights of clicks; "position" is LightGBM's own correction.
-WEIGHTS = {name: ("naive", "true", "estimated", "labels") for name in METHODS[:3]} | {
+WEIGHTS = dict.fromkeys(METHODS[:3], ("naive", "true", "estimated", "labels")) | {
     "LambdaMART": ("naive", "position", "labels")
 }
 #: Of PropRank the loss is larger, so that smaller C correspond.
@@ -120,7 +121,7 @@ def simulation(source: Source, setting: Setting) -> Simulation:
 
 @cache
 def counted(source: Source, setting: Setting, sizes: tuple[int, ...], part: str) -> dict[int, Counted]:
-    """By size, at least as many clicks on the training lists, or their share on the validation lists; each begins with the one before."""
+    """By size, at least as many clicks on the training lists, or their share on the validation lists; each adds to the last."""
     made = simulation(source, setting)
     lists, scores = made.parts[part], made.scores[part]
     share = lists.num_lists / made.parts["train"].num_lists
@@ -174,10 +175,8 @@ def estimated(source: Source, setting: Setting) -> np.ndarray:
     )
     enough = int(np.searchsorted(np.bincount(log.session, log.click).cumsum(), _SWAP_CLICKS)) + 1
     kept = log.session < enough
-    log = type(log)(
-        *(getattr(log, name)[kept] for name in ("session", "query", "document", "position", "click")),
-        log.queries,
-        log.documents,
+    log = replace(
+        log, **{name: getattr(log, name)[kept] for name in ("session", "query", "document", "position", "click")}
     )
     found = propensities_by_swaps(log)
     steps, logs = np.log(np.arange(2.0, ranks + 1)), np.log(found.values[1:])
@@ -247,18 +246,17 @@ def boosted(source: Source, setting: Setting, clicks: int, weights: str) -> tupl
     if weights == "labels":
         data = lightgbm.Dataset(lists.features, lists.labels, group=lists.lengths)
     else:
-        wanted = min(clicks, _TREE_CLICKS)
         log = simulate_clicks(
             made.model,
             made.scores["train"],
             lists.labels,
             lists.offsets,
-            sessions=wanted,  # more than enough, with more than one click each
+            sessions=clicks,  # more than enough, with more than one click each
             cutoff=setting.cutoff,
             seed=[setting.seed, 0, 0],  # type: ignore[arg-type]
         )
         of_session = np.bincount(log.session, log.click)
-        first = of_session.cumsum() - of_session < wanted
+        first = of_session.cumsum() - of_session < clicks
         kept = (first & (of_session > 0))[log.session]
         sizes = np.unique(log.session[kept], return_counts=True)[1]
         own = {"position": log.position[kept]} if weights == "position" else {}
@@ -316,12 +314,17 @@ def cells_of(data: str, setting: Setting, sizes: tuple[int, ...], methods: Seque
     folder = f"{Path(data).name}/{setting.noise:g}-{setting.cutoff or 'all'}-{setting.seed}"
     for method in methods:
         for weights in WEIGHTS[method]:
-            for clicks in sizes if weights != "labels" else (0,):
+            for clicks in dict.fromkeys(_used(method, weights, clicks) for clicks in sizes):
                 name = f"{folder}/{method}-{weights}-{clicks}".replace(", ", "-")
                 its = {**request, "method": method, "weights": weights, "clicks": clicks, "C": COSTS.get(method)}
                 arguments = (source, setting, sizes, clicks, method, weights)
                 cells.append(Cell(name, its, arguments, (setting.name, method, weights, clicks), None, setting.seed))
     return cells
+
+
+def _used(method: str, weights: str, clicks: int) -> int:
+    """The number of clicks that is used of so many."""
+    return 0 if weights == "labels" else min(clicks, _TREE_CLICKS) if method == "LambdaMART" else clicks
 
 
 def _values(results: Any, key: tuple, seeds: Sequence[int], measure: str) -> np.ndarray:
@@ -344,7 +347,7 @@ def _curves(
             for weights in WEIGHTS[method]:
                 row = [setting, method, weights]
                 for clicks in sizes:
-                    key = setting, method, weights, 0 if weights == "labels" else clicks
+                    key = setting, method, weights, _used(method, weights, clicks)
                     values = _values(results, key, seeds, measure)
                     low, high = bootstrap_interval(values)
                     row.append(f"{values.mean():.4f} ± {(high - low) / 2:.4f}")
@@ -362,7 +365,8 @@ def _against_skyline(
             for weights in WEIGHTS[method][:-1]:
                 row = [setting, method, weights]
                 for measure in MEASURES:
-                    own = _values(results, (setting, method, weights, clicks), seeds, measure)
+                    key = setting, method, weights, _used(method, weights, clicks)
+                    own = _values(results, key, seeds, measure)
                     best = _values(results, (setting, method, "labels", 0), seeds, measure)
                     low, high = bootstrap_interval(own - best)
                     scale = 100 / best.mean()

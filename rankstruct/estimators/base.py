@@ -125,6 +125,9 @@ class _Clicks(NamedTuple):
             raise ValueError("y is a log, which has positions and lists: omit position and group")
 
 
+_NO_CLICKS = _Clicks()
+
+
 class FlatLists(NamedTuple):
     """Arguments of `ranking_risk`: documents grouped by list and, optionally, groups, list weights and item weights."""
 
@@ -371,7 +374,7 @@ class Ranker(BaseEstimator):
         diversity_groups: Any,
         sample_weight: Any,
         item_weights: Any,
-        clicks: _Clicks = _Clicks(),
+        clicks: _Clicks = _NO_CLICKS,
     ) -> Documents:
         X, y = self._check(X, y, reset=True)
         if qid is None and group is None:

@@ -83,6 +83,9 @@ def weigh_clicks(
     Raises:
         ValueError: no clicks, wrong positions or propensities.
     """
+    if (clicks < 0).any():
+        at = int((clicks < 0).argmax())
+        raise ValueError(f"y must be clicks, 0 or 1 or their number; that of document {at} is {clicks[at]:g}")
     if not (clicks > 0).any():
         raise ValueError("y has no clicks, so nothing can be learned from it")
     if propensity is None:
