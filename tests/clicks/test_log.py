@@ -114,3 +114,54 @@ def test_files(suffix, tmp_path):
         ClickLog.read(path)
     with pytest.raises(DataError, match="there is no such file"):
         ClickLog.read(tmp_path / "other.csv")
+
+
+def features_of(path, **change):
+    table = {**ROWS, "weight": [1.5, 2.0, 1.0, 0.0, 2.0, 1.5], "age": [3, 4, 5, 6, 4, 3]} | change
+    lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_features_are_those_of_the_documents_by_number(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = features_of(tmp_path / "log.csv")
+    log = ClickLog.read(path)
+    names, features = log.read_features(path)
+    assert names == ["weight", "age"]
+    found = {
+        (str(log.queries[query]), str(name)): row.tolist()
+        for query, name, row in zip(log.query_of_document, log.documents, features, strict=True)
+    }
+    assert found == {("b", "x"): [1.5, 3], ("b", "y"): [2, 4], ("a", "x"): [1, 5], ("a", "z"): [0, 6]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"age": [3, 4, 5, 6, 4, 7]},
+            r"feature 'age' of document x of query b is 3 in row 0 and 7 in row 5; features belong to documents",
+        ),
+        ({"age": list("abcdef")}, "features must be numbers, remove other columns"),
+        ({"document": list("xyxzyw")}, "is not the file of the log: it has other documents"),
+    ],
+)
+def test_what_is_no_feature_of_a_document_is_refused(tmp_path, change, message):
+    pytest.importorskip("pyarrow")
+    log = ClickLog.read(features_of(tmp_path / "log.csv"))
+    with pytest.raises(DataError, match=message):
+        log.read_features(features_of(tmp_path / "other.csv", **change))
+
+
+def test_documents_are_numbered_as_in_a_table():
+    log = ClickLog.from_arrays(**ROWS)
+    other = log.with_documents(list("aabbb"), list("zxwyx"))
+    assert other.documents.tolist() == list("zxwyx")
+    assert other.documents[other.document].tolist() == log.documents[log.document].tolist()
+    assert other.query_of_document.tolist() == [0, 0, -1, 1, 1]
+    np.testing.assert_array_equal(other.query, log.query)
+    with pytest.raises(ValueError, match="1 of 4 documents of the log are missing, such as document z of query a"):
+        log.with_documents(list("abb"), list("xyx"))
+    with pytest.raises(ValueError, match="document x of query b occurs twice"):
+        log.with_documents(list("aabbbb"), list("zxwyxx"))
