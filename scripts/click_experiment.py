@@ -162,7 +162,8 @@ def counted(source: Source, setting: Setting, sizes: tuple[int, ...], part: str)
 def estimated(source: Source, setting: Setting) -> np.ndarray:
     """Propensities from randomised swaps; beyond the ranks swapped, the power of the rank that fits them best."""
     made = simulation(source, setting)
-    lists, ranks = made.parts["train"], min(setting.cutoff or _SWAP_RANKS, _SWAP_RANKS)
+    lists = made.parts["train"]
+    ranks = min(setting.cutoff or _SWAP_RANKS, _SWAP_RANKS, int(lists.lengths.max()))
     log = simulate_clicks(
         made.model,
         made.scores["train"],
