@@ -293,11 +293,12 @@ def compare(args: Sequence[str]) -> None:
     with CellFolders(given.output) as store:
         results = store.run(train, cells, processes=given.processes, what="training runs").results
     settings = list(dict.fromkeys(setting for setting, *_ in (cell.config for cell in cells)))  # type: ignore[misc]
+    seeds = range(1, given.seeds + 1)
     tables = {}
-    for measure in MEASURES:
-        tables[measure] = _curves(results, settings, sizes, given.methods, range(1, given.seeds + 1), measure)
-    last = f"{max(sizes):,} clicks"
-    tables[last] = _against_skyline(results, settings, max(sizes), given.methods, range(1, given.seeds + 1))
+    for setting in settings:
+        for measure in MEASURES:
+            tables[f"{measure}, {setting}"] = _curves(results, setting, sizes, given.methods, seeds, measure)
+        tables[f"against labels, {setting}"] = _against_labels(results, setting, max(sizes), given.methods, seeds)
     for name, (header, rows) in tables.items():
         print(f"\n{name}\n\n{format_table(header, rows)}")
     if given.json:
@@ -334,46 +335,37 @@ def _values(results: Any, key: tuple, seeds: Sequence[int], measure: str) -> np.
 
 
 def _curves(
-    results: Any,
-    settings: Sequence[str],
-    sizes: Sequence[int],
-    methods: Sequence[str],
-    seeds: Sequence[int],
-    measure: str,
+    results: Any, setting: str, sizes: Sequence[int], methods: Sequence[str], seeds: Sequence[int], measure: str
 ) -> tuple[list[str], list[list[str]]]:
     """Means by number of clicks, with half of the 95 % interval over test lists."""
     rows = []
-    for setting in settings:
-        for method in methods:
-            for weights in WEIGHTS[method]:
-                row = [setting, method, weights]
-                for clicks in sizes:
-                    key = setting, method, weights, _used(method, weights, clicks)
-                    values = _values(results, key, seeds, measure)
-                    low, high = bootstrap_interval(values)
-                    row.append(f"{values.mean():.4f} ± {(high - low) / 2:.4f}")
-                rows.append(row)
-    return ["clicks", "method", "weights", *(f"{each:,}" for each in sizes)], rows
+    for method in methods:
+        for weights in WEIGHTS[method]:
+            row = [f"{method}, {weights}"]
+            for clicks in sizes:
+                values = _values(results, (setting, method, weights, _used(method, weights, clicks)), seeds, measure)
+                low, high = bootstrap_interval(values)
+                row.append(f"{values.mean():.4f} ± {(high - low) / 2:.4f}")
+            rows.append(row)
+    return ["clicks", *map(str, sizes)], rows
 
 
-def _against_skyline(
-    results: Any, settings: Sequence[str], clicks: int, methods: Sequence[str], seeds: Sequence[int]
+def _against_labels(
+    results: Any, setting: str, clicks: int, methods: Sequence[str], seeds: Sequence[int]
 ) -> tuple[list[str], list[list[str]]]:
     """The percentage by which each is above or below the same method trained on labels, with 95 % paired intervals."""
     rows = []
-    for setting in settings:
-        for method in methods:
-            for weights in WEIGHTS[method][:-1]:
-                row = [setting, method, weights]
-                for measure in MEASURES:
-                    key = setting, method, weights, _used(method, weights, clicks)
-                    own = _values(results, key, seeds, measure)
-                    best = _values(results, (setting, method, "labels", 0), seeds, measure)
-                    low, high = bootstrap_interval(own - best)
-                    scale = 100 / best.mean()
-                    row.append(f"{(own - best).mean() * scale:+.1f} % [{low * scale:+.1f}, {high * scale:+.1f}]")
-                rows.append(row)
-    return ["clicks", "method", "weights", *MEASURES], rows
+    for method in methods:
+        for weights in WEIGHTS[method][:-1]:
+            row = [f"{method}, {weights}"]
+            for measure in MEASURES:
+                own = _values(results, (setting, method, weights, _used(method, weights, clicks)), seeds, measure)
+                best = _values(results, (setting, method, "labels", 0), seeds, measure)
+                low, high = bootstrap_interval(own - best)
+                scale = 100 / best.mean()
+                row.append(f"{(own - best).mean() * scale:+.1f} % ({low * scale:+.1f} to {high * scale:+.1f})")
+            rows.append(row)
+    return [f"{clicks:,} clicks", *MEASURES], rows
 
 
 if __name__ == "__main__":

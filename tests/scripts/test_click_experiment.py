@@ -71,8 +71,8 @@ def test_tables_are_those_of_the_kept_cells(folder, tmp_path, capsys, monkeypatc
     printed = capsys.readouterr().out
     found = json.loads((tmp_path / "found.json").read_text())
     assert str(folder) not in found["command"]
-    curves = {tuple(row[:3]): row[3:] for row in found["tables"]["nDCG@10"]["rows"]}
     setting = "noise 0.1, all shown"
+    curves = {row[0]: row[1:] for row in found["tables"][f"nDCG@10, {setting}"]["rows"]}
 
     def mean(method, weights, clicks):
         cells = [
@@ -83,13 +83,13 @@ def test_tables_are_those_of_the_kept_cells(folder, tmp_path, capsys, monkeypatc
 
     for weights in ("naive", "true", "estimated"):
         for column, clicks in enumerate((100, 20000)):
-            cell = curves[setting, "PropRank", weights][column]
+            cell = curves[f"PropRank, {weights}"][column]
             assert cell.startswith(f"{mean('PropRank', weights, clicks):.4f} ±")
     # Trees have at most 10,000 clicks.
-    assert curves[setting, "LambdaMART", "position"][1].startswith(f"{mean('LambdaMART', 'position', 10000):.4f} ±")
-    last = {tuple(row[:3]): row[3] for row in found["tables"]["20,000 clicks"]["rows"]}
+    assert curves["LambdaMART, position"][1].startswith(f"{mean('LambdaMART', 'position', 10000):.4f} ±")
+    last = {row[0]: row[1] for row in found["tables"][f"against labels, {setting}"]["rows"]}
     ratio = 100 * (mean("PropRank", "true", 20000) / mean("PropRank", "labels", 0) - 1)
-    assert last[setting, "PropRank", "true"].startswith(f"{ratio:+.1f} %")
+    assert last["PropRank, true"].startswith(f"{ratio:+.1f} %")
     monkeypatch.setattr(experiment, "train", None)  # nothing is run again
     assert experiment.main(command) == 0
     assert capsys.readouterr().out == printed
