@@ -305,7 +305,9 @@ class Ranker(BaseEstimator):
         others, shown or not, are irrelevant to that user and weigh 1 (IPS). Lists without clicks are left out, but for
         `drop_empty=False`. Where `loss` is None it is then `AdditiveRankLoss`, whose expected value over clicks is that of the
         true labels, and where `measure` is None it is DCG@10. Lists that the ranker holds out itself are judged by the measure
-        with these weights, which must accept them: DCG is unbiased. See the guide "Clicks".
+        with these weights, which must accept them: DCG is unbiased. A log is added up, so that in the end most documents were
+        clicked: other losses than `AdditiveRankLoss`, which compare these with the rest, need sessions as lists. See the guide
+        "Clicks".
         """
         X, y, qid, position = self._take_columns(X, y, qid, group, position)
         clicks = _Clicks(position, propensity, clip)

@@ -268,7 +268,7 @@ class BoostedRanker(Ranker):
         measure: a measure or its name, which selects the number of trees and which `score` reports. None is nDCG@10 for graded
             labels and AP for binary ones.
         loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
-            ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None.
+            ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None, and `AdditiveRankLoss` from clicks.
         noise: the standard deviation of the noise added to the scores before each gradient, see `PerturbedLoss`; 0 for none. On
             OHSUMED and MQ2008 validation AP was better with 0.5 than with none under all four losses that were tried.
         library: `"lightgbm"` or `"xgboost"`, which must be installed: `pip install 'rankstruct[boosting]'`.

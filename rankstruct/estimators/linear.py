@@ -164,7 +164,7 @@ class LinearRanker(Ranker):
             programming, as is `"below-window"` of pAUC.
         loss: any loss of rankstruct in place of the structured hinge of `measure`, a module such as `CombinedLoss` (SVMcombo),
             `SmoothLoss` or `SoftRankLoss`, or its name and arguments, such as `"GradedLoss('AUC')"`; `feature_map` and
-            `reference` are then ignored.
+            `reference` are then ignored, as they are from clicks, where None is `AdditiveRankLoss`.
         prepare: preparation steps, fitted to the training documents, such as `["append-log", "standardize"]`; see
             `rankstruct.preparation.Preparation`. `()` trains on the features as they are. None appends normal quantiles and
             standardises, as `("append-quantile", "standardize")`, so that units and heavy tails do not matter; sparse features

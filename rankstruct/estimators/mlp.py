@@ -55,7 +55,7 @@ class MLPRanker(Ranker):
         measure: a measure or its name, which selects the epoch and which `score` reports. None is nDCG@10 for graded labels and
             AP for binary ones.
         loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
-            ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None.
+            ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None, and `AdditiveRankLoss` from clicks.
         prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
         hidden: the widths of the hidden layers; a number for a single one.
         dropout: the dropout probability of hidden units, rounded to a multiple of 1/256.
