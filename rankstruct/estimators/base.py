@@ -175,6 +175,25 @@ class Ranker(BaseEstimator):
     `rel`, `y` or `target`; `qid`, `query_id`, `query` or `group`. They are no features, and `predict` and `score` take frames
     with or without them.
 
+    Clicks take the place of labels: `fit(X, clicks, qid, position=..., propensity=...)`, where each list is what one user was
+    shown (sessions of one query are different lists), or `fit(X, log)` with a `rankstruct.clicks.ClickLog` and, in `X`, the
+    features of its documents by their number.
+
+        position    `[documents]`, the rank at which each was shown, from 1, NaN if it was not; or a column of the frame `X`
+        propensity  `[ranks]`, the probability that users examine each rank, above 0 and at most 1, or the result of an estimator
+                    of `rankstruct.clicks`; without `position` `[documents]`. None harvests the propensities of a log, see
+                    `harvest_propensities`, and is an error for arrays
+        clip        lower propensities are replaced by this one, against large weights; None for none
+        qid         of a log, None for its queries, without the documents that were never shown
+
+    A clicked document gets its inverse propensity as item weight; the others, shown or not, count as irrelevant to that user and
+    weigh 1. Lists without clicks are left out, unless `drop_empty` is False. Where `loss` is None it is `AdditiveRankLoss`, whose
+    expected value over clicks is that of the true labels; where `measure` is None it is DCG@10, of which the same is true. Lists
+    that the ranker holds out, and those of a log as `y_valid`, are judged by the measure with these weights, which it must
+    accept. A log is added up over sessions, so that in the end most documents were clicked: losses that compare these with the
+    rest, such as the hinge of AUC, need sessions as lists. ValueError is raised for no clicks, clicks on documents that were not
+    shown, and wrong positions or propensities. The guide "Clicks" says when this helps.
+
     Attributes:
         measure_: `measure`, or where it is None, the measure of a loss over diverse rankings, and otherwise `usual_measure`.
         preparation_: the fitted preparation of raw features; `preparation_.columns` has the categories found in training.
@@ -259,77 +278,69 @@ class Ranker(BaseEstimator):
         eval_group: Any = None,
         eval_qid: Any = None,
     ) -> Self:
-        """Fit the ranker.
+        """Fit the ranker to labels or clicks.
 
         Args:
             X: `[documents, d]`, an array, a data frame of pandas or polars, an Arrow table or a SciPy sparse matrix; float32 and
                 CSR are used without a copy if the documents of each list are contiguous.
-            y: `[documents]`, graded relevance, 0 or more; or the name of a column of the frame `X`, None to find it. Clicks,
-                if `position` or `propensity` is passed; or a `rankstruct.clicks.ClickLog`, of whose documents, by their number,
-                `X` has the features.
+            y: `[documents]`, graded relevance, 0 or more; or the name of a column of the frame `X`, None to find it; or clicks.
             qid: `[documents]`, the list of each document: integers or strings; or a column, likewise. Without lists and `group`,
-                all documents are one list, with a warning; those of a log are then its queries, without documents that were
-                never shown.
+                all documents are one list, with a warning.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
-            diversity_groups: `[documents]`, the group (host, topic) of each document, integers or strings, for a loss over
-                diverse rankings; ignored by others.
+            diversity_groups: `[documents]`, the group (host, topic) of each document, for a loss over diverse rankings.
             sample_weight: `[lists]`, the weight of each list's loss, in order of first appearance; or `[documents]`, equal within
                 each list. 0 or more. Ignored by preparation and validation.
-            item_weights: `[documents]`, the weight of each document in the loss of its list, such as its inverse propensity; 0 or
-                more. Documents of weight 0 are removed first. Weights other than 0 and 1 need a loss that accepts them, which
-                most pairwise, listwise and pointwise losses do. Ignored by preparation and validation.
-            position: `[documents]`, for clicks: the rank at which each document was shown, from 1, or NaN if it was not; or a
-                column of the frame `X`. Each list is what one user was shown: sessions of one query are different lists.
-            propensity: for clicks: `[ranks]`, the probability that users examine each rank, above 0 and at most 1, or the result
-                of an estimator of `rankstruct.clicks`; without `position` `[documents]`. None harvests the propensities of a log
-                (see `harvest_propensities`), and is an error for arrays of clicks.
-            clip: for clicks: lower propensities are replaced by this one, against large weights; above 0 and at most 1.
-            X_valid: documents of the validation lists, used for selection as the class describes.
-            y_valid: their labels, in any form of `y`.
-            qid_valid: their lists, in any form of `qid`.
-            diversity_groups_valid: their groups, for a measure of diversity.
-            item_weights_valid: their weights in the measure, such as inverse propensities if `y_valid` are clicks. If `y_valid`
-                is a log, they follow from it and the propensities.
-            eval_set: `[(X_valid, y_valid)]`, one pair, with `eval_group`, `[sizes]`, or `eval_qid`, `[qid_valid]`: the validation
-                lists in LightGBM's notation; the lists may also be a column.
-            eval_group: see `eval_set`.
-            eval_qid: see `eval_set`.
+            item_weights: `[documents]`, the weight of each document in the loss of its list, 0 or more. Other weights than 1, and
+                0, which removes documents, need a loss that accepts them. Ignored by preparation and validation.
+            position, propensity, clip: for clicks, how they are corrected for the ranks; see `rankstruct.estimators.base.Ranker`.
+            X_valid, y_valid, qid_valid: validation lists, used for selection as the class describes.
+            diversity_groups_valid, item_weights_valid: their groups and weights, for the measure.
+            eval_set, eval_group, eval_qid: the same in LightGBM's notation: `[(X_valid, y_valid)]`, one pair, with `[sizes]`, or
+                `[qid_valid]`, which may also be a column.
 
         Raises:
             ValueError: wrong shapes, values or options, such as a label below 0 or one that the measure does not accept, missing
-                groups or validation lists, too few lists, a loss that cannot be minimised here, or columns that are not found;
-                no clicks, clicks on documents that were not shown, wrong positions or propensities.
+                groups or validation lists, too few lists, a loss that cannot be minimised here, or columns that are not found.
             TypeError: item weights other than 0 and 1, or clicks, with a loss that does not accept item weights.
-
-        **Clicks** are biased towards what was shown first. A clicked document gets its inverse propensity as item weight, and the
-        others, shown or not, are irrelevant to that user and weigh 1 (IPS). Lists without clicks are left out, but for
-        `drop_empty=False`. Where `loss` is None it is then `AdditiveRankLoss`, whose expected value over clicks is that of the
-        true labels, and where `measure` is None it is DCG@10. Lists that the ranker holds out itself are judged by the measure
-        with these weights, which must accept them: DCG is unbiased. A log is added up, so that in the end most documents were
-        clicked: other losses than `AdditiveRankLoss`, which compare these with the rest, need sessions as lists. See the guide
-        "Clicks".
         """
         X, y, qid, position = self._take_columns(X, y, qid, group, position)
         clicks = _Clicks(position, propensity, clip)
-        clicks.check(y, group, item_weights)
-        divide, is_log = partial(self._divide, features=names_of(X)), isinstance(y, ClickLog)
-        self.propensities_ = None
-        if is_log:
-            y, qid, sessions, item_weights, self.propensities_ = lists_of_log(y, qid, propensity, clip)
-            sample_weight = sessions if sample_weight is None else sample_weight
-        if isinstance(y_valid, ClickLog):
-            if not is_log:
-                raise ValueError("y_valid is a log, whose propensities are those of training, so y must be one too")
-            y_valid, qid_valid, _, item_weights_valid, _ = lists_of_log(y_valid, qid_valid, self.propensities_, None)
-        given = _validation(divide, X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid)
-        self._check_groups_valid(given is not None, diversity_groups_valid)
-        if item_weights_valid is not None and given is None:
-            raise ValueError("item_weights_valid needs X_valid, y_valid and qid_valid; pass them too or omit it")
-        self._check_fit_options(given is not None)
+        y, qid, sample_weight, item_weights = self._take_log(y, qid, group, sample_weight, item_weights, clicks)
+        y_valid, qid_valid, item_weights_valid = self._take_valid_log(y_valid, qid_valid, item_weights_valid)
+        pair = _validation(
+            partial(self._divide, features=names_of(X)), X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid
+        )
+        self._check_valid(pair is not None, diversity_groups_valid, item_weights_valid)
+        self._check_fit_options(pair is not None)
         train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
-        valid = None if given is None else self._valid_documents(*given, diversity_groups_valid, item_weights_valid)
-        self._fit(train, valid)
+        self._fit(train, pair and self._valid_documents(*pair, diversity_groups_valid, item_weights_valid))
         return self
+
+    def _take_log(
+        self, y: Any, qid: Any, group: Any, sample_weight: Any, item_weights: Any, clicks: _Clicks
+    ) -> tuple[Any, Any, Any, Any]:
+        """Labels, lists and weights, of a log if `y` is one; sets `propensities_`."""
+        clicks.check(y, group, item_weights)
+        self.propensities_ = None
+        if not isinstance(y, ClickLog):
+            return y, qid, sample_weight, item_weights
+        found = lists_of_log(y, qid, clicks.propensity, clicks.clip)
+        self.propensities_ = found.propensities
+        return (
+            found.labels,
+            found.qid,
+            found.sample_weight if sample_weight is None else sample_weight,
+            found.item_weights,
+        )
+
+    def _take_valid_log(self, y_valid: Any, qid_valid: Any, item_weights_valid: Any) -> tuple[Any, Any, Any]:
+        """Labels, lists and item weights of validation documents, of a log if `y_valid` is one."""
+        if not isinstance(y_valid, ClickLog):
+            return y_valid, qid_valid, item_weights_valid
+        if self.propensities_ is None:
+            raise ValueError("y_valid is a log, whose propensities are those of training, so y must be one too")
+        found = lists_of_log(y_valid, qid_valid, self.propensities_, None)
+        return found.labels, found.qid, found.item_weights
 
     def _take_columns(self, X: Any, y: Any, qid: Any, group: Any, position: Any) -> tuple[Any, Any, Any, Any]:
         """Features, labels, lists and positions of training documents; sets `roles_`."""
@@ -585,7 +596,9 @@ class Ranker(BaseEstimator):
         taken = np.random.default_rng(self.random_state).permutation(len(names))[:number]
         return np.isin(of_row, taken)
 
-    def _check_groups_valid(self, given: bool, diversity_groups_valid: Any) -> None:
+    def _check_valid(self, given: bool, diversity_groups_valid: Any, item_weights_valid: Any) -> None:
+        if item_weights_valid is not None and not given:
+            raise ValueError("item_weights_valid needs X_valid, y_valid and qid_valid; pass them too or omit it")
         if diversity_groups_valid is not None and not given:
             raise ValueError("diversity_groups_valid needs X_valid, y_valid and qid_valid; pass them too or omit it")
         if given and diversity_groups_valid is None and self._measure().takes_groups:

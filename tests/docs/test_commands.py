@@ -8,6 +8,7 @@ import sys
 from itertools import dropwhile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from programs import SCRIPTS, run_in
 from programs import main as program
@@ -15,6 +16,7 @@ from scripts_by_path import script
 
 from papers.plan import read_plan
 from rankstruct.cli import COMMANDS, main
+from rankstruct.clicks import PositionModel, simulate_clicks
 from rankstruct.commands import fit_exact
 from rankstruct.commands._arguments import find_configs
 from rankstruct.commands.fit import complete_config
@@ -160,6 +162,21 @@ def test_pages_have_commands_of_all_kinds():
     assert {words[1] for _, words in WRITTEN if words[0] == "python"} >= {f"scripts/{name}.py" for name in SCRIPTS}
 
 
+def write_log(folder):
+    """A click log with features, the lists of its documents, and judged lists."""
+    pd, rng = pytest.importorskip("pandas"), np.random.default_rng(0)
+    features = rng.normal(size=(100, 2))
+    labels = (features[:, 0] > 0.5).astype(int)
+    table = pd.DataFrame(features, columns=["a", "b"])
+    ids = {"qid": np.arange(100) // 5, "docid": np.arange(100), "label": labels}
+    for name in ("lists", "judged"):
+        table.assign(**ids).to_csv(folder / f"{name}.csv", index=False)
+    rankers = rng.normal(size=(2, 100))
+    log = simulate_clicks(PositionModel(), rankers, labels, np.arange(0, 101, 5), sessions=500)
+    rows = {name: getattr(log, name) * 1 for name in ("query", "document", "position", "click", "session")}
+    table.iloc[log.document].reset_index(drop=True).assign(**rows).to_csv(folder / "log.csv", index=False)
+
+
 @pytest.fixture
 def reader(tmp_path, monkeypatch, run):
     """A folder with the files that the pages' commands use."""
@@ -190,6 +207,7 @@ def reader(tmp_path, monkeypatch, run):
     for name in ("train", "new"):
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     table.to_parquet(tmp_path / "test.parquet")
+    write_log(tmp_path)
     for at, name in enumerate(("scores", "mine", "theirs")):
         (tmp_path / f"{name}.txt").write_text("".join(f"{(7 + at) * i % 13}\n" for i in range(len(parts["test"]))))
     (tmp_path / "qrels.txt").write_text("q1 0 d1 1\nq1 0 d2 0\nq2 0 d1 2\n")
