@@ -308,3 +308,17 @@ def test_wrong_logs_are_named(logged):
         )
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         rs.LinearRanker().fit(X[:-1], log, propensity=PROPENSITIES)
+
+
+def test_rankers_in_boosted_ones_have_the_loss_for_clicks(logged):
+    pytest.importorskip("lightgbm")
+    X, log = logged
+    for options in ({"start": rs.LinearRanker()}, {"leaf_ranker": rs.LinearRanker()}):
+        found = SMALL["boosted"](**options).fit(X, log, propensity=PROPENSITIES)
+        inner = found.leaf_ranker_ if found.start_ is None else found.start_
+        assert isinstance(inner.loss, AdditiveRankLoss)
+        assert found.score(draw(1)[0], draw(1)[1], QID) > 1.6
+        assert isinstance(next(iter(options.values())), rs.LinearRanker)
+        assert next(iter(options.values())).loss is None
+    own = rs.BoostedRanker(start=rs.LinearRanker(loss=RankNetLoss()), n_estimators=5, n_jobs=1)
+    assert isinstance(own.fit(X, log, propensity=PROPENSITIES).start_.loss, RankNetLoss)

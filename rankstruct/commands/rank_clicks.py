@@ -14,6 +14,7 @@ from rankstruct.clicks import ClickLog, Propensities, harvest_propensities, prop
 from rankstruct.commands.files import Files
 from rankstruct.data import DataError, RankingData, read_lists
 from rankstruct.data.formats import feature_names
+from rankstruct.estimators.base import dense
 from rankstruct.text_tables import format_table
 
 ESTIMATORS = {"harvest": harvest_propensities, "swaps": propensities_by_swaps, "em": propensities_by_em}
@@ -129,7 +130,7 @@ class ClickFiles(Files):
     def _estimated(self, train: RankingData) -> Propensities:
         try:
             if self.propensities == "em":
-                return propensities_by_em(self._of_documents(train), np.asarray(train.features))
+                return propensities_by_em(self._of_documents(train), dense(train.features))
             return ESTIMATORS[self.propensities](self._log)
         except ValueError as error:
             raise DataError(

@@ -51,7 +51,14 @@ from rankstruct.estimators.base import (
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.lists import numbered_ids, refuse_other_names, refusing, to_tensor
-from rankstruct.losses import GradedLoss, PerturbedLoss, StructuredHingeLoss, second_derivatives, takes_groups
+from rankstruct.losses import (
+    AdditiveRankLoss,
+    GradedLoss,
+    PerturbedLoss,
+    StructuredHingeLoss,
+    second_derivatives,
+    takes_groups,
+)
 from rankstruct.measures import Measure, evaluate, parse_measure
 from rankstruct.models import SumScorer, TreeScorer
 from rankstruct.models.scorers import with_preparation
@@ -408,16 +415,23 @@ class BoostedRanker(Ranker):
         return self._loss(lambda: GradedLoss("AUC"))
 
     def _fit_start(self, train: Documents, valid: Documents | None) -> None:
-        self.start_ = None if self.start is None else clone(self.start)
+        self.start_ = None if self.start is None else self._for_clicks(clone(self.start))
         if self.start_ is not None:
             self.start_.fit(
                 self._table(train.X), *train[1:3], **train.options, **({} if valid is None else valid.as_validation)
             )
 
+    def _for_clicks(self, ranker: Any) -> Any:
+        """The ranker with the usual loss for clicks, if there are clicks and it has no loss of its own."""
+        if self.from_clicks and ranker.get_params(deep=False).get("loss", ranker) is None:
+            ranker.set_params(loss=AdditiveRankLoss(), drop_empty=False)
+        return ranker
+
     def _fit_leaves(self, train: _Grown, valid: _Grown | None) -> None:
-        self.leaf_ranker_ = None if self.leaf_ranker is None else clone(self.leaf_ranker).set_params(prepare=())
-        if self.leaf_ranker_ is None:
+        self.leaf_ranker_ = None
+        if self.leaf_ranker is None:
             return
+        self.leaf_ranker_ = self._for_clicks(clone(self.leaf_ranker).set_params(prepare=()))
         scorer = self._as_grown()
         given: dict[str, Any] = {
             "diversity_groups": train.diversity_groups,
