@@ -241,6 +241,18 @@ def test_without_scratch_lists_go_where_those_of_other_devices_go(on_device, mon
 
 @emulated
 @pytest.mark.slow
+def test_long_lists_are_solved_in_torch_where_it_can(on_device):
+    scores, labels = torch.randn(2, 3000, dtype=torch.float64), torch.randint(0, 2, (2, 3000))
+    for measure, loops in (("AP", []), ("AUC", []), ("nDCG@10", ["positional"])):
+        on_device.clear()
+        rs.most_violated(scores, labels, measure)
+        assert on_device == loops
+    rs.most_violated(scores[:, :100], labels[:, :100], "AP")
+    assert on_device[1:] == ["pairwise_average_precision"]
+
+
+@emulated
+@pytest.mark.slow
 def test_what_is_wrong_costs_its_list_alone(on_device, monkeypatch):
     monkeypatch.setattr(cuda, "is_known", lambda offsets: False)
     scores = torch.tensor(
