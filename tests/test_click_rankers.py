@@ -147,6 +147,18 @@ def test_columns_of_a_frame(logged):
         rs.LinearRanker().fit(frame, "click", "session", position="rnak", propensity=PROPENSITIES)
 
 
+def test_sizes_of_sessions_as_in_lightgbm(logged):
+    X, log = logged
+    sizes = np.bincount(log.session)
+    options = {"position": log.position, "propensity": PROPENSITIES}
+    found = rs.LinearRanker(C=0.3).fit(X[log.document], log.click, group=sizes, **options)
+    same = rs.LinearRanker(C=0.3).fit(X[log.document], log.click, log.session, **options)
+    np.testing.assert_array_equal(found.coef_, same.coef_)
+    for name, right in (("positions", "position"), ("propensities", "propensity")):
+        with pytest.raises(TypeError, match=f"there is no {name}=; pass {right}="):
+            rs.LinearRanker().fit(X, log, **{name: PROPENSITIES})
+
+
 def test_validation_by_clicks_chooses(logged):
     X, log = logged
     X_valid, y_valid, production = draw(2)

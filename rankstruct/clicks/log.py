@@ -159,12 +159,13 @@ class ClickLog:
             DataError: there are no features, one is not a number, or differs between the rows of a document.
         """
         path = Path(path)
-        features = [name for name in _columns_of(path, [query, document])[0] if name not in (query, document, *others)]
+        names, separator = _columns_of(path, [query, document])
+        features = [name for name in names if name not in (query, document, *others)]
         if not features:
             raise DataError(
                 f"{path}: there are no columns of features, besides {query!r}, {document!r} and {', '.join(map(repr, others))}"
             )
-        table = _read_table(path, [query, document, *features], numbers=features)
+        table = _read_table(path, [query, document, *(features if separator else [])], numbers=features)
         try:
             queries, its_query = _numbered("query", _as_numpy("query", table[query]))
             ids, its_id = _numbered("document", _as_numpy("document", table[document]))
@@ -177,7 +178,9 @@ class ClickLog:
         found = np.empty((len(first), len(features)), np.float32)
         for number, name in enumerate(features):
             try:
-                values = as_numbers(name, table[name].to_numpy(), exact=False).astype(np.float32)
+                # Parquet files are read column by column, which takes less memory.
+                column = (table if separator else _read_table(path, [name], numbers=[name]))[name]
+                values = as_numbers(name, column.to_numpy(), exact=False).astype(np.float32)
             except (TypeError, ValueError) as error:
                 raise DataError(f"{path}: {error}; features must be numbers, remove other columns") from None
             found[:, number] = values[first]

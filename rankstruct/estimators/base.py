@@ -64,6 +64,8 @@ _OTHER_NAMES = {
         for name in ("early_stopping_rounds", "callbacks")
     },
     "verbose": "there is no verbose= of fit; pass it to the ranker, as in BoostedRanker(verbose=True)",
+    "positions": "there is no positions=; pass position=",
+    "propensities": "there is no propensities=; pass propensity=",
     "groups": NO_GROUPS,
     "groups_valid": "there is no groups_valid=; hosts or topics of validation documents are diversity_groups_valid=",
 }
