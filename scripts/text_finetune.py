@@ -141,6 +141,7 @@ def train(
     device: str = "cpu",
 ) -> dict[str, Any]:
     """One run: the best epoch's validation nDCG@10, the start's, and the test measures of each query."""
+    torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = True
     where, begin = (collection, encoder, store), time.perf_counter()
     _, (training, validation, test) = prepared(*where, fold, grades)
@@ -148,7 +149,7 @@ def train(
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     model, (rate, temperature) = last_layers(encoder, device), setting
-    loss_of, reached = LOSSES[loss](model, temperature), []
+    loss_of, reached = LOSSES[loss](model, temperature).to(device), []
 
     def losses(epoch: int) -> Iterator[Tensor]:
         model.train()
