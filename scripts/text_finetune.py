@@ -212,7 +212,7 @@ def main(args: Sequence[str] | None = None) -> int:
 def finetune(args: Sequence[str]) -> None:
     """Run what the folder does not hold yet, print the tables."""
     parser = parser_of(__doc__, LOSSES, "runs/text-finetune")
-    parser.add_argument("--rates", nargs="+", type=float, default=[5e-5, 2e-4], help="learning rates")
+    parser.add_argument("--rates", nargs="+", type=float, default=[1e-5, 5e-5], help="learning rates")
     parser.add_argument("--temperatures", nargs="+", type=float, default=[0.05, 0.2], help="of the similarities")
     parser.add_argument("--device", default="cpu", help="cpu or cuda; processes share it")
     parser.add_argument("--json", type=Path, help="the file of the tables (default: one in the folder of the runs)")
