@@ -1,6 +1,6 @@
 """Propensities of ranks, estimated from click logs: the probability that a user examines a rank, relative to rank 1.
 
-All three estimators assume the position-based model, in which a document at rank k is clicked with probability p_k a, a its own.
+All estimators here assume the position-based model, in which a document at rank k is clicked with probability p_k a, a its own.
 They compare clicks on the same document of the same query at different ranks, so the log must show documents at several: by
 randomised swaps, by several rankers, or by one that changes. Regression EM with features needs no such changes.
 """
@@ -22,12 +22,12 @@ __all__ = ["Propensities", "harvest_propensities", "propensities_by_em", "propen
 
 @dataclass(frozen=True, eq=False)
 class Propensities:
-    """Propensities of ranks, relative to rank 1, and confidence intervals.
+    """Propensities of ranks, relative to rank 1, and confidence intervals; also several, by query.
 
     Attributes:
-        values: `[ranks]`, 1 for rank 1; by noise above 1 for others at times.
-        low: `[ranks]`, the lower ends of the intervals, which are symmetric in the logarithm.
-        high: `[ranks]`, the upper ends.
+        values: `[ranks]` or `[queries, ranks]`, 1 for rank 1; by noise above 1 for others at times.
+        low: likewise, the lower ends of the intervals, which are symmetric in the logarithm.
+        high: likewise, the upper ends.
         confidence: their level.
 
     >>> Propensities(np.array([1.0, 0.5]), np.array([1.0, 0.4]), np.array([1.0, 0.625]), 0.95)
@@ -40,7 +40,10 @@ class Propensities:
     confidence: float
 
     def __repr__(self) -> str:
-        """Values and intervals."""
+        """Values and intervals; of several, the numbers of queries and ranks."""
+        if self.values.ndim > 1:
+            queries, ranks = self.values.shape
+            return f"Propensities(queries={queries}, ranks={ranks}; {100 * self.confidence:g} % confidence)"
         ranks = zip(self.values[1:], self.low[1:], self.high[1:], strict=True)
         shown = [f"{value:.3g} [{low:.3g}, {high:.3g}]" for value, low, high in ranks]
         return f"Propensities({', '.join(['1', *shown])}; {100 * self.confidence:g} % confidence)"

@@ -32,8 +32,8 @@ def estimate_relevance(
     With propensities p of the ranks, the estimate is the mean over the sessions of the query of click / p: its expected value is
     the attraction times the share of sessions in which the document was shown.
 
-    With `prediction` r the estimate is doubly robust, r plus the mean over all sessions of the query of (click - p r) / w, where w
-    is p, clipped, or the exposure, and the fraction is 0 where the document was not shown. If p, and `base`, are right, its
+    With `prediction` r the estimate is doubly robust: r plus the mean over all sessions of the query of (click - p r) / w, where
+    w is p, clipped, or the exposure, and the fraction is 0 where the document was not shown. If p, and `base`, are right, its
     expected value is the attraction where either r or w is right. A right r does not make up for a wrong p. Without a cut-off,
     `clip` and `exposure` the prediction cancels; it replaces what clipped propensities and cut-offs leave out.
 
@@ -43,8 +43,8 @@ def estimate_relevance(
             estimator, whose values above 1 count as 1.
         base: of the same shape, b of a model of clicks with probability p x attraction + b, trust bias: the estimate is the mean
             of (click - b) / p over the sessions that show the document (the affine correction).
-        clip: propensities that divide and are below this number, above 0, are replaced by it, which lowers the variance and biases
-            low ranks, unless the prediction is right.
+        clip: propensities that divide and are below this number, above 0, are replaced by it, which lowers the variance and
+            biases low ranks, unless the prediction is right.
         policy_aware: whether to divide by the mean propensity of the document over all sessions of its query, 0 where it was not
             shown, instead of that of the rank: the right expected value where a cut-off hides documents at times, if the
             rankings are random and independent of the clicks. A document that was never shown has the estimate 0.

@@ -1,0 +1,188 @@
+"""Propensities of ranks that depend on the context of a query, such as its kind or the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from rankstruct.arrays import as_numbers
+from rankstruct.clicks.log import ClickLog
+from rankstruct.clicks.propensities import Propensities, _Cells, _check_connected
+
+__all__ = ["ContextPropensities", "propensities_by_context"]
+
+
+@dataclass(frozen=True, eq=False)
+class ContextPropensities:
+    """Propensities of ranks, relative to rank 1, as a function of context features x: log p_k = (1, (x - center) / scale) . c_k.
+
+    Attributes:
+        coefficients: `[ranks, 1 + d]`, of a constant and the standardised features; 0 for rank 1.
+        covariance: `[ranks, 1 + d, ranks, 1 + d]`, of their errors.
+        center, scale: `[d]`, means and standard deviations of the features over the queries.
+        confidence: the level of the intervals.
+
+    >>> ContextPropensities(np.log([[1.0], [0.5]]), np.zeros((2, 1, 2, 1)), np.zeros(0), np.ones(0), 0.95)
+    ContextPropensities(ranks=2, features=0)
+    """
+
+    coefficients: np.ndarray
+    covariance: np.ndarray
+    center: np.ndarray
+    scale: np.ndarray
+    confidence: float
+
+    def __repr__(self) -> str:
+        """The numbers of ranks and features."""
+        ranks, features = self.coefficients.shape
+        return f"ContextPropensities(ranks={ranks}, features={features - 1})"
+
+    def predict(self, context: Any) -> Propensities:
+        """The propensities in one context `[d]`, or in several, `[n, d]`, and their intervals.
+
+        Those of the contexts of all queries of a log, `[queries, ranks]`, are what `estimate_relevance` takes.
+
+        Raises:
+            ValueError: another number of features, or a value that is not finite.
+        """
+        given = as_numbers("context", context).astype(np.float64)
+        if given.ndim not in (1, 2) or given.shape[-1] != len(self.center) or not np.isfinite(given).all():
+            raise ValueError(
+                f"context must have {len(self.center)} finite features per query, as in the log; got shape {given.shape}"
+            )
+        design = _with_constant((given - self.center) / self.scale)
+        logs = design @ self.coefficients.T
+        errors = np.sqrt(np.maximum(np.einsum("...i,kikj,...j->...k", design, self.covariance, design), 0))
+        wide = ndtri(0.5 + self.confidence / 2) * errors
+        return Propensities(np.exp(logs), np.exp(logs - wide), np.exp(logs + wide), self.confidence)
+
+
+def propensities_by_context(log: ClickLog, context: Any, *, confidence: float = 0.95) -> ContextPropensities:
+    """Estimate propensities that depend on the context of a query, from documents shown at several ranks (CPBM).
+
+    In the contextual position-based model a document at rank k is clicked with probability p_k(x) a, where x is the context of
+    its query and a its own. Here log p_k(x) is linear in x; pass products or bins of features for other functions. As in
+    `harvest_propensities` all pairs of ranks are used at which the same document was shown: given the number of its clicks, a
+    document's own probability cancels from their distribution over the ranks, weighted by how often it was shown at each, and the
+    coefficients maximise this likelihood, a concave function. The equations have the expected value 0 for any number of
+    sessions, so rare documents do not bias them. The errors allow for any dependence within a query.
+
+    Args:
+        log: the log, of several rankers, or of one that changes, where users do not depend on the ranker.
+        context: `[queries, d]`, features of each query by its number in the log. If a feature belongs to the session, such as the
+            device, make it a part of the query's id.
+        confidence: the level of the intervals.
+
+    Raises:
+        ValueError: `context` is not of this shape, not finite, or has a feature that is the same for all queries or a combination
+            of others; ranks that no chain of documents with clicks connects to rank 1; too few clicks to determine the
+            coefficients.
+
+    Source: Fang, Agarwal, Joachims, "Intervention Harvesting for Context-Dependent Examination-Bias Estimation", SIGIR 2019 (the
+    model; here log-linear instead of a network); Hausman, Hall, Griliches, "Econometric Models for Count Data with an Application
+    to the Patents-R&D Relationship", Econometrica 1984 (the conditional likelihood).
+
+    >>> from dataclasses import replace
+    >>> from rankstruct.clicks import PositionModel, simulate_clicks
+    >>> rng = np.random.default_rng(0)
+    >>> log = simulate_clicks(PositionModel(), rng.normal(size=(2, 300)), [1, 0, 1] * 100, range(0, 301, 3), sessions=20_000)
+    >>> mobile = np.arange(100) % 2  # of each query: rank k is examined with probability k^-2, else k^-0.5
+    >>> seen = log.position ** -np.where(mobile[log.query], 2, 0.5)
+    >>> log = replace(log, click=rng.random(len(log)) < seen * np.array([0.9, 0.2, 0.9] * 100)[log.document])
+    >>> found = propensities_by_context(log, mobile[:, None])
+    >>> found.predict([0])
+    Propensities(1, 0.707 [0.684, 0.732], 0.571 [0.552, 0.59]; 95 % confidence)
+    >>> found.predict([1])
+    Propensities(1, 0.265 [0.251, 0.279], 0.115 [0.103, 0.129]; 95 % confidence)
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")
+    cells = _Cells(log)
+    _check_connected(cells.ranks, cells.neighbours())
+    features = _checked_context(context, log)
+    center, scale = features.mean(0), features.std(0)
+    constant = scale <= 1e-12 * np.abs(features).max(0)
+    if constant.any():
+        raise ValueError(f"context feature {int(constant.argmax())} is the same for all queries; leave it out")
+    query = log.query_of_document[cells.documents]
+    design = _with_constant((features - center) / scale)[query]
+    size = design.shape[1]
+    coefficients, covariance = np.zeros((cells.ranks, size)), np.zeros((cells.ranks, size, cells.ranks, size))
+    if cells.ranks > 1:
+        coefficients[1:], chances, inverse = _maximise(cells.shown, cells.clicked, design)
+        scores = _residuals(cells.clicked, chances)[:, 1:, None] * design[:, None]
+        by_query = np.zeros((len(log.queries), inverse.shape[0]))
+        np.add.at(by_query, query, scores.reshape(len(scores), -1))
+        queries = len(np.unique(query))
+        spread = inverse @ (by_query.T @ by_query) @ inverse * queries / max(queries - 1, 1)
+        covariance[1:, :, 1:] = spread.reshape(cells.ranks - 1, size, cells.ranks - 1, size)
+    return ContextPropensities(coefficients, covariance, center, scale, confidence)
+
+
+def _maximise(shown: np.ndarray, clicked: np.ndarray, design: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The coefficients of ranks from 2, the distribution of clicks over ranks `[documents, ranks]`, the inverse Hessian.
+
+    Newton's method with steps halved until the likelihood rises.
+    """
+    ranks, size = shown.shape[1], design.shape[1]
+    products = (design[:, :, None] * design[:, None]).reshape(len(design), -1)
+    coefficients = np.zeros((ranks - 1, size))
+    value, chances = _likelihood(coefficients, shown, clicked, design)
+    for _ in range(100):
+        gradient = _residuals(clicked, chances)[:, 1:].T @ design
+        hessian = _hessian(clicked.sum(1), chances, products)
+        if np.linalg.eigvalsh(hessian)[0] < 1e-4:  # less than the information of a ten thousandth of a click
+            break
+        step = np.linalg.solve(hessian, gradient.ravel()).reshape(gradient.shape)
+        if (step * gradient).sum() < 1e-13 * max(1e5, clicked.sum()):
+            return coefficients + step, chances, np.linalg.inv(hessian)
+        for halved in 0.5 ** np.arange(30):
+            tried, after = _likelihood(coefficients + halved * step, shown, clicked, design)
+            if tried > value:
+                break
+        coefficients, value, chances = coefficients + halved * step, tried, after
+    raise ValueError(
+        "the clicks do not determine the coefficients: a rank has no clicks in some contexts, or a context feature is a "
+        "combination of others; use fewer features, or more sessions"
+    )
+
+
+def _likelihood(
+    coefficients: np.ndarray, shown: np.ndarray, clicked: np.ndarray, design: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """The log likelihood of the ranks of clicks, and their distribution `[documents, ranks]`."""
+    logs = np.concatenate([np.zeros((len(design), 1)), design @ coefficients.T], 1)
+    chances = shown * np.exp(logs - logs.max(1, keepdims=True))
+    chances /= chances.sum(1, keepdims=True)
+    return float((clicked * np.log(np.where(clicked > 0, chances, 1))).sum()), chances
+
+
+def _residuals(clicked: np.ndarray, chances: np.ndarray) -> np.ndarray:
+    return clicked - clicked.sum(1, keepdims=True) * chances
+
+
+def _hessian(clicks: np.ndarray, chances: np.ndarray, products: np.ndarray) -> np.ndarray:
+    """The second derivatives of the negative log likelihood, over ranks from 2 and features."""
+    ranks, size = chances.shape[1] - 1, round(products.shape[1] ** 0.5)
+    blocks = np.empty((ranks, ranks, size, size))
+    for rank in range(ranks):
+        weight = -(clicks * chances[:, rank + 1])[:, None] * chances[:, 1:]
+        weight[:, rank] += clicks * chances[:, rank + 1]
+        blocks[rank] = (weight.T @ products).reshape(ranks, size, size)
+    return blocks.transpose(0, 2, 1, 3).reshape(ranks * size, ranks * size)
+
+
+def _with_constant(features: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.ones((*features.shape[:-1], 1)), features], -1)
+
+
+def _checked_context(context: Any, log: ClickLog) -> np.ndarray:
+    found = as_numbers("context", context).astype(np.float64)
+    if found.ndim != 2 or len(found) != len(log.queries) or not np.isfinite(found).all():
+        raise ValueError(
+            f"context must have a row of finite features for each query of the log, {len(log.queries)}; got shape {found.shape}"
+        )
+    return found
