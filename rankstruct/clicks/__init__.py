@@ -2,6 +2,7 @@
 
 from rankstruct.clicks.context import *
 from rankstruct.clicks.evaluation import *
+from rankstruct.clicks.interleaving import *
 from rankstruct.clicks.log import *
 from rankstruct.clicks.models import *
 from rankstruct.clicks.propensities import *
