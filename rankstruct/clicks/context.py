@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from rankstruct.arrays import as_numbers
+from rankstruct.clicks.conditional import maximise, residuals
 from rankstruct.clicks.log import ClickLog
 from rankstruct.clicks.propensities import Propensities, _Cells, _check_connected
 
@@ -64,11 +65,9 @@ def propensities_by_context(log: ClickLog, context: Any, *, confidence: float = 
     """Estimate propensities that depend on the context of a query, from documents shown at several ranks (CPBM).
 
     In the contextual position-based model a document at rank k is clicked with probability p_k(x) a, where x is the context of
-    its query and a its own. Here log p_k(x) is linear in x; pass products or bins of features for other functions. As in
-    `harvest_propensities` all pairs of ranks are used at which the same document was shown: given the number of its clicks, a
-    document's own probability cancels from their distribution over the ranks, weighted by how often it was shown at each, and the
-    coefficients maximise this likelihood, a concave function. The equations have the expected value 0 for any number of
-    sessions, so rare documents do not bias them. The errors allow for any dependence within a query.
+    its query and a its own. Here log p_k(x) is linear in x; pass products or bins of features for other functions. The
+    coefficients maximise the likelihood of `harvest_propensities`. The errors allow for any dependence within a query, and hold
+    for many queries.
 
     Args:
         log: the log, of several rankers, or of one that changes, where users do not depend on the ranker.
@@ -78,12 +77,10 @@ def propensities_by_context(log: ClickLog, context: Any, *, confidence: float = 
 
     Raises:
         ValueError: `context` is not of this shape, not finite, or has a feature that is the same for all queries or a combination
-            of others; ranks that no chain of documents with clicks connects to rank 1; too few clicks to determine the
-            coefficients.
+            of others; a single query; ranks that no chain of documents with clicks connects to rank 1; too few clicks.
 
     Source: Fang, Agarwal, Joachims, "Intervention Harvesting for Context-Dependent Examination-Bias Estimation", SIGIR 2019 (the
-    model; here log-linear instead of a network); Hausman, Hall, Griliches, "Econometric Models for Count Data with an Application
-    to the Patents-R&D Relationship", Econometrica 1984 (the conditional likelihood).
+    model; here log-linear instead of a network).
 
     >>> from dataclasses import replace
     >>> from rankstruct.clicks import PositionModel, simulate_clicks
@@ -112,67 +109,18 @@ def propensities_by_context(log: ClickLog, context: Any, *, confidence: float = 
     size = design.shape[1]
     coefficients, covariance = np.zeros((cells.ranks, size)), np.zeros((cells.ranks, size, cells.ranks, size))
     if cells.ranks > 1:
-        coefficients[1:], chances, inverse = _maximise(cells.shown, cells.clicked, design)
-        scores = _residuals(cells.clicked, chances)[:, 1:, None] * design[:, None]
+        coefficients[1:], chances, inverse = maximise(cells.shown, cells.clicked, design)
+        scores = residuals(cells.clicked, chances)[:, 1:, None] * design[:, None]
         by_query = np.zeros((len(log.queries), inverse.shape[0]))
         np.add.at(by_query, query, scores.reshape(len(scores), -1))
         queries = len(np.unique(query))
-        spread = inverse @ (by_query.T @ by_query) @ inverse * queries / max(queries - 1, 1)
+        if queries < 2:
+            raise ValueError(
+                "errors are estimated from differences between queries, but only one has documents at several ranks"
+            )
+        spread = inverse @ (by_query.T @ by_query) @ inverse * queries / (queries - 1)
         covariance[1:, :, 1:] = spread.reshape(cells.ranks - 1, size, cells.ranks - 1, size)
     return ContextPropensities(coefficients, covariance, center, scale, confidence)
-
-
-def _maximise(shown: np.ndarray, clicked: np.ndarray, design: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The coefficients of ranks from 2, the distribution of clicks over ranks `[documents, ranks]`, the inverse Hessian.
-
-    Newton's method with steps halved until the likelihood rises.
-    """
-    ranks, size = shown.shape[1], design.shape[1]
-    products = (design[:, :, None] * design[:, None]).reshape(len(design), -1)
-    coefficients = np.zeros((ranks - 1, size))
-    value, chances = _likelihood(coefficients, shown, clicked, design)
-    for _ in range(100):
-        gradient = _residuals(clicked, chances)[:, 1:].T @ design
-        hessian = _hessian(clicked.sum(1), chances, products)
-        if np.linalg.eigvalsh(hessian)[0] < 1e-4:  # less than the information of a ten thousandth of a click
-            break
-        step = np.linalg.solve(hessian, gradient.ravel()).reshape(gradient.shape)
-        if (step * gradient).sum() < 1e-13 * max(1e5, clicked.sum()):
-            return coefficients + step, chances, np.linalg.inv(hessian)
-        for halved in 0.5 ** np.arange(30):
-            tried, after = _likelihood(coefficients + halved * step, shown, clicked, design)
-            if tried > value:
-                break
-        coefficients, value, chances = coefficients + halved * step, tried, after
-    raise ValueError(
-        "the clicks do not determine the coefficients: a rank has no clicks in some contexts, or a context feature is a "
-        "combination of others; use fewer features, or more sessions"
-    )
-
-
-def _likelihood(
-    coefficients: np.ndarray, shown: np.ndarray, clicked: np.ndarray, design: np.ndarray
-) -> tuple[float, np.ndarray]:
-    """The log likelihood of the ranks of clicks, and their distribution `[documents, ranks]`."""
-    logs = np.concatenate([np.zeros((len(design), 1)), design @ coefficients.T], 1)
-    chances = shown * np.exp(logs - logs.max(1, keepdims=True))
-    chances /= chances.sum(1, keepdims=True)
-    return float((clicked * np.log(np.where(clicked > 0, chances, 1))).sum()), chances
-
-
-def _residuals(clicked: np.ndarray, chances: np.ndarray) -> np.ndarray:
-    return clicked - clicked.sum(1, keepdims=True) * chances
-
-
-def _hessian(clicks: np.ndarray, chances: np.ndarray, products: np.ndarray) -> np.ndarray:
-    """The second derivatives of the negative log likelihood, over ranks from 2 and features."""
-    ranks, size = chances.shape[1] - 1, round(products.shape[1] ** 0.5)
-    blocks = np.empty((ranks, ranks, size, size))
-    for rank in range(ranks):
-        weight = -(clicks * chances[:, rank + 1])[:, None] * chances[:, 1:]
-        weight[:, rank] += clicks * chances[:, rank + 1]
-        blocks[rank] = (weight.T @ products).reshape(ranks, size, size)
-    return blocks.transpose(0, 2, 1, 3).reshape(ranks * size, ranks * size)
 
 
 def _with_constant(features: np.ndarray) -> np.ndarray:
