@@ -30,6 +30,8 @@ from rankstruct.lists import NOT_NEGATIVE, Lists, batch_first, check_offsets, is
 __all__ = ["Answer", "Call", "CpuLists", "ListOperator", "PaddedLists", "Prepared", "discount_table", "mean_value"]
 
 _WORTH_A_THREAD = 20_000  # documents; starting a thread costs as much as sorting a few thousand
+_LONG_LIST = 2048  # documents; on a CUDA device, one thread a list takes longer than vectorised torch from there on
+_MOST_AT_ONCE = 2**24  # documents in vectorised torch, some 2 GB
 _LISTS = "Tensor scores, Tensor labels, Tensor? where, Tensor? offsets, Tensor? reference_scores, Tensor? groups"
 
 
@@ -344,11 +346,15 @@ class ListOperator:
         device = scores.device
         if has_loops(device):
             return self._solve(scores, lists, least_label, options)
-        answers = cuda.solve(scores, lists, least_label, self._compiled, options) if has_kernels(device) else None
+        padded = self._padded if lists.item_weights is None else None
+        long = padded is not None and lists.offsets is None and scores.shape[-1] >= _LONG_LIST
+        answers = None
+        if has_kernels(device) and not long:
+            answers = cuda.solve(scores, lists, least_label, self._compiled, options)
         if answers is not None:
             pass
-        elif self._padded is not None and lists.item_weights is None:
-            answers = _answer_padded(self._padded, scores, lists, least_label, options)
+        elif padded is not None:
+            answers = _answer_padded(padded, scores, lists, least_label, options)
         else:
             there = Lists(*(None if value is None else value.cpu() for value in lists))  # type: ignore[arg-type]
             answers = self._solve(scores.cpu(), there, least_label, options)
@@ -410,7 +416,12 @@ def _answer_padded(
         reference_scores = torch.where(real & ~broken, reference_scores, 0.0)
     scores = torch.where(real & ~broken, scores, 0.0)
     if scores.numel():
-        task_loss, value, direction = body(PaddedLists(scores, labels, real, reference_scores), *options)
+        given, at_once = PaddedLists(scores, labels, real, reference_scores), max(_MOST_AT_ONCE // rows[1], 1)
+        answers = [
+            body(PaddedLists._make(None if each is None else each[start : start + at_once] for each in given), *options)
+            for start in range(0, rows[0], at_once)
+        ]
+        task_loss, value, direction = map(torch.cat, zip(*answers, strict=True))
     else:
         task_loss, value, direction = scores.new_zeros(rows[0]), scores.new_zeros(rows[0]), scores
     # Reading the device to raise an error would stall it at every step.
