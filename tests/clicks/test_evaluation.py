@@ -12,6 +12,7 @@ from rankstruct.clicks import (
     TrustModel,
     evaluate_from_clicks,
     harvest_propensities,
+    propensities_by_context,
     simulate_clicks,
 )
 from rankstruct.statistics import bootstrap_interval, compare_paired
@@ -178,6 +179,19 @@ def test_candidates_are_found_by_their_ids_in_any_order():
     )
     assert predicted.value == pytest.approx(lower.value + 0.4 / 2)
     assert predicted.queries.tolist() == ["a", "b"]
+
+
+def test_the_order_of_the_rows_does_not_matter():
+    log, labels, new = simulated(PositionModel(), sessions=2000, queries=20, temperature=1.0)
+    rows = {name: getattr(log, name) for name in ("query", "document", "position", "click", "session")}
+    order = np.random.default_rng(0).permutation(len(log))
+    shuffled = ClickLog.from_arrays(**{name: values[order] for name, values in rows.items()})
+    given = PositionModel().propensities(8)
+    found, same = (evaluate_from_clicks(each, new, "DCG@3", given, **ids(labels)) for each in (log, shuffled))
+    np.testing.assert_allclose(same.values, found.values, rtol=1e-12)
+    context = np.random.default_rng(1).normal(size=(20, 1))
+    first, second = (propensities_by_context(each, context[: len(each.queries)]) for each in (log, shuffled))
+    np.testing.assert_allclose(second.coefficients, first.coefficients, rtol=1e-9)
 
 
 def test_all_clicks_or_none():
