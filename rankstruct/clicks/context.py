@@ -104,23 +104,27 @@ def propensities_by_context(log: ClickLog, context: Any, *, confidence: float = 
     constant = scale <= 1e-12 * np.abs(features).max(0)
     if constant.any():
         raise ValueError(f"context feature {int(constant.argmax())} is the same for all queries; leave it out")
-    query = log.query_of_document[cells.documents]
-    design = _with_constant((features - center) / scale)[query]
-    size = design.shape[1]
-    coefficients, covariance = np.zeros((cells.ranks, size)), np.zeros((cells.ranks, size, cells.ranks, size))
+    design = _with_constant((features - center) / scale)
+    shape = cells.ranks, design.shape[1]
+    coefficients, covariance = np.zeros(shape), np.zeros(shape + shape)
     if cells.ranks > 1:
-        coefficients[1:], chances, inverse = maximise(cells.shown, cells.clicked, design)
-        scores = residuals(cells.clicked, chances)[:, 1:, None] * design[:, None]
-        by_query = np.zeros((len(log.queries), inverse.shape[0]))
-        np.add.at(by_query, query, scores.reshape(len(scores), -1))
-        queries = len(np.unique(query))
-        if queries < 2:
-            raise ValueError(
-                "errors are estimated from differences between queries, but only one has documents at several ranks"
-            )
-        spread = inverse @ (by_query.T @ by_query) @ inverse * queries / (queries - 1)
-        covariance[1:, :, 1:] = spread.reshape(cells.ranks - 1, size, cells.ranks - 1, size)
+        coefficients[1:], covariance[1:, :, 1:] = _estimate(cells, log.query_of_document[cells.documents], design)
     return ContextPropensities(coefficients, covariance, center, scale, confidence)
+
+
+def _estimate(cells: _Cells, query: np.ndarray, design: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The coefficients of ranks from 2 on and their covariance, by the sums of the scores of each query."""
+    coefficients, chances, inverse = maximise(cells.shown, cells.clicked, design[query])
+    scores = residuals(cells.clicked, chances)[:, 1:, None] * design[query][:, None]
+    by_query = np.zeros((len(design), len(inverse)))
+    np.add.at(by_query, query, scores.reshape(len(scores), -1))
+    queries = len(np.unique(query))
+    if queries < 2:
+        raise ValueError(
+            "errors are estimated from differences between queries, but only one has documents at several ranks"
+        )
+    spread = inverse @ (by_query.T @ by_query) @ inverse * queries / (queries - 1)
+    return coefficients, spread.reshape(coefficients.shape * 2)
 
 
 def _with_constant(features: np.ndarray) -> np.ndarray:

@@ -1,4 +1,20 @@
-"""Evaluation of a new ranker from the clicks on the rankings of another: no new sessions, no judgements."""
+"""Evaluation of a new ranker from the clicks on the rankings of another (counterfactual): no new sessions, no judgements.
+
+The value of a session is the sum over documents of the measure's discount at their rank times r, their attraction, in place of
+the gain. With the estimates of `estimate_relevance` for r this is
+
+    IPS             the default; with `clip=` of less variance and biased; with `policy_aware=True` or `exposure=` right for
+                    random rankings with a cut-off
+    SNIPS           `normalize="weights"`: divided by the estimated sum of r, so the mean discount of an attractive document; on
+                    this scale, from 0 to the largest discount, its bias vanishes as clicks become more
+    doubly robust   `prediction=`, with one of the above; the prediction also stands in for documents never shown
+
+and the estimate is its mean over the sessions, so frequent queries count more. It is unbiased if r is. nDCG is not such a sum,
+for it is divided by the value of the ideal ranking, whose estimate from clicks is biased; such measures are refused.
+
+Source: Joachims, Swaminathan, Schnabel, WSDM 2017; Agarwal, Takatsu, Zaitsev, Joachims, SIGIR 2019; Swaminathan and Joachims,
+"The Self-Normalized Estimator for Counterfactual Learning", NIPS 2015; Oosterhuis, TOIS 2023 (doubly robust).
+"""
 
 from __future__ import annotations
 
@@ -60,19 +76,7 @@ def evaluate_from_clicks(
     seed: int = 0,
     **options: Any,
 ) -> ClickEvaluation:
-    """Estimate the value of a ranker for users from a log of another one's rankings (counterfactual evaluation).
-
-    The value of a session is the sum over documents of the measure's discount at their rank times r, their attraction, in place
-    of the gain. With the estimates of `estimate_relevance` for r this is
-
-        IPS             the default; with `clip=` of less variance and biased; with `policy_aware=True` or `exposure=` right for
-                        random rankings with a cut-off
-        SNIPS           `normalize="weights"`: divided by the estimated sum of r, so the mean discount of an attractive document;
-                        on this scale, from 0 to the largest discount, its bias vanishes as clicks become more
-        doubly robust   `prediction=`, with one of the above; the prediction also stands in for documents never shown
-
-    and the estimate is its mean over the sessions, so frequent queries count more. It is unbiased if r is. nDCG is not such a
-    sum, for it is divided by the value of the ideal ranking, whose estimate from clicks is biased; such measures are refused.
+    """Estimate the value of a ranker for users from a log of another one's rankings; see `rankstruct.clicks.evaluation`.
 
     Args:
         log: the log.
@@ -85,16 +89,14 @@ def evaluate_from_clicks(
         document: `[candidates]`, ids as in the log. Every document of the log must be a candidate.
         prediction: of the shape of `scores`, the attraction that a regression model predicts.
         normalize: `"sessions"` or `"weights"`.
-        confidence: the level of the interval, which takes the queries as a sample, with all their sessions.
+        confidence: the level of the interval, which takes the queries as a sample, with all their sessions, and the propensities
+            for true.
         seed: of the bootstrap.
         options: `base`, `clip`, `policy_aware`, `exposure` (`[documents]`) of `estimate_relevance`.
 
     Raises:
         ValueError: no rows; no clicks with `normalize="weights"`; a measure that is not such a sum or that needs labels; scores
             or ids that do not match the log; or what `estimate_relevance` refuses.
-
-    Source: Joachims, Swaminathan, Schnabel, WSDM 2017; Agarwal, Takatsu, Zaitsev, Joachims, SIGIR 2019; Swaminathan and Joachims,
-    "The Self-Normalized Estimator for Counterfactual Learning", NIPS 2015; Oosterhuis, TOIS 2023 (doubly robust).
 
     >>> from rankstruct.clicks import PositionModel, simulate_clicks
     >>> labels, offsets = np.array([1, 0, 1, 0, 0] * 40), np.arange(0, 201, 5)
@@ -108,28 +110,24 @@ def evaluate_from_clicks(
         raise ValueError("the log has no rows")
     if normalize not in ("sessions", "weights"):
         raise ValueError(f"normalize must be 'sessions' or 'weights', got {normalize!r}")
-    candidates = _Candidates.matched(log, scores, query, document)
-    its_query, its_document = candidates.query, candidates.document
-    sessions = log.sessions_of_queries()
-    predicted = None if prediction is None else candidates.checked("prediction", prediction)
-    own, gains = None, np.zeros(len(its_query))
-    if predicted is not None:
-        own, gains = np.zeros(len(log.documents)), predicted * sessions[its_query]
-        own[its_document[its_document >= 0]] = predicted[its_document >= 0]
-    relevance = estimate_relevance(log, propensities, prediction=own, normalize="none", **options)
-    gains[its_document >= 0] = relevance[its_document[its_document >= 0]]
-    totals = np.bincount(its_query, candidates.discounts(chosen) * gains, len(sessions))
-    sizes = sessions if normalize == "sessions" else np.bincount(its_query, gains, len(sessions))
-    totals, sizes = totals[sessions > 0], sizes[sessions > 0]
+    candidates, sessions = _Candidates.matched(log, scores, query, document), log.sessions_of_queries()
+    gains = candidates.gains(log, propensities, prediction, options)
+    totals = np.bincount(candidates.query, candidates.discounts(chosen) * gains, len(sessions))
+    sizes = sessions if normalize == "sessions" else np.bincount(candidates.query, gains, len(sessions))
+    value, values = _ratio(totals[sessions > 0], sizes[sessions > 0])
+    low, high = bootstrap_interval(values, confidence, seed=seed)
+    return ClickEvaluation(value, low, high, confidence, log.queries[sessions > 0], values)
+
+
+def _ratio(totals: np.ndarray, sizes: np.ndarray) -> tuple[float, np.ndarray]:
+    """The ratio of the sums over queries, and what each contributes, linearised."""
     if not sizes.sum() > 0:
         raise ValueError(
             "normalize='weights' divides by the estimated relevance of all documents, which is not above 0: the log has no "
             "clicks, or too few; use normalize='sessions'"
         )
     value = float(totals.sum() / sizes.sum())
-    values = value + (totals - value * sizes) / sizes.mean()
-    low, high = bootstrap_interval(values, confidence, seed=seed)
-    return ClickEvaluation(value, low, high, confidence, log.queries[sessions > 0], values)
+    return value, value + (totals - value * sizes) / sizes.mean()
 
 
 def _checked_measure(measure: str | Measure) -> DiscountedGain:
@@ -188,14 +186,20 @@ class _Candidates:
         own, names = place[number][kept], _numbers(log.documents, ids["document"])
         return cls(score[kept], own, _matching(log, own, names[0], names[1][kept], kept), kept, len(score))
 
-    def checked(self, name: str, values: Any) -> np.ndarray:
-        """Numbers of the caller's candidates, those that count."""
-        found = as_numbers(name, values).astype(np.float64)
-        if found.shape != (self.given,) or not np.isfinite(found).all():
-            raise ValueError(
-                f"{name} must be a finite number for each of the {self.given} scores; got shape {found.shape}"
-            )
-        return found[self.kept]
+    def gains(self, log: ClickLog, propensities: Any, prediction: Any, options: dict[str, Any]) -> np.ndarray:
+        """The estimated attraction of each candidate, times the number of sessions of its query."""
+        found, own, shown = np.zeros(len(self.query)), None, self.document >= 0
+        if prediction is not None:
+            predicted = as_numbers("prediction", prediction).astype(np.float64)
+            if predicted.shape != (self.given,) or not np.isfinite(predicted).all():
+                raise ValueError(
+                    f"prediction must be a finite number for each of the {self.given} scores; got shape {predicted.shape}"
+                )
+            own, found = np.zeros(len(log.documents)), predicted[self.kept] * log.sessions_of_queries()[self.query]
+            own[self.document[shown]] = predicted[self.kept][shown]
+        relevance = estimate_relevance(log, propensities, prediction=own, normalize="none", **options)
+        found[shown] = relevance[self.document[shown]]
+        return found
 
     def discounts(self, measure: DiscountedGain) -> np.ndarray:
         """The discount of the measure at each candidate's rank, the mean over tied documents."""

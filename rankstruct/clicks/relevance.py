@@ -1,4 +1,22 @@
-"""Relevance estimated from clicks: labels whose expected values are those of the true ones."""
+"""Relevance estimated from clicks: labels whose expected values are those of the true ones.
+
+With propensities p of the ranks, the estimate of a document is the mean over the sessions of its query of click / p. Its expected
+value is the attraction times the share of sessions in which the document was shown. Doubly robust, with the attraction r that a
+regression model predicts, it is
+
+    r + mean over all sessions of the query of (click - p r) / w
+
+where w is p, clipped, or the exposure, and the fraction is 0 where the document was not shown. If p is right, the expected value
+is the attraction where either r or w is right. A right r does not make up for a wrong p. Without a cut-off, `clip` and `exposure`
+the prediction cancels; it replaces what clipped propensities and cut-offs leave out.
+
+Under trust bias a click has probability p x attraction + b, and click - b replaces the click (the affine correction).
+
+Source: Joachims, Swaminathan, Schnabel, WSDM 2017; Swaminathan and Joachims, "The Self-Normalized Estimator for Counterfactual
+Learning", NIPS 2015; Oosterhuis and de Rijke, "Policy-Aware Unbiased Learning to Rank for Top-k Rankings", SIGIR 2020; Vardasbi,
+Oosterhuis, de Rijke, CIKM 2020 (affine); Oosterhuis, "Doubly Robust Estimation for Correcting Position Bias in Click Feedback for
+Unbiased Learning to Rank", TOIS 2023.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +46,13 @@ def estimate_relevance(
 
     `AdditiveRankLoss` takes the estimates as labels; losses that multiply gains take `estimates > 0` as labels and the estimates,
     with 1 for the others, as item weights. A document without clicks has estimate 0, or less with `base` or `prediction`.
-
-    With propensities p of the ranks, the estimate is the mean over the sessions of the query of click / p: its expected value is
-    the attraction times the share of sessions in which the document was shown.
-
-    With `prediction` r the estimate is doubly robust: r plus the mean over all sessions of the query of (click - p r) / w, where
-    w is p, clipped, or the exposure, and the fraction is 0 where the document was not shown. If p, and `base`, are right, its
-    expected value is the attraction where either r or w is right. A right r does not make up for a wrong p. Without a cut-off,
-    `clip` and `exposure` the prediction cancels; it replaces what clipped propensities and cut-offs leave out.
+    The formulas and sources are those of `rankstruct.clicks.relevance`.
 
     Args:
         log: the log.
         propensities: `[ranks]`, or `[queries, ranks]` where they differ by query, above 0 and at most 1; or the result of an
             estimator, whose values above 1 count as 1.
-        base: of the same shape, b of a model of clicks with probability p x attraction + b, trust bias: the estimate is the mean
-            of (click - b) / p over the sessions that show the document (the affine correction).
+        base: of the same shape, b of trust bias.
         clip: propensities that divide and are below this number, above 0, are replaced by it, which lowers the variance and
             biases low ranks, unless the prediction is right.
         policy_aware: whether to divide by the mean propensity of the document over all sessions of its query, 0 where it was not
@@ -50,58 +60,53 @@ def estimate_relevance(
             rankings are random and independent of the clicks. A document that was never shown has the estimate 0.
         exposure: `[documents]`, to divide by instead: the expected propensity of each document, counting 0 where it is not shown,
             under the random rankings of the production ranker, where that is known; above 0 for documents in the log.
-        prediction: `[documents]`, the attraction of each document that a regression model predicts, best one that was fitted to
-            other queries. A document that was never shown has this as the estimate.
-        normalize: `"sessions"`, divide by the number of sessions of the query; `"none"`, add up over the sessions; `"weights"`,
-            self-normalised: add up, divided by the mean of 1 / p over all clicks, so that all estimates add up to the number of
-            clicks.
+        prediction: `[documents]`, the attraction of each document that a model predicts, best one that was fitted to other
+            queries. A document that was never shown has this as the estimate.
+        normalize: `"sessions"`, divide by the number of sessions of the query; `"none"`, add up over them; `"weights"`, add up,
+            divided by the mean of 1 / p over all clicks (self-normalised), so that all estimates add up to the number of clicks.
 
     Raises:
         ValueError: a propensity or exposure that is not above 0 (and at most 1), fewer propensities than ranks in the log,
             predictions that are not one finite number per document, or options that do not go together.
 
-    Source: Joachims, Swaminathan, Schnabel, WSDM 2017; Swaminathan and Joachims, "The Self-Normalized Estimator for
-    Counterfactual Learning", NIPS 2015; Oosterhuis and de Rijke, "Policy-Aware Unbiased Learning to Rank for Top-k Rankings",
-    SIGIR 2020; Vardasbi, Oosterhuis, de Rijke, CIKM 2020 (affine); Oosterhuis, "Doubly Robust Estimation for Correcting Position
-    Bias in Click Feedback for Unbiased Learning to Rank", TOIS 2023.
-
     >>> log = ClickLog.from_arrays(query=[1, 1, 1, 1], document=[5, 6, 5, 6], position=[1, 2, 1, 2], click=[1, 0, 0, 1],
     ...                            session=[0, 0, 1, 1])
     >>> estimate_relevance(log, [1.0, 0.5])
     array([0.5, 1. ])
-    >>> estimate_relevance(log, [1.0, 0.5], clip=0.8)
-    array([0.5  , 0.625])
     >>> estimate_relevance(log, [1.0, 0.5], clip=0.8, prediction=[0.4, 0.9])
     array([0.5   , 0.9625])
     """
     _check_options(normalize, policy_aware, exposure, plain=base is None and prediction is None)
-    known = checked_propensities(propensities, log)
-    least = _checked_clip(clip)
-    its = rows_of(known, log)
-    excess = log.click.astype(np.float64)
-    if base is not None:
-        excess -= rows_of(checked_by_rank(base, "base", log), log)
+    shown, least = rows_of(checked_propensities(propensities, log), log), _checked_clip(clip)
     predicted = None if prediction is None else checked_by_document(prediction, "prediction", log)
-    if predicted is not None:
-        excess -= its * predicted[log.document]
-    sessions = _sessions(log)
-    if policy_aware:
-        total, seen = _sums(log, excess), _sums(log, np.maximum(its, least))
-        found = np.divide(total, seen, out=np.zeros(len(seen)), where=seen > 0)
-    elif exposure is not None:
-        weights = np.maximum(_checked_exposure(exposure, log), least)
-        found = np.divide(
-            _sums(log, excess), sessions * weights, out=np.zeros(len(weights)), where=sessions * weights > 0
-        )
+    excess = _excess(log, shown, base, predicted)
+    if policy_aware or exposure is not None:
+        found = _of_documents(log, excess, np.maximum(shown, least), exposure, least)
     else:
-        each = excess / np.maximum(its, least)
-        found = _sums(log, each)
+        found = _sums(log, excess / np.maximum(shown, least))
         if normalize == "weights":
-            return found * log.click.sum() / max(each.sum(), 1e-300)
-        found /= np.maximum(sessions, 1)
+            return found * log.click.sum() / max(found.sum(), 1e-300)
+        found /= np.maximum(_sessions(log), 1)
     if predicted is not None:
         found += predicted
-    return found * sessions if normalize == "none" else found
+    return found * _sessions(log) if normalize == "none" else found
+
+
+def _excess(log: ClickLog, shown: np.ndarray, base: Any, predicted: np.ndarray | None) -> np.ndarray:
+    """Clicks minus those that trust bias and the prediction explain, `[rows]`."""
+    found = log.click.astype(np.float64)
+    if base is not None:
+        found -= rows_of(checked_by_rank(base, "base", log), log)
+    if predicted is not None:
+        found -= shown * predicted[log.document]
+    return found
+
+
+def _of_documents(log: ClickLog, excess: np.ndarray, divisors: np.ndarray, exposure: Any, least: float) -> np.ndarray:
+    """The mean of `excess` over the sessions, divided by the exposure of each document, or the mean of `divisors`."""
+    known = None if exposure is None else _checked_exposure(exposure, log)
+    seen = _sums(log, divisors) if known is None else _sessions(log) * np.maximum(known, least)
+    return np.divide(_sums(log, excess), seen, out=np.zeros(len(seen)), where=seen > 0)
 
 
 def _check_options(normalize: str, policy_aware: bool, exposure: Any, plain: bool) -> None:
