@@ -23,7 +23,8 @@ class ContextPropensities:
     Attributes:
         coefficients: `[ranks, 1 + d]`, of a constant and the standardised features; 0 for rank 1.
         covariance: `[ranks, 1 + d, ranks, 1 + d]`, of their errors.
-        center, scale: `[d]`, means and standard deviations of the features over the queries.
+        center: `[d]`, the means of the features over the queries.
+        scale: `[d]`, their standard deviations.
         confidence: the level of the intervals.
 
     >>> ContextPropensities(np.log([[1.0], [0.5]]), np.zeros((2, 1, 2, 1)), np.zeros(0), np.ones(0), 0.95)

@@ -39,7 +39,8 @@ class ClickEvaluation:
 
     Attributes:
         value: the estimate.
-        low, high: the ends of the interval, a bootstrap over queries.
+        low: the lower end of the interval, a bootstrap over queries.
+        high: the upper end.
         confidence: its level.
         queries: `[queries]`, the ids of the queries with sessions.
         values: `[queries]`, what each contributes; the mean is `value`. Those of two rankers, from the same log, can be compared

@@ -185,7 +185,8 @@ class Preference:
         ties: the number of the others.
         value: `test="sign"`: the share of the first ranker's wins among the sessions that one of them won, 1/2 if there is none.
             `test="mean"`: the mean outcome.
-        low, high: the ends of its confidence interval.
+        low: the lower end of its confidence interval.
+        high: the upper end.
         confidence: the level.
         p: the two-sided p-value of the hypothesis that users prefer neither.
 
