@@ -163,7 +163,9 @@ def compare(args: Sequence[str]) -> None:
         name = (
             f"{loss.replace(', ', '-').replace(' ', '-')}/{'-'.join(f'{value:g}' for value in setting.values())}-{seed}"
         )
-        return Cell(name, request, (given.data, loss, setting, seed, given.epochs, given.device), (loss, number), fold, seed)
+        return Cell(
+            name, request, (given.data, loss, setting, seed, given.epochs, given.device), (loss, number), fold, seed
+        )
 
     with CellFolders(given.output) as store:
         found = store.select(

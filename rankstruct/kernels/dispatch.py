@@ -30,7 +30,6 @@ from rankstruct.lists import NOT_NEGATIVE, Lists, batch_first, check_offsets, is
 __all__ = ["Answer", "Call", "CpuLists", "ListOperator", "PaddedLists", "Prepared", "discount_table", "mean_value"]
 
 _WORTH_A_THREAD = 20_000  # documents; starting a thread costs as much as sorting a few thousand
-_LONG_LIST = 2048  # documents; on a CUDA device, one thread a list takes longer than vectorised torch from there on
 _MOST_AT_ONCE = 2**24  # documents in vectorised torch, some 2 GB
 _LISTS = "Tensor scores, Tensor labels, Tensor? where, Tensor? offsets, Tensor? reference_scores, Tensor? groups"
 
@@ -307,6 +306,7 @@ class ListOperator:
         padded: the implementation for other devices; it takes no item weights, with which lists go to the CPU.
         gains: whether labels are gains.
         weighted: whether documents have item weights, which must be finite and above 0.
+        is_long: from `(list size, *options)` to whether `padded` is faster than `compiled` on a CUDA device; never if None.
     """
 
     def __init__(
@@ -318,8 +318,9 @@ class ListOperator:
         *,
         gains: bool = False,
         weighted: bool = False,
+        is_long: Callable[..., bool] | None = None,
     ) -> None:
-        self.name, self.gains = name, gains
+        self.name, self.gains, self._is_long = name, gains, is_long
         self._fields = 6 if weighted else 5  # of `Lists`
         self._compiled, self._padded = compiled, padded
         qualified = f"rankstruct::{name}"
@@ -347,9 +348,9 @@ class ListOperator:
         if has_loops(device):
             return self._solve(scores, lists, least_label, options)
         padded = self._padded if lists.item_weights is None else None
-        long = padded is not None and lists.offsets is None and scores.shape[-1] >= _LONG_LIST
+        is_long = self._is_long if padded is not None and lists.offsets is None else None
         answers = None
-        if has_kernels(device) and not long:
+        if has_kernels(device) and not (is_long and is_long(scores.shape[-1], *options)):
             answers = cuda.solve(scores, lists, least_label, self._compiled, options)
         if answers is not None:
             pass

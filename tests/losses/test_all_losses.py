@@ -8,6 +8,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -939,6 +940,18 @@ def test_no_loss_stays_where_it_starts(its, scorer):
     assert rs.evaluate(scorer.eval()(features), labels, ["AP"])["AP"].mean() > 0.5
 
 
+@contextmanager
+def not_waited_for():
+    """Within, a step that waits for the CUDA device is an error."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
+            torch.cuda.set_sync_debug_mode("error")
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @every_loss
@@ -957,10 +970,7 @@ def test_a_cuda_device_agrees_with_the_cpu_and_is_not_waited_for(its, dtype):
             on_device = {name: each if name == "offsets" else each.cuda() for name, each in options.items()}
             loss = its.make(reduction="none").cuda()
             both_ways(loss, *there, **on_device)  # compiles, and copies tables
-            torch.cuda.set_sync_debug_mode("error")
-            try:
+            with not_waited_for():
                 found, gradient = both_ways(loss, *there, **on_device)
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
             torch.testing.assert_close(found.cpu(), value, **near)
             torch.testing.assert_close(gradient.cpu(), slope, **near)
