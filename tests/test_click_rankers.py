@@ -334,3 +334,11 @@ def test_rankers_in_boosted_ones_have_the_loss_for_clicks(logged):
         assert next(iter(options.values())).loss is None
     own = rs.BoostedRanker(start=rs.LinearRanker(loss=RankNetLoss()), n_estimators=5, n_jobs=1)
     assert isinstance(own.fit(X, log, propensity=PROPENSITIES).start_.loss, RankNetLoss)
+
+
+def test_propensities_may_differ_by_query(logged):
+    X, log = logged
+    by_query = np.repeat(PROPENSITIES[None], LISTS, 0)
+    found = rs.LinearRanker(C=0.3).fit(X, log, propensity=by_query)
+    np.testing.assert_array_equal(found.coef_, rs.LinearRanker(C=0.3).fit(X, log, propensity=PROPENSITIES).coef_)
+    assert found.propensities_.shape == (LISTS, SIZE)

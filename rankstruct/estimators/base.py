@@ -183,8 +183,8 @@ class Ranker(BaseEstimator):
 
         position    `[documents]`, the rank at which each was shown, from 1, NaN if it was not; or a column of the frame `X`
         propensity  `[ranks]`, the probability that users examine each rank, above 0 and at most 1, or the result of an estimator
-                    of `rankstruct.clicks`; without `position` `[documents]`. None harvests the propensities of a log, see
-                    `harvest_propensities`, and is an error for arrays
+                    of `rankstruct.clicks`; of a log also `[queries, ranks]`; without `position` `[documents]`. None harvests the
+                    propensities of a log, see `harvest_propensities`, and is an error for arrays
         clip        lower propensities are replaced by this one, against large weights; None for none
         qid         of a log, None for its queries, without the documents that were never shown
 
