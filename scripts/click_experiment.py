@@ -12,9 +12,10 @@ queries, with the same propensities as in training; a single setting is used for
                  cut-off; beyond these ranks the power of the rank that fits them best
     labels       the same loss with the gains of the labels in place of clicks: the skyline
 
-Clicks are added up over sessions before training, so that a million cost as much as a thousand, except for LightGBM's `position`,
-which needs every session: it has sessions with at most 10,000 clicks. Every cell is kept in `--output`, and finished ones are not
-run again; prints the tables, and writes them with `--json`:
+With a cut-off, documents that were never shown are left out of training from clicks. Clicks are added up over sessions before
+it, so that a million cost as much as a thousand, except for LightGBM's `position`, which needs every session: it has sessions
+with at most 10,000 clicks. Every cell is kept in `--output`, and finished ones are not run again; prints the tables, and writes
+them with `--json`:
 
     python scripts/click_experiment.py --data OHSUMED --output runs/clicks
 """
@@ -223,7 +224,8 @@ def by_our_loss(
             given |= {} if end else {"sample_weight": seen.sessions}
         given |= {f"X{end}": lists.features, f"y{end}": (relevance > 0).astype(float)}
         given |= {f"qid{end}": np.repeat(np.arange(lists.num_lists), lists.lengths)}
-        given |= {f"item_weights{end}": np.where(relevance > 0, relevance, 1.0)}
+        shown = weights == "labels" or setting.cutoff is None or seen.rank <= setting.cutoff
+        given |= {f"item_weights{end}": np.where(shown, np.where(relevance > 0, relevance, 1.0), 0.0)}
     loss = AdditiveRankLoss("linear" if method == "PropRank" else "log2")
     ranker: Any
     if method == "PropDCG, MLP":
