@@ -304,8 +304,7 @@ def _step(
     real: Tensor,
 ) -> Tensor:
     scorer.train()
-    scores, labels, where = lists(scorer, features[:, 0, 0], features[..., 1], real)
-    value = loss(scores, labels, where=where)
+    value = lists.mean_loss(scorer, loss, features[:, 0, 0], features[..., 1], real)
     optimizer.zero_grad()
     value.backward()
     optimizer.step()

@@ -460,8 +460,7 @@ class CatalogueModule(FactorizationModule):
         """The loss of the training lists of a batch of users or interactions."""
         assert self._lists is not None  # known from on_fit_start
         user, item = batch.features.long().unbind(-1)
-        scores, labels, where = self._lists(self.scorer, user[:, 0], item, batch.where)
-        return self.loss(scores, labels, where=where)
+        return self._lists.mean_loss(self.scorer, self.loss, user[:, 0], item, batch.where)
 
     def _evaluate(self, batch: Batch, metric: RankingMetric) -> Tensor:
         data, stage = self._data(), "val" if metric is self.validation_metric else "test"

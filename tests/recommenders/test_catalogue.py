@@ -31,6 +31,7 @@ from rankstruct.recommenders import (
     recommend,
     split_by_time,
 )
+from rankstruct.recommenders import catalogue as catalogue_module
 from rankstruct.recommenders import recommendation as recommendation_module
 
 
@@ -347,6 +348,48 @@ def test_lists_of_the_catalogue_are_all_items_with_labels():
     users, items, real = batch_of(train, [4, 0, 7])
     scores, labels, where = TrainingLists(train, unranked=held)(scorer, users, items, real)
     np.testing.assert_array_equal(~where, held.to_csr().toarray()[users] > 0)
+
+
+@pytest.mark.parametrize("unranked", [False, True])
+def test_losses_over_the_catalogue_are_computed_in_blocks(monkeypatch, unranked):
+    monkeypatch.setattr(catalogue_module, "_BLOCK", 60)  # 2 users
+    known, held = hold_out(interactions(drawn()), 0.3)
+    lists = TrainingLists(known, unranked=held if unranked else None)
+    given = batch_of(known, [4, 0, 7, 9, 11])
+    scorer = MatrixFactorization(30, 25, rank=3, temperature=0.2).double()
+    seen = []
+
+    class Observed(rs.StructuredHingeLoss):
+        def forward(self, scores, labels, **lists):
+            seen.append(len(scores))
+            return super().forward(scores, labels, **lists)
+
+    def gradients(value):
+        return [value, *torch.autograd.grad(3 * value, [*scorer.parameters()])]
+
+    for loss in (Observed("AP", reference="predicted"), rs.SoftmaxLoss(), rs.RankNetLoss()):
+        found = gradients(lists.mean_loss(scorer, loss, *given))
+        scores, labels, where = lists(scorer, *given)
+        for each, expected in zip(found, gradients(loss(scores, labels, where=where)), strict=True):
+            torch.testing.assert_close(each, expected, rtol=1e-12, atol=1e-14)
+    assert seen == [2, 2, 1, 5]
+    with torch.no_grad():
+        torch.testing.assert_close(lists.mean_loss(scorer, rs.RankNetLoss(), *given), found[0].detach())
+
+
+@pytest.mark.parametrize(
+    "loss", [rs.SoftmaxLoss(reduction="sum"), rs.CombinedLoss([rs.RankNetLoss(), rs.SoftmaxLoss()]), torch.nn.MSELoss()]
+)
+def test_losses_that_are_no_plain_mean_over_users_get_them_at_once(monkeypatch, loss):
+    monkeypatch.setattr(catalogue_module, "_BLOCK", 60)
+    known, seen = interactions(drawn()), []
+    scorer, given = MatrixFactorization(30, 25, rank=3), batch_of(interactions(drawn()), [4, 0, 7])
+    call = loss.forward
+    monkeypatch.setattr(
+        loss, "forward", lambda scores, labels, where=None: seen.append(scores.shape) or call(scores, labels)
+    )
+    TrainingLists(known).mean_loss(scorer, loss, *given)
+    assert seen == [(3, 25)]
 
 
 @pytest.mark.parametrize("negatives", ["uniform", "popularity"])
