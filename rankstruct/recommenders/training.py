@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.data import Batch, BatchLoader, RankingData, Splits
+from rankstruct.data.errors import check_least
 from rankstruct.files import whole_file
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.metric import RankingMetric
@@ -159,6 +160,7 @@ class SplitRatingsDataModule(RatingsDataModule):
         seed: int = 0,
         **source: Any,
     ) -> None:
+        check_least(1, **{"data.users_per_batch": users_per_batch})
         self.source = RatingsSource(path=path, builtin=builtin, seed=seed, **source)
         parts = self.source.read()
         given: dict[str, Any] = {"vali_given": parts.vali_given, "test_given": parts.test_given}
@@ -217,7 +219,8 @@ class InteractionsDataModule(RatingsDataModule):
         **source: Any,
     ) -> None:
         if users_per_batch is not None and pairs_per_batch is not None:
-            raise ValueError("set users_per_batch or pairs_per_batch, not both")
+            raise ValueError("set data.users_per_batch or data.pairs_per_batch, not both")
+        check_least(1, **{"data.users_per_batch": users_per_batch, "data.pairs_per_batch": pairs_per_batch})
         self.source = InteractionsSource(path=path, builtin=builtin, seed=seed, **source)
         train, _, vali, _, test, _ = self.source.read()
         size = pairs_per_batch or users_per_batch or 256
