@@ -190,7 +190,8 @@ class InteractionsDataModule(RatingsDataModule):
     Args:
         path: a folder with `train.txt`, `valid.txt` and `test.txt`, or a file to split, see `InteractionsSource`.
         builtin: `"synthetic"`, which needs no file; or set `path`.
-        users_per_batch: number of users per training batch, whose lists have all that they know; memory is users x items.
+        users_per_batch: number of users per training batch, whose lists have all that they know; on devices other than the CPU,
+            memory is users x items.
         pairs_per_batch: number of interactions per training batch instead, each a list of one known item (sampled negatives).
         exclude_validation: whether validation items are not ranked in the test; published figures often exclude only training.
         recommend: number of items that `predict` recommends to each user.

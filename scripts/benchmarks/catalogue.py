@@ -250,7 +250,8 @@ def benchmark_catalogue(
     check_known("stage", stages, STAGES)
     parts = InteractionsSource(path=folder).read()
     found, variables = [], environment(OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
-    left, _, right = sp.linalg.svds(parts.train.to_csr().astype(float), k=RANK, rng=0)
+    matrix = parts.train.to_csr().astype(float)
+    left, _, right = sp.linalg.svds(matrix, k=min(RANK, min(matrix.shape) - 1), v0=np.ones(min(matrix.shape)))
     with (
         tempfile.TemporaryDirectory() as scratch,
         Progress(total=rounds * len(stages), unit="stage", leave=False) as bar,
