@@ -174,16 +174,15 @@ def _parser() -> argparse.ArgumentParser:
 
     same = "The scorer of boosted trees over LightGBM's own predict of the same model, one thread."
     rounds(kind("trees", _trees, same), 30)
-
     items = "One epoch on implicit feedback, and evaluation over all items, against PyTorch, NumPy, implicit, ranx, RecTools."
-    one = kind("catalogue", _catalogue, items)
-    one.add_argument("--data", required=True, help="folder with train.txt, valid.txt and test.txt")
-    one.add_argument("--stages", nargs="+", choices=list(catalogue.STAGES), help="all that can run, if not given")
-    one.add_argument("--threads", type=int, default=1, help="of each stage")
-    one.add_argument("--rounds", type=int, default=3, help="every stage once each")
+    _add_catalogue_options(kind("catalogue", _catalogue, items))
 
     web = "Conversion, exact training and SGD on lists of MSLR-WEB10K's shape, and scikit-learn and LightGBM."
-    one = kind("large", _large, web)
+    _add_large_options(kind("large", _large, web))
+    return parser
+
+
+def _add_large_options(one: argparse.ArgumentParser) -> None:
     one.add_argument("--folder", required=True, help="where the lists are written, some 1.6 GB at scale 1")
     one.add_argument("--scales", nargs="+", type=float, default=large.SCALES, help="1 is 720,000 documents")
     one.add_argument("--stages", nargs="+", choices=list(large.STAGES), help="all that can run, if not given")
@@ -192,7 +191,13 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--threads", type=int, default=2, help="of each stage")
     one.add_argument("--seed", type=int, default=0, help="of the lists")
     one.add_argument("--plot", type=Path, help="file to draw the growth to")
-    return parser
+
+
+def _add_catalogue_options(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--data", required=True, help="folder with train.txt, valid.txt and test.txt")
+    one.add_argument("--stages", nargs="+", choices=list(catalogue.STAGES), help="all that can run, if not given")
+    one.add_argument("--threads", type=int, default=1, help="of each stage")
+    one.add_argument("--rounds", type=int, default=3, help="every stage once each")
 
 
 def main(args: Sequence[str] | None = None) -> int:
