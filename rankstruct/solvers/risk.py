@@ -123,6 +123,8 @@ class LinearRisk:
                 raise ValueError(f"weights must have shape [Q] = ({len(offsets) - 1},), got {weights.shape}")
             if not (np.isfinite(weights) & (weights >= 0)).all():
                 raise ValueError(f"weights must be finite and >= 0, got {np.array2string(weights, threshold=8)}")
+        if X.dtype != np.float64 and not sp.issparse(X) and X.shape[0] * X.shape[1] <= _BLOCK:
+            X = X[:].astype(np.float64)
         self.X, self.offsets, self.weights = X, offsets, weights
         self.oracle, self.term_oracle = oracle, term_oracle
 
