@@ -104,6 +104,16 @@ def _large(options: argparse.Namespace) -> dict[str, Any]:
     return {"rows": rows, "tables": {"large": table}, **given}
 
 
+def _rankers(options: argparse.Namespace) -> dict[str, Any]:
+    scales = [documents / 720_000 for documents in options.documents]
+    given = {"threads": 1, "seed": options.seed}
+    rows = large.benchmark_large(options.folder, scales, ["convert", *large.RANKERS], **given)
+    print("rankers with their grids on lists of the shape of MSLR-WEB10K, 136 features; a process each, one thread")
+    table = large.as_rankers(rows)
+    print(format_table(*table))
+    return {"rows": rows, "tables": {"rankers": table}}
+
+
 def _trees(options: argparse.Namespace) -> dict[str, Any]:
     rows = trees.benchmark_trees(trees.SHAPES, options.rounds, options.seed)
     print("scorer of boosted trees over LightGBM's predict of the same model, round by round, one thread")
@@ -163,6 +173,12 @@ def _parser() -> argparse.ArgumentParser:
 
     same = "The scorer of boosted trees over LightGBM's own predict of the same model, one thread."
     rounds(kind("trees", _trees, same), 30)
+
+    grown = "AutoRanker and LambdaMART on growing lists of MSLR-WEB10K's shape: quality, CPU seconds and memory."
+    one = kind("rankers", _rankers, grown)
+    one.add_argument("--folder", required=True, help="where the lists are written, some 300 MB")
+    one.add_argument("--documents", nargs="+", type=int, default=large.DOCUMENTS, help="numbers of documents")
+    one.add_argument("--seed", type=int, default=0, help="of the lists")
 
     web = "Conversion, exact training and SGD on lists of MSLR-WEB10K's shape, and scikit-learn and LightGBM."
     one = kind("large", _large, web)

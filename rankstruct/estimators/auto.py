@@ -68,10 +68,10 @@ def _mlp(loss: str) -> Callable[[AutoRanker, Documents], Ranker]:
 
 def _trees(library: str, loss: str, **more: Any) -> Callable[[AutoRanker, Documents], Ranker]:
     def make(options: AutoRanker, lists: Documents) -> Ranker:
-        given: dict[str, Any] = {"library": library, "loss": loss, "patience": 20, "n_jobs": 1, **more}
+        given: dict[str, Any] = {"library": library, "loss": loss, "n_estimators": _MOST, "patience": 20, "n_jobs": 1}
         if library == "catboost":
             given["options"] = {"ignored_features": _quantiles(options.preparation_)}
-        return BoostedRanker(options._measure(lists.y), **given, verbose=options.verbose)
+        return BoostedRanker(options._measure(lists.y), **given | more, verbose=options.verbose)
 
     return make
 
@@ -86,6 +86,7 @@ def _quantiles(preparation: Preparation) -> list[int]:
 
 
 _STEP, _LISTS = 300, 8  # documents and lists per step of an MLP
+_MOST = 200  # trees: of sums of many features, boosting would learn for hundreds of trees what the linear ranker has at once
 #: LightGBM samples documents in float64 to choose its bins; fewer take less memory, and one layout of the bins less than two.
 _BINS = {"bin_construct_sample_cnt": 50_000, "force_col_wise": True}
 _TITLES = {"lightgbm": "LightGBM", "catboost": "CatBoost"}

@@ -898,9 +898,9 @@ class _CatBoost:
             "allow_writing_files": False,
             **(ranker.options or {}),
         }
-        self.train, self.valid = self.pool(train), None
+        self.train, self.valid, self.watch = self.pool(train), None, _Watch()
         if valid is not None:
-            self.valid, self.watch = self.pool(valid), _Watch()
+            self.valid = self.pool(valid)
             options |= {"eval_metric": self.watch, "use_best_model": False}
         self.options = options
 
@@ -917,16 +917,10 @@ class _CatBoost:
 
     def grow(self, most: int, go_on: Callable[[np.ndarray | None], bool]) -> None:
         """Add trees while `go_on` wants more, which is given the scores of the validation documents."""
-        library, watch = _installed("catboost"), None if self.valid is None else self.watch
-
-        class Callback:
-            @staticmethod
-            def after_iteration(info: Any) -> bool:
-                return go_on(None if watch is None else watch.scores)
-
+        library, self.watch.go_on = _installed("catboost"), go_on
         self.booster = library.CatBoost({**self.options, "iterations": most})
         try:
-            self.booster.fit(self.train, eval_set=self.valid, callbacks=[Callback()])
+            self.booster.fit(self.train, eval_set=self.valid, callbacks=[self.watch])
         except library.CatBoostError as error:
             if "constant" not in str(error):
                 raise
@@ -934,7 +928,7 @@ class _CatBoost:
 
     def kept(self, trees: int) -> Any:
         self.booster.shrink(trees)
-        return self.booster
+        return self.read(self.text(self.booster))  # without the data
 
     @staticmethod
     def predict(booster: Any, X: Any) -> np.ndarray:
@@ -991,10 +985,15 @@ class _CatBoost:
 
 
 class _Watch:
-    """An evaluation function of CatBoost that keeps the scores it is called with, last those of the validation documents."""
+    """A callback of CatBoost, and its evaluation function, which keeps scores: at last those of the validation documents."""
 
     no_jit = True  # otherwise CatBoost warns that it cannot compile the method
-    scores: np.ndarray
+    go_on: Callable[[np.ndarray | None], bool]
+    scores: np.ndarray | None = None
+
+    def after_iteration(self, info: Any) -> bool:
+        """Whether to add another tree."""
+        return self.go_on(self.scores)
 
     def __deepcopy__(self, memo: Any) -> _Watch:
         """Itself: CatBoost copies its options."""
