@@ -94,23 +94,31 @@ def read(path: str) -> RatingsParts:
     return InteractionsSource(path=path).read()
 
 
-def train(path: str, loss: str, setting: dict[str, Any], seed: int, epochs: int) -> dict[str, Any]:
+def train(path: str, loss: str, setting: dict[str, Any], seed: int, epochs: int, device: str) -> dict[str, Any]:
     """Validation value, measures of the test users, time and memory of one training."""
     torch.set_num_threads(1)
     parts = read(path)
     make, options = LOSSES[loss]
     begin = time.process_time()
     own = [setting["temperature"]] if "temperature" in options else []
-    model = Recommender(make(*own), **{**setting, **options}, max_epochs=epochs, patience=10, random_state=seed)
+    schedule: dict[str, Any] = {"max_epochs": epochs, "patience": 10, "random_state": seed, "device": device}
+    model = Recommender(make(*own), **{**setting, **options}, **schedule)
     model.fit(parts.train, validation=parts.vali)
     seconds = (time.process_time() - begin) / len(model.history_)
     return {
         "vali": max(each["validation"] for each in model.history_),
         "epoch": model.best_epoch_,
         "seconds": seconds,
-        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "megabytes": megabytes(device),
         **tested(model.scorer_, parts),
     }
+
+
+def megabytes(device: str) -> float:
+    """The most memory that the process, or on a CUDA device its tensors, ever took."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def best_baseline(candidates: Sequence[Callable[[Ratings], Any]], parts: RatingsParts) -> Any:
@@ -144,6 +152,7 @@ def compare(args: Sequence[str]) -> None:
     parser.add_argument("--settings", type=int, default=len(SETTINGS), help="number of settings tried for each loss")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of the chosen setting")
     parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--device", default="cpu", help="such as cuda; times are of a device's own process there")
     parser.add_argument("--json", type=Path, help="write the tables to this file, for the documentation")
     given = parser.parse_args(args)
     content = "".join(digest_of(str(path)) for path in sorted(Path(given.data).glob("*.txt")))
@@ -154,7 +163,9 @@ def compare(args: Sequence[str]) -> None:
         name = (
             f"{loss.replace(', ', '-').replace(' ', '-')}/{'-'.join(f'{value:g}' for value in setting.values())}-{seed}"
         )
-        return Cell(name, request, (given.data, loss, setting, seed, given.epochs), (loss, number), fold, seed)
+        return Cell(
+            name, request, (given.data, loss, setting, seed, given.epochs, given.device), (loss, number), fold, seed
+        )
 
     with CellFolders(given.output) as store:
         found = store.select(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -117,15 +117,14 @@ class Features:
 
 
 @cache
-def embedded(collection: str, encoder: str, store: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def embedded(
+    collection: str, encoder: str, store: str, device: str = "cpu"
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Embeddings of queries and documents by name, kept in a file."""
     read = read_collection(collection)
-    kind = hashlib.sha256(f"{Path(collection).resolve()} {Path(encoder).resolve()}".encode()).hexdigest()[:12]
-    file = Path(store) / f"embeddings-{kind}.npz"
+    file = kept_file("embeddings", collection, encoder, store, ".npz")
     if not file.is_file():
-        from sentence_transformers import SentenceTransformer
-
-        model = SentenceTransformer(encoder, device="cpu", local_files_only=True)
+        model = loaded(encoder, device)
         texts = [*read.queries.values(), *read.documents.values()]
         found = model.encode(texts, batch_size=32, normalize_embeddings=True, show_progress_bar=sys.stderr.isatty())
         np.savez(file.with_suffix(".part.npz"), found)
@@ -133,6 +132,19 @@ def embedded(collection: str, encoder: str, store: str) -> tuple[dict[str, np.nd
     values = np.load(file)["arr_0"]
     known = len(read.queries)
     return dict(zip(read.queries, values[:known], strict=True)), dict(zip(read.documents, values[known:], strict=True))
+
+
+def kept_file(what: str, collection: str, encoder: str, store: str, suffix: str) -> Path:
+    """The file of what an encoder makes of a collection."""
+    kind = hashlib.sha256(f"{Path(collection).resolve()} {Path(encoder).resolve()}".encode()).hexdigest()[:12]
+    return Path(store) / f"{what}-{kind}{suffix}"
+
+
+def loaded(encoder: str, device: str) -> Any:
+    """The sentence encoder of a local folder."""
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(encoder, device=device, local_files_only=True)
 
 
 @cache
@@ -190,6 +202,18 @@ def best_epoch(
 
 def batches(lists: Any, rng: np.random.Generator, pairs: bool) -> Any:
     """Sampled training lists of one epoch, as the losses take them."""
+    for chosen in sampled(lists, rng, LIST_SIZE, LIST_SIZE - 1):
+        queries, names, grades = zip(*chosen, strict=True)
+        if pairs:  # the other documents of the batch are the negatives
+            yield [list(queries), *([its[place] for its in names] for place in (0, -1))], None
+        else:
+            yield [list(queries), list(names)], [torch.tensor(y).float() for y in grades]
+
+
+def sampled(
+    lists: Any, rng: np.random.Generator, size: int, relevant: int
+) -> Iterator[list[tuple[Any, list[Any], np.ndarray]]]:
+    """Batches of one epoch: queries, documents of which at most `relevant` are so, these first, and their grades."""
     queries, documents, labels = lists
     order = [at for at in rng.permutation(len(queries)) if 0 < sum(y > 0 for y in labels[at]) < len(labels[at])]
     for first in range(0, len(order), LISTS):
@@ -197,14 +221,9 @@ def batches(lists: Any, rng: np.random.Generator, pairs: bool) -> Any:
         for at in order[first : first + LISTS]:
             grades = np.array(labels[at])
             good, bad = (rng.permutation(np.flatnonzero((grades > 0) == kind)) for kind in (True, False))
-            taken = np.concatenate([good[: LIST_SIZE - 1], bad[: max(LIST_SIZE - len(good), 1)]])
-            chosen.append((queries[at], [(queries[at], documents[at][i]) for i in taken], grades[taken]))
-        if pairs:  # the other documents of the batch are the negatives
-            columns = ([its[place][1] for _, its, _ in chosen] for place in (0, -1))
-            yield [[query for query, _, _ in chosen], *columns], None
-        else:
-            names = [[document for _, document in its] for _, its, _ in chosen]
-            yield [[query for query, _, _ in chosen], names], [torch.tensor(y).float() for _, _, y in chosen]
+            taken = np.concatenate([good[:relevant], bad[: size - min(len(good), relevant)]])
+            chosen.append((queries[at], [documents[at][i] for i in taken], grades[taken]))
+        yield chosen
 
 
 def measured(model: Head, qrels: Any, lists: Any) -> dict[str, np.ndarray]:
@@ -259,12 +278,12 @@ def parser_of(said: str | None, losses: Any, output: str) -> argparse.ArgumentPa
     return parser
 
 
-def opened(given: argparse.Namespace) -> tuple[str, Sequence[int], Path]:
-    """Name and folds of the collection, and the folder of the values, which has the embeddings then."""
+def opened(given: argparse.Namespace, prepare: Callable[..., Any] = embedded) -> tuple[str, Sequence[int], Path]:
+    """Name and folds of the collection, and the folder of the values, which has what `prepare` keeps then."""
     folds = range(1, 6) if "all" in read_collection(given.collection).judgements else (1,)
     store = Path(given.output)
     store.mkdir(parents=True, exist_ok=True)
-    embedded(given.collection, given.encoder, str(store))
+    prepare(given.collection, given.encoder, str(store))
     return Path(given.collection).resolve().name, folds, store
 
 

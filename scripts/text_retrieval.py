@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,14 +40,22 @@ LOSSES = {
 }
 START = "start: cosine of the embeddings"
 PEERS = ("Smooth-AP", "softmax (InfoNCE)")
-Part = tuple[Tensor, Tensor, Tensor]
+
+
+class Part(NamedTuple):
+    """Queries: their places in the collection, embeddings, grades of all documents, and `where`."""
+
+    rows: Tensor
+    queries: Tensor
+    labels: Tensor
+    where: Tensor
 
 
 @cache
 def prepared(collection: str, encoder: str, store: str, fold: int, grades: int) -> tuple[Tensor, list[Part]]:
-    """Embeddings of the documents, and for training, validation and test those of queries, grades of documents, and `where`."""
+    """Embeddings of the documents; the queries for training, validation and test."""
     queries, documents = embedded(collection, encoder, store)
-    place = {name: at for at, name in enumerate(documents)}
+    asked, place = ({name: at for at, name in enumerate(names)} for names in (queries, documents))
     parts = []
     for judged in TextSource(path=collection, encoder=encoder, fold=fold).read().judged:
         qrels = graded(judged, grades)
@@ -56,7 +64,8 @@ def prepared(collection: str, encoder: str, store: str, fold: int, grades: int) 
             for document, grade in each.items():
                 labels[row, place[document]] = grade
         found = torch.from_numpy(np.stack([queries[name] for name in qrels]))
-        parts.append((found, labels.clamp(min=0), labels >= 0))
+        rows = torch.tensor([asked[name] for name in qrels])
+        parts.append(Part(rows, found, labels.clamp(min=0), labels >= 0))
     return torch.from_numpy(np.stack([*documents.values()])), parts
 
 
@@ -79,8 +88,8 @@ def train(
     loss_of = rs.SimilarityLoss(LOSSES[loss](), temperature=temperature)
 
     def losses(epoch: int) -> Iterator[Tensor]:
-        for rows in torch.randperm(len(training[0])).split(LISTS) if epoch else ():  # the first epoch is the start
-            queries, labels, where = (each[rows] for each in training)
+        for rows in torch.randperm(len(training.rows)).split(LISTS) if epoch else ():  # the first epoch is the start
+            _, queries, labels, where = (each[rows] for each in training)
             relevant = (labels > 0).any(0).nonzero().view(-1)
             listed = torch.cat([relevant, torch.randperm(len(documents))[:DOCUMENTS]]).unique()
             yield loss_of(queries + queries @ change, documents[listed], labels[:, listed], where[:, listed])
@@ -95,10 +104,9 @@ def train(
 
 def measured(change: Tensor, documents: Tensor, part: Part, measures: Any) -> dict[str, Tensor]:
     """Measures of each query over the whole corpus."""
-    queries, labels, where = part
     with torch.no_grad():
-        scores = (queries + queries @ change) @ documents.T
-        return {**evaluate(scores, labels, list(measures), where=where)}
+        scores = (part.queries + part.queries @ change) @ documents.T
+        return {**evaluate(scores, part.labels, list(measures), where=part.where)}
 
 
 def started(
@@ -109,7 +117,7 @@ def started(
     for fold in folds:
         documents, (training, _, test) = prepared(*where, fold, grades)
         found.append(measured(documents.new_zeros(documents.shape[1], documents.shape[1]), documents, test, MEASURES))
-        new.append(~((test[1] > 0) & (training[1] > 0).any(0)).any(1))
+        new.append(~((test.labels > 0) & (training.labels > 0).any(0)).any(1))
     joined = {m: {START: torch.cat([each[m] for each in found]).numpy()[None]} for m in MEASURES}
     return joined, torch.cat(new).numpy()
 

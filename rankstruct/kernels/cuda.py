@@ -49,7 +49,14 @@ def compile_loop(loop: core.Loop, single: bool, arch: str) -> Any:
     from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
 
     code, folder, target = source(loop, single), Path(__file__).parent, "cubin"
-    options = ProgramOptions(std="c++20", arch=arch, include_path=str(folder), fma=False, diag_suppress=554)
+    options = ProgramOptions(
+        std="c++20",
+        arch=arch,
+        include_path=str(folder),
+        fma=False,
+        device_as_default_execution_space=True,  # NVRTC 13.0 takes some lambdas in device functions for host functions
+        diag_suppress=554,
+    )
     headers = sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.hpp")))).digest()
     key = make_program_cache_key(code=code, code_type="c++", options=options, target_type=target, extra_digest=headers)
     program = None

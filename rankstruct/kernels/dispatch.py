@@ -30,6 +30,7 @@ from rankstruct.lists import NOT_NEGATIVE, Lists, batch_first, check_offsets, is
 __all__ = ["Answer", "Call", "CpuLists", "ListOperator", "PaddedLists", "Prepared", "discount_table", "mean_value"]
 
 _WORTH_A_THREAD = 20_000  # documents; starting a thread costs as much as sorting a few thousand
+_MOST_AT_ONCE = 2**24  # documents in vectorised torch, some 2 GB
 _LISTS = "Tensor scores, Tensor labels, Tensor? where, Tensor? offsets, Tensor? reference_scores, Tensor? groups"
 
 
@@ -305,6 +306,7 @@ class ListOperator:
         padded: the implementation for other devices; it takes no item weights, with which lists go to the CPU.
         gains: whether labels are gains.
         weighted: whether documents have item weights, which must be finite and above 0.
+        is_long: from `(list size, *options)` to whether `padded` is faster than `compiled` on a CUDA device; never if None.
     """
 
     def __init__(
@@ -316,8 +318,9 @@ class ListOperator:
         *,
         gains: bool = False,
         weighted: bool = False,
+        is_long: Callable[..., bool] | None = None,
     ) -> None:
-        self.name, self.gains = name, gains
+        self.name, self.gains, self._is_long = name, gains, is_long
         self._fields = 6 if weighted else 5  # of `Lists`
         self._compiled, self._padded = compiled, padded
         qualified = f"rankstruct::{name}"
@@ -344,11 +347,15 @@ class ListOperator:
         device = scores.device
         if has_loops(device):
             return self._solve(scores, lists, least_label, options)
-        answers = cuda.solve(scores, lists, least_label, self._compiled, options) if has_kernels(device) else None
+        padded = self._padded if lists.item_weights is None else None
+        is_long = self._is_long if padded is not None and lists.offsets is None else None
+        answers = None
+        if has_kernels(device) and not (is_long and is_long(scores.shape[-1], *options)):
+            answers = cuda.solve(scores, lists, least_label, self._compiled, options)
         if answers is not None:
             pass
-        elif self._padded is not None and lists.item_weights is None:
-            answers = _answer_padded(self._padded, scores, lists, least_label, options)
+        elif padded is not None:
+            answers = _answer_padded(padded, scores, lists, least_label, options)
         else:
             there = Lists(*(None if value is None else value.cpu() for value in lists))  # type: ignore[arg-type]
             answers = self._solve(scores.cpu(), there, least_label, options)
@@ -410,7 +417,12 @@ def _answer_padded(
         reference_scores = torch.where(real & ~broken, reference_scores, 0.0)
     scores = torch.where(real & ~broken, scores, 0.0)
     if scores.numel():
-        task_loss, value, direction = body(PaddedLists(scores, labels, real, reference_scores), *options)
+        given, at_once = PaddedLists(scores, labels, real, reference_scores), max(_MOST_AT_ONCE // rows[1], 1)
+        answers = [
+            body(PaddedLists._make(None if each is None else each[start : start + at_once] for each in given), *options)
+            for start in range(0, rows[0], at_once)
+        ]
+        task_loss, value, direction = map(torch.cat, zip(*answers, strict=True))
     else:
         task_loss, value, direction = scores.new_zeros(rows[0]), scores.new_zeros(rows[0]), scores
     # Reading the device to raise an error would stall it at every step.

@@ -56,6 +56,7 @@ _METHOD = ArgmaxMethod(
     "O(n log n)",
     core.contingency,
     contingency_padded,
+    8000,
 )
 _contingency = binary_kernel(
     "contingency", "int kind, int cutoff, float beta, int reference", lambda longest, *table: (_METHOD, table)

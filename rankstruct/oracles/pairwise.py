@@ -30,18 +30,18 @@ from rankstruct.oracles.gains import known_gains, solve_gains
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
 _AUC = ArgmaxMethod(
-    "each pair by itself, counted by a merge", "O(n log n)", core.pairwise_auc, pairwise_device.auc_padded
+    "each pair by itself, counted by a merge", "O(n log n)", core.pairwise_auc, pairwise_device.auc_padded, 3000
 )
 _BY_MERGING = "monotone divide and conquer over the irrelevant documents", "O(n log n)"
 _TO_CUTOFF = (
     "running-maximum program over the irrelevant documents above each relevant one, to the cut-off k",
     "O(n log n + min(k, p) min(k, m))",
 )
-_PRECISION = ArgmaxMethod(*_BY_MERGING, core.pairwise_average_precision, pairwise_device.precision_padded)
+_PRECISION = ArgmaxMethod(*_BY_MERGING, core.pairwise_average_precision, pairwise_device.precision_padded, 16_000)
 _PRECISION_AT_CUTOFF = ArgmaxMethod(
     *_TO_CUTOFF, core.pairwise_precision_at_cutoff, pairwise_device.precision_at_cutoff_padded
 )
-_CONVEX = ArgmaxMethod(*_BY_MERGING, core.pairwise_convex_discount, pairwise_device.convex_discount_padded)
+_CONVEX = ArgmaxMethod(*_BY_MERGING, core.pairwise_convex_discount, pairwise_device.convex_discount_padded, 16_000)
 _ANY_DISCOUNT = ArgmaxMethod(*_TO_CUTOFF, core.pairwise_discount_at_cutoff, pairwise_device.discount_at_cutoff_padded)
 _FIRST = ArgmaxMethod(
     "every rank of the first relevant document",

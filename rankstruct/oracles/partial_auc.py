@@ -36,8 +36,8 @@ from rankstruct.oracles.registry import REFERENCES, register_oracle
 
 _BELOW = "below-window"
 _BY_MERGING = "each relevant document by itself, counted by a merge before and one inside the window", "O(n log n)"
-_METHOD = ArgmaxMethod(*_BY_MERGING, core.partial_area, partial_area_padded)
-_OF_WINDOW = ArgmaxMethod(*_BY_MERGING, core.partial_area_of_window, partial_area_of_window_padded)
+_METHOD = ArgmaxMethod(*_BY_MERGING, core.partial_area, partial_area_padded, 4000)
+_OF_WINDOW = ArgmaxMethod(*_BY_MERGING, core.partial_area_of_window, partial_area_of_window_padded, 4000)
 
 
 def _method(longest: int, restricted: bool, *window: Any) -> tuple[ArgmaxMethod, tuple[Any, ...]]:

@@ -16,7 +16,7 @@ from rankstruct.oracles.pairwise import binary_oracle
 from rankstruct.oracles.registry import register_oracle
 
 _METHOD = ArgmaxMethod(
-    "every rank of the lowest-scored relevant document", "O(n log n)", core.first_relevant, reciprocal_rank_padded
+    "every rank of the lowest-scored relevant document", "O(n log n)", core.first_relevant, reciprocal_rank_padded, 2500
 )
 _reciprocal_rank = binary_kernel(
     "first_relevant_reciprocal_rank", "int cutoff, bool predicted", lambda longest, *options: (_METHOD, options)

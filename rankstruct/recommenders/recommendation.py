@@ -201,7 +201,7 @@ def novelty(items: Tensor, known: Ratings) -> float:
     0.5
     """
     counts = np.bincount(known.item, minlength=known.num_items).clip(min=1)
-    return float(-np.log2(counts[items[items >= 0].numpy()] / max(known.num_users, 1)).mean())
+    return float(-np.log2(counts[items[items >= 0].cpu().numpy()] / max(known.num_users, 1)).mean())
 
 
 def popularity(ratings: Ratings) -> ItemScorer:

@@ -35,9 +35,10 @@ class _Diverse(nn.Module):
         self._loss, self._groups = rl.StructuredHingeLoss(f"diverse_{measure}"), torch.empty(0)
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        if self._groups.shape != scores.shape:
+        if self._groups.shape != scores.shape or self._groups.device != scores.device:
             generator = torch.Generator().manual_seed(0)
-            self._groups = torch.randint(max(scores.shape[-1] // 4, 1), scores.shape, generator=generator)
+            groups = torch.randint(max(scores.shape[-1] // 4, 1), scores.shape, generator=generator)
+            self._groups = groups.to(scores.device)
         return self._loss(scores, labels, diversity_groups=self._groups)
 
 

@@ -8,6 +8,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -937,3 +938,39 @@ def test_no_loss_stays_where_it_starts(its, scorer):
         loss(scorer(features), labels, **diversity_groups).backward()
         optimizer.step()
     assert rs.evaluate(scorer.eval()(features), labels, ["AP"])["AP"].mean() > 0.5
+
+
+@contextmanager
+def not_waited_for():
+    """Within, a step that waits for the CUDA device is an error."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
+            torch.cuda.set_sync_debug_mode("error")
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_a_cuda_device_agrees_with_the_cpu_and_is_not_waited_for(its, dtype):
+    """Padded and flat lists, the second time without a step that waits for the device."""
+    near = {"rtol": 1e-9, "atol": 1e-9} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
+    for size in (12, 90):
+        scores, labels, where = draw(size=size, dtype=dtype)
+        groups = torch.randint(0, 5, scores.shape, generator=torch.Generator().manual_seed(2))
+        flat = {"offsets": torch.tensor([0, 3, 3, 20, scores.numel()])}
+        for lists, shape in (({"where": where}, scores.shape), (flat, (-1,))):
+            options = its.groups(groups.view(shape)) | lists
+            value, slope = both_ways(its.make(reduction="none"), scores.view(shape), labels.view(shape), **options)
+            there = scores.view(shape).cuda(), labels.view(shape).cuda()
+            on_device = {name: each if name == "offsets" else each.cuda() for name, each in options.items()}
+            loss = its.make(reduction="none").cuda()
+            both_ways(loss, *there, **on_device)  # compiles, and copies tables
+            with not_waited_for():
+                found, gradient = both_ways(loss, *there, **on_device)
+            torch.testing.assert_close(found.cpu(), value, **near)
+            torch.testing.assert_close(gradient.cpu(), slope, **near)

@@ -47,8 +47,9 @@ def on_device_path(monkeypatch):
 
 @pytest.mark.slow
 def test_device_path_equals_enumeration(monkeypatch):
-    """The vectorised path, called for CPU tensors."""
+    """The vectorised path, called for CPU tensors, a few lists at a time."""
     on_device_path(monkeypatch)
+    monkeypatch.setattr(dispatch, "_MOST_AT_ONCE", 20)
     rng = np.random.default_rng(1)
     for (measure, feature_map), references in COMBINATIONS.items():
         if not isinstance(feature_map, rs.Positional):

@@ -80,8 +80,8 @@ def batches():
                 yield {**flat, "diversity_groups": diversity_groups.flatten(), **its}
 
 
-def answers():
-    return [rs.most_violated(**batch) for batch in batches()]
+def answers(move=lambda tensor: tensor):
+    return [rs.most_violated(**{name: move(each) for name, each in batch.items()}) for batch in batches()]
 
 
 def assert_same(found, expected):
@@ -241,6 +241,21 @@ def test_without_scratch_lists_go_where_those_of_other_devices_go(on_device, mon
 
 @emulated
 @pytest.mark.slow
+def test_long_lists_are_solved_in_torch_where_it_can(on_device):
+    scores, labels = torch.randn(2, 5000, dtype=torch.float64), torch.randint(0, 2, (2, 5000))
+    for size, measure, loops in (
+        (5000, "AUC", []),
+        (100, "AUC", ["pairwise_auc"]),
+        (5000, "AP@5", ["pairwise_precision_at_cutoff"]),
+        (5000, "nDCG@10", ["positional"]),
+    ):
+        on_device.clear()
+        rs.most_violated(scores[:, :size], labels[:, :size], measure)
+        assert on_device == loops
+
+
+@emulated
+@pytest.mark.slow
 def test_what_is_wrong_costs_its_list_alone(on_device, monkeypatch):
     monkeypatch.setattr(cuda, "is_known", lambda offsets: False)
     scores = torch.tensor(
@@ -301,3 +316,11 @@ def test_the_loop_compiles_for_a_device(loop, single):
     except RuntimeError as error:
         pytest.skip(f"no NVRTC: {error}")
     assert re.search(rb"\bsolve\b", cuda.compile_loop(loop, single, "sm_80").code)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_answers_of_a_device_are_those_of_the_cpu():
+    assert cuda.reaches(torch.device("cuda", 0)), "the loops do not run there; logging at level DEBUG says why"
+    found = answers(lambda each: each.cuda() if isinstance(each, torch.Tensor) else each)
+    assert_same([type(each)(*(part.cpu() for part in each)) for each in found], answers())

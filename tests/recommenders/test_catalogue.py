@@ -452,6 +452,23 @@ def test_other_losses_lists_and_models_learn(parts, options):
     assert model.score(parts.test) > 2 * float(random.mean())
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("options", [{}, {"layers": 2}, {"loss": rs.StructuredHingeLoss("AP", reference="predicted")}])
+def test_training_on_a_device_is_that_of_the_cpu(parts, options):
+    here, there = (
+        Recommender(rank=16, max_epochs=5, device=device, **options).fit(parts.train, validation=parts.vali)
+        for device in ("cpu", "cuda")
+    )
+    for mine, its in zip(here.history_, there.history_, strict=True):
+        assert mine == pytest.approx(its, rel=2e-2)
+    assert here.score(parts.test) == pytest.approx(there.score(parts.test), rel=2e-2)
+    items, _ = recommend(there.scorer_, torch.arange(5), 10)
+    assert items.is_cuda
+    assert novelty(items, parts.train) == novelty(items.cpu(), parts.train)
+    assert there.recommend_new(parts.test, k=3)[0].shape[1] == 3
+
+
 def test_matrices_give_indices_and_tables_names(parts):
     options = {"rank": 4, "max_epochs": 2}
     matrix = parts.train.to_csr()

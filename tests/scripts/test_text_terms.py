@@ -5,23 +5,9 @@ import json
 import numpy as np
 import pytest
 from scripts_by_path import script
+from small_text import write_collection
 
 pytestmark = pytest.mark.needs("sentence_transformers", "bm25s", "Stemmer")
-
-
-def written(folder):
-    """A small collection in files, without some of its queries; returns the first queries of the test part."""
-    from rankstruct.text import questions
-
-    collection = questions()
-    folder.mkdir()
-    for name, texts in (("corpus", collection.documents), ("queries", collection.queries)):
-        lines = [json.dumps({"_id": key, "text": text}) for key, text in texts.items()]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-    for part, count in (("train", 20), ("test", 8)):
-        judged = list(collection.judgements[part].items())[:count]
-        lines = ["query-id\tcorpus-id\tscore", *(f"{q}\t{d}\t{g:g}" for q, of in judged for d, g in of.items())]
-        (folder / f"qrels_{part}.tsv").write_text("\n".join(lines) + "\n")
 
 
 def test_tables_of_features_with_bm25_and_kept_results(tmp_path, capsys, monkeypatch):
@@ -29,7 +15,7 @@ def test_tables_of_features_with_bm25_and_kept_results(tmp_path, capsys, monkeyp
 
     experiment = script("text_terms")
     monkeypatch.setattr(experiment, "DEPTH", 10)
-    written(tmp_path / "small")
+    write_collection(tmp_path / "small")
     encoder = tiny_encoder(questions(), tmp_path / "encoder")
     command = ["--collection", str(tmp_path / "small"), "--encoder", str(encoder), "--output", str(tmp_path / "out")]
     command += ["--processes", "0", "--seeds", "2"]
