@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +174,12 @@ def _parser() -> argparse.ArgumentParser:
     same = "The scorer of boosted trees over LightGBM's own predict of the same model, one thread."
     rounds(kind("trees", _trees, same), 30)
 
+    _add_growing(kind)
+    return parser
+
+
+def _add_growing(kind: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the commands on drawn lists of growing number."""
     grown = "AutoRanker and LambdaMART on growing lists of MSLR-WEB10K's shape: quality, CPU seconds and memory."
     one = kind("rankers", _rankers, grown)
     one.add_argument("--folder", required=True, help="where the lists are written, some 300 MB")
@@ -190,7 +196,6 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--threads", type=int, default=2, help="of each stage")
     one.add_argument("--seed", type=int, default=0, help="of the lists")
     one.add_argument("--plot", type=Path, help="file to draw the growth to")
-    return parser
 
 
 def main(args: Sequence[str] | None = None) -> int:
