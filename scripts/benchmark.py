@@ -1,4 +1,4 @@
-"""Time oracles, losses, exact training or the scorer of trees against something public in the same run; print tables, write JSON.
+"""Time oracles, losses, training or the scorer of trees against something public in the same run; print tables, write JSON.
 
 python scripts/benchmark.py oracles --json oracles.json
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import device, exact, large, losses, oracles, trees
+from benchmarks import catalogue, device, exact, large, losses, oracles, trees
 from benchmarks.timing import machine
 from rankstruct.cli import run
 from rankstruct.commands._arguments import CommandParser
@@ -114,6 +114,17 @@ def _rankers(options: argparse.Namespace) -> dict[str, Any]:
     return {"rows": rows, "tables": {"rankers": table}}
 
 
+def _catalogue(options: argparse.Namespace) -> dict[str, Any]:
+    names = catalogue.installed_stages() if options.stages is None else options.stages
+    given = {"threads": options.threads, "rounds": options.rounds}
+    rows, products = catalogue.benchmark_catalogue(options.data, names, **given)
+    tables = catalogue.as_tables(rows, products)
+    print(f"{options.threads} threads; a process each, medians of {options.rounds} rounds in turn")
+    for table in tables.values():
+        print(f"\n{format_table(*table)}")
+    return {"rows": rows, "products": products, "tables": tables, **given}
+
+
 def _trees(options: argparse.Namespace) -> dict[str, Any]:
     rows = trees.benchmark_trees(trees.SHAPES, options.rounds, options.seed)
     print("scorer of boosted trees over LightGBM's predict of the same model, round by round, one thread")
@@ -173,6 +184,13 @@ def _parser() -> argparse.ArgumentParser:
 
     same = "The scorer of boosted trees over LightGBM's own predict of the same model, one thread."
     rounds(kind("trees", _trees, same), 30)
+
+    items = "One epoch on implicit feedback, and evaluation over all items, against PyTorch, NumPy, implicit, ranx, RecTools."
+    one = kind("catalogue", _catalogue, items)
+    one.add_argument("--data", required=True, help="folder with train.txt, valid.txt and test.txt")
+    one.add_argument("--stages", nargs="+", choices=list(catalogue.STAGES), help="all that can run, if not given")
+    one.add_argument("--threads", type=int, default=1, help="of each stage")
+    one.add_argument("--rounds", type=int, default=3, help="every stage once each")
 
     _add_growing(kind)
     return parser

@@ -40,14 +40,14 @@ LABELS = {
 
 
 def _convert(text: Path, options: dict[str, Any]) -> dict[str, Any]:
-    made, seconds = _timed(lambda: convert_lists(text))
+    made, seconds = timed(lambda: convert_lists(text))
     return {**seconds, "documents": made.documents, "megabytes": text.stat().st_size / 1e6}
 
 
 def _read_by_scikit_learn(text: Path, options: dict[str, Any]) -> dict[str, Any]:
     from sklearn.datasets import load_svmlight_file
 
-    found, seconds = _timed(lambda: load_svmlight_file(str(text), query_id=True, dtype=np.float32))
+    found, seconds = timed(lambda: load_svmlight_file(str(text), query_id=True, dtype=np.float32))
     return {**seconds, "documents": found[0].shape[0], "megabytes": text.stat().st_size / 1e6}
 
 
@@ -58,7 +58,7 @@ def _exact(text: Path, options: dict[str, Any]) -> dict[str, Any]:
     ranker = LinearRanker("AP", C=options["C"], prepare=(), tolerance=options["tolerance"])
     few = data.select(np.arange(2))
     ranker.fit(few.features, few.labels, few.list_numbers)  # compile
-    _, seconds = _timed(lambda: ranker.fit(data.features, data.labels, data.list_numbers))
+    _, seconds = timed(lambda: ranker.fit(data.features, data.labels, data.list_numbers))
     found = {name: getattr(ranker.solution_, name) for name in ("objective", "gap", "iterations")}
     status = str(ranker.solution_.status)
     return {**seconds, **found, "status": status, "left_out": ranker.left_out_, "documents": data.num_documents}
@@ -82,7 +82,7 @@ def _mlp(text: Path, options: dict[str, Any]) -> dict[str, Any]:
             optimizer.step()
             losses.append(float(value.detach()))
 
-    _, seconds = _timed(epoch)
+    _, seconds = timed(epoch)
     tenth = max(1, len(losses) // 10)
     means = {"first_loss": float(np.mean(losses[:tenth])), "last_loss": float(np.mean(losses[-tenth:]))}
     return {**seconds, **means, "batches": len(losses), "documents": data.num_documents}
@@ -98,7 +98,7 @@ def _lightgbm(text: Path, options: dict[str, Any]) -> dict[str, Any]:
         lists = lightgbm.Dataset(data.features, data.labels, group=data.lengths)
         return lightgbm.train(given, lists, num_boost_round=100)
 
-    return {**_timed(fit)[1], "documents": data.num_documents}
+    return {**timed(fit)[1], "documents": data.num_documents}
 
 
 def _rank(options: dict[str, Any], text: Path, _: dict[str, Any]) -> dict[str, Any]:
@@ -226,7 +226,8 @@ def draw_growth(found: Sequence[dict[str, Any]]) -> Any:
     return figure
 
 
-def _timed(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+def timed(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    """The result of a call, with its seconds and the peak of memory of the process."""
     base = peak_kilobytes()
     wall, processor = time.perf_counter(), time.process_time()
     result = work()
