@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,16 @@ def _large(options: argparse.Namespace) -> dict[str, Any]:
     return {"rows": rows, "tables": {"large": table}, **given}
 
 
+def _rankers(options: argparse.Namespace) -> dict[str, Any]:
+    scales = [documents / 720_000 for documents in options.documents]
+    given = {"threads": 1, "seed": options.seed}
+    rows = large.benchmark_large(options.folder, scales, ["convert", *large.RANKERS], **given)
+    print("rankers with their grids on lists of the shape of MSLR-WEB10K, 136 features; a process each, one thread")
+    table = large.as_rankers(rows)
+    print(format_table(*table))
+    return {"rows": rows, "tables": {"rankers": table}}
+
+
 def _catalogue(options: argparse.Namespace) -> dict[str, Any]:
     names = catalogue.installed_stages() if options.stages is None else options.stages
     given = {"threads": options.threads, "rounds": options.rounds}
@@ -174,15 +184,28 @@ def _parser() -> argparse.ArgumentParser:
 
     same = "The scorer of boosted trees over LightGBM's own predict of the same model, one thread."
     rounds(kind("trees", _trees, same), 30)
-    items = "One epoch on implicit feedback, and evaluation over all items, against PyTorch, NumPy, implicit, ranx, RecTools."
-    _add_catalogue_options(kind("catalogue", _catalogue, items))
 
-    web = "Conversion, exact training and SGD on lists of MSLR-WEB10K's shape, and scikit-learn and LightGBM."
-    _add_large_options(kind("large", _large, web))
+    items = "One epoch on implicit feedback, and evaluation over all items, against PyTorch, NumPy, implicit, ranx, RecTools."
+    one = kind("catalogue", _catalogue, items)
+    one.add_argument("--data", required=True, help="folder with train.txt, valid.txt and test.txt")
+    one.add_argument("--stages", nargs="+", choices=list(catalogue.STAGES), help="all that can run, if not given")
+    one.add_argument("--threads", type=int, default=1, help="of each stage")
+    one.add_argument("--rounds", type=int, default=3, help="every stage once each")
+
+    _add_growing(kind)
     return parser
 
 
-def _add_large_options(one: argparse.ArgumentParser) -> None:
+def _add_growing(kind: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the commands on drawn lists of growing number."""
+    grown = "AutoRanker and LambdaMART on growing lists of MSLR-WEB10K's shape: quality, CPU seconds and memory."
+    one = kind("rankers", _rankers, grown)
+    one.add_argument("--folder", required=True, help="where the lists are written, some 300 MB")
+    one.add_argument("--documents", nargs="+", type=int, default=large.DOCUMENTS, help="numbers of documents")
+    one.add_argument("--seed", type=int, default=0, help="of the lists")
+
+    web = "Conversion, exact training and SGD on lists of MSLR-WEB10K's shape, and scikit-learn and LightGBM."
+    one = kind("large", _large, web)
     one.add_argument("--folder", required=True, help="where the lists are written, some 1.6 GB at scale 1")
     one.add_argument("--scales", nargs="+", type=float, default=large.SCALES, help="1 is 720,000 documents")
     one.add_argument("--stages", nargs="+", choices=list(large.STAGES), help="all that can run, if not given")
@@ -191,13 +214,6 @@ def _add_large_options(one: argparse.ArgumentParser) -> None:
     one.add_argument("--threads", type=int, default=2, help="of each stage")
     one.add_argument("--seed", type=int, default=0, help="of the lists")
     one.add_argument("--plot", type=Path, help="file to draw the growth to")
-
-
-def _add_catalogue_options(one: argparse.ArgumentParser) -> None:
-    one.add_argument("--data", required=True, help="folder with train.txt, valid.txt and test.txt")
-    one.add_argument("--stages", nargs="+", choices=list(catalogue.STAGES), help="all that can run, if not given")
-    one.add_argument("--threads", type=int, default=1, help="of each stage")
-    one.add_argument("--rounds", type=int, default=3, help="every stage once each")
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """Propensities of ranks, estimated from click logs: the probability that a user examines a rank, relative to rank 1.
 
-All three estimators assume the position-based model, in which a document at rank k is clicked with probability p_k a, a its own.
+All estimators here assume the position-based model, in which a document at rank k is clicked with probability p_k a, a its own.
 They compare clicks on the same document of the same query at different ranks, so the log must show documents at several: by
 randomised swaps, by several rankers, or by one that changes. Regression EM with features needs no such changes.
 """
@@ -15,6 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri
 
 from rankstruct.arrays import as_numbers
+from rankstruct.clicks.conditional import maximise
 from rankstruct.clicks.log import ClickLog
 
 __all__ = ["Propensities", "harvest_propensities", "propensities_by_em", "propensities_by_swaps"]
@@ -22,12 +23,12 @@ __all__ = ["Propensities", "harvest_propensities", "propensities_by_em", "propen
 
 @dataclass(frozen=True, eq=False)
 class Propensities:
-    """Propensities of ranks, relative to rank 1, and confidence intervals.
+    """Propensities of ranks, relative to rank 1, and confidence intervals; also several, by query.
 
     Attributes:
-        values: `[ranks]`, 1 for rank 1; by noise above 1 for others at times.
-        low: `[ranks]`, the lower ends of the intervals, which are symmetric in the logarithm.
-        high: `[ranks]`, the upper ends.
+        values: `[ranks]` or `[queries, ranks]`, 1 for rank 1; by noise above 1 for others at times.
+        low: likewise, the lower ends of the intervals, which are symmetric in the logarithm.
+        high: likewise, the upper ends.
         confidence: their level.
 
     >>> Propensities(np.array([1.0, 0.5]), np.array([1.0, 0.4]), np.array([1.0, 0.625]), 0.95)
@@ -40,7 +41,10 @@ class Propensities:
     confidence: float
 
     def __repr__(self) -> str:
-        """Values and intervals."""
+        """Values and intervals; of several, the numbers of queries and ranks."""
+        if self.values.ndim > 1:
+            queries, ranks = self.values.shape
+            return f"Propensities(queries={queries}, ranks={ranks}; {100 * self.confidence:g} % confidence)"
         ranks = zip(self.values[1:], self.low[1:], self.high[1:], strict=True)
         shown = [f"{value:.3g} [{low:.3g}, {high:.3g}]" for value, low, high in ranks]
         return f"Propensities({', '.join(['1', *shown])}; {100 * self.confidence:g} % confidence)"
@@ -73,57 +77,50 @@ def propensities_by_swaps(log: ClickLog, *, confidence: float = 0.95) -> Propens
     cells = _Cells(log)
     logs, errors = np.zeros(cells.ranks), np.zeros(cells.ranks)
     for rank in range(1, cells.ranks):
-        pair = cells.pair(rank, 0)
-        if pair is None:
+        found = cells.against_first(rank)
+        if found is None:
             raise ValueError(
                 f"rank {rank + 1} cannot be compared with rank 1: no document, or none with clicks, is shown at both; "
                 "harvest_propensities also compares the other ranks"
             )
-        logs[rank], errors[rank] = pair.log_ratio, np.sqrt(pair.variance)
+        logs[rank], errors[rank] = found[0], np.sqrt(found[1])
     return _with_intervals(logs, errors, confidence)
 
 
 def harvest_propensities(log: ClickLog, *, confidence: float = 0.95) -> Propensities:
     """Estimate propensities from all pairs of ranks at which a log shows the same documents (intervention harvesting).
 
-    The log ratio of each pair of ranks, as in `propensities_by_swaps`, is one observation of a difference of two log
-    propensities; they are combined by weighted least squares. The intervals allow for documents that belong to several pairs.
+    The propensities maximise the likelihood of the ranks at which each document is clicked, given the number of its clicks, from
+    which its own click probability cancels. They are as good for many documents that are shown rarely as for few shown often.
+    `propensities_by_context` does the same with features of the queries.
 
     Args:
         log: the log, of several rankers, or of one that changes, where users do not depend on the ranker.
         confidence: the level of the intervals.
 
     Raises:
-        ValueError: ranks that no chain of pairs with clicks connects to rank 1.
+        ValueError: ranks that no chain of pairs with clicks connects to rank 1, or with too few clicks.
 
     Source: Agarwal, Zaitsev, Wang, Li, Najork, Joachims, "Estimating Position Bias without Intrusive Interventions", WSDM 2019
-    (all pairs; here by least squares in the logarithm).
+    (all pairs; here by conditional likelihood).
 
     >>> from rankstruct.clicks import PositionModel, simulate_clicks
     >>> rankers = np.random.default_rng(0).normal(size=(2, 150))
     >>> log = simulate_clicks(PositionModel(eta=1), rankers, [1, 0, 1] * 50, range(0, 151, 3), sessions=20_000)
     >>> harvest_propensities(log)
-    Propensities(1, 0.498 [0.486, 0.511], 0.334 [0.323, 0.346]; 95 % confidence)
+    Propensities(1, 0.499 [0.486, 0.512], 0.334 [0.323, 0.346]; 95 % confidence)
     """
     cells = _Cells(log)
-    pairs = [found for a in range(cells.ranks) for b in range(a) if (found := cells.pair(a, b)) is not None]
-    _check_connected(cells.ranks, [(pair.first, pair.second) for pair in pairs])
-    if cells.ranks == 1:
-        return _with_intervals(np.zeros(1), np.zeros(1), confidence)
-    design = np.zeros((len(pairs), cells.ranks))
-    for row, pair in enumerate(pairs):
-        design[row, pair.first], design[row, pair.second] = 1, -1
-    weighted = design[:, 1:] / np.array([pair.variance for pair in pairs])[:, None]
-    combine = np.linalg.solve(weighted.T @ design[:, 1:], weighted.T)  # [ranks - 1, pairs]
-    logs = np.concatenate([[0.0], combine @ [pair.log_ratio for pair in pairs]])
-    spread = cells.variances(np.exp(logs))
-    influence = np.zeros((cells.ranks - 1, *cells.shown.shape))
-    for row, pair in enumerate(pairs):
-        of_first, of_second = pair.slopes(cells)
-        influence[:, :, pair.first] += combine[:, row, None] * of_first
-        influence[:, :, pair.second] -= combine[:, row, None] * of_second
-    errors = np.sqrt((influence**2 * spread).sum((1, 2)))
-    return _with_intervals(logs, np.concatenate([[0.0], errors]), confidence)
+    _check_connected(cells.ranks, cells.neighbours())
+    logs, errors = np.zeros(cells.ranks), np.zeros(cells.ranks)
+    if cells.ranks > 1:
+        found, chances, inverse = maximise(cells.shown, cells.clicked, np.ones((len(cells.shown), 1)))
+        logs[1:] = found[:, 0]
+        spread = cells.variances(np.exp(logs))
+        for rank, weights in enumerate(np.pad(inverse, ((0, 0), (1, 0))), 1):
+            influence = weights - (chances @ weights)[:, None]  # of a click on each document at each rank
+            errors[rank] = np.sqrt((influence**2 * spread).sum())
+    return _with_intervals(logs, errors, confidence)
 
 
 def propensities_by_em(
@@ -213,23 +210,6 @@ def _errors_of_maximum(cells: _Cells, examined: np.ndarray, attracts: np.ndarray
     return np.concatenate([[0.0], np.sqrt(np.diag(np.linalg.inv(curvature[1:, 1:])))])
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """The log ratio of the propensities of two ranks, from the documents shown at both; ranks from 0."""
-
-    first: int
-    second: int
-    log_ratio: float
-    variance: float
-    sums: tuple[float, float]
-
-    def slopes(self, cells: _Cells) -> tuple[np.ndarray, np.ndarray]:
-        """The derivatives of the log ratio in the clicks of each document at either rank; the second is to be subtracted."""
-        shown = cells.shown[:, self.first], cells.shown[:, self.second]
-        both = np.maximum(shown[0] + shown[1], 1)
-        return shown[1] / both / self.sums[0] * (shown[0] > 0), shown[0] / both / self.sums[1] * (shown[1] > 0)
-
-
 class _Cells:
     """How often documents were shown and clicked at each rank, `[documents, ranks]`; without those shown at one rank only."""
 
@@ -252,17 +232,18 @@ class _Cells:
         for table, count in zip((self.shown, self.clicked), counts, strict=True):
             table[rows[row[chosen]], rank[chosen]] = count[chosen]
 
-    def pair(self, first: int, second: int) -> _Pair | None:
-        """The ratio of two ranks; None if it cannot be estimated."""
-        both = (self.shown[:, first] > 0) & (self.shown[:, second] > 0)
-        n, m = self.shown[both, first], self.shown[both, second]
-        c, d = self.clicked[both, first], self.clicked[both, second]
-        of_first, of_second = float((c * m / (n + m)).sum()), float((d * n / (n + m)).sum())
-        if not (of_first > 0 and of_second > 0):
+    def against_first(self, rank: int) -> tuple[float, float] | None:
+        """The log ratio of the propensities of a rank, from 0, and the first one, and its variance; None if it has none."""
+        both = (self.shown[:, rank] > 0) & (self.shown[:, 0] > 0)
+        n, m = self.shown[both, rank], self.shown[both, 0]
+        c, d = self.clicked[both, rank], self.clicked[both, 0]
+        of_rank, of_first = float((c * m / (n + m)).sum()), float((d * n / (n + m)).sum())
+        if not (of_rank > 0 and of_first > 0):
             return None
         spread = ((n * m * (c + d) - c * d * (n + m)) / (n + m) ** 2).sum()
-        variance = max(spread / (of_first * of_second), 1e-12)  # 0 if everything was clicked
-        return _Pair(first, second, np.log(of_first / of_second), variance, (of_first, of_second))
+        return float(np.log(of_rank / of_first)), max(
+            spread / (of_rank * of_first), 1e-12
+        )  # 0 if everything was clicked
 
     def variances(self, propensities: np.ndarray) -> np.ndarray:
         """The variances of the clicks, `[documents, ranks]`, with one click probability for each document."""

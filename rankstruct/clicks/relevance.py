@@ -1,4 +1,22 @@
-"""Relevance estimated from clicks: labels whose expected values are those of the true ones."""
+"""Relevance estimated from clicks: labels whose expected values are those of the true ones.
+
+With propensities p of the ranks, the estimate of a document is the mean over the sessions of its query of click / p. Its expected
+value is the attraction times the share of sessions in which the document was shown. Doubly robust, with the attraction r that a
+regression model predicts, it is
+
+    r + mean over all sessions of the query of (click - p r) / w
+
+where w is p, clipped, or the exposure, and the fraction is 0 where the document was not shown. If p is right, the expected value
+is the attraction where either r or w is right. A right r does not make up for a wrong p. Without a cut-off, `clip` and `exposure`
+the prediction cancels; it replaces what clipped propensities and cut-offs leave out.
+
+Under trust bias a click has probability p x attraction + b, and click - b replaces the click (the affine correction).
+
+Source: Joachims, Swaminathan, Schnabel, WSDM 2017; Swaminathan and Joachims, "The Self-Normalized Estimator for Counterfactual
+Learning", NIPS 2015; Oosterhuis and de Rijke, "Policy-Aware Unbiased Learning to Rank for Top-k Rankings", SIGIR 2020; Vardasbi,
+Oosterhuis, de Rijke, CIKM 2020 (affine); Oosterhuis, "Doubly Robust Estimation for Correcting Position Bias in Click Feedback for
+Unbiased Learning to Rank", TOIS 2023.
+"""
 
 from __future__ import annotations
 
@@ -20,71 +38,91 @@ def estimate_relevance(
     base: Any = None,
     clip: float | None = None,
     policy_aware: bool = False,
+    exposure: Any = None,
+    prediction: Any = None,
     normalize: Literal["sessions", "weights", "none"] = "sessions",
 ) -> np.ndarray:
     """Estimate the attraction of each document from its clicks, `[documents]`: inverse propensity scoring and its like.
 
     `AdditiveRankLoss` takes the estimates as labels; losses that multiply gains take `estimates > 0` as labels and the estimates,
-    with 1 for the others, as item weights. A document without clicks has estimate 0, or less with `base`.
-
-    With propensities p of the ranks, the estimate is the mean over the sessions of the query of click / p: its expected value is
-    the attraction times the share of sessions in which the document was shown.
+    with 1 for the others, as item weights. A document without clicks has estimate 0, or less with `base` or `prediction`.
+    The formulas and sources are those of `rankstruct.clicks.relevance`.
 
     Args:
         log: the log.
-        propensities: `[ranks]`, above 0 and at most 1, or the result of an estimator, whose values above 1 count as 1.
-        base: `[ranks]`, b of a model of clicks with probability p x attraction + b, trust bias: the estimate is the mean of
-            (click - b) / p over the sessions that show the document (the affine correction).
-        clip: propensities below this number, above 0, are replaced by it, which lowers the variance and biases low ranks.
+        propensities: `[ranks]`, or `[queries, ranks]` where they differ by query, above 0 and at most 1; or the result of an
+            estimator, whose values above 1 count as 1.
+        base: of the same shape, b of trust bias.
+        clip: propensities that divide and are below this number, above 0, are replaced by it, which lowers the variance and
+            biases low ranks, unless the prediction is right.
         policy_aware: whether to divide by the mean propensity of the document over all sessions of its query, 0 where it was not
             shown, instead of that of the rank: the right expected value where a cut-off hides documents at times, if the
             rankings are random and independent of the clicks. A document that was never shown has the estimate 0.
-        normalize: `"sessions"`, divide by the number of sessions of the query; `"none"`, add up over the sessions; `"weights"`,
-            self-normalised: add up, divided by the mean of 1 / p over all clicks, so that all estimates add up to the number of
-            clicks.
+        exposure: `[documents]`, to divide by instead: the expected propensity of each document, counting 0 where it is not shown,
+            under the random rankings of the production ranker, where that is known; above 0 for documents in the log.
+        prediction: `[documents]`, the attraction of each document that a model predicts, best one that was fitted to other
+            queries. A document that was never shown has this as the estimate.
+        normalize: `"sessions"`, divide by the number of sessions of the query; `"none"`, add up over them; `"weights"`, add up,
+            divided by the mean of 1 / p over all clicks (self-normalised), so that all estimates add up to the number of clicks.
 
     Raises:
-        ValueError: a propensity that is not above 0 and at most 1, fewer propensities than ranks in the log, or options that do
-            not go together.
-
-    Source: Joachims, Swaminathan, Schnabel, WSDM 2017; Swaminathan and Joachims, "The Self-Normalized Estimator for
-    Counterfactual Learning", NIPS 2015; Oosterhuis and de Rijke, "Policy-Aware Unbiased Learning to Rank for Top-k Rankings",
-    SIGIR 2020; Vardasbi, Oosterhuis, de Rijke, CIKM 2020 (affine).
+        ValueError: a propensity or exposure that is not above 0 (and at most 1), fewer propensities than ranks in the log,
+            predictions that are not one finite number per document, or options that do not go together.
 
     >>> log = ClickLog.from_arrays(query=[1, 1, 1, 1], document=[5, 6, 5, 6], position=[1, 2, 1, 2], click=[1, 0, 0, 1],
     ...                            session=[0, 0, 1, 1])
     >>> estimate_relevance(log, [1.0, 0.5])
     array([0.5, 1. ])
-    >>> estimate_relevance(log, [1.0, 0.5], clip=0.8)
-    array([0.5  , 0.625])
+    >>> estimate_relevance(log, [1.0, 0.5], clip=0.8, prediction=[0.4, 0.9])
+    array([0.5   , 0.9625])
     """
-    known = _checked_propensities(propensities, clip, log)
-    _check_normalization(normalize, plain=base is None and not policy_aware)
-    rank = log.position - 1
-    clicks = log.click.astype(np.float64)
+    _check_options(normalize, policy_aware, exposure, plain=base is None and prediction is None)
+    shown, least = rows_of(checked_propensities(propensities, log), log), _checked_clip(clip)
+    predicted = None if prediction is None else checked_by_document(prediction, "prediction", log)
+    excess = _excess(log, shown, base, predicted)
+    if policy_aware or exposure is not None:
+        found = _of_documents(log, excess, np.maximum(shown, least), exposure, least)
+    else:
+        found = _sums(log, excess / np.maximum(shown, least))
+        if normalize == "weights":
+            return found * log.click.sum() / max(found.sum(), 1e-300)
+        found /= np.maximum(_sessions(log), 1)
+    if predicted is not None:
+        found += predicted
+    return found * _sessions(log) if normalize == "none" else found
+
+
+def _excess(log: ClickLog, shown: np.ndarray, base: Any, predicted: np.ndarray | None) -> np.ndarray:
+    """Clicks minus those that trust bias and the prediction explain, `[rows]`."""
+    found = log.click.astype(np.float64)
     if base is not None:
-        clicks -= _checked(base, "base", log)[rank]
-    if policy_aware:
-        found = _mean_ratios(log, clicks, known[rank])
-        return found if normalize == "sessions" else found * _sessions(log)
-    each = clicks / known[rank]
-    found = np.bincount(log.document, each, minlength=len(log.documents))
-    if normalize == "weights":
-        return found * log.click.sum() / max(each.sum(), 1e-300)
-    return found if normalize == "none" else found / np.maximum(_sessions(log), 1)
+        found -= rows_of(checked_by_rank(base, "base", log), log)
+    if predicted is not None:
+        found -= shown * predicted[log.document]
+    return found
 
 
-def _check_normalization(normalize: str, plain: bool) -> None:
+def _of_documents(log: ClickLog, excess: np.ndarray, divisors: np.ndarray, exposure: Any, least: float) -> np.ndarray:
+    """The mean of `excess` over the sessions, divided by the exposure of each document, or the mean of `divisors`."""
+    known = None if exposure is None else _checked_exposure(exposure, log)
+    seen = _sums(log, divisors) if known is None else _sessions(log) * np.maximum(known, least)
+    return np.divide(_sums(log, excess), seen, out=np.zeros(len(seen)), where=seen > 0)
+
+
+def _check_options(normalize: str, policy_aware: bool, exposure: Any, plain: bool) -> None:
     if normalize not in ("sessions", "weights", "none"):
         raise ValueError(f"normalize must be 'sessions', 'weights' or 'none', got {normalize!r}")
-    if normalize == "weights" and not plain:
-        raise ValueError("normalize='weights' is for plain inverse propensities, without base= and policy_aware=True")
+    if policy_aware and exposure is not None:
+        raise ValueError("policy_aware=True estimates the exposure from the log: pass it or exposure=, not both")
+    if normalize == "weights" and (policy_aware or exposure is not None or not plain):
+        raise ValueError(
+            "normalize='weights' is for plain inverse propensities, without base=, prediction=, exposure= and policy_aware=True"
+        )
 
 
-def _mean_ratios(log: ClickLog, clicks: np.ndarray, propensities: np.ndarray) -> np.ndarray:
-    """The mean clicks of each document over its mean propensity; the number of sessions cancels."""
-    total, seen = (np.bincount(log.document, each, minlength=len(log.documents)) for each in (clicks, propensities))
-    return np.divide(total, seen, out=np.zeros(len(seen)), where=seen > 0)
+def _sums(log: ClickLog, values: np.ndarray) -> np.ndarray:
+    """The sum of the values of the rows of each document."""
+    return np.bincount(log.document, values, minlength=len(log.documents))
 
 
 def _sessions(log: ClickLog) -> np.ndarray:
@@ -93,24 +131,63 @@ def _sessions(log: ClickLog) -> np.ndarray:
     return np.where(query >= 0, log.sessions_of_queries()[query] if len(log.queries) else 0, 0)
 
 
-def _checked(values: Any, name: str, log: ClickLog) -> np.ndarray:
+def rows_of(by_rank: np.ndarray, log: ClickLog) -> np.ndarray:
+    """The entry of each row of the log in a table by rank, or by query and rank."""
+    return by_rank[log.position - 1] if by_rank.ndim == 1 else by_rank[log.query, log.position - 1]
+
+
+def checked_by_rank(values: Any, name: str, log: ClickLog) -> np.ndarray:
+    """Numbers by rank, or by query and rank."""
     found = np.minimum(values.values, 1) if isinstance(values, Propensities) else as_numbers(name, values).astype(float)
     longest = int(log.position.max(initial=0))
-    if found.ndim != 1 or len(found) < longest or not np.isfinite(found).all():
+    if found.ndim == 2 and len(found) != len(log.queries):
         raise ValueError(
-            f"{name} must be finite numbers for ranks 1 to {longest}, which the log has; got {len(np.atleast_1d(found))}"
+            f"{name} must have a row for each query of the log, {len(log.queries)}, or none; got shape {found.shape}"
+        )
+    if found.ndim not in (1, 2) or found.shape[-1] < longest or not np.isfinite(found).all():
+        raise ValueError(
+            f"{name} must be finite numbers for ranks 1 to {longest}, which the log has; got {np.atleast_1d(found).shape[-1]}"
         )
     return found
 
 
-def _checked_propensities(propensities: Any, clip: float | None, log: ClickLog) -> np.ndarray:
-    known = _checked(propensities, "propensities", log)
+def checked_propensities(propensities: Any, log: ClickLog) -> np.ndarray:
+    """Propensities by rank, or by query and rank."""
+    known = checked_by_rank(propensities, "propensities", log)
     wrong = ~((known > 0) & (known <= 1))
     if wrong.any():
+        at = tuple(np.argwhere(wrong)[0])
+        of = f" and query {log.queries[at[0]]}" if known.ndim == 2 else ""
+        raise ValueError(f"propensities must be above 0 and at most 1; that of rank {at[-1] + 1}{of} is {known[at]:g}")
+    return known
+
+
+def checked_by_document(values: Any, name: str, log: ClickLog) -> np.ndarray:
+    """Finite numbers by document."""
+    found = as_numbers(name, values).astype(np.float64)
+    if found.shape != (len(log.documents),) or not np.isfinite(found).all():
+        raise ValueError(
+            f"{name} must be a finite number for each of the {len(log.documents)} documents; got shape {found.shape}"
+            + ("" if np.isfinite(found).all() else " with NaN or infinite ones")
+        )
+    return found
+
+
+def _checked_exposure(exposure: Any, log: ClickLog) -> np.ndarray:
+    found = checked_by_document(exposure, "exposure", log)
+    wrong = (found < 0) | (found > 1) | ((found == 0) & (log.query_of_document >= 0))
+    if wrong.any():
         at = int(wrong.argmax())
-        raise ValueError(f"propensities must be above 0 and at most 1; that of rank {at + 1} is {known[at]:g}")
+        raise ValueError(
+            f"exposure must be above 0 for documents that were shown, and at most 1; that of document {at} is {found[at]:g}"
+        )
+    return found
+
+
+def _checked_clip(clip: float | None) -> float:
+    """The smallest propensity to divide by."""
     if clip is None:
-        return known
+        return 0.0
     if not 0 < clip <= 1:
         raise ValueError(f"clip must be above 0 and at most 1, got {clip}")
-    return np.maximum(known, clip)
+    return clip

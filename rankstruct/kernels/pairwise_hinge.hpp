@@ -38,6 +38,30 @@ class GradeCounter {
     Span<Number> counts;
 };
 
+// The same for at most 8 grades, added up in registers: adding to a number in memory that was just written takes longer, which
+// matters for sums of weights, though not for counts.
+class FewGradesCounter {
+  public:
+    static constexpr int most_grades = 8;
+
+    KERNEL explicit FewGradesCounter(Span<double> copy) : copy(copy) {}
+
+    KERNEL void clear(Index) {
+        for (double& sum : sums) sum = 0.0;
+    }
+    KERNEL void meet(int grade, double by) {
+        for (int g = 0; g < most_grades; ++g) sums[g] += g > grade ? by : 0.0;
+    }
+    KERNEL double below(int grade) const {
+        for (int g = 0; g < most_grades; ++g) copy[g] = sums[g];
+        return copy[grade];
+    }
+
+  private:
+    double sums[most_grades];
+    Span<double> copy;
+};
+
 struct PairwiseHinge {
     static constexpr double widest = 1.7976931348623157e308;
 
@@ -53,7 +77,7 @@ struct PairwiseHinge {
             : grades(arena, longest),
               met(arena, longest),
               weight_met(arena, batch.item_weights ? longest : 0),
-              by_grade(arena.take<double>(batch.item_weights ? longest : 0)) {}
+              by_grade(arena.take<double>(batch.item_weights ? longest + FewGradesCounter::most_grades : 0)) {}
     };
 
     KERNEL Index solve(List& list, Space& space) const {
@@ -62,7 +86,9 @@ struct PairwiseHinge {
         double active = 0.0, pairs = 0.0;
         if (list.weight.size) {
             const double* weight = list.weight.data;
-            active = count(list, grades, space.weight_met, [=](Index i) { return weight[i]; });
+            const auto weight_of = [=](Index i) { return weight[i]; };
+            active = grades.count() <= FewGradesCounter::most_grades ? count(list, grades, FewGradesCounter(space.by_grade), weight_of)
+                                                                     : count(list, grades, space.weight_met, weight_of);
             pairs = weight_of_pairs(list, grades, space.by_grade);
         } else {
             active = count(list, grades, space.met, [](Index) { return 1; });
@@ -76,8 +102,8 @@ struct PairwiseHinge {
 
   private:
     // Compute the coefficients of the sum over the pairs; returns the number of those that cost something, or their weight.
-    template <class Number, class Weight>
-    KERNEL double count(List& list, const Grades& grades, GradeCounter<Number> met, Weight weight) const {
+    template <class Counter, class Weight>
+    KERNEL double count(List& list, const Grades& grades, Counter met, Weight weight) const {
         const Index n = list.size;
         const int last = grades.count() - 1;
         const Span<const double> score = list.score;

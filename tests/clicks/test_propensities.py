@@ -56,6 +56,13 @@ def test_intervals_cover_what_was_planted(estimator, sessions):
         assert (np.abs(errors) < 0.05).mean() > 0.9
 
 
+def test_harvesting_is_not_biased_by_rare_clicks():
+    """800 clicks: the mean of the log ratios of all pairs of ranks, many of which have no clicks, would be 0.2 too high."""
+    found = [harvest_propensities(planted(harvest_propensities, seed, 500)).values for seed in range(60)]
+    off = np.log(found).mean(0) - np.log(MODEL.propensities(RANKS))
+    assert abs(off[5:].mean()) < 0.1
+
+
 def test_regression_em_needs_no_swaps():
     """One ranker that shows everything at one rank; attraction is a function of two features, the ranker knows another one."""
     rng = np.random.default_rng(0)

@@ -12,8 +12,8 @@ RANKINGS = [(0, 1, 2), (2, 0, 1), (1, 2, 0)]
 PROPENSITY, BASE = np.array([0.9, 0.5, 0.25]), np.array([0.1, 0.05, 0.02])
 
 
-def expected(chance, cutoff=3, rankings=RANKINGS, **options):
-    """The expected estimate of two sessions of a query, with rankings by turns, over all patterns of clicks."""
+def expected(chance, cutoff=3, rankings=RANKINGS, propensities=PROPENSITY, **options):
+    """The expected estimate of sessions of a query, with rankings by turns, over all patterns of clicks."""
     total = np.zeros(3)
     documents = np.array([ranking[:cutoff] for ranking in rankings])
     rows = documents.size
@@ -22,9 +22,9 @@ def expected(chance, cutoff=3, rankings=RANKINGS, **options):
     probability = chance(documents.ravel(), position - 1)
     for pattern in itertools.product([0, 1], repeat=rows):
         clicks = np.array(pattern)
-        log = ClickLog.from_arrays([5] * rows, documents.ravel(), position, clicks, session)
-        found = np.zeros(3)
-        found[log.documents] = estimate_relevance(log, PROPENSITY[:cutoff], **options)
+        query = np.zeros(rows, np.int32)
+        log = ClickLog(session, query, documents.ravel(), position, clicks > 0, np.array([5]), np.arange(3))
+        found = estimate_relevance(log, propensities[:cutoff], **options)
         total += np.where(clicks, probability, 1 - probability).prod() * found
     return total
 
@@ -40,12 +40,89 @@ def test_inverse_propensities_are_unbiased():
 
 
 def test_the_affine_correction_is_unbiased_under_trust_bias():
-    def trusting(document, rank):
-        return PROPENSITY[rank] * ATTRACTION[document] + BASE[rank]
-
     np.testing.assert_allclose(expected(trusting, base=BASE), ATTRACTION, atol=1e-12)
     np.testing.assert_allclose(expected(trusting, base=BASE, policy_aware=True), ATTRACTION, atol=1e-12)
     assert (expected(trusting) > ATTRACTION + 0.05).all()
+
+
+def trusting(document, rank):
+    return PROPENSITY[rank] * ATTRACTION[document] + BASE[rank]
+
+
+WRONG = np.array([0.3, 0.7, 0.1])
+RIGHT_OPTIONS = [
+    {"prediction": ATTRACTION, "clip": 0.6},  # wrong weights, right prediction
+    {"prediction": WRONG},  # right weights, wrong prediction
+    {"prediction": WRONG, "policy_aware": True},
+    {"prediction": ATTRACTION, "policy_aware": True, "clip": 0.6},
+    {"prediction": ATTRACTION, "exposure": [0.9, 0.1, 0.4]},
+    {"prediction": WRONG, "exposure": [PROPENSITY.mean()] * 3},
+    {"exposure": [PROPENSITY.mean()] * 3},
+]
+
+
+@pytest.mark.parametrize("options", RIGHT_OPTIONS)
+@pytest.mark.parametrize("base", [None, BASE])
+def test_doubly_robust_estimates_are_unbiased_if_prediction_or_weights_are_right(options, base):
+    chance = by_position if base is None else trusting
+    np.testing.assert_allclose(expected(chance, base=base, **options), ATTRACTION, atol=1e-12)
+
+
+def test_doubly_robust_estimates_are_biased_if_prediction_and_weights_are_wrong():
+    for wrong in ({"clip": 0.6}, {"exposure": [0.9, 0.1, 0.4]}):
+        assert np.abs(expected(by_position, prediction=WRONG, **wrong) - ATTRACTION).min() > 0.02
+
+
+def test_a_right_prediction_does_not_make_up_for_wrong_propensities():
+    found = expected(by_position, propensities=PROPENSITY**2, prediction=ATTRACTION)
+    assert (found > ATTRACTION + 0.05).all()
+
+
+def test_a_prediction_stands_in_for_what_a_cut_off_hides():
+    rankings = [(0, 1, 2), (2, 0, 1), (0, 2, 1)]
+    found = expected(by_position, cutoff=2, rankings=rankings, prediction=ATTRACTION)
+    np.testing.assert_allclose(found, ATTRACTION, atol=1e-12)
+    shown = np.array([1, 1 / 3, 2 / 3])
+    found = expected(by_position, cutoff=2, rankings=rankings, prediction=WRONG)
+    np.testing.assert_allclose(found, ATTRACTION * shown + WRONG * (1 - shown), atol=1e-12)
+    # One of the three random rankings in each session, drawn alike: by the expected exposure the estimate is right again.
+    exposure = [sum(PROPENSITY[ranking.index(d)] for ranking in rankings if ranking.index(d) < 2) / 3 for d in range(3)]
+    drawn = [
+        expected(by_position, 2, each, exposure=exposure, prediction=WRONG)
+        for each in itertools.product(rankings, repeat=2)
+    ]
+    np.testing.assert_allclose(np.mean(drawn, axis=0), ATTRACTION, atol=1e-12)
+
+
+def test_without_a_cut_off_and_clip_the_prediction_cancels():
+    log = simulate_clicks(PositionModel(), [2, 1, 0] * 9, [0, 1, 1] * 9, range(0, 28, 3), sessions=300)
+    p = PositionModel().propensities(3)
+    given = [estimate_relevance(log, p, prediction=np.full(27, each)) for each in (0.1, 0.8)]
+    np.testing.assert_allclose(*given, atol=1e-12)
+
+
+def test_a_doubly_robust_estimate_varies_less_than_a_plain_one():
+    model, lists = PositionModel(), (np.zeros(20), [1, 0] * 10, [0, 20])
+    found = {"plain": [], "robust": []}
+    exposure = np.full(20, model.propensities(5).sum() / 20)
+    for seed in range(200):
+        log = simulate_clicks(model, *lists, sessions=100, cutoff=5, temperature=1.0, seed=seed)
+        for name, prediction in (("plain", None), ("robust", [0.9, 0.2] * 10)):
+            given = {"exposure": exposure, "prediction": prediction}
+            found[name].append(estimate_relevance(log, model.propensities(5), **given))
+    np.testing.assert_allclose(np.mean(found["robust"], axis=0), [1, 0.1] * 10, atol=0.1)
+    assert np.var(found["robust"], axis=0)[::2].mean() < 0.8 * np.var(found["plain"], axis=0)[::2].mean()
+
+
+def test_propensities_by_query():
+    rng = np.random.default_rng(0)
+    log = simulate_clicks(PositionModel(), rng.normal(size=12), [0, 1, 1] * 4, range(0, 13, 3), sessions=400)
+    table = rng.uniform(0.2, 1, (4, 3))
+    found = estimate_relevance(log, table)
+    for query in range(4):
+        np.testing.assert_array_equal(
+            found[3 * query : 3 * query + 3], estimate_relevance(log, table[query])[3 * query : 3 * query + 3]
+        )
 
 
 def test_behind_a_cut_off_only_policy_aware_propensities_are_unbiased():
@@ -102,6 +179,22 @@ def test_estimated_propensities_above_1_count_as_1():
         ([1.0, 0.5, 0.2], {"clip": 0}, "clip must be above 0 and at most 1, got 0"),
         ([1.0, 0.5, 0.2], {"normalize": "self"}, "normalize must be 'sessions', 'weights' or 'none', got 'self'"),
         ([1.0, 0.5, 0.2], {"normalize": "weights", "policy_aware": True}, "normalize='weights' is for plain inverse"),
+        (
+            [1.0, 0.5, 0.2],
+            {"normalize": "weights", "prediction": [0, 0, 0]},
+            "normalize='weights' is for plain inverse",
+        ),
+        ([1.0, 0.5, 0.2], {"policy_aware": True, "exposure": [1, 1, 1]}, "pass it or exposure=, not both"),
+        (
+            [1.0, 0.5, 0.2],
+            {"exposure": [1, 0, 1]},
+            "exposure must be above 0 for documents that were shown, and at most",
+        ),
+        ([1.0, 0.5, 0.2], {"exposure": [1, 1, 1.5]}, "exposure must be .* at most 1; that of document 2 is 1.5"),
+        ([1.0, 0.5, 0.2], {"prediction": [0.5]}, "prediction must be a finite number for each of the 3 documents; got"),
+        ([1.0, 0.5, 0.2], {"prediction": [0.5, 0, np.nan]}, "prediction must be a finite number .* NaN or infinite"),
+        ([[1.0, 0.5, 0.2]] * 2, {}, "propensities must have a row for each query of the log, 1, or none; got shape"),
+        ([[1.0, 0.5, 0]], {}, "that of rank 3 and query 0 is 0"),
     ],
 )
 def test_what_is_wrong_is_named(propensities, options, message):
