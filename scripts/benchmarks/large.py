@@ -111,7 +111,7 @@ def _rank(options: dict[str, Any], text: Path, _: dict[str, Any]) -> dict[str, A
     *train, valid, test = np.array_split(np.arange(data.num_lists), 10)
     given = {**arrays_of(data.select(np.concatenate(train))), **arrays_of(data.select(valid), "_valid")}
     ranker = make_trainer(select="nDCG@10", **options)
-    _, found = _timed(lambda: ranker.fit(**given))
+    _, found = timed(lambda: ranker.fit(**given))
     held_out = data.select(test)
     scores = ranker.predict(held_out.features, held_out.list_numbers)
     value = evaluate(scores, held_out.labels, ["nDCG@10"], offsets=held_out.offsets)["nDCG@10"].mean()
