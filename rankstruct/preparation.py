@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from rankstruct.arrays import as_numbers
 from rankstruct.columns import Columns
-from rankstruct.lists import as_offsets, check_offsets, check_tensor
+from rankstruct.lists import as_offsets, check_offsets, check_tensor, to_tensor
 from rankstruct.messages import did_you_mean
 
 __all__ = ["Preparation"]
 
 _MOST_KNOTS = 1000  # stored per feature for normal quantiles
-_CHUNK = 2**14  # documents per block
+_CHUNK, _COLUMNS = 2**11, 4  # documents, and features, that are prepared in float64 at a time
 
 
 class Step(nn.Module):
@@ -49,7 +49,7 @@ class Step(nn.Module):
             self.register_buffer(name, values.to(torch.float64))
 
     def fit(self, features: Tensor) -> dict[str, Tensor]:
-        """Return the buffers for training features `[documents, d]`."""
+        """Return the buffers for training features `[documents, d]` of any real dtype."""
         return {}
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
@@ -77,9 +77,12 @@ class Standardize(Step):
         """Return mean and standard deviation."""
         if not len(features):
             raise ValueError("standardize needs at least one document to fit, got none")
-        varies = features.amin(0) < features.amax(0)
-        deviation = torch.where(varies, features.std(0, correction=0), 0.0)
-        return {"mean": features.mean(0), "deviation": deviation}
+        found = []
+        for columns in features.split(_COLUMNS, 1):
+            varies, wide = columns.amin(0) < columns.amax(0), columns.double()
+            found.append((wide.mean(0), torch.where(varies, wide.std(0, correction=0), 0.0)))
+        mean, deviation = map(torch.cat, zip(*found, strict=True))
+        return {"mean": mean, "deviation": deviation}
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Transform features."""
@@ -101,7 +104,7 @@ class Quantile(Step):
             raise ValueError("quantile needs at least one document to fit, got none")
         knots = []
         for column in features.T:
-            values, counts = column.unique(return_counts=True)
+            values, counts = column.double().unique(return_counts=True)
             shares = (counts.cumsum(0) - 0.5 * counts) / len(column)
             if len(values) > _MOST_KNOTS:
                 wanted = torch.linspace(0, 1, _MOST_KNOTS, dtype=shares.dtype)
@@ -145,7 +148,7 @@ class Bins(Step):
         """Return the thresholds, `[d, n]`."""
         if not len(features):
             raise ValueError("bins need at least one document to fit, got none")
-        low, high = features.amin(0)[:, None], features.amax(0)[:, None]
+        low, high = (each.double()[:, None] for each in (features.amin(0), features.amax(0)))
         count = int(self.number)
         return {"thresholds": low + (high - low) * torch.arange(1, count + 1) / (count + 1)}
 
@@ -376,9 +379,9 @@ class Preparation(nn.Module):
         """Fit the steps and return the prepared documents too, as from `transform`."""
         before = cls() if after is None else after
         whole, X = cls(columns=None if before.names else before.columns), _documents(X) if len(names) else X
-        for name in check_names(names):
+        for number, name in enumerate(check_names(names)):
             fitted = cls([name], X.shape[1], [_fit(name, X, before)])
-            X = fitted.transform(X, offsets)
+            X = fitted._transformed(X, offsets, own=number > 0)
             whole, before = whole.then(fitted), before.then(fitted)
         return whole, X
 
@@ -467,8 +470,10 @@ class Preparation(nn.Module):
             ValueError: a different number of features than in `fit`; missing lists, or sparse features, for a step that does not
                 support this.
         """
-        if not self.names:
-            return X
+        return self._transformed(X, offsets) if self.names else X
+
+    def _transformed(self, X: Any, offsets: np.ndarray | None, own: bool = False) -> np.ndarray | sp.csr_array:
+        """As `transform`; `own` documents may be overwritten."""
         X = _documents(X)
         if X.shape[1] != self.num_features:
             raise ValueError(f"{', '.join(self.names)}: fitted to {self.num_features} features, got {X.shape[1]}")
@@ -477,8 +482,8 @@ class Preparation(nn.Module):
                 f"{', '.join(self.names)} needs complete lists, which are missing: pass qid=, one id per document"
             )
         lengths = torch.zeros(0, dtype=torch.int64) if offsets is None else as_offsets(offsets).diff()
-        for step in self.steps:
-            X = _changed(step, X, lengths)
+        for number, step in enumerate(self.steps):
+            X = _changed(step, X, lengths, own or number > 0)
         return X
 
     def extra_repr(self) -> str:
@@ -584,29 +589,45 @@ def _fit(name: str, X: Any, before: Preparation) -> dict[str, Tensor]:
     if kind is not Bins:
         _check_dense(name, X)
     X = X[:, : X.shape[1] - untouched]
-    return found | kind(number).fit(torch.tensor(X.toarray() if sp.issparse(X) else X, dtype=torch.float64))
+    return found | kind(number).fit(to_tensor(X.toarray() if sp.issparse(X) else X))
 
 
-def _changed(step: Any, X: Any, lengths: Tensor) -> Any:
-    if isinstance(step, Append):
-        parts = [X, _changed(step.step, X, lengths)]
-    elif isinstance(step, LeaveLast):
-        parts = [_changed(step.step, X[:, : -step.untouched], lengths), X[:, -step.untouched :]]
-    if isinstance(step, Append | LeaveLast):
-        return sp.hstack(parts, format="csr") if any(map(sp.issparse, parts)) else np.hstack(parts)
+def _changed(step: Any, X: Any, lengths: Tensor, own: bool = False) -> Any:
+    """Documents after a step; `own` ones may be overwritten."""
+    inner = step.step if isinstance(step, LeaveLast) else step
+    inner = inner.step if isinstance(inner, Append) else inner
     kept = torch.float64 if X.dtype == np.float64 else torch.float32
 
     def change(values: Any) -> np.ndarray:
         found: np.ndarray = step(torch.tensor(values, dtype=torch.float64), lengths).to(kept).numpy()
         return found
 
-    rows = (X[at : at + _CHUNK] for at in range(0, max(X.shape[0], 1), _CHUNK))  # float64 copies of all would be large
+    if not (sp.issparse(X) or step.by_list or isinstance(inner, Bins)):
+        return _in_blocks(change, X, own)
+    if isinstance(step, Append):
+        parts = [X, _changed(step.step, X, lengths)]
+    elif isinstance(step, LeaveLast):
+        parts = [_changed(step.step, X[:, : -step.untouched], lengths), X[:, -step.untouched :]]
+    if isinstance(step, Append | LeaveLast):
+        return sp.hstack(parts, format="csr") if any(map(sp.issparse, parts)) else np.hstack(parts)
+    rows = (X[at : at + _CHUNK] for at in range(0, max(X.shape[0], 1), _CHUNK))
     if isinstance(step, Bins):
         return sp.vstack([sp.csr_array(change(r.toarray() if sp.issparse(r) else r)) for r in rows], format="csr")
     if sp.issparse(X) and step.keeps_zeros:
         return sp.csr_array((change(X.data), X.indices, X.indptr), shape=X.shape)
     _check_dense(next(name for name, kind in _STEPS.items() if type(step) is kind), X)
-    return change(X) if step.by_list else np.concatenate(list(map(change, rows)))
+    return change(X)
+
+
+def _in_blocks(change: Callable[[Any], np.ndarray], X: np.ndarray, own: bool) -> np.ndarray:
+    """The documents changed some rows at a time, in place if they are `own` and keep their size."""
+    first = change(X[:_CHUNK])
+    found = X if own and first.shape[1] == X.shape[1] and first.dtype == X.dtype else None
+    found = np.empty((len(X), first.shape[1]), first.dtype) if found is None else found
+    found[:_CHUNK] = first
+    for at in range(_CHUNK, len(X), _CHUNK):
+        found[at : at + _CHUNK] = change(X[at : at + _CHUNK])
+    return found
 
 
 def _check_dense(name: str, X: Any) -> None:

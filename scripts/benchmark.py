@@ -1,4 +1,4 @@
-"""Time oracles, losses, exact training or the scorer of trees against something public in the same run; print tables, write JSON.
+"""Time oracles, losses, training or the scorer of trees against something public in the same run; print tables, write JSON.
 
 python scripts/benchmark.py oracles --json oracles.json
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks import device, exact, large, losses, oracles, trees
+from benchmarks import catalogue, device, exact, large, losses, oracles, trees
 from benchmarks.timing import machine
 from rankstruct.cli import run
 from rankstruct.commands._arguments import CommandParser
@@ -104,6 +104,27 @@ def _large(options: argparse.Namespace) -> dict[str, Any]:
     return {"rows": rows, "tables": {"large": table}, **given}
 
 
+def _rankers(options: argparse.Namespace) -> dict[str, Any]:
+    scales = [documents / 720_000 for documents in options.documents]
+    given = {"threads": 1, "seed": options.seed}
+    rows = large.benchmark_large(options.folder, scales, ["convert", *large.RANKERS], **given)
+    print("rankers with their grids on lists of the shape of MSLR-WEB10K, 136 features; a process each, one thread")
+    table = large.as_rankers(rows)
+    print(format_table(*table))
+    return {"rows": rows, "tables": {"rankers": table}}
+
+
+def _catalogue(options: argparse.Namespace) -> dict[str, Any]:
+    names = catalogue.installed_stages() if options.stages is None else options.stages
+    given = {"threads": options.threads, "rounds": options.rounds}
+    rows, products = catalogue.benchmark_catalogue(options.data, names, **given)
+    tables = catalogue.as_tables(rows, products)
+    print(f"{options.threads} threads; a process each, medians of {options.rounds} rounds in turn")
+    for table in tables.values():
+        print(f"\n{format_table(*table)}")
+    return {"rows": rows, "products": products, "tables": tables, **given}
+
+
 def _trees(options: argparse.Namespace) -> dict[str, Any]:
     rows = trees.benchmark_trees(trees.SHAPES, options.rounds, options.seed)
     print("scorer of boosted trees over LightGBM's predict of the same model, round by round, one thread")
@@ -164,6 +185,25 @@ def _parser() -> argparse.ArgumentParser:
     same = "The scorer of boosted trees over LightGBM's own predict of the same model, one thread."
     rounds(kind("trees", _trees, same), 30)
 
+    items = "One epoch on implicit feedback, and evaluation over all items, against PyTorch, NumPy, implicit, ranx, RecTools."
+    one = kind("catalogue", _catalogue, items)
+    one.add_argument("--data", required=True, help="folder with train.txt, valid.txt and test.txt")
+    one.add_argument("--stages", nargs="+", choices=list(catalogue.STAGES), help="all that can run, if not given")
+    one.add_argument("--threads", type=int, default=1, help="of each stage")
+    one.add_argument("--rounds", type=int, default=3, help="every stage once each")
+
+    _add_growing(kind)
+    return parser
+
+
+def _add_growing(kind: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the commands on drawn lists of growing number."""
+    grown = "AutoRanker and LambdaMART on growing lists of MSLR-WEB10K's shape: quality, CPU seconds and memory."
+    one = kind("rankers", _rankers, grown)
+    one.add_argument("--folder", required=True, help="where the lists are written, some 300 MB")
+    one.add_argument("--documents", nargs="+", type=int, default=large.DOCUMENTS, help="numbers of documents")
+    one.add_argument("--seed", type=int, default=0, help="of the lists")
+
     web = "Conversion, exact training and SGD on lists of MSLR-WEB10K's shape, and scikit-learn and LightGBM."
     one = kind("large", _large, web)
     one.add_argument("--folder", required=True, help="where the lists are written, some 1.6 GB at scale 1")
@@ -174,7 +214,6 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--threads", type=int, default=2, help="of each stage")
     one.add_argument("--seed", type=int, default=0, help="of the lists")
     one.add_argument("--plot", type=Path, help="file to draw the growth to")
-    return parser
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -47,7 +47,7 @@ from text_rerank import (
 )
 from text_retrieval import MEASURES, START, Part, prepared, started
 
-TRAINED, EPOCHS, LIST_SIZE, RELEVANT, DEPTH, AT_ONCE = 2, 4, 8, 4, 100, 256
+TRAINED, EPOCHS, LIST_SIZE, RELEVANT, DEPTH, AT_ONCE = 2, 8, 8, 4, 100, 256
 PEER = "theirs: MultipleNegatives"
 
 

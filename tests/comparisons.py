@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +209,40 @@ def _fractional_thresholds(rng: np.random.Generator) -> Iterator[Check]:
         def check(_: Any, scores=scores, labels=labels, least=least, relevant=relevant) -> bool:
             found = rs.most_violated(scores, labels, rs.AP(min_relevant=least / 10), feature_map="pairwise")
             return torch.equal(found.value, rs.most_violated(scores, relevant, "AP", feature_map="pairwise").value)
+
+        yield check
+
+
+def _long_pairwise(rng: np.random.Generator) -> Iterator[Check]:
+    """Lists of thousands of documents with few relevant ones; at times scores tie, one is far from the others, or one is NaN."""
+    measure, rules = rs.AP(), (("ideal", False), ("predicted", True))
+    for turn in count():
+        n, p = int(rng.integers(4096, 5000)), int(rng.choice([1, 2, 5, 30]))
+        relevant = rng.permutation(n) < p
+        scores = (rng.normal(size=n) + rng.choice([0.0, 1.0, 3.0]) * relevant) * rng.choice([0.05, 1.0, 20.0, 3000.0])
+        if turn % 3 == 1:
+            scores = scores.round(int(rng.integers(0, 2)))
+        if turn % 7 == 1:
+            scores[0] = rng.choice([-1, 1]) * 1e5
+        value = hinge_by_program(scores, relevant, measure)
+        swapped = (scores[~relevant] - scores[relevant][:, None]).clip(min=0).sum() * 2 / (p * (n - p))
+        expected, size = {"ideal": value, "predicted": value - swapped}, 1 + np.abs(scores).max()
+        given = torch.tensor(scores), torch.tensor(relevant.astype(rng.choice(["f4", "f8", "i4", "i8", "u1"])))
+        wrong = [torch.tensor(scores), torch.tensor(relevant.astype(float))]
+        wrong[turn % 2][int(rng.integers(n))] = np.nan
+
+        def check(_: Any, given=given, scores=scores, expected=expected, size=size, wrong=wrong) -> bool:
+            for reference, predicted in rules:
+                options = {"measure": measure, "feature_map": rs.Pairwise(), "reference": reference}
+                found = rs.most_violated(*given, **options)
+                direction = found.direction.numpy()
+                same = rs.most_violated(*given, where=torch.ones(len(scores), dtype=torch.bool), **options).direction
+                own = float(found.task_loss) + direction @ scores
+                if not _near([float(found.value), own], expected[reference], 1e-12 * size):
+                    return False
+                if not _near(direction, same.numpy(), 1e-15) or not (predicted or direction.any()):
+                    return False
+            return _says("finite", *wrong, **options)
 
         yield check
 
@@ -705,6 +739,7 @@ COMPARISONS = {
             )
         ),
     ),
+    "long lists": Comparison(_long_pairwise, 40, ("pairwise_average_precision",)),
     "thresholds": Comparison(
         _by_turns(_weighted_thresholds, _fractional_thresholds),
         400,

@@ -15,17 +15,30 @@ from test_mlp_ranker import held_out, make
 
 import rankstruct as rs
 
+OTHERS = ["xgboost", "catboost"]
 QUICK = {"n_estimators": 8, "learning_rate": 0.3, "min_child_samples": 5, "n_jobs": 1}
 
 
 @pytest.fixture(params=["lightgbm", pytest.param("xgboost", marks=pytest.mark.needs("xgboost"))])
 def library(request):
+    """A library that takes any loss."""
     return request.param
 
 
-def test_learns_what_no_linear_ranker_does(library):
+@pytest.fixture(params=["lightgbm", *(pytest.param(name, marks=pytest.mark.needs(name)) for name in OTHERS)])
+def any_library(request):
+    return request.param
+
+
+def test_learns_what_no_linear_ranker_does(any_library):
     lists, test = make(lists=120), make(seed=5)
-    options = {"library": library, "min_child_samples": 5, "n_jobs": 1, "colsample_bytree": 1.0, "learning_rate": 0.2}
+    options = {
+        "library": any_library,
+        "min_child_samples": 5,
+        "n_jobs": 1,
+        "colsample_bytree": 1.0,
+        "learning_rate": 0.2,
+    }
     ranker = rs.BoostedRanker(n_estimators=60, **options).fit(*lists, **held_out())
     assert ranker.score(*test) > 0.8
     assert (
@@ -34,9 +47,9 @@ def test_learns_what_no_linear_ranker_does(library):
     )
 
 
-def test_the_best_number_of_trees_is_kept_and_patience_ends_the_training(library):
+def test_the_best_number_of_trees_is_kept_and_patience_ends_the_training(any_library):
     valid = held_out()
-    options = {**QUICK, "library": library, "n_estimators": 200, "patience": 5}
+    options = {**QUICK, "library": any_library, "n_estimators": 200, "patience": 5}
     ranker = rs.BoostedRanker("nDCG@5", **options).fit(*make(), **valid)
     (history,), (best,) = ranker.history_, ranker.best_iterations_
     assert history.index(max(history)) == best - 1
@@ -44,14 +57,14 @@ def test_the_best_number_of_trees_is_kept_and_patience_ends_the_training(library
     assert ranker.score(*valid.values()) == pytest.approx(max(history), abs=1e-6)
     again = rs.BoostedRanker("nDCG@5", **{**options, "n_estimators": best}).fit(*make(), **valid)
     np.testing.assert_array_equal(again.predict(make()[0]), ranker.predict(make()[0]))
-    everything = rs.BoostedRanker(validation_share=0, library=library, **QUICK).fit(*make())
+    everything = rs.BoostedRanker(validation_share=0, library=any_library, **QUICK).fit(*make())
     assert everything.history_ == [[]]
     assert everything.best_iterations_ == [8]
 
 
-def test_several_models_are_averaged_and_a_run_can_be_repeated(library):
+def test_several_models_are_averaged_and_a_run_can_be_repeated(any_library):
     X, y, qid = make()
-    options = {**QUICK, "library": library}
+    options = {**QUICK, "library": any_library}
     both = rs.BoostedRanker(seeds=2, random_state=4, **options).fit(X, y, qid, **held_out())
     alone = [rs.BoostedRanker(random_state=seed, **options).fit(X, y, qid, **held_out()) for seed in (4, 5)]
     first, second = (ranker.predict(X) for ranker in alone)
@@ -102,9 +115,9 @@ def test_constant_features_are_named():
         rs.BoostedRanker(**QUICK).fit(np.ones_like(X), y, qid)
 
 
-def test_rows_in_any_order_sparse_or_missing(library):
+def test_rows_in_any_order_sparse_or_missing(any_library):
     X, y, qid = make()
-    options = {**QUICK, "library": library, "subsample": 1.0}
+    options = {**QUICK, "library": any_library, "subsample": 1.0}
     ranker = rs.BoostedRanker(**options).fit(X, y, qid)
     # Lists by first appearance, and their documents in order: the same data.
     shuffle = np.argsort(np.tile(np.arange(8), 30), kind="stable")
@@ -153,13 +166,13 @@ def test_diverse_losses_take_groups(library):
         rs.BoostedRanker("AP", loss=loss, library=library).fit(X, y, qid)
 
 
-def test_preparation_and_start_travel_with_the_model(library, tmp_path):
+def test_preparation_and_start_travel_with_the_model(any_library, tmp_path):
     X, y, qid = make()
     start = rs.LinearRanker(loss=rs.GradedLoss("AUC"), C=[0.1, 1.0], prepare=["log"])
     prepare = ["append-query-zscore"]
-    ranker = rs.BoostedRanker(start=start, prepare=prepare, library=library, **QUICK).fit(X, y, qid, **held_out())
+    ranker = rs.BoostedRanker(start=start, prepare=prepare, library=any_library, **QUICK).fit(X, y, qid, **held_out())
     assert not hasattr(start, "coef_")
-    trees = rs.BoostedRanker(prepare=prepare, library=library, **QUICK).fit(X, y, qid, **held_out())
+    trees = rs.BoostedRanker(prepare=prepare, library=any_library, **QUICK).fit(X, y, qid, **held_out())
     assert not np.allclose(trees.predict(X, qid), ranker.predict(X, qid))
     zeros = np.zeros_like(X)  # in all of which the trees say the same
     shift = ranker.predict(zeros, qid) - ranker.start_.predict(zeros)
@@ -170,9 +183,9 @@ def test_preparation_and_start_travel_with_the_model(library, tmp_path):
         assert again.score(X, y, qid) == pytest.approx(ranker.score(X, y, qid))
 
 
-def test_scikit_learn(library):
+def test_scikit_learn(any_library):
     X, y, qid = make()
-    ranker = clone(rs.BoostedRanker(library=library, **QUICK))
+    ranker = clone(rs.BoostedRanker(library=any_library, **QUICK))
     with sklearn.config_context(enable_metadata_routing=True):
         search = GridSearchCV(ranker, {"num_leaves": [2, 6]}, cv=GroupKFold(2)).fit(X, y, qid=qid, groups=qid)
     assert search.best_score_ > 0.4
@@ -232,8 +245,12 @@ def test_options_of_the_library(library):
     ("options", "message"),
     [
         (
-            {"library": "catboost"},
-            "library must be one of 'lightgbm', 'xgboost', got 'catboost'; CatBoost is not supported",
+            {"library": "sklearn"},
+            "library must be one of 'lightgbm', 'xgboost', 'catboost', got 'sklearn'",
+        ),
+        (
+            {"library": "catboost", "loss": "GradedLoss('AUC')"},
+            "loss must be one of 'QueryRMSE', 'YetiRank', 'QuerySoftMax' with library='catboost'",
         ),
         ({"n_estimators": 0}, "n_estimators must be an integer from 1 to 2147483647, got 0"),
         ({"n_estimators": 10**20}, "n_estimators must be an integer from 1 to 2147483647"),
@@ -268,7 +285,7 @@ def test_a_missing_library_is_named_in_a_line(monkeypatch):
         rs.BoostedRanker().fit(*make())
 
 
-def test_lists_without_a_difference_are_refused(library):
+def test_lists_without_a_difference_are_refused(any_library):
     X, y, qid = make()
     with pytest.raises(ValueError, match="no list can be learned from"):
-        rs.BoostedRanker(library=library).fit(X, np.zeros_like(y), qid)
+        rs.BoostedRanker(library=any_library).fit(X, np.zeros_like(y), qid)

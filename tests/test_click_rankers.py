@@ -342,3 +342,10 @@ def test_propensities_may_differ_by_query(logged):
     found = rs.LinearRanker(C=0.3).fit(X, log, propensity=by_query)
     np.testing.assert_array_equal(found.coef_, rs.LinearRanker(C=0.3).fit(X, log, propensity=PROPENSITIES).coef_)
     assert found.propensities_.shape == (LISTS, SIZE)
+
+
+def test_catboost_is_refused(logged):
+    pytest.importorskip("catboost")
+    X, log = logged
+    with pytest.raises(ValueError, match="CatBoost has no loss for clicks; use library='lightgbm' or 'xgboost'"):
+        rs.BoostedRanker(library="catboost").fit(X, log, propensity=PROPENSITIES)

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import rankstruct as rs
-from rankstruct.estimators.base import group_documents
+from rankstruct.estimators.base import Documents, group_documents
 from rankstruct.estimators.linear import ranking_risk
 from rankstruct.solvers import DC, Bundle, RowsOf, Status, group_regression
 
@@ -658,3 +658,15 @@ def test_labels_that_are_text_are_refused():
     X, y, qid = make()
     with pytest.raises(ValueError, match="labels must be numbers, graded relevance from 0; got '"):
         rs.LinearRanker("AP").fit(X, y.astype(str), qid)
+
+
+def test_neighbouring_documents_are_selected_without_a_copy():
+    X, y, qid = np.arange(12.0).reshape(6, 2), np.arange(6), np.array([3, 3, 1, 1, 2, 2])
+    documents = Documents(X, y, qid)
+    for chosen, shared in (([1, 1, 0, 0, 0, 0], True), ([0, 0, 1, 1, 1, 1], True), ([1, 1, 0, 0, 1, 1], False)):
+        mask = np.array(chosen, bool)
+        found = documents.rows(mask)
+        assert np.shares_memory(found.X, X) == shared
+        for part, whole in zip(found[:3], documents[:3], strict=True):
+            np.testing.assert_array_equal(part, whole[mask])
+    assert len(documents.rows(np.zeros(6, bool)).y) == 0

@@ -11,7 +11,8 @@ import scipy.stats
 import torch
 
 import rankstruct as rs
-from rankstruct.preparation import KNOWN, full_name
+from rankstruct import preparation as module
+from rankstruct.preparation import KNOWN, Preparation, full_name
 
 PLAIN = [name for name in KNOWN if not name.startswith("append-") and name != "encode"]
 BY_LIST = [name for name in PLAIN if name.startswith("query-")]
@@ -247,3 +248,18 @@ def test_shapes_that_do_not_fit():
     for name in ("standardize", "quantile", "bins"):
         with pytest.raises(ValueError, match="at least one document to fit, got none"):
             rs.Preparation.fit([name], X[:0])
+
+
+@pytest.mark.parametrize("names", [["append-quantile", "standardize"], ["standardize", "quantile"], ["bins:3"]])
+def test_blocks_are_those_of_all_and_the_given_documents_stay(names, monkeypatch):
+    """Later steps work in place, on documents of their own."""
+    X = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+    before = X.copy()
+    whole, found = Preparation.fit_transform(names, X)
+    monkeypatch.setattr(module, "_CHUNK", 7)
+    monkeypatch.setattr(module, "_COLUMNS", 4)
+    parts, again = Preparation.fit_transform(names, X)
+    np.testing.assert_array_equal(X, before)
+    assert parts.equals(whole)
+    for each in (again, whole.transform(X)):
+        np.testing.assert_array_equal(*(x.toarray() if sp.issparse(x) else x for x in (each, found)))

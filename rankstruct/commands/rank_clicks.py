@@ -80,7 +80,7 @@ class ClickFiles(Files):
         """The arguments of `fit`."""
         train = lists["train"]
         log, propensities = self._of_documents(train), self._propensities(train)
-        return {"X": train.table, "y": log, "qid": train.list_numbers, "propensity": propensities, "clip": self.clip}
+        return {"X": train.table, "y": log, "propensity": propensities, "clip": self.clip}
 
     def described(self, given: dict[str, Any]) -> dict[str, Any]:
         """What the model card says about the clicks, of the arguments of `fit`."""
@@ -173,7 +173,7 @@ def click_section(clicks: dict[str, Any]) -> str:
 
 **Assumed**: the position-based model. Users click a document if they examine its rank, with a probability by the rank alone, \
 the propensity, and if it attracts them, wherever it is. A click weighs 1 / propensity. What was not clicked, or not shown, \
-counts as irrelevant in that session. Trust in the first ranks, and users who stop at a good result, are not modelled.
+counts as irrelevant in that session; documents that were never shown were left out. Trust in the first ranks, and users who stop at a good result, are not modelled.
 
 The propensities, relative to rank 1, were {_SAID[known["by"]]}. {clipped}
 

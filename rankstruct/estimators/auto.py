@@ -31,6 +31,7 @@ from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.mlp import MLPRanker
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.models.scorers import with_preparation
+from rankstruct.preparation import Preparation
 from rankstruct.progress import Progress, stage
 
 __all__ = ["AutoRanker"]
@@ -44,14 +45,14 @@ SELECTION = (
 
 def _linear(options: AutoRanker, lists: Documents) -> Ranker:
     measure = options._measure(lists.y)
-    return LinearRanker(measure, loss="GradedLoss('AUC')", C=[0.001, 0.01, 0.1, 1.0, 10.0], prepare=())
+    return LinearRanker(measure, loss="GradedLoss('AUC')", C=[0.001, 0.01, 0.1, 1.0, 10.0], prepare=(), tolerance=1e-2)
 
 
 def _mlp(loss: str) -> Callable[[AutoRanker, Documents], Ranker]:
     def make(options: AutoRanker, lists: Documents) -> Ranker:
-        # An epoch of many small steps takes several times as long as one of few large ones; but it should have at least ten.
+        # An epoch of many small steps takes several times as long as one of few large ones; but it should have at least six.
         number = len(np.unique(lists.qid))
-        several = max(min(_STEP * number // len(lists.y), number // 10), _LISTS)
+        several = max(min(_STEP * number // len(lists.y), number // 6), _LISTS)
         given: dict[str, Any] = {
             "lists_per_batch": several,
             "learning_rate": 1e-3 * (several / _LISTS) ** 0.5,
@@ -65,9 +66,23 @@ def _mlp(loss: str) -> Callable[[AutoRanker, Documents], Ranker]:
     return make
 
 
-def _trees(options: AutoRanker, lists: Documents) -> Ranker:
-    given: dict[str, Any] = {"loss": "LambdaLoss('nDCG@10')", "learning_rate": 0.1, "patience": 20, "n_jobs": 1}
-    return BoostedRanker(options._measure(lists.y), **given, verbose=options.verbose)
+def _trees(library: str, loss: str, **more: Any) -> Callable[[AutoRanker, Documents], Ranker]:
+    def make(options: AutoRanker, lists: Documents) -> Ranker:
+        given: dict[str, Any] = {"library": library, "loss": loss, "n_estimators": _MOST, "patience": 20, "n_jobs": 1}
+        if library == "catboost":
+            given["options"] = {"ignored_features": _quantiles(options.preparation_)}
+        return BoostedRanker(options._measure(lists.y), **given | more, verbose=options.verbose)
+
+    return make
+
+
+def _quantiles(preparation: Preparation) -> list[int]:
+    """The columns that are appended quantiles of others, which trees divide alike."""
+    names = preparation.names
+    if "append-quantile" not in names or set(names[(at := names.index("append-quantile")) + 1 :]) - {"standardize"}:
+        return []
+    number = len(preparation.fitted[at]["values"])
+    return list(range(number, 2 * number))
 
 
 def _of_clicks(make: Callable[[AutoRanker, Documents], Ranker], loss: str, **options: Any) -> Callable[..., Ranker]:
@@ -82,19 +97,25 @@ def _of_clicks(make: Callable[[AutoRanker, Documents], Ranker], loss: str, **opt
 
 _STEP, _LISTS = 300, 8  # documents and lists per step of an MLP
 _PROP_RANK, _PROP_DCG = "AdditiveRankLoss('linear')", "AdditiveRankLoss('log2')"
+_MOST = 200  # trees: of sums of many features, boosting would learn for hundreds of trees what the linear ranker has at once
+#: LightGBM samples documents in float64 to choose its bins; fewer take less memory, and one layout of the bins less than two.
+_BINS = {"bin_construct_sample_cnt": 50_000, "force_col_wise": True}
+_TITLES = {"lightgbm": "LightGBM", "catboost": "CatBoost"}
 
 #: The models by name; the first one is trained regardless of the time budget.
 MEMBERS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
     "linear, graded AUC": _linear,
     "MLP, LambdaLoss nDCG": _mlp("LambdaLoss('nDCG')"),
-    "trees, LambdaLoss nDCG@10": _trees,
+    "trees, LambdaLoss nDCG@10": _trees("lightgbm", "LambdaLoss('nDCG@10')", learning_rate=0.1, options=_BINS),
     "MLP, graded AUC": _mlp("GradedLoss('AUC')"),
+    "CatBoost, QueryRMSE": _trees("catboost", "QueryRMSE", learning_rate=0.1, num_leaves=16),
+    "CatBoost, YetiRank": _trees("catboost", "YetiRank", learning_rate=0.1, num_leaves=16),
 }
 #: The same for clicks.
 FROM_CLICKS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
     "linear, PropRank": _of_clicks(_linear, _PROP_RANK, C=[1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0]),
     "MLP, PropDCG": _of_clicks(_mlp(_PROP_DCG), _PROP_DCG),
-    "trees, PropDCG": _of_clicks(_trees, _PROP_DCG),
+    "trees, PropDCG": _of_clicks(_trees("lightgbm", _PROP_DCG, learning_rate=0.1, options=_BINS), _PROP_DCG),
     "linear, PropDCG": _of_clicks(_linear, _PROP_DCG, C=[0.1, 1.0, 10.0, 100.0, 1000.0]),
 }
 _FAST = 2  # of them
@@ -102,18 +123,20 @@ ENSEMBLE, WEIGHTED = "ensemble of all", "ensemble of all, weights chosen"
 _ERRORS = 2.0  # standard errors by which another model must beat the ensemble
 #: Seconds of one CPU core: of a linear ranker per value; of an MLP per step, document and value; of a tree, document and value.
 _PER_VALUE, _PER_STEP, _PER_DOCUMENT, _PER_WEIGHT = 2e-7, 1e-3, 1e-6, 6e-9
-_PER_TREE, _PER_GRADIENT, _PER_BIN = 1e-3, 2e-7, 3e-9
+_PER_TREE, _PER_GRADIENT, _PER_BIN, _PER_ORDER = 1e-3, 2e-7, 3e-9, 1.5e-6
 _EPOCHS, _TREES = 40, 80  # before early stopping, typically
 
 
 class AutoRanker(Ranker):
-    """The best of a few fixed models: a linear ranker, MLPs trained on two losses, boosted trees, and ensembles of all of them.
+    """The best of a few fixed models: a linear ranker, MLPs on two losses, boosted trees on three, and ensembles of all of them.
 
     The lists are split into `folds` folds. Each model is trained once per fold, on the other folds; the held-out fold selects
     its settings; the epoch of an MLP is the best one on all folds. A model is the ensemble of its copies (see `EnsembleRanker`),
     and each list is scored by the copy that was not trained on it. The ensemble of all models with equal weights is selected
     unless another model is better by more than two standard errors of the difference, paired by list. A model that ranks every
-    list as an earlier one does is not part of it. The trees need LightGBM, `pip install 'rankstruct[boosting]'`.
+    list as an earlier one does is not part of it. The trees need LightGBM and CatBoost, `pip install
+    'rankstruct[boosting,catboost]'`. With `item_weights=`, which count in training and not in selection, CatBoost's YetiRank is
+    left out.
 
     The resulting selection scores are optimistic, since the held-out fold of a copy also selects its C or number of trees, and
     all folds the epoch of the MLPs and the model. On random labels (60 lists of 20 documents) their AP was 0.007 above chance for
@@ -187,24 +210,25 @@ class AutoRanker(Ranker):
                 "AutoRanker adds validation lists to the training lists, which are clicks here: omit X_valid, y_valid and "
                 "qid_valid, or add what was clicked there to the log"
             )
-        if train.item_weights is not None and not self.from_clicks:
-            raise TypeError(
-                "AutoRanker does not support item_weights other than 0 and 1, since the losses of some of its "
-                "models do not; use LinearRanker, MLPRanker or BoostedRanker with a loss that does"
-            )
         train, valid = (
             train._replace(diversity_groups=None),
             None if valid is None else valid._replace(diversity_groups=None),
         )
-        check_labels("y", train, self._measures())
+        check_labels("y", self._judged(train), self._measures())
         if valid is not None:
             check_labels("y_valid", valid, self._measures())
         lists = joined(train, valid)
-        lists = lists._replace(X=self._fit_preparation(dense(lists.X), lists.qid))
-        self.validation_lists_ = len(np.unique(lists.qid))
         parts = deal_lists(lists, self.folds, self.random_state)
+        order = np.argsort(parts, kind="stable")  # neighbours are not copied once more for their fold
+        lists, parts = lists._replace(X=dense(lists.X)).rows(order), parts[order]
+        lists = lists._replace(X=self._fit_preparation(lists.X, lists.qid))
+        self.validation_lists_ = len(np.unique(lists.qid))
         copies, scores = self._trained(lists, parts)
-        self._take_best(copies, scores, lists)
+        self._take_best(copies, scores, self._judged(lists))
+
+    def _judged(self, lists: Documents) -> Documents:
+        """Lists for evaluation: item weights count if they are those of clicks."""
+        return lists if self.from_clicks else lists._replace(item_weights=None)
 
     def check_options(self) -> None:
         """Raise ValueError for a wrong option, as `fit` does."""
@@ -237,7 +261,9 @@ class AutoRanker(Ranker):
                     ranker.set_params(random_state=self.random_state + number * self.folds)
                 needed, note = estimated_seconds(ranker, lists, self.folds), ""
                 if isinstance(ranker, BoostedRanker) and find_spec(ranker.library) is None:
-                    note = "LightGBM is not installed"
+                    note = f"{_TITLES[ranker.library]} is not installed"
+                elif lists.item_weights is not None and getattr(ranker, "loss", None) == "YetiRank":
+                    note = "YetiRank does not take item_weights"
                 elif needed > left and copies:
                     note = f"estimated {needed:.3g} s, {left:.3g} s left"
                 else:
@@ -333,7 +359,8 @@ def estimated_seconds(ranker: Ranker, lists: Documents, folds: int) -> float:
     documents, features = lists.X.shape
     if isinstance(ranker, BoostedRanker):
         trees = min(_TREES, ranker.n_estimators)
-        return trees * (folds * _PER_TREE + (folds - 1) * documents * (_PER_GRADIENT + features * _PER_BIN))
+        each = _PER_ORDER if ranker.loss == "YetiRank" else _PER_GRADIENT
+        return trees * (folds * _PER_TREE + (folds - 1) * documents * (each + features * _PER_BIN))
     if not isinstance(ranker, MLPRanker):
         return _PER_VALUE * (folds - 1) * documents * features
     steps = (folds - 1) / folds * len(np.unique(lists.qid)) / ranker.lists_per_batch  # of all copies together

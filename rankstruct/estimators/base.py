@@ -84,7 +84,10 @@ class Documents(NamedTuple):
     item_weights: np.ndarray | None = None
 
     def rows(self, chosen: np.ndarray) -> Documents:
-        """The documents selected by a mask."""
+        """The documents selected by a mask; neighbouring ones are not copied."""
+        if chosen.dtype == np.bool_ and chosen.any():
+            first, last = int(chosen.argmax()), len(chosen) - int(chosen[::-1].argmax())
+            chosen = slice(first, last) if chosen[first:last].all() else chosen  # type: ignore[assignment]
         return Documents(*(None if each is None else each[chosen] for each in self))  # type: ignore[arg-type]
 
     @property

@@ -1,4 +1,4 @@
-"""Boosted trees of LightGBM and XGBoost on any loss: a ranker, custom objectives and evaluation functions.
+"""Boosted trees: a ranker, and custom objectives and evaluation functions for LightGBM and XGBoost on any loss.
 
 A round of boosting fits a tree to Newton steps: the value of a leaf is minus the sum of its documents' gradients over the sum of
 their second derivatives. These are
@@ -20,12 +20,15 @@ import copy
 import importlib
 import json
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from inspect import signature
 from numbers import Integral
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -269,16 +272,19 @@ def _refuse_library_names(given: Iterable[str]) -> None:
 
 
 class BoostedRanker(Ranker):
-    """Boosted trees of LightGBM or XGBoost, or the mean score of several such models, trained on a ranking loss.
+    """Boosted trees of LightGBM, XGBoost or CatBoost, or the mean score of several such models, trained on a ranking loss.
 
     Args:
         measure: a measure or its name, which selects the number of trees and which `score` reports. None is nDCG@10 for graded
             labels and AP for binary ones.
         loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
-            ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None, and `AdditiveRankLoss` from clicks.
+            ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None, and `AdditiveRankLoss` from clicks. CatBoost
+            takes only its own losses of lists, by their names, such as `"YetiRank"`, and no clicks; `"QueryRMSE"` if None.
         noise: the standard deviation of the noise added to the scores before each gradient, see `PerturbedLoss`; 0 for none. On
             OHSUMED and MQ2008 validation AP was better with 0.5 than with none under all four losses that were tried.
-        library: `"lightgbm"` or `"xgboost"`, which must be installed: `pip install 'rankstruct[boosting]'`.
+        library: `"lightgbm"` or `"xgboost"`, which must be installed: `pip install 'rankstruct[boosting]'`; or `"catboost"`,
+            `pip install 'rankstruct[catboost]'`. CatBoost's trees have the depth log2(`num_leaves`), rounded up, and keep its own
+            defaults in place of `noise`, `min_child_samples`, `subsample`, `colsample_bytree` and `reg_lambda`.
         prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
         start: an unfitted ranker, such as `LinearRanker()`, fitted to the same raw documents; the trees add to its scores.
         leaf_ranker: an unfitted `LinearRanker`, which refits the leaf values of the grown trees at little cost: its features are
@@ -334,7 +340,7 @@ class BoostedRanker(Ranker):
         *,
         loss: str | nn.Module | None = None,
         noise: float = 0.5,
-        library: Literal["lightgbm", "xgboost"] = "lightgbm",
+        library: Literal["lightgbm", "xgboost", "catboost"] = "lightgbm",
         prepare: Sequence[str] = (),
         start: Ranker | None = None,
         leaf_ranker: LinearRanker | None = None,
@@ -366,14 +372,18 @@ class BoostedRanker(Ranker):
         return super()._takes_sparse() and (not _is_ranker(self.start) or get_tags(self.start).input_tags.sparse)
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
-        check_groups_of(loss := self.ranking_loss(), train.diversity_groups)
+        if self.from_clicks and self.library == "catboost":
+            raise ValueError("CatBoost has no loss for clicks; use library='lightgbm' or 'xgboost'")
+        loss = None if self.library == "catboost" else self.ranking_loss()
+        if loss is not None:
+            check_groups_of(loss, train.diversity_groups)
         train, valid = self._divided(train, valid)
         self._fit_start(train, valid)
         lists = self._grown_on(train, self._fit_preparation(train.X, train.qid), self._training_lists)
         held_out = None
         if valid is not None:
             held_out = self._grown_on(valid, self._prepared(valid.X, valid.qid), bring_together)
-        if self.noise:
+        if self.noise and loss is not None:
             loss = PerturbedLoss(loss, sigma=self.noise, samples=1)
         self.models_: list[Any] = []
         self.history_: list[list[float]] = []
@@ -381,15 +391,21 @@ class BoostedRanker(Ranker):
         for seed in range(self.random_state, self.random_state + self.seeds):
             with torch.random.fork_rng([]):
                 torch.manual_seed(seed)
-                ids = lists.diversity_groups
-                objective = boosting_objective(loss, diversity_groups=ids, item_weights=lists.item_weights)
+                objective = None
+                if loss is not None:
+                    given = {"diversity_groups": lists.diversity_groups, "item_weights": lists.item_weights}
+                    objective = boosting_objective(loss, **given)
                 self._train(_LIBRARIES[self.library](self, objective, lists, held_out, seed), held_out)
         self._fit_leaves(lists, held_out)
 
     def _check_fit_options(self, has_validation: bool) -> None:
         if self.library not in _LIBRARIES:
-            more = "; CatBoost is not supported, since it passes custom objectives blocks of documents that split lists"
-            raise ValueError(f"library must be one of {', '.join(map(repr, _LIBRARIES))}, got {self.library!r}{more}")
+            raise ValueError(f"library must be one of {', '.join(map(repr, _LIBRARIES))}, got {self.library!r}")
+        if self.library == "catboost" and not (self.loss is None or self.loss in _CatBoost.losses):
+            raise ValueError(
+                f"loss must be one of {', '.join(map(repr, _CatBoost.losses))} with library='catboost', which passes custom "
+                f"objectives blocks of documents that split lists; got {self.loss!r}: use library='lightgbm'"
+            )
         for name, least in (("n_estimators", 1), ("num_leaves", 2), ("seeds", 1)):
             value = getattr(self, name)
             if not (isinstance(value, Integral) and least <= int(value) < 2**31):
@@ -411,7 +427,9 @@ class BoostedRanker(Ranker):
         _installed(self.library)
 
     def ranking_loss(self) -> nn.Module:
-        """Return the loss that `fit` minimises, without noise; raises ValueError if `loss` is invalid."""
+        """Return the loss that `fit` minimises, without noise; raises ValueError if `loss` is invalid, or CatBoost's own."""
+        if self.library == "catboost":
+            raise ValueError(f"{self.loss or 'QueryRMSE'} is a loss of CatBoost, not of rankstruct")
         return self._loss(lambda: GradedLoss("AUC"))
 
     def _fit_start(self, train: Documents, valid: Documents | None) -> None:
@@ -448,27 +466,32 @@ class BoostedRanker(Ranker):
         """The data that trees are grown on, grouped by list."""
         lists = together(np.arange(len(documents.y)), *documents[1:])
         start = None if self.start_ is None else self.start_.predict(documents.X, documents.qid)[lists.X]
-        return _Grown(_features(prepared[lists.X]), *lists[1:], start, self._categorical)
+        whole = np.array_equal(lists.X, np.arange(len(documents.y)))
+        X = prepared if whole else prepared[lists.X]  # a copy takes as much memory as the trees
+        return _Grown(_features(X), *lists[1:], start, self._categorical)
 
     def _train(self, model: Any, valid: _Grown | None) -> None:
         """Add trees until the validation measure stops improving."""
         history: list[float] = []
-        with Progress(range(self.n_estimators), unit=" trees", disable=not self.verbose, leave=False) as bar:
-            for number in bar:
-                announce(f"tree {number + 1}")
-                model.add_tree()
-                if valid is None:
-                    continue
+        with Progress(total=self.n_estimators, unit=" trees", disable=not self.verbose, leave=False) as bar:
+
+            def go_on(scores: np.ndarray | None) -> bool:
+                """Record the measure of validation scores, None without such lists; returns whether to add another tree."""
+                bar.update()
+                announce(f"tree {bar.n + 1}")
+                if valid is None or scores is None:
+                    return True
                 lists: dict[str, Any] = {"offsets": torch.tensor(valid.offsets)}
                 lists |= {"diversity_groups": valid.diversity_groups, "item_weights": valid.item_weights}
-                scores = model.valid_scores()
                 with _threads_for(len(scores)):
                     (values,) = evaluate(scores, valid.labels, [self._measure()], **lists).values()
                 history.append(float(values.mean()))
                 best = int(np.argmax(history)) + 1
                 bar.set_postfix_str(f"{self._measure().name} {history[best - 1]:.4f}")
-                if len(history) - best >= self.patience:
-                    break
+                return len(history) - best < self.patience
+
+            announce("tree 1")
+            model.grow(self.n_estimators, go_on)
         kept = int(np.argmax(history)) + 1 if history else self.n_estimators
         self.models_.append(model.kept(kept))
         self.history_.append(history)
@@ -508,7 +531,7 @@ class BoostedRanker(Ranker):
         """Return the trees, and `start_`, as a PyTorch scorer of raw features; see `TreeScorer` and `save_scorer`.
 
         Raises:
-            ValueError: trees with linear models in their leaves, or XGBoost's categorical splits.
+            ValueError: trees with linear models in their leaves, XGBoost's categorical splits, or asymmetric trees of CatBoost.
         """
         check_is_fitted(self)
         prepared = with_preparation(self._trees(), self.preparation_)
@@ -624,7 +647,28 @@ def _tree_scorer(trees: Iterable[_Tree], num_features: int, models: int, single:
     return scorer
 
 
-class _LightGBM:
+class _Stepwise:
+    """A model in training to which trees are added one at a time."""
+
+    valid: Any
+
+    def grow(self, most: int, go_on: Callable[[np.ndarray | None], bool]) -> None:
+        """Add trees while `go_on` wants more, which is given the scores of the validation documents."""
+        for _ in range(most):
+            self.add_tree()
+            if not go_on(self.valid_scores() if self.valid else None):
+                break
+
+    def add_tree(self) -> None:
+        """Add a tree."""
+        raise NotImplementedError
+
+    def valid_scores(self) -> np.ndarray:
+        """Scores of the validation documents."""
+        raise NotImplementedError
+
+
+class _LightGBM(_Stepwise):
     """A model of LightGBM in training."""
 
     single = False  # features are compared in float64
@@ -667,6 +711,7 @@ class _LightGBM:
             train.X, as_single("y", train.labels), group=lengths, init_score=train.start, params=options, **given
         )
         self.booster = library.Booster(options, data)
+        self.valid = valid is not None
         if valid is not None:
             lists = {"group": np.diff(valid.offsets), "init_score": valid.start, "reference": data, "params": options}
             self.booster.add_valid(library.Dataset(valid.X, valid.labels, **lists), "valid")
@@ -733,7 +778,7 @@ class _LightGBM:
         return _installed("lightgbm").Booster(model_str=text)
 
 
-class _XGBoost:
+class _XGBoost(_Stepwise):
     """A model of XGBoost in training."""
 
     single = True  # features are compared in float32
@@ -844,7 +889,143 @@ class _XGBoost:
         return booster
 
 
-_LIBRARIES: dict[str, Any] = {"lightgbm": _LightGBM, "xgboost": _XGBoost}
+class _CatBoost:
+    """A model of CatBoost in training, on one of its own losses."""
+
+    single = True  # features are compared in float32
+    losses: ClassVar = ("QueryRMSE", "YetiRank", "QuerySoftMax")
+
+    def __init__(self, ranker: BoostedRanker, objective: None, train: _Grown, valid: _Grown | None, seed: int) -> None:
+        loss = ranker.loss or "QueryRMSE"
+        if len(train.categorical):
+            raise ValueError(
+                "with library='catboost', categorical columns need prepare=['encode']; LightGBM and XGBoost take them"
+            )
+        if train.item_weights is not None and loss == "YetiRank":
+            raise ValueError("CatBoost's YetiRank does not take item_weights; use loss='QueryRMSE'")
+        options = {
+            "loss_function": loss,
+            "learning_rate": ranker.learning_rate,
+            "depth": int(np.ceil(np.log2(ranker.num_leaves))),
+            "random_seed": seed,
+            "thread_count": ranker.n_jobs or -1,
+            "verbose": False,
+            "allow_writing_files": False,
+            **(ranker.options or {}),
+        }
+        self.train, self.valid, self.watch = self.pool(train), None, _Watch()
+        if valid is not None:
+            self.valid = self.pool(valid)
+            options |= {"eval_metric": self.watch, "use_best_model": False}
+        self.options = options
+
+    @staticmethod
+    def pool(part: _Grown) -> Any:
+        lengths = np.diff(part.offsets)
+        given = {
+            "group_id": np.repeat(np.arange(len(lengths)), lengths),
+            "weight": part.item_weights,
+            "group_weight": None if part.weights is None else np.repeat(part.weights, lengths),
+            "baseline": part.start,
+        }
+        return _installed("catboost").Pool(part.X, part.labels, **given)
+
+    def grow(self, most: int, go_on: Callable[[np.ndarray | None], bool]) -> None:
+        """Add trees while `go_on` wants more, which is given the scores of the validation documents."""
+        library, self.watch.go_on = _installed("catboost"), go_on
+        self.booster = library.CatBoost({**self.options, "iterations": most})
+        try:
+            self.booster.fit(self.train, eval_set=self.valid, callbacks=[self.watch])
+        except library.CatBoostError as error:
+            if "constant" not in str(error):
+                raise
+            raise ValueError("no feature can be split: each is constant, or nearly so") from error
+
+    def kept(self, trees: int) -> Any:
+        self.booster.shrink(trees)
+        return self.read(self.text(self.booster))  # without the data
+
+    @staticmethod
+    def predict(booster: Any, X: Any) -> np.ndarray:
+        return booster.predict(X)
+
+    @staticmethod
+    def num_features(booster: Any) -> int:
+        return len(booster.feature_names_)
+
+    @staticmethod
+    def gains(booster: Any, num_features: int) -> np.ndarray:
+        return np.asarray(booster.get_feature_importance(type="PredictionValuesChange"))
+
+    @staticmethod
+    def as_trees(booster: Any) -> Iterator[_Tree]:
+        model = json.loads(_CatBoost._file(booster, "json"))
+        if "oblivious_trees" not in model:
+            raise ValueError("asymmetric trees of CatBoost have no scorer; omit grow_policy in options")
+        scale, (bias,) = model["scale_and_bias"]
+        yield (0, 0), lambda _: float(bias)
+        columns = {}
+        for feature in model["features_info"]["float_features"]:
+            missing = np.nan if feature["nan_value_treatment"] == "AsTrue" else -np.inf
+            columns[feature["feature_index"]] = feature["flat_feature_index"], missing, 0.0, ()
+        for tree in model["oblivious_trees"]:
+            yield (0, 0), partial(_CatBoost._look, columns, tree, scale)
+
+    @staticmethod
+    def _look(
+        columns: Mapping[int, tuple], tree: dict[str, Any], scale: float, node: tuple[int, int]
+    ) -> _Split | float:
+        level, leaf = node  # bit i of a leaf's number is the side of split i
+        if level == len(tree["splits"] or ()):
+            return scale * tree["leaf_values"][leaf]
+        split = tree["splits"][level]
+        below = (level + 1, leaf), (level + 1, leaf | 1 << level)
+        return _Split(columns[split["float_feature_index"]], split["border"], below)
+
+    @staticmethod
+    def _file(booster: Any, kind: str) -> bytes:
+        with TemporaryDirectory() as folder:
+            booster.save_model(str(Path(folder) / "model"), kind)
+            return (Path(folder) / "model").read_bytes()
+
+    @staticmethod
+    def text(booster: Any) -> str:
+        return b64encode(_CatBoost._file(booster, "cbm")).decode()
+
+    @staticmethod
+    def read(text: str) -> Any:
+        booster = _installed("catboost").CatBoost()
+        booster.load_model(blob=b64decode(text))
+        return booster
+
+
+class _Watch:
+    """A callback of CatBoost, and its evaluation function, which keeps scores: at last those of the validation documents."""
+
+    no_jit = True  # otherwise CatBoost warns that it cannot compile the method
+    go_on: Callable[[np.ndarray | None], bool]
+    scores: np.ndarray | None = None
+
+    def after_iteration(self, info: Any) -> bool:
+        """Whether to add another tree."""
+        return self.go_on(self.scores)
+
+    def __deepcopy__(self, memo: Any) -> _Watch:
+        """Itself: CatBoost copies its options."""
+        return self
+
+    def is_max_optimal(self) -> bool:
+        return True
+
+    def get_final_error(self, error: float, weight: float) -> float:
+        return error
+
+    def evaluate(self, approxes: Sequence[np.ndarray], target: Any, weight: Any) -> tuple[float, float]:
+        self.scores = np.array(approxes[0])
+        return 0.0, 1.0
+
+
+_LIBRARIES: dict[str, Any] = {"lightgbm": _LightGBM, "xgboost": _XGBoost, "catboost": _CatBoost}
 
 
 def _installed(library: str) -> Any:
@@ -852,7 +1033,8 @@ def _installed(library: str) -> Any:
     try:
         return importlib.import_module(library)
     except ImportError as error:
-        raise ImportError(f"{library} is not installed: pip install 'rankstruct[boosting]'") from error
+        extra = "catboost" if library == "catboost" else "boosting"
+        raise ImportError(f"{library} is not installed: pip install 'rankstruct[{extra}]'") from error
 
 
 def _is_ranker(value: Any) -> bool:

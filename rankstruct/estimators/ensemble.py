@@ -296,9 +296,11 @@ def best_weights(
 ) -> tuple[float, tuple[float, ...]]:
     """The best value of the measure and its weights, the first ones in a tie, for scores `[documents, members]`."""
     found: tuple[float, tuple[float, ...]] | None = None
+    members = range(scores.shape[1])
+    columns = np.stack([mean_scores(scores[:, [member]], (1.0,), documents.qid) for member in members], axis=1)
     for candidate in candidates:
         weights = check_weights(candidate, scores.shape[1])
-        value = float(measured(mean_scores(scores, weights, documents.qid), documents, [measure])[measure.name].mean())
+        value = float(measured(columns @ weights, documents, [measure])[measure.name].mean())
         if found is None or value > found[0] + 1e-12:
             found = value, weights
     assert found is not None

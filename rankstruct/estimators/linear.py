@@ -157,7 +157,9 @@ class LinearRanker(Ranker):
             labels and AP (SVMmap) for binary ones; see "Conventions".
         C: the weight of the loss against the regulariser, 1 / lambda; or several values, which are trained in ascending order,
             each from the previous solution (or from `start`, if the problem is not convex and that is better), and selected on
-            the validation lists passed to `fit`. The page "Which bound is the default" compares 1, 10 and 100.
+            the validation lists passed to `fit`. The page "Which bound is the default" compares 1, 10 and 100. Large values
+            overfit: on 63 training lists of OHSUMED, from C = 10 to 1000, nDCG@10 rises in training and falls in validation, with
+            this bound as with the graded AUC hinge.
         feature_map: the feature map of rankings; the measure's default if None.
         reference: the reference ranking of the bound; the measure's default if None. `"ideal"` is convex, but the optimum may be
             w = 0 for a measure of the top only; `"ideal-tied"` and `"predicted"` are tighter and solved by rounds of DC

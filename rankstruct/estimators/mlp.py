@@ -36,7 +36,7 @@ from rankstruct.progress import Progress, announce
 
 __all__ = ["MLPRanker"]
 
-_DOCUMENTS = 2**16  # scored per call
+_DOCUMENTS = 2**13  # scored per call
 _WORTH_THREADS = 2**18  # size of a layer's output, for all documents of a batch
 _SCORERS: dict[str | None, Callable[..., nn.Module]] = {
     None: MLPScorer,

@@ -131,6 +131,8 @@ struct ChosenSpace {
 //     struct Space                     its scratch, constructed as Space(Arena&, const Rule&, const Batch&, Index longest)
 //     void solve(List&, const BinaryList&, Relevance, ChosenSpace&, Space&) const
 //                                      writes task loss, value and coefficients, which are all 0; p and m may be 0
+//     bool solve_long(const Batch&, Index index, Relevance, List&, ListSpace<T>&, const BinarySpace&, Space&) const
+//                                      optional, as in a kernel
 template <class Rule>
 struct Binary {
     static constexpr double widest = 1.7976931348623157e308;
@@ -176,6 +178,12 @@ struct Binary {
         list.value = value;
         for (Index r = 0; r < list.size; ++r) list.coefficient[r] = total[r];
         return -1;
+    }
+
+    template <class T>
+        requires(Rule::solves_long)
+    KERNEL bool solve_long(const Batch& batch, Index index, List& list, ListSpace<T>& layout, Space& space) const {
+        return rule.solve_long(batch, index, relevance, list, layout, space.binary, space.rule);
     }
 
   private:

@@ -6,6 +6,7 @@
 
 #include "base.hpp"
 #include "sort.hpp"
+#include "sums.hpp"
 
 namespace rankstruct {
 
@@ -73,8 +74,7 @@ struct List {
 
 // The labels of a list's documents, or their gains if known by grade, in the order of `place`.
 template <class T>
-KERNEL inline void read_labels(const Batch& batch, Index start, Span<const int> place, Span<double> label) {
-    const T* labels = static_cast<const T*>(batch.labels) + start;
+KERNEL inline void read_labels(const Batch& batch, const T* labels, Span<const int> place, Span<double> label) {
     if (!batch.gains) {
         for (Index r = 0; r < place.size; ++r) label[r] = double(labels[place[r]]);
         return;
@@ -86,14 +86,20 @@ KERNEL inline void read_labels(const Batch& batch, Index start, Span<const int> 
     }
 }
 
-KERNEL inline void read_labels(const Batch& batch, Index start, Span<const int> place, Span<double> label) {
+// Call `use` with the address of a list's labels.
+template <class Use>
+KERNEL inline auto with_labels(const Batch& batch, Index start, Use use) {
     switch (batch.label_type) {
-        case FLOAT32: return read_labels<float>(batch, start, place, label);
-        case FLOAT64: return read_labels<double>(batch, start, place, label);
-        case INT64: return read_labels<Index>(batch, start, place, label);
-        case INT32: return read_labels<int>(batch, start, place, label);
-        default: return read_labels<unsigned char>(batch, start, place, label);
+        case FLOAT32: return use(static_cast<const float*>(batch.labels) + start);
+        case FLOAT64: return use(static_cast<const double*>(batch.labels) + start);
+        case INT64: return use(static_cast<const Index*>(batch.labels) + start);
+        case INT32: return use(static_cast<const int*>(batch.labels) + start);
+        default: return use(static_cast<const unsigned char*>(batch.labels) + start);
     }
+}
+
+KERNEL inline void read_labels(const Batch& batch, Index start, Span<const int> place, Span<double> label) {
+    with_labels(batch, start, [&](const auto* labels) { read_labels(batch, labels, place, label); });
 }
 
 // Scratch for the layout of a list.
@@ -118,14 +124,13 @@ struct ListSpace {
 // Whether any number is infinite or NaN.
 template <class T>
 KERNEL inline bool any_broken(Span<const T> values) {
-    T sum = 0;  // a sum of zeros and NaN
-    for (Index i = 0; i < values.size; ++i) sum += values[i] - values[i];
-    return !(sum == 0);
+    const T* its = values.data;
+    return !(sum_of(values.size, [=](Index i) { return double(its[i] - its[i]); }) == 0.0);  // a sum of zeros and NaN
 }
 
 // The values of `of`, in the order of `place`.
 template <class T, class Of>
-KERNEL inline Span<const T> gather(Span<const int> place, Of of, Span<T> into) {
+KERNEL inline Span<T> gather(Span<const int> place, Of of, Span<T> into) {
     for (Index r = 0; r < place.size; ++r) into[r] = of(place[r]);
     return into.first(place.size);
 }
@@ -221,19 +226,31 @@ KERNEL inline void write_results(const Batch& batch, Index index, const List& li
 //     static constexpr double widest    the largest allowed difference of scores in a list
 //     struct Space                      its scratch, constructed as Space(Arena&, const Kernel&, const Batch&, Index longest)
 //     Index solve(List&, Space&) const  writes the results of a non-empty list; returns -1, or the rank of a document that it refuses
+//     bool solve_long(const Batch&, Index index, List&, ListSpace<T>&, Space&) const
+//                                       optional, for lists of at least LONG_LIST documents: lays out and solves a list without
+//                                       sorting all of it, and writes the direction of the others; false if it has to be sorted
 //
 // Solve the lists [first, last); returns -1, the position in the batch of a refused document, or OUT_OF_MEMORY.
 constexpr Index OUT_OF_MEMORY = -2;
+constexpr Index LONG_LIST = 4096, BANDS = 2048, RELEVANT_SHARE = 16, SORTED_SHARE = 2;  // see bands.hpp
 
 template <class T, class Kernel>
 KERNEL inline Index solve_list(Batch& batch, const Kernel& kernel, Index index, ListSpace<T>& layout, typename Kernel::Space& space) {
     List list{};
-    const Index broken = lay_out<T>(batch, index, Kernel::widest, layout, list);
-    if (broken >= 0) return broken;
-    if (list.size) {
-        const Index wrong = kernel.solve(list, space);
+    bool solved = false;
+    if constexpr (requires { kernel.solve_long(batch, index, list, layout, space); })
+        if (batch.begin(index + 1) - batch.begin(index) >= LONG_LIST) [[unlikely]] {
+            solved = kernel.solve_long(batch, index, list, layout, space);
+            if (!solved) list = List{};
+        }
+    if (!solved) {
+        const Index broken = lay_out<T>(batch, index, Kernel::widest, layout, list);
+        if (broken >= 0) return broken;
+        const Index wrong = list.size ? kernel.solve(list, space) : -1;
         if (wrong >= 0) return batch.begin(index) + list.place[wrong];
         if (list.lacks_room) return OUT_OF_MEMORY;
+    }
+    if (list.size) {
         batch.real_lists += 1;
         batch.sum += double(T(list.value));
     }

@@ -4,6 +4,7 @@
 // computes these numbers for a measure, and everything else follows from them.
 #pragma once
 
+#include "bands.hpp"
 #include "binary.hpp"
 #include "sums.hpp"
 
@@ -18,6 +19,11 @@ KERNEL inline void count_above(Index first, Index second, Above above, Found fou
         while (j < second && above(i, j)) ++j;
         found(i, j);
     }
+}
+
+// Replace each number by the highest one so far.
+KERNEL inline void raise_to_earlier(Span<int> above) {
+    for (Index i = 1; i < above.size; ++i) above[i] = most(above[i], above[i - 1]);
 }
 
 // The total weight of the first relevant and of the first irrelevant documents.
@@ -43,6 +49,7 @@ struct WeightSums {
 template <class Placement>
 struct Pairwise {
     static constexpr bool one_gain = Placement::one_gain;
+    static constexpr bool solves_long = requires { requires Placement::solves_long; };
 
     Placement placement;
     bool predicted;  // whether the reference is the ranking by chosen scores, not the ideal one
@@ -52,6 +59,7 @@ struct Pairwise {
         Span<int> first_below;   // the number of relevant documents above each irrelevant one
         Span<Index> swapped;  // by rank
         WeightSums sums;
+        Bands bands;
         typename Placement::Space placement;
 
         KERNEL Space(Arena& arena, const Pairwise& rule, const Batch& batch, Index longest)
@@ -59,6 +67,7 @@ struct Pairwise {
               first_below(arena.take<int>(longest + 1)),
               swapped(arena.take<Index>(rule.predicted ? longest : 0)),
               sums(arena, batch.item_weights ? longest + 1 : 0),
+              bands(arena, batch, solves_long ? longest : 0),
               placement(arena, rule.placement, longest) {}
     };
 
@@ -73,6 +82,28 @@ struct Pairwise {
             finish(list, split, above, space.first_below.first(split.m() + 1));
         list.value = most(list.task_loss + dot(list.coefficient, list.score), 0.0);
         share_among_tied(list, split);
+    }
+
+    // O(n) and a sort of few documents, see bands.hpp.
+    template <class T>
+    KERNEL bool solve_long(const Batch& batch, Index index, Relevance relevance, List& list, ListSpace<T>& layout,
+                           const BinarySpace& binary, Space& space) const {
+        const Bands& bands = space.bands;
+        BandedList<T> banded;
+        if (!bands.divide(batch, index, relevance, Binary<Pairwise>::widest, layout.sort, banded)) return false;
+        const Span<double> relevant_score = gather<double>(banded.relevant, [&](Index at) { return banded.score(at); }, binary.relevant_score);
+        const auto decide = Placement::decisions(relevant_score, banded.m(), space.placement);
+        decide_bands(bands, banded, decide);
+        if (!bands.lay_out(banded, layout, list)) return false;
+        const BinaryList split = bands.split(list, binary);
+        decide.all(split.m(), [&](Index t) { return bands.number[t - 1]; }, [&](Index t) { return split.irrelevant_score[t - 1]; });
+        const Span<int> above = space.above.first(split.p());
+        finish_bands(list, split, bands, banded, decide, above);
+        list.task_loss = decide.task_loss(above);
+        const double rest = bands.write_rest(banded, static_cast<T*>(batch.direction) + batch.begin(index));
+        list.value = most(list.task_loss + dot(list.coefficient, list.score) + rest, 0.0);
+        share_among_tied(list, split);
+        return true;
     }
 
   private:
@@ -109,6 +140,59 @@ struct Pairwise {
         const double scale = 2.0 / split.pairs();
         for (const int rank : split.relevant) list.coefficient[rank] = 0.0 - scale * double(swapped[rank]);
         for (const int rank : split.irrelevant) list.coefficient[rank] = scale * double(swapped[rank]);
+    }
+
+    // K of each band, and whether its documents are sorted: if its edges differ in K, or if the reference depends on their order.
+    template <class T, class Decisions>
+    KERNEL void decide_bands(const Bands& bands, const BandedList<T>& list, const Decisions& decide) const {
+        const Span<const int> first_below = decide.first_below();
+        const Index p = list.p();
+        decide.all(BANDS, [&](Index t) { return most(bands.before[t - 1], 1); },
+                   [&](Index t) { return list.edge(double(t - 1) - Bands::slack); });
+        for (Index b = 0; b < BANDS; ++b) bands.first[b] = first_below[b + 1];
+        decide.all(BANDS, [&](Index t) { return most(bands.before[t], 1); },
+                   [&](Index t) { return list.edge(double(t) + Bands::slack); });
+        const double scale = 2.0 / (double(p) * double(list.m()));
+        Index higher = 0;  // relevant documents in earlier bands
+        for (Index b = 0; b < BANDS; ++b) {
+            Index own = higher;
+            while (own < p && list.band_of(list.relevant[own]) == b) ++own;
+            bands.sorted[b] = first_below[b + 1] != bands.first[b] || (predicted && own > higher);
+            const Index swapped = p + 1 - bands.first[b] - (predicted ? p - higher : 0);
+            bands.coefficient[b] = bands.sorted[b] ? 0.0 : scale * double(swapped);
+            higher = own;
+        }
+        bands.sorted[BANDS] = 1;
+        bands.coefficient[BANDS] = 0.0;
+    }
+
+    // `finish` and `finish_predicted`, and `above`, for the documents that were sorted.
+    template <class T, class Decisions>
+    KERNEL void finish_bands(List& list, const BinaryList& split, const Bands& bands, const BandedList<T>& banded,
+                             const Decisions& decide, Span<int> above) const {
+        const Span<const int> first_below = decide.first_below();
+        const Index p = split.p(), m = split.m();
+        const double scale = 2.0 / (double(p) * double(banded.m()));
+        // Relevant i is below all irrelevant documents of which K is at most i + 1.
+        above.fill(0);
+        const auto add = [&](int k, int number) {
+            if (k <= p) above[k - 1] = most(above[k - 1], number);
+        };
+        for (Index b = 0; b < BANDS; ++b)
+            if (!bands.sorted[b]) add(bands.first[b], bands.before[b + 1]);
+        for (Index t = 0; t < m; ++t) add(first_below[t + 1], bands.number[t]);
+        raise_to_earlier(above);
+        count_above(m, predicted ? p : 0, [&](Index t, Index i) { return split.relevant_score[i] >= split.irrelevant_score[t]; },
+                    [&](Index t, Index i) {
+                        const Index swapped = p + 1 - first_below[t + 1] - (predicted ? p - i : 0);
+                        list.coefficient[split.irrelevant[t]] = scale * double(swapped);
+                    });
+        count_above(p, predicted ? m : 0, [&](Index i, Index t) { return split.relevant_score[i] < split.irrelevant_score[t]; },
+                    [&](Index i, Index t) {
+                        const Index earlier = predicted ? bands.before[banded.band_of(banded.relevant[i])] : 0;
+                        const Index swapped = above[i] - most(earlier, t ? Index(bands.number[t - 1]) : 0);
+                        list.coefficient[split.relevant[i]] = 0.0 - scale * double(swapped);
+                    });
     }
 
     // `finish` or `finish_predicted`, and the task loss, with item weights. Tied documents are all placed alike.
@@ -213,6 +297,7 @@ struct Worth {
 template <bool one_gain_of>
 struct PlaceConvex {
     static constexpr bool one_gain = one_gain_of;
+    static constexpr bool solves_long = !one_gain;  // for AP, which needs no label
 
     Worth worth;
 
@@ -237,46 +322,70 @@ struct PlaceConvex {
         }
     };
 
+    // For the relevant documents of a list, `first_below` of irrelevant ones.
+    struct Decisions {
+        Index p, m;
+        Worth::OfList its;
+        const Space& space;
+
+        KERNEL Decisions(Span<const double> relevant_score, Index m, const Worth::OfList& its, const Space& space)
+            : p(relevant_score.size), m(m), its(its), space(space) {
+            space.relevant_sum[0] = 0.0;
+            for (Index i = 0; i < p; ++i) space.relevant_sum[i + 1] = space.relevant_sum[i] + relevant_score[i];
+        }
+
+        // Compute first_below of `count` irrelevant documents, from 1: the j-th ones, of non-decreasing j, and their scores, which
+        // do not increase. If the brackets of one coincide, as they usually do at the lower levels, nothing remains to be decided;
+        // the others are listed first, without branches that would be mispredicted.
+        template <class Number, class Score>
+        KERNEL void all(Index count, Number j_of, Score score_of) const {
+            const double factor = 0.5 * double(m) * double(p) * its.gain;
+            const int last = int(count), below_all = int(p) + 1;
+            const Span<int> first_below = space.first_below, open = space.open;
+            first_below[0] = 1;
+            int stride = 1;
+            while (stride * 2 <= last) stride *= 2;
+            for (; stride >= 1; stride /= 2) {
+                int undecided = 0;
+                for (int t = stride; t <= last; t += 2 * stride) {
+                    const int low = first_below[t - stride], high = t + stride <= last ? first_below[t + stride] : below_all;
+                    first_below[t] = low;
+                    open[undecided] = t;
+                    undecided += low < high;
+                }
+                for (const int t : open.first(undecided)) {
+                    const Index low = first_below[t], high = t + stride <= last ? first_below[t + stride] : below_all;
+                    first_below[t] = int(best_between(low, high, j_of(t), score_of(t), factor, space));
+                }
+            }
+        }
+
+        KERNEL Span<const int> first_below() const { return space.first_below; }
+        KERNEL double task_loss(Span<const int> above) const {
+            return its.best - sum_of(p, [&](Index i) { return its.at(int(i), above[i]); });
+        }
+    };
+
     KERNEL bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
         const Index p = split.p(), m = split.m();
         const Worth::OfList its = worth.of(split, list.label[split.relevant[0]], p + m);
         if (its.best == 0.0) return false;
-        const double factor = 0.5 * double(m) * double(p) * its.gain;
-        space.relevant_sum[0] = 0.0;
-        for (Index i = 0; i < p; ++i) space.relevant_sum[i + 1] = space.relevant_sum[i] + split.relevant_score[i];
-        divide(split, factor, space);
+        const Decisions decide(split.relevant_score, m, its, space);
+        decide.all(m, [](Index j) { return j; }, [&](Index j) { return split.irrelevant_score[j - 1]; });
         // Relevant i is below all irrelevant j whose first relevant document below is at most i.
         above.fill(0);
         for (int j = 1; j <= m && space.first_below[j] <= p; ++j) above[space.first_below[j] - 1] = j;
-        for (Index i = 1; i < p; ++i) above[i] = most(above[i], above[i - 1]);
-        list.task_loss = its.best - sum_of(p, [&](Index i) { return its.at(int(i), above[i]); });
+        raise_to_earlier(above);
+        list.task_loss = decide.task_loss(above);
         return true;
     }
 
-  private:
-    // Compute first_below. If the brackets of j coincide, as they usually do at the lower levels, nothing remains to be decided;
-    // the other j are listed first, without branches that would be mispredicted.
-    KERNEL static void divide(const BinaryList& split, double factor, Space& space) {
-        const int p = int(split.p()), m = int(split.m());
-        const Span<int> first_below = space.first_below, open = space.open;
-        first_below[0] = 1;
-        int stride = 1;
-        while (stride * 2 <= m) stride *= 2;
-        for (; stride >= 1; stride /= 2) {
-            int count = 0;
-            for (int j = stride; j <= m; j += 2 * stride) {
-                const int low = first_below[j - stride], high = j + stride <= m ? first_below[j + stride] : p + 1;
-                first_below[j] = low;
-                open[count] = j;
-                count += low < high;
-            }
-            for (const int j : open.first(count)) {
-                const Index low = first_below[j], high = j + stride <= m ? first_below[j + stride] : p + 1;
-                first_below[j] = int(best_between(low, high, j, split.irrelevant_score[j - 1], factor, space));
-            }
-        }
+    // Those of a list of AP.
+    KERNEL static Decisions decisions(Span<const double> relevant_score, Index m, const Space& space) {
+        return {relevant_score, m, {{}, 1.0 / double(relevant_score.size), 1.0}, space};
     }
 
+  private:
     // The first of the best k in [low, high] for irrelevant j.
     KERNEL static Index best_between(Index low, Index high, Index j, double score, double factor, const Space& space) {
         const double* sum = &space.relevant_sum[low - 1];

@@ -1,12 +1,13 @@
 """Lists for training over a catalogue: all items of each user in a batch, or the known items and sampled others.
 
 A batch of users has scores `[users, list_size]` and labels, 1 for the items that the user knows from training and 0 for others,
-as any loss takes them. With all items, memory is users times items of one batch.
+as any loss takes them. The losses of lists with all items are computed for blocks of users.
 """
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Callable
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -14,12 +15,15 @@ from torch import Tensor, nn
 
 from rankstruct.data import BatchLoader
 from rankstruct.data.errors import check_least
+from rankstruct.losses import RankingLoss
 from rankstruct.recommenders.factorization import MatrixFactorization
 from rankstruct.recommenders.ratings import Ratings
 
 __all__ = ["Negatives", "TrainingLists", "UserBatches", "fold_in"]
 
 Negatives = Literal["all", "uniform", "popularity", "in-batch"]
+
+_BLOCK = 2**21  # scores at once, which stay in the caches between the loss and its products
 
 
 class UserBatches(BatchLoader):
@@ -102,18 +106,51 @@ class TrainingLists:
         labels = torch.cat([real.to(scores), torch.zeros_like(others, dtype=scores.dtype)], 1)
         return scores, labels, torch.cat([real, ~self._known(users[:, None], others)], 1)
 
+    def mean_loss(
+        self,
+        scorer: MatrixFactorization,
+        loss: nn.Module,
+        users: Tensor,
+        items: Tensor,
+        real: Tensor | None = None,
+    ) -> Tensor:
+        """The loss of the lists, a mean over them; arguments as in the call.
+
+        With all items on a CPU, the scores and gradients of a block of users are in memory at once.
+
+        >>> import rankstruct as rs
+        >>> from rankstruct.recommenders import interactions
+        >>> lists = TrainingLists(interactions([0, 1], [1, 2]))
+        >>> scorer = MatrixFactorization(2, 3, scale=0.0)
+        >>> lists.mean_loss(scorer, rs.SoftmaxLoss(), torch.tensor([0, 1]), torch.tensor([[1], [2]])).item()  # log 3
+        1.0986123085021973
+        """
+        if not (self.negatives == "all" and _separable(loss, users)):
+            scores, labels, where = self(scorer, users, items, real)
+            return loss(scores, labels, where=where)
+        real = torch.ones_like(items, dtype=torch.bool) if real is None else real
+
+        def block_loss(rows: slice, scores: Tensor) -> Tensor:
+            labels, where = self._labels(scores, users[rows], items[rows], real[rows])
+            return loss(scores, labels, where=where)
+
+        return _MeanOfBlocks.apply(*scorer.vectors(users), block_loss)
+
     def _all(
         self, scorer: MatrixFactorization, users: Tensor, items: Tensor, real: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         of_users, of_items = scorer.vectors(users)
         scores = of_users @ of_items.T
+        return scores, *self._labels(scores, users, items, real)
+
+    def _labels(self, scores: Tensor, users: Tensor, items: Tensor, real: Tensor) -> tuple[Tensor, Tensor | None]:
         labels = torch.zeros_like(scores)
         rows = torch.arange(len(users), device=users.device).unsqueeze(1).expand_as(items)
         labels[rows[real], items[real]] = 1.0
         if self.unranked is None:
-            return scores, labels, None
+            return labels, None
         columns = torch.from_numpy(self.unranked[users.cpu().numpy()].toarray() > 0)
-        return scores, labels, ~columns.to(users.device) | (labels > 0)
+        return labels, ~columns.to(users.device) | (labels > 0)
 
     def _in_batch(
         self, scorer: MatrixFactorization, users: Tensor, items: Tensor, real: Tensor
@@ -133,6 +170,45 @@ class TrainingLists:
         """Whether pairs are training interactions."""
         pairs, keys = users * self.num_items + items, self.keys.to(items.device)
         return keys[torch.searchsorted(keys, pairs).clamp(max=len(keys) - 1)] == pairs
+
+
+def _separable(loss: nn.Module, users: Tensor) -> bool:
+    """Whether the loss of a batch is known to be the mean of those of its users, with no weights or scaling of its own."""
+    trained = any(weight.requires_grad for weight in loss.parameters())
+    mean = isinstance(loss, RankingLoss) and loss.reduction == "mean" and not hasattr(loss, "slacks")
+    return mean and not trained and users.is_cpu and not torch.is_autocast_enabled("cpu")
+
+
+class _MeanOfBlocks(torch.autograd.Function):
+    """The mean loss of users as a function of their vectors and those of all items, whose gradients are computed with it.
+
+    No gradient of the scores outlives its block.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, of_users: Tensor, of_items: Tensor, block_loss: Callable[[slice, Tensor], Tensor]) -> Tensor:
+        size, total = max(_BLOCK // len(of_items), 1), of_users.new_zeros(())
+        user_grads, item_grads = torch.zeros_like(of_users), torch.zeros_like(of_items)
+        for start in range(0, len(of_users), size):
+            rows = slice(start, start + size)
+            vectors = of_users[rows]
+            scores, share = vectors @ of_items.T, len(vectors) / len(of_users)
+            if not any(ctx.needs_input_grad):
+                total += share * block_loss(rows, scores)
+                continue
+            with torch.enable_grad():
+                value = block_loss(rows, scores.requires_grad_())
+            (grads,) = torch.autograd.grad(value, scores)
+            torch.addmm(user_grads[rows], grads, of_items, beta=0, alpha=share, out=user_grads[rows])
+            item_grads.addmm_(grads.T, vectors, alpha=share)
+            total += share * value.detach()
+        ctx.save_for_backward(user_grads, item_grads)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        of_users, of_items = ctx.saved_tensors
+        return grads[0] * of_users, grads[0] * of_items, None
 
 
 def _pair_scores(scorer: MatrixFactorization, users: Tensor, items: Tensor) -> Tensor:

@@ -50,7 +50,8 @@ class Recommender(BaseEstimator):
         number: number of sampled items per list.
         correct: whether scores of sampled items are corrected.
         pairs: whether a list has a single known item, as pairwise training has it, for sampled negatives.
-        lists_per_batch: lists per step, of users or, with `pairs`, of interactions; memory is this times the list size.
+        lists_per_batch: lists per step, of users or, with `pairs`, of interactions; memory is this times the size of a list
+            with sampled negatives, and on devices other than the CPU.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         max_epochs: the maximum number of epochs.
@@ -304,8 +305,7 @@ def _step(
     real: Tensor,
 ) -> Tensor:
     scorer.train()
-    scores, labels, where = lists(scorer, features[:, 0, 0], features[..., 1], real)
-    value = loss(scores, labels, where=where)
+    value = lists.mean_loss(scorer, loss, features[:, 0, 0], features[..., 1], real)
     optimizer.zero_grad()
     value.backward()
     optimizer.step()

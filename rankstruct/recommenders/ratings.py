@@ -23,6 +23,7 @@ import scipy.sparse as sp
 
 from rankstruct.data import DataError, Names, RankingData
 from rankstruct.data.errors import check_least, shortened
+from rankstruct.lists import known_ids
 
 __all__ = [
     "Ratings",
@@ -511,6 +512,10 @@ def _number_names(
     if names is None and (values := getattr(given, "dtype", None)) is not None and values.kind in "iu":  # a fast path
         unique, indices = np.unique(np.asarray(given), return_inverse=True)
         return indices.astype(np.int64), Names.of(unique)
+    try:
+        known_ids(what, given)
+    except ValueError as error:
+        raise DataError(str(error).replace("document", "interaction")) from None
     strings = Names.of(given).tolist()
     names = _ordered(strings) if names is None else Names.of(names)
     numbers = {name: number for number, name in enumerate(names)}

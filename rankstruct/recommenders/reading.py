@@ -19,7 +19,7 @@ import numpy as np
 from rankstruct.data import DataError
 from rankstruct.data.columnar import read_columns
 from rankstruct.data.delimited import SEPARATORS, decoded_lines, read_header
-from rankstruct.data.errors import shortened
+from rankstruct.data.errors import check_least, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
 from rankstruct.recommenders.ratings import SCALES, Ratings, align, implicit, interactions, k_core, synthetic_ratings
@@ -437,6 +437,12 @@ class RatingsSource:
             )
         if self.split == "fold" and self.path is None:
             raise ValueError("data.split fold requires data.path, the folder of MovieLens 100K")
+        if self.split != "fold":
+            check_least(1, **{"data.num_train": self.num_train, "data.min_test": self.min_test})
+        if self.split == "strong":
+            _check_fraction(0.5, **{"data.new_users": self.new_users})
+        else:
+            _check_fraction(**{"data.validation": self.validation})
         if self.path is not None and self.split != "fold":
             find_ratings(self.path, self.format, self.scale)
 
@@ -473,6 +479,12 @@ class RatingsSource:
         judged = strong_split(ratings, test_users=self.new_users, **counts)
         steered = strong_split(judged.train, test_users=self.new_users / (1 - self.new_users), **counts)
         return RatingsParts(steered.train, steered.given, steered.test, judged.given, judged.test, judged.left_out)
+
+
+def _check_fraction(below: float = 1.0, **values: float) -> None:
+    for name, value in values.items():
+        if not 0 < value < below:
+            raise ValueError(f"{name} must be a fraction above 0 and below {below:g}, got {value}")
 
 
 INTERACTION_SPLITS = ("ratio", "leave-one-out", "time")
@@ -521,6 +533,8 @@ class InteractionsSource:
         ):
             if value not in known:
                 raise ValueError(f"data.{name} must be one of {', '.join(filter(None, known))}, got {value!r}")
+        check_least(1, **{"data.core": self.core})
+        _check_fraction(**{"data.test_share": self.test_share, "data.validation": self.validation})
         if self.path is not None:
             self._files()
 

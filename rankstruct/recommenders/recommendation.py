@@ -7,13 +7,13 @@ broken arbitrarily.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data.errors import DataError, check_least
+from rankstruct.data.errors import DataError, check_least, shortened
 from rankstruct.measures import Measure, evaluate
 from rankstruct.measures.base import ByMeasure, parse_measures
 from rankstruct.recommenders.factorization import ItemScorer
@@ -60,7 +60,8 @@ def recommend(
         `(items, scores)`, both `[users, k]`, or `[k]` for one user; padded with -1 and -inf if fewer items are left.
 
     Raises:
-        ValueError: k is below 1, or a user is not in `exclude`.
+        TypeError: not a model.
+        ValueError: k is below 1, or a user is no index of the model and `exclude`; `exclude` has other items than the model.
 
     >>> ratings = Ratings.from_arrays(["ann", "ann", "bob"], ["x", "y", "y"], [5, 4, 1], scale="stars")
     >>> recommend(popularity(ratings), [0, 1], k=1, exclude=ratings)[0]
@@ -68,15 +69,27 @@ def recommend(
             [ 0]])
     """
     check_least(1, k=k)
-    numbers = torch.as_tensor(users, dtype=torch.int64)
+    if not hasattr(model, "item_scores"):
+        raise TypeError(
+            f"model must have item_scores(users), as the scorer_ of a Recommender has, got {type(model).__name__}"
+        )
+    numbers = _as_indices(users)
     rows = numbers.reshape(-1)
-    if exclude is not None and len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < exclude.num_users:
-        raise ValueError(f"users must be from 0 to {exclude.num_users - 1}, those of exclude; got {rows.tolist()}")
+    for who, its in (
+        ("the model", getattr(model, "num_users", None)),
+        ("exclude", getattr(exclude, "num_users", None)),
+    ):
+        if its is not None and len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < its:
+            raise ValueError(f"users must be from 0 to {its - 1}, those of {who}; got {shortened(str(rows.tolist()))}")
     offsets = None if exclude is None else torch.from_numpy(exclude.offsets)
     found = []
     with torch.no_grad():
         for block, scores in _score_blocks(model, rows):
             if exclude is not None and offsets is not None:
+                if scores.shape[1] != exclude.num_items:
+                    raise ValueError(
+                        f"exclude must have the {scores.shape[1]} items of the model, got {exclude.num_items}"
+                    )
                 sizes = offsets[block + 1] - offsets[block]
                 each = torch.arange(len(block)).repeat_interleave(sizes)
                 within = torch.arange(len(each)) - (sizes.cumsum(0) - sizes)[each]
@@ -88,6 +101,20 @@ def recommend(
     items = torch.nn.functional.pad(items, (0, k - items.shape[1]), value=-1)
     items = torch.where(values == -torch.inf, -1, items)
     return items.reshape(*numbers.shape, k), values.reshape(*numbers.shape, k)
+
+
+def _as_indices(users: Any) -> Tensor:
+    """Users as int64."""
+    try:
+        numbers = torch.as_tensor(users)
+    except (TypeError, ValueError, RuntimeError):
+        numbers = torch.ones(1)
+    if numbers.numel() and (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool):
+        raise ValueError(
+            f"users must be indices, positions in the user_names of ratings, got {shortened(str(users))}; the recommend() of a "
+            "Recommender takes names"
+        )
+    return numbers.long()
 
 
 def _score_blocks(model: CatalogueModel, users: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -152,7 +179,7 @@ def evaluate_catalogue(
         exclude: items not to rank for a user, such as the training interactions, with the same user and item indices.
 
     Raises:
-        ValueError: a measure has no cut-off; or as `recommend`.
+        ValueError: a measure has no cut-off; `test` and `exclude` differ in the number of users or items; or as `recommend`.
 
     >>> from rankstruct.recommenders import interactions
     >>> train, test = interactions([0, 1, 1], [0, 0, 1]), interactions([0], [1], num_users=2, num_items=2)
@@ -161,6 +188,11 @@ def evaluate_catalogue(
     """
     parsed = parse_measures(measures)
     k = longest_cutoff(parsed)
+    sizes = [(each.num_users, each.num_items) for each in (test, exclude) if each is not None]
+    if sizes[0] != sizes[-1]:
+        raise ValueError(
+            f"test and exclude must have the same numbers of users and items, got {sizes[0]} and {sizes[1]}"
+        )
     users = torch.from_numpy(np.flatnonzero(np.diff(test.offsets)))
     parts = [
         evaluate(*lists[:2], parsed, where=lists[2])

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.data import Batch, BatchLoader, RankingData, Splits
+from rankstruct.data.errors import check_least
 from rankstruct.files import whole_file
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.metric import RankingMetric
@@ -159,6 +160,7 @@ class SplitRatingsDataModule(RatingsDataModule):
         seed: int = 0,
         **source: Any,
     ) -> None:
+        check_least(1, **{"data.users_per_batch": users_per_batch})
         self.source = RatingsSource(path=path, builtin=builtin, seed=seed, **source)
         parts = self.source.read()
         given: dict[str, Any] = {"vali_given": parts.vali_given, "test_given": parts.test_given}
@@ -188,7 +190,8 @@ class InteractionsDataModule(RatingsDataModule):
     Args:
         path: a folder with `train.txt`, `valid.txt` and `test.txt`, or a file to split, see `InteractionsSource`.
         builtin: `"synthetic"`, which needs no file; or set `path`.
-        users_per_batch: number of users per training batch, whose lists have all that they know; memory is users x items.
+        users_per_batch: number of users per training batch, whose lists have all that they know; on devices other than the CPU,
+            memory is users x items.
         pairs_per_batch: number of interactions per training batch instead, each a list of one known item (sampled negatives).
         exclude_validation: whether validation items are not ranked in the test; published figures often exclude only training.
         recommend: number of items that `predict` recommends to each user.
@@ -217,7 +220,8 @@ class InteractionsDataModule(RatingsDataModule):
         **source: Any,
     ) -> None:
         if users_per_batch is not None and pairs_per_batch is not None:
-            raise ValueError("set users_per_batch or pairs_per_batch, not both")
+            raise ValueError("set data.users_per_batch or data.pairs_per_batch, not both")
+        check_least(1, **{"data.users_per_batch": users_per_batch, "data.pairs_per_batch": pairs_per_batch})
         self.source = InteractionsSource(path=path, builtin=builtin, seed=seed, **source)
         train, _, vali, _, test, _ = self.source.read()
         size = pairs_per_batch or users_per_batch or 256
@@ -460,8 +464,7 @@ class CatalogueModule(FactorizationModule):
         """The loss of the training lists of a batch of users or interactions."""
         assert self._lists is not None  # known from on_fit_start
         user, item = batch.features.long().unbind(-1)
-        scores, labels, where = self._lists(self.scorer, user[:, 0], item, batch.where)
-        return self.loss(scores, labels, where=where)
+        return self._lists.mean_loss(self.scorer, self.loss, user[:, 0], item, batch.where)
 
     def _evaluate(self, batch: Batch, metric: RankingMetric) -> Tensor:
         data, stage = self._data(), "val" if metric is self.validation_metric else "test"

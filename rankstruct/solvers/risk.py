@@ -74,7 +74,7 @@ class LinearRisk:
     """The risk of a linear model whose terms are functions of the scores `X w` of their documents.
 
     h_q(w) = weight_q f_q(s_q), s_q the scores of documents [offsets[q], offsets[q + 1]), each f_q convex. `X` is not copied;
-    products are accumulated in float64, with float32 `X` converted in blocks.
+    products are accumulated in float64, with float32 `X` converted in blocks, and only once if it is a single block.
 
     Args:
         X: `[documents, d]`, a NumPy array or a SciPy sparse CSR array, float32 or float64; an array may be float16, and may be
@@ -124,6 +124,9 @@ class LinearRisk:
             if not (np.isfinite(weights) & (weights >= 0)).all():
                 raise ValueError(f"weights must be finite and >= 0, got {np.array2string(weights, threshold=8)}")
         self.X, self.offsets, self.weights = X, offsets, weights
+        single = not sp.issparse(X) and X.shape[0] * X.shape[1] <= _BLOCK
+        as_it_is = X.dtype == np.float64 and not isinstance(X, RowsOf)
+        self._wide: Any = X if as_it_is else X[:].astype(np.float64) if single else None
         self.oracle, self.term_oracle = oracle, term_oracle
 
     @property
@@ -138,17 +141,13 @@ class LinearRisk:
 
     def scores(self, w: np.ndarray) -> np.ndarray:
         """Return X w, float64 `[documents]`."""
-        if self._whole:
-            return self.X @ w
+        if self._wide is not None:
+            found: np.ndarray = self._wide @ w
+            return found
         result = np.empty(self.X.shape[0])
         for first, last in self._blocks():
             result[first:last] = self._rows(first, last) @ w
         return result
-
-    @property
-    def _whole(self) -> bool:
-        """Whether products need no blocks."""
-        return self.X.dtype == np.float64 and not isinstance(self.X, RowsOf)
 
     def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
         """Return R(w) and a subgradient `[d]`."""
@@ -156,8 +155,8 @@ class LinearRisk:
         if self.weights is not None:
             values = values * self.weights
             direction = direction * np.repeat(self.weights, np.diff(self.offsets))
-        if self._whole:
-            gradient = self.X.T @ direction
+        if self._wide is not None:
+            gradient = self._wide.T @ direction
         else:
             gradient = np.zeros(self.dimension)
             for first, last in self._blocks():

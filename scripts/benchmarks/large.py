@@ -1,4 +1,4 @@
-"""Data of MSLR-WEB10K's shape at growing scales: conversion, exact training, one epoch of SGD, scikit-learn and LightGBM.
+"""Data of MSLR-WEB10K's shape at growing scales: conversion, exact training, an epoch of SGD, scikit-learn, LightGBM, AutoRanker.
 
 Each stage runs in a process of its own, so that its peak of memory is its own: `VmHWM`, what was resident at most, mapped
 files included. Seconds are those on the clock and those of the processor, since a machine may have other work; the load of
@@ -14,35 +14,40 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.timing import check_known, environment, peak_kilobytes
+from benchmarks.timing import check_known, environment, peak_kilobytes, rounded
 from rankstruct.data import BatchLoader, convert_lists, read_lists, write_web_lists
 from rankstruct.progress import Progress
 
 SCALES = (0.1, 1 / 3, 1.0)
+DOCUMENTS = (10_000, 50_000, 200_000)  # of `RANKERS`
 LABELS = {
     "convert": "conversion",
     "scikit-learn": "scikit-learn's reader",
     "exact": "exact SVMmap, gap 1e-2",
     "mlp": "MLP (256, 128), AP hinge, one epoch",
     "lightgbm": "LightGBM lambdarank, 100 trees",
+    "auto": "AutoRanker",
+    "auto-fast": "AutoRanker, fast",
+    "lightgbm-3": "LambdaMART, mean of 3",
 }
 
 
 def _convert(text: Path, options: dict[str, Any]) -> dict[str, Any]:
-    made, seconds = _timed(lambda: convert_lists(text))
+    made, seconds = timed(lambda: convert_lists(text))
     return {**seconds, "documents": made.documents, "megabytes": text.stat().st_size / 1e6}
 
 
 def _read_by_scikit_learn(text: Path, options: dict[str, Any]) -> dict[str, Any]:
     from sklearn.datasets import load_svmlight_file
 
-    found, seconds = _timed(lambda: load_svmlight_file(str(text), query_id=True, dtype=np.float32))
+    found, seconds = timed(lambda: load_svmlight_file(str(text), query_id=True, dtype=np.float32))
     return {**seconds, "documents": found[0].shape[0], "megabytes": text.stat().st_size / 1e6}
 
 
@@ -53,7 +58,7 @@ def _exact(text: Path, options: dict[str, Any]) -> dict[str, Any]:
     ranker = LinearRanker("AP", C=options["C"], prepare=(), tolerance=options["tolerance"])
     few = data.select(np.arange(2))
     ranker.fit(few.features, few.labels, few.list_numbers)  # compile
-    _, seconds = _timed(lambda: ranker.fit(data.features, data.labels, data.list_numbers))
+    _, seconds = timed(lambda: ranker.fit(data.features, data.labels, data.list_numbers))
     found = {name: getattr(ranker.solution_, name) for name in ("objective", "gap", "iterations")}
     status = str(ranker.solution_.status)
     return {**seconds, **found, "status": status, "left_out": ranker.left_out_, "documents": data.num_documents}
@@ -77,7 +82,7 @@ def _mlp(text: Path, options: dict[str, Any]) -> dict[str, Any]:
             optimizer.step()
             losses.append(float(value.detach()))
 
-    _, seconds = _timed(epoch)
+    _, seconds = timed(epoch)
     tenth = max(1, len(losses) // 10)
     means = {"first_loss": float(np.mean(losses[:tenth])), "last_loss": float(np.mean(losses[-tenth:]))}
     return {**seconds, **means, "batches": len(losses), "documents": data.num_documents}
@@ -93,10 +98,34 @@ def _lightgbm(text: Path, options: dict[str, Any]) -> dict[str, Any]:
         lists = lightgbm.Dataset(data.features, data.labels, group=data.lengths)
         return lightgbm.train(given, lists, num_boost_round=100)
 
-    return {**_timed(fit)[1], "documents": data.num_documents}
+    return {**timed(fit)[1], "documents": data.num_documents}
 
 
-STAGES: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
+def _rank(options: dict[str, Any], text: Path, _: dict[str, Any]) -> dict[str, Any]:
+    """Train on eight tenths of the lists, select on one, and test on one."""
+    from papers.baselines import make_trainer
+    from rankstruct.diagnostics import arrays_of
+    from rankstruct.measures import evaluate
+
+    data = read_lists(text.with_suffix(".rankdata"))
+    *train, valid, test = np.array_split(np.arange(data.num_lists), 10)
+    given = {**arrays_of(data.select(np.concatenate(train))), **arrays_of(data.select(valid), "_valid")}
+    ranker = make_trainer(select="nDCG@10", **options)
+    _, found = timed(lambda: ranker.fit(**given))
+    held_out = data.select(test)
+    scores = ranker.predict(held_out.features, held_out.list_numbers)
+    value = evaluate(scores, held_out.labels, ["nDCG@10"], offsets=held_out.offsets)["nDCG@10"].mean()
+    return {**found, "nDCG@10": float(value), "documents": data.num_documents}
+
+
+_Stages = dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]]
+_AUTO = {"name": "auto", "measure": "nDCG@10"}
+RANKERS: _Stages = {
+    "auto": partial(_rank, _AUTO),
+    "auto-fast": partial(_rank, {**_AUTO, "mode": "fast"}),
+    "lightgbm-3": partial(_rank, {"name": "ensemble", "members": [{"trainer": "lambdamart", "rounds": 100}]}),
+}
+STAGES: _Stages = {
     "convert": _convert,
     "scikit-learn": _read_by_scikit_learn,
     "exact": _exact,
@@ -120,7 +149,7 @@ def benchmark_large(
     Args:
         folder: where the lists are written, up to 1.4 GB in all at scale 1; those that are there are used again.
         scales: of `write_web_lists`.
-        stages: of `STAGES`; conversion is needed by those after it.
+        stages: of `STAGES` and `RANKERS`; conversion is needed by those after it.
         C: of the exact fit.
         tolerance: relative gap of the exact fit.
         threads: that each stage may use.
@@ -134,7 +163,7 @@ def benchmark_large(
         ValueError: an unknown stage.
         RuntimeError: a stage failed; the message is the last line of what it said.
     """
-    check_known("stage", stages, STAGES)
+    check_known("stage", stages, STAGES | RANKERS)
     rows = []
     options = {"C": C, "tolerance": tolerance}
     variables = environment(OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
@@ -170,6 +199,16 @@ def as_rows(found: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[Any]]
     return header, rows
 
 
+def as_rankers(found: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Header and rows of the table of `RANKERS`."""
+    rows = [row for row in found if "nDCG@10" in row]
+    cells = [
+        [LABELS[row["stage"]], row["documents"], *rounded(row, **{"nDCG@10": 4}, cpu_seconds=1, peak_mb=0, base_mb=0)]
+        for row in rows
+    ]
+    return ["ranker", "documents", "nDCG@10", "CPU seconds", "peak MB", "MB before"], cells
+
+
 def draw_growth(found: Sequence[dict[str, Any]]) -> Any:
     """Processor seconds against documents, a line a stage, both axes logarithmic, with a line of proportion."""
     from matplotlib.figure import Figure
@@ -187,7 +226,8 @@ def draw_growth(found: Sequence[dict[str, Any]]) -> Any:
     return figure
 
 
-def _timed(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+def timed(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    """The result of a call, with its seconds and the peak of memory of the process."""
     base = peak_kilobytes()
     wall, processor = time.perf_counter(), time.process_time()
     result = work()
@@ -197,4 +237,4 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(STAGES[sys.argv[1]](Path(sys.argv[2]), json.loads(sys.argv[3]))))
+    print(json.dumps((STAGES | RANKERS)[sys.argv[1]](Path(sys.argv[2]), json.loads(sys.argv[3]))))

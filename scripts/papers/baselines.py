@@ -7,7 +7,7 @@ constant feature, for which a large value leaves thresholds nearly unregularised
 Random trainers take `random_state`.
 
 External libraries are used where they are good: trees and ridge regression from scikit-learn, LambdaMART from LightGBM
-(`pip install rankstruct[experiments]`), `CatBoost` from the library of that name, which no extra installs. Linear max-margin
+(`pip install rankstruct[experiments]`), `CatBoost` from the library of that name (`rankstruct[catboost]`). Linear max-margin
 baselines are trained to a certified gap by `LinearRanker`.
 """
 

@@ -31,6 +31,7 @@ from rankstruct.recommenders import (
     recommend,
     split_by_time,
 )
+from rankstruct.recommenders import catalogue as catalogue_module
 from rankstruct.recommenders import recommendation as recommendation_module
 
 
@@ -86,6 +87,8 @@ def test_the_last_time_of_a_repeated_interaction_is_kept():
         (lambda: interactions([3], [0], num_users=3, num_items=1), "users must be indices from 0 to 2"),
         (lambda: interactions(["a"], ["x"], item_names=["y"]), "items has the name 'x', which is not among those"),
         (lambda: interactions(rs.recommenders.synthetic_ratings(users=3, rated=5)), "use implicit"),
+        (lambda: interactions(["a", None], ["x", "y"]), "users must not be missing; that of interaction 1 is"),
+        (lambda: interactions(["a", "b"], [np.nan, 2.0]), "items must not be missing; that of interaction 0 is"),
     ],
 )
 def test_bad_interactions_are_errors(make, message):
@@ -244,6 +247,34 @@ def test_measures_equal_a_plain_loop(monkeypatch, block):
         assert {len(value) for value in found.values()} == {len(users)}
 
 
+@pytest.mark.parametrize(
+    ("users", "message"),
+    [
+        ("u0", "users must be indices.*got 'u0'.*takes names"),
+        (["u0", "u1"], "users must be indices"),
+        (1.5, "users must be indices.*got '1.5'"),
+        (True, "users must be indices"),
+        (-1, "users must be from 0 to 29, those of the model"),
+        ([3, 30], "users must be from 0 to 29, those of the model"),
+    ],
+)
+def test_recommendations_for_what_is_no_user_are_errors(users, message):
+    with pytest.raises(ValueError, match=message):
+        recommend(MatrixFactorization(30, 25), users)
+    assert recommend(MatrixFactorization(30, 25), np.array([2, 29], np.uint8), 3)[0].shape == (2, 3)
+    assert recommend(MatrixFactorization(30, 25), [], 3)[0].shape == (0, 3)
+
+
+def test_models_and_interactions_that_do_not_fit_each_other_are_errors():
+    known, other = interactions(drawn()), interactions(drawn(items=24))
+    with pytest.raises(TypeError, match=r"model must have item_scores.*, got Recommender"):
+        recommend(Recommender(), 0)
+    with pytest.raises(ValueError, match="exclude must have the 25 items of the model, got 24"):
+        recommend(MatrixFactorization(30, 25), 0, exclude=other)
+    with pytest.raises(ValueError, match=r"test and exclude must have the same.*got \(30, 25\) and \(30, 24\)"):
+        evaluate_catalogue(MatrixFactorization(30, 25), known, exclude=other)
+
+
 def test_an_empty_test_has_no_values_and_measures_need_a_cut_off():
     train = interactions(drawn())
     nothing = train.select(np.zeros(train.num_ratings, bool))
@@ -347,6 +378,48 @@ def test_lists_of_the_catalogue_are_all_items_with_labels():
     users, items, real = batch_of(train, [4, 0, 7])
     scores, labels, where = TrainingLists(train, unranked=held)(scorer, users, items, real)
     np.testing.assert_array_equal(~where, held.to_csr().toarray()[users] > 0)
+
+
+@pytest.mark.parametrize("unranked", [False, True])
+def test_losses_over_the_catalogue_are_computed_in_blocks(monkeypatch, unranked):
+    monkeypatch.setattr(catalogue_module, "_BLOCK", 60)  # 2 users
+    known, held = hold_out(interactions(drawn()), 0.3)
+    lists = TrainingLists(known, unranked=held if unranked else None)
+    given = batch_of(known, [4, 0, 7, 9, 11])
+    scorer = MatrixFactorization(30, 25, rank=3, temperature=0.2).double()
+    seen = []
+
+    class Observed(rs.StructuredHingeLoss):
+        def forward(self, scores, labels, **lists):
+            seen.append(len(scores))
+            return super().forward(scores, labels, **lists)
+
+    def gradients(value):
+        return [value, *torch.autograd.grad(3 * value, [*scorer.parameters()])]
+
+    for loss in (Observed("AP", reference="predicted"), rs.SoftmaxLoss(), rs.RankNetLoss()):
+        found = gradients(lists.mean_loss(scorer, loss, *given))
+        scores, labels, where = lists(scorer, *given)
+        for each, expected in zip(found, gradients(loss(scores, labels, where=where)), strict=True):
+            torch.testing.assert_close(each, expected, rtol=1e-12, atol=1e-14)
+    assert seen == [2, 2, 1, 5]
+    with torch.no_grad():
+        torch.testing.assert_close(lists.mean_loss(scorer, rs.RankNetLoss(), *given), found[0].detach())
+
+
+@pytest.mark.parametrize(
+    "loss", [rs.SoftmaxLoss(reduction="sum"), rs.CombinedLoss([rs.RankNetLoss(), rs.SoftmaxLoss()]), torch.nn.MSELoss()]
+)
+def test_losses_that_are_no_plain_mean_over_users_get_them_at_once(monkeypatch, loss):
+    monkeypatch.setattr(catalogue_module, "_BLOCK", 60)
+    known, seen = interactions(drawn()), []
+    scorer, given = MatrixFactorization(30, 25, rank=3), batch_of(interactions(drawn()), [4, 0, 7])
+    call = loss.forward
+    monkeypatch.setattr(
+        loss, "forward", lambda scores, labels, where=None: seen.append(scores.shape) or call(scores, labels)
+    )
+    TrainingLists(known).mean_loss(scorer, loss, *given)
+    assert seen == [(3, 25)]
 
 
 @pytest.mark.parametrize("negatives", ["uniform", "popularity"])
@@ -511,6 +584,25 @@ def test_new_users_get_recommendations(parts):
     guessed = np.random.default_rng(0).integers(matrix.shape[1], size=items.shape)
     hits, chance = (np.take_along_axis(relevant, each, 1).mean() for each in (items, guessed))
     assert hits > 2 * chance
+
+
+def test_users_with_nothing_or_everything_and_repeated_interactions_are_legal():
+    matrix = drawn(users=6, items=5, share=0.5).toarray()
+    matrix[0], matrix[1] = 1, 0
+    for loss in (None, "StructuredHingeLoss('AP')"):
+        model = Recommender(loss, rank=3, max_epochs=2, lists_per_batch=2).fit(sp.csr_array(matrix))
+        items, scores = model.recommend([0, 1], 2)
+        assert items[0].tolist() == [-1, -1]
+        assert np.isneginf(scores[0]).all()
+        assert (items[1] >= 0).all()
+        assert model.recommend_new(sp.csr_array((2, 5)), 2)[0].shape == (2, 2)  # of whom nothing is known
+    table = pd.DataFrame({"user": ["a", "a", "b"], "item": ["x", "y", "x"]})
+    once, twice = (Recommender(rank=3, max_epochs=2).fit(each) for each in (table, pd.concat([table, table])))
+    np.testing.assert_array_equal(once.recommend(["a", "b"])[1], twice.recommend(["a", "b"])[1])
+    for unknown, message in (({"user": ["c"]}, "users has the name 'c'"), ({"item": ["z"]}, "items has the name 'z'")):
+        with pytest.raises(DataError, match=message):
+            once.evaluate(pd.DataFrame({"user": ["a"], "item": ["x"]} | unknown))
+    assert once.evaluate(pd.DataFrame({"user": ["b"], "item": ["y"]}))["R@10"] == 1  # which b has not seen
 
 
 def test_bad_input_of_the_estimator_is_an_error():
