@@ -173,7 +173,8 @@ def click_section(clicks: dict[str, Any]) -> str:
 
 **Assumed**: the position-based model. Users click a document if they examine its rank, with a probability by the rank alone, \
 the propensity, and if it attracts them, wherever it is. A click weighs 1 / propensity. What was not clicked, or not shown, \
-counts as irrelevant in that session; documents that were never shown were left out. Trust in the first ranks, and users who stop at a good result, are not modelled.
+counts as irrelevant in that session; documents that were never shown were left out. Trust in the first ranks, and users who \
+stop at a good result, are not modelled.
 
 The propensities, relative to rank 1, were {_SAID[known["by"]]}. {clipped}
 
