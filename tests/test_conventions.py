@@ -268,9 +268,7 @@ def test_wrong_item_weights_are_named(make, weights, error, message):
         make().fit(*draw(), item_weights=weights)
 
 
-@pytest.mark.parametrize(
-    "ranker", [rs.LinearRanker("AP"), rs.MLPRanker(loss="StructuredHingeLoss('AP')"), rs.AutoRanker()], ids=type
-)
+@pytest.mark.parametrize("ranker", [rs.LinearRanker("AP"), rs.MLPRanker(loss="StructuredHingeLoss('AP')")], ids=type)
 def test_rankers_whose_loss_knows_no_item_weights_refuse_them(ranker):
     with pytest.raises(TypeError, match="does not support item_weights"):
         ranker.fit(*draw(), item_weights=np.arange(96.0))
