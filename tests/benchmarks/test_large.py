@@ -25,7 +25,7 @@ def test_rankers_are_compared_on_lists_that_they_were_not_trained_on(tmp_path):
     rows = large.benchmark_large(tmp_path, [0.004], ["convert", *large.RANKERS], threads=1)
     header, table = large.as_rankers(rows)
     assert [row[0] for row in table] == ["AutoRanker", "AutoRanker, fast", "LambdaMART, mean of 3"]
-    assert all(row[1] == 2880 and 0.6 < float(row[2]) < 1 for row in table)
+    assert all(row[1] == 2880 and 0.4 < float(row[2]) < 1 for row in table)  # 0.19 by chance
     assert all(float(row[header.index("peak MB")]) > float(row[header.index("MB before")]) > 0 for row in table)
 
 
