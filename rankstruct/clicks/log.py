@@ -212,14 +212,17 @@ class ClickLog:
         if len(rows) < len(known):
             twice = next(pair for row, pair in enumerate(known) if rows[pair] != row)
             raise ValueError(f"document {twice[1]} of query {twice[0]} occurs twice")
-        own = list(zip(map(str, self.queries[self.query_of_document]), map(str, self.documents), strict=True))
+        owner = self.query_of_document
+        shown = np.flatnonzero(owner >= 0)
+        own = list(zip(map(str, self.queries[owner[shown]]), map(str, self.documents[shown]), strict=True))
         missing = [pair for pair in own if pair not in rows]
         if missing:
             raise ValueError(
                 f"{len(missing)} of {len(own)} documents of the log are missing, such as document {missing[0][1]} of query "
                 f"{missing[0][0]}"
             )
-        place = np.array([rows[pair] for pair in own], np.int32)
+        place = np.zeros(len(owner), np.int32)
+        place[shown] = [rows[pair] for pair in own]
         return replace(self, document=place[self.document], documents=np.array([pair[1] for pair in known]))
 
     def __len__(self) -> int:
