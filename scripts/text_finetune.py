@@ -1,8 +1,8 @@
 """Fine-tune the last two layers of a sentence encoder for retrieval: our losses, and those of sentence-transformers.
 
 The embeddings and the lower layers stay frozen: their hidden states of all texts are computed once, kept in half precision, and
-given to a SentenceTransformer of the last two layers, which is what is trained. A batch has 16 queries, each with 8 documents: up
-to 4 relevant ones, and negatives drawn from the 100 that the frozen encoder ranks first. Our losses are called through
+given to a SentenceTransformer of the last two layers, which is what is trained. A batch has 16 queries, each with 4 documents: up
+to 2 relevant ones, and negatives drawn from the 100 that the frozen encoder ranks first. Our losses are called through
 `SimilarityLoss`, with the grades of all documents of the batch for each query; `MultipleNegativesRankingLoss` with one relevant
 document of each query and its negatives, those of the other queries are negatives too; `CoSENTLoss` with pairs and their grades.
 Measures are over the whole corpus. Learning rate and temperature (the inverse of their scale), of one grid for all, by seed 0 and
@@ -46,8 +46,10 @@ from text_rerank import (
     sampled,
 )
 from text_retrieval import MEASURES, START, Part, prepared, started
+from text_retrieval import measured as measured_frozen
 
-TRAINED, EPOCHS, LIST_SIZE, RELEVANT, DEPTH, AT_ONCE = 2, 8, 8, 4, 100, 256
+TRAINED, EPOCHS, LIST_SIZE, RELEVANT, DEPTH = 2, 3, 4, 2, 100
+AT_ONCE, AT_ONCE_IN_TRAINING = 256, 16
 PEER = "theirs: MultipleNegatives"
 
 
@@ -148,12 +150,15 @@ def train(
     """One run: the best epoch's validation nDCG@10, the start's, and the test measures of each query."""
     torch.set_num_threads(1)
     where, begin = (collection, encoder, store), time.perf_counter()
-    _, (training, validation, test) = prepared(*where, fold, grades)
+    documents, (training, *others) = prepared(*where, fold, grades)
     texts, lists = hidden(*where, device), training_lists(*where, fold, grades)
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     model, (rate, temperature) = last_layers(encoder, device), setting
-    loss_of, reached = LOSSES[loss](model, temperature).to(device), []
+    loss_of = LOSSES[loss](model, temperature).to(device)
+    unchanged = documents.new_zeros(documents.shape[1], documents.shape[1])
+    start = [measured_frozen(unchanged, documents, each, MEASURES) for each in others]
+    reached: list[list[dict[str, Tensor]]] = []
 
     def losses(epoch: int) -> Iterator[Tensor]:
         model.train()
@@ -162,16 +167,16 @@ def train(
                 value = loss_of_batch(loss_of, model, texts, training, batch)
             yield value
 
-    def validate() -> Tensor:
-        reached.append(measured(model, texts, validation, MEASURES[:1])["nDCG@10"])
-        return reached[-1]
+    def validate() -> Tensor:  # the test queries too: the corpus is encoded once
+        reached.append(measured(model, texts, others) if reached else start)
+        return reached[-1][0]["nDCG@10"]
 
     best = best_epoch([*model[0].auto_model.encoder.parameters()], rate, map(losses, range(EPOCHS + 1)), validate)
-    found = measured(model, texts, test, MEASURES)
+    epochs = [float(validation["nDCG@10"].mean()) for validation, _ in reached]
     return {
         "vali": best,
-        "epochs": [float(each.mean()) for each in reached],
-        "test": {name: each.tolist() for name, each in found.items()},
+        "epochs": epochs,
+        "test": {name: each.tolist() for name, each in reached[epochs.index(best)][1].items()},
         "seconds": time.perf_counter() - begin,
     }
 
@@ -190,26 +195,25 @@ def loss_of_batch(loss: nn.Module, model: Any, texts: Hidden, training: Part, ba
     listed = listed.unique()
     at = [(training.rows == row).nonzero().item() for row in rows]
     labels, where = (each[at][:, listed].to(device) for each in (training.labels, training.where))
-    asked, found = (model(texts(its))["sentence_embedding"] for its in (rows, first + listed))
+    asked, found = (encoded(model, texts, its, AT_ONCE_IN_TRAINING) for its in (torch.tensor(rows), first + listed))
     return loss(asked, found, labels, where)
 
 
-def encoded(model: Any, texts: Hidden, rows: Tensor) -> Tensor:
+def encoded(model: Any, texts: Hidden, rows: Tensor, at_once: int) -> Tensor:
     """Embeddings of texts of norm 1, `[rows, d]`; those of similar lengths are encoded together."""
     order = texts.lengths[rows].argsort()
-    parts = [model(texts(rows[some]))["sentence_embedding"] for some in order.split(AT_ONCE)]
+    parts = [model(texts(rows[some]))["sentence_embedding"] for some in order.split(at_once)]
     return normalize(torch.cat(parts)[order.argsort().to(model.device)])
 
 
-def measured(model: Any, texts: Hidden, part: Part, measures: Sequence[str]) -> dict[str, Tensor]:
-    """Measures of each query over the whole corpus."""
+def measured(model: Any, texts: Hidden, parts: Sequence[Part]) -> list[dict[str, Tensor]]:
+    """Measures of each query of each part over the whole corpus."""
     model.eval()
-    with torch.no_grad():
-        with half(model.device.type):
-            documents = encoded(model, texts, torch.arange(texts.queries, len(texts.lengths)))
-            queries = encoded(model, texts, part.rows)
-        scores = (queries.float() @ documents.float().T).cpu()
-    return {**evaluate(scores, part.labels, list(measures), where=part.where)}
+    with torch.no_grad(), half(model.device.type):
+        documents = encoded(model, texts, torch.arange(texts.queries, len(texts.lengths)), AT_ONCE).float()
+        queries = [encoded(model, texts, part.rows, AT_ONCE).float() for part in parts]
+    scores = [(each @ documents.T).cpu() for each in queries]
+    return [{**evaluate(s, part.labels, MEASURES, where=part.where)} for s, part in zip(scores, parts, strict=True)]
 
 
 def main(args: Sequence[str] | None = None) -> int:

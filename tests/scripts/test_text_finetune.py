@@ -15,7 +15,7 @@ pytestmark = pytest.mark.needs("sentence_transformers", "bm25s", "Stemmer")
 def experiment(monkeypatch):
     """The script, with one layer to train and few epochs."""
     module = script("text_finetune")
-    for name, value in {"TRAINED": 1, "EPOCHS": 2, "DEPTH": 10, "AT_ONCE": 7}.items():
+    for name, value in {"TRAINED": 1, "EPOCHS": 2, "DEPTH": 10, "AT_ONCE": 7, "AT_ONCE_IN_TRAINING": 3}.items():
         monkeypatch.setattr(module, name, value)
     return module
 
@@ -33,7 +33,7 @@ def given(tmp_path):
 def test_layers_to_train_continue_from_the_hidden_states(experiment, given):
     model, texts = experiment.last_layers(given[1], "cpu"), experiment.hidden(*given)
     assert len(model[0].auto_model.encoder.layer) == 1
-    found = experiment.encoded(model.eval(), texts, torch.arange(len(texts.lengths))).detach()
+    found = experiment.encoded(model.eval(), texts, torch.arange(len(texts.lengths)), 7).detach()
     expected = np.stack([each for part in experiment.embedded(*given) for each in part.values()])
     np.testing.assert_allclose(found.numpy(), expected, atol=2e-3)
 
@@ -41,7 +41,7 @@ def test_layers_to_train_continue_from_the_hidden_states(experiment, given):
 def test_measures_without_training_are_those_of_the_encoder(experiment, given):
     model, texts = experiment.last_layers(given[1], "cpu"), experiment.hidden(*given)
     start, _ = experiment.started(given, [1], 0)
-    found = experiment.measured(model, texts, experiment.prepared(*given, 1, 0)[1][2], experiment.MEASURES)
+    (found,) = experiment.measured(model, texts, experiment.prepared(*given, 1, 0)[1][2:])
     for measure, values in start.items():
         np.testing.assert_allclose(found[measure], values[experiment.START][0], atol=0.02)
 
