@@ -1,4 +1,4 @@
-"""The columns of a table that are not features: labels, the list of each document, and names of documents.
+"""The columns of a table by role: those that are not features (labels, lists, documents), of clicks, and of interactions.
 
 One rule for files and data frames: a column that is named is taken, in any case if that is unambiguous; otherwise the one column
 with a usual name (`USUAL`), in any case. If several columns have usual names, one must be named; but `y`, which may be a
@@ -16,11 +16,22 @@ from rankstruct.messages import did_you_mean
 
 __all__: list[str] = []
 
+#: The roles of columns in tables of lists, which are not features.
+LIST_ROLES = ("label", "qid", "docid")
 #: The usual names by role, in lower case.
 USUAL = {
     "label": ("label", "relevance", "rel", "y", "target"),
     "qid": ("qid", "query_id", "query", "group"),
     "docid": ("docid", "doc_id", "document_id"),
+    "query": ("query", "query_id", "qid"),
+    "document": ("document", "document_id", "docid", "doc_id"),
+    "position": ("position", "rank"),
+    "click": ("click", "clicked"),
+    "session": ("session", "session_id"),
+    "user": ("user", "user_id", "userid"),
+    "item": ("item", "item_id", "itemid", "movie_id", "movieid", "product_id", "productid"),
+    "rating": ("rating",),
+    "time": ("time", "timestamp"),
 }
 #: The arguments of estimators that name the columns.
 _ARGUMENTS = {"label": "y", "qid": "qid", "position": "position"}
@@ -40,7 +51,7 @@ def find_column(names: Iterable[str], role: str, given: str | None = None, argum
 
     Args:
         names: the columns.
-        role: `"label"`, `"qid"` or `"docid"`.
+        role: one of `USUAL`.
         given: its name; None to find it by its usual names.
         argument: how messages call `given`.
 
@@ -130,7 +141,7 @@ def split_table(
                 raise ValueError(f"{_ARGUMENTS[role]}: X has no column {value!r}{there}")
             roles[role] = value
         elif value is None:
-            if role not in USUAL:
+            if role not in LIST_ROLES:
                 continue
             features_only = role == "qid" and has_sizes and not roles
             found = None if features_only else _found(free, role, known)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rankstruct.arrays import as_array, as_numbers
 from rankstruct.data import DataError
-from rankstruct.data.delimited import check_columns, read_header
+from rankstruct.data.columnar import Table
 from rankstruct.lists import known_ids
+from rankstruct.roles import usual_columns
 
 __all__ = ["ClickLog"]
-
-_NAMES = ("query", "document", "position", "click", "session")
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,31 +106,28 @@ class ClickLog:
         cls,
         path: str | os.PathLike[str],
         *,
-        query: str = "query",
-        document: str = "document",
-        position: str = "position",
-        click: str = "click",
-        session: str | None = "session",
+        query: str | None = None,
+        document: str | None = None,
+        position: str | None = None,
+        click: str | None = None,
+        session: str | None = None,
         longest: int | None = None,
     ) -> ClickLog:
-        """Read a log from a CSV or Parquet file with one row per document shown; other columns are ignored.
+        """Read a log from a CSV, Parquet or Arrow file with one row per document shown; other columns are ignored.
 
         Args:
             path: the file; a CSV file has column names in its first line, and its ids are strings.
-            query, document, position, click: the columns.
-            session: the column of sessions; it may be missing if each query was shown once.
+            query, document, position, click, session: the columns; None for those with usual names, such as `query_id`, `docid`
+                and `rank`. There may be none of sessions if each query was shown once.
             longest: as in `from_arrays`.
 
         Raises:
             DataError: a missing column, or what `from_arrays` refuses.
         """
-        wanted = {"query": query, "document": document, "position": position, "click": click}
-        path = Path(path)
-        names, _ = _columns_of(path, list(wanted.values()))
-        wanted |= {} if session is None or session not in names else {"session": session}
-        table = _read_table(path, list(wanted.values()), numbers=[position, click])
+        given = {"query": query, "document": document, "position": position, "click": click, "session": session}
+        optional = ("session",) if session is None else ()
+        found = Table(path, given, optional=optional, numbers=("position", "click")).read()
         try:
-            found = {role: _as_numpy(role, table[column]) for role, column in wanted.items()}
             return cls._of_columns(found, longest)
         except ValueError as error:
             raise DataError(f"{path}: {error}") from None
@@ -141,16 +136,16 @@ class ClickLog:
         self,
         path: str | os.PathLike[str],
         *,
-        query: str = "query",
-        document: str = "document",
-        others: Sequence[str] = ("position", "click", "session"),
+        query: str | None = None,
+        document: str | None = None,
+        others: Sequence[str] | None = None,
     ) -> tuple[list[str], np.ndarray]:
         """The features of the documents, from the other columns of the file that the log was read from.
 
         Args:
             path: the file.
-            query, document: the columns of the ids.
-            others: columns that are not features; they may be missing.
+            query, document: the columns of the ids, as in `read`.
+            others: columns that are not features; None for those of positions, clicks and sessions with usual names.
 
         Returns:
             The names of the features, and `[documents, d]` float32, the features by the number of the document.
@@ -158,40 +153,36 @@ class ClickLog:
         Raises:
             DataError: there are no features, one is not a number, or differs between the rows of a document.
         """
-        path = Path(path)
-        names, separator = _columns_of(path, [query, document])
-        features = [name for name in names if name not in (query, document, *others)]
+        table = Table(path, {"query": query, "document": document})
+        if others is None:
+            others = [name for role in ("position", "click", "session") for name in usual_columns(table.names, role)]
+        features = [name for name in table.names if name not in (*table.columns.values(), *others)]
         if not features:
-            raise DataError(
-                f"{path}: there are no columns of features, besides {query!r}, {document!r} and {', '.join(map(repr, others))}"
-            )
-        table = _read_table(path, [query, document, *(features if separator else [])], numbers=features)
-        try:
-            queries, its_query = _numbered("query", _as_numpy("query", table[query]))
-            ids, its_id = _numbered("document", _as_numpy("document", table[document]))
-        except ValueError as error:
-            raise DataError(f"{path}: {error}") from None
-        pairs = its_query.astype(np.int64) * max(len(ids), 1) + its_id
+            no = ", ".join(map(repr, (*table.columns.values(), *others)))
+            raise DataError(f"{path}: there are no columns of features, besides {no}")
+        queries, documents = table.read().values()
+        pairs = queries.places.astype(np.int64) * max(len(documents.names), 1) + documents.places
         _, first, of_row = np.unique(pairs, return_index=True, return_inverse=True)  # in the order of `documents`
-        if not (np.array_equal(queries, self.queries) and np.array_equal(ids[its_id[first]], self.documents)):
+        names = documents.names[documents.places[first]]
+        if not (np.array_equal(queries.names, self.queries) and np.array_equal(names, self.documents)):
             raise DataError(f"{path} is not the file of the log: it has other documents")
-        found = np.empty((len(first), len(features)), np.float32)
-        for number, name in enumerate(features):
-            try:
-                # Parquet files are read column by column, which takes less memory.
-                column = (table if separator else _read_table(path, [name], numbers=[name]))[name]
-                values = as_numbers(name, column.to_numpy(), exact=False).astype(np.float32)
-            except (TypeError, ValueError) as error:
-                raise DataError(f"{path}: {error}; features must be numbers, remove other columns") from None
-            found[:, number] = values[first]
-            wrong = ~((values == found[of_row, number]) | np.isnan(values) & np.isnan(found[of_row, number]))
+        found, row = np.empty((len(first), len(features)), np.float32), 0
+        for batch in table.batches(features, "; features must be numbers, remove other columns"):
+            values = np.stack([table.numbers_of(name, batch.column(name)) for name in features], 1).astype(np.float32)
+            its = of_row[row : row + len(batch)]
+            new = first[its] == np.arange(row, row + len(batch))
+            found[its[new]] = values[new]
+            wrong = ~((values == found[its]) | np.isnan(values) & np.isnan(found[its]))
             if wrong.any():
-                at = int(wrong.argmax())
+                at, number = np.argwhere(wrong)[0].tolist()
+                owner, earlier = its[at], found[its[at], number]
                 raise DataError(
-                    f"{path}: feature {name!r} of document {ids[its_id[at]]} of query {queries[its_query[at]]} is "
-                    f"{found[of_row[at], number]:g} in row {first[of_row[at]]} and {values[at]:g} in row {at}; features belong "
-                    "to documents, so remove columns that differ between sessions"
+                    f"{path}: feature {features[number]!r} of document {names[owner]} of query "
+                    f"{queries.names[queries.places[row + at]]} is {earlier:g} in row {first[owner]} and "
+                    f"{values[at, number]:g} in row {row + at}; features belong to documents, so remove columns that differ "
+                    "between sessions"
                 )
+            row += len(batch)
         return features, found
 
     def with_documents(self, query: Any, document: Any) -> ClickLog:
@@ -332,66 +323,3 @@ def _numbered(name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
         return values
     ids, numbers = np.unique(known_ids(name, values), return_inverse=True)
     return ids, numbers.astype(np.int32)
-
-
-def _columns_of(path: Path, wanted: Sequence[str] = _NAMES[:-1]) -> tuple[list[str], str]:
-    """The columns of a file, and the separator of a CSV file, "" for Parquet."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet
-    except ModuleNotFoundError:
-        raise DataError(f"{path}: click logs require pyarrow; pip install 'rankstruct[arrow]'") from None
-
-    if not path.is_file():
-        raise DataError(f"{path}: there is no such file")
-    if path.suffix.lower() in (".parquet", ".pq"):
-        try:
-            names, separator = list(pyarrow.parquet.read_schema(path).names), ""
-        except pa.ArrowInvalid as error:
-            raise DataError(f"{path}: {str(error).splitlines()[0]}") from None
-    else:
-        header = read_header(path, wanted=tuple(wanted))
-        names, separator = list(header.names), header.separator
-    check_columns(path, names)
-    return names, separator
-
-
-def _read_table(path: Path, columns: Sequence[str], numbers: Sequence[str]) -> Any:
-    """Columns of a file; those of a CSV file that are not numbers are strings."""
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    names, separator = _columns_of(path, columns)
-    missing = [column for column in columns if column not in names]
-    if missing:
-        raise DataError(f"{path}: there is no column {missing[0]!r}; there are {', '.join(map(repr, names))}")
-    try:
-        if not separator:
-            return pyarrow.parquet.read_table(path, columns=list(columns))
-        text = {column: pa.string() for column in columns if column not in numbers}
-        options = pyarrow.csv.ConvertOptions(include_columns=columns, column_types=text, strings_can_be_null=True)
-        return pyarrow.csv.read_csv(
-            path, parse_options=pyarrow.csv.ParseOptions(delimiter=separator), convert_options=options
-        )
-    except pa.ArrowInvalid as error:
-        raise DataError(f"{path}: {str(error).splitlines()[0]}") from None
-
-
-def _as_numpy(role: str, column: Any) -> Any:
-    """A column as an array; of strings the distinct ones and their numbers by row."""
-    import pyarrow as pa
-
-    if role not in ("position", "click") and column.null_count:
-        at = int(column.is_null().to_numpy().argmax())
-        raise ValueError(f"{role} must not be missing; that of row {at} is")
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return column.to_numpy()
-    encoded = column.combine_chunks().dictionary_encode()
-    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-    encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
-    words, numbers = encoded.dictionary.to_numpy(zero_copy_only=False), encoded.indices.to_numpy(zero_copy_only=False)
-    order = np.argsort(words)
-    place = np.empty(len(order), np.int32)
-    place[order] = np.arange(len(order))
-    return words[order], place[numbers]

@@ -18,9 +18,10 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -158,7 +159,7 @@ class TableReader:
             raise wrong_encoding(self.path, self._header.encoding, error) from None
         except (arrow.ArrowException, OSError) as error:
             if self.is_csv:
-                self._fail_csv(arrow, error)
+                raise _csv_error(arrow, self.path, self._header, self._strings_of_csv, error, self._advice) from None
             raise DataError(f"{self.path}: expected a Parquet or Arrow file, got: {_first_line(error)}") from None
         if not assembly.rows:
             raise DataError(f"{self.path}: expected documents, one per row, got none")
@@ -201,24 +202,7 @@ class TableReader:
         return Columns({name: self.categories.get(name) for name in self.names})
 
     def _batches(self, arrow: Any, only: Sequence[str] | None = None) -> Iterator[Any]:
-        if self.is_csv:
-            yield from _csv_batches(arrow, self.path, self._header, self._strings_of_csv, only)
-            return
-        with open(self.path, "rb") as file:
-            begins = _begins(self.path, file)
-            if begins[:4] == b"PAR1":
-                parquet = arrow.parquet.ParquetFile(file)
-                width = max(1, parquet.metadata.num_columns)
-                yield from parquet.iter_batches(max(1, min(2**16, _CELLS // width)), columns=only)
-                return
-            if begins == b"ARROW1":
-                reader = arrow.ipc.open_file(file)
-                batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-            else:
-                batches = iter(arrow.ipc.open_stream(file))
-            for batch in batches:
-                batch.validate(full=True)  # the offsets of a damaged file point anywhere in memory
-                yield batch
+        return _batches(arrow, self.path, self._header if self.is_csv else None, self._strings_of_csv, only)
 
     @property
     def _strings_of_csv(self) -> list[str]:
@@ -228,30 +212,6 @@ class TableReader:
     @property
     def _header(self) -> Header:
         return read_header(self.path, [self.columns.qid or "qid"])
-
-    def _fail_csv(self, arrow: Any, error: Exception) -> NoReturn:
-        """Raise the error of a CSV file with column names and row number."""
-        header, said = self._header, _first_line(error)
-        try:  # a single thread reports row numbers
-            for _ in _csv_batches(arrow, self.path, header, self._strings_of_csv, use_threads=False):
-                pass
-        except (arrow.ArrowException, OSError, UnicodeDecodeError) as again:
-            said = _first_line(again)
-        row = re.search(r"Row #(\d+): ", said)
-        place = f"{self.path}, row {int(row[1]) - 1}" if row else str(self.path)
-        if value := re.search(r"CSV column #(\d+): .*CSV conversion error to (\w+): (?:invalid value )?(.*)", said):
-            name, kind, got = header.names[int(value[1])], value[2], value[3]
-            expected = {"bool": "True or False, as in the rows before,", "string": "text in UTF-8"}.get(
-                kind, "a number"
-            )
-            advice, got = self._advice(name, kind, got), shortened(got.strip("'"))
-            raise DataError(f"{place}: expected {expected} in column {name!r}, got {got}{advice}")
-        if cells := re.search(r"Expected (\d+) columns, got (\d+): ?(.*)", said):
-            raise DataError(
-                f"{place}: expected {cells[1]} cells separated by {header.between}s, one for each of "
-                f"{named(header.names)}, got {cells[2]}: {shortened(cells[3])}"
-            )
-        raise DataError(f"{place}: expected a CSV file, got: {said}")
 
     def _advice(self, name: str, kind: str, got: str) -> str:
         if kind == "string":
@@ -288,7 +248,7 @@ class TableReader:
 
     def _find_roles(self, names: list[str]) -> Roles:
         check_columns(self.path, names)
-        found = Roles(**_find(self.path, names, self.columns._asdict()))
+        found = Roles(**find_columns(self.path, names, self.columns._asdict()))
         for role, column in found._asdict().items():
             name = getattr(self.columns, role) or role
             if column is None and role != "docid":
@@ -407,19 +367,7 @@ class TableReader:
 
     def _numbers(self, arrow: Any, name: str, column: Any) -> tuple[np.ndarray, np.ndarray]:
         """Numbers, 0 if missing, and a mask of missing ones."""
-        shown, column = str(column.type)[:100], _plain(arrow, column)
-        kind, kinds = column.type, arrow.types
-        if kinds.is_null(kind):
-            return np.zeros(len(column)), np.ones(len(column), bool)
-        if kinds.is_decimal(kind):
-            column = column.cast(arrow.float64())
-        elif not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)):
-            advice = "" if name == self.roles.label else _advice_on(arrow, kind)
-            raise DataError(f"{self.path}: expected numbers in column {name!r}, got {shown}{advice}")
-        missing = _nulls(column)
-        if missing.any():
-            column = column.fill_null(False if kinds.is_boolean(kind) else 0)
-        return column.to_numpy(zero_copy_only=False), missing
+        return _numbers(arrow, self.path, name, column, "" if name == self.roles.label else None)
 
     def _strings(self, arrow: Any, name: str, column: Any, before: int) -> list[str]:
         """Names as strings; integers in digits."""
@@ -461,6 +409,80 @@ class TableReader:
             raise DataError(
                 f"{self.path}, row {before + at + 1}: expected {expected} in column {name!r}, got {got}{advice}"
             )
+
+
+def _batches(
+    arrow: Any, path: Path, header: Header | None, strings: Sequence[str], only: Sequence[str] | None = None
+) -> Iterator[Any]:
+    """The rows of a file, and only these columns if given; `header` of a CSV file, None for Parquet and Arrow."""
+    if header is not None:
+        yield from _csv_batches(arrow, path, header, strings, only)
+        return
+    with open(path, "rb") as file:
+        begins = _begins(path, file)
+        if begins[:4] == b"PAR1":
+            parquet = arrow.parquet.ParquetFile(file)
+            width = max(1, parquet.metadata.num_columns if only is None else len(only))
+            yield from parquet.iter_batches(max(1, min(2**16, _CELLS // width)), columns=only)
+            return
+        if begins == b"ARROW1":
+            reader = arrow.ipc.open_file(file)
+            batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+        else:
+            batches = iter(arrow.ipc.open_stream(file))
+        for batch in batches:
+            batch.validate(full=True)  # the offsets of a damaged file point anywhere in memory
+            yield batch if only is None else batch.select(only)
+
+
+def _csv_error(
+    arrow: Any,
+    path: Path,
+    header: Header,
+    strings: Sequence[str],
+    error: Exception,
+    advise: Callable[[str, str, str], str],
+    only: Sequence[str] | None = None,
+) -> DataError:
+    """The error of a CSV file with column names and row number; `advise` is given a column, its kind and the cell."""
+    said = _first_line(error)
+    try:  # a single thread reports row numbers
+        for _ in _csv_batches(arrow, path, header, strings, only, use_threads=False):
+            pass
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as again:
+        said = _first_line(again)
+    row = re.search(r"Row #(\d+): ", said)
+    place = f"{path}, row {int(row[1]) - 1}" if row else str(path)
+    if value := re.search(r"CSV column #(\d+): .*CSV conversion error to (\w+): (?:invalid value )?(.*)", said):
+        name, kind, got = header.names[int(value[1])], value[2], value[3]
+        expected = {"bool": "True or False, as in the rows before,", "string": "text in UTF-8"}.get(kind, "a number")
+        advice, got = advise(name, kind, got), shortened(got.strip("'"))
+        return DataError(f"{place}: expected {expected} in column {name!r}, got {got}{advice}")
+    if cells := re.search(r"Expected (\d+) columns, got (\d+): ?(.*)", said):
+        return DataError(
+            f"{place}: expected {cells[1]} cells separated by {header.between}s, one for each of "
+            f"{named(header.names)}, got {cells[2]}: {shortened(cells[3])}"
+        )
+    return DataError(f"{place}: expected a CSV file, got: {said}")
+
+
+def _numbers(
+    arrow: Any, path: Path, name: str, column: Any, advice: str | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers, 0 if missing, and a mask of missing ones."""
+    shown, column = str(column.type)[:100], _plain(arrow, column)
+    kind, kinds = column.type, arrow.types
+    if kinds.is_null(kind):
+        return np.zeros(len(column)), np.ones(len(column), bool)
+    if kinds.is_decimal(kind):
+        column = column.cast(arrow.float64())
+    elif not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)):
+        advice = _advice_on(arrow, kind) if advice is None else advice
+        raise DataError(f"{path}: expected numbers in column {name!r}, got {shown}{advice}")
+    missing = _nulls(column)
+    if missing.any():
+        column = column.fill_null(False if kinds.is_boolean(kind) else 0)
+    return column.to_numpy(zero_copy_only=False), missing
 
 
 _WRONG: Any = object()
@@ -523,49 +545,142 @@ def column_names(path: str | os.PathLike[str], known: Mapping[str, str | None]) 
             names = _schema(arrow, Path(path)).names
         except (arrow.ArrowException, OSError) as error:
             raise DataError(f"{path}: expected a Parquet or Arrow file, got: {_first_line(error)}") from None
-    roles = _find(path, names, known).values()
+    roles = find_columns(path, names, known).values()
     return [name for name in names if name not in roles]
 
 
-def _find(path: object, names: Sequence[str], given: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The column of each role."""
+def find_columns(path: object, names: Sequence[str], given: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The column of each role, None if there is none; raises DataError if there are several."""
     try:
         return {role: find_column(names, role, name) for role, name in given.items()}
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
 
 
-def read_columns(path: Path, names: Sequence[str], optional: Sequence[str] = ()) -> dict[str, np.ndarray]:
-    """Some columns of a Parquet or Arrow file, by name, times as numbers of seconds.
+class Ids(NamedTuple):
+    """A column of ids.
+
+    Attributes:
+        names: the distinct ids, sorted; numbers in files that have types, otherwise strings.
+        places: int32 `[rows]`, the index of each row's id in `names`.
+    """
+
+    names: np.ndarray
+    places: np.ndarray
+
+
+class Table:
+    """The columns of a CSV, Parquet or Arrow file that have a role, such as a user or a click.
+
+    Args:
+        path: the file; it is CSV unless its name is that of a Parquet or Arrow file.
+        columns: the name of each role's column, None for the one with a usual name.
+        optional: roles that may be missing.
+        numbers: roles whose values are numbers or times; those of the others are ids.
+
+    Attributes:
+        names: all columns, in the order of the file.
+        columns: the column of each role.
 
     Raises:
-        DataError: the file is of another format, or a column is missing or has nulls.
+        DataError: the file is missing, damaged or of another format, or a column is missing; pyarrow is not installed.
     """
-    arrow = _pyarrow(path)
-    try:
-        there = _schema(arrow, path).names
-        if missing := [name for name in names if name not in there]:
-            raise DataError(
-                f"{path}: expected columns {', '.join(names)}, got {', '.join(there)}; {missing[0]} is missing"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        columns: Mapping[str, str | None],
+        *,
+        optional: Collection[str] = (),
+        numbers: Collection[str] = (),
+    ) -> None:
+        self.path, self.numbers = Path(path), numbers
+        self._arrow = _pyarrow(self.path)
+        check_file(self.path)
+        typed = self.path.suffix.casefold() in (".parquet", ".pq", ".arrow", ".feather")
+        wanted = [name or role for role, name in columns.items()]
+        self._header = None if typed else read_header(self.path, wanted)
+        with self._errors():
+            self.names = _schema(self._arrow, self.path).names if self._header is None else self._header.names
+        check_columns(self.path, self.names)
+        found = find_columns(self.path, self.names, columns)
+        if missing := [role for role, name in found.items() if name is None and role not in optional]:
+            one = columns[missing[0]] or missing[0]
+            raise DataError(f"{self.path}: there is no column {one!r}; there are {named(self.names)}")
+        self.columns = {role: name for role, name in found.items() if name is not None}
+
+    def read(self) -> dict[str, Any]:
+        """The columns by role, `Ids` or an array of numbers, which may be NaN; times are in seconds.
+
+        Raises:
+            DataError: a missing id, or a value that is no number.
+        """
+        parts: dict[str, list[Any]] = {role: [] for role in self.columns}
+        for batch in self.batches(list(self.columns.values())):
+            for role, name in self.columns.items():
+                column = batch.column(name)
+                parts[role].append((self.numbers_of if role in self.numbers else self._encoded)(name, column))
+        return {
+            role: (np.concatenate(each) if each else np.zeros(0)) if role in self.numbers else self._ids(role, each)
+            for role, each in parts.items()
+        }
+
+    def batches(self, names: Sequence[str], advice: str = "") -> Iterator[Any]:
+        """The rows of the file as Arrow batches with these columns; of a CSV file, all but ids are numbers.
+
+        `advice` ends the message about a cell of a CSV file that is not.
+        """
+        ids = [name for role, name in self.columns.items() if role not in self.numbers]
+        with self._errors(ids, names, advice):
+            yield from _batches(self._arrow, self.path, self._header, ids, names)
+
+    def numbers_of(self, name: str, column: Any) -> np.ndarray:
+        """An Arrow array as numbers, NaN if missing, times in seconds."""
+        if self._arrow.types.is_timestamp(column.type) or self._arrow.types.is_date(column.type):
+            column = self._arrow.compute.divide(
+                column.cast(self._arrow.timestamp("us")).cast("int64").cast("float64"), 1e6
             )
-        wanted = [name for name in (*names, *optional) if name in there]
-        with open(path, "rb") as file:
-            begins = _begins(path, file)
-            if begins[:4] == b"PAR1":
-                table = arrow.parquet.read_table(file, columns=wanted)
-            else:
-                table = (arrow.ipc.open_file if begins == b"ARROW1" else arrow.ipc.open_stream)(file).read_all()
-    except (arrow.ArrowException, OSError) as error:
-        raise DataError(f"{path}: expected a Parquet or Arrow file, got: {_first_line(error)}") from None
-    found = {}
-    for name in wanted:
-        column = table.column(name)
-        if column.null_count:
-            raise DataError(f"{path}: column {name} has {column.null_count} nulls; remove these rows")
-        temporal = arrow.types.is_timestamp(column.type) or arrow.types.is_date(column.type)
-        values = column.cast(arrow.timestamp("us")).to_numpy().astype(np.int64) / 1e6 if temporal else column.to_numpy()
-        found[name] = values
-    return found
+        values, missing = _numbers(self._arrow, self.path, name, column)
+        return np.where(missing, np.nan, values) if missing.any() else values
+
+    def _encoded(self, name: str, column: Any) -> Any:
+        """Ids as an Arrow dictionary."""
+        plain, arrow = _plain(self._arrow, column), self._arrow
+        if arrow.types.is_null(plain.type) or _is_bytes(arrow, plain.type) or str(plain.type).endswith("_view"):
+            plain = plain.cast(arrow.string())
+        try:
+            return plain.dictionary_encode("encode")
+        except (TypeError, arrow.ArrowNotImplementedError):
+            shown = str(column.type)[:100]
+            raise DataError(f"{self.path}: expected ids (strings or numbers) in column {name!r}, got {shown}") from None
+
+    def _ids(self, role: str, parts: list[Any]) -> Ids:
+        if not parts:
+            return Ids(np.zeros(0, object), np.zeros(0, np.int32))
+        whole = self._arrow.chunked_array(parts).unify_dictionaries()
+        names = whole.chunk(0).dictionary.to_numpy(zero_copy_only=False)
+        places = np.concatenate([each.indices.fill_null(-1).to_numpy() for each in whole.chunks]).astype(np.int32)
+        floats = names.dtype.kind == "f"
+        missing = [not np.isfinite(name) if floats else name is None or name == "" for name in names]
+        wrong = np.array([*missing, True], bool)[places]
+        if wrong.any():
+            raise DataError(
+                f"{self.path}, row {int(wrong.argmax()) + 1}: expected an id in column {self.columns[role]!r}, got none"
+            )
+        order = np.argsort(names)
+        new = np.empty(len(order), np.int32)
+        new[order] = np.arange(len(order))
+        return Ids(names[order], new[places])
+
+    @contextmanager
+    def _errors(self, ids: Sequence[str] = (), names: Sequence[str] | None = None, advice: str = "") -> Iterator[None]:
+        """Errors of pyarrow as DataError."""
+        try:
+            yield
+        except (self._arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            if self._header is not None:
+                raise _csv_error(self._arrow, self.path, self._header, ids, error, lambda *_: advice, names) from None
+            raise DataError(f"{self.path}: expected a Parquet or Arrow file, got: {_first_line(error)}") from None
 
 
 def _schema(arrow: Any, path: Path) -> Any:

@@ -15,7 +15,7 @@ from rankstruct.data.delimited import named, read_header
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.svmlight import read_svmlight
 from rankstruct.data.text import unpacked_name
-from rankstruct.roles import USUAL, usual_columns
+from rankstruct.roles import LIST_ROLES, usual_columns
 
 __all__ = ["read_lists"]
 
@@ -75,7 +75,7 @@ def feature_names(path: str | os.PathLike[str], **options: Any) -> list[str] | N
     """
     if _reader_of(suffix_of(path)) is not read_arrow or not Path(path).is_file():
         return None
-    return column_names(path, {role: options.get(role) for role in USUAL})
+    return column_names(path, {role: options.get(role) for role in LIST_ROLES})
 
 
 def options_for_model(

@@ -24,6 +24,7 @@ import scipy.sparse as sp
 from rankstruct.data import DataError, Names, RankingData
 from rankstruct.data.errors import check_least, shortened
 from rankstruct.lists import known_ids
+from rankstruct.roles import find_column
 
 __all__ = [
     "Ratings",
@@ -269,7 +270,8 @@ def interactions(
 
     Args:
         users: `[interactions]` names or ids of users, in any order; or, without `items`, a SciPy sparse matrix `[users, items]`
-            of counts (zeros are no interactions), or a table with columns `user`, `item` and optionally `time`.
+            of counts (zeros are no interactions), or a table with columns `user`, `item` and optionally `time`, or other
+            usual names of these, such as `userId`, `item_id` and `timestamp`.
         items: `[interactions]` names or ids of items.
         times: `[interactions]` numbers; the last one of repeated interactions is kept.
         user_names, item_names: the names and their order, for matrices those of rows and columns, otherwise possibly more than
@@ -307,13 +309,14 @@ def interactions(
 
 
 def _columns_of(table: Any, times: Any) -> tuple[Any, Any, Any]:
-    columns = list(getattr(table, "columns", ()))
-    if not {"user", "item"} <= set(columns):
+    columns = list(map(str, getattr(table, "columns", ())))
+    user, item, time = (find_column(columns, role) for role in ("user", "item", "time"))
+    if user is None or item is None:
         raise DataError(
             "expected arrays of users and items, a SciPy sparse matrix, or a table with columns user and item; got "
-            f"{type(table).__name__}" + (f" with columns {', '.join(map(str, columns))}" if columns else "")
+            f"{type(table).__name__}" + (f" with columns {', '.join(columns)}" if columns else "")
         )
-    return table["user"], table["item"], table["time"] if times is None and "time" in columns else times
+    return table[user], table[item], table[time] if times is None and time is not None else times
 
 
 def _of_matrix(given: Any, user_names: Any, item_names: Any) -> Ratings:

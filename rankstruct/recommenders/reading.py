@@ -17,11 +17,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankstruct.data import DataError
-from rankstruct.data.columnar import read_columns
+from rankstruct.data.columnar import Table, find_columns
 from rankstruct.data.delimited import SEPARATORS, decoded_lines, read_header
 from rankstruct.data.errors import check_least, shortened
 from rankstruct.data.names import Names
-from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
+from rankstruct.data.text import (
+    SPACE,
+    Separator,
+    field_rows,
+    parse_number,
+    split_at,
+    split_blanks,
+    text_lines,
+    unpacked_name,
+)
 from rankstruct.recommenders.ratings import SCALES, Ratings, align, implicit, interactions, k_core, synthetic_ratings
 from rankstruct.recommenders.splits import RatingsParts, hold_out, nothing, split_by_time, strong_split, weak_split
 
@@ -79,10 +88,10 @@ def _delimited(path: Path, separator: str | None, *counts: int) -> Iterator[tupl
     columns = " ".join(("user", "item", "rating", "time")[: max(counts)])
     where: tuple[int, ...] = (0, 1, 2)
     if separator == ",":
-        lines, separator, header = _header(_lines(path, None), counts)
+        lines, separator, header = _header(path, _lines(path, None), counts)
         if header:
             columns, counts = " ".join(header), (len(header),)
-            where = tuple(header.index(name) for name in _ROLES)
+            where = tuple(header.index(str(name)) for name in find_columns(path, header, dict.fromkeys(_ROLES)).values())
         split: Separator | None = Separator(f"{SEPARATORS[separator]}s", partial(_cells, separator=separator))
     else:
         lines, split = _lines(path), _SEPARATORS[separator]
@@ -98,7 +107,7 @@ def _delimited(path: Path, separator: str | None, *counts: int) -> Iterator[tupl
 
 
 def _header(
-    lines: Iterator[tuple[int, str]], counts: Collection[int], roles: Collection[str] = _ROLES
+    path: Path, lines: Iterator[tuple[int, str]], counts: Collection[int]
 ) -> tuple[Iterator[tuple[int, str]], str, list[str]]:
     """The rows of a CSV file, its separator, and the column names, if any; `counts` are the numbers of fields without names."""
     before = []
@@ -108,9 +117,8 @@ def _header(
             continue
         with suppress(csv.Error):  # reported with the rows
             found = {each: _cells(line, each) for each in SEPARATORS}
-            for separator, cells in found.items():
-                names = [name.lower() for name in cells]
-                if set(roles) <= set(names):
+            for separator, names in found.items():
+                if None not in find_columns(path, names, dict.fromkeys(_ROLES)).values():
                     return lines, separator, names
             rows = (each for each, cells in found.items() if len(cells) in counts and _is_number(cells[2]))
             return chain(before, lines), next(rows, ","), []
@@ -247,9 +255,10 @@ def read_interactions(*paths: str | os.PathLike[str], times: bool = False) -> Ra
     r"""Read one or several files of interactions; several have common indices of users and items.
 
     Args:
-        paths: tables with columns `user`, `item` and optionally `time`, by their suffix (`.parquet`, `.feather`, `.arrow`, and
-            `.csv`, which has a header); or text files (UTF-8, optionally compressed) of lines `user item item ...`, separated by
-            blanks or tabs, where a user may have several lines and a line no item.
+        paths: tables with columns `user`, `item` and optionally `time`, or other usual names of these, such as `userId`,
+            `item_id` and `timestamp`: `.parquet`, `.feather`, `.arrow`, and `.csv`, which has a header; or text files of lines
+            `user item item ...`, separated by blanks or tabs, where a user may have several lines and a line no item. CSV and
+            text files are in UTF-8 and may be compressed.
         times: lines of text files are `user item time`.
 
     Repeated interactions count once. A user or item without interactions in one of several files is in the indices of all.
@@ -291,50 +300,32 @@ def _numbered(
     path: Path, users: dict[str, int], items: dict[str, int], times: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """User, item and, if there are any, time of each interaction of a file; new names get the next number."""
-    user, item, time = array("q"), array("q"), array("d")
-    if path.suffix in (".parquet", ".feather", ".arrow"):
-        columns = read_columns(path, ("user", "item"), ("time",))
-        user.extend(users.setdefault(str(name), len(users)) for name in columns["user"])
-        item.extend(items.setdefault(str(name), len(items)) for name in columns["item"])
-        time.extend(columns.get("time", ()))
-        times = "time" in columns
-    else:
-        rows, times = _table_rows(path) if path.suffix == ".csv" else (_text_rows(path, times), times)
-        for number, who, which, when in rows:
-            if when:
-                if not _is_number(when):
-                    raise DataError(f"{path}, line {number}: expected a number as time, got {shortened(when)}")
-                time.append(parse_number(when))
-            user.extend([users.setdefault(who, len(users))] * len(which))
-            item.extend(items.setdefault(name, len(items)) for name in which)
-    arrays = [np.frombuffer(each, np.int64) if each else np.zeros(0, np.int64) for each in (user, item)]
-    return *arrays, np.array(time) if times else None  # type: ignore[return-value]
-
-
-def _text_rows(path: Path, times: bool) -> Iterator[tuple[int, str, list[str], str]]:
-    """Line number, user, items and, if `times`, the time."""
+    if _is_table(path):
+        table = Table(path, dict.fromkeys(("user", "item", "time")), optional=("time",), numbers=("time",)).read()
+        places = []
+        for numbers, ids in ((users, table["user"]), (items, table["item"])):
+            of_name = [numbers.setdefault(str(name), len(numbers)) for name in ids.names]
+            places.append(np.array(of_name, np.int64)[ids.places])
+        time = table.get("time")
+        if time is not None and np.isnan(time).any():
+            raise DataError(f"{path}, row {int(np.isnan(time).argmax()) + 1}: expected a time, got none")
+        return places[0], places[1], time
+    user, item, when = array("q"), array("q"), array("d")
     for number, line in _lines(path):
         who, *which = split_blanks(line)
-        if times and len(which) != 2:
-            raise DataError(f"{path}, line {number}: expected user item time, got {shortened(line)}")
-        yield number, who, which[:1] if times else which, which[1] if times else ""
+        if times:
+            if len(which) != 2:
+                raise DataError(f"{path}, line {number}: expected user item time, got {shortened(line)}")
+            if not _is_number(which[1]):
+                raise DataError(f"{path}, line {number}: expected a number as time, got {shortened(which[1])}")
+            when.append(parse_number(which.pop()))
+        user.extend([users.setdefault(who, len(users))] * len(which))
+        item.extend(items.setdefault(name, len(items)) for name in which)
+    return np.array(user, np.int64), np.array(item, np.int64), np.array(when) if times else None
 
 
-def _table_rows(path: Path) -> tuple[Iterator[tuple[int, str, list[str], str]], bool]:
-    """As `_text_rows`, of a CSV file, and whether it has times."""
-    lines, separator, names = _header(_lines(path, None), (), ("user", "item"))
-    if not names:
-        raise DataError(f"{path}: expected a header with the columns user and item, and optionally time")
-    user, item, time = (names.index(name) if name in names else -1 for name in ("user", "item", "time"))
-
-    def rows() -> Iterator[tuple[int, str, list[str], str]]:
-        for number, line in lines:
-            cells = _cells(line, separator)
-            if len(cells) != len(names) or not cells[user] or not cells[item]:
-                raise DataError(f"{path}, line {number}: expected {', '.join(names)}, got {shortened(line)}")
-            yield number, cells[user], [cells[item]], cells[time] or "none" if time >= 0 else ""
-
-    return rows(), time >= 0
+def _is_table(path: Path) -> bool:
+    return Path(unpacked_name(path.name)).suffix in (".csv", ".parquet", ".feather", ".arrow")
 
 
 def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:

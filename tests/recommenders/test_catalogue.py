@@ -161,6 +161,12 @@ def test_tables_and_lines_with_times_are_read_alike(tmp_path):
         assert found.time.tolist() == [3, 2, 1]
     table.assign(time=pd.to_datetime(table["time"], unit="s")).to_parquet(tmp_path / "dates.parquet")
     assert read_interactions(tmp_path / "dates.parquet").time.tolist() == [3, 2, 1]
+    movielens = {"user": "userId", "item": "movieId", "time": "timestamp"}
+    table.rename(columns=movielens).assign(rating=4.5).to_csv(tmp_path / "ratings.csv.gz", sep=";", index=False)
+    found = read_interactions(tmp_path / "ratings.csv.gz")
+    assert (pairs(found), found.time.tolist()) == ([("a", "5"), ("a", "7"), ("b", "5")], [3, 2, 1])
+    found = interactions(table.rename(columns=movielens))
+    assert (pairs(found), found.time.tolist()) == ([("a", "5"), ("a", "7"), ("b", "5")], [3, 2, 1])
 
 
 @pytest.mark.parametrize(
@@ -168,9 +174,16 @@ def test_tables_and_lines_with_times_are_read_alike(tmp_path):
     [
         ("x.txt", "", "x.txt has no interactions"),
         ("x.txt", "ann\nbob\n", "x.txt has no interactions"),
-        ("x.csv", "who,item\na,b\n", "expected a header with the columns user and item"),
-        ("x.csv", "user,item\na,b\nc\n", "x.csv, line 3: expected user, item, got 'c'"),
-        ("x.csv", "user,item,time\na,b,soon\n", "x.csv, line 2: expected a number as time, got 'soon'"),
+        ("x.csv", "who,item\na,b\n", "there is no column 'user'; there are 'who, item'"),
+        (
+            "x.csv",
+            "user,item\na,b\nc\n",
+            "x.csv, row 2: expected 2 cells separated by commas, one for each of 'user, item', got 1: 'c'",
+        ),
+        ("x.csv", "user,item\na,b\nc,\n", "x.csv, row 2: expected an id in column 'item', got none"),
+        ("x.csv", "user,item,time\na,b,soon\n", "x.csv, row 1: expected a number in column 'time', got 'soon'"),
+        ("x.csv", "user,item,time\na,b,\n", "x.csv, row 1: expected a time, got none"),
+        ("x.csv", "user,item,item_id\na,b,c\n", "columns 'item' and 'item_id' have usual names of 'item'"),
     ],
 )
 def test_bad_files_are_errors_with_their_line(tmp_path, name, content, message):
