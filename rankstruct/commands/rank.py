@@ -368,8 +368,8 @@ def _parser() -> CommandParser:
     parser.add_argument(
         "--clicks",
         metavar="LOG",
-        help="click log, instead of labels: CSV, Parquet or Arrow with columns query, document, position (from 1), click (0 or 1) "
-        "or other usual names of these, session if queries were shown several times, and features; or without features, and "
+        help="click log, instead of labels: CSV, Parquet or Arrow with columns query, document, position (from 1), click (0 or "
+        "1), or usual names of these, session if queries were shown several times, and features; or without features, and "
         "--train with the lists of these queries and documents (docid), whose labels are ignored. --test has labels",
     )
     parser.add_argument(

@@ -285,7 +285,7 @@ class RankingLoss(WithFields):
         each = None if lists.item_weights is None else checked_item_weights(lists.item_weights, scores, real)
         fixed = lists.reference_scores
         if offsets is not None:
-            real, (scores, labels, each, fixed) = _padded(offsets, scores, labels, each, fixed)
+            real, (scores, labels, each, fixed) = padded(offsets, scores, labels, each, fixed)
         on_cpu = scores.device.type == "cpu"  # elsewhere nothing is read back; a list with invalid numbers has loss NaN
         broken = None if on_cpu else (real & _wrong(scores, labels, each, signed)).any(-1)
         if each is not None:
@@ -334,7 +334,7 @@ def longest_of(scores: Tensor, offsets: Tensor | None) -> int:
     return max(scores.shape[-1] if offsets is None else longest_list(offsets, scores.shape[0]), 1)
 
 
-def _padded(offsets: Tensor, *flat: Any) -> tuple[Tensor, list[Any]]:
+def padded(offsets: Tensor, *flat: Any) -> tuple[Tensor, list[Any]]:
     """The mask `[lists, longest list]` of real documents, and flat tensors, or None, padded to that shape."""
     documents = flat[0].shape[0]
     positions = _positions(offsets, documents).to(flat[0].device)  # offsets on the CPU are read without synchronising

@@ -103,8 +103,10 @@ def loop_discounts(measure: DiscountedGain, scores: Tensor, offsets: Tensor | No
     return measure.unchecked_weights(size), size if measure.cutoff is None else min(measure.cutoff, size)
 
 
-def differs(values: Tensor, where: Tensor) -> Tensor:
-    """Whether two real documents of a list have different values, bool `[...]`."""
+def differs(values: Tensor, where: Tensor | None) -> Tensor:
+    """Whether two real documents of a list have different values, bool `[...]`; `where` None if all are real."""
+    if where is None:
+        return values.amax(-1) > values.amin(-1)
     highest = torch.where(where, values, -torch.inf).amax(-1)
     return highest > torch.where(where, values, torch.inf).amin(-1)
 

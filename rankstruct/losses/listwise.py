@@ -6,6 +6,7 @@ gradient.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -13,9 +14,9 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.kernels import smoothed_ranks
-from rankstruct.lists import Lists
-from rankstruct.losses.base import ListOptions, RankingLoss, takes_loops
-from rankstruct.losses.checks import check_positive
+from rankstruct.lists import Lists, refuse_inexact
+from rankstruct.losses.base import ListOptions, RankingLoss, padded, takes_loops
+from rankstruct.losses.checks import check_positive, check_values
 from rankstruct.losses.gains import GainLoss, Target, differs, normalized_gains, target_of
 from rankstruct.measures import RR, DiscountedGain, Measure
 from rankstruct.measures.ranked import is_relevant
@@ -23,6 +24,7 @@ from rankstruct.measures.ranked import is_relevant
 __all__ = ["ApproxNDCGLoss", "ListMLELoss", "ListNetLoss", "SmoothAPLoss", "SoftmaxLoss", "approximate_ranks"]
 
 Ranks = Literal["sigmoid", "hinge"]
+_NOTHING = -1e4  # the logarithm of 0
 
 
 class ListNetLoss(RankingLoss):
@@ -63,8 +65,10 @@ class ListNetLoss(RankingLoss):
         return torch.where(differs(labels, where).unsqueeze(-1), q * (1 - q), 0.0)
 
 
-def _softmax(values: Tensor, where: Tensor) -> Tensor:
+def _softmax(values: Tensor, where: Tensor | None) -> Tensor:
     """Softmax over the real documents, 0 elsewhere; finite even if a list is all padding."""
+    if where is None:
+        return values.softmax(-1)
     return torch.where(where, torch.where(where, values, torch.finfo(values.dtype).min).softmax(-1), 0.0)
 
 
@@ -159,6 +163,44 @@ class SoftmaxLoss(RankingLoss):
         counts = where.any(-1) if self.target == "teacher" else differs(labels, where)
         return torch.where(counts, value, 0.0)
 
+    @property
+    def solve(self) -> Callable[..., tuple[Tensor, Tensor]] | None:  # type: ignore[override]
+        """Value and gradient together; None with epsilon, or against lower labels."""
+        return self._at_once if self.against == "all" and not self.epsilon else None
+
+    def _at_once(self, scores: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
+        """As `per_list` and its gradient, sum(t) q - t over the temperature, in a third of the time."""
+        real = check_values(scores, lists, self.takes_negative_labels)
+        if not self.takes_negative_labels:
+            refuse_inexact(lists.labels, lists.where, scores.dtype)
+        labels, weights, flat = lists.labels.to(scores.dtype), lists.item_weights, scores
+        if lists.offsets is not None:
+            inside, (scores, labels, weights, real) = padded(lists.offsets, scores, labels, weights, real)
+            real = inside & real.bool()
+        if not scores.shape[-1]:
+            return scores.sum(-1), flat.new_zeros(flat.shape)
+        masked = lists.where is not None or lists.offsets is not None
+        scaled = scores / self.temperature
+        if masked:
+            scaled.masked_fill_(~real, torch.finfo(scores.dtype).min)
+            weights = None if weights is None else torch.where(real, weights, 0.0)
+        wanted = self._target(labels, real if masked else None, weights).to(scores.dtype)
+        scaled -= scaled.amax(-1, keepdim=True)
+        if masked:
+            scaled.masked_fill_(~real, _NOTHING)
+        value = -(wanted * scaled).sum(-1)
+        if self.divergence:
+            value += torch.special.xlogy(wanted, wanted).sum(-1)
+        q = scaled.exp_()
+        total, normalizer = wanted.sum(-1, keepdim=True), q.sum(-1, keepdim=True)
+        value += (total * normalizer.log()).squeeze(-1)
+        counts = real.any(-1) if self.target == "teacher" else differs(labels, real if masked else None)
+        factor = counts.unsqueeze(-1) / self.temperature
+        direction = q.mul_(factor * total / normalizer).addcmul_(wanted, factor, value=-1)
+        if masked:
+            direction.masked_fill_(~real, 0.0)
+        return torch.where(counts, value, 0.0), direction if lists.offsets is None else direction[inside]
+
     def curvature(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """sum(t) q (1 - q), divided by the square of the temperature."""
         q = _softmax(scores / self.temperature, where)
@@ -174,11 +216,12 @@ class SoftmaxLoss(RankingLoss):
         known = self.against == "all" and not self.epsilon
         return super().second_derivatives(scores, labels, offsets, item_weights) if known else None
 
-    def _target(self, labels: Tensor, where: Tensor, weights: Tensor | None) -> Tensor:
-        """t, `[..., list_size]`, 0 in the padding."""
+    def _target(self, labels: Tensor, where: Tensor | None, weights: Tensor | None) -> Tensor:
+        """t, `[..., list_size]`, 0 in the padding; `where` None if there is none."""
         if self.target == "teacher":
             return _normalized(_softmax(labels / self.temperature, where), weights)
-        wanted = torch.where(where, target_of(labels, self.target), 0.0)
+        wanted = target_of(labels, self.target)
+        wanted = wanted if where is None else torch.where(where, wanted, 0.0)
         if self.target == "share":
             return _normalized(wanted, torch.ones_like(wanted) if weights is None else weights)
         return wanted if weights is None else wanted * weights
