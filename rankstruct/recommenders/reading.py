@@ -91,7 +91,9 @@ def _delimited(path: Path, separator: str | None, *counts: int) -> Iterator[tupl
         lines, separator, header = _header(path, _lines(path, None), counts)
         if header:
             columns, counts = " ".join(header), (len(header),)
-            where = tuple(header.index(str(name)) for name in find_columns(path, header, dict.fromkeys(_ROLES)).values())
+            where = tuple(
+                header.index(str(name)) for name in find_columns(path, header, dict.fromkeys(_ROLES)).values()
+            )
         split: Separator | None = Separator(f"{SEPARATORS[separator]}s", partial(_cells, separator=separator))
     else:
         lines, split = _lines(path), _SEPARATORS[separator]
