@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 
 from rankstruct.data.errors import check_least
 from rankstruct.lists import Lists
-from rankstruct.losses import RankingLoss, StructuredHingeLoss
+from rankstruct.losses import RankingLoss, SoftmaxLoss
 from rankstruct.losses.checks import check_choice, check_positive
 from rankstruct.losses.reduction import reduce_lists
 from rankstruct.processes import find_team
@@ -32,7 +32,7 @@ class SimilarityLoss(nn.Module):
     """A ranking loss on similarities of query and document embeddings, for retrieval models, with in-batch negatives.
 
     Args:
-        loss: a ranking loss; the structured hinge of AP if None. `SoftmaxLoss()` is InfoNCE.
+        loss: a ranking loss; the softmax loss if None, which is InfoNCE.
         similarity: `"cosine"` or `"dot"`.
         temperature: divisor of the similarities, above 0; it matters for a hinge, whose margin is about 1, as for a softmax.
         learn_temperature: whether its logarithm is a learnable parameter.
@@ -43,9 +43,10 @@ class SimilarityLoss(nn.Module):
         ValueError: an invalid option; (on call) inconsistent shapes.
 
     >>> import rankstruct as rs
-    >>> loss = rs.SimilarityLoss(rs.StructuredHingeLoss("AP"), temperature=0.1)
     >>> queries, documents = torch.eye(4)[:3], torch.eye(4)
-    >>> loss(queries, documents)  # document i is that of query i, the others are negatives
+    >>> rs.SimilarityLoss(temperature=0.5)(queries, documents)  # document i is that of query i, the others are negatives
+    tensor(0.3408)
+    >>> rs.SimilarityLoss(rs.StructuredHingeLoss("AP"), temperature=0.5)(queries, documents)
     tensor(0.)
     """
 
@@ -292,14 +293,14 @@ class EmbeddingLoss(SimilarityLoss):
 
 
 def loss_of_lists(loss: RankingLoss | None) -> RankingLoss:
-    """The loss, or the structured hinge of AP if None.
+    """The loss, or the softmax loss if None.
 
     Raises:
         TypeError: not a module, such as the name of a measure.
     """
     if loss is not None and not isinstance(loss, nn.Module):
-        raise TypeError(f"loss must be a ranking loss, such as rs.StructuredHingeLoss('AP'); got {loss!r}")
-    return StructuredHingeLoss("AP") if loss is None else loss
+        raise TypeError(f"loss must be a ranking loss, such as rs.SoftmaxLoss(); got {loss!r}")
+    return SoftmaxLoss() if loss is None else loss
 
 
 def gathered(values: Tensor) -> Tensor:

@@ -296,7 +296,9 @@ class RankingLoss(WithFields):
         else:
             more = () if each is None else (each,)
             known = {} if fixed is None else {"reference_scores": torch.where(real, fixed, 0.0).to(scores.dtype)}
-            values = self.per_list(torch.where(real, scores, 0.0), torch.where(real, labels, 0.0), real, *more, **known)
+            if lists.where is not None or offsets is not None or each is not None:
+                scores, labels = torch.where(real, scores, 0.0), torch.where(real, labels, 0.0)
+            values = self.per_list(scores, labels, real, *more, **known)
         values = values if broken is None else torch.where(broken, torch.nan, values)
         return reduce_lists(values, Lists(labels, real, weights=lists.weights), reduction, dtype)
 

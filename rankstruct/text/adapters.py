@@ -27,7 +27,7 @@ class RerankerLoss(nn.Module):
 
     Args:
         model: a `CrossEncoder` with one output.
-        loss: a ranking loss; the structured hinge of AP if None.
+        loss: a ranking loss; the softmax loss if None.
         activation_fn: applied to the model's outputs; none if None.
         mini_batch_size: number of documents scored at once. All if None, which is faster for long lists but needs more memory.
         in_batch_negatives: number of documents of the batch's other queries added to each list with label 0, sampled on each call
@@ -39,7 +39,7 @@ class RerankerLoss(nn.Module):
 
     Inputs are (query, [document, ...]), labels [grade, ...], as in the `"labeled-list"` format of `mine_hard_negatives`.
 
-        loss = rs.text.RerankerLoss(model, rs.StructuredHingeLoss("AP"))
+        loss = rs.text.RerankerLoss(model, rs.SoftmaxLoss(), in_batch_negatives=31)
         CrossEncoderTrainer(model=model, train_dataset=dataset, loss=loss).train()
 
     >>> class Model(nn.Module):  # stands for a CrossEncoder; longer documents score higher
@@ -49,7 +49,7 @@ class RerankerLoss(nn.Module):
     ...     def forward(self, tokens):
     ...         return {"scores": tokens["lengths"]}
     >>> RerankerLoss(Model(), mini_batch_size=None)([["query"], [["long", "text"]]], [torch.tensor([0, 1])])
-    tensor(0.5000)
+    tensor(0.6931)
     """
 
     def __init__(
@@ -130,11 +130,11 @@ class RetrievalLoss(nn.Module):
     """Any ranking loss with the interface of sentence-transformers' bi-encoder losses.
 
     Inputs are (query, document), with more columns for hard negatives: the document of the first column is relevant to its query,
-    all others of the batch are not. `MultipleNegativesRankingLoss` is this with `SoftmaxLoss()`.
+    all others of the batch are not. `MultipleNegativesRankingLoss` is this with the default loss.
 
     Args:
         model: a `SentenceTransformer`.
-        loss: a ranking loss; the structured hinge of AP if None.
+        loss: a ranking loss; the softmax loss if None.
         options: of `rankstruct.SimilarityLoss`: temperature, gather and so on.
 
     Raises:
@@ -143,7 +143,7 @@ class RetrievalLoss(nn.Module):
 
     With sentence-transformers' trainer:
 
-        loss = rs.text.RetrievalLoss(model, rs.StructuredHingeLoss("RR@10"), learn_temperature=True)
+        loss = rs.text.RetrievalLoss(model, rs.SoftmaxLoss(), learn_temperature=True)
         SentenceTransformerTrainer(model=model, train_dataset=dataset, loss=loss).train()
 
     >>> class Encoder(nn.Module):  # stands for a SentenceTransformer
@@ -151,7 +151,7 @@ class RetrievalLoss(nn.Module):
     ...         return {"sentence_embedding": features["inputs"]}
     >>> loss = RetrievalLoss(Encoder(), temperature=1.0)
     >>> loss([{"inputs": torch.eye(2)}, {"inputs": torch.eye(2)}])
-    tensor(0.)
+    tensor(0.3133)
     """
 
     def __init__(self, model: nn.Module, loss: RankingLoss | None = None, **options: Any) -> None:
@@ -231,7 +231,7 @@ class TrainerLoss(nn.Module):
     """Any ranking loss as `compute_loss_func` of Hugging Face's `Trainer`, or for the outputs of a model in a custom loop.
 
     Args:
-        loss: a ranking loss; the structured hinge of AP if None.
+        loss: a ranking loss; the softmax loss if None.
 
     Raises:
         ValueError: (on call) the model does not have one output per document.
