@@ -53,7 +53,7 @@ def find_column(names: Iterable[str], role: str, given: str | None = None, argum
         names: the columns.
         role: one of `USUAL`.
         given: its name; None to find it by its usual names.
-        argument: how messages call `given`.
+        argument: how messages call `given`, the role if None, or "" if it cannot be given.
 
     Raises:
         ValueError: several columns have such a name.
@@ -73,9 +73,12 @@ def find_column(names: Iterable[str], role: str, given: str | None = None, argum
     if len(found) > 1 and given is None:
         found = [name for name in found if name not in ("y", "Y")]
     if len(found) > 1:
+        advice = (
+            f"name the right one, such as {argument or role}={found[0]!r}, and remove the other if it is not a feature"
+        )
         raise ValueError(
-            f"columns {' and '.join(map(repr, found))} have {'usual names' if given is None else 'the name'} of {role!r}; name "
-            f"the right one, such as {argument or role}={found[0]!r}, and remove the other if it is not a feature"
+            f"columns {' and '.join(map(repr, found))} have {'usual names' if given is None else 'the name'} of {role!r}; "
+            f"{'remove the wrong one' if argument == '' else advice}"
         )
     return found[0] if found else None
 

@@ -19,7 +19,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -549,10 +549,12 @@ def column_names(path: str | os.PathLike[str], known: Mapping[str, str | None]) 
     return [name for name in names if name not in roles]
 
 
-def find_columns(path: object, names: Sequence[str], given: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The column of each role, None if there is none; raises DataError if there are several."""
+def find_columns(
+    path: object, names: Sequence[str], given: Mapping[str, str | None], argument: str | None = None
+) -> dict[str, str | None]:
+    """The column of each role, None if there is none, as `find_column` does; raises DataError if there are several."""
     try:
-        return {role: find_column(names, role, name) for role, name in given.items()}
+        return {role: find_column(names, role, name, argument) for role, name in given.items()}
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
 
@@ -576,7 +578,8 @@ class Table:
         path: the file; it is CSV unless its name is that of a Parquet or Arrow file.
         columns: the name of each role's column, None for the one with a usual name.
         optional: roles that may be missing.
-        numbers: roles whose values are numbers or times; those of the others are ids.
+        numbers: roles whose values are numbers, or dates; those of the others are ids.
+        argument: "" if callers cannot name columns, for messages.
 
     Attributes:
         names: all columns, in the order of the file.
@@ -593,6 +596,7 @@ class Table:
         *,
         optional: Collection[str] = (),
         numbers: Collection[str] = (),
+        argument: str | None = None,
     ) -> None:
         self.path, self.numbers = Path(path), numbers
         self._arrow = _pyarrow(self.path)
@@ -602,8 +606,10 @@ class Table:
         self._header = None if typed else read_header(self.path, wanted)
         with self._errors():
             self.names = _schema(self._arrow, self.path).names if self._header is None else self._header.names
+        if not self.names:
+            raise DataError(f"{self.path}: expected column names in the first line, got an empty file")
         check_columns(self.path, self.names)
-        found = find_columns(self.path, self.names, columns)
+        found = find_columns(self.path, self.names, columns, argument)
         if missing := [role for role, name in found.items() if name is None and role not in optional]:
             one = columns[missing[0]] or missing[0]
             raise DataError(f"{self.path}: there is no column {one!r}; there are {named(self.names)}")
@@ -630,29 +636,47 @@ class Table:
 
         `advice` ends the message about a cell of a CSV file that is not.
         """
-        ids = [name for role, name in self.columns.items() if role not in self.numbers]
+        ids = [name for role, name in self.columns.items() if role not in self.numbers or self._are_dates(name)]
         with self._errors(ids, names, advice):
             yield from _batches(self._arrow, self.path, self._header, ids, names)
 
     def numbers_of(self, name: str, column: Any) -> np.ndarray:
-        """An Arrow array as numbers, NaN if missing, times in seconds."""
-        if self._arrow.types.is_timestamp(column.type) or self._arrow.types.is_date(column.type):
-            column = self._arrow.compute.divide(
-                column.cast(self._arrow.timestamp("us")).cast("int64").cast("float64"), 1e6
-            )
+        """An Arrow array as numbers, NaN if missing, dates in seconds from 1970."""
+        arrow = self._arrow
+        if _is_text(arrow, column.type):
+            with suppress(arrow.ArrowInvalid):
+                column = column.cast(arrow.timestamp("us"))
+        if arrow.types.is_timestamp(column.type) or arrow.types.is_date(column.type):
+            seconds = column.cast(arrow.timestamp("us")).cast("int64").cast("float64")
+            column = arrow.compute.divide(seconds, 1e6)
         values, missing = _numbers(self._arrow, self.path, name, column)
         return np.where(missing, np.nan, values) if missing.any() else values
 
     def _encoded(self, name: str, column: Any) -> Any:
         """Ids as an Arrow dictionary."""
-        plain, arrow = _plain(self._arrow, column), self._arrow
-        if arrow.types.is_null(plain.type) or _is_bytes(arrow, plain.type) or str(plain.type).endswith("_view"):
-            plain = plain.cast(arrow.string())
+        plain, arrow, shown = _plain(self._arrow, column), self._arrow, str(column.type)[:100]
+        kind = plain.type
         try:
-            return plain.dictionary_encode("encode")
-        except (TypeError, arrow.ArrowNotImplementedError):
-            shown = str(column.type)[:100]
-            raise DataError(f"{self.path}: expected ids (strings or numbers) in column {name!r}, got {shown}") from None
+            if shown.startswith("extension<arrow.uuid"):
+                plain = arrow.array(
+                    [None if each is None else str(each) for each in column.to_pylist()], arrow.string()
+                )
+            elif arrow.types.is_null(kind) or _is_bytes(arrow, kind) or str(kind).endswith("_view"):
+                plain = plain.cast(arrow.string())
+            elif arrow.types.is_floating(kind):  # whole numbers, such as those of pandas beside missing ones
+                plain = arrow.compute.if_else(arrow.compute.is_finite(plain), plain, None).cast(arrow.int64())
+            return plain.dictionary_encode()
+        except (TypeError, arrow.ArrowInvalid, arrow.ArrowNotImplementedError):
+            raise DataError(
+                f"{self.path}: expected ids (strings or integers) in column {name!r}, got {shown}"
+            ) from None
+
+    def _are_dates(self, name: str) -> bool:
+        """Whether the first cells of a column of a CSV file are dates."""
+        at = self.names.index(name)
+        rows = () if self._header is None else self._header.rows
+        cells = {row[at] for row in rows if at < len(row)} - {""}
+        return bool(cells) and all(re.match(r"\d{4}-\d\d-\d\d", cell) for cell in cells)
 
     def _ids(self, role: str, parts: list[Any]) -> Ids:
         if not parts:
@@ -660,8 +684,7 @@ class Table:
         whole = self._arrow.chunked_array(parts).unify_dictionaries()
         names = whole.chunk(0).dictionary.to_numpy(zero_copy_only=False)
         places = np.concatenate([each.indices.fill_null(-1).to_numpy() for each in whole.chunks]).astype(np.int32)
-        floats = names.dtype.kind == "f"
-        missing = [not np.isfinite(name) if floats else name is None or name == "" for name in names]
+        missing = [name == "" for name in names.tolist()]
         wrong = np.array([*missing, True], bool)[places]
         if wrong.any():
             raise DataError(

@@ -5,6 +5,7 @@ and the neutral rating (the vote d of expected rank utility):
 
 - `"stars"`, ratings 1 to 5 (MovieLens): grade = rating - 1, so the gains are 0, 1, 3, 7, 15. With raw ratings, 2^rating - 1, even
   the worst rating would have a gain, and no item would be irrelevant. Neutral is 3.
+- `"half-stars"`, ratings 0.5 to 5 in steps of 0.5 (MovieLens since 2003): rounded up, the same grades. Neutral is 3.
 - `"centred"`, ratings in [-10, 10] (Jester): 0 up to rating 0, then one grade per 2.5, rounded up, so (0, 2.5] is 1 and (7.5, 10]
   is 4. Disliked items have no gain, gains are again 0, 1, 3, 7, 15, and there are few distinct ones, which keeps oracles fast.
   Neutral is 0.
@@ -22,9 +23,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from rankstruct.data import DataError, Names, RankingData
+from rankstruct.data.columnar import find_columns
 from rankstruct.data.errors import check_least, shortened
 from rankstruct.lists import known_ids
-from rankstruct.roles import find_column
 
 __all__ = [
     "Ratings",
@@ -42,16 +43,18 @@ Labels = Literal["grade", "rating"] | Callable[[np.ndarray], np.ndarray]
 
 
 class Scale(NamedTuple):
-    """A rating scale: the least, the greatest and the neutral rating, and the map from ratings to grades."""
+    """A rating scale: the least, the greatest and the neutral rating, the map to grades, and the step, 0 for any number."""
 
     lowest: float
     highest: float
     neutral: float
     grades: Callable[[np.ndarray], np.ndarray]
+    step: float = 0
 
 
 SCALES = {
-    "stars": Scale(1, 5, 3, lambda rating: rating - 1),
+    "stars": Scale(1, 5, 3, lambda rating: rating - 1, step=1),
+    "half-stars": Scale(0.5, 5, 3, lambda rating: np.ceil(rating) - 1, step=0.5),
     "centred": Scale(-10, 10, 0, lambda rating: np.ceil(np.maximum(rating, 0) / 2.5)),
     "binary": Scale(0, 1, 0, lambda rating: rating),
 }
@@ -67,7 +70,7 @@ class Ratings:
         rating: `[ratings]` float32, finite and within the scale.
         user_names: `[users]` unique strings, stored as `rankstruct.data.Names`.
         item_names: `[items]` unique strings, likewise.
-        scale: `"stars"`, `"centred"` or `"binary"`, as described in the module.
+        scale: `"stars"`, `"half-stars"`, `"centred"` or `"binary"`, as described in the module.
         time: `[ratings]`, finite numbers by which splits order the ratings; None if unknown.
 
     Raises:
@@ -116,9 +119,11 @@ class Ratings:
                 f"user {shortened(self.user_names[self.user[at]])} gave item {shortened(self.item_names[self.item[at]])} "
                 f"{self.rating[at]:g}; use another scale, or rescale the ratings"
             )
-        if self.scale == "stars" and (self.rating % 1 != 0).any():
-            value = self.rating[self.rating % 1 != 0][0]
-            raise DataError(f"ratings on the scale 'stars' must be integers, got {value:g}; double or round them")
+        step = SCALES[self.scale].step
+        if step and (between := self.rating % step != 0).any():
+            value = self.rating[between][0]
+            others = "; use the scale 'half-stars'" if value % 0.5 == 0 else "; round them"
+            raise DataError(f"ratings on the scale {self.scale!r} must be multiples of {step:g}, got {value:g}{others}")
         if self.scale == "binary" and not np.isin(self.rating, (0, 1)).all():
             raise DataError("ratings on the scale 'binary' must be 0 or 1; use implicit(ratings, threshold) to convert")
         twice = _first_repeated(self.user, self.item, self.num_items)
@@ -310,7 +315,7 @@ def interactions(
 
 def _columns_of(table: Any, times: Any) -> tuple[Any, Any, Any]:
     columns = list(map(str, getattr(table, "columns", ())))
-    user, item, time = (find_column(columns, role) for role in ("user", "item", "time"))
+    user, item, time = find_columns("X", columns, dict.fromkeys(("user", "item", "time")), argument="").values()
     if user is None or item is None:
         raise DataError(
             "expected arrays of users and items, a SciPy sparse matrix, or a table with columns user and item; got "

@@ -91,9 +91,7 @@ def _delimited(path: Path, separator: str | None, *counts: int) -> Iterator[tupl
         lines, separator, header = _header(path, _lines(path, None), counts)
         if header:
             columns, counts = " ".join(header), (len(header),)
-            where = tuple(
-                header.index(str(name)) for name in find_columns(path, header, dict.fromkeys(_ROLES)).values()
-            )
+            where = tuple(header.index(str(name)) for name in _roles(path, header))
         split: Separator | None = Separator(f"{SEPARATORS[separator]}s", partial(_cells, separator=separator))
     else:
         lines, split = _lines(path), _SEPARATORS[separator]
@@ -120,12 +118,16 @@ def _header(
         with suppress(csv.Error):  # reported with the rows
             found = {each: _cells(line, each) for each in SEPARATORS}
             for separator, names in found.items():
-                if None not in find_columns(path, names, dict.fromkeys(_ROLES)).values():
+                if None not in _roles(path, names):
                     return lines, separator, names
             rows = (each for each, cells in found.items() if len(cells) in counts and _is_number(cells[2]))
             return chain(before, lines), next(rows, ","), []
         break
     return chain(before, lines), ",", []
+
+
+def _roles(path: Path, names: list[str]) -> list[str | None]:
+    return list(find_columns(path, names, dict.fromkeys(_ROLES), argument="").values())
 
 
 def _is_number(word: str) -> bool:
@@ -203,7 +205,8 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
             in the first line), `"csv"` (commas, semicolons, tabs or bars; without a header with `user`, `item` and `rating`,
             these are the first columns), or one of `register_ratings_format`; None infers it from the file name, or is `"text"`
             if that is unknown and a scale is given.
-        scale: the rating scale, see `Ratings`; `"stars"` for MovieLens and `"centred"` for Jester, required for other formats.
+        scale: the rating scale, see `Ratings`; `"stars"` for MovieLens 100K and 1M and `"centred"` for Jester, required for other
+            formats.
 
     Raises:
         DataError: the file is missing or has no ratings, or a line is malformed; the message has file and line.
@@ -303,7 +306,9 @@ def _numbered(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """User, item and, if there are any, time of each interaction of a file; new names get the next number."""
     if _is_table(path):
-        table = Table(path, dict.fromkeys(("user", "item", "time")), optional=("time",), numbers=("time",)).read()
+        table = Table(
+            path, dict.fromkeys(("user", "item", "time")), optional=("time",), numbers=("time",), argument=""
+        ).read()
         places = []
         for numbers, ids in ((users, table["user"]), (items, table["item"])):
             of_name = [numbers.setdefault(str(name), len(numbers)) for name in ids.names]
@@ -379,7 +384,8 @@ class RatingsSource:
             `builtin`.
         builtin: `"synthetic"`, ratings from a known factorisation, which needs no file.
         format: see `read_ratings`; None infers it from the file name.
-        scale: the rating scale: `"stars"` (1 to 5), `"centred"` (-10 to 10) or `"binary"`; None for that of the format.
+        scale: the rating scale: `"stars"` (1 to 5), `"half-stars"` (0.5 to 5), `"centred"` (-10 to 10) or `"binary"`; None
+            for that of the format.
         split: `"weak"`: `num_train` ratings of each user are known, and the others are for the test. `"strong"`: the test is on
             new users, of whom `num_train` ratings are known. `"fold"`: the files `u<fold>.base` and `u<fold>.test` of a folder.
         fold: the fold number, for the split `"fold"` only.

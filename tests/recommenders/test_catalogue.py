@@ -1,6 +1,8 @@
 """Implicit feedback: interactions, files, splits, full-catalogue evaluation, training lists, models and the estimator."""
 
+import math
 import pickle
+import uuid
 from itertools import product
 
 import numpy as np
@@ -165,8 +167,42 @@ def test_tables_and_lines_with_times_are_read_alike(tmp_path):
     table.rename(columns=movielens).assign(rating=4.5).to_csv(tmp_path / "ratings.csv.gz", sep=";", index=False)
     found = read_interactions(tmp_path / "ratings.csv.gz")
     assert (pairs(found), found.time.tolist()) == ([("a", "5"), ("a", "7"), ("b", "5")], [3, 2, 1])
+    (tmp_path / "days.csv").write_text(
+        "user,item,time\na,5,1970-01-01 00:00:03\na,7,1970-01-01T00:00:02\nb,5,1970-01-02\n"
+    )
+    assert read_interactions(tmp_path / "days.csv").time.tolist() == [3, 2, 86400]
     found = interactions(table.rename(columns=movielens))
     assert (pairs(found), found.time.tolist()) == ([("a", "5"), ("a", "7"), ("b", "5")], [3, 2, 1])
+
+
+@pytest.mark.parametrize(
+    ("users", "names"),
+    [
+        (["b", "a", "b"], ["a", "b"]),
+        ([b"b", b"a", b"b"], ["a", "b"]),
+        ([10, 9, 10], ["9", "10"]),
+        ([10.0, 9.0, 10.0], ["9", "10"]),
+        ([uuid.UUID(int=2), uuid.UUID(int=1), uuid.UUID(int=2)], [str(uuid.UUID(int=1)), str(uuid.UUID(int=2))]),
+        ([1.0, math.nan], "row 2: expected an id in column 'user', got none"),
+        ([1.0, 0.5], r"expected ids \(strings or integers\) in column 'user', got double"),
+        (["a", ""], "row 2: expected an id"),
+        ([None, None], "row 1: expected an id"),
+        ([b"\xff"], "got binary"),
+        ([[1], [2]], "got list<"),
+    ],
+)
+def test_ids_of_any_type(tmp_path, users, names):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    given = pa.array([each.bytes for each in users], pa.uuid()) if isinstance(users[0], uuid.UUID) else pa.array(users)
+    for column in (given, given.dictionary_encode()) if isinstance(users[0], str) else (given,):
+        parquet.write_table(pa.table({"user": column, "item": range(len(users))}), tmp_path / "x.parquet")
+        if isinstance(names, str):
+            with pytest.raises(DataError, match=names):
+                read_interactions(tmp_path / "x.parquet")
+        else:
+            found = read_interactions(tmp_path / "x.parquet")
+            assert found.user_names.tolist() == names
+            assert dict(zip(found.item.tolist(), found.user.tolist(), strict=True)) == {0: 1, 1: 0, 2: 1}
 
 
 @pytest.mark.parametrize(
@@ -183,7 +219,13 @@ def test_tables_and_lines_with_times_are_read_alike(tmp_path):
         ("x.csv", "user,item\na,b\nc,\n", "x.csv, row 2: expected an id in column 'item', got none"),
         ("x.csv", "user,item,time\na,b,soon\n", "x.csv, row 1: expected a number in column 'time', got 'soon'"),
         ("x.csv", "user,item,time\na,b,\n", "x.csv, row 1: expected a time, got none"),
-        ("x.csv", "user,item,item_id\na,b,c\n", "columns 'item' and 'item_id' have usual names of 'item'"),
+        ("x.csv", "user,item,time\na,b,2024-01-01\na,c,soon\n", "expected a number in column 'time', got '2024-01-01'"),
+        (
+            "x.csv",
+            "user,item,item_id\na,b,c\n",
+            "columns 'item' and 'item_id' have usual names of 'item'; remove the wrong",
+        ),
+        ("x.csv", "", "expected column names in the first line, got an empty file"),
     ],
 )
 def test_bad_files_are_errors_with_their_line(tmp_path, name, content, message):

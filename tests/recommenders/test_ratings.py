@@ -51,6 +51,21 @@ def test_formats(tmp_path, format, scale, text):
     assert ratings.neutral == 3
 
 
+def test_half_stars_of_movielens(tmp_path):
+    (tmp_path / "ratings.csv").write_text(
+        "userId,movieId,rating,timestamp\n1,31,2.5,1260759144\n1,1029,3.0,7\n2,31,0.5,9\n"
+    )
+    ratings = read_ratings(tmp_path / "ratings.csv", scale="half-stars")
+    assert triples(ratings) == [("1", "1029", 3.0), ("1", "31", 2.5), ("2", "31", 0.5)]
+    assert (ratings.grades().tolist(), ratings.num_grades, ratings.neutral) == ([2, 2, 0], 5, 3)
+    with pytest.raises(DataError, match=r"line 4: expected a rating from 1 to 5 .scale 'stars'., got 0\.5"):
+        read_ratings(tmp_path / "ratings.csv", scale="stars")
+    with pytest.raises(DataError, match=r"multiples of 1, got 2\.5; use the scale 'half-stars'"):
+        Ratings.from_arrays(["1"], ["a"], [2.5], scale="stars")
+    with pytest.raises(DataError, match=r"multiples of 0\.5, got 2\.3; round them"):
+        Ratings.from_arrays(["1"], ["a"], [2.3], scale="half-stars")
+
+
 def test_centred_grades(tmp_path):
     path = tmp_path / "ratings"
     path.write_text("0 0 -9.5\n0 1 0\n0 2 0.1\n0 3 2.5\n0 4 2.6\n0 5 10\n")
@@ -80,7 +95,7 @@ def test_centred_grades(tmp_path):
         ("movielens100k", "1\t2\tgood\t0\n", "line 1: expected a number as rating, got 'good'"),
         ("movielens100k", "1\t2\t6\t0\n", "line 1: expected a rating from 1 to 5"),
         ("movielens100k", "1\t2\tnan\t0\n", "line 1: expected a rating from 1 to 5"),
-        ("movielens100k", "1\t2\t2.5\t0\n", "must be integers, got 2.5"),
+        ("movielens100k", "1\t2\t2.5\t0\n", "must be multiples of 1, got 2.5; use the scale 'half-stars'"),
         ("jester", "1 2 -11\n", "line 1: expected a rating from -10 to 10"),
         ("jester", "1 2 3\n2 2 3\n\n1 2 4\n", "line 4: user '1' rates item '2' more than once"),
         ("jester", "# nothing\n", "has no ratings"),
@@ -97,7 +112,9 @@ def test_broken_files_are_named_with_their_line(tmp_path, format, text, message)
 def test_what_a_reader_needs(tmp_path):
     with pytest.raises(DataError, match=r"absent: no such file"):
         read_ratings(tmp_path / "absent", "jester")
-    with pytest.raises(ValueError, match="scale must be one of stars, centred, binary for the format 'csv', got None"):
+    with pytest.raises(
+        ValueError, match="scale must be one of stars, half-stars, centred, binary for the format 'csv', got None"
+    ):
         read_ratings(tmp_path / "absent", "csv")
     with pytest.raises(ValueError, match="format must be one of"):
         read_ratings(tmp_path / "absent", "netflix")
