@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
-__all__ = ["polynomial_average"]
+__all__ = ["polynomial_average", "update_averages"]
 
 
 def polynomial_average(mean: Tensor, new: Tensor, count: Tensor | int, decay: float = 3.0) -> Tensor:
@@ -24,3 +26,17 @@ def polynomial_average(mean: Tensor, new: Tensor, count: Tensor | int, decay: fl
     tensor(1.5000)
     """
     return mean + (new - mean) * ((decay + 1) / (count + 1 + decay))
+
+
+def update_averages(means: Sequence[Tensor], new: Sequence[Tensor], count: Tensor | int, decay: float = 3.0) -> None:
+    """Replace averages by `polynomial_average` in place, without allocating memory: a `multi_avg_fn` of `AveragedModel`.
+
+    >>> import torch
+    >>> means = [torch.tensor(1.0)]
+    >>> update_averages(means, [torch.tensor(2.0)], 1, decay=0.0)
+    >>> means
+    [tensor(1.5000)]
+    """
+    weight = (decay + 1) / (count + 1 + decay)
+    for mean, iterate in zip(means, new, strict=True):
+        mean.lerp_(iterate, weight.to(mean) if isinstance(weight, Tensor) else weight)

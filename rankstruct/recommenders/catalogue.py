@@ -189,10 +189,12 @@ class _MeanOfBlocks(torch.autograd.Function):
     def forward(ctx: Any, of_users: Tensor, of_items: Tensor, block_loss: Callable[[slice, Tensor], Tensor]) -> Tensor:
         size, total = max(_BLOCK // len(of_items), 1), of_users.new_zeros(())
         user_grads, item_grads = torch.zeros_like(of_users), torch.zeros_like(of_items)
+        memory = of_users.new_empty(min(size, len(of_users)), len(of_items))
         for start in range(0, len(of_users), size):
             rows = slice(start, start + size)
             vectors = of_users[rows]
-            scores, share = vectors @ of_items.T, len(vectors) / len(of_users)
+            scores = torch.mm(vectors, of_items.T, out=memory[: len(vectors)].detach())
+            share = len(vectors) / len(of_users)
             if not any(ctx.needs_input_grad):
                 total += share * block_loss(rows, scores)
                 continue
@@ -208,7 +210,9 @@ class _MeanOfBlocks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         of_users, of_items = ctx.saved_tensors
-        return grads[0] * of_users, grads[0] * of_items, None
+        if float(grads[0]) != 1:
+            of_users, of_items = grads[0] * of_users, grads[0] * of_items
+        return of_users, of_items, None
 
 
 def _pair_scores(scorer: MatrixFactorization, users: Tensor, items: Tensor) -> Tensor:

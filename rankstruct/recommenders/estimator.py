@@ -19,7 +19,7 @@ from rankstruct.data.errors import check_least, shortened
 from rankstruct.estimators.base import named_loss
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.measures import Measure, parse_measure
-from rankstruct.models import polynomial_average
+from rankstruct.models import update_averages
 from rankstruct.progress import Progress, announce
 from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, fold_in
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization
@@ -166,7 +166,7 @@ class Recommender(BaseEstimator):
         batches = UserBatches(rows, lists_per_batch=self.lists_per_batch, shuffle=True, seed=self.random_state)
         weights = [*scorer.parameters(), *loss.parameters()]
         optimizer = torch.optim.AdamW(weights, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
-        average = AveragedModel(scorer, avg_fn=polynomial_average).eval()
+        average = AveragedModel(scorer, multi_avg_fn=update_averages).eval()
         averaged: Any = average.module
         measure, best = parse_measure(self.measure), None
         self.history_: list[dict[str, float | None]] = []

@@ -116,7 +116,7 @@ class MatrixFactorization(Scorer):
     def _directed(self, factors: Tensor, *, users: bool = False) -> Tensor:
         """Factors whose products are the scores, apart from biases."""
         if self.temperature is not None:
-            factors = nn.functional.normalize(factors, dim=-1)
+            factors = _UnitRows.apply(factors)[0]
         if not users:
             return factors
         factors = nn.functional.dropout(factors, self.dropout, self.training)
@@ -153,6 +153,33 @@ class MatrixFactorization(Scorer):
         """Scores of all items, `[..., items]`, for users given by index `[...]`."""
         scores = self.factor_scores(self._tables(users)[0])
         return scores if self.user_offsets is None else scores + self.user_offsets(users)
+
+
+class _UnitRows(torch.autograd.Function):
+    """`normalize(rows, dim=-1)`, and the norms, with a third of its passes over memory in the gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(rows: Tensor) -> tuple[Tensor, Tensor]:
+        norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp(min=1e-12)
+        return rows / norms, norms
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Tensor | None:
+        (unit, norms), (given, of_norms) = ctx.saved_tensors, grads
+        found = None
+        if given is not None:
+            along = torch.linalg.vecdot(given, unit).unsqueeze(-1)
+            found = torch.addcmul(given, unit, along, value=-1).div_(norms)
+        if of_norms is not None:  # in derivatives of the gradient
+            found = of_norms * unit if found is None else found + of_norms * unit
+        return found
 
 
 class LightGCN(MatrixFactorization):

@@ -24,7 +24,7 @@ from torch import Tensor
 from rankstruct.data import Batch
 from rankstruct.data.predictions import write_predictions
 from rankstruct.files import whole_file
-from rankstruct.models import polynomial_average
+from rankstruct.models import update_averages
 from rankstruct.processes import summed
 from rankstruct.progress import announce
 
@@ -58,7 +58,7 @@ class AverageWeights(WeightAveraging):
     """
 
     def __init__(self, decay: float = 3.0) -> None:
-        super().__init__(use_buffers=False, avg_fn=partial(polynomial_average, decay=decay))
+        super().__init__(use_buffers=False, multi_avg_fn=partial(update_averages, decay=decay))
 
     def on_load_checkpoint(self, trainer: pl.Trainer, *args: Any) -> None:
         """Restore both sets of weights for training; for testing, keep the average, which was just loaded."""

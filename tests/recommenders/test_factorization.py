@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.functional import normalize
 
 import rankstruct as rs
 from rankstruct.recommenders import ItemScorer
@@ -84,3 +85,29 @@ def test_files_from_before_the_move_are_read(scorer, module, tmp_path):
         found = rs.load_scorer(tmp_path / file)
         assert type(found) is type(scorer)
         assert torch.equal(found(pairs), scorer(pairs))
+
+
+def test_cosine_scores_have_the_gradients_of_normalized_factors():
+    scorer = rs.MatrixFactorization(3, 4, rank=5, temperature=0.5, item_bias=False, seed=1).double()
+    users, items = (
+        table.weight.detach().clone().requires_grad_() for table in (scorer.user_factors, scorer.item_factors)
+    )
+
+    def found(users, items):
+        tables = {"user_factors.weight": users, "item_factors.weight": items}
+        return torch.func.functional_call(scorer, tables, torch.cartesian_prod(torch.arange(3), torch.arange(4)))
+
+    def expected(users, items):
+        return (normalize(users, dim=-1) @ normalize(items, dim=-1).T / 0.5).flatten()
+
+    torch.testing.assert_close(found(users, items), expected(users, items))
+    assert torch.autograd.gradcheck(found, (users, items))
+    assert torch.autograd.gradgradcheck(found, (users, items))
+    both = [torch.func.jacrev(each, argnums=1)(users, items) for each in (found, expected)]
+    torch.testing.assert_close(*both)
+    with torch.no_grad():
+        items[0] = 0.0
+    assert found(users, items).reshape(3, 4)[:, 0].tolist() == [0, 0, 0]
+    for each in (found, expected):
+        (each(users, items).sum()).backward()
+    assert users.grad.isfinite().all()

@@ -465,12 +465,20 @@ def test_what_cannot_be_compared_is_not_logged(tmp_path, why):
     assert "optimisation/objective" in trainer.callback_metrics
 
 
-def test_average_weights_fade_out_early_iterates():
-    plain, fading = (AverageWeights(decay)._kwargs["avg_fn"] for decay in (0.0, 3.0))
-    # torch takes the first iterate as it is and then calls with the number of iterates so far.
-    assert plain(plain(1.0, 2.0, 1), 6.0, 2) == pytest.approx(3.0)
+@pytest.mark.parametrize("count", [int, torch.tensor])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_average_weights_fade_out_early_iterates(count, dtype):
+    def average(decay, *iterates):
+        means = [torch.tensor(iterates[0], dtype=dtype), torch.tensor([-iterates[0]], dtype=dtype)]
+        for number, each in enumerate(iterates[1:], 1):  # torch takes the first iterate as it is
+            new = [torch.tensor(each, dtype=dtype), torch.tensor([-each], dtype=dtype)]
+            AverageWeights(decay)._kwargs["multi_avg_fn"](means, new, count(number))
+        assert means[1].item() == -means[0].item()
+        return means[0].item()
+
+    assert average(0.0, 1.0, 2.0, 6.0) == pytest.approx(3.0)
     second = 1.0 + (2.0 - 1.0) * 4 / 5
-    assert fading(fading(1.0, 2.0, 1), 6.0, 2) == pytest.approx(second + (6.0 - second) * 4 / 6)
+    assert average(3.0, 1.0, 2.0, 6.0) == pytest.approx(second + (6.0 - second) * 4 / 6)
 
 
 @pytest.mark.parametrize(
