@@ -796,7 +796,7 @@ def _pyarrow(path: Path) -> Any:
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise DataError(
-            f"{path}: Parquet, Arrow and CSV files of lists require pyarrow, which is not installed; "
+            f"{path}: Parquet, Arrow and CSV files require pyarrow, which is not installed; "
             "pip install 'rankstruct[arrow]'"
         ) from None
     return pyarrow

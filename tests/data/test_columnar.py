@@ -245,7 +245,7 @@ def test_no_such_files_and_no_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
         DataError,
-        match=r"a.parquet: Parquet, Arrow and CSV files of lists require pyarrow, which is not installed; pip",
+        match=r"a.parquet: Parquet, Arrow and CSV files require pyarrow, which is not installed; pip",
     ):
         read_lists(tmp_path / "a.parquet", cache=False)
 
