@@ -486,6 +486,7 @@ def _numbers(
 
 
 _WRONG: Any = object()
+_TYPED = (".parquet", ".pq", ".arrow", ".feather")
 _REAL = "; labels='real' takes any number"
 
 
@@ -515,13 +516,23 @@ def _csv_batches(
 
 def _are_flags(header: Header, at: int) -> bool:
     """Whether the first rows of a column have only True and False."""
-    cells = {row[at].casefold() for row in header.rows if at < len(row)} - {""}
-    return bool(cells) and cells <= {"true", "false"}
+    cells = _first_cells(header, at) - {""}
+    return bool(cells) and {cell.casefold() for cell in cells} <= {"true", "false"}
+
+
+def _are_dates(header: Header, at: int) -> bool:
+    """Whether the first rows of a column have only dates."""
+    cells = _first_cells(header, at) - {""}
+    return bool(cells) and all(re.match(r"\d{4}-\d\d-\d\d", cell) for cell in cells)
+
+
+def _first_cells(header: Header, at: int) -> set[str]:
+    return {row[at] for row in header.rows if at < len(row)}
 
 
 def _are_words(arrow: Any, header: Header, at: int) -> bool:
     """Whether no cell in the first rows of a column is like a number or a date, and some are not empty."""
-    cells = {row[at] for row in header.rows if at < len(row)} - set(arrow.csv.ConvertOptions().null_values)
+    cells = _first_cells(header, at) - set(arrow.csv.ConvertOptions().null_values)
     numbers = re.compile(r"[-+]?\d+,\d+|\d{4}-\d\d-\d\d.*|true|false", re.IGNORECASE)
     return bool(cells) and all(_parsed(cell) is _WRONG and not numbers.fullmatch(cell) for cell in cells)
 
@@ -529,6 +540,11 @@ def _are_words(arrow: Any, header: Header, at: int) -> bool:
 def is_csv(path: str | os.PathLike[str]) -> bool:
     """Whether a file is CSV by its name."""
     return unpacked_name(Path(path).name).casefold().endswith(".csv")
+
+
+def is_table(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is CSV, Parquet or Arrow by its name."""
+    return is_csv(path) or Path(unpacked_name(Path(path).name)).suffix.casefold() in _TYPED
 
 
 def column_names(path: str | os.PathLike[str], known: Mapping[str, str | None]) -> list[str]:
@@ -578,7 +594,7 @@ class Table:
         path: the file; it is CSV unless its name is that of a Parquet or Arrow file.
         columns: the name of each role's column, None for the one with a usual name.
         optional: roles that may be missing.
-        numbers: roles whose values are numbers, or dates; those of the others are ids.
+        numbers: roles whose values are numbers, and for `"time"` possibly dates; those of the others are ids.
         argument: "" if callers cannot name columns, for messages.
 
     Attributes:
@@ -601,9 +617,8 @@ class Table:
         self.path, self.numbers = Path(path), numbers
         self._arrow = _pyarrow(self.path)
         check_file(self.path)
-        typed = self.path.suffix.casefold() in (".parquet", ".pq", ".arrow", ".feather")
         wanted = [name or role for role, name in columns.items()]
-        self._header = None if typed else read_header(self.path, wanted)
+        self._header = None if self.path.suffix.casefold() in _TYPED else read_header(self.path, wanted)
         with self._errors():
             self.names = _schema(self._arrow, self.path).names if self._header is None else self._header.names
         if not self.names:
@@ -625,6 +640,7 @@ class Table:
         for batch in self.batches(list(self.columns.values())):
             for role, name in self.columns.items():
                 column = batch.column(name)
+                column = self._seconds(column) if role == "time" else column
                 parts[role].append((self.numbers_of if role in self.numbers else self._encoded)(name, column))
         return {
             role: (np.concatenate(each) if each else np.zeros(0)) if role in self.numbers else self._ids(role, each)
@@ -636,12 +652,20 @@ class Table:
 
         `advice` ends the message about a cell of a CSV file that is not.
         """
-        ids = [name for role, name in self.columns.items() if role not in self.numbers or self._are_dates(name)]
+        header, time = self._header, self.columns.get("time")
+        dates = header is not None and time is not None and _are_dates(header, self.names.index(time))
+        texts = {role for role in self.columns if role not in self.numbers} | ({"time"} if dates else set())
+        ids = [name for role, name in self.columns.items() if role in texts]
         with self._errors(ids, names, advice):
             yield from _batches(self._arrow, self.path, self._header, ids, names)
 
     def numbers_of(self, name: str, column: Any) -> np.ndarray:
-        """An Arrow array as numbers, NaN if missing, dates in seconds from 1970."""
+        """An Arrow array as numbers, NaN if missing."""
+        values, missing = _numbers(self._arrow, self.path, name, column)
+        return np.where(missing, np.nan, values) if missing.any() else values
+
+    def _seconds(self, column: Any) -> Any:
+        """An Arrow array of dates in seconds from 1970, others unchanged."""
         arrow = self._arrow
         if _is_text(arrow, column.type):
             with suppress(arrow.ArrowInvalid):
@@ -649,8 +673,7 @@ class Table:
         if arrow.types.is_timestamp(column.type) or arrow.types.is_date(column.type):
             seconds = column.cast(arrow.timestamp("us")).cast("int64").cast("float64")
             column = arrow.compute.divide(seconds, 1e6)
-        values, missing = _numbers(self._arrow, self.path, name, column)
-        return np.where(missing, np.nan, values) if missing.any() else values
+        return column
 
     def _encoded(self, name: str, column: Any) -> Any:
         """Ids as an Arrow dictionary."""
@@ -670,13 +693,6 @@ class Table:
             raise DataError(
                 f"{self.path}: expected ids (strings or integers) in column {name!r}, got {shown}"
             ) from None
-
-    def _are_dates(self, name: str) -> bool:
-        """Whether the first cells of a column of a CSV file are dates."""
-        at = self.names.index(name)
-        rows = () if self._header is None else self._header.rows
-        cells = {row[at] for row in rows if at < len(row)} - {""}
-        return bool(cells) and all(re.match(r"\d{4}-\d\d-\d\d", cell) for cell in cells)
 
     def _ids(self, role: str, parts: list[Any]) -> Ids:
         if not parts:

@@ -25,11 +25,16 @@ def polynomial_average(mean: Tensor, new: Tensor, count: Tensor | int, decay: fl
     >>> polynomial_average(torch.tensor(1.0), torch.tensor(2.0), 1, decay=0.0)
     tensor(1.5000)
     """
-    return mean + (new - mean) * ((decay + 1) / (count + 1 + decay))
+    return mean + (new - mean) * _weight(count, decay)
 
 
 def update_averages(means: Sequence[Tensor], new: Sequence[Tensor], count: Tensor | int, decay: float = 3.0) -> None:
     """Replace averages by `polynomial_average` in place, without allocating memory: a `multi_avg_fn` of `AveragedModel`.
+
+    Args:
+        means: the averages so far, tensors of any shapes.
+        new: the next iterates, of the same shapes.
+        count, decay: as in `polynomial_average`.
 
     >>> import torch
     >>> means = [torch.tensor(1.0)]
@@ -37,6 +42,10 @@ def update_averages(means: Sequence[Tensor], new: Sequence[Tensor], count: Tenso
     >>> means
     [tensor(1.5000)]
     """
-    weight = (decay + 1) / (count + 1 + decay)
+    weight = _weight(count, decay)
     for mean, iterate in zip(means, new, strict=True):
         mean.lerp_(iterate, weight.to(mean) if isinstance(weight, Tensor) else weight)
+
+
+def _weight(count: Tensor | int, decay: float) -> Tensor | float:
+    return (decay + 1) / (count + 1 + decay)

@@ -17,20 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankstruct.data import DataError
-from rankstruct.data.columnar import Table, find_columns
+from rankstruct.data.columnar import Table, find_columns, is_table
 from rankstruct.data.delimited import SEPARATORS, decoded_lines, read_header
 from rankstruct.data.errors import check_least, shortened
 from rankstruct.data.names import Names
-from rankstruct.data.text import (
-    SPACE,
-    Separator,
-    field_rows,
-    parse_number,
-    split_at,
-    split_blanks,
-    text_lines,
-    unpacked_name,
-)
+from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
 from rankstruct.recommenders.ratings import SCALES, Ratings, align, implicit, interactions, k_core, synthetic_ratings
 from rankstruct.recommenders.splits import RatingsParts, hold_out, nothing, split_by_time, strong_split, weak_split
 
@@ -305,7 +296,7 @@ def _numbered(
     path: Path, users: dict[str, int], items: dict[str, int], times: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """User, item and, if there are any, time of each interaction of a file; new names get the next number."""
-    if _is_table(path):
+    if is_table(path):
         table = Table(
             path, dict.fromkeys(("user", "item", "time")), optional=("time",), numbers=("time",), argument=""
         ).read()
@@ -329,10 +320,6 @@ def _numbered(
         user.extend([users.setdefault(who, len(users))] * len(which))
         item.extend(items.setdefault(name, len(items)) for name in which)
     return np.array(user, np.int64), np.array(item, np.int64), np.array(when) if times else None
-
-
-def _is_table(path: Path) -> bool:
-    return Path(unpacked_name(path.name)).suffix in (".csv", ".parquet", ".feather", ".arrow")
 
 
 def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:

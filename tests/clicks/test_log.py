@@ -159,6 +159,18 @@ def test_what_is_no_feature_of_a_document_is_refused(tmp_path, change, message):
         log.read_features(features_of(tmp_path / "other.csv", **change))
 
 
+def test_dates_are_no_features(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    days = pa.array([0] * 6, pa.timestamp("s"))
+    parquet.write_table(pa.table({**ROWS, "day": days}), tmp_path / "log.parquet")
+    log = ClickLog.read(tmp_path / "log.parquet")
+    with pytest.raises(DataError, match="expected numbers in column 'day', got timestamp"):
+        log.read_features(tmp_path / "log.parquet")
+    parquet.write_table(pa.table({**ROWS, "position": days}), tmp_path / "log.parquet")
+    with pytest.raises(DataError, match="expected numbers in column 'position', got timestamp"):
+        ClickLog.read(tmp_path / "log.parquet")
+
+
 def test_documents_are_numbered_as_in_a_table():
     log = ClickLog.from_arrays(**ROWS)
     other = log.with_documents(list("aabbb"), list("zxwyx"))
