@@ -1,7 +1,7 @@
 """Losses for top-k recommendation over the full catalogue, from implicit feedback: one factorisation, one protocol, many losses.
 
 The data are a folder with `train.txt`, `valid.txt` and `test.txt`, lines `user item item ...`; measures rank all items but those
-that a user has in training. Each loss gets the same settings of temperature, dropout and learning rate, in the same order, of
+that a user has in training. Each loss gets the same settings of temperature, dropout and item biases, in the same order, of
 which the validation items choose by nDCG@10, as they do the epoch; further seeds are run with the chosen setting. Losses are
 compared with the first by paired tests over test users, of the means over seeds. Times are seconds of one CPU thread per epoch,
 with validation; memory is the greatest of the process. Every result is kept in the folder `--output`, and what is there is not
@@ -48,11 +48,13 @@ from rankstruct.text_tables import format_table
 MEASURES = ("nDCG@10", "R@10", "nDCG@20", "R@20")
 #: The settings that every loss is tried with, the first ones first; `Recommender` has the rest.
 SETTINGS = tuple(
-    {"temperature": temperature, "dropout": dropout, "learning_rate": rate}
-    for rate, temperature, dropout in product((0.01, 0.003), (0.07, 0.2, 0.1, 0.05, 0.15), (0.3, 0.0))
+    {"temperature": temperature, "dropout": dropout, "item_bias": item_bias}
+    for item_bias, dropout, temperature in product((True, False), (0.0, 0.3), (0.1, 0.15, 0.07, 0.2, 0.05))
 )
+PATIENCE = 4  # epochs: the validation measure of averaged weights rises and falls once
 _OWN: dict[str, Any] = {"temperature": 1.0}  # cosines
 _SAMPLED: dict[str, Any] = {"pairs": True, "lists_per_batch": 4096}
+_GRAPH: dict[str, Any] = {"layers": 2, "lists_per_batch": 256}  # as each step propagates
 #: By loss: a function that makes it, of the temperature if that is its own, and options of `Recommender`.
 LOSSES: dict[str, tuple[Callable[..., torch.nn.Module], dict[str, Any]]] = {
     "AP ramp": (lambda: rs.StructuredHingeLoss("AP", reference="predicted"), {}),
@@ -79,8 +81,8 @@ LOSSES: dict[str, tuple[Callable[..., torch.nn.Module], dict[str, Any]]] = {
     ),
     "RankNet": (rs.RankNetLoss, {}),
     "partial AUC hinge": (lambda: rs.StructuredHingeLoss("pAUC(low=0, high=0.05)"), {}),
-    "AP ramp, LightGCN": (lambda: rs.StructuredHingeLoss("AP", reference="predicted"), {"layers": 2}),
-    "softmax, LightGCN": (rs.SoftmaxLoss, {"layers": 2}),
+    "AP ramp, LightGCN": (lambda: rs.StructuredHingeLoss("AP", reference="predicted"), _GRAPH),
+    "softmax, LightGCN": (rs.SoftmaxLoss, _GRAPH),
 }
 BASELINES: dict[str, Sequence[Callable[[Ratings], Any]]] = {
     "popularity": (popularity,),
@@ -101,7 +103,7 @@ def train(path: str, loss: str, setting: dict[str, Any], seed: int, epochs: int,
     make, options = LOSSES[loss]
     begin = time.process_time()
     own = [setting["temperature"]] if "temperature" in options else []
-    schedule: dict[str, Any] = {"max_epochs": epochs, "patience": 10, "random_state": seed, "device": device}
+    schedule: dict[str, Any] = {"max_epochs": epochs, "patience": PATIENCE, "random_state": seed, "device": device}
     model = Recommender(make(*own), **{**setting, **options}, **schedule)
     model.fit(parts.train, validation=parts.vali)
     seconds = (time.process_time() - begin) / len(model.history_)
@@ -159,7 +161,8 @@ def compare(args: Sequence[str]) -> None:
 
     def make(loss: str, number: int, fold: None, seed: int | None) -> Cell:
         setting = SETTINGS[number]
-        request = {"loss": loss, **setting, "seed": seed, "epochs": given.epochs, "patience": 10, "content": content}
+        limits = {"epochs": given.epochs, "patience": PATIENCE}
+        request = {"loss": loss, **setting, "seed": seed, **limits, "content": content}
         name = (
             f"{loss.replace(', ', '-').replace(' ', '-')}/{'-'.join(f'{value:g}' for value in setting.values())}-{seed}"
         )
@@ -202,7 +205,7 @@ def _means(reached: dict[str, list[dict]], settings: dict[str, dict]) -> tuple[l
         "novelty@10",
         "temperature",
         "dropout",
-        "rate",
+        "item bias",
         "epoch",
         "s an epoch",
         "MB",
@@ -218,7 +221,8 @@ def _means(reached: dict[str, list[dict]], settings: dict[str, dict]) -> tuple[l
             f"{np.mean([each['novelty'] for each in runs]):.2f}",
         ]
         if name in settings:
-            row += [f"{value:g}" for value in settings[name].values()]
+            row += [f"{settings[name][key]:g}" for key in ("temperature", "dropout")]
+            row.append("yes" if settings[name]["item_bias"] else "no")
             row += [
                 f"{np.mean([each['epoch'] for each in runs]):.0f}",
                 f"{np.mean([each['seconds'] for each in runs]):.1f}",

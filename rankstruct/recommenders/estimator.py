@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -18,11 +18,12 @@ from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_least, shortened
 from rankstruct.estimators.base import named_loss
 from rankstruct.losses import SoftmaxLoss
+from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.models import update_averages
 from rankstruct.progress import Progress, announce
 from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, fold_in
-from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization
+from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
 from rankstruct.recommenders.ratings import Ratings, interactions
 from rankstruct.recommenders.recommendation import evaluate_catalogue, recommend
 from rankstruct.recommenders.splits import hold_out
@@ -45,13 +46,14 @@ class Recommender(BaseEstimator):
         dropout: the dropout probability of the entries of user factors; 0.3 suits AP's ramp, which otherwise overfits.
         item_bias: whether items have biases.
         layers: steps of LightGCN's propagation; 0 for a plain factorisation.
+        start: initial factors: `"spectral"`, see `MatrixFactorization.start_from_interactions`, or `"random"`.
         negatives: `"all"` items that a user does not know, or sampled `"uniform"`, `"popularity"` or `"in-batch"`, see
             `TrainingLists`.
         number: number of sampled items per list.
         correct: whether scores of sampled items are corrected.
         pairs: whether a list has a single known item, as pairwise training has it, for sampled negatives.
-        lists_per_batch: lists per step, of users or, with `pairs`, of interactions; memory is this times the size of a list
-            with sampled negatives, and on devices other than the CPU.
+        lists_per_batch: lists per step; 64 users or, with `pairs`, 4096 interactions if None. Memory is this times the size of a
+            list with sampled negatives, and on devices other than the CPU.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         max_epochs: the maximum number of epochs.
@@ -86,11 +88,12 @@ class Recommender(BaseEstimator):
         dropout: float = 0.0,
         item_bias: bool = False,
         layers: int = 0,
+        start: Start = "spectral",
         negatives: Negatives = "all",
         number: int = 1,
         correct: bool = False,
         pairs: bool = False,
-        lists_per_batch: int = 256,
+        lists_per_batch: int | None = None,
         learning_rate: float = 0.01,
         weight_decay: float = 0.01,
         max_epochs: int = 100,
@@ -102,7 +105,8 @@ class Recommender(BaseEstimator):
         verbose: bool = False,
     ) -> None:
         self.loss, self.rank, self.temperature, self.dropout = loss, rank, temperature, dropout
-        self.item_bias, self.layers, self.negatives, self.number = item_bias, layers, negatives, number
+        self.item_bias, self.layers, self.start = item_bias, layers, start
+        self.negatives, self.number = negatives, number
         self.correct, self.pairs, self.lists_per_batch = correct, pairs, lists_per_batch
         self.learning_rate, self.weight_decay, self.max_epochs, self.patience = (
             learning_rate,
@@ -124,6 +128,7 @@ class Recommender(BaseEstimator):
         Raises:
             DataError, ValueError: malformed interactions, see `interactions`; an option out of range; nothing to learn from.
         """
+        check_choice("start", self.start, get_args(Start))
         check_least(1, max_epochs=self.max_epochs, patience=self.patience, lists_per_batch=self.lists_per_batch)
         self._by_index = hasattr(X, "tocsr")
         self.known_ = train = interactions(X)
@@ -161,9 +166,12 @@ class Recommender(BaseEstimator):
         scorer, loss = scorer.to(device), loss.to(device)
         if isinstance(scorer, LightGCN):
             scorer.set_graph(train)
+        if self.start == "spectral":
+            scorer.start_from_interactions(train)
         lists = TrainingLists(train, self.negatives, number=self.number, correct=self.correct)
-        rows = train.to_pairs() if self.pairs else train.to_lists()
-        batches = UserBatches(rows, lists_per_batch=self.lists_per_batch, shuffle=True, seed=self.random_state)
+        rows, size = (train.to_pairs(), 4096) if self.pairs else (train.to_lists(), 64)
+        size = self.lists_per_batch or size
+        batches = UserBatches(rows, lists_per_batch=size, shuffle=True, seed=self.random_state)
         weights = [*scorer.parameters(), *loss.parameters()]
         optimizer = torch.optim.AdamW(weights, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
         average = AveragedModel(scorer, multi_avg_fn=update_averages).eval()

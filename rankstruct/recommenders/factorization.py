@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from scipy import sparse
+from sklearn.utils.extmath import randomized_svd
 from torch import Tensor, nn
 
 from rankstruct.data.errors import check_least
@@ -14,7 +16,11 @@ from rankstruct.lists import check_tensor
 from rankstruct.models.scorers import Scorer
 from rankstruct.recommenders.ratings import Ratings
 
-__all__ = ["ItemScorer", "LightGCN", "MatrixFactorization"]
+__all__ = ["ItemScorer", "LightGCN", "MatrixFactorization", "Start"]
+
+Start = Literal["spectral", "random"]
+
+_LENGTH = 3.0  # of spectral factors: inner products up to 9, and a few steps of Adam do not turn them round
 
 
 class MatrixFactorization(Scorer):
@@ -79,6 +85,40 @@ class MatrixFactorization(Scorer):
 
         self.user_factors, self.item_factors = drawn(num_users), drawn(num_items)
         self.user_offsets, self.item_offsets = zeros(num_users, user_bias), zeros(num_items, item_bias)
+
+    def start_from_interactions(self, known: Ratings) -> None:
+        """Set the factors to directions in which users and items already agree, and item biases to the logarithm of popularity.
+
+        The directions are the leading singular vectors, times the roots of their values, of the matrix with
+        1 / sqrt(items of the user x users of the item) for each interaction. From such a start, losses that only see the head of
+        a ranking learn too. Users and items without interactions keep their factors.
+
+        >>> from rankstruct.recommenders import interactions
+        >>> known = interactions([0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 2, 3])
+        >>> scorer = MatrixFactorization(3, 4, rank=2, temperature=0.1)
+        >>> scorer.start_from_interactions(known)
+        >>> scorer.item_scores(torch.tensor([0, 2])).topk(2).indices.sort().values
+        tensor([[0, 1],
+                [2, 3]])
+        """
+        matrix = (known.to_csr() > 0).astype(np.float32)
+        degrees = [np.asarray(matrix.sum(axis)).ravel() for axis in (1, 0)]
+        scales = [sparse.diags_array(np.maximum(each, 1) ** -0.5) for each in degrees]
+        left, values, right = randomized_svd(
+            scales[0] @ matrix @ scales[1], min(self.rank, *matrix.shape), random_state=self.seed
+        )
+        with torch.no_grad():
+            for table, vectors, degree in zip(
+                (self.user_factors, self.item_factors), (left, right.T), degrees, strict=True
+            ):
+                found = torch.zeros_like(table.weight)
+                found[:, : len(values)] = torch.from_numpy(vectors * np.sqrt(values)).to(found)
+                found = _LENGTH * nn.functional.normalize(found)
+                kept = (found == 0).all(-1, keepdim=True) | (torch.from_numpy(degree).to(found)[:, None] == 0)
+                table.weight.copy_(torch.where(kept, table.weight, found))
+            if self.item_offsets is not None:
+                popularity = torch.from_numpy(np.log(np.maximum(degrees[1], 0.5))).to(self.item_offsets.weight)
+                self.item_offsets.weight.copy_((popularity - popularity.mean())[:, None])
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, 2]`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytorch_lightning as pl
@@ -16,11 +16,12 @@ from rankstruct.data import Batch, BatchLoader, RankingData, Splits
 from rankstruct.data.errors import check_least
 from rankstruct.files import whole_file
 from rankstruct.losses import SoftmaxLoss
+from rankstruct.losses.checks import check_choice
 from rankstruct.metric import RankingMetric
 from rankstruct.models import load_scorer
 from rankstruct.recommenders.alternating import adopt_users
 from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches
-from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization
+from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
 from rankstruct.recommenders.ratings import Labels, Ratings, merge, standardised
 from rankstruct.recommenders.reading import InteractionsSource, RatingsSource
 from rankstruct.recommenders.recommendation import longest_cutoff, recommend, top_lists
@@ -224,7 +225,7 @@ class InteractionsDataModule(RatingsDataModule):
         check_least(1, **{"data.users_per_batch": users_per_batch, "data.pairs_per_batch": pairs_per_batch})
         self.source = InteractionsSource(path=path, builtin=builtin, seed=seed, **source)
         train, _, vali, _, test, _ = self.source.read()
-        size = pairs_per_batch or users_per_batch or 256
+        size = pairs_per_batch or users_per_batch or 64
         super().__init__(train, vali, test, recommend=recommend, users_per_batch=size, seed=seed)
         self.train_ratings, self.test_ratings = train, {"val": vali, "test": test}
         self.exclude = {"val": train, "test": self.known if exclude_validation else train}
@@ -426,6 +427,7 @@ class CatalogueModule(FactorizationModule):
         correct: whether scores of sampled items are corrected.
         regularization: lambda_U, see `FactorizationModule`.
         item_regularization: lambda_V; lambda_U if None.
+        start: initial factors: `"spectral"`, see `MatrixFactorization.start_from_interactions`, or `"random"`.
         start_from: the run with the initial factorisation, see `FactorizationModule`.
         optimizer: a function from parameters to an optimizer; AdamW with learning rate 0.01 and no weight decay if None.
 
@@ -443,6 +445,7 @@ class CatalogueModule(FactorizationModule):
         correct: bool = False,
         regularization: float = 0.0,
         item_regularization: float | None = None,
+        start: Start = "spectral",
         start_from: str | None = None,
         optimizer: OptimizerFactory | None = None,
     ) -> None:
@@ -450,13 +453,17 @@ class CatalogueModule(FactorizationModule):
         super().__init__(
             scorer, loss, measures, regularization, item_regularization, start_from=start_from, optimizer=optimizer
         )
+        check_choice("start", start, get_args(Start))
         self.negatives, self.number, self.correct = negatives, number, correct
+        self.spectral = start == "spectral" and start_from is None
         self._cutoff = longest_cutoff(self.validation_metric.measures)
         self._lists: TrainingLists | None = None
 
     def on_fit_start(self) -> None:
-        """Prepare the training lists; then as in the base class."""
+        """Prepare the training lists and the initial factors; then as in the base class."""
         ratings = self._data().train_ratings
+        if self.spectral and self.trainer.ckpt_path is None:
+            self.scorer.start_from_interactions(ratings)
         self._lists = TrainingLists(ratings, self.negatives, number=self.number, correct=self.correct)
         super().on_fit_start()
 
@@ -482,7 +489,8 @@ class CatalogueModule(FactorizationModule):
     def describe(self) -> dict[str, Any]:
         """Parameters of the module for reports."""
         sampled = {} if self.negatives == "all" else {"number": self.number, "correct": self.correct}
-        return {**super().describe(), "negatives": self.negatives, **sampled}
+        begun = {"start": "spectral"} if self.spectral else {}
+        return {**super().describe(), **begun, "negatives": self.negatives, **sampled}
 
     def _data(self) -> InteractionsDataModule:
         data = getattr(self.trainer, "datamodule", None)

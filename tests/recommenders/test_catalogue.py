@@ -576,10 +576,12 @@ def test_the_first_call_learns():
         {"negatives": "popularity", "number": 20, "correct": True},
         {"layers": 1},
         {"temperature": None, "item_bias": True},
+        {"start": "random"},
+        {"loss": "StructuredHingeLoss('P@5')", "max_epochs": 10},
     ],
 )
 def test_other_losses_lists_and_models_learn(parts, options):
-    model = Recommender(rank=16, max_epochs=30, **options).fit(parts.train, validation=parts.vali)
+    model = Recommender(rank=16, **{"max_epochs": 30} | options).fit(parts.train, validation=parts.vali)
     chance = MatrixFactorization(parts.train.num_users, parts.train.num_items)
     random = evaluate_catalogue(chance, parts.test, ["nDCG@10"], exclude=parts.train)["nDCG@10"]
     assert model.score(parts.test) > 2 * float(random.mean())

@@ -1,11 +1,13 @@
 """Factorisations: scores, gradients, files."""
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from torch.nn.functional import normalize
 
 import rankstruct as rs
-from rankstruct.recommenders import ItemScorer
+from rankstruct.recommenders import ItemScorer, interactions
 
 
 @pytest.mark.parametrize("biases", [(False, False), (True, False), (False, True), (True, True)])
@@ -37,6 +39,37 @@ def test_the_start_depends_on_the_seed_alone():
     first, again, other = (rs.MatrixFactorization(3, 5, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(first.user_factors.weight, again.user_factors.weight)
     assert not torch.equal(first.user_factors.weight, other.user_factors.weight)
+
+
+@pytest.mark.parametrize("rank", [1, 3, 9])
+def test_a_spectral_start_is_that_of_the_normalised_matrix(rank):
+    rng = np.random.default_rng(0)
+    matrix = (rng.random((8, 7)) < 0.5).astype(float)
+    matrix[2], matrix[:, 3] = 0, 0  # a user and an item that nothing is known of
+    known = interactions(sp.csr_array(matrix))
+    scorer = rs.MatrixFactorization(8, 7, rank, seed=4)
+    drawn = [scorer.user_factors.weight.clone(), scorer.item_factors.weight.clone()]
+    scorer.start_from_interactions(known)
+    degrees = [matrix.sum(axis, keepdims=True).clip(1) for axis in (1, 0)]
+    left, values, right = np.linalg.svd(matrix / np.sqrt(degrees[0] * degrees[1]))
+    vectors = [(each[:, :rank] * np.sqrt(values[:rank])) for each in (left[:, :7], right.T)]
+    for table, wanted, before, lone in zip(
+        (scorer.user_factors.weight, scorer.item_factors.weight), vectors, drawn, (2, 3), strict=True
+    ):
+        assert torch.equal(table[lone], before[lone])
+        some = [row for row in range(len(table)) if row != lone]
+        directions = normalize(torch.from_numpy(wanted[some]), dim=-1)
+        torch.testing.assert_close(
+            normalize(table[some].double(), dim=-1) @ normalize(table[some].double(), dim=-1).T,
+            directions @ directions.T,
+            atol=1e-5,
+            rtol=1e-5,
+        )
+    popularity = np.log(matrix.sum(0).clip(0.5))
+    np.testing.assert_allclose(scorer.item_offsets.weight[:, 0].detach(), popularity - popularity.mean(), atol=1e-6)
+    again = rs.MatrixFactorization(8, 7, rank, seed=4)
+    again.start_from_interactions(known)
+    assert torch.equal(again.user_factors.weight, scorer.user_factors.weight)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ def test_settings_are_chosen_and_kept_results_are_reused(tmp_path, capsys, monke
         chosen = max(first, key=first.get).removesuffix("-0")
         mean = np.mean([np.mean(each["test"]["nDCG@10"]) for name, each in values.items() if name.startswith(chosen)])
         assert means[loss]["nDCG@10"].startswith(f"{mean:.4f} ±")
-        assert f"{means[loss]['temperature']}-{means[loss]['dropout']}-{means[loss]['rate']}" == chosen
+        bias = {"yes": 1, "no": 0}[means[loss]["item bias"]]
+        assert f"{means[loss]['temperature']}-{means[loss]['dropout']}-{bias}" == chosen
     assert float(means["EASE"]["nDCG@10"]) > float(means["popularity"]["nDCG@10"])
     monkeypatch.setattr(experiment, "train", None)  # nothing is run again
     assert experiment.main(command) == 0
