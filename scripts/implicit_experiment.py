@@ -49,7 +49,7 @@ MEASURES = ("nDCG@10", "R@10", "nDCG@20", "R@20")
 #: The settings that every loss is tried with, the first ones first; `Recommender` has the rest.
 SETTINGS = tuple(
     {"temperature": temperature, "dropout": dropout, "item_bias": item_bias}
-    for item_bias, dropout, temperature in product((True, False), (0.0, 0.3), (0.1, 0.15, 0.07, 0.2, 0.05))
+    for item_bias, temperature, dropout in product((True, False), (0.1, 0.15, 0.25, 0.07, 0.05), (0.0, 0.3))
 )
 PATIENCE = 4  # epochs: the validation measure of averaged weights rises and falls once
 _OWN: dict[str, Any] = {"temperature": 1.0}  # cosines
@@ -70,7 +70,7 @@ LOSSES: dict[str, tuple[Callable[..., torch.nn.Module], dict[str, Any]]] = {
     "WARP": (rs.losses.WARPLoss, {}),
     "nDCG ramp": (lambda: rs.StructuredHingeLoss("nDCG", reference="predicted"), {}),
     "BPR": (rs.RankNetLoss, {**_SAMPLED, "negatives": "uniform"}),
-    "sampled softmax": (rs.SoftmaxLoss, {**_SAMPLED, "negatives": "uniform", "number": 64, "correct": True}),
+    "softmax, sampled": (rs.SoftmaxLoss, {"negatives": "uniform", "number": 512, "correct": True}),
     "AP ramp, sampled": (
         lambda: rs.StructuredHingeLoss("AP", reference="predicted"),
         {"negatives": "uniform", "number": 512},
@@ -81,6 +81,10 @@ LOSSES: dict[str, tuple[Callable[..., torch.nn.Module], dict[str, Any]]] = {
     ),
     "RankNet": (rs.RankNetLoss, {}),
     "partial AUC hinge": (lambda: rs.StructuredHingeLoss("pAUC(low=0, high=0.05)"), {}),
+    "nDCG@20 hinge": (lambda: rs.StructuredHingeLoss("nDCG@20"), {}),
+    "nDCG@20 hinge, random start": (lambda: rs.StructuredHingeLoss("nDCG@20"), {"start": "random"}),
+    "AP ramp, random start": (lambda: rs.StructuredHingeLoss("AP", reference="predicted"), {"start": "random"}),
+    "softmax, random start": (rs.SoftmaxLoss, {"start": "random"}),
     "AP ramp, LightGCN": (lambda: rs.StructuredHingeLoss("AP", reference="predicted"), _GRAPH),
     "softmax, LightGCN": (rs.SoftmaxLoss, _GRAPH),
 }

@@ -41,10 +41,10 @@ class Recommender(BaseEstimator):
     Args:
         loss: any loss of rankstruct, a module or its name with arguments; the softmax loss if None.
         rank: dimension of the factors.
-        temperature: scores are cosines over this; None for plain inner products. Hinges prefer less than the softmax loss, about
-            0.05 to 0.1.
+        temperature: scores are cosines over this; None for plain inner products. Worth trying from 0.05, for hinges and for
+            catalogues of which users know little, to 0.3.
         dropout: the dropout probability of the entries of user factors; 0.3 suits AP's ramp, which otherwise overfits.
-        item_bias: whether items have biases.
+        item_bias: whether items have biases, the popularity that users' tastes do not explain.
         layers: steps of LightGCN's propagation; 0 for a plain factorisation.
         start: initial factors: `"spectral"`, see `MatrixFactorization.start_from_interactions`, or `"random"`.
         negatives: `"all"` items that a user does not know, or sampled `"uniform"`, `"popularity"` or `"in-batch"`, see
@@ -86,7 +86,7 @@ class Recommender(BaseEstimator):
         rank: int = 64,
         temperature: float | None = 0.2,
         dropout: float = 0.0,
-        item_bias: bool = False,
+        item_bias: bool = True,
         layers: int = 0,
         start: Start = "spectral",
         negatives: Negatives = "all",

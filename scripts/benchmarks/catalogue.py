@@ -23,7 +23,7 @@ import rankstruct as rs
 from benchmarks.large import timed
 from benchmarks.timing import both_ways, check_known, environment, interleaved_ratios
 from rankstruct.progress import Progress
-from rankstruct.recommenders import InteractionsSource, Ratings, Recommender, evaluate_catalogue
+from rankstruct.recommenders import InteractionsSource, MatrixFactorization, Ratings, Recommender, evaluate_catalogue
 
 RANK, SAMPLED, TOP = 64, 4096, 20
 MEASURES = ("nDCG@10", "R@10", "nDCG@20", "R@20")
@@ -31,10 +31,15 @@ MEASURES = ("nDCG@10", "R@10", "nDCG@20", "R@20")
 
 def _ours(make: Callable[[], torch.nn.Module], **given: Any) -> Callable[..., dict[str, Any]]:
     def stage(parts: Any, _: Any, threads: int) -> dict[str, Any]:
-        model = Recommender(make(), rank=RANK, max_epochs=1, validation_share=0.0, **given)
+        model = Recommender(make(), rank=RANK, max_epochs=1, validation_share=0.0, start="random", **given)
         return timed(lambda: model.fit(parts.train))[1]
 
     return stage
+
+
+def _start(parts: Any, _: Any, threads: int) -> dict[str, Any]:
+    scorer = MatrixFactorization(parts.train.num_users, parts.train.num_items, RANK)
+    return timed(lambda: scorer.start_from_interactions(parts.train))[1]
 
 
 def _plain(parts: Any, _: Any, threads: int) -> dict[str, Any]:
@@ -167,16 +172,13 @@ def _evaluated(by: Callable[..., dict[str, float]]) -> Callable[..., dict[str, A
     return stage
 
 
-def _sampled(negatives: int, **given: Any) -> dict[str, Any]:
-    return {"pairs": True, "lists_per_batch": SAMPLED, "negatives": "uniform", "number": negatives, **given}
-
-
 EPOCHS: dict[str, Callable[..., dict[str, Any]]] = {
     "BPR, plain PyTorch": _plain,
     "BPR, implicit": _implicit("bpr"),
     "ALS, implicit": _implicit("als"),
-    "BPR": _ours(rs.RankNetLoss, **_sampled(1)),
-    "softmax, 64 sampled": _ours(rs.SoftmaxLoss, **_sampled(64, correct=True)),
+    "spectral start": _start,
+    "BPR": _ours(rs.RankNetLoss, negatives="uniform", pairs=True, lists_per_batch=SAMPLED),
+    "softmax, 512 sampled": _ours(rs.SoftmaxLoss, negatives="uniform", number=512, correct=True),
     "softmax, all items": _ours(rs.SoftmaxLoss),
     "AP hinge, all items": _ours(lambda: rs.StructuredHingeLoss("AP")),
     "AP ramp, all items": _ours(lambda: rs.StructuredHingeLoss("AP", reference="predicted")),
