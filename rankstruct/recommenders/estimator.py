@@ -181,25 +181,16 @@ class Recommender(BaseEstimator):
         with Progress(range(self.max_epochs), unit=" epochs", disable=not self.verbose, leave=False) as bar:
             for epoch in bar:
                 announce(f"epoch {epoch + 1}")
-                losses = [
-                    _step(
-                        scorer,
-                        loss,
-                        lists,
-                        optimizer,
-                        average,
-                        batch.features.to(device).long(),
-                        batch.where.to(device),
-                    )
-                    for batch in batches
-                ]
+                total = torch.zeros((), device=device)  # a list of small tensors would scatter the heap
+                for batch in batches:
+                    users, items = batch.features.to(device).long().unbind(-1)
+                    total += _step(scorer, loss, lists, optimizer, average, users[:, 0], items, batch.where.to(device))
                 found = None
                 if held is not None:
                     values = evaluate_catalogue(averaged, held, [measure], exclude=train)[measure.name]
                     found = float(values.mean())
                     bar.set_postfix_str(f"{measure.name} {found:.4f}")
-                mean = float(torch.stack(losses).mean())
-                self.history_.append({"epoch": epoch + 1, "loss": mean, "validation": found})
+                self.history_.append({"epoch": epoch + 1, "loss": float(total) / len(batches), "validation": found})
                 if found is None or best is None or found > best:
                     best, self.best_epoch_ = found, epoch + 1
                     kept = copy.deepcopy(averaged.state_dict())
@@ -309,11 +300,12 @@ def _step(
     lists: TrainingLists,
     optimizer: torch.optim.Optimizer,
     average: AveragedModel,
-    features: Tensor,
+    users: Tensor,
+    items: Tensor,
     real: Tensor,
 ) -> Tensor:
     scorer.train()
-    value = lists.mean_loss(scorer, loss, features[:, 0, 0], features[..., 1], real)
+    value = lists.mean_loss(scorer, loss, users, items, real)
     optimizer.zero_grad()
     value.backward()
     optimizer.step()
