@@ -682,3 +682,5 @@ def test_bad_input_of_the_estimator_is_an_error():
             model.evaluate(wrong)
     with pytest.raises(ValueError, match="max_epochs"):
         Recommender(max_epochs=0).fit(sp.csr_array([[1.0]]))
+    with pytest.raises(ValueError, match="start must be one of 'spectral', 'random', got 'svd'"):
+        Recommender(start="svd").fit(sp.csr_array([[1.0]]))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 from programs import assert_a_killed_fit_resumes_to_the_same_bits, run_in
 
@@ -96,20 +97,36 @@ def test_bad_options_are_errors(tmp_path, arguments, message):
         main(["fit", *CONFIG, "--output", str(tmp_path), *QUIET, *arguments])
 
 
-def test_a_catalogue_needs_its_data_module():
-    import pytorch_lightning as pl
+def trainer():
+    return pl.Trainer(
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        accelerator="cpu",
+        max_epochs=1,
+    )
 
+
+def test_a_catalogue_needs_its_data_module():
     parts = InteractionsSource(builtin="synthetic").read()
     module = CatalogueModule(rs.MatrixFactorization(parts.train.num_users, parts.train.num_items))
-    options = {
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_model_summary": False,
-        "accelerator": "cpu",
-        "max_epochs": 1,
-    }
     with pytest.raises(ValueError, match="CatalogueModule requires an InteractionsDataModule, got RatingsDataModule"):
-        pl.Trainer(**options, enable_progress_bar=False).fit(module, RatingsDataModule(parts.train, parts.vali))
+        trainer().fit(module, RatingsDataModule(parts.train, parts.vali))
+
+
+@pytest.mark.parametrize("start", ["spectral", "random"])
+def test_training_starts_from_the_interactions_or_at_random(start):
+    data = InteractionsDataModule(builtin="synthetic")
+    scorer, expected = (rs.MatrixFactorization(data.num_users, data.num_items, rank=5) for _ in range(2))
+    module = CatalogueModule(scorer, start=start, optimizer=lambda weights: torch.optim.SGD(weights, lr=0.0))
+    trainer().fit(module, data)
+    if start == "spectral":
+        expected.start_from_interactions(data.train_ratings)
+    for name, weight in expected.state_dict().items():
+        assert torch.equal(scorer.state_dict()[name], weight)
+    with pytest.raises(ValueError, match="start must be one of 'spectral', 'random', got 'svd'"):
+        CatalogueModule(scorer, start="svd")
 
 
 def test_lightgcn_trains_from_a_config(tmp_path):
