@@ -85,6 +85,7 @@ LOSSES: dict[str, tuple[Callable[..., torch.nn.Module], dict[str, Any]]] = {
     "nDCG@20 hinge, random start": (lambda: rs.StructuredHingeLoss("nDCG@20"), {"start": "random"}),
     "AP ramp, random start": (lambda: rs.StructuredHingeLoss("AP", reference="predicted"), {"start": "random"}),
     "softmax, random start": (rs.SoftmaxLoss, {"start": "random"}),
+    "softmax, 256 users a step": (rs.SoftmaxLoss, {"lists_per_batch": 256}),
     "AP ramp, LightGCN": (lambda: rs.StructuredHingeLoss("AP", reference="predicted"), _GRAPH),
     "softmax, LightGCN": (rs.SoftmaxLoss, _GRAPH),
 }

@@ -43,7 +43,7 @@ class Recommender(BaseEstimator):
         rank: dimension of the factors.
         temperature: scores are cosines over this; None for plain inner products. Worth trying from 0.05, for hinges and for
             catalogues of which users know little, to 0.3.
-        dropout: the dropout probability of the entries of user factors; 0.3 suits AP's ramp, which otherwise overfits.
+        dropout: the dropout probability of the entries of user factors; 0.3 suits hinges and ramps, which otherwise overfit.
         item_bias: whether items have biases, the popularity that users' tastes do not explain.
         layers: steps of LightGCN's propagation; 0 for a plain factorisation.
         start: initial factors: `"spectral"`, see `MatrixFactorization.start_from_interactions`, or `"random"`.
