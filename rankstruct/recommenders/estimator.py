@@ -178,13 +178,19 @@ class Recommender(BaseEstimator):
         averaged: Any = average.module
         measure, best = parse_measure(self.measure), None
         self.history_: list[dict[str, float | None]] = []
+        scorer.train()
         with Progress(range(self.max_epochs), unit=" epochs", disable=not self.verbose, leave=False) as bar:
             for epoch in bar:
                 announce(f"epoch {epoch + 1}")
                 total = torch.zeros((), device=device)  # a list of small tensors would scatter the heap
                 for batch in batches:
                     users, items = batch.features.to(device).long().unbind(-1)
-                    total += _step(scorer, loss, lists, optimizer, average, users[:, 0], items, batch.where.to(device))
+                    value = lists.mean_loss(scorer, loss, users[:, 0], items, batch.where.to(device))
+                    optimizer.zero_grad()
+                    value.backward()
+                    optimizer.step()
+                    average.update_parameters(scorer)
+                    total += value.detach()
                 found = None
                 if held is not None:
                     values = evaluate_catalogue(averaged, held, [measure], exclude=train)[measure.name]
@@ -292,22 +298,3 @@ class _Folded:
 
     def item_scores(self, users: Tensor) -> Tensor:
         return self.scorer.factor_scores(self.factors[users.to(self.factors.device)])
-
-
-def _step(
-    scorer: MatrixFactorization,
-    loss: nn.Module,
-    lists: TrainingLists,
-    optimizer: torch.optim.Optimizer,
-    average: AveragedModel,
-    users: Tensor,
-    items: Tensor,
-    real: Tensor,
-) -> Tensor:
-    scorer.train()
-    value = lists.mean_loss(scorer, loss, users, items, real)
-    optimizer.zero_grad()
-    value.backward()
-    optimizer.step()
-    average.update_parameters(scorer)
-    return value.detach()
