@@ -250,7 +250,7 @@ def is_eager(values: Tensor) -> bool:
 
 
 def known_ids(name: str, ids: Any) -> np.ndarray:
-    """Convert ids, numbers or strings, to an array; none may be missing.
+    """Convert ids, numbers or strings, to an array; none may be missing. Whole floats become integers, as in files.
 
     Raises:
         ValueError: NaN, NaT, None or an infinite number; the message calls the ids `name`.
@@ -273,6 +273,10 @@ def known_ids(name: str, ids: Any) -> np.ndarray:
         gone = ~np.isfinite(found).ravel() if found.dtype.kind in "fc" else np.zeros(0, bool)
     if gone.any():
         raise ValueError(f"{name} must not be missing; that of document {int(gone.argmax())} is")
+    if found.dtype.kind == "f" and (np.floor(found) == found).all() and (np.abs(found) <= LARGEST).all():
+        return found.astype(np.int64)
+    if found.dtype.kind == "O" and any(isinstance(each, float) and each.is_integer() for each in found.flat):
+        found = np.frompyfunc(lambda each: int(each) if isinstance(each, float) and each.is_integer() else each, 1, 1)(found)
     return found
 
 

@@ -31,7 +31,7 @@ USUAL = {
     "user": ("user", "user_id", "userid"),
     "item": ("item", "item_id", "itemid", "movie_id", "movieid", "product_id", "productid"),
     "rating": ("rating",),
-    "time": ("time", "timestamp"),
+    "time": ("time", "timestamp", "datetime"),
 }
 #: The arguments of estimators that name the columns.
 _ARGUMENTS = {"label": "y", "qid": "qid", "position": "position"}

@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rankstruct.arrays import LARGEST, LARGEST_SINGLE
+from rankstruct.arrays import LARGEST, LARGEST_SINGLE, as_array, as_numbers
 from rankstruct.columns import Columns, category_name, check_number, codes_of
 from rankstruct.data.assembly import Assembly, DocumentBlock, assemble
 from rankstruct.data.cache import Stream
@@ -485,6 +485,42 @@ def _numbers(
     return column.to_numpy(zero_copy_only=False), missing
 
 
+def seconds(name: str, values: Any) -> np.ndarray:
+    """Times in memory, numbers or dates as in files (dates in seconds from 1970), as float64, NaN if missing.
+
+    Raises:
+        DataError: other values; strings or objects of dates require pyarrow.
+    """
+    try:
+        found = as_array(name, values)
+        if found.dtype.kind == "M":
+            return np.where(np.isnat(found), np.nan, found.astype("datetime64[us]").astype(np.int64) / 1e6)
+        if found.dtype.kind not in "OUS":
+            return as_numbers(name, found, exact=False).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(str(error)) from None
+    with suppress(TypeError, ValueError):
+        return as_numbers(name, found, exact=False).astype(np.float64)
+    arrow = _pyarrow(name, "dates that are strings or Python objects")
+    try:
+        numbers, missing = _numbers(arrow, Path(name), name, _seconds(arrow, arrow.array(found.tolist(), from_pandas=True)))
+    except (arrow.ArrowException, TypeError, ValueError):
+        raise DataError(f"{name} must be numbers or dates, such as '2024-01-31', got {str(values)[:60]}") from None
+    return np.where(missing, np.nan, numbers)
+
+
+def _seconds(arrow: Any, column: Any) -> Any:
+    """An Arrow array of dates, with or without a time zone, in seconds from 1970; others unchanged, or parsed if text."""
+    for kind in (arrow.timestamp("us"), arrow.timestamp("us", "UTC"), arrow.float64()):
+        if _is_text(arrow, column.type):
+            with suppress(arrow.ArrowInvalid):
+                column = column.cast(kind)
+    if arrow.types.is_timestamp(column.type) or arrow.types.is_date(column.type):
+        microseconds = column.cast(arrow.timestamp("us"), safe=False).cast("int64").cast("float64")
+        column = arrow.compute.divide(microseconds, 1e6)
+    return column
+
+
 _WRONG: Any = object()
 _TYPED = (".parquet", ".pq", ".arrow", ".feather")
 _REAL = "; labels='real' takes any number"
@@ -538,8 +574,8 @@ def _are_words(arrow: Any, header: Header, at: int) -> bool:
 
 
 def is_csv(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is CSV by its name."""
-    return unpacked_name(Path(path).name).casefold().endswith(".csv")
+    """Whether a file is CSV by its name, with any separator: `.csv`, `.tsv`, or RecBole's `.inter`."""
+    return unpacked_name(Path(path).name).casefold().endswith((".csv", ".tsv", ".inter"))
 
 
 def is_table(path: str | os.PathLike[str]) -> bool:
@@ -640,7 +676,7 @@ class Table:
         for batch in self.batches(list(self.columns.values())):
             for role, name in self.columns.items():
                 column = batch.column(name)
-                column = self._seconds(column) if role == "time" else column
+                column = _seconds(self._arrow, column) if role == "time" else column
                 parts[role].append((self.numbers_of if role in self.numbers else self._encoded)(name, column))
         return {
             role: (np.concatenate(each) if each else np.zeros(0)) if role in self.numbers else self._ids(role, each)
@@ -663,17 +699,6 @@ class Table:
         """An Arrow array as numbers, NaN if missing."""
         values, missing = _numbers(self._arrow, self.path, name, column)
         return np.where(missing, np.nan, values) if missing.any() else values
-
-    def _seconds(self, column: Any) -> Any:
-        """An Arrow array of dates in seconds from 1970, others unchanged."""
-        arrow = self._arrow
-        if _is_text(arrow, column.type):
-            with suppress(arrow.ArrowInvalid):
-                column = column.cast(arrow.timestamp("us"))
-        if arrow.types.is_timestamp(column.type) or arrow.types.is_date(column.type):
-            seconds = column.cast(arrow.timestamp("us")).cast("int64").cast("float64")
-            column = arrow.compute.divide(seconds, 1e6)
-        return column
 
     def _encoded(self, name: str, column: Any) -> Any:
         """Ids as an Arrow dictionary."""
@@ -803,7 +828,7 @@ def _advice_on(arrow: Any, kind: Any) -> str:
     return "; remove the column"
 
 
-def _pyarrow(path: Path) -> Any:
+def _pyarrow(path: object, what: str = "Parquet, Arrow and CSV files") -> Any:
     try:
         import pyarrow
         import pyarrow.compute
@@ -812,7 +837,7 @@ def _pyarrow(path: Path) -> Any:
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise DataError(
-            f"{path}: Parquet, Arrow and CSV files require pyarrow, which is not installed; "
+            f"{path}: {what} require pyarrow, which is not installed; "
             "pip install 'rankstruct[arrow]'"
         ) from None
     return pyarrow

@@ -124,7 +124,7 @@ class RankingData:
             ids = np.asarray(qid) if isinstance(qid, Names) else known_ids("qid", qid)
             labels = np.ascontiguousarray(as_single("y", y))
             if docids is not None and not isinstance(docids, Names):
-                docids = _names(known_ids("docids", docids))
+                docids = Names.of(known_ids("docids", docids))
             if not sp.issparse(X):
                 X = np.ascontiguousarray(as_numbers("X", X, exact=False), dtype=np.float32)
         except (TypeError, ValueError) as error:
@@ -133,7 +133,7 @@ class RankingData:
             raise DataError(
                 f"y and qid must have shape [documents], one entry per document; got {labels.shape} and {ids.shape}"
             )
-        names = np.asarray(_names(ids)) if ids.dtype.kind == "O" else ids
+        names = np.asarray(Names.of(ids)) if ids.dtype.kind == "O" else ids
         starts = np.flatnonzero(names[1:] != names[:-1]) + 1
         offsets = np.concatenate([[0], starts, [len(names)]]) if len(names) else np.zeros(1)
         offsets = offsets.astype(np.int64)
@@ -448,14 +448,6 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         qids=Names.joined([part.qids for part in parts]),
         columns=parts[0].columns,
     )
-
-
-def _names(ids: np.ndarray) -> Names:
-    """Numbers and strings as names; NumPy would convert integers among floats to floats."""
-    if ids.dtype.kind != "O":
-        return Names.of(ids)
-    same = any(all(isinstance(each, kind) for each in ids) for kind in (str, bytes))
-    return Names.of(ids.tolist() if same else list(map(str, ids)))
 
 
 #: Readers of lists by suffix.

@@ -9,10 +9,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from rankstruct.data.errors import DataError, shortened
-from rankstruct.data.text import read_blocks, text_lines
+from rankstruct.data.text import read_blocks, text_lines, unpacked_name
 from rankstruct.roles import USUAL
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
@@ -62,7 +63,10 @@ def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), 
         found,
         key=lambda each: (any(_has(_names(found[each]), name) for name in wanted), len(_names(found[each]))),
     )
-    return Header(_names(found[chosen]), chosen, encoding, found[chosen][1:])
+    names = _names(found[chosen])
+    if Path(unpacked_name(str(path))).suffix.casefold() == ".inter":  # RecBole's, with types: user_id:token
+        names = [name.partition(":")[0] for name in names]
+    return Header(names, chosen, encoding, found[chosen][1:])
 
 
 def _has(names: Sequence[str], wanted: str) -> bool:

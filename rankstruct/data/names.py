@@ -52,9 +52,11 @@ class Names(NDArrayOperatorsMixin):
             return values
         given = values if _all_of(str, values) or _all_of(bytes, values) else np.asarray(values)
         if isinstance(given, np.ndarray):
-            if given.dtype.kind not in "US":
+            if given.dtype.kind not in "USO":
                 given = given.astype(np.str_)
             given = given.tolist()
+            if not (_all_of(str, given) or _all_of(bytes, given)):  # objects; NumPy would pad their strings
+                given = list(map(str, given))
         kind = bytes if _all_of(bytes, given) and len(given) else str
         text = b"".join(given) if kind is bytes else "".join(given).encode("utf-8", "surrogatepass")
         if kind is str and not text.isascii():

@@ -23,9 +23,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from rankstruct.data import DataError, Names, RankingData
-from rankstruct.data.columnar import find_columns
+from rankstruct.data.columnar import find_columns, seconds
 from rankstruct.data.errors import check_least, shortened
 from rankstruct.lists import known_ids
+from rankstruct.roles import column_of, names_of
 
 __all__ = [
     "Ratings",
@@ -147,11 +148,11 @@ class Ratings:
     ) -> Ratings:
         """Build ratings from names, one entry per rating in any order; names are sorted, integers by value.
 
-        Names may be of any type that converts to strings; `user_names` and `item_names` define their order and may have
-        additional names; None collects them from the ratings.
+        Names may be of any type that converts to strings, whole floats as integers; `user_names` and `item_names` define their
+        order and may have additional names; None collects them from the ratings. Times are numbers or dates.
 
         Raises:
-            DataError: a name is not among those given, or as `Ratings`.
+            DataError: a name or a time is missing, a name is not among those given, or as `Ratings`.
         """
         user, user_names = _number_names("users", users, user_names)
         item, item_names = _number_names("items", items, item_names)
@@ -161,8 +162,8 @@ class Ratings:
                 f"users, items and ratings must have one entry per rating; got {len(user)}, {len(item)}, {len(values)}"
             )
         order = np.argsort(user, kind="stable")
-        time = None if time is None else np.asarray(time, np.float64)[order]
-        return cls(user[order], item[order], values[order], user_names, item_names, scale, time)
+        when = None if time is None else _times("time", time, len(user))[order]
+        return cls(user[order], item[order], values[order], user_names, item_names, scale, when)
 
     @property
     def num_users(self) -> int:
@@ -274,17 +275,20 @@ def interactions(
     """Build interactions (clicks, purchases, listens), which are ratings of 1 on the scale `"binary"`; repeated ones count once.
 
     Args:
-        users: `[interactions]` names or ids of users, in any order; or, without `items`, a SciPy sparse matrix `[users, items]`
-            of counts (zeros are no interactions), or a table with columns `user`, `item` and optionally `time`, or other
-            usual names of these, such as `userId`, `item_id` and `timestamp`.
+        users: `[interactions]` names or ids of users (strings, or integers, also as floats), in any order; or, without `items`,
+            a SciPy sparse matrix `[users, items]` of counts (zeros are no interactions), or a table with columns `user`, `item`
+            and optionally `time`, or other usual names of these, such as `userId`, `item_id`, `timestamp` and `datetime`. Other
+            columns, such as `rating` or `weight`, are ignored: select the rows that count first, such as
+            `table[table["rating"] >= 4]`, or use `implicit(Ratings.from_arrays(...), 4)`.
         items: `[interactions]` names or ids of items.
-        times: `[interactions]` numbers; the last one of repeated interactions is kept.
+        times: `[interactions]` numbers, or dates, in seconds from 1970; the last one of repeated interactions is kept.
         user_names, item_names: the names and their order, for matrices those of rows and columns, otherwise possibly more than
             those that occur.
-        num_users, num_items: instead of names: ids are indices from 0, of so many users and items.
+        num_users, num_items: instead of names, not for matrices: ids are indices from 0, of so many users and items.
 
     Raises:
-        DataError: a negative count, arrays of different lengths, a name that is not among those given.
+        DataError: a negative count, a missing id or time, arrays of different lengths, a name that is not among those given, an
+            argument that does not go with the others.
 
     >>> import scipy.sparse as sp
     >>> interactions(sp.csr_array([[2, 0, 1], [0, 0, 0]])).item
@@ -299,29 +303,35 @@ def interactions(
             )
         return users.select(users.rating > 0)
     if sp.issparse(users):
+        others = {"items": items, "times": times, "num_users": num_users, "num_items": num_items}
+        if given := [name for name, value in others.items() if value is not None]:
+            raise DataError(f"{', '.join(given)} cannot be given with a matrix, whose rows are users and columns items")
         return _of_matrix(users, user_names, item_names)
     if items is None:
         users, items, times = _columns_of(users, times)
-    given = {"users": users, "items": items} | ({} if times is None else {"times": times})
-    if len({len(each) for each in given.values()}) > 1:
-        raise DataError(
-            f"{', '.join(given)} must have one entry per interaction, got {', '.join(str(len(v)) for v in given.values())}"
-        )
     user, user_names = _number_names("users", users, user_names, num_users)
     item, item_names = _number_names("items", items, item_names, num_items)
+    if len(user) != len(item):
+        raise DataError(f"users, items must have one entry per interaction, got {len(user)}, {len(item)}")
     keys = user * max(len(item_names), 1) + item
-    return _from_keys(keys, user_names, item_names, None if times is None else np.asarray(times, np.float64))
+    return _from_keys(keys, user_names, item_names, None if times is None else _times("times", times, len(user)))
+
+
+def as_ratings(given: Any) -> Ratings:
+    """Ratings as they are; a SciPy matrix or a table as `interactions`."""
+    return given if isinstance(given, Ratings) else interactions(given)
 
 
 def _columns_of(table: Any, times: Any) -> tuple[Any, Any, Any]:
-    columns = list(map(str, getattr(table, "columns", ())))
+    columns = names_of(table)
     user, item, time = find_columns("X", columns, dict.fromkeys(("user", "item", "time")), argument="").values()
     if user is None or item is None:
         raise DataError(
             "expected arrays of users and items, a SciPy sparse matrix, or a table with columns user and item; got "
             f"{type(table).__name__}" + (f" with columns {', '.join(columns)}" if columns else "")
         )
-    return table[user], table[item], table[time] if times is None and time is not None else times
+    times = column_of(table, time) if times is None and time is not None else times
+    return column_of(table, user), column_of(table, item), times
 
 
 def _of_matrix(given: Any, user_names: Any, item_names: Any) -> Ratings:
@@ -335,8 +345,9 @@ def _of_matrix(given: Any, user_names: Any, item_names: Any) -> Ratings:
         if names is not None and len(names) != number:
             raise DataError(f"{what} must have {number} names, as the matrix has rows or columns, got {len(names)}")
     keys = np.repeat(np.arange(rows), np.diff(matrix.indptr)) * columns + matrix.indices
-    of_rows = Names.of(np.arange(rows) if user_names is None else user_names)
-    return _from_keys(keys, of_rows, Names.of(np.arange(columns) if item_names is None else item_names))
+    of_rows = _ids("user_names", np.arange(rows) if user_names is None else user_names)
+    of_columns = _ids("item_names", np.arange(columns) if item_names is None else item_names)
+    return _from_keys(keys, Names.of(of_rows), Names.of(of_columns))
 
 
 def _from_keys(keys: np.ndarray, user_names: Names, item_names: Names, time: np.ndarray | None = None) -> Ratings:
@@ -348,15 +359,17 @@ def _from_keys(keys: np.ndarray, user_names: Names, item_names: Names, time: np.
     return Ratings(user, item, ones, user_names, item_names, "binary", None if time is None else time[last])
 
 
-def k_core(ratings: Ratings, k: int, *, user_k: int | None = None) -> Ratings:
+def k_core(ratings: Any, k: int, *, user_k: int | None = None) -> Ratings:
     """Drop users with fewer than `user_k` (k if None) and items with fewer than k ratings, until all have enough.
 
-    The names of dropped users and items are dropped too, so that indices change.
+    The names of dropped users and items are dropped too, so that indices change. `ratings` may also be a SciPy matrix or a table,
+    as in `interactions`. If none are left, this raises DataError.
 
     >>> k_core(interactions(["ann", "ann", "bob", "bob", "eve"], ["x", "y", "x", "y", "z"]), 2).item_names.tolist()
     ['x', 'y']
     """
     check_least(1, k=k, user_k=user_k)
+    ratings = as_ratings(ratings)
     kept = np.ones(ratings.num_ratings, bool)
     while True:
         enough = kept.copy()
@@ -369,6 +382,8 @@ def k_core(ratings: Ratings, k: int, *, user_k: int | None = None) -> Ratings:
             break
         kept = enough
     left = ratings.select(kept)
+    if ratings.num_ratings and not left.num_ratings:
+        raise DataError(f"no users with {user_k or k} ratings of items with {k} are left; use a smaller core (k, data.core)")
     users, user = np.unique(left.user, return_inverse=True)
     items, item = np.unique(left.item, return_inverse=True)
     names = {"user_names": ratings.user_names[users], "item_names": ratings.item_names[items]}
@@ -510,27 +525,49 @@ def _number_names(
     what: str, given: Sequence | np.ndarray | Names, names: Names | np.ndarray | None, number: int | None = None
 ) -> tuple[np.ndarray, Names]:
     """The indices of names, and the unique names in order; with `number`, indices are given."""
+    ids = _ids(what, given)
     if number is not None:
-        indices = np.asarray(given)
-        if len(indices) and not (indices.dtype.kind in "iu" and indices.min() >= 0 and indices.max() < number):
+        if names is not None:
+            raise DataError(f"pass {what[:-1]}_names or num_{what}, not both")
+        if len(ids) and not (ids.dtype.kind in "iu" and ids.min() >= 0 and ids.max() < number):
             raise DataError(
                 f"{what} must be indices from 0 to {number - 1} if their number is given, got {shortened(str(given))}"
             )
-        return indices.astype(np.int64), Names.of(np.arange(number))
-    if names is None and (values := getattr(given, "dtype", None)) is not None and values.kind in "iu":  # a fast path
-        unique, indices = np.unique(np.asarray(given), return_inverse=True)
+        return ids.astype(np.int64), Names.of(np.arange(number))
+    if names is None and ids.dtype.kind in "iu":  # a fast path
+        unique, indices = np.unique(ids, return_inverse=True)
         return indices.astype(np.int64), Names.of(unique)
-    try:
-        known_ids(what, given)
-    except ValueError as error:
-        raise DataError(str(error).replace("document", "interaction")) from None
-    strings = Names.of(given).tolist()
-    names = _ordered(strings) if names is None else Names.of(names)
+    strings = Names.of(ids).tolist()
+    names = _ordered(strings) if names is None else Names.of(_ids(f"{what[:-1]}_names", names))
     numbers = {name: number for number, name in enumerate(names)}
     try:
         return np.array([numbers[name] for name in strings], np.int64), names
     except KeyError as error:
         raise DataError(f"{what} has the name {shortened(error.args[0])}, which is not among those given") from None
+
+
+def _ids(what: str, given: Any) -> np.ndarray | Names:
+    """Ids `[n]` as integers, strings or objects."""
+    if isinstance(given, Names):
+        return given
+    try:
+        found = known_ids(what, given)
+    except (TypeError, ValueError) as error:
+        raise DataError(str(error).replace("document", "name" if what.endswith("names") else "interaction")) from None
+    if found.ndim != 1 or found.dtype.kind == "f":
+        got = f"shape {found.shape}" if found.ndim != 1 else f"{found[found % 1 != 0][:1].tolist()}"
+        raise DataError(f"{what} must be one-dimensional strings or integers, got {got}")
+    return found
+
+
+def _times(what: str, given: Any, number: int) -> np.ndarray:
+    """Times `[number]` float64, of which none is missing."""
+    found = seconds(what, given)
+    if found.shape != (number,):
+        raise DataError(f"{what} must have one entry per interaction, {number}, got shape {found.shape}")
+    if not (known := np.isfinite(found)).all():
+        raise DataError(f"{what} must not be missing; that of interaction {int(known.argmin())} is")
+    return found
 
 
 def _first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int | None:
