@@ -276,7 +276,9 @@ def known_ids(name: str, ids: Any) -> np.ndarray:
     if found.dtype.kind == "f" and (np.floor(found) == found).all() and (np.abs(found) <= LARGEST).all():
         return found.astype(np.int64)
     if found.dtype.kind == "O" and any(isinstance(each, float) and each.is_integer() for each in found.flat):
-        found = np.frompyfunc(lambda each: int(each) if isinstance(each, float) and each.is_integer() else each, 1, 1)(found)
+        found = np.frompyfunc(lambda each: int(each) if isinstance(each, float) and each.is_integer() else each, 1, 1)(
+            found
+        )
     return found
 
 

@@ -503,7 +503,9 @@ def seconds(name: str, values: Any) -> np.ndarray:
         return as_numbers(name, found, exact=False).astype(np.float64)
     arrow = _pyarrow(name, "dates that are strings or Python objects")
     try:
-        numbers, missing = _numbers(arrow, Path(name), name, _seconds(arrow, arrow.array(found.tolist(), from_pandas=True)))
+        numbers, missing = _numbers(
+            arrow, Path(name), name, _seconds(arrow, arrow.array(found.tolist(), from_pandas=True))
+        )
     except (arrow.ArrowException, TypeError, ValueError):
         raise DataError(f"{name} must be numbers or dates, such as '2024-01-31', got {str(values)[:60]}") from None
     return np.where(missing, np.nan, numbers)
@@ -837,7 +839,6 @@ def _pyarrow(path: object, what: str = "Parquet, Arrow and CSV files") -> Any:
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise DataError(
-            f"{path}: {what} require pyarrow, which is not installed; "
-            "pip install 'rankstruct[arrow]'"
+            f"{path}: {what} require pyarrow, which is not installed; pip install 'rankstruct[arrow]'"
         ) from None
     return pyarrow

@@ -383,7 +383,9 @@ def k_core(ratings: Any, k: int, *, user_k: int | None = None) -> Ratings:
         kept = enough
     left = ratings.select(kept)
     if ratings.num_ratings and not left.num_ratings:
-        raise DataError(f"no users with {user_k or k} ratings of items with {k} are left; use a smaller core (k, data.core)")
+        raise DataError(
+            f"no users with {user_k or k} ratings of items with {k} are left; use a smaller core (k, data.core)"
+        )
     users, user = np.unique(left.user, return_inverse=True)
     items, item = np.unique(left.item, return_inverse=True)
     names = {"user_names": ratings.user_names[users], "item_names": ratings.item_names[items]}

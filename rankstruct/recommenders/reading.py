@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import math
 import os
 from array import array
@@ -22,8 +23,26 @@ from rankstruct.data.delimited import SEPARATORS, decoded_lines, read_header
 from rankstruct.data.errors import check_least, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
-from rankstruct.recommenders.ratings import SCALES, Ratings, align, implicit, interactions, k_core, synthetic_ratings
-from rankstruct.recommenders.splits import RatingsParts, hold_out, nothing, split_by_time, strong_split, weak_split
+from rankstruct.recommenders.ratings import (
+    SCALES,
+    Ratings,
+    align,
+    implicit,
+    interactions,
+    k_core,
+    merge,
+    synthetic_ratings,
+)
+from rankstruct.recommenders.splits import (
+    RatingsParts,
+    hold_out,
+    nothing,
+    split_by_time,
+    strong_split,
+    weak_split,
+    without,
+)
+from rankstruct.roles import USUAL
 
 __all__ = [
     "InteractionsSource",
@@ -37,6 +56,7 @@ __all__ = [
     "register_ratings_format",
 ]
 
+_log = logging.getLogger(__name__)
 SPLITS = ("weak", "strong", "fold")
 BUILTIN_RATINGS = ("synthetic",)
 _ROLES = ("user", "item", "rating")
@@ -117,8 +137,8 @@ def _header(
     return chain(before, lines), ",", []
 
 
-def _roles(path: Path, names: list[str]) -> list[str | None]:
-    return list(find_columns(path, names, dict.fromkeys(_ROLES), argument="").values())
+def _roles(path: Path, names: list[str], roles: Iterable[str] = _ROLES) -> list[str | None]:
+    return list(find_columns(path, names, dict.fromkeys(roles), argument="").values())
 
 
 def _is_number(word: str) -> bool:
@@ -252,10 +272,12 @@ def read_interactions(*paths: str | os.PathLike[str], times: bool = False) -> Ra
 
     Args:
         paths: tables with columns `user`, `item` and optionally `time`, or other usual names of these, such as `userId`,
-            `item_id` and `timestamp`: `.parquet`, `.feather`, `.arrow`, and `.csv`, which has a header; or text files of lines
-            `user item item ...`, separated by blanks or tabs, where a user may have several lines and a line no item. CSV and
-            text files are in UTF-8 and may be compressed.
-        times: lines of text files are `user item time`.
+            `item_id` and `timestamp`, of which other columns are ignored: `.parquet`, `.feather`, `.arrow`, and files with a
+            header, `.csv`, `.tsv`, RecBole's `.inter` or any other name; or text files of lines `user item item ...`, separated
+            by blanks or tabs, where a user may have several lines and a line no item. Lines that start with `#` and a blank are
+            ignored. CSV and text files are in UTF-8 and may be compressed.
+        times: lines of text files are `user item time`. If it is not set, but the last of three fields of every line looks like
+            a time since 1990, that is an error.
 
     Repeated interactions count once. A user or item without interactions in one of several files is in the indices of all.
 
@@ -263,7 +285,7 @@ def read_interactions(*paths: str | os.PathLike[str], times: bool = False) -> Ra
         The interactions of the file, or a list for several files.
 
     Raises:
-        DataError: a file is missing, empty or malformed; the message has file and line.
+        DataError: a file is missing, empty or malformed, or has ratings; the message has file and line.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -296,7 +318,11 @@ def _numbered(
     path: Path, users: dict[str, int], items: dict[str, int], times: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """User, item and, if there are any, time of each interaction of a file; new names get the next number."""
-    if is_table(path):
+    if any(map(path.match, ("u.data", "*.base", "ratings.dat"))):
+        raise _has_ratings(path)
+    if is_table(path) or (
+        path.is_file() and None not in _roles(path, read_header(path, ["user"]).names, ("user", "item"))
+    ):
         table = Table(
             path, dict.fromkeys(("user", "item", "time")), optional=("time",), numbers=("time",), argument=""
         ).read()
@@ -309,8 +335,16 @@ def _numbered(
             raise DataError(f"{path}, row {int(np.isnan(time).argmax()) + 1}: expected a time, got none")
         return places[0], places[1], time
     user, item, when = array("q"), array("q"), array("d")
+    fields: list[str] = []
+    timed = not times  # whether the last field of every line looks like a time, and no other
     for number, line in _lines(path):
-        who, *which = split_blanks(line)
+        if line == "#" or line.startswith(("# ", "#\t")):
+            continue
+        before, fields = len(fields), split_blanks(line)
+        if not before:
+            _refuse_header(path, number, line, fields)
+        who, *which = fields
+        timed = timed and before in (0, len(fields)) and list(map(_is_time, which)) in _TIMED
         if times:
             if len(which) != 2:
                 raise DataError(f"{path}, line {number}: expected user item time, got {shortened(line)}")
@@ -319,7 +353,41 @@ def _numbered(
             when.append(parse_number(which.pop()))
         user.extend([users.setdefault(who, len(users))] * len(which))
         item.extend(items.setdefault(name, len(items)) for name in which)
+    if timed and len(fields) == 4:
+        raise _has_ratings(path)
+    if timed and fields:
+        raise DataError(
+            f"{path}: expected lines user item item ..., but the third of three fields looks like a time, such as {fields[2]}; set "
+            "times=True (--data.times true)"
+        )
     return np.array(user, np.int64), np.array(item, np.int64), np.array(when) if times else None
+
+
+_TIMED = ([False, True], [False, False, True])
+
+
+def _is_time(word: str) -> bool:
+    """Whether a field looks like seconds or milliseconds from 1970, from the years 1990 to 2100."""
+    value = parse_number(word) if _is_number(word) else 0
+    return any(631_152_000 <= value / unit < 4_102_444_800 for unit in (1, 1000))
+
+
+def _refuse_header(path: Path, number: int, line: str, fields: Collection[str]) -> None:
+    """Raise DataError for a first line of column names, or of ratings with another separator."""
+    if "::" in line:
+        raise _has_ratings(path)
+    if all({field.casefold() for field in fields} & set(USUAL[role]) for role in ("user", "item")):
+        raise DataError(
+            f"{path}, line {number}: expected user item item ..., got column names, {shortened(line)}; separate columns by tabs or "
+            "commas, or remove this line"
+        )
+
+
+def _has_ratings(path: Path) -> DataError:
+    return DataError(
+        f"{path}: expected interactions, got ratings; use implicit(read_ratings(path), threshold), or write those that count to a "
+        "table with columns user, item and time"
+    )
 
 
 def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -481,13 +549,15 @@ class InteractionsSource:
     """The source of interactions, and their split.
 
     Args:
-        path: a folder with `train`, `valid` (or `vali`) and `test` files of one format, `.txt`, `.csv` or `.parquet`, or without
-            `valid`, which is then held out of training; or one file, which is split. See `read_interactions`.
+        path: a folder with `train`, `valid` (or `vali`) and `test` files of one format, `.txt`, `.csv`, `.tsv`, `.inter` or
+            `.parquet`, or without `valid`, which is then held out of training; or one file, which is split. See
+            `read_interactions`. Interactions of a folder that are in a file before, in this order, are left out and counted.
         builtin: `"synthetic"`, the synthetic ratings of 4 and 5 stars, which needs no file; or set `path`.
         times: lines of text files are `user item time`, not `user item item ...`.
         core: users and items with fewer interactions are dropped; 1 keeps all. Not for a folder.
         split: how one file is split. `"ratio"`: `test_share` of each user's interactions, at random. `"leave-one-out"`: the last
-            of each user with more, and the one before for validation, or random ones without times. `"time"`: the latest.
+            of each user with more, and the one before for validation, or random ones without times, which is logged. `"time"`:
+            the latest.
         test_share: fraction of the interactions for the test, for the splits `"ratio"` and `"time"`.
         validation: fraction of the others for validation.
         seed: seed of the built-in set and of the split.
@@ -521,8 +591,8 @@ class InteractionsSource:
                 raise ValueError(f"data.{name} must be one of {', '.join(filter(None, known))}, got {value!r}")
         check_least(1, **{"data.core": self.core})
         _check_fraction(**{"data.test_share": self.test_share, "data.validation": self.validation})
-        if self.path is not None:
-            self._files()
+        if self.path is not None and len(self._files()) > 1 and self.core > 1:
+            raise ValueError(f"data.core is for one file, not for a folder, got {self.core}")
 
     def _files(self) -> list[Path]:
         """The file, or those of the folder: training, validation if there is one, and test."""
@@ -533,35 +603,55 @@ class InteractionsSource:
             )
         if path.is_file():
             return [path]
-        suffix = next((each for each in (".txt", ".csv", ".parquet") if (path / f"train{each}").is_file()), None)
+        suffixes = (".txt", ".csv", ".tsv", ".inter", ".parquet")
+        suffix = next((each for each in suffixes if (path / f"train{each}").is_file()), None)
         if suffix is None or not (path / f"test{suffix}").is_file():
             raise DataError(f"{path} has no train.txt and test.txt (or .csv, .parquet); give the file itself")
         names = ("train", "valid", "vali", "test")
         return [path / f"{name}{suffix}" for name in names if (path / f"{name}{suffix}").is_file()]
 
     def read(self) -> RatingsParts:
-        """Read training, validation and test interactions; raises as `check` and `read_interactions` do."""
+        """Read training, validation and test interactions; raises as `check`, `read_interactions` and `divide` do."""
         self.check()
         if self.path is None:
             return self.divide(implicit(synthetic_ratings(users=400, items=150, rated=60, seed=self.seed), 4))
-        found = read_interactions(*self._files(), times=self.times)
+        files = self._files()
+        found = read_interactions(*files, times=self.times)
         if isinstance(found, Ratings):
             return self.divide(found)
-        train, *vali, test = found
-        if not vali:
-            train, held = hold_out(train, self.validation, seed=self.seed)
-            vali = [held]
-        return RatingsParts(train, nothing(train), vali[0], nothing(train), test, 0)
+        parts = found[:1]
+        for path, part in zip(files[1:], found[1:], strict=True):
+            parts.append(without(part, merge(parts)))
+            if again := part.num_ratings - parts[-1].num_ratings:
+                before = " or ".join(file.name for file in files[: files.index(path)])
+                _log.warning("%s: %d interactions that are in %s too are left out", path, again, before)
+        if len(parts) == 2:
+            parts[:1] = hold_out(parts[0], self.validation, seed=self.seed)
+        return _parts(*parts)
 
-    def divide(self, ratings: Ratings) -> RatingsParts:
-        """Split interactions for training, validation and test; raises ValueError for a number out of range."""
+    def divide(self, ratings: Any) -> RatingsParts:
+        """Split interactions for training, validation and test; raises ValueError for a number out of range or an empty part."""
         ratings = k_core(interactions(ratings), self.core)
         if self.split == "time":
             known, test = split_by_time(ratings, self.test_share)
             train, vali = split_by_time(known, self.validation)
         else:
             alone = self.split == "leave-one-out"
+            if alone and ratings.time is None:
+                _log.warning("the interactions have no times: leave-one-out holds out random ones, not the last")
             options: dict[str, Any] = {"latest": alone and ratings.time is not None, "seed": self.seed}
             known, test = hold_out(ratings, 1 if alone else self.test_share, **options)
             train, vali = hold_out(known, 1 if alone else self.validation, **options)
-        return RatingsParts(train, nothing(train), vali, nothing(train), test, 0)
+        return _parts(train, vali, test)
+
+
+def _parts(train: Ratings, vali: Ratings, test: Ratings) -> RatingsParts:
+    """The parts; raises DataError if one is empty."""
+    for name, part in (("training", train), ("validation", vali), ("test", test)):
+        if not part.num_ratings:
+            raise DataError(
+                f"no interactions are left for {name}: {train.num_ratings} for training, {vali.num_ratings} for validation, "
+                f"{test.num_ratings} for test; a user with a single one trains only: use data of users with more, a larger "
+                "data.test_share or data.validation, or a folder with train, valid and test files"
+            )
+    return RatingsParts(train, nothing(train), vali, nothing(train), test, 0)

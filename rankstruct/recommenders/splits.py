@@ -2,7 +2,7 @@
 
 `num_train` random ratings of each test user, such as 10, 20 or 50, are known, and the others are predicted; users with fewer than
 `num_train + min_test` ratings are not tested, and counted. Splits depend only on `seed`. A number out of range, or no user with
-enough ratings, raises ValueError.
+enough ratings, raises ValueError. Instead of `Ratings`, all splits take the SciPy matrix or table of `interactions`.
 
 Source: Weimer, Karatzoglou, Le, Smola, "CoFiRank", NIPS 2007; Marlin, "Collaborative Filtering: A Machine Learning
 Perspective", 2004.
@@ -10,12 +10,13 @@ Perspective", 2004.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from numbers import Integral
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rankstruct.data.errors import check_least
-from rankstruct.recommenders.ratings import Ratings
+from rankstruct.recommenders.ratings import Ratings, as_ratings
 
 __all__ = ["RatingsParts", "RatingsSplit", "hold_out", "split_by_time", "strong_split", "weak_split"]
 
@@ -38,8 +39,9 @@ class RatingsSplit(NamedTuple):
     left_out: int
 
 
-def weak_split(ratings: Ratings, num_train: int, *, min_test: int = 10, seed: int = 0) -> RatingsSplit:
+def weak_split(ratings: Any, num_train: int, *, min_test: int = 10, seed: int = 0) -> RatingsSplit:
     """Weak generalisation: train on the known ratings of the test users; users with too few ratings are left out."""
+    ratings = as_ratings(ratings)
     users, left_out = _judged(ratings, num_train, min_test)
     known = _rank(ratings, seed) < num_train
     among = np.isin(ratings.user, users)
@@ -48,7 +50,7 @@ def weak_split(ratings: Ratings, num_train: int, *, min_test: int = 10, seed: in
 
 
 def strong_split(
-    ratings: Ratings, num_train: int, *, test_users: float = 0.1, min_test: int = 10, seed: int = 0
+    ratings: Any, num_train: int, *, test_users: float = 0.1, min_test: int = 10, seed: int = 0
 ) -> RatingsSplit:
     """Strong generalisation: train on some users, and test on the others, which are new.
 
@@ -56,6 +58,7 @@ def strong_split(
     """
     if not 0 < test_users < 1:
         raise ValueError(f"test_users must be a fraction above 0 and below 1, got {test_users}")
+    ratings = as_ratings(ratings)
     users, left_out = _judged(ratings, num_train, min_test)
     rng = np.random.default_rng([seed, 1])
     new = rng.permutation(users)[: max(1, round(test_users * len(users)))]
@@ -63,27 +66,30 @@ def strong_split(
     return RatingsSplit(ratings.select(~among), ratings.select(among & known), ratings.select(among & ~known), left_out)
 
 
-def hold_out(ratings: Ratings, share: float, *, latest: bool = False, seed: int = 0) -> tuple[Ratings, Ratings]:
+def hold_out(ratings: Any, share: float, *, latest: bool = False, seed: int = 0) -> tuple[Ratings, Ratings]:
     """Hold out some of each user's ratings, at random or the latest, for validation or test: `(training, held out)`.
 
-    `share` is a fraction in (0, 1), rounded down, or an integer, the number held out of each user with more ratings than that:
-    `hold_out(ratings, 1)` is leave-one-out. `latest` requires times.
+    `share` is a fraction in (0, 1), or an integer, the number held out of each user with more ratings than that:
+    `hold_out(ratings, 1)` is leave-one-out. A fraction of a user's ratings that is not whole is rounded up or down at random, so
+    that it is exact in expectation: .1 of 6 ratings is 1 with probability .6, otherwise 0. One rating of each user is never held
+    out. `latest` requires times.
 
     >>> from rankstruct.recommenders import interactions
     >>> train, held = hold_out(interactions([0, 0, 1], [0, 1, 0], times=[1, 3, 2]), 1, latest=True)
     >>> train.item, held.item
     (array([0, 0]), array([1]))
     """
-    whole = isinstance(share, int)
+    whole, ratings = isinstance(share, Integral), as_ratings(ratings)
     if not (share >= 1 if whole else 0 < share < 1):
         raise ValueError(f"share must be above 0 and below 1, or an integer from 1, got {share}")
     counts = np.diff(ratings.offsets)
-    number = np.where(counts > share, share, 0) if whole else np.floor(share * counts)
+    drawn = np.random.default_rng([seed, 2]).random(len(counts))
+    number = np.where(counts > share, share, 0) if whole else np.minimum(np.floor(share * counts + drawn), counts - 1)
     held = _rank(ratings, seed, latest) < number[ratings.user]
     return ratings.select(~held), ratings.select(held)
 
 
-def split_by_time(ratings: Ratings, share: float) -> tuple[Ratings, Ratings]:
+def split_by_time(ratings: Any, share: float) -> tuple[Ratings, Ratings]:
     """Hold out the latest `share` of all ratings, in (0, 1), those after a common moment: `(training, held out)`.
 
     >>> from rankstruct.recommenders import interactions
@@ -93,6 +99,7 @@ def split_by_time(ratings: Ratings, share: float) -> tuple[Ratings, Ratings]:
     """
     if not 0 < share < 1:
         raise ValueError(f"share must be above 0 and below 1, got {share}")
+    ratings = as_ratings(ratings)
     held = _times(ratings) > np.quantile(_times(ratings), 1 - share, method="lower")
     return ratings.select(~held), ratings.select(held)
 
@@ -125,6 +132,12 @@ class RatingsParts(NamedTuple):
 def nothing(ratings: Ratings) -> Ratings:
     """The same users and items without ratings."""
     return ratings.select(np.zeros(ratings.num_ratings, bool))
+
+
+def without(ratings: Ratings, known: Ratings) -> Ratings:
+    """The ratings of users and items that are not in `known`, which has the same indices."""
+    keys = ratings.user * max(ratings.num_items, 1) + ratings.item
+    return ratings.select(~np.isin(keys, known.keys()))
 
 
 def _times(ratings: Ratings) -> np.ndarray:
