@@ -384,7 +384,7 @@ def k_core(ratings: Any, k: int, *, user_k: int | None = None) -> Ratings:
     left = ratings.select(kept)
     if ratings.num_ratings and not left.num_ratings:
         raise DataError(
-            f"no users with {user_k or k} ratings of items with {k} are left; use a smaller core (k, data.core)"
+            f"no users with {user_k or k} and items with {k} ratings are left; use a smaller core (k, data.core)"
         )
     users, user = np.unique(left.user, return_inverse=True)
     items, item = np.unique(left.item, return_inverse=True)
@@ -531,11 +531,12 @@ def _number_names(
     if number is not None:
         if names is not None:
             raise DataError(f"pass {what[:-1]}_names or num_{what}, not both")
-        if len(ids) and not (ids.dtype.kind in "iu" and ids.min() >= 0 and ids.max() < number):
+        indices = np.asarray(ids)
+        if len(ids) and not (indices.dtype.kind in "iu" and indices.min() >= 0 and indices.max() < number):
             raise DataError(
                 f"{what} must be indices from 0 to {number - 1} if their number is given, got {shortened(str(given))}"
             )
-        return ids.astype(np.int64), Names.of(np.arange(number))
+        return indices.astype(np.int64), Names.of(np.arange(number))
     if names is None and ids.dtype.kind in "iu":  # a fast path
         unique, indices = np.unique(ids, return_inverse=True)
         return indices.astype(np.int64), Names.of(unique)

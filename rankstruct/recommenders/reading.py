@@ -357,8 +357,8 @@ def _numbered(
         raise _has_ratings(path)
     if timed and fields:
         raise DataError(
-            f"{path}: expected lines user item item ..., but the third of three fields looks like a time, such as {fields[2]}; set "
-            "times=True (--data.times true)"
+            f"{path}: expected lines user item item ..., but the third of three fields looks like a time, such as {fields[2]}; "
+            "set times=True (--data.times true)"
         )
     return np.array(user, np.int64), np.array(item, np.int64), np.array(when) if times else None
 
@@ -378,15 +378,15 @@ def _refuse_header(path: Path, number: int, line: str, fields: Collection[str]) 
         raise _has_ratings(path)
     if all({field.casefold() for field in fields} & set(USUAL[role]) for role in ("user", "item")):
         raise DataError(
-            f"{path}, line {number}: expected user item item ..., got column names, {shortened(line)}; separate columns by tabs or "
-            "commas, or remove this line"
+            f"{path}, line {number}: expected user item item ..., got column names, {shortened(line)}; separate columns by tabs "
+            "or commas, or remove this line"
         )
 
 
 def _has_ratings(path: Path) -> DataError:
     return DataError(
-        f"{path}: expected interactions, got ratings; use implicit(read_ratings(path), threshold), or write those that count to a "
-        "table with columns user, item and time"
+        f"{path}: expected interactions, got ratings; use implicit(read_ratings(path), threshold), or write those that count to "
+        "a table with columns user, item and time"
     )
 
 
