@@ -513,7 +513,8 @@ def seconds(name: str, values: Any) -> np.ndarray:
 
 def _seconds(arrow: Any, column: Any) -> Any:
     """An Arrow array of dates, with or without a time zone, in seconds from 1970; others unchanged, or parsed if text."""
-    for kind in (arrow.timestamp("us"), arrow.timestamp("us", "UTC"), arrow.float64()):
+    dates = [arrow.timestamp(unit, zone) for zone in (None, "UTC") for unit in ("us", "ns")]
+    for kind in (*dates, arrow.float64()):
         if _is_text(arrow, column.type):
             with suppress(arrow.ArrowInvalid):
                 column = column.cast(kind)

@@ -505,8 +505,7 @@ class RatingsSource:
         self.check()
         if self.path is not None and self.fold is not None:
             base, test = read_movielens_fold(self.path, self.fold)
-            train, vali = hold_out(base, self.validation, seed=self.seed)
-            return RatingsParts(train, nothing(base), vali, nothing(base), test, 0)
+            return _parts(*hold_out(base, self.validation, seed=self.seed), test)
         if self.path is None:
             return self.divide(synthetic_ratings(users=400, items=150, rated=60, seed=self.seed))
         return self.divide(read_ratings(self.path, self.format, scale=self.scale))
@@ -515,7 +514,7 @@ class RatingsSource:
         """Split ratings for training, validation and test.
 
         Raises:
-            ValueError: another split than weak and strong, a number out of range, or no user with enough ratings.
+            ValueError: another split than weak and strong, a number out of range, an empty part, or no user with enough ratings.
 
         >>> parts = RatingsSource(split="strong", num_train=10).divide(synthetic_ratings(users=20, rated=30))
         >>> parts.test_given.num_ratings, parts.test.num_ratings, parts.train.num_ratings
@@ -524,8 +523,7 @@ class RatingsSource:
         counts = {"num_train": self.num_train, "min_test": self.min_test, "seed": self.seed}
         if self.split == "weak":
             found = weak_split(ratings, **counts)
-            train, vali = hold_out(found.train, self.validation, seed=self.seed)
-            return RatingsParts(train, nothing(ratings), vali, nothing(ratings), found.test, found.left_out)
+            return _parts(*hold_out(found.train, self.validation, seed=self.seed), found.test, found.left_out)
         if self.split != "strong":
             raise ValueError(f"split must be 'weak' or 'strong' to divide ratings, got {self.split!r}")
         if not 0 < self.new_users < 0.5:
@@ -533,6 +531,19 @@ class RatingsSource:
         judged = strong_split(ratings, test_users=self.new_users, **counts)
         steered = strong_split(judged.train, test_users=self.new_users / (1 - self.new_users), **counts)
         return RatingsParts(steered.train, steered.given, steered.test, judged.given, judged.test, judged.left_out)
+
+
+def _parts(train: Ratings, vali: Ratings, test: Ratings, left_out: int = 0) -> RatingsParts:
+    """The parts, in which all users are known from training; raises DataError if one is empty."""
+    counts = {"training": train.num_ratings, "validation": vali.num_ratings, "test": test.num_ratings}
+    for name, count in counts.items():
+        if not count:
+            found = ", ".join(f"{number} for {part}" for part, number in counts.items())
+            raise DataError(
+                f"nothing is left for {name}: {found}; one of each user is always for training: use data of users with more, "
+                "larger shares, such as data.validation, or a folder with files for training, validation and test"
+            )
+    return RatingsParts(train, nothing(train), vali, nothing(train), test, left_out)
 
 
 def _check_fraction(below: float = 1.0, **values: float) -> None:
@@ -643,15 +654,3 @@ class InteractionsSource:
             known, test = hold_out(ratings, 1 if alone else self.test_share, **options)
             train, vali = hold_out(known, 1 if alone else self.validation, **options)
         return _parts(train, vali, test)
-
-
-def _parts(train: Ratings, vali: Ratings, test: Ratings) -> RatingsParts:
-    """The parts; raises DataError if one is empty."""
-    for name, part in (("training", train), ("validation", vali), ("test", test)):
-        if not part.num_ratings:
-            raise DataError(
-                f"no interactions are left for {name}: {train.num_ratings} for training, {vali.num_ratings} for validation, "
-                f"{test.num_ratings} for test; a user with a single one trains only: use data of users with more, a larger "
-                "data.test_share or data.validation, or a folder with train, valid and test files"
-            )
-    return RatingsParts(train, nothing(train), vali, nothing(train), test, 0)
