@@ -772,11 +772,12 @@ def named_loss(loss: Any) -> nn.Module | None:
     except (SyntaxError, AttributeError, TypeError, ValueError) as error:
         name = str(loss).partition("(")[0].strip()
         known = [each for each in public_names(losses) if each.endswith("Loss")]
-        hint = f"; a measure is passed as the first argument of the ranker ({error})"
-        if near := "" if hasattr(losses, name) else did_you_mean(name, known):
-            hint = near
+        if hasattr(losses, name):
+            hint = f"; {error}"
         elif isinstance(loss, type):
             hint = f"; create an instance: {loss.__name__}()"
+        else:
+            hint = did_you_mean(name, known)
         raise ValueError(
             "loss must be a loss module such as rankstruct.RankSVMLoss(), or its name and arguments, such as "
             f"\"LambdaLoss('nDCG@10')\", got {loss!r}{hint}"

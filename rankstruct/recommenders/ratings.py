@@ -297,11 +297,11 @@ def interactions(
             raise DataError(
                 f"expected interactions, got ratings on the scale {users.scale!r}; use implicit(ratings, threshold)"
             )
-        return users.select(users.rating > 0)
+        return users if (users.rating > 0).all() else users.select(users.rating > 0)
     if sp.issparse(users):
         return _of_matrix(users, user_names, item_names)
     if items is None:
-        users, items, times = _columns_of(users, times)
+        users, items, times = columns_of(users, times)
     given = {"users": users, "items": items} | ({} if times is None else {"times": times})
     if len({len(each) for each in given.values()}) > 1:
         raise DataError(
@@ -313,7 +313,8 @@ def interactions(
     return _from_keys(keys, user_names, item_names, None if times is None else np.asarray(times, np.float64))
 
 
-def _columns_of(table: Any, times: Any) -> tuple[Any, Any, Any]:
+def columns_of(table: Any, times: Any = None) -> tuple[Any, Any, Any]:
+    """The columns of users, items and times of a table."""
     columns = list(map(str, getattr(table, "columns", ())))
     user, item, time = find_columns("X", columns, dict.fromkeys(("user", "item", "time")), argument="").values()
     if user is None or item is None:
