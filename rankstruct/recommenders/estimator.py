@@ -5,13 +5,11 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable
-from numbers import Integral
 from typing import Any, get_args
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
@@ -19,7 +17,7 @@ from typing_extensions import Self
 
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_least, shortened
-from rankstruct.estimators.base import named_loss
+from rankstruct.estimators.base import RandomState, as_seed, named_loss
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
@@ -66,7 +64,7 @@ class Recommender(BaseEstimator):
         validation_share: fraction of each user's interactions held out if `fit` gets no validation; 0 trains on all for
             `max_epochs`.
         device: such as `"cuda"`; the CPU if None.
-        random_state: seed of factors, batches and held-out interactions; None or a NumPy random state draws one.
+        random_state: seed of factors, batches and held-out interactions; None or a random state of NumPy draws one.
         verbose: show a progress bar with the validation measure.
 
     Attributes:
@@ -105,7 +103,7 @@ class Recommender(BaseEstimator):
         measure: str | Measure = "nDCG@10",
         validation_share: float = 0.1,
         device: str | torch.device | None = None,
-        random_state: int | np.random.RandomState | None = 0,
+        random_state: RandomState = 0,
         verbose: bool = False,
     ) -> None:
         self.loss, self.rank, self.temperature, self.dropout = loss, rank, temperature, dropout
@@ -140,8 +138,7 @@ class Recommender(BaseEstimator):
             raise ValueError(
                 "pairs requires sampled negatives, such as negatives='uniform'; with 'all' a list has all items"
             )
-        seed = self.random_state
-        self._seed = seed if isinstance(seed, Integral) else int(check_random_state(seed).randint(2**31))
+        self._seed = as_seed(self.random_state)
         self._by_index, self._of_integers = hasattr(X, "tocsr"), _has_integer_items(X)
         self.known_ = train = interactions(X)
         if not train.num_ratings:
