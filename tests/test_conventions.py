@@ -3,6 +3,7 @@
 import pickle
 import re
 import warnings
+from functools import partial
 
 import joblib
 import numpy as np
@@ -68,6 +69,24 @@ def test_the_checks_of_scikit_learn_pass(make, monkeypatch):
     failed = {each["check_name"]: each["exception"] for each in results if each["status"] == "failed"}
     assert not failed
     assert sum(each["status"] == "passed" for each in results) > 35
+
+
+@pytest.mark.filterwarnings("ignore:.*no better than w = 0")
+def test_seeds_are_integers_or_drawn(make, monkeypatch):
+    monkeypatch.setattr(auto, "MEMBERS", {"mlp": lambda options, _: SMALL["mlp"]()})
+    if "random_state" not in make().get_params():
+        pytest.skip("nothing is random")
+    X, y, qid = draw()
+    make = partial(make, folds=2) if isinstance(make(), rs.EnsembleRanker) else make
+    scores = [
+        make(random_state=seed).fit(X, y, qid).predict(X, qid)
+        for seed in (7, np.int64(7), np.random.RandomState(1), np.random.RandomState(1), None, np.random.default_rng(1))
+    ]
+    np.testing.assert_array_equal(scores[0], scores[1])
+    np.testing.assert_array_equal(scores[2], scores[3])
+    for wrong in (-1, 0.5, "x"):
+        with pytest.raises(ValueError, match=f"random_state must be an integer from 0, None or .*, got {wrong!r}"):
+            make(random_state=wrong).fit(X, y, qid)
 
 
 def test_the_training_labels_choose_the_measure_where_none_is_given(make):

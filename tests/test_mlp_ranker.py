@@ -218,7 +218,7 @@ def test_odd_lists():
         ({"loss": "LambdaLos('nDCG@10')"}, "did you mean LambdaLoss\\?$"),
         ({"loss": "lambdarank"}, "did you mean LambdaLoss\\?$"),
         ({"loss": rs.LambdaLoss}, r"create an instance: LambdaLoss\(\)$"),
-        ({"loss": "LambdaLoss('nDC')"}, "a measure is passed as the first argument .*did you mean nDCG"),
+        ({"loss": "LambdaLoss('nDC')"}, "got .*LambdaLoss.*; unknown measure 'nDC'.*did you mean nDCG"),
         ({"loss": "is_convex(3)"}, "must be the name of a rankstruct loss"),
         ({"loss": 3}, "loss must be a loss module"),
         ({"loss": "LambdaLoss(print('x'))"}, "loss must be a loss module"),

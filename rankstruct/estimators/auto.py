@@ -15,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from rankstruct.estimators.base import PREPARE, Documents, Ranker, check_labels, dense, is_number
+from rankstruct.estimators.base import PREPARE, Documents, RandomState, Ranker, as_seed, check_labels, dense, is_number
 from rankstruct.estimators.boosting import BoostedRanker
 from rankstruct.estimators.ensemble import (
     EnsembleRanker,
@@ -158,7 +158,7 @@ class AutoRanker(Ranker):
         prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
         folds: number of folds, 2 or more.
         device: of the MLPs, as in `MLPRanker`.
-        random_state: seed of training and of the folds.
+        random_state: seed of training and of the folds; None or a random state of NumPy draws one.
         verbose: show a progress bar.
 
     Attributes:
@@ -191,7 +191,7 @@ class AutoRanker(Ranker):
         prepare: Sequence[str] = PREPARE,
         folds: int = 3,
         device: str | torch.device | None = None,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         verbose: bool = False,
     ) -> None:
         self.measure, self.mode, self.time_budget, self.prepare = measure, mode, time_budget, prepare
@@ -218,7 +218,7 @@ class AutoRanker(Ranker):
         if valid is not None:
             check_labels("y_valid", valid, self._measures())
         lists = joined(train, valid)
-        parts = deal_lists(lists, self.folds, self.random_state)
+        parts = deal_lists(lists, self.folds, as_seed(self.random_state))
         order = np.argsort(parts, kind="stable")  # neighbours are not copied once more for their fold
         lists, parts = lists._replace(X=dense(lists.X)).rows(order), parts[order]
         lists = lists._replace(X=self._fit_preparation(lists.X, lists.qid))
@@ -258,7 +258,7 @@ class AutoRanker(Ranker):
                 bar.set_postfix_str(name)
                 start, ranker = time.perf_counter(), make(self, lists)
                 if "random_state" in ranker.get_params(deep=False):  # every copy of every model has its own
-                    ranker.set_params(random_state=self.random_state + number * self.folds)
+                    ranker.set_params(random_state=as_seed(self.random_state) + number * self.folds)
                 needed, note = estimated_seconds(ranker, lists, self.folds), ""
                 if isinstance(ranker, BoostedRanker) and find_spec(ranker.library) is None:
                     note = f"{_TITLES[ranker.library]} is not installed"

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_array, check_X_y
+from sklearn.utils import Tags, check_array, check_random_state, check_X_y
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from typing_extensions import Self
@@ -44,6 +44,9 @@ from rankstruct.roles import USUAL, names_of, split_table
 from rankstruct.solvers import RowsOf
 
 __all__: list[str] = []
+
+#: Seeds of estimators; None and random states of NumPy draw one in `fit`.
+RandomState = int | np.random.RandomState | np.random.Generator | None
 
 _COPIED = 2**26  # bytes of features up to which a copy is made; larger ones are gathered on each access
 _DTYPES = [np.float64, np.float32, np.float16]  # used without conversion
@@ -216,7 +219,7 @@ class Ranker(BaseEstimator):
     prepare: Sequence[str] | None
     drop_empty: bool
     validation_share: float
-    random_state: int
+    random_state: RandomState
     preparation_: Preparation
     lists_: int
     longest_list_: int
@@ -598,7 +601,7 @@ class Ranker(BaseEstimator):
                 f"validation_share {self.validation_share:g} of {len(names)} lists is {number} lists; pass X_valid, y_valid and "
                 "qid_valid, or validation_share=0 to train without validation"
             )
-        taken = np.random.default_rng(self.random_state).permutation(len(names))[:number]
+        taken = np.random.default_rng(as_seed(self.random_state)).permutation(len(names))[:number]
         return np.isin(of_row, taken)
 
     def _check_valid(self, given: bool, diversity_groups_valid: Any, item_weights_valid: Any) -> None:
@@ -772,11 +775,12 @@ def named_loss(loss: Any) -> nn.Module | None:
     except (SyntaxError, AttributeError, TypeError, ValueError) as error:
         name = str(loss).partition("(")[0].strip()
         known = [each for each in public_names(losses) if each.endswith("Loss")]
-        hint = f"; a measure is passed as the first argument of the ranker ({error})"
-        if near := "" if hasattr(losses, name) else did_you_mean(name, known):
-            hint = near
+        if hasattr(losses, name):
+            hint = f"; {error}"
         elif isinstance(loss, type):
             hint = f"; create an instance: {loss.__name__}()"
+        else:
+            hint = did_you_mean(name, known)
         raise ValueError(
             "loss must be a loss module such as rankstruct.RankSVMLoss(), or its name and arguments, such as "
             f"\"LambdaLoss('nDCG@10')\", got {loss!r}{hint}"
@@ -793,6 +797,24 @@ def usual_measure(labels: np.ndarray) -> str:
     ('nDCG@10', 'AP')
     """
     return "nDCG@10" if len(np.unique(labels[labels > 0])) > 1 else "AP"
+
+
+def as_seed(random_state: RandomState) -> int:
+    """The seed that an estimator's `random_state` is, or draws.
+
+    Raises:
+        ValueError: neither an integer from 0 nor None nor a random state of NumPy.
+
+    >>> as_seed(3), as_seed(np.random.RandomState(0))
+    (3, 209652396)
+    """
+    if isinstance(random_state, Integral) and random_state >= 0:
+        return int(random_state)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    if random_state is None or isinstance(random_state, np.random.RandomState):
+        return int(check_random_state(random_state).randint(2**31))
+    raise ValueError(f"random_state must be an integer from 0, None or a random state of NumPy, got {random_state!r}")
 
 
 def is_number(value: Any, least: float) -> bool:

@@ -43,7 +43,9 @@ from rankstruct.arrays import as_numbers, as_single
 from rankstruct.estimators.base import (
     Documents,
     FlatLists,
+    RandomState,
     Ranker,
+    as_seed,
     bring_together,
     check_groups_of,
     check_item_weights,
@@ -304,7 +306,7 @@ class BoostedRanker(Ranker):
             all lists.
         drop_empty: skip training lists whose labels are all equal.
         n_jobs: number of threads; the library's default if None.
-        random_state: seed of the samples and the held-out lists.
+        random_state: seed of the samples and the held-out lists; None or a random state of NumPy draws one.
         verbose: show a progress bar with the validation measure.
 
     Attributes:
@@ -357,7 +359,7 @@ class BoostedRanker(Ranker):
         validation_share: float = 0.2,
         drop_empty: bool = True,
         n_jobs: int | None = None,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         verbose: bool = False,
     ) -> None:
         self.measure, self.loss, self.noise, self.library = measure, loss, noise, library
@@ -388,7 +390,8 @@ class BoostedRanker(Ranker):
         self.models_: list[Any] = []
         self.history_: list[list[float]] = []
         self.best_iterations_: list[int] = []
-        for seed in range(self.random_state, self.random_state + self.seeds):
+        first = as_seed(self.random_state)
+        for seed in range(first, first + self.seeds):
             with torch.random.fork_rng([]):
                 torch.manual_seed(seed)
                 objective = None

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import Documents, Ranker, check_labels
+from rankstruct.estimators.base import Documents, RandomState, Ranker, as_seed, check_labels
 from rankstruct.estimators.mlp import MLPRanker
 from rankstruct.lists import group_documents
 from rankstruct.measures import Measure, evaluate
@@ -47,7 +47,7 @@ class EnsembleRanker(Ranker):
         measure: a measure or its name, which selects the weights and which `score` reports. None is nDCG@10 for graded labels and
             AP for binary ones.
         prepare: preparation steps for the features of all rankers; see `rankstruct.preparation.Preparation`.
-        random_state: seed of the folds.
+        random_state: seed of the folds; None or a random state of NumPy draws one.
 
     Attributes:
         measure_: the measure, `measure` unless that is None.
@@ -77,7 +77,7 @@ class EnsembleRanker(Ranker):
         measure: str | Measure | None = None,
         prepare: Sequence[str] = (),
         folds: int = 1,
-        random_state: int = 0,
+        random_state: RandomState = 0,
     ) -> None:
         self.rankers, self.weights, self.measure, self.prepare = rankers, weights, measure, prepare
         self.folds, self.random_state = folds, random_state
@@ -122,7 +122,7 @@ class EnsembleRanker(Ranker):
         given: dict[str, Any] = train.options
         scores: np.ndarray | None = None
         if self.folds > 1:
-            parts = deal_lists(train, self.folds, self.random_state)
+            parts = deal_lists(train, self.folds, as_seed(self.random_state))
             fits = [fit_by_parts(ranker, train, parts, self._table) for ranker in self.rankers]
             self.rankers_ = [copy for copies, _ in fits for copy in copies]
             scores, valid = np.stack([column for _, column in fits], axis=1), train._replace(item_weights=None)
@@ -272,7 +272,7 @@ def fit_by_parts(
     together = plain and type(ranker) is MLPRanker and not ranker.prepare and len(np.unique(documents.qid)) > 1
     for part, copy in enumerate(copies):
         if "random_state" in (options := ranker.get_params(deep=False)):
-            copy.set_params(random_state=options["random_state"] + part)
+            copy.set_params(random_state=as_seed(options["random_state"]) + part)
     if together:
         MLPRanker._fit_folds(copies, documents, parts, weigh_valid)
     judged = documents if weigh_valid else documents._replace(item_weights=None)

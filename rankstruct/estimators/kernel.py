@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import Documents
+from rankstruct.estimators.base import Documents, RandomState, as_seed
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.measures import Measure
@@ -37,7 +37,7 @@ class KernelRanker(LinearRanker):
         offset: of the polynomial.
         exact_up_to: the most training rows for an exact kernel; more are approximated by Nystroem.
         landmarks: number of rows that Nystroem samples.
-        random_state: seed of the sample.
+        random_state: seed of the sample; None or a random state of NumPy draws one.
 
     Attributes:
         map_: the `KernelMap`; `map_.exact` is False if Nystroem was used.
@@ -64,7 +64,7 @@ class KernelRanker(LinearRanker):
         offset: float = 1.0,
         exact_up_to: int = 3000,
         landmarks: int = 1000,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         C: float | Sequence[float] = 100.0,
         feature_map: str | FeatureMap | None = None,
         reference: Reference | None = None,
@@ -111,7 +111,7 @@ class KernelRanker(LinearRanker):
     def _fit_features(self, X: Any) -> Any:
         kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, offset=self.offset)
         sizes = {"exact_up_to": self.exact_up_to, "landmarks": self.landmarks}
-        self.map_ = KernelMap.fit(kernel, X, **sizes, seed=self.random_state)
+        self.map_ = KernelMap.fit(kernel, X, **sizes, seed=as_seed(self.random_state))
         return self.map_(X)
 
     def _features(self, X: Any) -> Any:

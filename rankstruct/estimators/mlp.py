@@ -19,7 +19,9 @@ from rankstruct.estimators.base import (
     PREPARE,
     Documents,
     FlatLists,
+    RandomState,
     Ranker,
+    as_seed,
     bring_together,
     check_groups_of,
     dense,
@@ -74,7 +76,7 @@ class MLPRanker(Ranker):
             `max_epochs` epochs.
         drop_empty: skip training lists whose labels are all equal.
         device: such as `"cpu"` or `"cuda:1"`; if None, the first GPU, or the CPU without one.
-        random_state: seed of weights, batches, dropout and the held-out lists.
+        random_state: seed of weights, batches, dropout and the held-out lists; None or a random state of NumPy draws one.
         verbose: show a progress bar with the validation measure.
 
     Attributes:
@@ -114,7 +116,7 @@ class MLPRanker(Ranker):
         validation_share: float = 0.2,
         drop_empty: bool = True,
         device: str | torch.device | None = None,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         verbose: bool = False,
     ) -> None:
         self.measure, self.loss, self.prepare = measure, loss, prepare
@@ -207,7 +209,7 @@ class MLPRanker(Ranker):
         held_out: Sequence[np.ndarray],
     ) -> None:
         """Train the networks of this ranker, or of copies that differ in their lists and seeds."""
-        seeds = [each.random_state + number for each in copies for number in range(self.seeds)]
+        seeds = [as_seed(each.random_state) + number for each in copies for number in range(self.seeds)]
         trained, held_out = ([each for each in of for _ in range(self.seeds)] for of in (trained, held_out))
         # One thread is faster for small work, and several times faster next to other processes.
         documents = len(lists.X) / max(len(lists.lengths), 1) * self.lists_per_batch * len(seeds)

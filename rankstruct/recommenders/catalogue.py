@@ -17,13 +17,24 @@ from rankstruct.data import BatchLoader
 from rankstruct.data.errors import check_least
 from rankstruct.losses import RankingLoss
 from rankstruct.recommenders.factorization import MatrixFactorization
-from rankstruct.recommenders.ratings import Ratings
+from rankstruct.recommenders.ratings import Ratings, interactions
 
 __all__ = ["Negatives", "TrainingLists", "UserBatches", "fold_in"]
 
 Negatives = Literal["all", "uniform", "popularity", "in-batch"]
 
 _BLOCK = 2**21  # scores at once, which stay in the caches between the loss and its products
+
+
+def check_negatives(negatives: str, number: int, correct: bool) -> None:
+    """Raise ValueError if options of `TrainingLists` are unknown or do not belong together."""
+    if negatives not in get_args(Negatives):
+        raise ValueError(f"negatives must be one of {', '.join(get_args(Negatives))}, got {negatives!r}")
+    check_least(1, number=number)
+    if negatives in ("all", "in-batch") and number != 1:
+        raise ValueError(f"number is for negatives 'uniform' and 'popularity'; got {number} with {negatives!r}")
+    if negatives == "all" and correct:
+        raise ValueError("correct is for sampled negatives; with negatives='all' nothing is sampled")
 
 
 class UserBatches(BatchLoader):
@@ -52,7 +63,7 @@ class TrainingLists:
         unranked: interactions that are neither labelled nor ranked, such as those of validation; None for none. Only for `"all"`.
 
     Raises:
-        ValueError: an unknown option, or a number below 1.
+        ValueError: an unknown option, or a number below 1; a number or correction that the kind of negatives does not have.
 
     Source: Bengio and Senecal, "Adaptive Importance Sampling to Accelerate Training of a Neural Probabilistic Language Model",
     IEEE Transactions on Neural Networks 2008; Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
@@ -68,18 +79,15 @@ class TrainingLists:
 
     def __init__(
         self,
-        train: Ratings,
+        train: Any,
         negatives: Negatives = "all",
         *,
         number: int = 1,
         correct: bool = False,
         unranked: Ratings | None = None,
     ) -> None:
-        if negatives not in get_args(Negatives):
-            raise ValueError(f"negatives must be one of {', '.join(get_args(Negatives))}, got {negatives!r}")
-        check_least(1, number=number)
-        if negatives == "all" and correct:
-            raise ValueError("correct is for sampled negatives; with negatives='all' nothing is sampled")
+        check_negatives(negatives, number, correct)
+        train = interactions(train)
         self.negatives, self.number, self.correct = negatives, number, correct
         self.unranked = None if unranked is None else unranked.to_csr()
         self.num_items = train.num_items
@@ -225,7 +233,7 @@ def _pair_scores(scorer: MatrixFactorization, users: Tensor, items: Tensor) -> T
 
 def fold_in(
     scorer: MatrixFactorization,
-    known: Ratings,
+    known: Any,
     loss: nn.Module,
     *,
     steps: int = 50,
@@ -256,6 +264,7 @@ def fold_in(
     >>> sorted(scores[0].topk(2).indices.tolist())
     [1, 2]
     """
+    known = interactions(known)
     if known.num_items != scorer.num_items:
         raise ValueError(f"known must have the {scorer.num_items} items of the scorer, got {known.num_items}")
     matrix = known.to_csr().astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable
 from typing import Any, get_args
 
@@ -16,7 +17,7 @@ from typing_extensions import Self
 
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_least, shortened
-from rankstruct.estimators.base import named_loss
+from rankstruct.estimators.base import RandomState, as_seed, named_loss
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
@@ -24,7 +25,7 @@ from rankstruct.models import update_averages
 from rankstruct.progress import Progress, announce
 from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, fold_in
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
-from rankstruct.recommenders.ratings import Ratings, interactions
+from rankstruct.recommenders.ratings import Ratings, columns_of, interactions
 from rankstruct.recommenders.recommendation import evaluate_catalogue, recommend
 from rankstruct.recommenders.splits import hold_out
 
@@ -36,7 +37,8 @@ class Recommender(BaseEstimator):
 
     `fit` takes what `interactions` does: a SciPy sparse matrix `[users, items]`, whose values above 0 count as interactions, or a
     table with columns `user` and `item`. Some interactions of each user are held out and select the epoch. The model is the
-    average of the weights over all steps, with more weight on later ones (see `polynomial_average`).
+    average of the weights over all steps, with more weight on later ones (see `polynomial_average`). Users without interactions
+    get the most popular items.
 
     Args:
         loss: any loss of rankstruct, a module or its name with arguments; the softmax loss if None.
@@ -62,7 +64,7 @@ class Recommender(BaseEstimator):
         validation_share: fraction of each user's interactions held out if `fit` gets no validation; 0 trains on all for
             `max_epochs`.
         device: such as `"cuda"`; the CPU if None.
-        random_state: seed of factors, batches and held-out interactions.
+        random_state: seed of factors, batches and held-out interactions; None or a random state of NumPy draws one.
         verbose: show a progress bar with the validation measure.
 
     Attributes:
@@ -101,7 +103,7 @@ class Recommender(BaseEstimator):
         measure: str | Measure = "nDCG@10",
         validation_share: float = 0.1,
         device: str | torch.device | None = None,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         verbose: bool = False,
     ) -> None:
         self.loss, self.rank, self.temperature, self.dropout = loss, rank, temperature, dropout
@@ -126,11 +128,18 @@ class Recommender(BaseEstimator):
                 are in X too do not count.
 
         Raises:
-            DataError, ValueError: malformed interactions, see `interactions`; an option out of range; nothing to learn from.
+            DataError, ValueError: malformed interactions, see `interactions`; an option out of range; nothing to learn from, or
+                to validate with.
         """
         check_choice("start", self.start, get_args(Start))
         check_least(1, max_epochs=self.max_epochs, patience=self.patience, lists_per_batch=self.lists_per_batch)
-        self._by_index = hasattr(X, "tocsr")
+        check_least(0, layers=self.layers)
+        if self.pairs and self.negatives == "all":
+            raise ValueError(
+                "pairs requires sampled negatives, such as negatives='uniform'; with 'all' a list has all items"
+            )
+        self._seed = as_seed(self.random_state)
+        self._by_index, self._of_integers = hasattr(X, "tocsr"), _has_integer_items(X)
         self.known_ = train = interactions(X)
         if not train.num_ratings:
             raise DataError("expected interactions to learn from, got none")
@@ -138,12 +147,14 @@ class Recommender(BaseEstimator):
         if validation is not None:
             held = self._of_fit(validation)
             held = held.select(~np.isin(held.user * train.num_items + held.item, train.keys()))
+            if not held.num_ratings:
+                raise DataError("validation has no interactions that are not in X too; None holds out some of X")
         elif self.validation_share:
-            train, held = hold_out(self.known_, self.validation_share, seed=self.random_state)
+            train, held = hold_out(self.known_, self.validation_share, seed=self._seed)
             if not held.num_ratings:  # too few interactions for a share of them
-                train, held = hold_out(self.known_, 1, seed=self.random_state)
+                train, held = hold_out(self.known_, 1, seed=self._seed)
         with torch.random.fork_rng([]):
-            torch.manual_seed(self.random_state)
+            torch.manual_seed(self._seed)
             self._train(train, held if held is not None and held.num_ratings else None)
         return self
 
@@ -154,7 +165,7 @@ class Recommender(BaseEstimator):
 
     def _train(self, train: Ratings, held: Ratings | None) -> None:
         loss = self.ranking_loss()
-        options: dict[str, Any] = {"item_bias": self.item_bias, "seed": self.random_state}
+        options: dict[str, Any] = {"item_bias": self.item_bias, "seed": self._seed}
         options |= {"temperature": self.temperature, "dropout": self.dropout}
         if self.layers:
             scorer: MatrixFactorization = LightGCN(
@@ -166,12 +177,11 @@ class Recommender(BaseEstimator):
         scorer, loss = scorer.to(device), loss.to(device)
         if isinstance(scorer, LightGCN):
             scorer.set_graph(train)
-        if self.start == "spectral":
-            scorer.start_from_interactions(train)
+        scorer.start_from_interactions(train, self.start)
         lists = TrainingLists(train, self.negatives, number=self.number, correct=self.correct)
         rows, size = (train.to_pairs(), 4096) if self.pairs else (train.to_lists(), 64)
         size = self.lists_per_batch or size
-        batches = UserBatches(rows, lists_per_batch=size, shuffle=True, seed=self.random_state)
+        batches = UserBatches(rows, lists_per_batch=size, shuffle=True, seed=self._seed)
         weights = [*scorer.parameters(), *loss.parameters()]
         optimizer = torch.optim.AdamW(weights, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
         average = AveragedModel(scorer, multi_avg_fn=update_averages).eval()
@@ -215,7 +225,7 @@ class Recommender(BaseEstimator):
 
         Returns:
             Items and scores, `[users, k]`, or `[k]` for one user: column indices, padded with -1, if `fit` got a matrix,
-            otherwise names, padded with None; the scores of padding are -inf.
+            otherwise names (integers if those of `fit` were), padded with None; the scores of padding are -inf.
 
         Raises:
             ValueError: a user is unknown; see `recommend_new`.
@@ -270,24 +280,45 @@ class Recommender(BaseEstimator):
 
     def _of_fit(self, X: Any, *, new_users: bool = False) -> Ratings:
         """Interactions with the items of `fit`, and its users unless they are new."""
+        if not self._by_index and hasattr(X, "tocsr"):
+            raise DataError(
+                "expected names of users and items, as in fit, got a matrix, whose rows and columns have none"
+            )
         names: dict[str, Any] = {} if self._by_index else {"item_names": self.known_.item_names}
         if not (self._by_index or new_users):
             names["user_names"] = self.known_.user_names
-        found = interactions(X, **names)
+        try:
+            found = interactions(X, **names)
+        except DataError as error:
+            raise DataError(str(error).replace("those given", "those of fit")) from None
         users = found.num_users if new_users else self.known_.num_users
         if (found.num_users, found.num_items) != (users, self.known_.num_items):
             raise DataError(
                 f"expected {users} users and {self.known_.num_items} items, as in fit, got {found.num_users} and "
                 f"{found.num_items}"
             )
+        same = new_users or np.array_equal(found.user_names, self.known_.user_names)
+        if not (same and np.array_equal(found.item_names, self.known_.item_names)):
+            raise DataError("expected the users and items of fit, got others")
         return found
 
     def _named(self, items: Tensor) -> np.ndarray:
         indices = items.cpu().numpy()
         if self._by_index:
             return indices
-        names = np.array([*self.known_.item_names.tolist(), None], object)  # the last is that of -1
-        return names[indices]
+        names = self.known_.item_names.tolist()
+        if self._of_integers:
+            names = list(map(int, names))
+        found = np.array([*names, None], object)[indices]  # the last is that of -1
+        return found.astype(np.int64) if self._of_integers and not (indices < 0).any() else found
+
+
+def _has_integer_items(X: Any) -> bool:
+    """Whether the items of a table are integers, of NumPy, pandas, polars or Arrow."""
+    if not hasattr(X, "columns") or isinstance(X, Ratings):
+        return False
+    kind = str(getattr(columns_of(X)[1], "dtype", ""))
+    return re.match(r"u?int\d", kind, re.IGNORECASE) is not None
 
 
 class _Folded:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from rankstruct.data.errors import check_least
 from rankstruct.lists import check_tensor
+from rankstruct.losses.checks import check_choice
 from rankstruct.models.scorers import Scorer
-from rankstruct.recommenders.ratings import Ratings
+from rankstruct.recommenders.ratings import Ratings, interactions
 
 __all__ = ["ItemScorer", "LightGCN", "MatrixFactorization", "Start"]
 
@@ -86,12 +87,16 @@ class MatrixFactorization(Scorer):
         self.user_factors, self.item_factors = drawn(num_users), drawn(num_items)
         self.user_offsets, self.item_offsets = zeros(num_users, user_bias), zeros(num_items, item_bias)
 
-    def start_from_interactions(self, known: Ratings) -> None:
+    def start_from_interactions(self, known: Any, start: Start = "spectral") -> None:
         """Set the factors to directions in which users and items already agree, and item biases to the logarithm of popularity.
 
         The directions are the leading singular vectors, times the roots of their values, of the matrix with
         1 / sqrt(items of the user x users of the item) for each interaction. From such a start, losses that only see the head of
-        a ranking learn too. Users and items without interactions keep their factors.
+        a ranking learn too. Items without interactions keep their factors. The factors of users without interactions are 0, so
+        that their scores are the biases; with `start="random"`, this is all that is set.
+
+        Raises:
+            ValueError: other numbers of users or items than those of the factors.
 
         >>> from rankstruct.recommenders import interactions
         >>> known = interactions([0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 2, 3])
@@ -101,24 +106,41 @@ class MatrixFactorization(Scorer):
         tensor([[0, 1],
                 [2, 3]])
         """
-        matrix = (known.to_csr() > 0).astype(np.float32)
+        check_choice("start", start, get_args(Start))
+        known = self._own(known)
+        with torch.no_grad():
+            if start == "spectral":
+                self._start_from_singular_vectors(known)
+            self.user_factors.weight[torch.from_numpy(np.diff(known.offsets) == 0)] = 0.0
+
+    def _own(self, known: Any) -> Ratings:
+        """Interactions, if they are of as many users and items as the factors."""
+        known = interactions(known)
+        if (known.num_users, known.num_items) != (self.num_users, self.num_items):
+            raise ValueError(
+                f"known must have the {self.num_users} users and {self.num_items} items of the factorisation, got "
+                f"{known.num_users} and {known.num_items}"
+            )
+        return known
+
+    def _start_from_singular_vectors(self, known: Ratings) -> None:
+        matrix = known.to_csr()
         degrees = [np.asarray(matrix.sum(axis)).ravel() for axis in (1, 0)]
         scales = [sparse.diags_array(np.maximum(each, 1) ** -0.5) for each in degrees]
         left, values, right = randomized_svd(
-            scales[0] @ matrix @ scales[1], min(self.rank, *matrix.shape), random_state=self.seed
+            scales[0] @ matrix @ scales[1], min(self.rank, *matrix.shape), random_state=self.seed % 2**32
         )
-        with torch.no_grad():
-            for table, vectors, degree in zip(
-                (self.user_factors, self.item_factors), (left, right.T), degrees, strict=True
-            ):
-                found = torch.zeros_like(table.weight)
-                found[:, : len(values)] = torch.from_numpy(vectors * np.sqrt(values)).to(found)
-                found = _LENGTH * nn.functional.normalize(found)
-                kept = (found == 0).all(-1, keepdim=True) | (torch.from_numpy(degree).to(found)[:, None] == 0)
-                table.weight.copy_(torch.where(kept, table.weight, found))
-            if self.item_offsets is not None:
-                popularity = torch.from_numpy(np.log(np.maximum(degrees[1], 0.5))).to(self.item_offsets.weight)
-                self.item_offsets.weight.copy_((popularity - popularity.mean())[:, None])
+        for table, vectors, degree in zip(
+            (self.user_factors, self.item_factors), (left, right.T), degrees, strict=True
+        ):
+            found = torch.zeros_like(table.weight)
+            found[:, : len(values)] = torch.from_numpy(vectors * np.sqrt(values)).to(found)
+            found = _LENGTH * nn.functional.normalize(found)
+            kept = (found == 0).all(-1, keepdim=True) | (torch.from_numpy(degree).to(found)[:, None] == 0)
+            table.weight.copy_(torch.where(kept, table.weight, found))
+        if self.item_offsets is not None:
+            popularity = torch.from_numpy(np.log(np.maximum(degrees[1], 0.5))).to(self.item_offsets.weight)
+            self.item_offsets.weight.copy_((popularity - popularity.mean())[:, None])
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, 2]`.
@@ -165,20 +187,27 @@ class MatrixFactorization(Scorer):
     def vectors(self, users: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Vectors `[users, d]` of some or all users and `[items, d]` of all items, whose products are the scores.
 
-        With item biases they have an additional column, a 1 for users. An index of item vectors for maximum inner product search
-        needs nothing else; user biases, which do not affect rankings, are left out.
+        Biases are an additional column, with a 1 on the other side. An index of item vectors for maximum inner product search
+        needs nothing else.
 
         >>> scorer = MatrixFactorization(3, 5, rank=2, temperature=0.1)
         >>> users, items = scorer.vectors()
         >>> torch.allclose(users @ items.T, scorer.item_scores(torch.arange(3)))
         True
         """
-        of_users, of_items = self._tables(users if users is None else users.to(self.item_factors.weight.device))
+        users = None if users is None else users.to(self.item_factors.weight.device)
+        of_users, of_items = self._tables(users)
         of_users, of_items = self._directed(of_users, users=True), self._directed(of_items)
-        if self.item_offsets is None:
-            return of_users, of_items
-        ones = of_users.new_ones(*of_users.shape[:-1], 1)
-        return torch.cat([of_users, ones], -1), torch.cat([of_items, self.item_offsets.weight], -1)
+        if self.item_offsets is not None:
+            ones = of_users.new_ones(*of_users.shape[:-1], 1)
+            of_users, of_items = torch.cat([of_users, ones], -1), torch.cat([of_items, self.item_offsets.weight], -1)
+        if self.user_offsets is not None:
+            biases = self.user_offsets.weight if users is None else self.user_offsets(users)
+            of_users, of_items = (
+                torch.cat([of_users, biases], -1),
+                torch.cat([of_items, of_items.new_ones(len(of_items), 1)], -1),
+            )
+        return of_users, of_items
 
     def factor_scores(self, factors: Tensor) -> Tensor:
         """Scores of all items, `[..., items]`, for user factors `[..., rank]`, possibly of new users; without user biases."""
@@ -273,8 +302,9 @@ class LightGCN(MatrixFactorization):
         self.register_buffer("graph", torch.zeros(2, 0, dtype=torch.int64))
         self._matrix: Tensor | None = None
 
-    def set_graph(self, known: Ratings) -> None:
-        """Set the graph to the interactions of training."""
+    def set_graph(self, known: Any) -> None:
+        """Set the graph to the interactions of training; raises ValueError if their numbers of users or items differ."""
+        known = self._own(known)
         pairs = np.stack([known.user, known.item])
         self.graph, self._matrix = torch.from_numpy(pairs).to(self.item_factors.weight.device), None
 

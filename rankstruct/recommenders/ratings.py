@@ -301,14 +301,14 @@ def interactions(
             raise DataError(
                 f"expected interactions, got ratings on the scale {users.scale!r}; use implicit(ratings, threshold)"
             )
-        return users.select(users.rating > 0)
+        return users if (users.rating > 0).all() else users.select(users.rating > 0)
     if sp.issparse(users):
         others = {"items": items, "times": times, "num_users": num_users, "num_items": num_items}
         if given := [name for name, value in others.items() if value is not None]:
             raise DataError(f"{', '.join(given)} cannot be given with a matrix, whose rows are users and columns items")
         return _of_matrix(users, user_names, item_names)
     if items is None:
-        users, items, times = _columns_of(users, times)
+        users, items, times = columns_of(users, times)
     user, user_names = _number_names("users", users, user_names, num_users)
     item, item_names = _number_names("items", items, item_names, num_items)
     if len(user) != len(item):
@@ -322,7 +322,8 @@ def as_ratings(given: Any) -> Ratings:
     return given if isinstance(given, Ratings) else interactions(given)
 
 
-def _columns_of(table: Any, times: Any) -> tuple[Any, Any, Any]:
+def columns_of(table: Any, times: Any = None) -> tuple[Any, Any, Any]:
+    """The columns of users, items and times of a table."""
     columns = names_of(table)
     user, item, time = find_columns("X", columns, dict.fromkeys(("user", "item", "time")), argument="").values()
     if user is None or item is None:

@@ -1,23 +1,25 @@
 """Top-k recommendation and its evaluation over the full catalogue, and baselines: popularity, mean ratings and EASE.
 
-Scores are computed for blocks of users, so that no matrix of all users and items is ever in memory. Ties at the cut-off are
-broken arbitrarily.
+Scores are computed for blocks of users, so that no matrix of all users and items is ever in memory. Items with equal scores come
+in arbitrary order. Interactions are those of `interactions`, which also converts a SciPy matrix or a table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Integral
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data.errors import DataError, check_least, shortened
+from rankstruct.data.errors import DataError, shortened
 from rankstruct.measures import Measure, evaluate
 from rankstruct.measures.base import ByMeasure, parse_measures
 from rankstruct.recommenders.factorization import ItemScorer
-from rankstruct.recommenders.ratings import Ratings
+from rankstruct.recommenders.ratings import Ratings, interactions
 
 __all__ = [
     "CatalogueModel",
@@ -50,57 +52,83 @@ class CatalogueModel(Protocol):
 
 
 def recommend(
-    model: CatalogueModel, users: int | Sequence[int] | Tensor, k: int = 10, *, exclude: Ratings | None = None
+    model: CatalogueModel, users: int | Sequence[int] | Tensor, k: int = 10, *, exclude: Any = None
 ) -> tuple[Tensor, Tensor]:
     """The k items with the highest scores for one or more users, given by index `[users]`, best first.
 
-    Items that a user rated in `exclude`, such as the training ratings, are not recommended to that user.
+    Items that a user rated in `exclude`, such as the training ratings, are not recommended to that user. A module in training
+    mode is evaluated without dropout.
 
     Returns:
         `(items, scores)`, both `[users, k]`, or `[k]` for one user; padded with -1 and -inf if fewer items are left.
 
     Raises:
         TypeError: not a model.
-        ValueError: k is below 1, or a user is no index of the model and `exclude`; `exclude` has other items than the model.
+        ValueError: k is not an integer from 1, or a user is no index of the model and `exclude`; `exclude` has other items than
+            the model; a score is NaN.
 
     >>> ratings = Ratings.from_arrays(["ann", "ann", "bob"], ["x", "y", "y"], [5, 4, 1], scale="stars")
     >>> recommend(popularity(ratings), [0, 1], k=1, exclude=ratings)[0]
     tensor([[-1],
             [ 0]])
     """
-    check_least(1, k=k)
+    exclude = None if exclude is None else _as_ratings(exclude)
+    numbers = _as_indices(users)
+    items, values = _best(model, numbers.reshape(-1), k, exclude, {} if exclude is None else {"exclude": exclude})
+    return items.reshape(*numbers.shape, k), values.reshape(*numbers.shape, k)
+
+
+def _best(
+    model: CatalogueModel, users: Tensor, k: int, exclude: Ratings | None, parts: dict[str, Ratings]
+) -> tuple[Tensor, Tensor]:
+    """`recommend` for `[users]`, checked against ratings by the name of their argument."""
     if not hasattr(model, "item_scores"):
         raise TypeError(
             f"model must have item_scores(users), as the scorer_ of a Recommender has, got {type(model).__name__}"
         )
-    numbers = _as_indices(users)
-    rows = numbers.reshape(-1)
-    for who, its in (
-        ("the model", getattr(model, "num_users", None)),
-        ("exclude", getattr(exclude, "num_users", None)),
-    ):
-        if its is not None and len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < its:
-            raise ValueError(f"users must be from 0 to {its - 1}, those of {who}; got {shortened(str(rows.tolist()))}")
+    if not isinstance(k, Integral) or k < 1:
+        raise ValueError(f"k must be an integer from 1, got {k!r}")
+    sizes = {"the model": getattr(model, "num_users", None)} | {name: part.num_users for name, part in parts.items()}
+    for who, its in sizes.items():
+        if its is not None and len(users) and not 0 <= int(users.min()) <= int(users.max()) < its:
+            raise ValueError(f"users must be from 0 to {its - 1}, those of {who}; got {shortened(str(users.tolist()))}")
     offsets = None if exclude is None else torch.from_numpy(exclude.offsets)
     found = []
-    with torch.no_grad():
-        for block, scores in _score_blocks(model, rows):
+    with torch.no_grad(), _evaluating(model):
+        for block, scores in _score_blocks(model, users):
+            for name, part in parts.items():
+                if scores.shape[1] != part.num_items:
+                    raise ValueError(f"{name} must have the {scores.shape[1]} items of the model, got {part.num_items}")
             if exclude is not None and offsets is not None:
-                if scores.shape[1] != exclude.num_items:
-                    raise ValueError(
-                        f"exclude must have the {scores.shape[1]} items of the model, got {exclude.num_items}"
-                    )
-                sizes = offsets[block + 1] - offsets[block]
-                each = torch.arange(len(block)).repeat_interleave(sizes)
-                within = torch.arange(len(each)) - (sizes.cumsum(0) - sizes)[each]
+                counts = offsets[block + 1] - offsets[block]
+                each = torch.arange(len(block)).repeat_interleave(counts)
+                within = torch.arange(len(each)) - (counts.cumsum(0) - counts)[each]
                 rated = torch.from_numpy(exclude.item)[offsets[block][each] + within]
                 scores[each.to(scores.device), rated.to(scores.device)] = -torch.inf
             found.append(scores.topk(min(k, scores.shape[1]), dim=1))
     items, values = torch.cat([best.indices for best in found]), torch.cat([best.values for best in found])
+    if values.isnan().any():  # NaN comes first
+        raise ValueError("scores of the model must be numbers, got NaN")
     values = torch.nn.functional.pad(values, (0, k - values.shape[1]), value=-torch.inf)
     items = torch.nn.functional.pad(items, (0, k - items.shape[1]), value=-1)
-    items = torch.where(values == -torch.inf, -1, items)
-    return items.reshape(*numbers.shape, k), values.reshape(*numbers.shape, k)
+    return torch.where(values == -torch.inf, -1, items), values
+
+
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    """The model in evaluation mode, if it has one."""
+    training = isinstance(model, nn.Module) and model.training
+    if training:
+        model.eval()
+    try:
+        yield
+    finally:
+        if training:
+            model.train()
+
+
+def _as_ratings(given: Any) -> Ratings:
+    return given if isinstance(given, Ratings) else interactions(given)
 
 
 def _as_indices(users: Any) -> Tensor:
@@ -121,7 +149,7 @@ def _score_blocks(model: CatalogueModel, users: Tensor) -> Iterator[tuple[Tensor
     """Blocks of users and their scores of all items, which may be changed; of factorisations, vectors are computed once."""
     vectors = getattr(model, "vectors", None)
     if vectors is None:
-        first = model.item_scores(users[:1])
+        first = torch.as_tensor(model.item_scores(users[:1]))
     else:
         of_users, of_items = vectors(users)
         first = of_items[:, :1].T
@@ -129,7 +157,8 @@ def _score_blocks(model: CatalogueModel, users: Tensor) -> Iterator[tuple[Tensor
     for start in range(0, max(len(users), 1), size):
         block = users[start : start + size].cpu()
         if vectors is None:
-            yield block, model.item_scores(users[start : start + size]).clone()
+            scores = torch.as_tensor(model.item_scores(users[start : start + size]))
+            yield block, scores.clone() if scores.is_floating_point() else scores.float()
         else:
             yield block, of_users[start : start + size] @ of_items.T
 
@@ -147,8 +176,9 @@ def top_lists(
     >>> top_lists(popularity(train), torch.tensor([0]), test, 1, exclude=train)[1]
     tensor([[0., 1., 1.]])
     """
-    items = recommend(model, users, k, exclude=exclude)[0].cpu()
     users = users.cpu()
+    parts = {"test": relevant} if exclude is None else {"test": relevant, "exclude": exclude}
+    items = _best(model, users, k, exclude, parts)[0].cpu()
     keys = (users[:, None] * relevant.num_items + items).numpy()
     held = relevant.keys()
     at = np.searchsorted(held, keys).clip(max=max(len(held) - 1, 0))
@@ -161,25 +191,28 @@ def top_lists(
 
 def evaluate_catalogue(
     model: CatalogueModel,
-    test: Ratings,
+    test: Any,
     measures: str | Measure | Iterable[str | Measure] = ("nDCG@10", "R@10"),
     *,
-    exclude: Ratings | None = None,
+    exclude: Any = None,
 ) -> dict[str, Tensor]:
     """Evaluate the top of the full catalogue for each user with test interactions: `{name: [users] float64}`.
 
     `R@k` divides by the number of relevant items, `nDCG@k` by the DCG of min(k, number of relevant items) relevant items, and
     `AP@k` by the number of relevant items; `Success@k` is the hit rate, and `DCG@k`, over the constant sum of its discounts,
-    the nDCG that always divides by k relevant items.
+    the nDCG that always divides by k relevant items. Items with equal scores come in arbitrary order; `evaluate` takes the mean
+    over their orders.
 
     Args:
         model: the model, see `recommend`.
-        test: relevant items; a user with none is left out.
+        test: interactions with relevant items; a user with none is left out.
         measures: measures with a cut-off.
         exclude: items not to rank for a user, such as the training interactions, with the same user and item indices.
 
     Raises:
-        ValueError: a measure has no cut-off; `test` and `exclude` differ in the number of users or items; or as `recommend`.
+        ValueError: no measure, or one without a cut-off; `test` and `exclude` differ in the number of users or items; or as
+            `recommend`.
+        DataError: `test` has ratings that are not interactions; see `implicit`.
 
     >>> from rankstruct.recommenders import interactions
     >>> train, test = interactions([0, 1, 1], [0, 0, 1]), interactions([0], [1], num_users=2, num_items=2)
@@ -188,6 +221,7 @@ def evaluate_catalogue(
     """
     parsed = parse_measures(measures)
     k = longest_cutoff(parsed)
+    test, exclude = interactions(test), None if exclude is None else _as_ratings(exclude)
     sizes = [(each.num_users, each.num_items) for each in (test, exclude) if each is not None]
     if sizes[0] != sizes[-1]:
         raise ValueError(
@@ -209,19 +243,31 @@ def longest_cutoff(measures: Iterable[Measure]) -> int:
     cutoffs = [(measure.name, getattr(measure, "cutoff", None)) for measure in measures]
     if endless := [name for name, cutoff in cutoffs if cutoff is None]:
         raise ValueError(f"measures of a catalogue need a cut-off, such as nDCG@10 or R@20; {endless[0]} has none")
+    if not cutoffs:
+        raise ValueError("expected at least one measure, got none")
     return max(int(cutoff) for _, cutoff in cutoffs if cutoff is not None)
 
 
-def coverage(items: Tensor, num_items: int) -> float:
+def coverage(items: Tensor | np.ndarray, num_items: int) -> float:
     """The fraction of the catalogue that is recommended to anyone; `items` `[users, k]` are those of `recommend`.
 
     >>> coverage(torch.tensor([[0, 1], [1, -1]]), 4)
     0.5
     """
-    return len(torch.unique(items[items >= 0])) / num_items
+    return len(np.unique(_recommended(items))) / num_items
 
 
-def novelty(items: Tensor, known: Ratings) -> float:
+def _recommended(items: Any) -> np.ndarray:
+    """The indices of recommended items, without padding."""
+    found = items.cpu().numpy() if isinstance(items, Tensor) else np.asarray(items)
+    if found.dtype.kind not in "iu":
+        raise ValueError(
+            f"items must be indices, as recommend returns them, got {shortened(str(found.reshape(-1)[:1]))}"
+        )
+    return found[found >= 0]
+
+
+def novelty(items: Tensor | np.ndarray, known: Any) -> float:
     """The mean of -log2 of the fraction of users with the item in `known`, over the recommended items `[users, k]`.
 
     An item without users counts as one with a single user.
@@ -232,16 +278,20 @@ def novelty(items: Tensor, known: Ratings) -> float:
     >>> novelty(torch.tensor([[0], [1]]), interactions([0, 1], [0, 0], num_items=2))
     0.5
     """
+    known = interactions(known)
     counts = np.bincount(known.item, minlength=known.num_items).clip(min=1)
-    return float(-np.log2(counts[items[items >= 0].cpu().numpy()] / max(known.num_users, 1)).mean())
+    return float(-np.log2(counts[_recommended(items)] / max(known.num_users, 1)).mean())
 
 
-def popularity(ratings: Ratings) -> ItemScorer:
-    """Score items by their number of ratings.
+def popularity(ratings: Any) -> ItemScorer:
+    """Score items by their number of ratings or interactions.
 
     >>> popularity(Ratings.from_arrays(["ann", "bob"], ["x", "x"], [1, 1], scale="stars")).scores
     tensor([2.])
     """
+    ratings = _as_ratings(ratings)
+    if ratings.scale == "binary":
+        ratings = interactions(ratings)
     scorer = ItemScorer(ratings.num_items)
     scorer.scores += torch.from_numpy(np.bincount(ratings.item, minlength=ratings.num_items))
     return scorer
@@ -292,7 +342,7 @@ class ItemSimilarity(nn.Module):
         return torch.from_numpy(rows @ self.similarity.cpu().numpy()).to(self.similarity.device)
 
 
-def ease(known: Ratings, *, regularization: float = 500.0) -> ItemSimilarity:
+def ease(known: Any, *, regularization: float = 500.0) -> ItemSimilarity:
     """A linear item-to-item model in closed form, a strong baseline for catalogues of up to some 20,000 items.
 
     It solves min ||X - X B||^2 + regularization ||B||^2 over matrices B with diagonal 0, X the binary matrix of users and items:
@@ -311,6 +361,7 @@ def ease(known: Ratings, *, regularization: float = 500.0) -> ItemSimilarity:
     """
     if not regularization > 0:
         raise ValueError(f"regularization must be above 0, got {regularization}")
+    known = interactions(known)
     if known.num_items > 30_000:
         raise DataError(f"EASE needs a dense matrix of items x items, at most 30,000 items, got {known.num_items}")
     matrix = known.to_csr()

@@ -20,7 +20,7 @@ from rankstruct.losses.checks import check_choice
 from rankstruct.metric import RankingMetric
 from rankstruct.models import load_scorer
 from rankstruct.recommenders.alternating import adopt_users
-from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches
+from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, check_negatives
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
 from rankstruct.recommenders.ratings import Labels, Ratings, merge, standardised
 from rankstruct.recommenders.reading import InteractionsSource, RatingsSource
@@ -229,7 +229,8 @@ class InteractionsDataModule(RatingsDataModule):
         super().__init__(train, vali, test, recommend=recommend, users_per_batch=size, seed=seed)
         self.train_ratings, self.test_ratings = train, {"val": vali, "test": test}
         self.exclude = {"val": train, "test": self.known if exclude_validation else train}
-        if pairs_per_batch is not None:
+        self.pairs = pairs_per_batch is not None
+        if self.pairs:
             self._parts["train"] = train.to_pairs()
 
     def setup(self, stage: str) -> None:
@@ -449,21 +450,28 @@ class CatalogueModule(FactorizationModule):
         start_from: str | None = None,
         optimizer: OptimizerFactory | None = None,
     ) -> None:
+        if not isinstance(scorer, MatrixFactorization):
+            raise TypeError(f"scorer must be a MatrixFactorization or a LightGCN, got {type(scorer).__name__}")
         loss = SoftmaxLoss() if loss is None else loss
         super().__init__(
             scorer, loss, measures, regularization, item_regularization, start_from=start_from, optimizer=optimizer
         )
         check_choice("start", start, get_args(Start))
+        check_negatives(negatives, number, correct)
         self.negatives, self.number, self.correct = negatives, number, correct
-        self.spectral = start == "spectral" and start_from is None
+        self.first_factors: Start = start if start_from is None else "random"
         self._cutoff = longest_cutoff(self.validation_metric.measures)
         self._lists: TrainingLists | None = None
 
     def on_fit_start(self) -> None:
         """Prepare the training lists and the initial factors; then as in the base class."""
         ratings = self._data().train_ratings
-        if self.spectral and self.trainer.ckpt_path is None:
-            self.scorer.start_from_interactions(ratings)
+        if self.negatives == "all" and self._data().pairs:
+            raise ValueError(
+                "pairs_per_batch requires sampled negatives, such as uniform; with all, a list has all items"
+            )
+        if self.trainer.ckpt_path is None:
+            self.scorer.start_from_interactions(ratings, self.first_factors)
         self._lists = TrainingLists(ratings, self.negatives, number=self.number, correct=self.correct)
         super().on_fit_start()
 
@@ -489,7 +497,7 @@ class CatalogueModule(FactorizationModule):
     def describe(self) -> dict[str, Any]:
         """Parameters of the module for reports."""
         sampled = {} if self.negatives == "all" else {"number": self.number, "correct": self.correct}
-        begun = {"start": "spectral"} if self.spectral else {}
+        begun = {"start": "spectral"} if self.first_factors == "spectral" else {}
         return {**super().describe(), **begun, "negatives": self.negatives, **sampled}
 
     def _data(self) -> InteractionsDataModule:

@@ -3,6 +3,7 @@
 import math
 import pickle
 import uuid
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -18,6 +19,7 @@ from rankstruct.recommenders import (
     InteractionsSource,
     LightGCN,
     MatrixFactorization,
+    Ratings,
     Recommender,
     TrainingLists,
     coverage,
@@ -25,6 +27,7 @@ from rankstruct.recommenders import (
     evaluate_catalogue,
     fold_in,
     hold_out,
+    implicit,
     interactions,
     k_core,
     novelty,
@@ -331,8 +334,85 @@ def test_models_and_interactions_that_do_not_fit_each_other_are_errors():
         recommend(Recommender(), 0)
     with pytest.raises(ValueError, match="exclude must have the 25 items of the model, got 24"):
         recommend(MatrixFactorization(30, 25), 0, exclude=other)
+    with pytest.raises(ValueError, match="test must have the 24 items of the model, got 25"):
+        evaluate_catalogue(MatrixFactorization(30, 24), known)
+    with pytest.raises(ValueError, match=r"users must be from 0 to 28, those of the model"):
+        evaluate_catalogue(MatrixFactorization(29, 25), known)
+    for fit in (LightGCN(30, 24, layers=1).set_graph, MatrixFactorization(31, 25).start_from_interactions):
+        with pytest.raises(
+            ValueError, match=r"known must have the 3\d users and 2\d items of the factorisation, got 30 and 25"
+        ):
+            fit(known)
     with pytest.raises(ValueError, match=r"test and exclude must have the same.*got \(30, 25\) and \(30, 24\)"):
         evaluate_catalogue(MatrixFactorization(30, 25), known, exclude=other)
+
+
+class Table:
+    """A model with given scores."""
+
+    def __init__(self, scores):
+        self.scores = scores
+
+    def item_scores(self, users):
+        return self.scores[users.tolist()]
+
+
+def test_ratings_of_0_are_no_interactions():
+    rated = implicit(Ratings.from_arrays([0, 0, 1, 2, 2], [0, 1, 1, 0, 1], [5, 1, 2, 4, 4], scale="stars"), 4)
+    loved = interactions([0, 2, 2], [0, 0, 1], num_users=3, num_items=2)
+    for ratings in (rated, loved):
+        assert popularity(ratings).scores.tolist() == [2, 1]
+        assert evaluate_catalogue(Table(torch.zeros(3, 2)), ratings, "P@2")["P@2"].tolist() == [0.5, 1]
+        assert novelty(torch.tensor([[1]]), ratings) == pytest.approx(np.log2(3))
+        assert torch.equal(ease(ratings).similarity, ease(loved).similarity)
+        graph = LightGCN(3, 2, rank=2, layers=1)
+        graph.set_graph(ratings)
+        assert graph.graph.tolist() == [[0, 2, 2], [0, 0, 1]]
+        assert TrainingLists(ratings, "popularity").probability.tolist() == pytest.approx([2 / 3, 1 / 3])
+    with pytest.raises(DataError, match="expected interactions, got ratings on the scale 'stars'"):
+        evaluate_catalogue(Table(torch.zeros(1, 1)), Ratings.from_arrays([0], [0], [1], scale="stars"))
+
+
+def test_matrices_and_tables_are_interactions_everywhere():
+    matrix, test = drawn(), drawn(seed=1)
+    alike, table = interactions(matrix), pd.DataFrame({"user": [0, 1], "item": [1, 0]})
+    assert torch.equal(popularity(matrix).scores, popularity(alike).scores)
+    assert popularity(table).scores.tolist() == [1, 1]
+    model = ease(matrix)
+    assert torch.equal(model.similarity, ease(alike).similarity)
+    assert torch.equal(recommend(model, [0, 3], exclude=matrix)[0], recommend(model, [0, 3], exclude=alike)[0])
+    values = evaluate_catalogue(model, test, "nDCG@10", exclude=matrix)
+    assert torch.equal(values["nDCG@10"], evaluate_catalogue(model, interactions(test), exclude=alike)["nDCG@10"])
+    items = recommend(model, range(30), exclude=matrix)[0]
+    assert novelty(items.numpy(), matrix) == novelty(items, alike)
+    assert coverage(items.numpy(), 25) == coverage(items, 25)
+    with pytest.raises(ValueError, match="items must be indices, as recommend returns them, got"):
+        coverage(np.array([["x", "y"]]), 2)
+    scorer = MatrixFactorization(30, 25, rank=3)
+    assert torch.equal(fold_in(scorer, matrix, rs.SoftmaxLoss()), fold_in(scorer, alike, rs.SoftmaxLoss()))
+
+
+def test_scores_may_be_integers_or_arrays_but_not_nan():
+    known = interactions([0, 1], [2, 0], num_items=3)
+    for scores in (torch.tensor([[1, 2, 9], [9, 5, 4]]), np.array([[1.0, 2, 9], [9, 5, 4]])):
+        assert recommend(Table(scores), [0, 1], 2, exclude=known)[0].tolist() == [[1, 0], [1, 2]]
+    for measured in (lambda model: recommend(model, 0, 1), lambda model: evaluate_catalogue(model, known)):
+        with pytest.raises(ValueError, match="scores of the model must be numbers, got NaN"):
+            measured(Table(torch.tensor([[1.0, np.nan, 2], [1, 2, 3]])))
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, "5", None])
+def test_k_is_an_integer_from_1(k):
+    with pytest.raises(ValueError, match=f"k must be an integer from 1, got {k!r}"):
+        recommend(MatrixFactorization(3, 4), 0, k)
+    assert len(recommend(MatrixFactorization(3, 4), 0, np.int64(2))[0]) == 2
+
+
+def test_dropout_does_not_affect_recommendations():
+    scorer = MatrixFactorization(4, 20, rank=8, dropout=0.5).train()
+    first, again = recommend(scorer, range(4), 20)[1], recommend(scorer, range(4), 20)[1]
+    assert torch.equal(first, again)
+    assert scorer.training
 
 
 def test_an_empty_test_has_no_values_and_measures_need_a_cut_off():
@@ -341,6 +421,8 @@ def test_an_empty_test_has_no_values_and_measures_need_a_cut_off():
     assert len(evaluate_catalogue(popularity(train), nothing)["nDCG@10"]) == 0
     with pytest.raises(ValueError, match="need a cut-off, such as nDCG@10 or R@20; AP has none"):
         evaluate_catalogue(popularity(train), train, ["AP"])
+    with pytest.raises(ValueError, match="expected at least one measure, got none"):
+        evaluate_catalogue(popularity(train), train, [])
 
 
 def test_coverage_and_novelty_are_those_of_a_loop():
@@ -684,3 +766,78 @@ def test_bad_input_of_the_estimator_is_an_error():
         Recommender(max_epochs=0).fit(sp.csr_array([[1.0]]))
     with pytest.raises(ValueError, match="start must be one of 'spectral', 'random', got 'svd'"):
         Recommender(start="svd").fit(sp.csr_array([[1.0]]))
+    for validation in (sp.csr_array([[1.0, 0]]), sp.csr_array((1, 2))):
+        with pytest.raises(DataError, match="validation has no interactions that are not in X too"):
+            Recommender().fit(sp.csr_array([[1.0, 0]]), validation=validation)
+    for options, message in (
+        ({"layers": -1}, "layers must be at least 0, got -1"),
+        ({"pairs": True}, "pairs requires sampled negatives"),
+        ({"number": 5}, "number is for negatives 'uniform' and 'popularity'; got 5 with 'all'"),
+        ({"number": 5, "negatives": "in-batch"}, "got 5 with 'in-batch'"),
+        ({"loss": "softmax"}, r"loss must be a loss module .*, got 'softmax'"),
+        ({"loss": "StructuredHingeLoss('XX@5')"}, r"loss must be .*XX@5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Recommender(max_epochs=1, **options).fit(drawn())
+
+
+def test_names_are_those_of_fit():
+    matrix = drawn()
+    rows, columns = matrix.nonzero()
+    table = pd.DataFrame({"user": [f"u{row}" for row in rows], "item": [f"i{column}" for column in columns]})
+    by_index, by_name = (Recommender(rank=2, max_epochs=1).fit(each) for each in (matrix, table))
+    for model, other in ((by_index, table), (by_name, matrix)):
+        refit = partial(Recommender().fit, model.known_ if other is matrix else matrix)
+        for use in (model.evaluate, model.recommend_new, lambda each, refit=refit: refit(validation=each)):
+            with pytest.raises(DataError, match=r"as in fit|of fit"):
+                use(other)
+    assert by_index.evaluate(interactions(matrix)) == by_index.evaluate(matrix)
+    assert by_name.evaluate(interactions(table)) == by_name.evaluate(table)
+    swapped = interactions(table, item_names=sorted(set(table["item"]), reverse=True))
+    with pytest.raises(DataError, match="expected the users and items of fit, got others"):
+        by_name.evaluate(swapped)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "Int64", "int64[pyarrow]"])
+def test_integer_items_come_back_as_integers(dtype):
+    table = pd.DataFrame({"user": [7, 7, 8, 8], "item": [30, 5, 5, 100]}).astype({"item": dtype})
+    model = Recommender(rank=2, max_epochs=1, validation_share=0).fit(table)
+    items = model.recommend([7, 8], 1)[0]
+    assert items.dtype == np.int64
+    assert items.tolist() == [[100], [30]]
+    assert model.recommend(7, 2)[0].tolist() == [100, None]
+    assert Recommender(rank=2, max_epochs=1).fit(table.astype({"item": str})).recommend(7, 1)[0].tolist() == ["100"]
+
+
+def test_users_without_interactions_get_the_popular_items():
+    matrix = drawn(60, 40, 0.1).toarray()
+    matrix[50:] = 0
+    for start in ("spectral", "random"):
+        for layers in (0, 1):
+            model = Recommender(rank=4, max_epochs=5, start=start, layers=layers).fit(sp.csr_array(matrix))
+            items = model.recommend(range(50, 60), 5)[0]
+            np.testing.assert_array_equal(items, model.recommend_new(sp.csr_array((10, 40)), 5)[0])
+            assert matrix.sum(0)[items[0]].mean() > matrix.sum(0).mean()
+
+
+@pytest.mark.parametrize("number", [1, 100])
+@pytest.mark.parametrize("negatives", ["all", "uniform", "in-batch"])
+def test_user_biases_are_in_all_training_lists(negatives, number):
+    scorer = MatrixFactorization(30, 25, user_bias=True)
+    torch.nn.init.constant_(scorer.user_offsets.weight, 5.0)
+    users, items = torch.tensor([0, 3]), torch.tensor([[1], [2]])
+    lists = TrainingLists(drawn(), negatives, number=number if negatives == "uniform" else 1)
+    scores, labels, _ = lists(scorer, users, items)
+    torch.testing.assert_close(scores[labels > 0], scorer.item_scores(users)[torch.arange(2), items[:, 0]])
+    lists.mean_loss(scorer, rs.SquaredLoss(), users, items).backward()
+    assert (scorer.user_offsets.weight.grad[[0, 3]] != 0).all()
+    of_users, of_items = scorer.vectors()
+    torch.testing.assert_close(of_users @ of_items.T, scorer.item_scores(torch.arange(30)))
+
+
+def test_a_seed_may_be_drawn():
+    fits = [Recommender(rank=3, max_epochs=1, random_state=seed) for seed in (np.random.RandomState(5), 2**40, None)]
+    scores = [model.fit(drawn()).recommend([0])[1] for model in fits]
+    assert not np.array_equal(scores[0], scores[2])
+    again = clone(fits[0]).set_params(random_state=np.random.RandomState(5)).fit(drawn())
+    np.testing.assert_array_equal(again.recommend([0])[1], scores[0])

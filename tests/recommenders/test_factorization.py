@@ -48,15 +48,18 @@ def test_a_spectral_start_is_that_of_the_normalised_matrix(rank):
     matrix[2], matrix[:, 3] = 0, 0  # a user and an item that nothing is known of
     known = interactions(sp.csr_array(matrix))
     scorer = rs.MatrixFactorization(8, 7, rank, seed=4)
-    drawn = [scorer.user_factors.weight.clone(), scorer.item_factors.weight.clone()]
+    alone = [
+        torch.zeros(rank),
+        scorer.item_factors.weight[3].clone(),
+    ]  # popularity for the user, the drawn factors for the item
     scorer.start_from_interactions(known)
     degrees = [matrix.sum(axis, keepdims=True).clip(1) for axis in (1, 0)]
     left, values, right = np.linalg.svd(matrix / np.sqrt(degrees[0] * degrees[1]))
     vectors = [(each[:, :rank] * np.sqrt(values[:rank])) for each in (left[:, :7], right.T)]
-    for table, wanted, before, lone in zip(
-        (scorer.user_factors.weight, scorer.item_factors.weight), vectors, drawn, (2, 3), strict=True
+    for table, wanted, kept, lone in zip(
+        (scorer.user_factors.weight, scorer.item_factors.weight), vectors, alone, (2, 3), strict=True
     ):
-        assert torch.equal(table[lone], before[lone])
+        assert torch.equal(table[lone], kept)
         some = [row for row in range(len(table)) if row != lone]
         directions = normalize(torch.from_numpy(wanted[some]), dim=-1)
         torch.testing.assert_close(

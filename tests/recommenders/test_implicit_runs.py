@@ -90,6 +90,11 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
         (["--data.test_share", "1"], "data.test_share must be a fraction above 0 and below 1, got 1"),
         (["--model.measures", "[AP]"], "measures of a catalogue need a cut-off"),
         (["--model.negatives", "all", "--model.correct", "true"], "correct is for sampled negatives"),
+        (
+            ["--model.negatives", "all", "--model.number", "5"],
+            "number is for negatives 'uniform' and 'popularity'; got 5",
+        ),
+        (["--data.pairs_per_batch", "256", "--model.negatives", "all"], "pairs_per_batch requires sampled negatives"),
     ],
 )
 def test_bad_options_are_errors(tmp_path, arguments, message):
@@ -121,12 +126,15 @@ def test_training_starts_from_the_interactions_or_at_random(start):
     scorer, expected = (rs.MatrixFactorization(data.num_users, data.num_items, rank=5) for _ in range(2))
     module = CatalogueModule(scorer, start=start, optimizer=lambda weights: torch.optim.SGD(weights, lr=0.0))
     trainer().fit(module, data)
-    if start == "spectral":
-        expected.start_from_interactions(data.train_ratings)
+    expected.start_from_interactions(data.train_ratings, start)
     for name, weight in expected.state_dict().items():
         assert torch.equal(scorer.state_dict()[name], weight)
     with pytest.raises(ValueError, match="start must be one of 'spectral', 'random', got 'svd'"):
         CatalogueModule(scorer, start="svd")
+    with pytest.raises(TypeError, match="scorer must be a MatrixFactorization or a LightGCN, got LinearScorer"):
+        CatalogueModule(rs.LinearScorer(2))
+    with pytest.raises(ValueError, match="negatives must be one of all, uniform, popularity, in-batch, got 'some'"):
+        CatalogueModule(scorer, negatives="some")
 
 
 def test_lightgcn_trains_from_a_config(tmp_path):
