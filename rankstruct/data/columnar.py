@@ -525,6 +525,7 @@ def _seconds(arrow: Any, column: Any) -> Any:
 
 
 _WRONG: Any = object()
+_DATES = "; write dates as 2024-01-31 or 2024-01-31T10:00:00, all with a time zone or none"
 _TYPED = (".parquet", ".pq", ".arrow", ".feather")
 _REAL = "; labels='real' takes any number"
 
@@ -700,7 +701,9 @@ class Table:
 
     def numbers_of(self, name: str, column: Any) -> np.ndarray:
         """An Arrow array as numbers, NaN if missing."""
-        values, missing = _numbers(self._arrow, self.path, name, column)
+        values, missing = _numbers(
+            self._arrow, self.path, name, column, _DATES if name == self.columns.get("time") else None
+        )
         return np.where(missing, np.nan, values) if missing.any() else values
 
     def _encoded(self, name: str, column: Any) -> Any:

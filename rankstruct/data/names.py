@@ -52,7 +52,7 @@ class Names(NDArrayOperatorsMixin):
             return values
         given = values if _all_of(str, values) or _all_of(bytes, values) else np.asarray(values)
         if isinstance(given, np.ndarray):
-            if given.dtype.kind not in "USO":
+            if given.dtype.kind not in "USOT":
                 given = given.astype(np.str_)
             given = given.tolist()
             if not (_all_of(str, given) or _all_of(bytes, given)):  # objects; NumPy would pad their strings

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -532,6 +533,8 @@ def _number_names(
     if number is not None:
         if names is not None:
             raise DataError(f"pass {what[:-1]}_names or num_{what}, not both")
+        if not isinstance(number, Integral) or number < 0:
+            raise DataError(f"num_{what} must be an integer from 0, got {number!r}")
         indices = np.asarray(ids)
         if len(ids) and not (indices.dtype.kind in "iu" and indices.min() >= 0 and indices.max() < number):
             raise DataError(
@@ -559,7 +562,7 @@ def _ids(what: str, given: Any) -> np.ndarray | Names:
     except (TypeError, ValueError) as error:
         raise DataError(str(error).replace("document", "name" if what.endswith("names") else "interaction")) from None
     if found.ndim != 1 or found.dtype.kind == "f":
-        got = f"shape {found.shape}" if found.ndim != 1 else f"{found[found % 1 != 0][:1].tolist()}"
+        got = f"shape {found.shape}" if found.ndim != 1 else f"{found[(found % 1 != 0) | (abs(found) > 2**53)][0]}"
         raise DataError(f"{what} must be one-dimensional strings or integers, got {got}")
     return found
 

@@ -636,9 +636,10 @@ class InteractionsSource:
             if again := part.num_ratings - parts[-1].num_ratings:
                 before = " or ".join(file.name for file in files[: files.index(path)])
                 _log.warning("%s: %d interactions that are in %s too are left out", path, again, before)
-        if len(parts) == 2:
-            parts[:1] = hold_out(parts[0], self.validation, seed=self.seed)
-        return _parts(*parts)
+        train, *vali, test = parts
+        if not vali:
+            train, *vali = hold_out(train, self.validation, seed=self.seed)
+        return _parts(train, vali[0], test)
 
     def divide(self, ratings: Any) -> RatingsParts:
         """Split interactions for training, validation and test; raises ValueError for a number out of range or an empty part."""

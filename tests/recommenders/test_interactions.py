@@ -113,7 +113,7 @@ def test_frames_and_their_files_have_the_same_names(tmp_path, suffix):
     assert pairs(interactions(table)) == pairs(read_interactions(tmp_path / f"x.{suffix}")) == {("1", "3"), ("2", "4")}
 
 
-@pytest.mark.parametrize("ids", [[1.0, 0.5], np.array([[1, 2]]), torch.tensor([[1], [2]])])
+@pytest.mark.parametrize("ids", [[1.0, 0.5], [1.0, 1e300], np.array([[1, 2]]), torch.tensor([[1], [2]])])
 def test_other_ids_are_errors(ids):
     with pytest.raises(DataError, match="users must be one-dimensional strings or integers, got"):
         interactions(ids, [1, 2])
@@ -160,6 +160,13 @@ def test_times_are_numbers_or_dates_in_frames_lists_and_files(tmp_path, time):
         read_interactions(tmp_path / "x.parquet"),
     ):
         assert found.time.tolist() == pytest.approx([SECONDS, SECONDS], abs=1e-5)
+
+
+def test_dates_of_two_kinds_in_a_column_are_an_error(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.csv").write_text("user,item,time\na,x,2024-01-02T10:00:00Z\nb,y,2024-01-02T10:00:00\n")
+    with pytest.raises(DataError, match=r"numbers in column 'time', got string; write dates as 2024-01-31 or"):
+        read_interactions(tmp_path / "x.csv")
 
 
 def test_dates_without_hours_and_tensors_are_times():
@@ -232,6 +239,12 @@ def test_a_matrix_has_its_own_sizes(arguments, message):
 def test_names_or_their_number(kind):
     with pytest.raises(DataError, match=f"pass {kind}_names or num_{kind}s, not both"):
         interactions([0], [0], **{f"{kind}_names": ["a"], f"num_{kind}s": 1})
+
+
+@pytest.mark.parametrize("number", [2.0, -1, "2"])
+def test_a_number_of_users_is_an_integer(number):
+    with pytest.raises(DataError, match="num_users must be an integer from 0, got"):
+        interactions([0, 1], [0, 1], num_users=number)
 
 
 # Files
