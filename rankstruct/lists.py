@@ -273,7 +273,7 @@ def known_ids(name: str, ids: Any) -> np.ndarray:
         gone = ~np.isfinite(found).ravel() if found.dtype.kind in "fc" else np.zeros(0, bool)
     if gone.any():
         raise ValueError(f"{name} must not be missing; that of document {int(gone.argmax())} is")
-    if found.dtype.kind == "f" and (np.floor(found) == found).all() and (np.abs(found) <= LARGEST).all():
+    if found.dtype.kind == "f" and ((np.floor(found) == found) & (np.abs(found.astype(np.float64)) <= LARGEST)).all():
         return found.astype(np.int64)
     if found.dtype.kind == "O" and any(isinstance(each, float) and each.is_integer() for each in found.flat):
         found = np.frompyfunc(lambda each: int(each) if isinstance(each, float) and each.is_integer() else each, 1, 1)(

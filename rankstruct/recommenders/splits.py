@@ -83,7 +83,9 @@ def hold_out(ratings: Any, share: float, *, latest: bool = False, seed: int = 0)
     if not (share >= 1 if whole else 0 < share < 1):
         raise ValueError(f"share must be above 0 and below 1, or an integer from 1, got {share}")
     counts = np.diff(ratings.offsets)
-    drawn = np.random.default_rng([seed, 2]).random(len(counts))
+    drawn = np.random.default_rng([seed, 2, ratings.num_ratings]).random(
+        len(counts)
+    )  # differs from that of a split of the rest
     number = np.where(counts > share, share, 0) if whole else np.minimum(np.floor(share * counts + drawn), counts - 1)
     held = _rank(ratings, seed, latest) < number[ratings.user]
     return ratings.select(~held), ratings.select(held)
