@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterable
 from typing import Any, get_args
 
@@ -18,6 +17,7 @@ from typing_extensions import Self
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_least, shortened
 from rankstruct.estimators.base import RandomState, as_seed, named_loss
+from rankstruct.lists import known_ids
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
@@ -139,8 +139,8 @@ class Recommender(BaseEstimator):
                 "pairs requires sampled negatives, such as negatives='uniform'; with 'all' a list has all items"
             )
         self._seed = as_seed(self.random_state)
-        self._by_index, self._of_integers = hasattr(X, "tocsr"), _has_integer_items(X)
         self.known_ = train = interactions(X)
+        self._by_index, self._of_integers = hasattr(X, "tocsr"), _has_integer_items(X)
         if not train.num_ratings:
             raise DataError("expected interactions to learn from, got none")
         held = None
@@ -271,7 +271,7 @@ class Recommender(BaseEstimator):
 
     def _users(self, users: Any) -> Tensor:
         numbers = {name: number for number, name in enumerate(self.known_.user_names)}
-        names = Names.of(users).tolist()
+        names = Names.of(known_ids("users", users)).tolist()
         if unknown := [name for name in names if name not in numbers]:
             raise ValueError(
                 f"users must be those of fit, got {shortened(unknown[0])}; for users with other interactions use recommend_new"
@@ -314,11 +314,9 @@ class Recommender(BaseEstimator):
 
 
 def _has_integer_items(X: Any) -> bool:
-    """Whether the items of a table are integers, of NumPy, pandas, polars or Arrow."""
-    if not hasattr(X, "columns") or isinstance(X, Ratings):
-        return False
-    kind = str(getattr(columns_of(X)[1], "dtype", ""))
-    return re.match(r"u?int\d", kind, re.IGNORECASE) is not None
+    """Whether the items of interactions, which are valid, are a column of integers."""
+    table = not isinstance(X, Ratings) and not hasattr(X, "tocsr")
+    return table and known_ids("items", columns_of(X)[1]).dtype.kind in "iu"
 
 
 class _Folded:

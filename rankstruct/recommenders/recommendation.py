@@ -19,7 +19,7 @@ from rankstruct.data.errors import DataError, shortened
 from rankstruct.measures import Measure, evaluate
 from rankstruct.measures.base import ByMeasure, parse_measures
 from rankstruct.recommenders.factorization import ItemScorer
-from rankstruct.recommenders.ratings import Ratings, interactions
+from rankstruct.recommenders.ratings import Ratings, as_ratings, interactions
 
 __all__ = [
     "CatalogueModel",
@@ -72,7 +72,7 @@ def recommend(
     tensor([[-1],
             [ 0]])
     """
-    exclude = None if exclude is None else _as_ratings(exclude)
+    exclude = None if exclude is None else as_ratings(exclude)
     numbers = _as_indices(users)
     items, values = _best(model, numbers.reshape(-1), k, exclude, {} if exclude is None else {"exclude": exclude})
     return items.reshape(*numbers.shape, k), values.reshape(*numbers.shape, k)
@@ -125,10 +125,6 @@ def _evaluating(model: Any) -> Iterator[None]:
     finally:
         if training:
             model.train()
-
-
-def _as_ratings(given: Any) -> Ratings:
-    return given if isinstance(given, Ratings) else interactions(given)
 
 
 def _as_indices(users: Any) -> Tensor:
@@ -221,7 +217,7 @@ def evaluate_catalogue(
     """
     parsed = parse_measures(measures)
     k = longest_cutoff(parsed)
-    test, exclude = interactions(test), None if exclude is None else _as_ratings(exclude)
+    test, exclude = interactions(test), None if exclude is None else as_ratings(exclude)
     sizes = [(each.num_users, each.num_items) for each in (test, exclude) if each is not None]
     if sizes[0] != sizes[-1]:
         raise ValueError(
@@ -289,7 +285,7 @@ def popularity(ratings: Any) -> ItemScorer:
     >>> popularity(Ratings.from_arrays(["ann", "bob"], ["x", "x"], [1, 1], scale="stars")).scores
     tensor([2.])
     """
-    ratings = _as_ratings(ratings)
+    ratings = as_ratings(ratings)
     if ratings.scale == "binary":
         ratings = interactions(ratings)
     scorer = ItemScorer(ratings.num_items)

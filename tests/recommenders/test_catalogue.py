@@ -798,15 +798,17 @@ def test_names_are_those_of_fit():
         by_name.evaluate(swapped)
 
 
-@pytest.mark.parametrize("dtype", ["int64", "uint8", "Int64", "int64[pyarrow]"])
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "Int64", "int64[pyarrow]", "float64"])
 def test_integer_items_come_back_as_integers(dtype):
     table = pd.DataFrame({"user": [7, 7, 8, 8], "item": [30, 5, 5, 100]}).astype({"item": dtype})
     model = Recommender(rank=2, max_epochs=1, validation_share=0).fit(table)
     items = model.recommend([7, 8], 1)[0]
     assert items.dtype == np.int64
     assert items.tolist() == [[100], [30]]
-    assert model.recommend(7, 2)[0].tolist() == [100, None]
-    assert Recommender(rank=2, max_epochs=1).fit(table.astype({"item": str})).recommend(7, 1)[0].tolist() == ["100"]
+    assert model.recommend(7, 2)[0].tolist() == model.recommend(7.0, 2)[0].tolist() == [100, None]
+    assert Recommender(rank=2, max_epochs=1).fit(table.astype({"item": "int64"}).astype({"item": str})).recommend(7, 1)[
+        0
+    ].tolist() == ["100"]
 
 
 def test_users_without_interactions_get_the_popular_items():
