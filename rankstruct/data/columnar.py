@@ -525,6 +525,7 @@ def _seconds(arrow: Any, column: Any) -> Any:
 
 
 _WRONG: Any = object()
+_WHOLE = r"^(-?[1-9]\d*|0)\.0$"  # integers in a column of floats, as pandas writes those next to missing ones
 _DATES = "; write dates as 2024-01-31 or 2024-01-31T10:00:00, all with a time zone or none"
 _TYPED = (".parquet", ".pq", ".arrow", ".feather")
 _REAL = "; labels='real' takes any number"
@@ -619,7 +620,7 @@ class Ids(NamedTuple):
     """A column of ids.
 
     Attributes:
-        names: the distinct ids, sorted; numbers in files that have types, otherwise strings.
+        names: the distinct ids, sorted; numbers in files that have types, otherwise strings, without ".0" if all end with it.
         places: int32 `[rows]`, the index of each row's id in `names`.
     """
 
@@ -729,7 +730,10 @@ class Table:
         if not parts:
             return Ids(np.zeros(0, object), np.zeros(0, np.int32))
         whole = self._arrow.chunked_array(parts).unify_dictionaries()
-        names = whole.chunk(0).dictionary.to_numpy(zero_copy_only=False)
+        known, compute = whole.chunk(0).dictionary, self._arrow.compute
+        if self._header and compute.all(compute.match_substring_regex(known, _WHOLE)).as_py():
+            known = compute.utf8_slice_codeunits(known, 0, -2)
+        names = known.to_numpy(zero_copy_only=False)
         places = np.concatenate([each.indices.fill_null(-1).to_numpy() for each in whole.chunks]).astype(np.int32)
         missing = [name == "" for name in names.tolist()]
         wrong = np.array([*missing, True], bool)[places]

@@ -630,8 +630,12 @@ class InteractionsSource:
         found = read_interactions(*files, times=self.times)
         if isinstance(found, Ratings):
             return self.divide(found)
-        parts = found[:1]
+        parts, users = found[:1], found[0].user_names
         for path, part in zip(files[1:], found[1:], strict=True):
+            if not np.isin(part.user, found[0].user).any():
+                raise DataError(
+                    f"{path}: expected users of {files[0].name}, got none of them, such as {users[part.user[0]]!r}"
+                )
             parts.append(without(part, merge(parts)))
             if again := part.num_ratings - parts[-1].num_ratings:
                 before = " or ".join(file.name for file in files[: files.index(path)])

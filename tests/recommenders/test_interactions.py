@@ -113,6 +113,46 @@ def test_frames_and_their_files_have_the_same_names(tmp_path, suffix):
     assert pairs(interactions(table)) == pairs(read_interactions(tmp_path / f"x.{suffix}")) == {("1", "3"), ("2", "4")}
 
 
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz", "inter"])
+@pytest.mark.parametrize(
+    ("cells", "names"),
+    [
+        (["1.0", "10.0", "0.0", "-2.0"], ["1", "10", "0", "-2"]),
+        (["1.0", "1.1", "2.0", "1"], None),
+        (["1.0", "1"], None),
+        (["1.0", "x"], None),
+        (["1.00", "2.00"], None),
+        (["01.0", "2.0"], None),
+    ],
+)
+def test_a_column_of_whole_floats_in_text_has_integers(tmp_path, suffix, cells, names):
+    pytest.importorskip("pyarrow")
+    path, sep = tmp_path / f"x.{suffix}", "," if "csv" in suffix else "\t"
+    pd.DataFrame({"user": cells, "item": "z", "position": range(1, len(cells) + 1), "click": 1}).to_csv(
+        path, sep=sep, index=False
+    )
+    assert set(read_interactions(path).user_names) == set(names or cells)
+    if suffix != "inter":
+        assert set(ClickLog.read(path, query="item", document="user").documents) == set(names or cells)
+
+
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_other_users_in_a_file_of_a_folder_are_an_error(tmp_path, part):
+    users = {"train": "u", "valid": "u", "test": "u"} | {part: "v"}
+    write(tmp_path, **{name: {user: [name]} for name, user in users.items()})
+    with pytest.raises(DataError, match=rf"{part}\.txt: expected users of train\.txt, got none of them, such as 'v'"):
+        InteractionsSource(path=str(tmp_path)).read()
+
+
+def test_integers_in_one_file_and_floats_in_another_are_the_same(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "train.csv").write_text("user,item\n1,10\n1,11\n1,12\n")
+    (tmp_path / "valid.csv").write_text("user,item\n1.0,13.0\n")
+    (tmp_path / "test.csv").write_text("user,item\n1.0,14\n")
+    parts = InteractionsSource(path=str(tmp_path)).read()
+    assert (parts.train.num_users, pairs(parts.vali), pairs(parts.test)) == (1, {("1", "13")}, {("1", "14")})
+
+
 @pytest.mark.parametrize("ids", [[1.0, 0.5], [1.0, 1e300], np.array([[1, 2]]), torch.tensor([[1], [2]])])
 def test_other_ids_are_errors(ids):
     with pytest.raises(DataError, match="users must be one-dimensional strings or integers, got"):
