@@ -33,6 +33,7 @@ from rankstruct.data.dataset import RankingData, register_format
 from rankstruct.data.delimited import (
     Header,
     check_columns,
+    check_quotes,
     named,
     open_unpacked,
     read_header,
@@ -451,6 +452,8 @@ def _csv_error(
             pass
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as again:
         said = _first_line(again)
+    if header.quotes and ('"' in said or "out of sync" in said):  # by a line end within quotation marks
+        check_quotes(path, header)
     row = re.search(r"Row #(\d+): ", said)
     place = f"{path}, row {int(row[1]) - 1}" if row else str(path)
     if value := re.search(r"CSV column #(\d+): .*CSV conversion error to (\w+): (?:invalid value )?(.*)", said):
@@ -548,11 +551,13 @@ def _csv_batches(
         "read_options": arrow.csv.ReadOptions(
             column_names=names, skip_rows=1, encoding=header.encoding.removesuffix("-sig"), use_threads=use_threads
         ),
-        "parse_options": arrow.csv.ParseOptions(delimiter=header.separator),
+        "parse_options": arrow.csv.ParseOptions(delimiter=header.separator, quote_char='"' if header.quotes else False),
         "convert_options": arrow.csv.ConvertOptions(column_types=kinds, include_columns=only),
     }
     with open_unpacked(path) as stream, arrow.csv.open_csv(stream, **options) as reader:
         yield from reader
+        if header.quotes and stream.raw.quotes % 2:
+            check_quotes(path, header)
 
 
 def _are_flags(header: Header, at: int) -> bool:
@@ -730,16 +735,18 @@ class Table:
         if not parts:
             return Ids(np.zeros(0, object), np.zeros(0, np.int32))
         whole = self._arrow.chunked_array(parts).unify_dictionaries()
-        known, compute = whole.chunk(0).dictionary, self._arrow.compute
-        if self._header and compute.all(compute.match_substring_regex(known, _WHOLE)).as_py():
+        known, compute, is_csv = whole.chunk(0).dictionary, self._arrow.compute, self._header is not None
+        if is_csv and compute.all(compute.match_substring_regex(known, _WHOLE)).as_py():
             known = compute.utf8_slice_codeunits(known, 0, -2)
         names = known.to_numpy(zero_copy_only=False)
         places = np.concatenate([each.indices.fill_null(-1).to_numpy() for each in whole.chunks]).astype(np.int32)
-        missing = [name == "" for name in names.tolist()]
-        wrong = np.array([*missing, True], bool)[places]
+        broken = [isinstance(name, str) and (not name or (is_csv and "\n" in name)) for name in names.tolist()]
+        wrong = np.array([*broken, True], bool)[places]
         if wrong.any():
+            name = None if (place := places[wrong.argmax()]) < 0 else names[place]
+            got = f"{shortened(name)}; close the quotation mark before it" if name else "none"
             raise DataError(
-                f"{self.path}, row {int(wrong.argmax()) + 1}: expected an id in column {self.columns[role]!r}, got none"
+                f"{self.path}, row {int(wrong.argmax()) + 1}: expected an id in column {self.columns[role]!r}, got {got}"
             )
         order = np.argsort(names)
         new = np.empty(len(order), np.int32)

@@ -9,8 +9,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.text import read_blocks, text_lines, unpacked_name
@@ -35,12 +36,14 @@ class Header(NamedTuple):
         separator: the separator of cells.
         encoding: Python's name of the encoding, by the byte order mark; UTF-8 without one.
         rows: the first rows after it.
+        quotes: whether cells may be in quotation marks, as in all files but RecBole's `.inter`.
     """
 
     names: list[str]
     separator: str
     encoding: str
     rows: list[list[str]]
+    quotes: bool = True
 
     @property
     def between(self) -> str:
@@ -58,15 +61,17 @@ def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), 
         DataError: the file cannot be read, or its encoding is not that of its byte order mark.
     """
     head, encoding = _head(path)
-    found = {each: _rows(head, each) for each in ([separator] if separator else SEPARATORS)}  # ties go to the first
+    recbole = Path(unpacked_name(str(path))).suffix.casefold() == ".inter"
+    separators = [separator] if separator else SEPARATORS  # ties go to the first
+    found = {each: _rows(head, each, csv.QUOTE_NONE if recbole else csv.QUOTE_MINIMAL) for each in separators}
     chosen = max(
         found,
         key=lambda each: (any(_has(_names(found[each]), name) for name in wanted), len(_names(found[each]))),
     )
     names = _names(found[chosen])
-    if Path(unpacked_name(str(path))).suffix.casefold() == ".inter":  # RecBole's, with types: user_id:token
+    if recbole:  # with types: user_id:token
         names = [name.partition(":")[0] for name in names]
-    return Header(names, chosen, encoding, found[chosen][1:])
+    return Header(names, chosen, encoding, found[chosen][1:], not recbole)
 
 
 def _has(names: Sequence[str], wanted: str) -> bool:
@@ -83,7 +88,22 @@ def check_columns(path: object, names: Sequence[str]) -> None:
             )
 
 
-def open_unpacked(path: str | os.PathLike[str]) -> IO[bytes]:
+def check_quotes(path: object, header: Header) -> None:
+    """Raise DataError for a quotation mark that is never closed, since the rest of the file would be one cell."""
+    lines = chain(decoded_lines(str(path), header.encoding), ["\n"])  # a row of its own, unless within quotation marks
+    reader, start, following, is_open = csv.reader(lines, delimiter=header.separator), 1, 1, True
+    try:
+        for row in reader:
+            start, following, is_open = following, reader.line_num + 1, bool(row)
+    except csv.Error:  # for a cell that is too long
+        start, is_open = following, True
+    if is_open:
+        raise DataError(
+            f"{path}, line {start}: a cell begins with a quotation mark that is not closed; close or remove it"
+        )
+
+
+def open_unpacked(path: str | os.PathLike[str]) -> io.BufferedReader[_Blocks]:
     """Open a file for reading its decompressed bytes; reading raises DataError as `read_blocks` does."""
     return io.BufferedReader(_Blocks(read_blocks(path)), 2**20)
 
@@ -107,18 +127,19 @@ def wrong_encoding(path: object, encoding: str, error: UnicodeDecodeError) -> Da
 
 
 class _Blocks(io.RawIOBase):
-    """A file object over an iterator of blocks."""
+    """A file object over an iterator of blocks, which counts quotation marks."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         super().__init__()
-        self._blocks, self._rest = blocks, memoryview(b"")
+        self._blocks, self._rest, self.quotes = blocks, memoryview(b""), 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         if not len(self._rest):
-            self._rest = memoryview(next(self._blocks, b""))
+            block = next(self._blocks, b"")
+            self._rest, self.quotes = memoryview(block), self.quotes + block.count(b'"')
         count = min(len(buffer), len(self._rest))
         buffer[:count] = self._rest[:count]
         self._rest = self._rest[count:]
@@ -148,11 +169,12 @@ def _head(path: str | os.PathLike[str]) -> tuple[str, str]:
     return text if last < 0 or size < _HEAD else text[: last + 1], encoding
 
 
-def _rows(text: str, separator: str) -> list[list[str]]:
+def _rows(text: str, separator: str, quoting: Literal[0, 3]) -> list[list[str]]:
     found: list[list[str]] = []
     with suppress(csv.Error):  # the reader of the file reports the error
         found.extend(
-            [cell.strip() for cell in row] for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+            [cell.strip() for cell in row]
+            for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting)
         )
     return found
 

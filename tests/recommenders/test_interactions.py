@@ -307,6 +307,36 @@ def test_files_with_column_names_are_tables(tmp_path, name, text):
     assert found.time.tolist() == [3, 5]
 
 
+@pytest.mark.parametrize("number", [1, 1000, 300_000])
+@pytest.mark.parametrize("text", ['a\t"cd\tno', 'a\tcd\t"no', '"a\tcd\tno'])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_quotation_mark_that_is_not_closed_is_an_error(tmp_path, number, text, first):
+    pytest.importorskip("pyarrow")
+    rows = ['u\t"x"\ty', *(f"u{row}\tx{row}\tz" for row in range(number))]
+    rows.insert(1 if first else number + 1, text)
+    (tmp_path / "x.tsv").write_text("\n".join(["user\titem\ttitle", *rows, ""]))
+    line = 3 if first else number + 3
+    with pytest.raises(DataError, match=rf"x\.tsv, line {line}: .* quotation mark that is not closed"):
+        read_interactions(tmp_path / "x.tsv")
+
+
+def test_an_id_of_several_lines_is_an_error(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.csv").write_text('user,item\na,b\na,"c\nd,"e\n')
+    with pytest.raises(
+        DataError, match=r"row 2: expected an id in column 'item', got 'c\\nd,e'; close the quotation mark"
+    ):
+        read_interactions(tmp_path / "x.csv")
+
+
+def test_quotation_marks_are_characters_in_inter_files_and_within_cells(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.inter").write_text('user_id:token\titem_id:token\na\t"cd\nb\t"cd"\n')
+    assert pairs(read_interactions(tmp_path / "x.inter")) == {("a", '"cd'), ("b", '"cd"')}
+    (tmp_path / "x.csv").write_text('user,item\na,5" disk\nb,"x ""y"", z"\n')
+    assert pairs(read_interactions(tmp_path / "x.csv")) == {("a", '5" disk'), ("b", 'x "y", z')}
+
+
 def test_comments_are_ignored(tmp_path):
     (tmp_path / "x.txt").write_text("# hello you\n#\nann x y\n#1 x\n# end\n")
     assert pairs(read_interactions(tmp_path / "x.txt")) == {("ann", "x"), ("ann", "y"), ("#1", "x")}
