@@ -143,8 +143,8 @@ def is_missing(value: Any) -> bool:
     if value is None:
         return True
     try:
-        return not bool(value == value) or (isinstance(value, float) and math.isinf(value))
-    except TypeError:  # pandas' NA is neither equal nor not
+        return not bool(value == value) or (isinstance(value, float | np.floating | Decimal) and math.isinf(value))
+    except (TypeError, ArithmeticError):  # pandas' NA is neither equal nor not, and a decimal may signal
         return True
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import partial, wraps
 from inspect import signature
 from typing import Any, NamedTuple, TypeVar
@@ -275,11 +276,14 @@ def known_ids(name: str, ids: Any) -> np.ndarray:
         raise ValueError(f"{name} must not be missing; that of document {int(gone.argmax())} is")
     if found.dtype.kind == "f" and ((np.floor(found) == found) & (np.abs(found.astype(np.float64)) <= LARGEST)).all():
         return found.astype(np.int64)
-    if found.dtype.kind == "O" and any(isinstance(each, float) and each.is_integer() for each in found.flat):
-        found = np.frompyfunc(lambda each: int(each) if isinstance(each, float) and each.is_integer() else each, 1, 1)(
-            found
-        )
+    if found.dtype.kind == "O" and any(map(_is_whole, found.flat)):
+        found = np.frompyfunc(lambda each: int(each) if _is_whole(each) else each, 1, 1)(found)
     return found
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a value is a whole number of a type of fractions."""
+    return isinstance(value, float | np.floating | Decimal) and value == int(value)
 
 
 def list_ids(documents: int, qid: Any, group: Any, otherwise: Any = None) -> Any:

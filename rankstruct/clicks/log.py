@@ -12,6 +12,7 @@ import numpy as np
 from rankstruct.arrays import as_array, as_numbers
 from rankstruct.data import DataError
 from rankstruct.data.columnar import Table
+from rankstruct.data.delimited import check_columns
 from rankstruct.lists import known_ids
 from rankstruct.roles import usual_columns
 
@@ -58,7 +59,7 @@ class ClickLog:
         A log without clicks, or with clicks on everything, is legal; the estimators refuse what they cannot estimate.
 
         Args:
-            query, document: `[rows]`, ids, numbers or strings.
+            query, document: `[rows]`, ids, numbers or strings; whole floats are integers, and numbers among strings are strings.
             position: `[rows]`, the rank at which the document was shown, from 1.
             click: `[rows]`, 0 or 1.
             session: `[rows]`, ids; None if each query was shown once.
@@ -71,7 +72,11 @@ class ClickLog:
         """
         given = {"query": query, "document": document, "position": position, "click": click}
         given |= {} if session is None else {"session": session}
-        return cls._of_columns({name: as_array(name, values) for name, values in given.items()}, longest)
+        numbers = ("position", "click")
+        return cls._of_columns(
+            {name: (as_array if name in numbers else known_ids)(name, values) for name, values in given.items()},
+            longest,
+        )
 
     @classmethod
     def _of_columns(cls, columns: dict[str, Any], longest: int | None) -> ClickLog:
@@ -81,13 +86,13 @@ class ClickLog:
             raise ValueError(f"the columns of a log must have one value per row, shape [rows]; got {sizes}")
         clicks = _checked_clicks(columns["click"])
         positions = _checked_positions(columns["position"], clicks, longest)
-        queries, query_number = _numbered("query", columns["query"])
-        ids, its_id = _numbered("document", columns["document"])
+        queries, query_number = _numbered(columns["query"])
+        ids, its_id = _numbered(columns["document"])
         pairs, documents = np.unique(query_number.astype(np.int64) * max(len(ids), 1) + its_id, return_inverse=True)
         names = ids[pairs % max(len(ids), 1)] if len(ids) else ids
         del its_id, pairs
         documents = documents.astype(np.int32)
-        sessions = _numbered("session", columns["session"])[1] if "session" in columns else query_number
+        sessions = _numbered(columns["session"])[1] if "session" in columns else query_number
         order = np.lexsort((positions, sessions))
         log = cls(
             session=sessions[order],
@@ -154,6 +159,7 @@ class ClickLog:
             DataError: there are no features, one is not a number, or differs between the rows of a document.
         """
         table = Table(path, {"query": query, "document": document})
+        check_columns(path, table.names)
         if others is None:
             others = [name for role in ("position", "click", "session") for name in usual_columns(table.names, role)]
         features = [name for name in table.names if name not in (*table.columns.values(), *others)]
@@ -317,9 +323,12 @@ def _checked_positions(values: np.ndarray, clicks: np.ndarray, longest: int | No
     return numbers.astype(np.int32)
 
 
-def _numbered(name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
+def _numbered(values: Any) -> tuple[np.ndarray, np.ndarray]:
     """The distinct ids and their numbers by row, int32."""
     if isinstance(values, tuple):
         return values
-    ids, numbers = np.unique(known_ids(name, values), return_inverse=True)
+    try:
+        ids, numbers = np.unique(values, return_inverse=True)
+    except TypeError:  # strings and numbers
+        ids, numbers = np.unique(values.astype(str), return_inverse=True)
     return ids, numbers.astype(np.int32)

@@ -669,8 +669,9 @@ class Table:
             self.names = _schema(self._arrow, self.path).names if self._header is None else self._header.names
         if not self.names:
             raise DataError(f"{self.path}: expected column names in the first line, got an empty file")
-        check_columns(self.path, self.names)
         found = find_columns(self.path, self.names, columns, argument)
+        if several := [name for name in found.values() if self.names.count(str(name)) > 1]:
+            raise DataError(f"{self.path}: expected one column {several[0]!r}, got several")
         if missing := [role for role, name in found.items() if name is None and role not in optional]:
             one = columns[missing[0]] or missing[0]
             raise DataError(f"{self.path}: there is no column {one!r}; there are {named(self.names)}")

@@ -2,6 +2,7 @@
 
 import datetime
 import logging
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -47,6 +48,9 @@ WITHOUT_MISSING = [
     pd.Series(["2", "10", "2"]),
     torch.tensor([2, 10, 2]),
     torch.tensor([2.0, 10.0, 2.0]),
+    [np.float32(2.0), "10", np.float64(2.0)],
+    [Decimal("2.0"), np.float16(10), "2"],
+    np.array([np.float32(2.0), Decimal("10"), 2], object),
 ]
 MISSING = [
     pd.array([2, None, 2], dtype="Int64"),
@@ -57,6 +61,11 @@ MISSING = [
     np.array([2.0, np.nan, 2.0]),
     [2, pd.NA, 2],
     ["2", None, "2"],
+    ["2", float("nan"), "2"],
+    ["2", np.float32("inf"), "2"],
+    [2, Decimal("nan"), 2],
+    [2, Decimal("snan"), "2"],
+    [2, Decimal("-inf"), 2],
 ]
 
 
@@ -65,7 +74,7 @@ def test_integers_have_the_same_names_in_any_type(ids):
     others = ["x", "x", "y"]
     for found in (
         interactions(ids, others),
-        interactions(pd.DataFrame({"user": np.asarray(ids), "item": others})),
+        interactions(pd.DataFrame({"user": ids if isinstance(ids, list) else np.asarray(ids), "item": others})),
         Ratings.from_arrays(ids, others, [1, 1, 1], scale="binary"),
     ):
         assert found.user_names.tolist() == ["2", "10"]
@@ -102,6 +111,45 @@ def test_clicks_have_integer_ids_in_any_type():
     log = ClickLog.from_arrays(np.array([5.0, 5.0]), pd.array([7, 8], dtype="Int64"), [1, 2], [0, 1])
     assert (log.queries.tolist(), log.documents.tolist()) == ([5], [7, 8])
     assert log.queries.dtype.kind == log.documents.dtype.kind == "i"
+
+
+@pytest.mark.parametrize("ids", MISSING)
+@pytest.mark.parametrize("role", ["query", "document", "session"])
+def test_missing_ids_of_clicks_are_errors(ids, role):
+    given = {"query": ["q"] * 3, "document": [1, 2, 3], "session": [1] * 3, role: ids}
+    with pytest.raises(ValueError, match=rf"{role} must not be missing; that of .* 1 is"):
+        ClickLog.from_arrays(**given, position=[1, 2, 3], click=[1, 0, 0])
+
+
+@pytest.mark.parametrize("ids", WITHOUT_MISSING)
+def test_clicks_number_ids_alike_in_any_type(ids):
+    log = ClickLog.from_arrays(["q"] * 3, ids, [1, 2, 1], [1, 0, 0], session=[1, 1, 2])
+    assert sorted(map(str, log.documents)) == ["10", "2"]
+    assert log.documents[log.document].astype(str).tolist() == ["2", "10", "2"]
+
+
+def test_clicks_on_numbers_among_strings_are_on_strings():
+    log = ClickLog.from_arrays(["q"] * 4, [1, 1.0, "1", "x"], [1, 1, 1, 2], [1, 0, 0, 1], session=[1, 2, 3, 3])
+    assert (log.documents.tolist(), log.document.tolist()) == (["1", "x"], [0, 0, 0, 1])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_the_index_of_a_frame_is_another_column(tmp_path, suffix):
+    pytest.importorskip("pyarrow")
+    table = pd.DataFrame({"user": list("abcd"), "item": 1, "position": 1, "click": 0}).query("user != 'b'")
+    getattr(table, f"to_{suffix}")(tmp_path / f"x.{suffix}")
+    assert pairs(read_interactions(tmp_path / f"x.{suffix}")) == {(user, "1") for user in "acd"}
+    log = ClickLog.read(tmp_path / f"x.{suffix}", query="user", document="item")
+    assert log.queries.tolist() == ["a", "c", "d"]
+    with pytest.raises(DataError, match=r"the row number .* is not a feature"):
+        log.read_features(tmp_path / f"x.{suffix}", query="user", document="item")
+
+
+def test_a_repeated_column_of_ids_is_an_error(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.csv").write_text("q,item,q,position,click\na,b,c,1,1\n")
+    with pytest.raises(DataError, match="expected one column 'q', got several"):
+        ClickLog.read(tmp_path / "x.csv", query="q", document="item")
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
