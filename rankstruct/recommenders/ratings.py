@@ -370,7 +370,9 @@ def k_core(ratings: Any, k: int, *, user_k: int | None = None) -> Ratings:
     >>> k_core(interactions(["ann", "ann", "bob", "bob", "eve"], ["x", "y", "x", "y", "z"]), 2).item_names.tolist()
     ['x', 'y']
     """
-    check_least(1, k=k, user_k=user_k)
+    for name, number in (("k", k), ("user_k", k if user_k is None else user_k)):
+        if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
+            raise ValueError(f"{name} must be an integer from 1, got {number!r}")
     ratings = as_ratings(ratings)
     kept = np.ones(ratings.num_ratings, bool)
     while True:

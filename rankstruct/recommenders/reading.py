@@ -274,10 +274,11 @@ def read_interactions(*paths: str | os.PathLike[str], times: bool = False) -> Ra
         paths: tables with columns `user`, `item` and optionally `time`, or other usual names of these, such as `userId`,
             `item_id` and `timestamp`, of which other columns are ignored: `.parquet`, `.feather`, `.arrow`, and files with a
             header, `.csv`, `.tsv`, RecBole's `.inter` or any other name; or text files of lines `user item item ...`, separated
-            by blanks or tabs, where a user may have several lines and a line no item. Lines that start with `#` and a blank are
-            ignored. CSV and text files are in UTF-8 and may be compressed.
-        times: lines of text files are `user item time`. If it is not set, but the last of three fields of every line looks like
-            a time since 1990, that is an error.
+            by blanks or tabs, where a user may have several lines and a line no item, and those that start with `#` and a blank
+            are ignored. CSV and text files are in UTF-8 and may be compressed. In CSV files, a column of ids that all end with
+            `.0` has integers.
+        times: lines of text files are `user item time`, and tables have a column of times. If it is not set, but the last of
+            three fields of every line looks like a time since 1990, that is an error.
 
     Repeated interactions count once. A user or item without interactions in one of several files is in the indices of all.
 
@@ -331,8 +332,11 @@ def _numbered(
             of_name = [numbers.setdefault(str(name), len(numbers)) for name in ids.names]
             places.append(np.array(of_name, np.int64)[ids.places])
         time = table.get("time")
-        if time is not None and np.isnan(time).any():
-            raise DataError(f"{path}, row {int(np.isnan(time).argmax()) + 1}: expected a time, got none")
+        if time is None and times:
+            raise DataError(f"{path}: times is set, but there is no column of times, such as 'time' or 'timestamp'")
+        if time is not None and not np.isfinite(time).all():
+            at = int(np.isfinite(time).argmin())
+            raise DataError(f"{path}, row {at + 1}: expected a time, got {'none' if np.isnan(time[at]) else time[at]}")
         return places[0], places[1], time
     user, item, when = array("q"), array("q"), array("d")
     fields: list[str] = []
@@ -353,6 +357,11 @@ def _numbered(
             when.append(parse_number(which.pop()))
         user.extend([users.setdefault(who, len(users))] * len(which))
         item.extend(items.setdefault(name, len(items)) for name in which)
+    if fields and not user:
+        raise DataError(
+            f"{path} has no interactions: every line has one field, such as {shortened(fields[0])}; separate users and items by "
+            "blanks, or name the file .csv, with column names such as user,item in the first line"
+        )
     if timed and len(fields) == 4:
         raise _has_ratings(path)
     if timed and fields:
@@ -565,7 +574,7 @@ class InteractionsSource:
             `read_interactions`. Interactions of a folder that are in a file before, in this order, are left out and counted.
         builtin: `"synthetic"`, the synthetic ratings of 4 and 5 stars, which needs no file; or set `path`.
         times: lines of text files are `user item time`, not `user item item ...`.
-        core: users and items with fewer interactions are dropped; 1 keeps all. Not for a folder.
+        core: users and items with fewer interactions are dropped; 1 keeps all. Like `split` and `test_share` not for a folder.
         split: how one file is split. `"ratio"`: `test_share` of each user's interactions, at random. `"leave-one-out"`: the last
             of each user with more, and the one before for validation, or random ones without times, which is logged. `"time"`:
             the latest.
@@ -602,8 +611,10 @@ class InteractionsSource:
                 raise ValueError(f"data.{name} must be one of {', '.join(filter(None, known))}, got {value!r}")
         check_least(1, **{"data.core": self.core})
         _check_fraction(**{"data.test_share": self.test_share, "data.validation": self.validation})
-        if self.path is not None and len(self._files()) > 1 and self.core > 1:
-            raise ValueError(f"data.core is for one file, not for a folder, got {self.core}")
+        if self.path is not None and len(self._files()) > 1:
+            for name in ("core", "split", "test_share"):
+                if (value := getattr(self, name)) != getattr(InteractionsSource, name):
+                    raise ValueError(f"data.{name} is for one file, not for a folder, got {value!r}")
 
     def _files(self) -> list[Path]:
         """The file, or those of the folder: training, validation if there is one, and test."""
@@ -617,9 +628,14 @@ class InteractionsSource:
         suffixes = (".txt", ".csv", ".tsv", ".inter", ".parquet")
         suffix = next((each for each in suffixes if (path / f"train{each}").is_file()), None)
         if suffix is None or not (path / f"test{suffix}").is_file():
-            raise DataError(f"{path} has no train.txt and test.txt (or .csv, .parquet); give the file itself")
+            raise DataError(
+                f"{path} has no train.txt and test.txt (or both {', '.join(suffixes[1:])}); give the file itself"
+            )
         names = ("train", "valid", "vali", "test")
-        return [path / f"{name}{suffix}" for name in names if (path / f"{name}{suffix}").is_file()]
+        found = [path / f"{name}{suffix}" for name in names if (path / f"{name}{suffix}").is_file()]
+        if len(found) == len(names):
+            raise DataError(f"{path} has two files for validation, {found[1].name} and {found[2].name}; remove one")
+        return found
 
     def read(self) -> RatingsParts:
         """Read training, validation and test interactions; raises as `check`, `read_interactions` and `divide` do."""
@@ -629,16 +645,22 @@ class InteractionsSource:
         files = self._files()
         found = read_interactions(*files, times=self.times)
         if isinstance(found, Ratings):
-            return self.divide(found)
-        parts, users = found[:1], found[0].user_names
-        for path, part in zip(files[1:], found[1:], strict=True):
-            if not np.isin(part.user, found[0].user).any():
+            if self.split == "time" and found.time is None:
                 raise DataError(
-                    f"{path}: expected users of {files[0].name}, got none of them, such as {users[part.user[0]]!r}"
+                    f"{self.path}: the split 'time' requires times, in a column, or in lines with data.times true"
                 )
+            return self.divide(found)
+        judged = np.concatenate([part.user for part in found[1:]])
+        if not np.isin(judged, found[0].user).any():
+            others, name = " or ".join(file.name for file in files[1:]), found[0].user_names[judged[0]]
+            raise DataError(f"{self.path}: not one user of {others} is in {files[0].name}, such as {name!r}")
+        parts = found[:1]
+        for path, part in zip(files[1:], found[1:], strict=True):
             parts.append(without(part, merge(parts)))
             if again := part.num_ratings - parts[-1].num_ratings:
                 before = " or ".join(file.name for file in files[: files.index(path)])
+                if not parts[-1].num_ratings:
+                    raise DataError(f"{path}: all {again} interactions are in {before} too, and would be left out")
                 _log.warning("%s: %d interactions that are in %s too are left out", path, again, before)
         train, *vali, test = parts
         if not vali:

@@ -10,7 +10,7 @@ Perspective", 2004.
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,17 +71,18 @@ def hold_out(ratings: Any, share: float, *, latest: bool = False, seed: int = 0)
 
     `share` is a fraction in (0, 1), or an integer, the number held out of each user with more ratings than that:
     `hold_out(ratings, 1)` is leave-one-out. A fraction of a user's ratings that is not whole is rounded up or down at random, so
-    that it is exact in expectation: .1 of 6 ratings is 1 with probability .6, otherwise 0. One rating of each user is never held
-    out. `latest` requires times.
+    that it is exact in expectation, unless that would hold out all: .1 of 6 ratings is 1 with probability .6, otherwise 0. One
+    rating of each user is never held out. `latest` requires times.
 
     >>> from rankstruct.recommenders import interactions
     >>> train, held = hold_out(interactions([0, 0, 1], [0, 1, 0], times=[1, 3, 2]), 1, latest=True)
     >>> train.item, held.item
     (array([0, 0]), array([1]))
     """
-    whole, ratings = isinstance(share, Integral), as_ratings(ratings)
-    if not (share >= 1 if whole else 0 < share < 1):
-        raise ValueError(f"share must be above 0 and below 1, or an integer from 1, got {share}")
+    whole = isinstance(share, Integral) and not isinstance(share, bool)
+    if not (whole and share >= 1):
+        _check_share(share, ", or an integer from 1")
+    ratings = as_ratings(ratings)
     counts = np.diff(ratings.offsets)
     drawn = np.random.default_rng([seed, 2, ratings.num_ratings]).random(
         len(counts)
@@ -99,8 +100,7 @@ def split_by_time(ratings: Any, share: float) -> tuple[Ratings, Ratings]:
     >>> test.user, test.item
     (array([0]), array([1]))
     """
-    if not 0 < share < 1:
-        raise ValueError(f"share must be above 0 and below 1, got {share}")
+    _check_share(share)
     ratings = as_ratings(ratings)
     held = _times(ratings) > np.quantile(_times(ratings), 1 - share, method="lower")
     return ratings.select(~held), ratings.select(held)
@@ -140,6 +140,11 @@ def without(ratings: Ratings, known: Ratings) -> Ratings:
     """The ratings of users and items that are not in `known`, which has the same indices."""
     keys = ratings.user * max(ratings.num_items, 1) + ratings.item
     return ratings.select(~np.isin(keys, known.keys()))
+
+
+def _check_share(share: Any, otherwise: str = "") -> None:
+    if not (isinstance(share, Real) and 0 < float(share) < 1):
+        raise ValueError(f"share must be above 0 and below 1{otherwise}, got {share!r}")
 
 
 def _times(ratings: Ratings) -> np.ndarray:

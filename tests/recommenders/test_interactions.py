@@ -184,11 +184,12 @@ def test_a_column_of_whole_floats_in_text_has_integers(tmp_path, suffix, cells, 
         assert set(ClickLog.read(path, query="item", document="user").documents) == set(names or cells)
 
 
-@pytest.mark.parametrize("part", ["valid", "test"])
-def test_other_users_in_a_file_of_a_folder_are_an_error(tmp_path, part):
-    users = {"train": "u", "valid": "u", "test": "u"} | {part: "v"}
-    write(tmp_path, **{name: {user: [name]} for name, user in users.items()})
-    with pytest.raises(DataError, match=rf"{part}\.txt: expected users of train\.txt, got none of them, such as 'v'"):
+@pytest.mark.parametrize("judged", [("test",), ("valid", "test")])
+def test_a_folder_without_common_users_is_an_error(tmp_path, judged):
+    write(tmp_path, train={"u": ["a", "b"]}, **{part: {"v": ["c"], "w": ["a"]} for part in judged})
+    with pytest.raises(
+        DataError, match=rf"not one user of {' or '.join(f'{each}.txt' for each in judged)} is in train\.txt, such"
+    ):
         InteractionsSource(path=str(tmp_path)).read()
 
 
@@ -556,5 +557,72 @@ def test_a_folder_has_tables_of_any_separator(tmp_path, suffix):
         (tmp_path / f"{name}{suffix}").write_text(f"user_id\titem_id\n7\t{item}\n")
     parts = InteractionsSource(path=str(tmp_path)).read()
     assert [pairs(part) for part in (parts.train, parts.vali, parts.test)] == [{("7", str(i))} for i in (1, 2, 3)]
-    with pytest.raises(ValueError, match=r"data\.core is for one file, not for a folder"):
-        InteractionsSource(path=str(tmp_path), core=2).check()
+    (tmp_path / f"vali{suffix}").write_text("user_id\titem_id\n7\t4\n")
+    with pytest.raises(DataError, match=rf"has two files for validation, valid{suffix} and vali{suffix}; remove one"):
+        InteractionsSource(path=str(tmp_path)).check()
+    (tmp_path / f"test{suffix}").unlink()
+    with pytest.raises(
+        DataError, match=r"has no train\.txt and test\.txt \(or both \.csv, \.tsv, \.inter, \.parquet\)"
+    ):
+        InteractionsSource(path=str(tmp_path)).check()
+
+
+@pytest.mark.parametrize("option", [{"core": 2}, {"split": "time"}, {"split": "leave-one-out"}, {"test_share": 0.3}])
+def test_a_folder_is_not_split(tmp_path, option):
+    write(tmp_path, train={"u": ["a", "b", "c"]}, test={"u": ["d"]})
+    with pytest.raises(ValueError, match=rf"data\.{next(iter(option))} is for one file, not for a folder, got"):
+        InteractionsSource(path=str(tmp_path), **option).check()
+    InteractionsSource(path=str(tmp_path), core=1, split="ratio", test_share=0.2).check()
+
+
+def test_a_test_file_equal_to_training_is_an_error(tmp_path):
+    write(tmp_path, train={"u": ["a", "b", "c"]}, test={"u": ["c", "a", "b"]})
+    with pytest.raises(DataError, match=r"test\.txt: all 3 interactions are in train\.txt too, and would be left out"):
+        InteractionsSource(path=str(tmp_path)).read()
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.txt"])
+def test_a_split_by_time_of_a_file_without_times_names_it(tmp_path, name):
+    pytest.importorskip("pyarrow")
+    (tmp_path / name).write_text("user,item\na,x\na,y\n" if name == "x.csv" else "a x y\n")
+    with pytest.raises(DataError, match=rf"{name}: the split 'time' requires times"):
+        InteractionsSource(path=str(tmp_path / name), split="time").read()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_times_of_tables_are_in_a_column_and_finite(tmp_path, suffix):
+    pytest.importorskip("pyarrow")
+    path, table = tmp_path / f"x.{suffix}", pd.DataFrame({"user": [1, 1], "item": [2, 3]})
+    save = {"csv": lambda table: table.to_csv(path, index=False), "parquet": lambda table: table.to_parquet(path)}[
+        suffix
+    ]
+    save(table)
+    with pytest.raises(DataError, match=rf"x\.{suffix}: times is set, but there is no column of times"):
+        read_interactions(path, times=True)
+    for time, got in ((np.inf, "inf"), (-np.inf, "-inf"), (np.nan, "none")):
+        save(table.assign(time=[1.0, time]))
+        with pytest.raises(DataError, match=rf"x\.{suffix}, row 2: expected a time, got {got}$"):
+            read_interactions(path)
+
+
+@pytest.mark.parametrize("text", ["a,b\nc,d\n", "a|b|c\n", "a\nb\n"])
+def test_lines_of_one_field_are_an_error(tmp_path, text):
+    (tmp_path / "x.txt").write_text(text)
+    with pytest.raises(
+        DataError, match=r"x\.txt has no interactions: every line has one field, such as '\w.*name the file \.csv"
+    ):
+        read_interactions(tmp_path / "x.txt")
+
+
+@pytest.mark.parametrize("share", ["0.5", None, True, False, 0, 1.0, -1, float("nan"), [0.5]])
+@pytest.mark.parametrize("split", [hold_out, split_by_time])
+def test_a_share_is_a_number(split, share):
+    with pytest.raises(ValueError, match=r"share must be above 0 and below 1.*, got"):
+        split(TABLE, share)
+
+
+@pytest.mark.parametrize("number", [2.0, True, 0, "2"])
+@pytest.mark.parametrize("name", ["k", "user_k"])
+def test_a_core_is_an_integer(name, number):
+    with pytest.raises(ValueError, match=f"^{name} must be an integer from 1, got {number!r}"):
+        k_core(TABLE, **{"k": 1, name: number})
