@@ -722,6 +722,8 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
         return ""
     source = kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
     for fold in folds:
+        if fold is not None and not hasattr(source, "fold"):
+            raise ValueError(f"data of the task {config.task} have no folds, got fold {fold}; leave out the folds")
         (source if fold is None else replace(source, fold=fold)).check()
     if isinstance(source, Source):
         return source.digest(now=True)
@@ -730,6 +732,14 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
     root = Path(source.path)
     files = sorted(filter(Path.is_file, root.rglob("*"))) if root.is_dir() else [root]
     return " ".join(digest_of(str(file)) for file in files)
+
+
+def has_folds(args: Sequence[str]) -> bool:
+    """Whether the data of a training command, such as `["fit", "--config", FILE]`, may come in folds."""
+    cli = _Parsed(args)
+    config = cli.config[cli.subcommand]
+    kind = TASKS[config.task]().source
+    return hasattr(kind, "fold") and (kind is not RatingsSource or config.data.get("split") == "fold")
 
 
 def _refuse_checkpoint(config: Any) -> None:
