@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import sys
 import time
 import warnings
@@ -434,11 +435,13 @@ class RankingCLI(LightningCLI):
                 self._print_report("test", measures)
             else:
                 print(f"\nno test: trainer.limit_test_batches is {self.trainer.limit_test_batches}")
-            print(f"TensorBoard log: {self.folder}  (to open it: tensorboard --logdir {self.folder.parent})")
+            print(
+                f"TensorBoard log: {self.folder}  (to open it: tensorboard --logdir {shlex.quote(str(self.folder.parent))})"
+            )
             print(f"best checkpoint: {checkpoint.best_model_path}  (epoch {best['epoch']})")
             if kept:
                 print(kept)
-            print(f"to use the run again: rankstruct fit, test or predict --run {self.folder}")
+            print(f"to use the run again: rankstruct fit, test or predict --run {shlex.quote(str(self.folder))}")
 
     def _report_untested(self) -> None:
         """Report the outputs of a run without a best checkpoint."""

@@ -152,11 +152,14 @@ def test_cross_validation_has_the_values_of_users(tmp_path):
         cross_validate.main(["cross-validate", *CONFIG[:2], "--output", str(tmp_path / "x"), "--folds", "1", *given])
 
 
-def test_names_of_items_have_a_line_each(tmp_path):
+def test_names_of_items_have_a_line_each(tmp_path, capsys):
     table = pd.DataFrame({"user": np.repeat(np.arange(20), 4), "item": [f"it\nem {i}" for i in np.arange(80) % 11]})
     table.to_csv(tmp_path / "data.csv", index=False)
     path = ["--data.path", str(tmp_path / "data.csv")]
-    main(["fit", *CONFIG[:2], *path, "--output", str(tmp_path / "run"), "--trainer.max_epochs", "1", *QUIET])
+    main(["fit", *CONFIG[:2], *path, "--output", str(tmp_path / "my run"), "--trainer.max_epochs", "1", *QUIET])
+    printed = capsys.readouterr().out
+    assert f"tensorboard --logdir '{tmp_path / 'my run'}'" in printed
+    assert f"predict --run '{tmp_path / 'my run'}/" in printed
     (names,) = tmp_path.rglob("item_names.txt")
     assert names.read_text().splitlines() == sorted({f"it em {i}" for i in range(11)})
     assert len(np.load(names.with_name("item_vectors.npy"))) == 11
