@@ -70,6 +70,7 @@ LOSSES: dict[str, tuple[Callable[..., torch.nn.Module], dict[str, Any]]] = {
     "WARP": (rs.losses.WARPLoss, {}),
     "nDCG ramp": (lambda: rs.StructuredHingeLoss("nDCG", reference="predicted"), {}),
     "BPR": (rs.RankNetLoss, {**_SAMPLED, "negatives": "uniform"}),
+    "BPR, random start": (rs.RankNetLoss, {**_SAMPLED, "negatives": "uniform", "start": "random"}),
     "softmax, sampled": (rs.SoftmaxLoss, {"negatives": "uniform", "number": 512, "correct": True}),
     "AP ramp, sampled": (
         lambda: rs.StructuredHingeLoss("AP", reference="predicted"),

@@ -20,11 +20,12 @@ import torch
 
 from rankstruct.commands._arguments import PASSED_ON, CommandParser, add_cell_options, as_typed
 from rankstruct.commands.cells import Cell, CellFolders, Selected, different_names
-from rankstruct.commands.fit import RankingCLI, check_data, complete_config
+from rankstruct.commands.fit import RankingCLI, check_data, complete_config, has_folds
 from rankstruct.configs import load_json
 from rankstruct.data.runs import write_scores
 from rankstruct.files import write_result, write_text
 from rankstruct.measures import evaluate
+from rankstruct.recommenders.training import CatalogueModule
 from rankstruct.statistics import bootstrap_interval, spread
 from rankstruct.text_tables import format_table
 from rankstruct.training.module import RankingModule
@@ -82,12 +83,17 @@ def _train(arguments: Sequence[str], folder: str) -> dict[str, Any]:
 
 
 def _keep_scores(cli: RankingCLI, folder: Path) -> dict[str, list[float]]:
-    """Write the scores of validation and test documents by the best checkpoint; returns the measures of each test list."""
+    """Write the scores of validation and test documents, unless lists are whole catalogues; returns the measures of test lists.
+
+    The model is that of the best checkpoint.
+    """
     module, data = cli.model, cli.datamodule
     values: dict[str, torch.Tensor] = {}
     if not isinstance(module, RankingModule):
         return {}
     module.eval()
+    if isinstance(module, CatalogueModule):
+        return {name: each.tolist() for name, each in module.test_values(data).items()}
     for part, loader in (("vali", data.val_dataloader()), ("test", data.test_dataloader())):
         lists = data.part(part)
         scores = torch.zeros(lists.num_documents)
@@ -105,9 +111,9 @@ def _keep_scores(cli: RankingCLI, folder: Path) -> dict[str, list[float]]:
 def cross_validate(
     config: str | Path,
     *,
-    folds: Sequence[int | None],
     grid: dict[str, Sequence[str]],
     output: str | Path,
+    folds: Sequence[int | None] | None = None,
     options: Sequence[str] = (),
     processes: int = 1,
     seeds: int = 1,
@@ -119,7 +125,7 @@ def cross_validate(
 
     Args:
         config: a training config; `data.fold` is set to each fold.
-        folds: fold numbers; `[None]` uses the config's own fold only.
+        folds: fold numbers; `[None]` uses the config's own fold only; None is 1 to 5, or `[None]` if its data have no folds.
         grid: values by config key, such as `{"model.regularization": ["0.1", "0.01"]}`.
         output: the folder of all cells; finished ones are reused.
         options: further command-line options of every cell, such as `["--data.path", folder]`.
@@ -143,6 +149,8 @@ def cross_validate(
         raise ValueError(f"seeds must be at least 1 and at most {_MOST_SEEDS}, got {seeds}")
     (name,) = different_names([config])
     root = Path(output)
+    if folds is None:
+        folds = range(1, 6) if has_folds(["fit", "--config", str(config), *options]) else [None]
     fit, request, unchanged = asked(config, folds, root, options)
     check_values(["fit", "--config", str(config), *options], grid)
     points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
@@ -225,16 +233,18 @@ def _gather(found: Selected) -> dict[str, Any]:
 
 
 def _values(name: str, by_fold: Sequence[Sequence[dict[str, Any]]]) -> list[float] | None:
-    """A measure of the test lists of all folds, averaged over seeds; None if a cell of an earlier version lacks it."""
+    """A measure of the test lists of all folds, averaged over seeds; None if these have other lists, or a cell lacks it."""
     kept = [[result.get("test_values", {}).get(name) for result in results] for results in by_fold]
     if any(values is None for results in kept for values in results):
         return None
+    if any(len(values) != len(results[0]) for results in kept for values in results):
+        return None  # the seed draws the split too
     return [float(value) for results in kept for value in np.mean(results, axis=0)]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options shared by commands that train over folds and a grid."""
-    parser.add_argument("--folds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="folds")
+    parser.add_argument("--folds", nargs="+", type=int, help="folds (default: 1 to 5, if the data have folds)")
     parser.add_argument(
         "--grid",
         action="append",
@@ -275,7 +285,9 @@ def main(args: Sequence[str]) -> None:
     for each in found["folds"]:
         point = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in each["point"].items())
         tests = [each["test"][name] for name in names]
-        rows.append([str(each["fold"]), point, each["epoch"], each["validation"], *tests])
+        rows.append(
+            ["" if each["fold"] is None else str(each["fold"]), point, each["epoch"], each["validation"], *tests]
+        )
     validation = float(np.mean([each["validation"] for each in found["folds"]]))
     rows.append(["mean", "", "", validation, *(str(spread(found["by_seed"][name])) for name in names)])
     if any(found["interval"].values()):

@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import sys
 import time
 import warnings
@@ -434,11 +435,13 @@ class RankingCLI(LightningCLI):
                 self._print_report("test", measures)
             else:
                 print(f"\nno test: trainer.limit_test_batches is {self.trainer.limit_test_batches}")
-            print(f"TensorBoard log: {self.folder}  (to open it: tensorboard --logdir {self.folder.parent})")
+            print(
+                f"TensorBoard log: {self.folder}  (to open it: tensorboard --logdir {shlex.quote(str(self.folder.parent))})"
+            )
             print(f"best checkpoint: {checkpoint.best_model_path}  (epoch {best['epoch']})")
             if kept:
                 print(kept)
-            print(f"to use the run again: rankstruct fit, test or predict --run {self.folder}")
+            print(f"to use the run again: rankstruct fit, test or predict --run {shlex.quote(str(self.folder))}")
 
     def _report_untested(self) -> None:
         """Report the outputs of a run without a best checkpoint."""
@@ -722,6 +725,8 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
         return ""
     source = kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
     for fold in folds:
+        if fold is not None and not hasattr(source, "fold"):
+            raise ValueError(f"data of the task {config.task} have no folds, got fold {fold}; leave out the folds")
         (source if fold is None else replace(source, fold=fold)).check()
     if isinstance(source, Source):
         return source.digest(now=True)
@@ -730,6 +735,14 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
     root = Path(source.path)
     files = sorted(filter(Path.is_file, root.rglob("*"))) if root.is_dir() else [root]
     return " ".join(digest_of(str(file)) for file in files)
+
+
+def has_folds(args: Sequence[str]) -> bool:
+    """Whether the data of a training command, such as `["fit", "--config", FILE]`, may come in folds."""
+    cli = _Parsed(args)
+    config = cli.config[cli.subcommand]
+    kind = TASKS[config.task]().source
+    return hasattr(kind, "fold") and (kind is not RatingsSource or config.data.get("split") == "fold")
 
 
 def _refuse_checkpoint(config: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import shlex
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -276,4 +277,6 @@ def main(args: Sequence[str]) -> None:
     with whole_file(output / "exact.png", "wb") as file:
         draw_paths(found).savefig(file, format="png", dpi=120)
     print(f"took {time.perf_counter() - start:.1f} s; written: {output / 'exact.json'}, {output / 'exact.png'}")
-    print(f"rankers and TensorBoard logs: {output}/<config>/<fold>  (to open them: tensorboard --logdir {output})")
+    print(
+        f"rankers and TensorBoard logs: {output}/<config>/<fold>  (to open them: tensorboard --logdir {shlex.quote(str(output))})"
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -329,7 +330,7 @@ def main(args: Sequence[str]) -> None:
     found = tune(**vars(options), options=rest)
     _print_report(found)
     best = Path(options.output) / "best.yaml"
-    print(f"TensorBoard's table of all trials: tensorboard --logdir {options.output}")
+    print(f"TensorBoard's table of all trials: tensorboard --logdir {shlex.quote(str(options.output))}")
     print(f"best config: {best}  (to train it: rankstruct fit --config {best})")
 
 

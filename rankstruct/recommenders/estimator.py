@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any, get_args
 
 import numpy as np
@@ -16,7 +17,7 @@ from typing_extensions import Self
 
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_least, shortened
-from rankstruct.estimators.base import RandomState, as_seed, named_loss
+from rankstruct.estimators.base import RandomState, as_seed, is_number, named_loss
 from rankstruct.lists import known_ids
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
@@ -134,6 +135,8 @@ class Recommender(BaseEstimator):
         check_choice("start", self.start, get_args(Start))
         check_least(1, max_epochs=self.max_epochs, patience=self.patience, lists_per_batch=self.lists_per_batch)
         check_least(0, layers=self.layers)
+        if not (is_number(self.validation_share, 0) and self.validation_share < 1):
+            raise ValueError(f"validation_share must be a fraction from 0 and below 1, got {self.validation_share!r}")
         if self.pairs and self.negatives == "all":
             raise ValueError(
                 "pairs requires sampled negatives, such as negatives='uniform'; with 'all' a list has all items"
@@ -261,6 +264,8 @@ class Recommender(BaseEstimator):
         """
         check_is_fitted(self)
         test = self._of_fit(X)
+        if not test.num_ratings:
+            raise DataError("expected interactions to evaluate on, got none")
         found = evaluate_catalogue(self.scorer_, test, measures, exclude=self.known_)
         return {name: float(values.mean()) for name, values in found.items()}
 
@@ -271,7 +276,10 @@ class Recommender(BaseEstimator):
 
     def _users(self, users: Any) -> Tensor:
         numbers = {name: number for number, name in enumerate(self.known_.user_names)}
-        names = Names.of(known_ids("users", users)).tolist()
+        try:
+            names = Names.of(known_ids("users", users)).tolist()
+        except ValueError as error:
+            raise ValueError(str(error).replace("document", "user")) from None
         if unknown := [name for name in names if name not in numbers]:
             raise ValueError(
                 f"users must be those of fit, got {shortened(unknown[0])}; for users with other interactions use recommend_new"
@@ -306,17 +314,20 @@ class Recommender(BaseEstimator):
         indices = items.cpu().numpy()
         if self._by_index:
             return indices
-        names = self.known_.item_names.tolist()
+        names: Any = self.known_.item_names.tolist()
         if self._of_integers:
             names = list(map(int, names))
         found = np.array([*names, None], object)[indices]  # the last is that of -1
-        return found.astype(np.int64) if self._of_integers and not (indices < 0).any() else found
+        whole = self._of_integers and not (indices < 0).any() and max(names) < 2**63
+        return found.astype(np.int64) if whole else found
 
 
 def _has_integer_items(X: Any) -> bool:
     """Whether the items of interactions, which are valid, are a column of integers."""
-    table = not isinstance(X, Ratings) and not hasattr(X, "tocsr")
-    return table and known_ids("items", columns_of(X)[1]).dtype.kind in "iu"
+    if isinstance(X, Ratings) or hasattr(X, "tocsr"):
+        return False
+    found = known_ids("items", columns_of(X)[1])
+    return found.dtype.kind in "iu" or (found.dtype.kind == "O" and all(isinstance(each, Integral) for each in found))
 
 
 class _Folded:

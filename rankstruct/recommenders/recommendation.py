@@ -6,6 +6,7 @@ in arbitrary order. Interactions are those of `interactions`, which also convert
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
@@ -86,12 +87,14 @@ def _best(
         raise TypeError(
             f"model must have item_scores(users), as the scorer_ of a Recommender has, got {type(model).__name__}"
         )
-    if not isinstance(k, Integral) or k < 1:
+    if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
         raise ValueError(f"k must be an integer from 1, got {k!r}")
     sizes = {"the model": getattr(model, "num_users", None)} | {name: part.num_users for name, part in parts.items()}
     for who, its in sizes.items():
         if its is not None and len(users) and not 0 <= int(users.min()) <= int(users.max()) < its:
             raise ValueError(f"users must be from 0 to {its - 1}, those of {who}; got {shortened(str(users.tolist()))}")
+    if len(users) and int(users.min()) < 0:
+        raise ValueError(f"users must be from 0, got {shortened(str(users.tolist()))}")
     offsets = None if exclude is None else torch.from_numpy(exclude.offsets)
     found = []
     with torch.no_grad(), _evaluating(model):
@@ -154,7 +157,7 @@ def _score_blocks(model: CatalogueModel, users: Tensor) -> Iterator[tuple[Tensor
         block = users[start : start + size].cpu()
         if vectors is None:
             scores = torch.as_tensor(model.item_scores(users[start : start + size]))
-            yield block, scores.clone() if scores.is_floating_point() else scores.float()
+            yield block, scores.clone() if scores.is_floating_point() else scores.double()
         else:
             yield block, of_users[start : start + size] @ of_items.T
 
@@ -250,23 +253,25 @@ def coverage(items: Tensor | np.ndarray, num_items: int) -> float:
     >>> coverage(torch.tensor([[0, 1], [1, -1]]), 4)
     0.5
     """
-    return len(np.unique(_recommended(items))) / num_items
+    return len(np.unique(_recommended(items, num_items))) / num_items
 
 
-def _recommended(items: Any) -> np.ndarray:
+def _recommended(items: Any, num_items: int) -> np.ndarray:
     """The indices of recommended items, without padding."""
     found = items.cpu().numpy() if isinstance(items, Tensor) else np.asarray(items)
     if found.dtype.kind not in "iu":
         raise ValueError(
             f"items must be indices, as recommend returns them, got {shortened(str(found.reshape(-1)[:1]))}"
         )
+    if found.max(initial=-1) >= num_items:
+        raise ValueError(f"items must be from 0 to {num_items - 1}, got {found.max()}")
     return found[found >= 0]
 
 
 def novelty(items: Tensor | np.ndarray, known: Any) -> float:
     """The mean of -log2 of the fraction of users with the item in `known`, over the recommended items `[users, k]`.
 
-    An item without users counts as one with a single user.
+    An item without users counts as one with a single user. NaN if nothing is recommended.
 
     Source: Zhou et al., "Solving the apparent diversity-accuracy dilemma of recommender systems", PNAS 2010.
 
@@ -276,7 +281,8 @@ def novelty(items: Tensor | np.ndarray, known: Any) -> float:
     """
     known = interactions(known)
     counts = np.bincount(known.item, minlength=known.num_items).clip(min=1)
-    return float(-np.log2(counts[_recommended(items)] / max(known.num_users, 1)).mean())
+    found = -np.log2(counts[_recommended(items, known.num_items)] / max(known.num_users, 1))
+    return float(found.mean()) if len(found) else math.nan
 
 
 def popularity(ratings: Any) -> ItemScorer:

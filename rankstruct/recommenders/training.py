@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -24,7 +25,7 @@ from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatc
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
 from rankstruct.recommenders.ratings import Labels, Ratings, merge, standardised
 from rankstruct.recommenders.reading import InteractionsSource, RatingsSource
-from rankstruct.recommenders.recommendation import longest_cutoff, recommend, top_lists
+from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff, recommend, top_lists
 from rankstruct.training.datamodule import ListsDataModule
 from rankstruct.training.module import OptimizerFactory, RankingModule
 
@@ -258,7 +259,7 @@ class InteractionsDataModule(RatingsDataModule):
         with torch.no_grad(), whole_file(folder / "item_vectors.npy", "wb") as file:
             np.save(file, scorer.vectors()[1].cpu().numpy())
         with whole_file(folder / "item_names.txt") as file:
-            file.writelines(f"{name}\n" for name in self.known.item_names)
+            file.writelines(re.sub(r"[\r\n]", " ", name) + "\n" for name in self.known.item_names)  # one line each
         return f"item vectors: {folder / 'item_vectors.npy'}  (in the order of item_names.txt)"
 
 
@@ -490,6 +491,11 @@ class CatalogueModule(FactorizationModule):
         metric.update(scores, labels, where=where)
         return scores
 
+    def test_values(self, data: InteractionsDataModule) -> dict[str, Tensor]:
+        """The measures of each test user, `{name: [users]}`."""
+        measures = self.test_metric.measures
+        return evaluate_catalogue(self.scorer, data.test_ratings["test"], measures, exclude=data.exclude["test"])
+
     def predict_step(self, batch: Batch, batch_idx: int) -> tuple[Tensor, Tensor]:
         """Return nothing, of both kinds: `RecommendationWriter` does all."""
         return batch.positions[:0, 0], batch.labels[:0, 0]
@@ -543,7 +549,7 @@ class RecommendationWriter(pl.Callback):
                         written[at] += 1
                         writer.writerow([known.user_names[user], rank, known.item_names[item], f"{value:.6g}"])
         fewer = int((written < data.recommend).sum())
-        note = f", fewer for {fewer} users, who rated all others" if fewer else ""
+        note = f", fewer for {fewer} users, for whom no more are left" if fewer else ""
         print(f"{data.recommend} items for each of {len(users) - fewer} users{note}: {path}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -191,7 +192,10 @@ class ResumeHint(pl.Callback):
         # trainer.log_dir would communicate with the other processes, which may be gone.
         folder = Path((trainer.logger and trainer.logger.log_dir) or trainer.default_root_dir)
         if (folder / "checkpoints" / "last.ckpt").is_file():
-            print(f"\nstopped in epoch {trainer.current_epoch}; to resume: rankstruct fit --run {folder}", flush=True)
+            print(
+                f"\nstopped in epoch {trainer.current_epoch}; to resume: rankstruct fit --run {shlex.quote(str(folder))}",
+                flush=True,
+            )
 
 
 class Stoppable(pl.Callback):

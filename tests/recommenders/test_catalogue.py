@@ -388,6 +388,13 @@ def test_matrices_and_tables_are_interactions_everywhere():
     assert coverage(items.numpy(), 25) == coverage(items, 25)
     with pytest.raises(ValueError, match="items must be indices, as recommend returns them, got"):
         coverage(np.array([["x", "y"]]), 2)
+    for measured in (lambda: coverage([[0, 25]], 25), lambda: novelty([[0, 25]], matrix)):
+        with pytest.raises(ValueError, match="items must be from 0 to 24, got 25"):
+            measured()
+    assert coverage([[-1]], 25) == 0
+    assert math.isnan(novelty([[-1]], matrix))
+    with pytest.raises(ValueError, match="users must be from 0, got"):
+        recommend(popularity(matrix), [-1])
     scorer = MatrixFactorization(30, 25, rank=3)
     assert torch.equal(fold_in(scorer, matrix, rs.SoftmaxLoss()), fold_in(scorer, alike, rs.SoftmaxLoss()))
 
@@ -396,12 +403,14 @@ def test_scores_may_be_integers_or_arrays_but_not_nan():
     known = interactions([0, 1], [2, 0], num_items=3)
     for scores in (torch.tensor([[1, 2, 9], [9, 5, 4]]), np.array([[1.0, 2, 9], [9, 5, 4]])):
         assert recommend(Table(scores), [0, 1], 2, exclude=known)[0].tolist() == [[1, 0], [1, 2]]
+    large = torch.tensor([[2**25, 2**25 + 1, 2**25 - 1]])
+    assert recommend(Table(large), [0], 3)[0].tolist() == [[1, 0, 2]]
     for measured in (lambda model: recommend(model, 0, 1), lambda model: evaluate_catalogue(model, known)):
         with pytest.raises(ValueError, match="scores of the model must be numbers, got NaN"):
             measured(Table(torch.tensor([[1.0, np.nan, 2], [1, 2, 3]])))
 
 
-@pytest.mark.parametrize("k", [0, -1, 2.5, "5", None])
+@pytest.mark.parametrize("k", [0, -1, 2.5, "5", None, True])
 def test_k_is_an_integer_from_1(k):
     with pytest.raises(ValueError, match=f"k must be an integer from 1, got {k!r}"):
         recommend(MatrixFactorization(3, 4), 0, k)
@@ -762,6 +771,10 @@ def test_bad_input_of_the_estimator_is_an_error():
     for wrong in (sp.csr_array((3, 4)), sp.csr_array((2, 3))):
         with pytest.raises(DataError, match="expected 3 users and 3 items, as in fit"):
             model.evaluate(wrong)
+    with pytest.raises(DataError, match="expected interactions to evaluate on, got none"):
+        model.evaluate(sp.csr_array((3, 3)))
+    with pytest.raises(ValueError, match="users must not be missing; that of user 0 is"):
+        model.recommend(None)
     with pytest.raises(ValueError, match="max_epochs"):
         Recommender(max_epochs=0).fit(sp.csr_array([[1.0]]))
     with pytest.raises(ValueError, match="start must be one of 'spectral', 'random', got 'svd'"):
@@ -770,6 +783,8 @@ def test_bad_input_of_the_estimator_is_an_error():
         with pytest.raises(DataError, match="validation has no interactions that are not in X too"):
             Recommender().fit(sp.csr_array([[1.0, 0]]), validation=validation)
     for options, message in (
+        ({"validation_share": 1}, "validation_share must be a fraction from 0 and below 1, got 1"),
+        ({"validation_share": "a"}, "validation_share must be a fraction .*, got 'a'"),
         ({"layers": -1}, "layers must be at least 0, got -1"),
         ({"pairs": True}, "pairs requires sampled negatives"),
         ({"number": 5}, "number is for negatives 'uniform' and 'popularity'; got 5 with 'all'"),
@@ -798,9 +813,10 @@ def test_names_are_those_of_fit():
         by_name.evaluate(swapped)
 
 
-@pytest.mark.parametrize("dtype", ["int64", "uint8", "Int64", "int64[pyarrow]", "float64"])
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "Int64", "int64[pyarrow]", "float64", object])
 def test_integer_items_come_back_as_integers(dtype):
     table = pd.DataFrame({"user": [7, 7, 8, 8], "item": [30, 5, 5, 100]}).astype({"item": dtype})
+    table["user"] = table["user"].astype(object)
     model = Recommender(rank=2, max_epochs=1, validation_share=0).fit(table)
     items = model.recommend([7, 8], 1)[0]
     assert items.dtype == np.int64
@@ -809,6 +825,12 @@ def test_integer_items_come_back_as_integers(dtype):
     assert Recommender(rank=2, max_epochs=1).fit(table.astype({"item": "int64"}).astype({"item": str})).recommend(7, 1)[
         0
     ].tolist() == ["100"]
+
+
+def test_large_integers_come_back():
+    table = pd.DataFrame({"user": [7, 7, 8, 8], "item": np.array([2**63, 5, 5, 2**63 + 1], np.uint64)})
+    model = Recommender(rank=2, max_epochs=1, validation_share=0).fit(table)
+    assert model.recommend([7, 8], 1)[0].tolist() == [[2**63 + 1], [2**63]]
 
 
 def test_users_without_interactions_get_the_popular_items():

@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import torch
 from programs import assert_a_killed_fit_resumes_to_the_same_bits, run_in
 
 import rankstruct as rs
+from rankstruct.commands import cross_validate
 from rankstruct.commands.fit import main
 from rankstruct.recommenders import InteractionsSource, evaluate_catalogue, popularity
 from rankstruct.recommenders.training import CatalogueModule, InteractionsDataModule, RatingsDataModule
@@ -135,6 +137,32 @@ def test_training_starts_from_the_interactions_or_at_random(start):
         CatalogueModule(rs.LinearScorer(2))
     with pytest.raises(ValueError, match="negatives must be one of all, uniform, popularity, in-batch, got 'some'"):
         CatalogueModule(scorer, negatives="some")
+
+
+def test_cross_validation_has_the_values_of_users(tmp_path):
+    given = ["--trainer.max_epochs", "2", *CONFIG[2:], "--model.scorer.init_args.rank", "4"]
+    cross_validate.main(["cross-validate", *CONFIG[:2], "--output", str(tmp_path), "--seeds", "2", *given])
+    (run,) = tmp_path.glob("run_seed=*")
+    result = json.loads((run / "result.json").read_text())
+    for name, mean in result["test"].items():
+        assert len(result["test_values"][name]) > 300
+        assert np.mean(result["test_values"][name]) == pytest.approx(mean, abs=1e-6)
+    assert not list(tmp_path.rglob("*scores.txt"))
+    with pytest.raises((ValueError, SystemExit), match="data of the task implicit have no folds, got fold 1"):
+        cross_validate.main(["cross-validate", *CONFIG[:2], "--output", str(tmp_path / "x"), "--folds", "1", *given])
+
+
+def test_names_of_items_have_a_line_each(tmp_path, capsys):
+    table = pd.DataFrame({"user": np.repeat(np.arange(20), 4), "item": [f"it\nem {i}" for i in np.arange(80) % 11]})
+    table.to_csv(tmp_path / "data.csv", index=False)
+    path = ["--data.path", str(tmp_path / "data.csv")]
+    main(["fit", *CONFIG[:2], *path, "--output", str(tmp_path / "my run"), "--trainer.max_epochs", "1", *QUIET])
+    printed = capsys.readouterr().out
+    assert f"tensorboard --logdir '{tmp_path / 'my run'}'" in printed
+    assert f"predict --run '{tmp_path / 'my run'}/" in printed
+    (names,) = tmp_path.rglob("item_names.txt")
+    assert names.read_text().splitlines() == sorted({f"it em {i}" for i in range(11)})
+    assert len(np.load(names.with_name("item_vectors.npy"))) == 11
 
 
 def test_lightgcn_trains_from_a_config(tmp_path):

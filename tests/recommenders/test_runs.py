@@ -82,7 +82,7 @@ def test_test_and_predict_use_a_run(finished, capsys):
     assert not rated & {(int(row["user"]), int(row["item"])) for row in rows}
     scores = rs.load_scorer(folder).item_scores(torch.tensor([0])).detach()[0].numpy()
     main(["predict", "--run", str(folder), "--data.recommend", "121", *QUIET])  # of 120 that they have not rated
-    assert "121 items for each of 0 users, fewer for 400 users, who rated all others" in capsys.readouterr().out
+    assert "121 items for each of 0 users, fewer for 400 users, for whom no more are left" in capsys.readouterr().out
     open_items = np.setdiff1d(np.arange(150), data.known.item[data.known.user == 0])
     best = open_items[np.argsort(-scores[open_items])[:3]]
     assert [int(row["item"]) for row in rows[:3]] == best.tolist()
