@@ -121,7 +121,7 @@ class ClickLog:
         """Read a log from a CSV, Parquet or Arrow file with one row per document shown; other columns are ignored.
 
         Args:
-            path: the file; a CSV file has column names in its first line, and its ids are strings, without `.0` if all end with it.
+            path: the file; a CSV file has column names in its first line; its ids are strings, without `.0` if all end with it.
             query, document, position, click, session: the columns; None for those with usual names, such as `query_id`, `docid`
                 and `rank`. There may be none of sessions if each query was shown once.
             longest: as in `from_arrays`.
