@@ -736,18 +736,16 @@ class Table:
         if not parts:
             return Ids(np.zeros(0, object), np.zeros(0, np.int32))
         whole = self._arrow.chunked_array(parts).unify_dictionaries()
-        known, compute, is_csv = whole.chunk(0).dictionary, self._arrow.compute, self._header is not None
-        if is_csv and compute.all(compute.match_substring_regex(known, _WHOLE)).as_py():
+        known, compute = whole.chunk(0).dictionary, self._arrow.compute
+        if self._header is not None and compute.all(compute.match_substring_regex(known, _WHOLE)).as_py():
             known = compute.utf8_slice_codeunits(known, 0, -2)
         names = known.to_numpy(zero_copy_only=False)
         places = np.concatenate([each.indices.fill_null(-1).to_numpy() for each in whole.chunks]).astype(np.int32)
-        broken = [isinstance(name, str) and (not name or (is_csv and "\n" in name)) for name in names.tolist()]
-        wrong = np.array([*broken, True], bool)[places]
+        missing = [name == "" for name in names.tolist()]
+        wrong = np.array([*missing, True], bool)[places]
         if wrong.any():
-            name = None if (place := places[wrong.argmax()]) < 0 else names[place]
-            got = f"{shortened(name)}; close the quotation mark before it" if name else "none"
             raise DataError(
-                f"{self.path}, row {int(wrong.argmax()) + 1}: expected an id in column {self.columns[role]!r}, got {got}"
+                f"{self.path}, row {int(wrong.argmax()) + 1}: expected an id in column {self.columns[role]!r}, got none"
             )
         order = np.argsort(names)
         new = np.empty(len(order), np.int32)

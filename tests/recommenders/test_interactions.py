@@ -369,15 +369,6 @@ def test_a_quotation_mark_that_is_not_closed_is_an_error(tmp_path, number, text,
         read_interactions(tmp_path / "x.tsv")
 
 
-def test_an_id_of_several_lines_is_an_error(tmp_path):
-    pytest.importorskip("pyarrow")
-    (tmp_path / "x.csv").write_text('user,item\na,b\na,"c\nd,"e\n')
-    with pytest.raises(
-        DataError, match=r"row 2: expected an id in column 'item', got 'c\\nd,e'; close the quotation mark"
-    ):
-        read_interactions(tmp_path / "x.csv")
-
-
 def test_quotation_marks_are_characters_in_inter_files_and_within_cells(tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "x.inter").write_text('user_id:token\titem_id:token\na\t"cd\nb\t"cd"\n')
