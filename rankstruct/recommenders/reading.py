@@ -267,7 +267,7 @@ def read_movielens_fold(folder: str | os.PathLike[str], fold: int) -> tuple[Rati
     return base, test
 
 
-def read_interactions(*paths: str | os.PathLike[str], times: bool = False) -> Ratings | list[Ratings]:
+def read_interactions(*paths: str | os.PathLike[str], times: bool | None = None) -> Ratings | list[Ratings]:
     r"""Read one or several files of interactions; several have common indices of users and items.
 
     Args:
@@ -277,8 +277,8 @@ def read_interactions(*paths: str | os.PathLike[str], times: bool = False) -> Ra
             by blanks or tabs, where a user may have several lines and a line no item, and those that start with `#` and a blank
             are ignored. CSV and text files are in UTF-8 and may be compressed. In CSV files, a column of ids that all end with
             `.0` has integers.
-        times: lines of text files are `user item time`, and tables have a column of times. If it is not set, but the last of
-            three fields of every line looks like a time since 1990, that is an error.
+        times: whether lines of text files are `user item time`; tables then must have a column of times. If None, they are
+            `user item item ...`, and it is an error if the last of three fields of every line looks like a time since 1990.
 
     Repeated interactions count once. A user or item without interactions in one of several files is in the indices of all.
 
@@ -316,7 +316,7 @@ def read_interactions(*paths: str | os.PathLike[str], times: bool = False) -> Ra
 
 
 def _numbered(
-    path: Path, users: dict[str, int], items: dict[str, int], times: bool
+    path: Path, users: dict[str, int], items: dict[str, int], times: bool | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """User, item and, if there are any, time of each interaction of a file; new names get the next number."""
     if any(map(path.match, ("u.data", "*.base", "ratings.dat"))):
@@ -340,7 +340,7 @@ def _numbered(
         return places[0], places[1], time
     user, item, when = array("q"), array("q"), array("d")
     fields: list[str] = []
-    timed = not times  # whether the last field of every line looks like a time, and no other
+    timed = times is None  # whether the last field of every line looks like a time, and no other
     for number, line in _lines(path):
         if line == "#" or line.startswith(("# ", "#\t")):
             continue
@@ -367,7 +367,7 @@ def _numbered(
     if timed and fields:
         raise DataError(
             f"{path}: expected lines user item item ..., but the third of three fields looks like a time, such as {fields[2]}; "
-            "set times=True (--data.times true)"
+            "set times=True (--data.times true), or False if it is an item"
         )
     return np.array(user, np.int64), np.array(item, np.int64), np.array(when) if times else None
 
@@ -573,7 +573,7 @@ class InteractionsSource:
             `.parquet`, or without `valid`, which is then held out of training; or one file, which is split. See
             `read_interactions`. Interactions of a folder that are in a file before, in this order, are left out and counted.
         builtin: `"synthetic"`, the synthetic ratings of 4 and 5 stars, which needs no file; or set `path`.
-        times: lines of text files are `user item time`, not `user item item ...`.
+        times: whether lines of text files are `user item time`, not `user item item ...`; see `read_interactions`.
         core: users and items with fewer interactions are dropped; 1 keeps all. Like `split` and `test_share` not for a folder.
         split: how one file is split. `"ratio"`: `test_share` of each user's interactions, at random. `"leave-one-out"`: the last
             of each user with more, and the one before for validation, or random ones without times, which is logged. `"time"`:
@@ -589,7 +589,7 @@ class InteractionsSource:
 
     path: str | None = None
     builtin: str | None = None
-    times: bool = False
+    times: bool | None = None
     core: int = 1
     split: str = "ratio"
     test_share: float = 0.2

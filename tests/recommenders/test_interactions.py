@@ -428,6 +428,7 @@ def test_large_items_are_items(tmp_path, text):
 def test_times_of_lines_are_read_if_asked_for(tmp_path):
     (tmp_path / "x.txt").write_text("a 1 978300760\nb 7 978300761\n")
     assert read_interactions(tmp_path / "x.txt", times=True).time.tolist() == [978300760, 978300761]
+    assert read_interactions(tmp_path / "x.txt", times=False).num_ratings == 4  # those are items
 
 
 # Splits
