@@ -39,6 +39,7 @@ nitpick_ignore = [
         ),  # type variables
         *("rankstruct.kernels.core.Loop", "core.Loop", "rankstruct.solvers.shared.Team"),  # within the package
         *("TypeAliasForwardRef", "pytorch_lightning.callbacks.weight_averaging.WeightAveraging"),
+        "numpy.random.mtrand.RandomState",  # in NumPy's documentation without "mtrand"
     )
 ]
 intersphinx_mapping = {  # the names that our signatures use, by hand: nothing is fetched
