@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+from typing import Any
+
 __all__ = ["DataError"]
 
 
@@ -26,6 +29,13 @@ def shortened(value: object, most: int = 60) -> str:
     if isinstance(value, str | bytes) and len(value) > most:
         return f"{value[:most]!r}..."
     return repr(value)
+
+
+def check_integers(least: int, **values: Any) -> None:
+    """Raise ValueError if an argument is not an integer of at least `least`; True is none."""
+    for name, value in values.items():
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{name} must be an integer from {least}, got {value!r}")
 
 
 def check_least(least: float, **values: float | None) -> None:

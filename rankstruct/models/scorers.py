@@ -8,7 +8,8 @@ documents, whose `by_list` is False, ignore both.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
@@ -33,6 +34,20 @@ __all__ = [
 
 _TREE_NODES = 2**20  # documents times trees per block
 _LIGHTGBM_ZERO = 1.0000000180025095e-35  # 1e-35 in float32; smaller values count as zero
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """The model in evaluation mode, if it is a module; then in the mode that it was in."""
+    if not isinstance(model, nn.Module):
+        yield
+        return
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
 
 
 class Scorer(nn.Module):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from rankstruct.data import BatchLoader
 from rankstruct.data.errors import check_least
 from rankstruct.losses import RankingLoss
+from rankstruct.models.scorers import evaluating
 from rankstruct.recommenders.factorization import MatrixFactorization
 from rankstruct.recommenders.ratings import Ratings, interactions
 
@@ -268,20 +269,17 @@ def fold_in(
     if known.num_items != scorer.num_items:
         raise ValueError(f"known must have the {scorer.num_items} items of the scorer, got {known.num_items}")
     matrix = known.to_csr().astype(np.float32)
-    training, fixed = scorer.training, scorer.eval()
-    with torch.no_grad():
-        table = fixed._tables(None)[1]
-    found = table.new_zeros(known.num_users, scorer.rank)
-    for start in range(0, known.num_users, users_per_batch):
-        labels = torch.from_numpy(matrix[start : start + users_per_batch].toarray()).to(table)
-        sizes = labels.sum(1, keepdim=True)
-        factors = (labels @ table / sizes.clamp(min=1)).detach().requires_grad_()
-        optimizer = torch.optim.Adam([factors], lr=learning_rate)
-        with torch.enable_grad():
+    with evaluating(scorer), torch.enable_grad():
+        table = scorer._tables(None)[1].detach()
+        found = table.new_zeros(known.num_users, scorer.rank)
+        for start in range(0, known.num_users, users_per_batch):
+            labels = torch.from_numpy(matrix[start : start + users_per_batch].toarray()).to(table)
+            sizes = labels.sum(1, keepdim=True)
+            factors = (labels @ table / sizes.clamp(min=1)).requires_grad_()
+            optimizer = torch.optim.Adam([factors], lr=learning_rate)
             for _ in range(steps):
-                value = loss(fixed.scores_of(factors, table), labels)
+                value = loss(scorer.scores_of(factors, table), labels)
                 (factors.grad,) = torch.autograd.grad(value, factors)
                 optimizer.step()
-        found[start : start + users_per_batch] = torch.where(sizes == 0, 0.0, factors.detach())
-    scorer.train(training)
+            found[start : start + users_per_batch] = torch.where(sizes == 0, 0.0, factors.detach())
     return found

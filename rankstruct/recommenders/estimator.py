@@ -28,7 +28,7 @@ from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatc
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
 from rankstruct.recommenders.ratings import Ratings, columns_of, interactions
 from rankstruct.recommenders.recommendation import evaluate_catalogue, recommend
-from rankstruct.recommenders.splits import hold_out
+from rankstruct.recommenders.splits import hold_out, without
 
 __all__ = ["Recommender"]
 
@@ -148,8 +148,7 @@ class Recommender(BaseEstimator):
             raise DataError("expected interactions to learn from, got none")
         held = None
         if validation is not None:
-            held = self._of_fit(validation)
-            held = held.select(~np.isin(held.user * train.num_items + held.item, train.keys()))
+            held = without(self._of_fit(validation), train)
             if not held.num_ratings:
                 raise DataError("validation has no interactions that are not in X too; None holds out some of X")
         elif self.validation_share:

@@ -25,7 +25,7 @@ import scipy.sparse as sp
 
 from rankstruct.data import DataError, Names, RankingData
 from rankstruct.data.columnar import find_columns, seconds
-from rankstruct.data.errors import check_least, shortened
+from rankstruct.data.errors import check_integers, check_least, shortened
 from rankstruct.lists import known_ids
 from rankstruct.roles import column_of, names_of
 
@@ -370,9 +370,7 @@ def k_core(ratings: Any, k: int, *, user_k: int | None = None) -> Ratings:
     >>> k_core(interactions(["ann", "ann", "bob", "bob", "eve"], ["x", "y", "x", "y", "z"]), 2).item_names.tolist()
     ['x', 'y']
     """
-    for name, number in (("k", k), ("user_k", k if user_k is None else user_k)):
-        if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
-            raise ValueError(f"{name} must be an integer from 1, got {number!r}")
+    check_integers(1, k=k, user_k=k if user_k is None else user_k)
     ratings = as_ratings(ratings)
     kept = np.ones(ratings.num_ratings, bool)
     while True:

@@ -30,7 +30,6 @@ from rankstruct.recommenders.ratings import (
     implicit,
     interactions,
     k_core,
-    merge,
     synthetic_ratings,
 )
 from rankstruct.recommenders.splits import (
@@ -656,7 +655,7 @@ class InteractionsSource:
             raise DataError(f"{self.path}: not one user of {others} is in {files[0].name}, such as {name!r}")
         parts = found[:1]
         for path, part in zip(files[1:], found[1:], strict=True):
-            parts.append(without(part, merge(parts)))
+            parts.append(without(part, *parts))
             if again := part.num_ratings - parts[-1].num_ratings:
                 before = " or ".join(file.name for file in files[: files.index(path)])
                 if not parts[-1].num_ratings:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from numbers import Integral
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.errors import DataError, check_integers, shortened
 from rankstruct.measures import Measure, evaluate
 from rankstruct.measures.base import ByMeasure, parse_measures
+from rankstruct.models.scorers import evaluating
 from rankstruct.recommenders.factorization import ItemScorer
 from rankstruct.recommenders.ratings import Ratings, as_ratings, interactions
 
@@ -75,20 +74,20 @@ def recommend(
     """
     exclude = None if exclude is None else as_ratings(exclude)
     numbers = _as_indices(users)
-    items, values = _best(model, numbers.reshape(-1), k, exclude, {} if exclude is None else {"exclude": exclude})
+    items, values = _best(model, numbers.reshape(-1), k, exclude=exclude)
     return items.reshape(*numbers.shape, k), values.reshape(*numbers.shape, k)
 
 
 def _best(
-    model: CatalogueModel, users: Tensor, k: int, exclude: Ratings | None, parts: dict[str, Ratings]
+    model: CatalogueModel, users: Tensor, k: int, *, exclude: Ratings | None, test: Ratings | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`recommend` for `[users]`, checked against ratings by the name of their argument."""
+    """`recommend` for `[users]`; `test` must have the users and items of the model too."""
     if not hasattr(model, "item_scores"):
         raise TypeError(
             f"model must have item_scores(users), as the scorer_ of a Recommender has, got {type(model).__name__}"
         )
-    if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
-        raise ValueError(f"k must be an integer from 1, got {k!r}")
+    check_integers(1, k=k)
+    parts = {name: part for name, part in (("test", test), ("exclude", exclude)) if part is not None}
     sizes = {"the model": getattr(model, "num_users", None)} | {name: part.num_users for name, part in parts.items()}
     for who, its in sizes.items():
         if its is not None and len(users) and not 0 <= int(users.min()) <= int(users.max()) < its:
@@ -97,7 +96,7 @@ def _best(
         raise ValueError(f"users must be from 0, got {shortened(str(users.tolist()))}")
     offsets = None if exclude is None else torch.from_numpy(exclude.offsets)
     found = []
-    with torch.no_grad(), _evaluating(model):
+    with torch.no_grad(), evaluating(model):
         for block, scores in _score_blocks(model, users):
             for name, part in parts.items():
                 if scores.shape[1] != part.num_items:
@@ -115,19 +114,6 @@ def _best(
     values = torch.nn.functional.pad(values, (0, k - values.shape[1]), value=-torch.inf)
     items = torch.nn.functional.pad(items, (0, k - items.shape[1]), value=-1)
     return torch.where(values == -torch.inf, -1, items), values
-
-
-@contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
-    """The model in evaluation mode, if it has one."""
-    training = isinstance(model, nn.Module) and model.training
-    if training:
-        model.eval()
-    try:
-        yield
-    finally:
-        if training:
-            model.train()
 
 
 def _as_indices(users: Any) -> Tensor:
@@ -176,8 +162,7 @@ def top_lists(
     tensor([[0., 1., 1.]])
     """
     users = users.cpu()
-    parts = {"test": relevant} if exclude is None else {"test": relevant, "exclude": exclude}
-    items = _best(model, users, k, exclude, parts)[0].cpu()
+    items = _best(model, users, k, exclude=exclude, test=relevant)[0].cpu()
     keys = (users[:, None] * relevant.num_items + items).numpy()
     held = relevant.keys()
     at = np.searchsorted(held, keys).clip(max=max(len(held) - 1, 0))

@@ -136,10 +136,10 @@ def nothing(ratings: Ratings) -> Ratings:
     return ratings.select(np.zeros(ratings.num_ratings, bool))
 
 
-def without(ratings: Ratings, known: Ratings) -> Ratings:
-    """The ratings of users and items that are not in `known`, which has the same indices."""
+def without(ratings: Ratings, *known: Ratings) -> Ratings:
+    """The ratings of users and items that are not in `known`, which have the same indices."""
     keys = ratings.user * max(ratings.num_items, 1) + ratings.item
-    return ratings.select(~np.isin(keys, known.keys()))
+    return ratings.select(~np.isin(keys, np.concatenate([each.keys() for each in known])))
 
 
 def _check_share(share: Any, otherwise: str = "") -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.losses import SmoothLoss, takes_reference_scores
+from rankstruct.models.scorers import evaluating
 from rankstruct.training.module import RankingModule
 
 __all__ = ["AnnealSigma", "DCRounds"]
@@ -105,11 +106,8 @@ class DCRounds(pl.Callback):
 
     @staticmethod
     def _objective(module: RankingModule) -> float:
-        training = module.training
-        module.eval()
-        objective = module.objective(module.training_lists())
-        module.train(training)
-        return objective
+        with evaluating(module):
+            return module.objective(module.training_lists())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the round, for the checkpoint."""
