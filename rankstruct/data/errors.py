@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 __all__ = ["DataError"]
 
@@ -29,6 +32,41 @@ def shortened(value: object, most: int = 60) -> str:
     if isinstance(value, str | bytes) and len(value) > most:
         return f"{value[:most]!r}..."
     return repr(value)
+
+
+def check_matched(matched: Any, names: Any, *, what: str, source: str, advice: str = "", stacklevel: int = 3) -> None:
+    """Report the names that a join of two sources did not match: a warning with their share, an error if it is all of them.
+
+    Every join by name (run and qrels, training and test data, log and table, queries and texts) reports through this function.
+
+    Args:
+        matched: `[n]` bool, whether each name occurs in the other source.
+        names: `[n]` the names, for an example of one that does not.
+        what: the names in words, such as "items of test.csv".
+        source: where they were looked up, such as "train.csv".
+        advice: what happens to unmatched names, or how to avoid them, such as "they count as misses".
+        stacklevel: as in `warnings.warn`, from this function.
+
+    Raises:
+        DataError: no name is matched, though there are some.
+
+    >>> check_matched([True, True], ["a", "b"], what="items of test.csv", source="train.csv")
+    >>> check_matched([False, False], ["a ", "b "], what="items of test.csv", source="train.csv")
+    Traceback (most recent call last):
+    ...
+    rankstruct.data.errors.DataError: none of the 2 items of test.csv is in train.csv, such as 'a ': are they written alike?
+    """
+    matched = np.asarray(matched, bool)
+    if matched.all():
+        return
+    example = shortened(names[int(matched.argmin())])
+    if not matched.any():
+        raise DataError(f"none of the {len(matched)} {what} is in {source}, such as {example}: are they written alike?")
+    missing = int((~matched).sum())
+    share = (
+        f"{missing} of the {len(matched)} {what} ({missing / len(matched):.1%}) are not in {source}, such as {example}"
+    )
+    warnings.warn(f"{share}{f': {advice}' if advice else ''}", stacklevel=stacklevel)
 
 
 def check_integers(least: int, **values: Any) -> None:
