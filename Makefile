@@ -2,7 +2,7 @@
 ARGS ?=
 TORCH ?= torch
 
-.PHONY: test extras slow sanitize lint docs wheel lowest results benchmark ci
+.PHONY: test extras slow sanitize lint docs setup wheel lowest results benchmark ci
 
 test:  ## install what the tests need, and run them: the README's command
 	pip install -e ".[test]" && pytest -n auto --dist worksteal $(ARGS)
@@ -28,6 +28,9 @@ sanitize:  ## the tests of the loops, and damaged data, with a core that checks 
 lint:
 	ruff check . && ruff format --check . && mypy && lint-imports
 
+setup:  ## the README's commands that train and build the documentation, from nothing; CLONE keeps the clone
+	python scripts/time_setup.py --torch "$(TORCH)" --only train docs --json build/setup.json $(if $(CLONE),--clone "$(CLONE)")
+
 docs:  ## the site, in docs/_build/html
 	sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
@@ -44,4 +47,4 @@ benchmark:  ## the figures of speed, for docs/results; the machine should be idl
 	python scripts/benchmark.py oracles --json docs/results/oracles.json
 	python scripts/benchmark.py losses --json docs/results/losses.json
 
-ci: test extras docs slow lint wheel
+ci: test extras docs slow lint wheel setup

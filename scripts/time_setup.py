@@ -1,7 +1,8 @@
-"""Time the two commands of the README's section "Set up", as it has them: a fresh environment, a fresh clone, PyTorch installed.
+"""Run and time the README's set-up commands as it has them, in a fresh environment and clone, with PyTorch installed.
 
 python scripts/time_setup.py                                # writes docs/results/setup.json
 python scripts/write_results.py                             # writes its times into the README
+python scripts/time_setup.py --only train docs --clone DIR  # two of the commands; DIR keeps the clone, with the site
 
 The clone is of the last commit. The environment's packages come from the network, so times include downloads, and the load of the
 machine before each command is written with its time. A command that fails, as with a failed test, is an error.
@@ -24,21 +25,27 @@ from rankstruct.commands._arguments import CommandParser
 from rankstruct.files import write_result
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("train", "test")
+#: The commands in the order of the README: those of "Set up", then that of "Documentation". The order in which they run differs:
+#: each installs more packages, so that the smaller sets come first.
+NAMES = ("train", "test", "docs")
+ORDER = ("train", "docs", "test")
 _VERSIONS = "import json; from rankstruct.files import versions; print(json.dumps(versions()))"
 
 
 def commands(readme: str) -> dict[str, str]:
-    """The commands of the section "Set up", by name.
+    """The commands of the sections "Set up" and "Documentation", by name.
 
     Raises:
-        ValueError: there are not two.
+        ValueError: there are not two and one.
     """
-    section = readme.split("\n## Set up\n", 1)[-1].split("\n## ", 1)[0]
-    found = re.findall(r"^```bash\n(.*?)\n```$", section, re.DOTALL | re.MULTILINE)
-    if len(found) != len(NAMES):
-        raise ValueError(f"the section Set up must have {len(NAMES)} commands, got {len(found)}")
-    return dict(zip(NAMES, found, strict=True))
+    blocks = []
+    for title, number in (("Set up", 2), ("Documentation", 1)):
+        section = readme.partition(f"\n## {title}\n")[2].split("\n## ", 1)[0]
+        there = re.findall(r"^```bash\n(.*?)\n```$", section, re.DOTALL | re.MULTILINE)
+        if len(there) != number:
+            raise ValueError(f"the section {title} must have {number} commands, got {len(there)}")
+        blocks += there
+    return dict(zip(NAMES, blocks, strict=True))
 
 
 def in_words(seconds: float) -> str:
@@ -55,20 +62,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser = CommandParser(description=__doc__)
     parser.add_argument("--torch", default="torch", help="requirement that is installed first, untimed")
     parser.add_argument("--only", choices=NAMES, nargs="+", default=list(NAMES), help="commands")
+    parser.add_argument("--clone", type=Path, help="folder for the clone, which is kept (default: a temporary one)")
     parser.add_argument("--json", type=Path, default=ROOT / "docs" / "results" / "setup.json", help="result file")
     given = parser.parse_args(arguments)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        made, clone = Path(folder, "environment"), Path(folder, "clone")
+        made, clone = Path(folder, "environment"), given.clone or Path(folder, "clone")
         venv.create(made, with_pip=True)
         programs = made / ("Scripts" if sys.platform == "win32" else "bin")
         kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
         kept |= {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "VIRTUAL_ENV": str(made)}
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
         subprocess.run([programs / "pip", "install", "--quiet", given.torch], env=kept, check=True)
-        for name, command in commands((clone / "README.md").read_text(encoding="utf-8")).items():
-            if name not in given.only:
-                continue
+        typed = commands((clone / "README.md").read_text(encoding="utf-8"))
+        for name in (name for name in ORDER if name in given.only):
+            command = typed[name]
             load, start = os.getloadavg()[0], time.perf_counter()
             print(f"$ {command}", flush=True)
             done = subprocess.run(
@@ -84,8 +92,8 @@ def main(arguments: list[str] | None = None) -> int:
         versions = json.loads(subprocess.run(python, env=kept, cwd=folder, capture_output=True, check=True).stdout)
     header = ["name", "time", "cores", "seconds", "load before", "command", "tests"]
     told = {"versions": versions, "machine": machine()}
-    typed = sys.argv[1:] if arguments is None else arguments
-    write_result(given.json, ["python", "scripts/time_setup.py", *typed], {"commands": (header, rows)}, **told)
+    options = sys.argv[1:] if arguments is None else arguments
+    write_result(given.json, ["python", "scripts/time_setup.py", *options], {"commands": (header, rows)}, **told)
     return 0
 
 
