@@ -27,6 +27,7 @@ sanitize:  ## the tests of the loops, and damaged data, with a core that checks 
 
 lint:
 	ruff check . && ruff format --check . && mypy && lint-imports
+	python scripts/concepts.py
 
 setup:  ## the README's commands that train and build the documentation, from nothing; CLONE keeps the clone
 	python scripts/time_setup.py --torch "$(TORCH)" --only train docs --json build/setup.json $(if $(CLONE),--clone "$(CLONE)")
