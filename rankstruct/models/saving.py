@@ -30,8 +30,10 @@ class _RefusedError(ValueError):
     """A class that may not be built; the message continues after the name of the file."""
 
 
-def describe_scorer(scorer: nn.Module, preparation: Preparation | None = None) -> dict[str, Any]:
-    """Describe a scorer's class, arguments and preparation as plain data, under the key that `load_scorer` expects.
+def describe_scorer(
+    scorer: nn.Module, preparation: Preparation | None = None, feature_names: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Describe a scorer's class, arguments, preparation and features as plain data, under the key that `load_scorer` expects.
 
     Arguments are read from the attributes with the names of the constructor's parameters, recursively for modules. Weights are
     not included, but the fitted state of the preparation is.
@@ -40,13 +42,26 @@ def describe_scorer(scorer: nn.Module, preparation: Preparation | None = None) -
         ValueError: a parameter of the constructor has no attribute of its name.
     """
     preparation = Preparation() if preparation is None else preparation
-    return {_KEY: describe_module(scorer)[_KEY] | {"preparation": describe_module(preparation)}}
+    names = None if feature_names is None else list(feature_names)
+    more = {"preparation": describe_module(preparation), "feature_names": names}
+    return {_KEY: describe_module(scorer)[_KEY] | more}
 
 
 def described_preparation(content: dict[str, Any]) -> Preparation | None:
     """The preparation in the output of `describe_scorer`; None if written by an earlier version, which stored none."""
     preparation: Preparation | None = build_module(content.get(_KEY, {}).get("preparation"))
     return preparation
+
+
+def described_names(content: dict[str, Any]) -> list[str] | None:
+    """The names of the raw features in the output of `describe_scorer`; None if there were none, or if it kept none."""
+    names: list[str] | None = content.get(_KEY, {}).get("feature_names")
+    return names
+
+
+def described_argument(content: dict[str, Any], name: str) -> Any:
+    """An argument of the scorer in the output of `describe_scorer`, such as its size; None if it has none of this name."""
+    return content.get(_KEY, {}).get("arguments", {}).get(name)
 
 
 def describe_module(module: nn.Module) -> dict[str, Any]:
@@ -121,7 +136,8 @@ def save_scorer(scorer: nn.Module, path: str | Path) -> None:
     """Save a scorer to a file atomically.
 
     The scorer must store its constructor's arguments as attributes of the same names; otherwise ValueError is raised. The
-    preparation of a `PreparedScorer` is saved too. For a ranker, save `ranker.to_scorer()`.
+    preparation of a `PreparedScorer` is saved too, and the `feature_names` of a scorer that has some. For a ranker, save
+    `ranker.to_scorer()`.
 
     >>> import tempfile
     >>> from rankstruct.models import LinearScorer
@@ -135,17 +151,19 @@ def save_scorer(scorer: nn.Module, path: str | Path) -> None:
     if not isinstance(scorer, nn.Module):
         way_out = ": save ranker.to_scorer(), or pickle the ranker" if hasattr(scorer, "to_scorer") else ""
         raise TypeError(f"scorer must be a torch module, got {type(scorer).__name__}{way_out}")
+    names = getattr(scorer, "feature_names", None)
     scorer, preparation = split_preparation(scorer)
     state = {f"{_PREFIX}{name}": value for name, value in scorer.state_dict().items()}
     with whole_file(path, "wb") as file:
-        torch.save({**describe_scorer(scorer, preparation), "state_dict": state}, file)
+        torch.save({**describe_scorer(scorer, preparation, names), "state_dict": state}, file)
 
 
 def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.Module:
     """Load a scorer from a file of `save_scorer`, a training checkpoint or the folder of a run, in evaluation mode, on the CPU.
 
     The scorer accepts raw features: one that was trained with preparation is a `PreparedScorer`. (Files of earlier versions have
-    no preparation; their scorers need prepared features.) For the folder of a run, `scorer.pt` or the best checkpoint is loaded;
+    no preparation; their scorers need prepared features.) If it was trained on named features, `scorer.feature_names` has the
+    names in the order that it takes. For the folder of a run, `scorer.pt` or the best checkpoint is loaded;
     for the folder of several runs, such as `runs/quickstart`, that of the newest.
 
     A file cannot contain code, but names a class whose module is imported; only rankstruct and `torch.nn` are allowed, unless
@@ -176,6 +194,8 @@ def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.M
         scorer = build_module({_KEY: described}, trusted)
         scorer.load_state_dict(state)
         scorer = with_preparation(scorer, described_preparation(content) or Preparation())
+        if names := described_names(content):
+            scorer.feature_names = tuple(names)
     except _RefusedError as error:
         raise ValueError(f"{path} {error}") from error
     except Exception as error:
