@@ -279,6 +279,7 @@ class RankingCLI(LightningCLI):
         if config.data.get("path") is not None:
             config.data.path = str(Path(config.data.path).resolve())
         _check_classes(config)
+        self._check_scorer(config.model.get("scorer"))
         _check_options(config, self.config.subcommand)
         if self._quiet:
             _refuse_checkpoint(config)
@@ -286,6 +287,19 @@ class RankingCLI(LightningCLI):
             raise ValueError(f"{self.config.subcommand} needs a trained model: give --run FOLDER or --ckpt_path FILE")
         if config.ckpt_path is not None:
             self._keep_names(config)
+
+    def _check_scorer(self, scorer: Any) -> None:
+        """Raise ValueError for a scorer that does not take the sizes of the data."""
+        path, sizes = (scorer or {}).get("class_path"), set(self._task.links.values())
+        if not isinstance(path, str):
+            return
+        missing = sizes - set(vars(scorer.get("init_args", Namespace())))
+        if missing:
+            known = ", ".join(library_scorers(sizes, self._task.scorers))
+            raise ValueError(
+                f"model.scorer: the constructor of {path} has no argument {' or '.join(sorted(missing))}, which the data set; "
+                f"scorers of this task: {known}"
+            )
 
     def _keep_names(self, config: Any) -> None:
         """Let the data take the names of the checkpoint, or if training goes on, check that they are those of before."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rankstruct.files import newest_run, whole_file
 from rankstruct.models.scorers import split_preparation, with_preparation
@@ -24,6 +24,7 @@ __all__ = ["load_scorer", "save_scorer"]
 _KEY = "rankstruct_scorer"
 _PICKLED = b"\x80"  # first byte of a pickle
 _PREFIX = "scorer."  # of the scorer's weights in a training checkpoint
+_MOST_DECLARED, _SLACK = 4, 2**24  # bytes declared for each that is stored, and for buffers that are not
 
 
 class _RefusedError(ValueError):
@@ -191,17 +192,41 @@ def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.M
         raise ValueError(f"{path} contains no scorer; expected a file of save_scorer or a checkpoint of rankstruct")
     try:
         state = {k.removeprefix(_PREFIX): v for k, v in content["state_dict"].items() if k.startswith(_PREFIX)}
+        _check_sizes({_KEY: described}, state, trusted)
         scorer = build_module({_KEY: described}, trusted)
         scorer.load_state_dict(state)
         scorer = with_preparation(scorer, described_preparation(content) or Preparation())
         if names := described_names(content):
-            scorer.feature_names = tuple(names)
+            setattr(scorer, "feature_names", tuple(names))  # noqa: B010 - a module may have attributes of any type
     except _RefusedError as error:
         raise ValueError(f"{path} {error}") from error
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} contains a {described['class']} that cannot be built: {reason}") from error
     return scorer.eval()
+
+
+def _check_sizes(described: Any, state: dict[str, Tensor], trusted: Sequence[str | type]) -> None:
+    """Raise _RefusedError for a description whose weights need far more memory than the file has, before they are made."""
+    stored = 0
+    for name, value in state.items():
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():  # such as one number, expanded
+            raise _RefusedError(f"is damaged: {name} of shape {tuple(value.shape)} has fewer numbers than that")
+        stored += value.untyped_storage().nbytes()
+    try:
+        with torch.device("meta"):  # without memory
+            module = build_module(described, trusted)
+    except _RefusedError:
+        raise
+    except Exception:
+        if trusted:  # classes of the user, which need not support this
+            return
+        raise
+    declared = sum(each.numel() * each.element_size() for each in (*module.parameters(), *module.buffers()))
+    if declared > _MOST_DECLARED * stored + _SLACK:
+        raise _RefusedError(
+            f"is damaged: it declares {declared / 1e6:,.0f} MB of weights and contains {stored / 1e6:,.1f} MB"
+        )
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:

@@ -649,12 +649,12 @@ def _read_parts(
     for what, names, trained in (("users", parts.train.user_names, users), ("items", parts.train.item_names, items)):
         at = {name: number for number, name in enumerate(trained)}
         places.append(np.array([at.get(name, -1) for name in names], np.int64))
-        where = source.path or source.builtin
-        check_matched(
-            places[-1] >= 0, names, what=f"{what} of {where}", source="the training data", advice="they are left out"
-        )
-    *ratings, left_out = parts
-    return RatingsParts(*(_by_names(part, *places, users, items) for part in ratings), left_out), record, ""
+        told = {"what": f"{what} of {source.path or source.builtin}", "source": "the training data"}
+        check_matched(places[-1] >= 0, names, advice="they are left out", **told)
+    ratings: dict[str, Any] = {
+        name: _by_names(getattr(parts, name), places[0], places[1], users, items) for name in parts._fields[:-1]
+    }
+    return parts._replace(**ratings), record, ""
 
 
 def _read_by_order(source: RatingsSource | InteractionsSource, checkpoint: dict[str, Any]) -> RatingsParts:
@@ -676,8 +676,9 @@ def _by_names(part: Ratings, user_at: np.ndarray, item_at: np.ndarray, user_name
     part = part.select((user_at[part.user] >= 0) & (item_at[part.item] >= 0))
     user, item = user_at[part.user], item_at[part.item]
     order = np.argsort(user, kind="stable")
-    time, names = None if part.time is None else part.time[order], {"user_names": user_names, "item_names": item_names}
-    return replace(part, user=user[order], item=item[order], rating=part.rating[order], time=time, **names)
+    time = None if part.time is None else part.time[order]
+    values: dict[str, Any] = {"user": user[order], "item": item[order], "rating": part.rating[order], "time": time}
+    return replace(part, **values, user_names=user_names, item_names=item_names)
 
 
 def _packed(names: Names) -> dict[str, Tensor]:
