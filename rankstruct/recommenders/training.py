@@ -649,8 +649,8 @@ def _read_parts(
     for what, names, trained in (("users", parts.train.user_names, users), ("items", parts.train.item_names, items)):
         at = {name: number for number, name in enumerate(trained)}
         places.append(np.array([at.get(name, -1) for name in names], np.int64))
-        told = {"what": f"{what} of {source.path or source.builtin}", "source": "the training data"}
-        check_matched(places[-1] >= 0, names, advice="they are left out", **told)
+        what = f"{what} of {source.path or source.builtin}"
+        check_matched(places[-1] >= 0, names, what=what, source="the training data", advice="they are left out")
     ratings: dict[str, Any] = {
         name: _by_names(getattr(parts, name), places[0], places[1], users, items) for name in parts._fields[:-1]
     }

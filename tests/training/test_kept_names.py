@@ -222,6 +222,9 @@ def test_lists_get_the_same_scores_whatever_became_of_the_training_file(lists_ru
             name: first[0] for name, first in lists_run.first.items()
         }
         assert_no_resuming(lists_run, f"train.{lists_run.suffix}")
+        status, _, err = told(["certify", "--run", lists_run.folder])
+        assert status == 1
+        assert "since the run was trained; a certificate is about the data of training" in err
     finally:
         lists_run.restore()
 
