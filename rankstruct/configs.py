@@ -19,6 +19,7 @@ import yaml
 from rankstruct.messages import did_you_mean, nearest, one_line
 
 _MOST_BYTES, _MOST_VALUES = 2**20, 100_000
+_MOST_SHOWN = 15  # options in a message
 _MODE = "rankstruct"  # jsonargparse's name of `load_yaml`
 
 #: Common names of options in other tools.
@@ -242,7 +243,9 @@ class HelpfulParser(jsonargparse.ArgumentParser):
                 option = f"{unknown[2]}.{option}"
             whose = f"{self._made} has" if self._made and not self.files else "there is"
             meant = meant_option(option, names)
-            message = f"{whose} no option {option!r}" + (f"; did you mean {meant}?" if meant else "")
+            message = f"{whose} no option {option!r}" + (
+                f"; did you mean {meant}?" if meant else _others(option, names)
+            )
         elif linked := re.search(r'Linked "([\w.]+)" must .* "([\w.]+)"|\w+\(([\w.]+)\) --> ([\w.]+):', message):
             message = f"{linked[1] or linked[4]} is set by {linked[2] or linked[3]}; set that instead"
         elif self._made and not self.files:
@@ -324,6 +327,17 @@ _OF_CLASS = re.compile(
 )
 
 
+def _others(option: str, names: Iterable[str]) -> str:
+    """The suffix of a message about an unknown option: those of its group, or nothing."""
+    group = option.rpartition(".")[0]
+    inner = {
+        name.removeprefix(f"{group}.").partition(".")[0] for name in names if group and name.startswith(f"{group}.")
+    }
+    mine = sorted(name for name in inner if name.isidentifier() and name not in (*_OF_OBJECTS, "help"))
+    shown = ", ".join(mine[:_MOST_SHOWN]) + (", ..." if len(mine) > _MOST_SHOWN else "")
+    return f"; {group} has {shown}" if mine else ""
+
+
 def _integers_first(hint: Any) -> Any:
     """`int | float` for `float | int`: of two equal unions typing returns the one that was built first.
 
@@ -364,6 +378,8 @@ def meant_option(option: str, names: Iterable[str]) -> str:
     >>> names = ["model.loss", "model.optimizer", "trainer.max_epochs", "seed_everything"]
     >>> [meant_option(each, names) for each in ("max_epochs", "optimizer.lr", "trainer.max_epoch", "modle.loss", "seed")]
     ['trainer.max_epochs', 'model.optimizer.lr', 'trainer.max_epochs', 'model.loss', 'seed_everything']
+    >>> meant_option("model.lr", names), meant_option("model.epochs", names)
+    ('model.optimizer.lr', 'trainer.max_epochs')
     """
     known = [name for name in dict.fromkeys(names) if re.fullmatch(r"[a-z]\w*(\.\w+)*", name, re.IGNORECASE)]
     group, _, last = option.rpartition(".")
@@ -373,6 +389,13 @@ def meant_option(option: str, names: Iterable[str]) -> str:
         if f"{option}.".startswith(f"{name.partition('.')[2]}.") and "." in name:
             return name.partition(".")[0] + "." + option
     mine = [each for each in known if each.rpartition(".")[0] == group]
+    usual = _ELSEWHERE.get(last.lower(), "") if group else ""  # in another group, or deeper
+    if (
+        usual
+        and usual != option.replace(".init_args", "")
+        and any(f"{usual}.".startswith(f"{each}.") for each in known)
+    ):
+        return usual
     found = nearest(option, mine, least=0.8) or nearest(option, known, least=0.8)
     if found:
         return found[0]

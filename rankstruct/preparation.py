@@ -401,6 +401,12 @@ class Preparation(nn.Module):
         """The buffers of each step; with `names` and `num_features`, the complete state."""
         return [_fitted(each) for each in self.steps]
 
+    @property
+    def width(self) -> int:
+        """The number of features that the steps return, if there is a step."""
+        one = np.zeros((1, self.num_features or 0), np.float32)
+        return int(self._transformed(one, np.array([0, 1])).shape[1])
+
     def equals(self, other: Preparation) -> bool:
         """Whether another preparation is bitwise identical."""
         pairs = zip(self.buffers(), other.buffers(), strict=True)

@@ -24,6 +24,7 @@ from rankstruct import columns as module
 from rankstruct.cli import main
 from rankstruct.columns import Columns, Table
 from rankstruct.data import DataError, RankingData, convert_lists, read_alike, read_lists, read_scores
+from rankstruct.models.saving import describe_scorer
 from rankstruct.training import RankingDataModule
 
 pd = pytest.importorskip("pandas")
@@ -730,7 +731,8 @@ def test_lightning_takes_tables(tables):
     np.testing.assert_allclose(data.splits.train.features, preparation.transform(raw), atol=1e-6)
     again = RankingDataModule(str(tables), prepare=["standardize"], cache=False)
     other = Columns(columns.categories | {"size": ("S", "M", "L")})  # of a model whose training data were others
-    again.use_preparation(rs.Preparation(preparation.names, preparation.num_features, preparation.fitted, other))
+    fitted = rs.Preparation(preparation.names, preparation.num_features, preparation.fitted, other)
+    again.restore(describe_scorer(rs.LinearScorer(data.num_features), fitted))
     is_large, turned = (each.splits.train.features[:, 8:11] for each in (data, again))
     np.testing.assert_array_equal(turned[:, 2], (frame["size"] == "L"))
     np.testing.assert_array_equal(is_large, turned[:, ::-1])

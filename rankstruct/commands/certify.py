@@ -15,9 +15,11 @@ from torch import nn
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.configs import HelpfulParser, read_config
 from rankstruct.data import Source
+from rankstruct.data.record import KEY, check_unchanged
 from rankstruct.diagnostics import Certificate, certify
 from rankstruct.files import newest_run, write_text
 from rankstruct.models import load_scorer
+from rankstruct.models.saving import read_checkpoint
 from rankstruct.models.scorers import split_preparation
 from rankstruct.text_tables import format_table
 
@@ -47,8 +49,11 @@ def certify_run(run: str | Path, *, tolerance: float = 1e-3) -> Certificate:
     if model.get("regularize_towards", "zero") != "zero":
         raise ValueError("the run is regularised towards its starting point; certificates are for w0 = 0 only")
     given = {each.name: data[each.name] for each in fields(Source) if each.name in data}
-    train = Source(**{**given, "seed": seed}).read().train  # the data module's seed is the run's
+    source = Source(**{**given, "seed": seed})  # the data module's seed is the run's
     scorer, _ = split_preparation(load_scorer(folder, trusted=trusted))  # the lists are prepared already
+    record = read_checkpoint(folder / "checkpoints" / "best.ckpt").get(KEY, {})
+    check_unchanged(source, record, "a certificate is about the data of training: restore them")
+    train = source.read().train
     return certify(scorer, _build_loss(loss), train, regularization, tolerance=tolerance)[0]
 
 

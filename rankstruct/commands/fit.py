@@ -45,6 +45,7 @@ from rankstruct.commands._help import Parser, library_losses, library_scorers, w
 from rankstruct.commands.cells import locked
 from rankstruct.configs import misused, read_config
 from rankstruct.data import Source
+from rankstruct.data.record import KEY, check_unchanged
 from rankstruct.data.source import digest_of
 from rankstruct.diagnostics import check_measures
 from rankstruct.feature_maps import FeatureMap
@@ -278,11 +279,39 @@ class RankingCLI(LightningCLI):
         if config.data.get("path") is not None:
             config.data.path = str(Path(config.data.path).resolve())
         _check_classes(config)
+        self._check_scorer(config.model.get("scorer"))
         _check_options(config, self.config.subcommand)
         if self._quiet:
             _refuse_checkpoint(config)
         if self.config.subcommand != "fit" and config.ckpt_path is None:
             raise ValueError(f"{self.config.subcommand} needs a trained model: give --run FOLDER or --ckpt_path FILE")
+        if config.ckpt_path is not None:
+            self._keep_names(config)
+
+    def _check_scorer(self, scorer: Any) -> None:
+        """Raise ValueError for a scorer that does not take the sizes of the data."""
+        path, sizes = (scorer or {}).get("class_path"), set(self._task.links.values())
+        if not isinstance(path, str):
+            return
+        missing = sizes - set(vars(scorer.get("init_args", Namespace())))
+        if missing:
+            known = ", ".join(library_scorers(sizes, self._task.scorers))
+            raise ValueError(
+                f"model.scorer: the constructor of {path} has no argument {' or '.join(sorted(missing))}, which the data set; "
+                f"scorers of this task: {known}"
+            )
+
+    def _keep_names(self, config: Any) -> None:
+        """Let the data take the names of the checkpoint, or if training goes on, check that they are those of before."""
+        own = "class_path" not in config.data
+        if self.config.subcommand == "fit" and own:
+            folder = shlex.quote(str(self._run_folder or "FOLDER"))
+            anew = f"rankstruct fit --config {folder}/config.yaml --ckpt_path null"
+            advice = f"training goes on only with the same data: restore them, or train a new run: {anew}"
+            check_unchanged(_source_of(config), read_checkpoint(config.ckpt_path).get(KEY, {}), advice)
+        options = config.data if own else config.data.get("init_args", {})
+        if self.config.subcommand != "fit" and "trained_on" in options:
+            options.trained_on = config.ckpt_path
 
     def instantiate_classes(self) -> None:
         """Instantiate the config; a value of a wrong type, such as null for a number, raises ValueError."""
@@ -367,6 +396,7 @@ class RankingCLI(LightningCLI):
     def before_fit(self) -> None:
         """Check that the measures can be computed for the lists, before training."""
         data = self.datamodule
+        self.model.check_data(data)
         if not data.complete:
             return
         for what, part, metric in (
@@ -716,14 +746,13 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
     """
     cli = _Parsed(args)
     config = cli.config[cli.subcommand]
-    kind = TASKS[config.task]().source
     _check_options(config, "fit")
     if config.trainer.fast_dev_run:
         raise ValueError("trainer.fast_dev_run saves nothing to report; remove it")
     _refuse_checkpoint(config)
     if "class_path" in config.data:  # only the module knows its files
         return ""
-    source = kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
+    source = _source_of(config)
     for fold in folds:
         if fold is not None and not hasattr(source, "fold"):
             raise ValueError(f"data of the task {config.task} have no folds, got fold {fold}; leave out the folds")
@@ -735,6 +764,12 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
     root = Path(source.path)
     files = sorted(filter(Path.is_file, root.rglob("*"))) if root.is_dir() else [root]
     return " ".join(digest_of(str(file)) for file in files)
+
+
+def _source_of(config: Any) -> Any:
+    """The source of the data that a config describes."""
+    kind = TASKS[config.task]().source
+    return kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
 
 
 def has_folds(args: Sequence[str]) -> bool:

@@ -69,10 +69,15 @@ def _fit_cell(
     ranker.prepend(steps.preparation)
     with whole_file(Path(folder) / "ranker.pkl", "wb") as file:  # saved before anything else can fail
         pickle.dump(ranker, file)
+    names, features = source.feature_names(), raw.train.num_features
     if type(ranker) is LinearRanker:
-        save_scorer(ranker.to_scorer(), Path(folder) / "scorer.pt")
+        scorer = ranker.to_scorer()
+        if names is not None:
+            setattr(scorer, "feature_names", tuple(names))  # noqa: B010 - a module may have attributes of any type
+        save_scorer(scorer, Path(folder) / "scorer.pt")
     _write_board(Path(folder), ranker, path)
-    return {"path": path, "fold": fold, **lists, **seconds}
+    reading = {name: value for name, value in source.reading.items() if name != "cache"}
+    return {"path": path, "fold": fold, **lists, **seconds, "features": features, "feature_names": names, **reading}
 
 
 def _share(ranker: LinearRanker, train: RankingData, team: Team) -> tuple[LinearRanker, RankingData]:

@@ -56,22 +56,34 @@ class Pipeline:
             whole = whole.then(step) if isinstance(step, Preparation) else whole
         return whole
 
-    def with_preparation(self, preparation: Preparation) -> Pipeline:
-        """Replace the fitted preparation by that of a model; raises ValueError if its steps differ."""
-        own = [step for step in self.steps if isinstance(step, Preparation)]
-        if [_kind(step.names[0]) for step in own] != list(map(_kind, preparation.names)):
+    @classmethod
+    def of(cls, names: Sequence[str], preparation: Preparation) -> Pipeline:
+        """Steps by name with the fitted preparation of a model; raises ValueError if those that change features differ.
+
+        >>> data = RankingData.from_arrays([[1.0], [3.0]], [0, 3], [1, 1])
+        >>> steps, _ = fit_preparation(["standardize", "binarize:2"], data)
+        >>> Pipeline.of(["standardize", "binarize:2"], steps.preparation)(data).features.ravel()
+        array([-1.,  1.], dtype=float32)
+        """
+        check_preparation(names)
+        if preparation.encodes and "encode" not in names:
+            names = ["encode", *names]
+        own = [name for name in names if _changes_features(name)]
+        if list(map(_kind, own)) != list(map(_kind, preparation.names)):
             raise ValueError(
                 f"the model was trained with preparation {list(preparation.names)}, but the data have "
-                f"{list(self.preparation.names)}; set data.prepare as in training"
+                f"{full_names(own)}; set data.prepare as in training"
             )
-        named = iter(zip(preparation.names, preparation.fitted, strict=True))
-        steps = []
-        for step in self.steps:
-            if isinstance(step, Preparation):
-                name, fitted = next(named)
-                step = Preparation([name], step.num_features, [fitted], preparation.columns)
-            steps.append(step)
-        return Pipeline(tuple(steps))
+        fitted, width = iter(zip(preparation.names, preparation.fitted, strict=True)), preparation.num_features or 0
+        steps: list[Preparation | Callable[[RankingData], RankingData]] = []
+        for name in names:
+            if _changes_features(name):
+                step = Preparation([(state := next(fitted))[0]], width, [state[1]], preparation.columns)
+                width = step.width
+                steps.append(step)
+            else:
+                steps.append(_parse_change(name))
+        return cls(tuple(steps))
 
 
 def check_preparation(names: Sequence[str]) -> None:

@@ -21,7 +21,13 @@ _log = logging.getLogger(__name__)
 
 
 def read_for_model(
-    path: str | Path, names: list[str] | None, num_features: int, columns: Columns | None = None, **options: Any
+    path: str | Path,
+    names: list[str] | None,
+    num_features: int,
+    columns: Columns | None = None,
+    *,
+    labels: str = "real",
+    **options: Any,
 ) -> RankingData:
     """Read lists with the features that a model was trained on, matched by name if both have names; labels may be any numbers.
 
@@ -30,6 +36,7 @@ def read_for_model(
         names: the feature names in training, None if features had only numbers.
         num_features: the number of features in training.
         columns: the columns in training, if some are categorical.
+        labels: as for `read_lists`.
         options: further options of `read_lists`.
 
     Raises:
@@ -39,7 +46,7 @@ def read_for_model(
     wanted = options_for_model(path, names, num_features, **options)
     if "features" in wanted:
         options |= chosen_categories(columns)
-    data = recoded(read_lists(path, labels="real", **wanted, **options), columns, path)
+    data = recoded(read_lists(path, labels=labels, **wanted, **options), columns, path)
     if data.num_features != num_features:
         raise DataError(f"{path}: expected {num_features} features, as in training, got {data.num_features}")
     _tell_order(path, names, feature_names(path, **options), num_features)

@@ -107,10 +107,14 @@ class Source:
         """Read the three parts, grouped and prepared; raises ValueError as `check` does, and for malformed files."""
         return self.prepare_splits(self.read_raw())[0]
 
-    def read_raw(self) -> Splits:
-        """Read the three parts, grouped but not prepared; raises as `read` does."""
+    def read_raw(self, read: Callable[[Path], RankingData] | None = None) -> Splits:
+        """Read the three parts, grouped but not prepared; raises as `read` does.
+
+        Args:
+            read: the reader of a file of lists; None reads those of all files alike, with the features of the first.
+        """
         self.check()
-        return Splits(*(part.grouped_by(self.diversity_groups) for part in self._divided()))
+        return Splits(*(part.grouped_by(self.diversity_groups) for part in self._divided(read)))
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -128,8 +132,8 @@ class Source:
         more = parse_steps(self.prepare_test)
         return Splits(parse_steps(self.prepare_train)(prepared.train), more(prepared.vali), more(prepared.test))
 
-    def check(self) -> None:
-        """Validate the options and paths without reading data.
+    def check(self, *, files: bool = True) -> None:
+        """Validate the options and, if `files`, the paths, without reading data.
 
         Raises:
             ValueError: inconsistent options, an unknown name, or a missing path or fold; the message is one line.
@@ -154,7 +158,8 @@ class Source:
                 f"got path {self.path!r} and builtin {self.builtin!r}"
             )
         if self.path is not None:
-            self._check_path(self.path)
+            if files:
+                self._check_path(self.path)
         elif self.builtin not in BUILTIN:
             raise ValueError(f"data.builtin must be one of {', '.join(BUILTIN)}, got {self.builtin!r}")
         elif self.protocol != "folds":
@@ -186,31 +191,52 @@ class Source:
             return self.fold
         return 1 if (Path(str(self.path)) / "Fold1").is_dir() else None
 
-    def _divided(self) -> Splits:
+    def _divided(self, read: Callable[[Path], RankingData] | None) -> Splits:
         if self.builtin is not None:
             return BUILTIN[self.builtin](self.seed)
         path = Path(str(self.path))
         options = {"labels": self.labels, **self.reading}
         if self.protocol == "folds":
-            return read_folds(path, self.fold, **options)
+            return read_folds(path, self.fold, **options) if read is None else Splits(*map(read, self._fold_files()))
         fold = self.fold or 1
         if has_classes(path, self.qid):
             table = CLASS_FORMATS[suffix_of(path)](path)
             wanted = {"relevant": self.relevant, "queries": self.queries, "documents": self.documents}
             return class_splits(table, fold, self.parts, seed=self.seed, **wanted)  # type: ignore[arg-type]
-        pool = read_lists(path, **options) if path.is_file() else concatenate(read_folds(path, self._folder, **options))
+        if path.is_file():
+            pool = read_lists(path, **options) if read is None else read(path)
+        else:
+            parts = read_folds(path, self._folder, **options) if read is None else map(read, self._fold_files())
+            pool = concatenate(list(parts))
         if self.protocol == "trials":
             chosen = trial_parts(pool.num_lists, fold, self.sizes, self.seed)
         else:
             chosen = cross_validation_parts(pool.num_lists, fold, self.parts, self.seed)
         return Splits(*(pool.select(part) for part in chosen))
 
+    def _fold_files(self) -> list[Path]:
+        return fold_files(str(self.path), self._folder)
+
+    def files(self) -> list[Path]:
+        """The files that are read, and those beside them, such as group sizes; none of a built-in set.
+
+        Raises:
+            DataError: the folder or one of its parts is missing.
+        """
+        if self.path is None:
+            return []
+        root = Path(self.path)
+        if root.is_file():
+            return [root, *_beside(root)]
+        folder = self._fold_files()[0].parent
+        return sorted(file for part in PARTS for file in folder.glob(f"{part}.*") if file.is_file())
+
     def feature_names(self) -> list[str] | None:
         """The names of the features, in order; None if they have only numbers."""
         if self.path is None:
             return None
         path = Path(self.path)
-        file = path if path.is_file() else fold_files(path, self._folder)[0]
+        file = path if path.is_file() else self._fold_files()[0]
         return None if has_classes(file, self.qid) else feature_names(file, **self.reading)
 
     def digest(self, *, now: bool = False) -> str:
@@ -227,11 +253,24 @@ def digest_of(path: str) -> str:
     """A digest of the files of a set, including all folds and side files; they are reread if size or time has changed."""
     root = Path(path)
     if root.is_file():
-        sides = sorted(side for side in root.parent.glob(f"{glob.escape(root.name)}.*") if side.is_file())
-        files = [(".", root), *((side.name, side) for side in sides)]
+        files = [(".", root), *((side.name, side) for side in _beside(root))]
     else:
         found = sorted(file for part in PARTS for at in ("", "Fold*/") for file in root.glob(f"{at}{part}.*"))
         files = [(str(file.relative_to(root)), file) for file in found]
+    return _current_digest(files)
+
+
+def file_digest(file: Path) -> str:
+    """A digest of the content of one file, sixteen characters; it is reread if size or time has changed."""
+    return _current_digest([("", file)])
+
+
+def _beside(file: Path) -> list[Path]:
+    """The files that belong to a file, such as that of its group sizes."""
+    return sorted(side for side in file.parent.glob(f"{glob.escape(file.name)}.*") if side.is_file())
+
+
+def _current_digest(files: Sequence[tuple[str, Path]]) -> str:
     stats = [(name, file, file.stat()) for name, file in files]
     return _read_digest(
         tuple((name, file, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, file, s in stats)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rankstruct.files import newest_run, whole_file
 from rankstruct.models.scorers import split_preparation, with_preparation
@@ -24,14 +24,17 @@ __all__ = ["load_scorer", "save_scorer"]
 _KEY = "rankstruct_scorer"
 _PICKLED = b"\x80"  # first byte of a pickle
 _PREFIX = "scorer."  # of the scorer's weights in a training checkpoint
+_MOST_DECLARED, _SLACK = 4, 2**24  # bytes declared for each that is stored, and for buffers that are not
 
 
 class _RefusedError(ValueError):
     """A class that may not be built; the message continues after the name of the file."""
 
 
-def describe_scorer(scorer: nn.Module, preparation: Preparation | None = None) -> dict[str, Any]:
-    """Describe a scorer's class, arguments and preparation as plain data, under the key that `load_scorer` expects.
+def describe_scorer(
+    scorer: nn.Module, preparation: Preparation | None = None, feature_names: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Describe a scorer's class, arguments, preparation and features as plain data, under the key that `load_scorer` expects.
 
     Arguments are read from the attributes with the names of the constructor's parameters, recursively for modules. Weights are
     not included, but the fitted state of the preparation is.
@@ -40,13 +43,26 @@ def describe_scorer(scorer: nn.Module, preparation: Preparation | None = None) -
         ValueError: a parameter of the constructor has no attribute of its name.
     """
     preparation = Preparation() if preparation is None else preparation
-    return {_KEY: describe_module(scorer)[_KEY] | {"preparation": describe_module(preparation)}}
+    names = None if feature_names is None else list(feature_names)
+    more = {"preparation": describe_module(preparation), "feature_names": names}
+    return {_KEY: describe_module(scorer)[_KEY] | more}
 
 
 def described_preparation(content: dict[str, Any]) -> Preparation | None:
     """The preparation in the output of `describe_scorer`; None if written by an earlier version, which stored none."""
     preparation: Preparation | None = build_module(content.get(_KEY, {}).get("preparation"))
     return preparation
+
+
+def described_names(content: dict[str, Any]) -> list[str] | None:
+    """The names of the raw features in the output of `describe_scorer`; None if there were none, or if it kept none."""
+    names: list[str] | None = content.get(_KEY, {}).get("feature_names")
+    return names
+
+
+def described_argument(content: dict[str, Any], name: str) -> Any:
+    """An argument of the scorer in the output of `describe_scorer`, such as its size; None if it has none of this name."""
+    return content.get(_KEY, {}).get("arguments", {}).get(name)
 
 
 def describe_module(module: nn.Module) -> dict[str, Any]:
@@ -121,7 +137,8 @@ def save_scorer(scorer: nn.Module, path: str | Path) -> None:
     """Save a scorer to a file atomically.
 
     The scorer must store its constructor's arguments as attributes of the same names; otherwise ValueError is raised. The
-    preparation of a `PreparedScorer` is saved too. For a ranker, save `ranker.to_scorer()`.
+    preparation of a `PreparedScorer` is saved too, and the `feature_names` of a scorer that has some. For a ranker, save
+    `ranker.to_scorer()`.
 
     >>> import tempfile
     >>> from rankstruct.models import LinearScorer
@@ -135,17 +152,19 @@ def save_scorer(scorer: nn.Module, path: str | Path) -> None:
     if not isinstance(scorer, nn.Module):
         way_out = ": save ranker.to_scorer(), or pickle the ranker" if hasattr(scorer, "to_scorer") else ""
         raise TypeError(f"scorer must be a torch module, got {type(scorer).__name__}{way_out}")
+    names = getattr(scorer, "feature_names", None)
     scorer, preparation = split_preparation(scorer)
     state = {f"{_PREFIX}{name}": value for name, value in scorer.state_dict().items()}
     with whole_file(path, "wb") as file:
-        torch.save({**describe_scorer(scorer, preparation), "state_dict": state}, file)
+        torch.save({**describe_scorer(scorer, preparation, names), "state_dict": state}, file)
 
 
 def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.Module:
     """Load a scorer from a file of `save_scorer`, a training checkpoint or the folder of a run, in evaluation mode, on the CPU.
 
     The scorer accepts raw features: one that was trained with preparation is a `PreparedScorer`. (Files of earlier versions have
-    no preparation; their scorers need prepared features.) For the folder of a run, `scorer.pt` or the best checkpoint is loaded;
+    no preparation; their scorers need prepared features.) If it was trained on named features, `scorer.feature_names` has the
+    names in the order that it takes. For the folder of a run, `scorer.pt` or the best checkpoint is loaded;
     for the folder of several runs, such as `runs/quickstart`, that of the newest.
 
     A file cannot contain code, but names a class whose module is imported; only rankstruct and `torch.nn` are allowed, unless
@@ -173,15 +192,41 @@ def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.M
         raise ValueError(f"{path} contains no scorer; expected a file of save_scorer or a checkpoint of rankstruct")
     try:
         state = {k.removeprefix(_PREFIX): v for k, v in content["state_dict"].items() if k.startswith(_PREFIX)}
+        _check_sizes({_KEY: described}, state, trusted)
         scorer = build_module({_KEY: described}, trusted)
         scorer.load_state_dict(state)
         scorer = with_preparation(scorer, described_preparation(content) or Preparation())
+        if names := described_names(content):
+            setattr(scorer, "feature_names", tuple(names))  # noqa: B010 - a module may have attributes of any type
     except _RefusedError as error:
         raise ValueError(f"{path} {error}") from error
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} contains a {described['class']} that cannot be built: {reason}") from error
     return scorer.eval()
+
+
+def _check_sizes(described: Any, state: dict[str, Tensor], trusted: Sequence[str | type]) -> None:
+    """Raise _RefusedError for a description whose weights need far more memory than the file has, before they are made."""
+    stored = 0
+    for name, value in state.items():
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():  # such as one number, expanded
+            raise _RefusedError(f"is damaged: {name} of shape {tuple(value.shape)} has fewer numbers than that")
+        stored += value.untyped_storage().nbytes()
+    try:
+        with torch.device("meta"):  # without memory
+            module = build_module(described, trusted)
+    except _RefusedError:
+        raise
+    except Exception:
+        if trusted:  # classes of the user, which need not support this
+            return
+        raise
+    declared = sum(each.numel() * each.element_size() for each in (*module.parameters(), *module.buffers()))
+    if declared > _MOST_DECLARED * stored + _SLACK:
+        raise _RefusedError(
+            f"is damaged: it declares {declared / 1e6:,.0f} MB of weights and contains {stored / 1e6:,.1f} MB"
+        )
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:

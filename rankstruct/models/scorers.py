@@ -55,10 +55,12 @@ class Scorer(nn.Module):
 
     Attributes:
         by_list: whether scores depend on the other documents of the list, so that the lists must be passed.
+        feature_names: the names of the raw features in their order, if training had names; None otherwise.
     """
 
     __call__: Callable[..., Tensor]
     by_list: bool = False
+    feature_names: tuple[str, ...] | None = None
 
 
 class _Several(Scorer):

@@ -508,6 +508,17 @@ class RatingsSource:
         if self.path is not None and self.split != "fold":
             find_ratings(self.path, self.format, self.scale)
 
+    def files(self) -> list[Path]:
+        """The files that are read, none of a built-in set; raises DataError if one is missing."""
+        if self.path is None:
+            return []
+        if self.fold is None:
+            return [find_ratings(self.path, self.format, self.scale)[0]]
+        found = [Path(self.path) / f"u{self.fold}.{part}" for part in ("base", "test")]
+        if missing := next((file for file in found if not file.is_file()), None):
+            raise DataError(f"{missing}: no such file")
+        return found
+
     def read(self) -> RatingsParts:
         """Read training, validation and test ratings; raises as `check`, `read_ratings` and `divide` do."""
         self.check()
@@ -610,14 +621,20 @@ class InteractionsSource:
                 raise ValueError(f"data.{name} must be one of {', '.join(filter(None, known))}, got {value!r}")
         check_least(1, **{"data.core": self.core})
         _check_fraction(**{"data.test_share": self.test_share, "data.validation": self.validation})
-        if self.path is not None and len(self._files()) > 1:
+        if self.path is not None and len(self.files()) > 1:
             for name in ("core", "split", "test_share"):
                 if (value := getattr(self, name)) != getattr(InteractionsSource, name):
                     raise ValueError(f"data.{name} is for one file, not for a folder, got {value!r}")
 
-    def _files(self) -> list[Path]:
-        """The file, or those of the folder: training, validation if there is one, and test."""
-        path = Path(str(self.path))
+    def files(self) -> list[Path]:
+        """The file, or those of the folder: training, validation if there is one, and test; none of a built-in set.
+
+        Raises:
+            DataError: one is missing, or there are two for validation.
+        """
+        if self.path is None:
+            return []
+        path = Path(self.path)
         if not path.exists():
             raise DataError(
                 f"{path}: no such file or folder; expected interactions, such as train.txt, valid.txt and test.txt"
@@ -641,7 +658,7 @@ class InteractionsSource:
         self.check()
         if self.path is None:
             return self.divide(implicit(synthetic_ratings(users=400, items=150, rated=60, seed=self.seed), 4))
-        files = self._files()
+        files = self.files()
         found = read_interactions(*files, times=self.times)
         if isinstance(found, Ratings):
             if self.split == "time" and found.time is None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import re
+import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -13,19 +16,22 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data import Batch, BatchLoader, RankingData, Splits
-from rankstruct.data.errors import check_least
+from rankstruct.data import Batch, BatchLoader, DataError, Names, RankingData, Splits
+from rankstruct.data.errors import check_least, check_matched
+from rankstruct.data.record import EARLIER, KEY, check_split, check_unchanged, describe_source, is_same_place
 from rankstruct.files import whole_file
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
 from rankstruct.metric import RankingMetric
 from rankstruct.models import load_scorer
+from rankstruct.models.saving import described_argument, read_checkpoint
 from rankstruct.recommenders.alternating import adopt_users
 from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, check_negatives
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
 from rankstruct.recommenders.ratings import Labels, Ratings, merge, standardised
 from rankstruct.recommenders.reading import InteractionsSource, RatingsSource
 from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff, recommend, top_lists
+from rankstruct.recommenders.splits import RatingsParts, nothing
 from rankstruct.training.datamodule import ListsDataModule
 from rankstruct.training.module import OptimizerFactory, RankingModule
 
@@ -84,6 +90,7 @@ class RatingsDataModule(ListsDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__({"lists_per_batch": users_per_batch, "max_list_size": max_items}, seed)
+        self.recommend = recommend
         self.same_labels = labels == measured_labels
         if labels == "standardised":
             labels = standardised(train)
@@ -95,7 +102,51 @@ class RatingsDataModule(ListsDataModule):
         #: All ratings except those of the test, which are not recommended.
         self.known = merge([part for part in (train, vali_given, vali, test_given) if part is not None])
         self.item_counts = np.bincount(train.item, minlength=train.num_items)
-        self.recommend = recommend
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """The names of users and items, what the users knew, and known ratings of new users; of files, their digests too."""
+        known = torch.from_numpy(np.stack([self.known.user, self.known.item]).astype(np.int32))
+        names = {"users": _packed(self.known.user_names), "items": _packed(self.known.item_names)}
+        given = {stage: _packed_lists(lists) for stage, lists in self.given.items()}
+        return {**self._described(), **names, "known": known, "given": given, "remarks": self.remarks()}
+
+    def _described(self) -> dict[str, Any]:
+        """The record of the source of the ratings; nothing for ratings in memory."""
+        source = getattr(self, "source", None)
+        return {} if source is None else describe_source(source)
+
+    def restore(self, checkpoint: dict[str, Any], *, resumed: bool = False) -> None:
+        """Check that users and items, and if training goes on, their ratings, are those of a trained model.
+
+        Raises:
+            DataError: they are others.
+        """
+        record = checkpoint.get(KEY, {})
+        if resumed and hasattr(self, "source"):
+            check_unchanged(self.source, record)
+        if record:
+            users, items, known = _unpacked(record)
+            same = np.array_equal(users, self.known.user_names) and np.array_equal(items, self.known.item_names)
+            if not same or (resumed and not np.array_equal(self.known.keys(), known.keys())):
+                raise DataError(
+                    "the ratings have other users or items than those that the model was trained on; read them by the names "
+                    "of the checkpoint (trained_on=), or give Ratings user_names= and item_names= of training"
+                )
+
+    def _only_known(self, record: dict[str, Any], told: str) -> None:
+        """Take what users knew in training from a record, since there are no ratings, for the reason told."""
+        self._parts, self.nothing_to_predict = {}, told
+        _, items, self.known = _unpacked(record)
+        self.given = {stage: _unpacked_lists(given, self.known) for stage, given in record["given"].items()}
+        self.item_counts = np.bincount(self.known.item, minlength=len(items))
+
+    @property
+    def predict_data(self) -> RankingData:
+        """The test lists; without them, one list, since Lightning calls nothing that writes recommendations otherwise."""
+        if not self.nothing_to_predict:
+            return self.part("test")
+        return self.known.select_users(self.known.user[:1]).to_lists()
 
     @property
     def lists(self) -> RankingData:
@@ -114,6 +165,8 @@ class RatingsDataModule(ListsDataModule):
 
     def part(self, name: str) -> RankingData:
         """The lists of `"train"`, `"vali"` or `"test"`; raises ValueError if there are none."""
+        if self.nothing_to_predict:
+            raise DataError(self.nothing_to_predict)
         if name not in self._parts:
             raise ValueError(
                 f"RatingsDataModule has no {name} ratings; pass some, or train with Trainer(limit_val_batches=0)"
@@ -141,6 +194,8 @@ class SplitRatingsDataModule(RatingsDataModule):
         labels: training labels: `"grade"`, `"rating"` or `"standardised"`; see `RatingsDataModule`.
         max_items: number of ratings sampled, differently in each epoch, from users with more.
         recommend: number of items that `predict` recommends to each user.
+        trained_on: a checkpoint, by whose names ratings are read; if the files have changed since, only what users knew in
+            training is there, as `predict` needs it.
         seed: seed of the built-in set, the split, shuffling and sampling.
         source: further arguments of `RatingsSource`, for reading and splitting.
 
@@ -159,16 +214,20 @@ class SplitRatingsDataModule(RatingsDataModule):
         labels: Literal["grade", "rating", "standardised"] = "grade",
         max_items: int | None = None,
         recommend: int = 10,
+        trained_on: str | None = None,
         seed: int = 0,
         **source: Any,
     ) -> None:
         check_least(1, **{"data.users_per_batch": users_per_batch})
         self.source = RatingsSource(path=path, builtin=builtin, seed=seed, **source)
-        parts = self.source.read()
+        parts, record, told = _read_parts(self.source, trained_on)
         given: dict[str, Any] = {"vali_given": parts.vali_given, "test_given": parts.test_given}
         batches: dict[str, Any] = {"users_per_batch": users_per_batch, "max_items": max_items, "seed": seed}
+        labels = "grade" if told else labels  # of no ratings
         super().__init__(parts.train, parts.vali, parts.test, labels=labels, recommend=recommend, **given, **batches)
         self.left_out = parts.left_out
+        if told:
+            self._only_known(record, told)
 
     @property
     def data_name(self) -> str:
@@ -197,6 +256,7 @@ class InteractionsDataModule(RatingsDataModule):
         pairs_per_batch: number of interactions per training batch instead, each a list of one known item (sampled negatives).
         exclude_validation: whether validation items are not ranked in the test; published figures often exclude only training.
         recommend: number of items that `predict` recommends to each user.
+        trained_on: a checkpoint, as for `SplitRatingsDataModule`.
         seed: seed of the built-in set, the split and shuffling.
         source: further arguments of `InteractionsSource`, for reading and splitting.
 
@@ -218,6 +278,7 @@ class InteractionsDataModule(RatingsDataModule):
         pairs_per_batch: int | None = None,
         exclude_validation: bool = False,
         recommend: int = 10,
+        trained_on: str | None = None,
         seed: int = 0,
         **source: Any,
     ) -> None:
@@ -225,7 +286,8 @@ class InteractionsDataModule(RatingsDataModule):
             raise ValueError("set data.users_per_batch or data.pairs_per_batch, not both")
         check_least(1, **{"data.users_per_batch": users_per_batch, "data.pairs_per_batch": pairs_per_batch})
         self.source = InteractionsSource(path=path, builtin=builtin, seed=seed, **source)
-        train, _, vali, _, test, _ = self.source.read()
+        parts, record, told = _read_parts(self.source, trained_on)
+        train, _, vali, _, test, _ = parts
         size = pairs_per_batch or users_per_batch or 64
         super().__init__(train, vali, test, recommend=recommend, users_per_batch=size, seed=seed)
         self.train_ratings, self.test_ratings = train, {"val": vali, "test": test}
@@ -233,6 +295,8 @@ class InteractionsDataModule(RatingsDataModule):
         self.pairs = pairs_per_batch is not None
         if self.pairs:
             self._parts["train"] = train.to_pairs()
+        if told:
+            self._only_known(record, told)
 
     def setup(self, stage: str) -> None:
         """Set the graph of LightGCN, before callbacks copy the module."""
@@ -464,13 +528,17 @@ class CatalogueModule(FactorizationModule):
         self._cutoff = longest_cutoff(self.validation_metric.measures)
         self._lists: TrainingLists | None = None
 
-    def on_fit_start(self) -> None:
-        """Prepare the training lists and the initial factors; then as in the base class."""
-        ratings = self._data().train_ratings
-        if self.negatives == "all" and self._data().pairs:
+    def check_data(self, data: Any) -> None:
+        """Raise ValueError for batches of single interactions with all negatives."""
+        if self.negatives == "all" and data.pairs:
             raise ValueError(
                 "pairs_per_batch requires sampled negatives, such as uniform; with all, a list has all items"
             )
+
+    def on_fit_start(self) -> None:
+        """Prepare the training lists and the initial factors; then as in the base class."""
+        ratings = self._data().train_ratings
+        self.check_data(self._data())
         if self.trainer.ckpt_path is None:
             self.scorer.start_from_interactions(ratings, self.first_factors)
         self._lists = TrainingLists(ratings, self.negatives, number=self.number, correct=self.correct)
@@ -536,6 +604,8 @@ class RecommendationWriter(pl.Callback):
         if not trainer.is_global_zero:
             return
         known = data.known
+        if data.nothing_to_predict:
+            print(f"recommendations by what users knew in training: {data.nothing_to_predict}")
         users = np.unique(known.user)
         rows = torch.from_numpy(users).to(pl_module.device)
         items, scores = recommend(pl_module.scorer, rows, data.recommend, exclude=known)
@@ -551,6 +621,85 @@ class RecommendationWriter(pl.Callback):
         fewer = int((written < data.recommend).sum())
         note = f", fewer for {fewer} users, for whom no more are left" if fewer else ""
         print(f"{data.recommend} items for each of {len(users) - fewer} users{note}: {path}")
+
+
+def _read_parts(
+    source: RatingsSource | InteractionsSource, trained_on: str | None
+) -> tuple[RatingsParts, dict[str, Any], str]:
+    """The parts of a source, with the users and items of a checkpoint if given; its record; why there are no ratings, or "".
+
+    There are none if the files have changed since training: they would be split otherwise.
+    """
+    if trained_on is None:
+        return source.read(), {}, ""
+    checkpoint = read_checkpoint(trained_on)
+    record: dict[str, Any] = checkpoint.get(KEY, {})
+    if not record:
+        return _read_by_order(source, checkpoint), {}, ""
+    users, items, known = _unpacked(record)
+    try:
+        check_split(source, record)
+        parts = source.read()
+    except DataError as error:
+        if not is_same_place(source, record):
+            raise
+        none = nothing(known)
+        return RatingsParts(none, none, none, none, none, 0), record, str(error)
+    places = []
+    for what, names, trained in (("users", parts.train.user_names, users), ("items", parts.train.item_names, items)):
+        at = {name: number for number, name in enumerate(trained)}
+        places.append(np.array([at.get(name, -1) for name in names], np.int64))
+        what = f"{what} of {source.path or source.builtin}"
+        check_matched(places[-1] >= 0, names, what=what, source="the training data", advice="they are left out")
+    ratings: dict[str, Any] = {
+        name: _by_names(getattr(parts, name), places[0], places[1], users, items) for name in parts._fields[:-1]
+    }
+    return parts._replace(**ratings), record, ""
+
+
+def _read_by_order(source: RatingsSource | InteractionsSource, checkpoint: dict[str, Any]) -> RatingsParts:
+    """The parts of a source for a checkpoint without names; raises DataError if their users or items are not as many."""
+    parts = source.read()
+    sizes = parts.train.num_users, parts.train.num_items
+    trained = tuple(described_argument(checkpoint, name) for name in ("num_users", "num_items"))
+    if sizes != trained:
+        raise DataError(
+            f"{EARLIER}, which kept no names: it has {trained[0]} users and {trained[1]} items, the data have {sizes[0]} and "
+            f"{sizes[1]}; restore the data it was trained on, or train again"
+        )
+    warnings.warn(f"{EARLIER}, which kept no names: users and items are matched by order", stacklevel=5)
+    return parts
+
+
+def _by_names(part: Ratings, user_at: np.ndarray, item_at: np.ndarray, user_names: Names, item_names: Names) -> Ratings:
+    """Ratings in other indices of users and items, without those whose index is -1."""
+    part = part.select((user_at[part.user] >= 0) & (item_at[part.item] >= 0))
+    user, item = user_at[part.user], item_at[part.item]
+    order = np.argsort(user, kind="stable")
+    time = None if part.time is None else part.time[order]
+    values: dict[str, Any] = {"user": user[order], "item": item[order], "rating": part.rating[order], "time": time}
+    return replace(part, **values, user_names=user_names, item_names=item_names)
+
+
+def _packed(names: Names) -> dict[str, Tensor]:
+    return {name: torch.tensor(getattr(names, name)) for name in ("text", "offsets")}
+
+
+def _unpacked(record: dict[str, Any]) -> tuple[Names, Names, Ratings]:
+    """The names of users and items in a record, and what the users knew in training, as interactions."""
+    users, items = (Names(*(record[kind][name].numpy() for name in ("text", "offsets"))) for kind in ("users", "items"))
+    user, item = record["known"].long().numpy()
+    return users, items, Ratings(user, item, np.ones(len(user), np.float32), users, items, "binary")
+
+
+def _packed_lists(lists: RankingData) -> dict[str, Tensor]:
+    return {name: torch.tensor(np.asarray(getattr(lists, name))) for name in ("features", "labels", "offsets")}
+
+
+def _unpacked_lists(given: dict[str, Tensor], known: Ratings) -> RankingData:
+    features, labels, offsets = (given[name].numpy() for name in ("features", "labels", "offsets"))
+    users, items = features.astype(np.int64).T
+    return RankingData(features, labels, offsets, known.user_names[users[offsets[:-1]]], known.item_names[items])
 
 
 def _copy_factors(source: nn.Module, target: MatrixFactorization, name: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 import tempfile
 import weakref
@@ -17,7 +19,7 @@ from rankstruct.data import DataError, RankingData, Splits, read_run
 from rankstruct.data.errors import check_least
 from rankstruct.data.names import Names
 from rankstruct.data.protocols import cross_validation_parts
-from rankstruct.text.collection import Collection, Run, bm25_run, read_collection
+from rankstruct.text.collection import TEXTS, Collection, Run, bm25_run, judgement_files, read_collection
 from rankstruct.text.encoder import encode_pairs, load_tokenizer
 from rankstruct.text.questions import questions, tiny_encoder
 from rankstruct.text.terms import TermFeatures
@@ -81,10 +83,21 @@ class TextSource:
         if self.fold is not None and not 1 <= self.fold <= _PARTS:
             raise ValueError(f"data.fold must be from 1 to {_PARTS}, got {self.fold}")
 
-    def read(self) -> TextLists:
-        """Return the data, which are read lazily; raises ValueError as `check` does."""
+    def files(self) -> list[Path]:
+        """The files that are read, none of the built-in collection; raises DataError if there are no judgements."""
+        if self.path is None:
+            return []
+        folder = Path(self.path)
+        judged = judgement_files(folder)
+        if "all" not in judged and not {"train", "test"} <= set(judged):
+            raise DataError(f"{folder}: expected judgements")
+        texts = [file for name in TEXTS if (file := folder / name).is_file()]
+        return [*texts, *judged.values(), *([] if self.run is None else [Path(self.run)])]
+
+    def read(self, *, trained: bool = False) -> TextLists:
+        """Return the data, which are read lazily; without the training lists if `trained`. Raises ValueError as `check` does."""
         self.check()
-        return TextLists(self)
+        return TextLists(self, trained=trained)
 
     def read_terms(self, models: Sequence[Any] = ()) -> Splits:
         """Return the lists with the features of `rankstruct.text.TermFeatures`, for feature-based rankers.
@@ -112,13 +125,14 @@ class TextLists:
     (48, 1.0)
     """
 
-    def __init__(self, source: TextSource) -> None:
-        self.source = source
+    def __init__(self, source: TextSource, *, trained: bool = False) -> None:
+        self.source, self.trained = source, trained
+        self._parts: dict[str, RankingData] = {}
 
     @cached_property
     def collection(self) -> Collection:
         """The documents, queries and judgements."""
-        return questions() if self.source.path is None else read_collection(self.source.path)
+        return questions() if self.source.path is None else read_collection(self.source.path, trained=self.trained)
 
     @cached_property
     def encoder(self) -> str:
@@ -157,12 +171,25 @@ class TextLists:
                 )
         return run
 
-    @cached_property
+    @property
     def splits(self) -> Splits:
         """Training, validation and test lists, whose features are tokens."""
-        train, vali, test = self.judged
-        lists = self._lists(train, self._tokens, add_relevant=True)
-        return Splits(lists, self._lists(vali, self._tokens), self._lists(test, self._tokens))
+        return Splits(*map(self.part, Splits._fields))
+
+    def part(self, name: str) -> RankingData:
+        """The lists of `"train"`, `"vali"` or `"test"`, whose features are tokens, read on first use."""
+        if name not in self._parts:
+            judged = self.judged[Splits._fields.index(name)]
+            self._parts[name] = self._lists(judged, self._tokens, add_relevant=name == "train")
+        return self._parts[name]
+
+    def tokenizer_digest(self) -> str:
+        """A digest of the tokenizer, without the state of its last call."""
+        if (inner := getattr(self.tokenizer, "backend_tokenizer", None)) is not None:
+            content = {**json.loads(inner.to_str()), "truncation": None, "padding": None}
+        else:
+            content = self.tokenizer.get_vocab()
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def term_splits(self, models: Sequence[Any] = ()) -> Splits:
         """The same lists with the features of `TermFeatures(collection, models)`."""
@@ -236,9 +263,9 @@ def _divided(judgements: dict[str, Run], fold: int, seed: int) -> tuple[Run, Run
         chosen = cross_validation_parts(len(names), fold, _PARTS, seed)
         train, vali, test = ({names[at]: every[names[at]] for at in part} for part in chosen)
         return train, vali, test
-    train, test = judgements["train"], judgements["test"]
-    if "vali" in judgements:
-        return train, judgements["vali"], test
+    train, test = judgements.get("train", {}), judgements["test"]  # none for a trained model
+    if "vali" in judgements or not train:
+        return train, judgements.get("vali", {}), test
     names = list(train)
     _, held, _ = cross_validation_parts(len(names), 1, _PARTS, seed)
     vali = {names[at]: train[names[at]] for at in held}

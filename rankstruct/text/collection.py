@@ -14,6 +14,7 @@ from rankstruct.data.text import SPACE, text_lines
 
 __all__ = ["Collection", "bm25_run", "read_collection"]
 
+TEXTS = ("corpus.jsonl", "queries.jsonl")
 #: Judgement files by part; the first that exists is read. A single file for all parts is split by the caller.
 _QRELS = {
     "train": ("qrels_train.tsv", "qrels/train.tsv"),
@@ -58,27 +59,39 @@ class Collection:
                     )
 
 
-def read_collection(folder: str | Path) -> Collection:
+def read_collection(folder: str | Path, *, trained: bool = False) -> Collection:
     """Read `corpus.jsonl`, `queries.jsonl` and judgements from a folder in BEIR's format.
 
     A line of the first two is `{"_id": name, "title": text, "text": text}`, with an optional title. Judgements are read by
     `rankstruct.data.read_qrels` from `qrels_train.tsv`, `qrels_test.tsv` and, if it exists, `qrels_vali.tsv` (or
     `qrels_dev.tsv`; or all of them in a folder `qrels`, as in BEIR), otherwise from one `qrels.tsv`.
 
+    Args:
+        folder: the folder.
+        trained: whether the judgements of training, which are no longer needed, are not read.
+
     Raises:
         DataError: a file is missing or invalid, or judgements have unknown queries or documents.
     """
     folder = Path(folder)
-    documents, queries = (dict(_texts(folder / name)) for name in ("corpus.jsonl", "queries.jsonl"))
-    found = {}
-    for part, names in _QRELS.items():
-        if file := next((folder / name for name in names if (folder / name).is_file()), None):
-            found[part] = read_qrels(file)
-    if "all" not in found and not {"train", "test"} <= set(found):
+    documents, queries = (dict(_texts(folder / name)) for name in TEXTS)
+    files = judgement_files(folder)
+    if "all" not in files and not {"test", *([] if trained else ["train"])} <= set(files):
         raise DataError(f"{folder}: expected qrels_train.tsv and qrels_test.tsv, or one qrels.tsv; got neither")
-    if "test" in found:
-        found.pop("all", None)
-    return Collection(documents, queries, found)
+    if "test" in files:
+        files.pop("all", None)
+    if trained:
+        files.pop("train", None)
+    return Collection(documents, queries, {part: read_qrels(file) for part, file in files.items()})
+
+
+def judgement_files(folder: Path) -> dict[str, Path]:
+    """The files of judgements in a folder, by part."""
+    first = {
+        part: next((folder / name for name in names if (folder / name).is_file()), None)
+        for part, names in _QRELS.items()
+    }
+    return {part: file for part, file in first.items() if file is not None}
 
 
 def _texts(file: Path) -> Iterator[tuple[str, str]]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from rankstruct.data import BatchLoader, RankingData, Splits
+from rankstruct.data import BatchLoader, DataError, RankingData, Splits
+from rankstruct.data.record import KEY, changed_files, check_unchanged, describe_source, is_same_place, told_change
+from rankstruct.models.saving import read_checkpoint
 from rankstruct.text.candidates import TextSource
 from rankstruct.text.encoder import CrossEncoderScorer
 from rankstruct.training.datamodule import ListsDataModule
@@ -29,6 +32,7 @@ class TextDataModule(ListsDataModule):
         max_list_size: longer training lists are subsampled to this size in each epoch: the relevant documents and, as hard
             negatives, some first-stage results.
         keep_relevant: whether such a sample has all relevant documents; otherwise it is uniform.
+        trained_on: a checkpoint; judgements of training that have changed since are not read.
         seed: of the splits, shuffling and sampling.
         source: more arguments of `rankstruct.text.TextSource`: `run`, `depth`, `max_length`, `fold`, `fetch`.
 
@@ -52,17 +56,52 @@ class TextDataModule(ListsDataModule):
         lists_per_batch: int = 4,
         max_list_size: int | None = 16,
         keep_relevant: bool = True,
+        trained_on: str | None = None,
         seed: int = 0,
         **source: Any,
     ) -> None:
-        self.lists = TextSource(path=path, builtin=builtin, encoder=encoder, seed=seed, **source).read()
+        given = TextSource(path=path, builtin=builtin, encoder=encoder, seed=seed, **source)
+        checkpoint = {} if trained_on is None else read_checkpoint(trained_on)
+        record = checkpoint.get(KEY)
+        self._changed = changed_files(given, record) if record and is_same_place(given, record) else {}
+        self.lists = given.read(trained=bool(self._changed))
         training = {"lists_per_batch": lists_per_batch, "max_list_size": max_list_size, "keep_relevant": keep_relevant}
         super().__init__({**training, "drop_empty": True}, seed)
+        self.restore(checkpoint)
 
     @property
     def splits(self) -> Splits:
         """Training, validation and test lists, whose features are tokens."""
         return self.lists.splits
+
+    def part(self, name: str) -> RankingData:
+        """Return the lists of a part; raises DataError for one that is divided off files that have changed since training."""
+        judged = self.lists.collection.judgements if self._changed else {}
+        if self._changed and ({"all", "qrels.tsv"} <= {*judged, *self._changed} or not {name, "all"} & set(judged)):
+            raise DataError(
+                f"{told_change(self.lists.source, self._changed)}, so that there are no {name} lists; restore it"
+            )
+        return self.lists.part(name)
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """The path of the data, digests of their files and of the tokenizer, and the options of their split."""
+        return {**describe_source(self.lists.source), "tokenizer": self.lists.tokenizer_digest()}
+
+    def restore(self, checkpoint: dict[str, Any], *, resumed: bool = False) -> None:
+        """Check that words have the tokens that a model was trained on.
+
+        Raises:
+            DataError: they have others; or `resumed`, and the data have changed.
+        """
+        record = checkpoint.get(KEY, {})
+        if resumed:
+            check_unchanged(self.lists.source, record)
+        if record and record["tokenizer"] != self.lists.tokenizer_digest():
+            raise DataError(
+                f"{self.lists.source.encoder}: the tokenizer of the encoder is not that of training, so that words would have "
+                "other tokens; restore it, or set data.encoder to the folder `model` of the run"
+            )
 
     @property
     def encoder(self) -> str:

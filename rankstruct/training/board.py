@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,28 +35,55 @@ _SHOWN_LISTS = 10  # of the worst, and of the best
 
 
 class _LastingFile:
-    """A file that TensorBoard writes, begun again with its folder if that is deleted meanwhile."""
+    """A file that TensorBoard writes, begun again with its folder if that is deleted meanwhile.
+
+    It is written by a thread, which would print a traceback: an error, such as a full disk, is kept in `error` for the next call
+    of the logger, and the file ends there.
+    """
 
     def __init__(self, file: Any) -> None:
         self._file = file
+        self.error: OSError | None = None
 
     def write(self, content: bytes) -> None:
         try:
-            self._file.write(content)
+            self._keeping(self._file.write, content)
         except FileNotFoundError:
             Path(os.fsdecode(self._file.filename)).parent.mkdir(parents=True, exist_ok=True)
-            self._file.write(content)
+            self._keeping(self._file.write, content)
+
+    def flush(self) -> None:
+        self._keeping(self._file.flush)
+
+    def close(self) -> None:
+        self._keeping(self._file.close)
+
+    def _keeping(self, call: Callable[..., Any], *args: Any) -> None:
+        if self.error is not None:
+            return
+        try:
+            call(*args)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            self.error = error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
 
 def _lasting(writer: SummaryWriter) -> SummaryWriter:
-    """The same writer, for which a folder that is deleted while it writes is no error, which would end the run."""
+    """The same writer, for which a folder that is deleted while it writes is no error, which would end the run.
+
+    Raises:
+        OSError: it could not write before.
+    """
     if isinstance(writer, SummaryWriter):  # processes but the first have none
         records = writer._get_file_writer().event_writer._async_writer._writer
         if not isinstance(records._writer, _LastingFile):
             records._writer = _LastingFile(records._writer)
+        if records._writer.error is not None:
+            raise records._writer.error
     return writer
 
 
@@ -149,6 +176,8 @@ class Board(TensorBoardLogger):
         super().save()
         for writer in self._writers.values():
             writer.flush()
+        for writer in (self.experiment, *self._writers.values()):
+            _lasting(writer)  # what was just written
 
     @rank_zero_only
     def finalize(self, status: str) -> None:

@@ -317,10 +317,16 @@ class PredictionWriter(_Scores):
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write both files."""
-        data = trainer.datamodule.predict_data  # type: ignore[attr-defined]
+        module = trainer.datamodule  # type: ignore[attr-defined]
+        data = module.predict_data
         scores = self.take(data.num_documents)
         folder = Path(self.folder or trainer.log_dir or trainer.default_root_dir)  # all processes must evaluate this
         if not trainer.is_global_zero:
+            return
+        if told := getattr(module, "nothing_to_predict", ""):
+            for name in ("scores.txt", "run.txt"):  # of other lists
+                (folder / name).unlink(missing_ok=True)
+            print(f"no scores and no TREC run: {told}")
             return
         for line in write_predictions(folder, data, scores.numpy()):
             print(line)

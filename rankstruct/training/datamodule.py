@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,10 @@ import pytorch_lightning as pl
 from torch import nn
 
 from rankstruct.data import BatchLoader, Pipeline, RankingData, Source, Splits, parse_steps
+from rankstruct.data.folds import find_parts
 from rankstruct.data.predictions import read_for_model
+from rankstruct.data.record import KEY, check_split, check_unchanged, describe_source
+from rankstruct.models.saving import described_argument, described_names, described_preparation, read_checkpoint
 from rankstruct.preparation import Preparation, full_name
 
 __all__ = ["ListsDataModule", "RankingDataModule"]
@@ -44,6 +49,8 @@ class ListsDataModule(pl.LightningDataModule):
     same_labels = True
     #: Whether the lists have all documents that are ranked; otherwise the module ranks more, such as a catalogue.
     complete = True
+    #: Why there are no lists to predict, if there are none.
+    nothing_to_predict = ""
 
     def __init__(self, training: dict[str, Any] | None = None, seed: int = 0) -> None:
         super().__init__()
@@ -74,6 +81,19 @@ class ListsDataModule(pl.LightningDataModule):
     def num_features(self) -> int:
         """d, the number of features that the scorer takes."""
         return self.part("train").num_features
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the data, plain values and tensors, from which `restore` takes names; nothing by default."""
+        return {}
+
+    def restore(self, checkpoint: dict[str, Any], *, resumed: bool = False) -> None:
+        """Use the names and the preparation in a checkpoint for all lists that are read from now on; does nothing by default.
+
+        Args:
+            checkpoint: the content of the checkpoint.
+            resumed: whether training goes on, which requires the same data.
+        """
 
     def describe(self) -> dict[str, Any]:
         """Return a description of the data for reports."""
@@ -145,6 +165,8 @@ class RankingDataModule(ListsDataModule):
         keep_relevant: whether such a sample has all relevant documents; otherwise it is uniform.
         drop_empty: skip training lists whose labels are all equal.
         predict_path: a file to predict; the test part if None.
+        trained_on: a checkpoint, whose names of features and preparation are used; the training file is then not read, and may
+            have changed.
         seed: of shuffling and sampling, which depend only on it and the epoch, and of `source`.
         source: more arguments of `rankstruct.data.Source`.
 
@@ -167,11 +189,12 @@ class RankingDataModule(ListsDataModule):
         drop_empty: bool = True,
         keep_relevant: bool = True,
         predict_path: str | None = None,
+        trained_on: str | None = None,
         seed: int = 0,
         **source: Any,
     ) -> None:
         self.source = Source(path=path, fold=fold, builtin=builtin, seed=seed, **source)
-        self.source.check()
+        self.source.check(files=trained_on is None)
         if lists_per_batch is not None and documents_per_batch is not None:
             raise ValueError("set lists_per_batch or documents_per_batch, not both")
         if lists_per_batch is None and documents_per_batch is None:
@@ -180,34 +203,101 @@ class RankingDataModule(ListsDataModule):
         sampling = {"max_list_size": max_list_size, "keep_relevant": keep_relevant}
         super().__init__({**size, **sampling, "drop_empty": drop_empty}, seed)
         self.predict_path, self._steps = predict_path, Pipeline()
+        self._model: _Model | None = None  # whose features are read; otherwise those of the training file
+        self._parts: dict[str, RankingData] = {}  # read for it
+        if trained_on is not None:
+            self.restore(read_checkpoint(trained_on))
 
     @cached_property
     def splits(self) -> Splits:
         """Training, validation and test lists, read and prepared on first use."""
-        splits, self._steps = self.source.prepare_splits(self.source.read_raw())
+        if self._model is not None:
+            return Splits(*map(self.part, Splits._fields))
+        raw = self.source.read_raw()
+        splits, self._steps = self.source.prepare_splits(raw)
+        record = describe_source(self.source) | {"num_features": raw.train.num_features}
+        self._own = _Model(self.source.feature_names(), raw.train.num_features, self._steps.preparation, record)
         return splits
+
+    def part(self, name: str) -> RankingData:
+        """Return the lists of `"train"`, `"vali"` or `"test"`; for a trained model, only their file is read."""
+        if self._model is None:
+            return super().part(name)
+        if name not in self._parts:
+            self._parts[name] = self._part_for(self._model, name)
+        return self._parts[name]
+
+    def _part_for(self, model: _Model, name: str) -> RankingData:
+        source = self.source
+        if source.path is None or source.protocol != "folds":
+            check_split(source, model.record)
+            data: RankingData = getattr(source.read_raw(model.reader(source)), name)
+        else:
+            file = find_parts(source.path, source.fold, [name])[name]
+            assert file is not None  # it is required
+            data = model.reader(source)(file).grouped_by(source.diversity_groups)
+        return parse_steps(source.prepare_train if name == "train" else source.prepare_test)(self._steps(data))
+
+    def _trained(self) -> _Model:
+        """What a model is trained on: that of a checkpoint, or the training lists."""
+        if self._model is None:
+            _ = self.splits
+        return self._own if self._model is None else self._model
 
     @property
     def preparation(self) -> Preparation:
-        """The preparation of raw features, fitted to the training lists or set by `use_preparation`."""
-        _ = self.splits  # fits it
-        return self._steps.preparation
+        """The preparation of raw features, fitted to the training lists or that of a checkpoint."""
+        return self._trained().preparation
 
-    def use_preparation(self, preparation: Preparation | None) -> None:
-        """Use the preparation of a trained model; None for a checkpoint of an earlier version, which does not contain it.
+    @property
+    def feature_names(self) -> list[str] | None:
+        """The names of the raw features; None if they have only numbers."""
+        return self._trained().names
+
+    @property
+    def num_features(self) -> int:
+        """d, the number of prepared features that the scorer takes."""
+        return super().num_features if self._model is None else self._model.width
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The path of the data, digests of their files, the options of their split, the number of raw features and remarks."""
+        record = self._trained().record
+        if self._model is None and "remarks" not in record:
+            record["remarks"] = self.remarks()
+        return record
+
+    def restore(self, checkpoint: dict[str, Any], *, resumed: bool = False) -> None:
+        """Use the names of features and the preparation of a trained model; training files are then not read.
 
         Raises:
-            ValueError: its steps differ from those of the data.
+            ValueError: the steps of its preparation differ from those of the data.
+            DataError: `resumed`, and the data are not those that the model was trained on.
         """
-        mine = self.preparation
-        if preparation is None:  # the unit of the logarithm was 1 then
-            names = [name.replace(full_name("log"), "log:1") for name in mine.names]
-            preparation = Preparation(names, mine.num_features, mine.fitted)
-        if preparation.equals(mine):
+        record: dict[str, Any] = checkpoint.get(KEY, {})
+        if resumed:
+            check_unchanged(self.source, record)
+        preparation = described_preparation(checkpoint)
+        if preparation is None:  # of a version that kept none; the unit of the logarithm was 1 then
+            mine = self.preparation
+            units = [name.replace(full_name("log"), "log:1") for name in mine.names]
+            preparation = Preparation(units, mine.num_features, mine.fitted)
+        names = described_names(checkpoint)
+        if names is None and preparation.columns is not None:
+            names = preparation.columns.names
+        width = record.get("num_features", preparation.num_features) or described_argument(checkpoint, "num_features")
+        if width is None:
+            raise ValueError(
+                "the checkpoint, of an earlier version, does not say how many features there were; train again"
+            )
+        model = _Model(names, width, preparation, record)
+        known = self._model or (self._own if "splits" in self.__dict__ else None)
+        if known is not None and model.equals(known):
             return
-        self._steps = self._steps.with_preparation(preparation)
-        raw = (part.recoded(preparation.columns) for part in self.source.read_raw())
-        self.splits = self.source.prepare_parts(Splits(*map(self._steps, raw)))
+        self._steps, self._model = Pipeline.of(self.source.prepare, preparation), model
+        self._parts.clear()
+        for name in ("splits", "predict_data"):  # read for others
+            self.__dict__.pop(name, None)
 
     @property
     def data_name(self) -> str:
@@ -220,6 +310,8 @@ class RankingDataModule(ListsDataModule):
 
     def remarks(self) -> list[str]:
         """Report how many training lists were subsampled."""
+        if self._model is not None:
+            return list(self._model.record.get("remarks", []))
         most, train = self.training["max_list_size"], self.part("train")
         lengths = train.lengths[~train.same_labels()] if self.training["drop_empty"] else train.lengths
         longer = 0 if most is None else int((lengths > most).sum())
@@ -231,8 +323,32 @@ class RankingDataModule(ListsDataModule):
     def predict_data(self) -> RankingData:
         """The lists that `predict` scores: `predict_path`, or the test part."""
         if self.predict_path is None:
-            return self.splits.test
-        num_features = self.preparation.num_features or self.splits.train.num_features
-        names, columns = self.source.feature_names(), self.preparation.columns
-        lists = read_for_model(self.predict_path, names, num_features, columns, **self.source.reading)
+            return self.part("test")
+        lists = self._trained().reader(self.source, labels="real")(Path(self.predict_path))
         return parse_steps(self.source.prepare_test)(self._steps(lists))
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What the lists of a model are read by: names and number of raw features, their preparation, the record of the data."""
+
+    names: list[str] | None
+    num_features: int
+    preparation: Preparation
+    record: dict[str, Any]
+
+    @property
+    def width(self) -> int:
+        """The number of prepared features."""
+        return self.preparation.width if self.preparation.names else self.num_features
+
+    def reader(self, source: Source, labels: str | None = None) -> Callable[[Path], RankingData]:
+        """A reader of files, with the options of a source."""
+        names, columns = self.names, self.preparation.columns
+        labels = source.labels if labels is None else labels
+        return lambda file: read_for_model(file, names, self.num_features, columns, labels=labels, **source.reading)
+
+    def equals(self, other: _Model) -> bool:
+        """Whether lists are the same for another model; an earlier version kept no names."""
+        same = self.num_features == other.num_features and self.preparation.equals(other.preparation)
+        return same and (not self.record or self.names == other.names)

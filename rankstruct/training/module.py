@@ -13,12 +13,12 @@ import torch
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
-from rankstruct.data import Batch, BatchLoader
+from rankstruct.data import Batch, BatchLoader, record
 from rankstruct.losses import StructuredHingeLoss, takes_groups
 from rankstruct.losses.gains import differs
 from rankstruct.measures import DiscountedGain, nDCG
 from rankstruct.metric import RankingMetric
-from rankstruct.models.saving import describe_scorer, described_preparation
+from rankstruct.models.saving import describe_scorer
 from rankstruct.models.scorers import scores_of
 from rankstruct.processes import copy_from_first, find_team, summed
 from rankstruct.solvers import Status
@@ -124,6 +124,9 @@ class RankingModule(pl.LightningModule):
         """Return a description of the module for reports."""
         described = {"loss": repr(self.loss), "scorer": type(self.scorer).__name__}
         return {**described, "regularization": self.regularization, "schedule": self.schedule}
+
+    def check_data(self, data: Any) -> None:
+        """Raise ValueError for a data module that this module cannot be trained on, before training begins."""
 
     def forward(self, features: Tensor, where: Tensor | None = None) -> Tensor:
         """Return scores `[..., list_size]` of features `[..., list_size, d]`; `where` marks the real documents."""
@@ -309,18 +312,21 @@ class RankingModule(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add scorer and preparation, for `load_scorer`, and torch's random states, which dropout uses."""
+        """Add scorer, preparation and names, a record of the data, and torch's random states, which dropout uses."""
         data = getattr(self.trainer, "datamodule", None)
-        checkpoint.update(describe_scorer(self.scorer, getattr(data, "preparation", None)))
+        kept = (getattr(data, name, None) for name in ("preparation", "feature_names"))
+        checkpoint.update(describe_scorer(self.scorer, *kept))
+        if found := getattr(data, "record", None):
+            checkpoint[record.KEY] = found
         checkpoint["random_state"], *others = find_team().gathered(torch.get_rng_state())
         if others:
             checkpoint["random_states_of_others"] = others
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Store the random state of this process until training starts, and use the checkpoint's preparation for the data."""
+        """Store the random state of this process until training starts, and use the checkpoint's names for the data."""
         data: Any = getattr(self.trainer, "datamodule", None)
-        if hasattr(data, "use_preparation"):
-            data.use_preparation(described_preparation(checkpoint))
+        if hasattr(data, "restore"):
+            data.restore(checkpoint, resumed=self.trainer.state.fn == "fit")
         states = [checkpoint.get("random_state"), *checkpoint.get("random_states_of_others", [])]
         rank = find_team().rank
         self._random_state = states[rank if rank < len(states) else 0]

@@ -522,6 +522,13 @@ def test_an_unknown_key_is_named_with_its_line_and_the_nearest(command, text, sa
         (["fit", "--conifg", "quickstart"], "did you mean --config?"),
         (["fit", "--config", "quickstart", "--lr", "1"], "there is no option 'lr'; did you mean model.optimizer.lr?"),
         (["fit", "--config", "quickstart", "--optimizer.lr", "1"], "did you mean model.optimizer.lr?"),
+        (["fit", "--config", "quickstart", "--model.lr", "1"], "did you mean model.optimizer.lr?"),
+        (["fit", "--config", "quickstart", "--data.batch_size", "1"], "did you mean data.lists_per_batch?"),
+        (["fit", "--config", "quickstart", "--model.zzz", "1"], "'model.zzz'; model has loss, measures, optimizer, "),
+        (
+            ["fit", "--config", "quickstart", "--model.scorer", "torch.nn.Module"],
+            "torch.nn.Module has no argument num_features, which the data set; scorers of this task: ContextScorer, ",
+        ),
         (["fit", "--config", "quickstart", "--task", "rating"], "did you mean ratings?"),
         (["fit", "--config", "quickstart", "--model.schedule", "onlin"], "got onlin; did you mean online?"),
         (["fit", "--config", "quickstar"], "did you mean quickstart"),

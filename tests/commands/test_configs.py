@@ -1,5 +1,6 @@
 """Configs by name: found, listed, copied; files of one's own come first."""
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,20 @@ def test_names_patterns_and_files(tmp_path, monkeypatch):
     (tmp_path / "quickstart").write_text("task: ranking")
     for unchanged in ("quickstart", "configs/quickstart.yaml", "{trainer: {max_epochs: 1}}", ""):
         assert find_configs(["fit", "--config", unchanged]) == ["fit", "--config", unchanged]
+
+
+def test_a_config_is_code_as_the_page_on_trust_says(tmp_path, monkeypatch, no_pictures):
+    page = (FOLDER.parent / "docs" / "guides" / "trust.md").read_text()
+    assert "**arbitrary code**: a config is code" in page
+    (tmp_path / "anyones.py").write_text("called = []\ndef note(*args, **options):\n    called.append(args)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine.yaml").write_text(
+        "model: {scorer: rankstruct.LinearScorer}\ndata: {builtin: synthetic}\n"
+        "trainer: {max_epochs: 1, enable_progress_bar: false, callbacks: [{class_path: LambdaCallback, "
+        "init_args: {setup: anyones.note}}]}\n"
+    )
+    assert cli.main(["fit", "--config", str(tmp_path / "mine.yaml"), "--output", str(tmp_path / "out")]) == 0
+    assert importlib.import_module("anyones").called
 
 
 def test_an_experiment_is_found_by_the_script_alone(monkeypatch, capsys):

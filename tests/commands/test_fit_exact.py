@@ -46,6 +46,34 @@ def fitted(tmp_path_factory):
     return folder
 
 
+def test_a_fit_keeps_the_names_of_its_features(tmp_path):
+    """`predict` matches by name with the training files gone; another fit of changed data is another request."""
+    pytest.importorskip("pyarrow")
+    (tmp_path / "data").mkdir()
+    rng = np.random.default_rng(0)
+    for part in ("train", "vali", "test"):
+        X = rng.normal(size=(40, 2)).round(3)
+        lines = [f"{at // 5},{int(x[0] > x[1])},{x[0]},{x[1]}" for at, x in enumerate(X.tolist())]
+        (tmp_path / "data" / f"{part}.csv").write_text("\n".join(["qid,label,bm25,clicks", *lines]) + "\n")
+    (tmp_path / "raw.yaml").write_text(CONFIG.replace("builtin: synthetic", f"path: {tmp_path / 'data'}"))
+    fit = ["--config", str(tmp_path / "raw.yaml"), "--output", str(tmp_path / "out")]
+    assert main(fit) == 0
+    cell = tmp_path / "out" / "raw" / "all"
+    assert rs.load_scorer(cell).feature_names == ("bm25", "clicks")
+    turned = [
+        [row[at] for at in (0, 1, 3, 2)] for row in (line.split(",") for line in ["qid,label,bm25,clicks", *lines])
+    ]
+    (tmp_path / "turned.csv").write_text("\n".join(map(",".join, turned)) + "\n")
+    kept, scores = shutil.copy(tmp_path / "data" / "test.csv", tmp_path / "kept.csv"), []
+    (tmp_path / "data" / "train.csv").write_text((tmp_path / "turned.csv").read_text())
+    assert main(fit) == 1
+    shutil.rmtree(tmp_path / "data")
+    for path in (kept, tmp_path / "turned.csv"):
+        assert rankstruct(["predict", "--run", str(cell), "--data.predict_path", str(path)]) == 0
+        scores.append((cell / "scores.txt").read_bytes())
+    assert scores[0] == scores[1]
+
+
 def test_features_are_prepared_by_default_as_the_ranker_does(tmp_path):
     (tmp_path / "raw.yaml").write_text(CONFIG.replace(", prepare: []", "").replace("[0.1, 1.0, 10.0]", "1.0"))
     assert main(["--config", str(tmp_path / "raw.yaml"), "--output", str(tmp_path / "out")]) == 0

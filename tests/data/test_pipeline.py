@@ -46,13 +46,14 @@ def test_steps_are_fitted_to_training_data_as_those_before_them_left_them():
 def test_what_a_model_carries_takes_the_place_of_what_was_fitted():
     names, test = ["append-log", "remove-zero-rows", "standardize"], draw(2)
     fits = [fit_preparation(names, draw(seed))[0] for seed in (1, 3)]
-    taken = fits[0].with_preparation(fits[1].preparation)
+    taken = Pipeline.of(names, fits[1].preparation)
+    assert taken.preparation.equals(fits[1].preparation)
     assert not taken.preparation.equals(fits[0].preparation)
     np.testing.assert_array_equal(taken(test).features, fits[1](test).features)
     with pytest.raises(
         ValueError, match=r"trained with preparation \['standardize'\].* data have \['append-log:0.001', 's"
     ):
-        fits[0].with_preparation(fit_preparation(["standardize"], test)[0].preparation)
+        Pipeline.of(names, fit_preparation(["standardize"], test)[0].preparation)
 
 
 def test_names():

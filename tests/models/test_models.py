@@ -103,6 +103,29 @@ def test_saved_scorer_scores_the_same(tmp_path):
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["scorer.pt"]
 
 
+def test_weights_that_a_file_declares_but_does_not_have_take_no_memory(tmp_path):
+    path = tmp_path / "scorer.pt"
+    rs.save_scorer(rs.MLPScorer(4, hidden=(6,)), path)
+    content = torch.load(path)
+    content["rankstruct_scorer"]["arguments"]["hidden"] = (20_000, 20_000)
+    torch.save(content, path)
+    with pytest.raises(ValueError, match=r"declares 1,601 MB of weights and contains 0\.0 MB"):
+        rs.load_scorer(path)
+    for name, value in content["state_dict"].items():  # a view of a single number has any shape
+        content["state_dict"][name] = value.flatten()[:1].clone().expand(value.shape)
+    torch.save(content, path)
+    with pytest.raises(ValueError, match="has fewer numbers than that"):
+        rs.load_scorer(path)
+
+
+def test_a_scorer_keeps_the_names_of_its_features(tmp_path):
+    scorer = rs.LinearScorer(2)
+    assert scorer.feature_names is None
+    scorer.feature_names = ("bm25", "clicks")
+    rs.save_scorer(scorer, tmp_path / "scorer.pt")
+    assert rs.load_scorer(tmp_path / "scorer.pt").feature_names == ("bm25", "clicks")
+
+
 @pytest.mark.parametrize("space", [0, 1000])
 def test_a_full_disk_is_an_error_of_the_file_and_leaves_the_one_before(space, tmp_path, monkeypatch):
     path = tmp_path / "scorer.pt"

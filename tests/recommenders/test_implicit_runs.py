@@ -102,6 +102,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
 def test_bad_options_are_errors(tmp_path, arguments, message):
     with pytest.raises((ValueError, SystemExit), match=message):
         main(["fit", *CONFIG, "--output", str(tmp_path), *QUIET, *arguments])
+    assert not list(tmp_path.iterdir())
 
 
 def trainer():

@@ -1,0 +1,123 @@
+"""What a checkpoint keeps of its training data: their place, digests of their files, and the options that split them.
+
+Training goes on only with the same data; other commands take the names of features, users and items from the checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from rankstruct.data.errors import DataError
+from rankstruct.data.source import file_digest
+
+__all__: list[str] = []
+
+KEY = "rankstruct_data"  #: of the record in a checkpoint
+EARLIER = "the checkpoint was written by an earlier version"
+
+#: Options that say where files are, or how they are read, but not what is in them.
+_NOT_CONTENT = ("path", "cache", "run", "encoder", "fetch")
+_TEST_FILE = re.compile(r"^test\.|\.test$")
+
+
+def describe_source(source: Any) -> dict[str, Any]:
+    """Plain data about a source whose files were just read: `path`, `files` (digests by name) and `options`."""
+    path = None if source.path is None else str(Path(source.path).resolve())
+    return {"path": path, "files": _digests(source), "options": _options(source)}
+
+
+def changed_files(source: Any, record: Mapping[str, Any]) -> dict[str, str]:
+    """The files that are not what they were when a record was made, and what became of them, such as `{"train.csv": "gone"}`.
+
+    Files are told apart by their names within the path of the source: a folder that was moved has not changed.
+    """
+    before, now = record["files"], _digests(source, record["files"])
+    changed = (name for name in {*before, *now} if before.get(name) != now.get(name))
+    names = sorted(changed, key=lambda name: (not name.startswith("train"), name))
+    return {name: "new" if name not in before else "gone" if name not in now else "changed" for name in names}
+
+
+def check_unchanged(
+    source: Any,
+    record: Mapping[str, Any],
+    advice: str = "training goes on only with the same data: restore them, or start anew",
+) -> None:
+    """Raise DataError, with the first of the changed files or options, unless the data are those of a record.
+
+    Args:
+        source: the source of the data.
+        record: what `describe_source` returned; empty, of an earlier version, it results in a warning.
+        advice: the way out.
+    """
+    if not record:
+        warnings.warn(
+            f"{EARLIER}, which kept no digests: whether the data are those of before is not known", stacklevel=3
+        )
+        return
+    if files := changed_files(source, record):
+        raise DataError(f"{told_change(source, files)}; {advice}")
+    before, now = record["options"], _options(source)
+    for name in before.keys() & now.keys():
+        if before[name] != now[name]:
+            raise DataError(f"data.{name} is {now[name]!r} and was {before[name]!r} when the run was trained; {advice}")
+
+
+def is_same_place(source: Any, record: Mapping[str, Any]) -> bool:
+    """Whether a source reads from the path of a record; data at another path are other data."""
+    return source.path is not None and str(Path(source.path).resolve()) == record["path"]
+
+
+def check_split(source: Any, record: Mapping[str, Any]) -> None:
+    """Raise DataError if the file that is divided into parts has changed: its parts would have lists of training.
+
+    Test files of a folder may change, and so may the data: those of another path are other data.
+    """
+    if not record or not is_same_place(source, record):
+        return
+    files = {name: how for name, how in changed_files(source, record).items() if not _TEST_FILE.search(name)}
+    if files:
+        raise DataError(
+            f"{told_change(source, files)}, and would be divided otherwise, so that the model has learned from what it is tested "
+            "on; restore it, or give other data by --data.path"
+        )
+
+
+def told_change(source: Any, files: Mapping[str, str]) -> str:
+    """A message about changed files, the first by its path."""
+    name, how = next(iter(files.items()))
+    path = _place(Path(str(source.path)), name)
+    more = f" (and {len(files) - 1} more of its files)" if len(files) > 1 else ""
+    told = {"changed": "has changed", "gone": "is gone", "new": "was added"}[how]
+    return f"{path}{more} {told} since the run was trained"
+
+
+def _options(source: Any) -> dict[str, Any]:
+    found = {entry.name: getattr(source, entry.name) for entry in fields(source) if entry.name not in _NOT_CONTENT}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+
+def _digests(source: Any, known: Iterable[str] = ()) -> dict[str, str]:
+    """Digests of the files of a source by name, relative to its path, `"."` if it is a file; of those known if some are gone."""
+    if source.path is None:
+        return {}
+    root = Path(source.path)
+    try:
+        files = {_name(file, root): file for file in source.files()}
+    except DataError:
+        files = {name: file for name in known if (file := _place(root, name)).is_file()}
+    return {name: file_digest(file) for name, file in files.items()}
+
+
+def _name(file: Path, root: Path) -> str:
+    if file.parent == root.parent and file.name.startswith(root.name):  # the path is a file, or this one is beside it
+        return f".{file.name.removeprefix(root.name)}"
+    return file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
+
+
+def _place(root: Path, name: str) -> Path:
+    return Path(f"{root}{name[1:]}") if name.startswith(".") else root / name
