@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
@@ -74,6 +75,33 @@ _OTHER_NAMES = {
 }
 
 _refusing = refusing(partial(refuse_other_names, other_names=_OTHER_NAMES))
+
+
+@contextmanager
+def all_or_nothing(estimator: Any) -> Iterator[None]:
+    """Within it, `fit` begins without what an earlier one found; if it is left by an exception, all attributes are restored.
+
+    So a fit that fails leaves the earlier model as it was, or the estimator unfitted, but never parts of both.
+
+    >>> ranker = Ranker()
+    >>> ranker.lists_ = 3
+    >>> try:
+    ...     with all_or_nothing(ranker):
+    ...         ranker.lists_, ranker.longest_list_ = 4, int("seven")
+    ... except ValueError:
+    ...     print(vars(ranker))
+    {'lists_': 3}
+    """
+    before = dict(vars(estimator))
+    for name in before:
+        if name.endswith("_") and not name.startswith("_"):
+            delattr(estimator, name)
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 class Documents(NamedTuple):
@@ -311,17 +339,21 @@ class Ranker(BaseEstimator):
                 groups or validation lists, too few lists, a loss that cannot be minimised here, or columns that are not found.
             TypeError: item weights other than 0 and 1, or clicks, with a loss that does not accept item weights.
         """
-        X, y, qid, position = self._take_columns(X, y, qid, group, position)
-        clicks = _Clicks(position, propensity, clip)
-        y, qid, sample_weight, item_weights = self._take_log(y, qid, group, sample_weight, item_weights, clicks)
-        y_valid, qid_valid, item_weights_valid = self._take_valid_log(y_valid, qid_valid, item_weights_valid)
-        pair = _validation(
-            partial(self._divide, features=names_of(X)), X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid
-        )
-        self._check_valid(pair is not None, diversity_groups_valid, item_weights_valid)
-        self._check_fit_options(pair is not None)
-        train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
-        self._fit(train, pair and self._valid_documents(*pair, diversity_groups_valid, item_weights_valid))
+        with all_or_nothing(self):
+            X, y, qid, position = self._take_columns(X, y, qid, group, position)
+            clicks = _Clicks(position, propensity, clip)
+            y, qid, sample_weight, item_weights = self._take_log(y, qid, group, sample_weight, item_weights, clicks)
+            y_valid, qid_valid, item_weights_valid = self._take_valid_log(y_valid, qid_valid, item_weights_valid)
+            pair = _validation(
+                partial(self._divide, features=names_of(X)), X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid
+            )
+            self._check_valid(pair is not None, diversity_groups_valid, item_weights_valid)
+            self._check_fit_options(pair is not None)
+            train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
+            valid = pair and self._valid_documents(*pair, diversity_groups_valid, item_weights_valid)
+            stopped = self._fit(train, valid)
+        if stopped:
+            raise KeyboardInterrupt(stopped)
         return self
 
     def _take_log(
@@ -455,8 +487,8 @@ class Ranker(BaseEstimator):
     def _check_fit_options(self, has_validation: bool) -> None:
         """Raise ValueError for a wrong option, before any work."""
 
-    def _fit(self, train: Documents, valid: Documents | None) -> None:
-        """Train on checked documents."""
+    def _fit(self, train: Documents, valid: Documents | None) -> str | None:
+        """Train on checked documents; returns what to say if Ctrl-C ended it early with a whole model, which is then kept."""
         raise NotImplementedError
 
     def _check(self, X: Any, *y: Any, reset: bool) -> Any:

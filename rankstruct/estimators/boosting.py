@@ -503,7 +503,7 @@ class BoostedRanker(Ranker):
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         features, predict = _features(self._prepared(X, qid)), _LIBRARIES[self.library].predict
         if self.leaf_ranker_ is not None:
-            return self._trees()(torch.as_tensor(dense(features), dtype=torch.float64)).numpy()
+            return self._trees()(to_tensor(dense(features)).double()).numpy()
         found = np.stack([predict(model, features) for model in self.models_]).mean(0, dtype=np.float64)
         return found if self.start_ is None else found + self.start_.predict(X, qid)
 
@@ -600,7 +600,7 @@ _Tree = tuple[Any, Callable[[Any], "_Split | float"]]
 
 def _leaf_features(scorer: TreeScorer, X: Any) -> sp.csr_array:
     """Features for `leaf_ranker`: the score of the trees, scaled up, and an indicator per leaf."""
-    rows = torch.as_tensor(dense(X), dtype=torch.float64)
+    rows = to_tensor(dense(X)).double()
     numbers = np.zeros(scorer.num_nodes, np.int64)
     numbers[scorer.leaves] = np.arange(len(scorer.leaves))
     reached = np.concatenate([scorer.reached(part).numpy() for part in rows.split(_ROWS)])
