@@ -105,7 +105,9 @@ class Quantile(Step):
         knots = []
         for column in features.T:
             values, counts = column.double().unique(return_counts=True)
-            shares = (counts.cumsum(0).double() - 0.5 * counts.double()) / len(column)  # float32 of whole numbers otherwise
+            shares = (counts.cumsum(0).double() - 0.5 * counts.double()) / len(
+                column
+            )  # float32 of whole numbers otherwise
             if len(values) > _MOST_KNOTS:
                 wanted = torch.linspace(0, 1, _MOST_KNOTS, dtype=shares.dtype)
                 chosen = torch.searchsorted(shares, wanted).clamp(max=len(values) - 1).unique()

@@ -21,7 +21,9 @@ MAKE = {
     "mlp, attention": lambda: rs.MLPRanker(max_epochs=2, hidden=(4,), device="cpu", context="attention", seeds=2),
     "boosted": lambda: rs.BoostedRanker(n_estimators=3, min_child_samples=2),
     "boosted, start": lambda: rs.BoostedRanker(n_estimators=3, min_child_samples=2, start=rs.LinearRanker()),
-    "boosted, leaves": lambda: rs.BoostedRanker(n_estimators=3, min_child_samples=2, leaf_ranker=rs.LinearRanker(prepare=())),
+    "boosted, leaves": lambda: rs.BoostedRanker(
+        n_estimators=3, min_child_samples=2, leaf_ranker=rs.LinearRanker(prepare=())
+    ),
     "ensemble": lambda: rs.EnsembleRanker([rs.LinearRanker(), rs.LinearRanker("AP")]),
     "auto": lambda: rs.AutoRanker(time_budget=0, folds=2),
 }
@@ -83,7 +85,9 @@ def fail_at(monkeypatch, ranker, number, error):
 
 def test_every_public_ranker_is_tested():
     kinds = {type(make()) for make in MAKE.values()}
-    assert {each for each in vars(rs.estimators).values() if isinstance(each, type) and issubclass(each, Ranker)} <= kinds
+    assert {
+        each for each in vars(rs.estimators).values() if isinstance(each, type) and issubclass(each, Ranker)
+    } <= kinds
     assert {getattr(rs, each) for each in dir(rs) if each.endswith("Ranker")} == kinds
 
 

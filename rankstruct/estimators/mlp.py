@@ -352,7 +352,9 @@ class _Networks:
         with torch.random.fork_rng([rows.device] if rows.device.type == "cuda" else []):
             scores, before = torch.randn(len(rows), device=rows.device), self._random_state()
             self._values(loss, scores, numbers, rows)
-            return not all(torch.equal(*each) for each in zip(before, self._random_state(), strict=True) if None not in each)
+            return not all(
+                torch.equal(*each) for each in zip(before, self._random_state(), strict=True) if None not in each
+            )
 
     def _random_state(self) -> tuple[Tensor, Tensor | None]:
         """The state of torch's generators."""
