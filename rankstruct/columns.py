@@ -315,9 +315,9 @@ def _is_categorical(name: str, values: Any) -> bool:
         return True
     found = _array(values)
     kinds = set(map(type, found)) if found.dtype == object else set()
-    if nested := [kind.__name__ for kind in kinds if issubclass(kind, list | tuple | dict | set | np.ndarray)]:
-        raise TypeError(_nested(name, f"cells of type {nested[0]}"))
     if not any(issubclass(kind, str | bytes) for kind in kinds):
+        if nested := [kind.__name__ for kind in kinds if issubclass(kind, list | tuple | dict | set | np.ndarray)]:
+            raise TypeError(_nested(name, f"cells of type {nested[0]}"))
         return False
     numbers = tuple(kind for kind in kinds if issubclass(kind, Real))
     if any(isinstance(each, numbers) and each == each for each in found):
@@ -327,9 +327,7 @@ def _is_categorical(name: str, values: Any) -> bool:
 
 def _nested(name: str, kind: str) -> str:
     # In the words of scikit-learn's check of estimators.
-    return (
-        f"X: column {name!r} has {kind}; an argument must be a string or a number in each cell: make a column of each value"
-    )
+    return f"X: column {name!r} has {kind}; an argument must be a string or a number in each cell: make a column of each value"
 
 
 def _is_gone(value: Any) -> bool:

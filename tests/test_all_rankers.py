@@ -1,12 +1,9 @@
 """What holds of every ranker: a fit that fails changes nothing, names are kept, what is not asked for is refused."""
 
-import pickle
-
 import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 import rankstruct as rs
@@ -14,7 +11,7 @@ from rankstruct.estimators.base import Ranker
 
 #: Quick settings of every ranker.
 MAKE = {
-    "linear": lambda: rs.LinearRanker(C=[0.1, 1.0]),
+    "linear": lambda: rs.LinearRanker(C=1.0),
     "linear, not convex": lambda: rs.LinearRanker("nDCG@3"),
     "kernel": lambda: rs.KernelRanker(),
     "mlp": lambda: rs.MLPRanker(max_epochs=2, hidden=(4,), device="cpu"),
@@ -113,3 +110,176 @@ def test_a_fit_that_fails_anywhere_leaves_the_old_model_or_none(name, error, mon
         with pytest.raises(sklearn.exceptions.NotFittedError):
             check_is_fitted(ranker)
     assert fit(fitted, 1, "xyzw").feature_names_in_.tolist() == list("xyzw")
+
+
+def reordered(library, frame, names):
+    """Columns of a frame in another order, in another library."""
+    frame = frame[names]
+    if library == "pandas":
+        return frame
+    polars = pytest.importorskip("polars").DataFrame({name: frame[name].to_numpy() for name in names})
+    table = polars if library == "polars" else polars.to_arrow()
+    return table.to_batches()[0] if library == "record batch" else table
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow", "record batch"])
+@every_ranker
+def test_columns_are_matched_by_name(name, library):
+    frame = frame_of(1)
+    ranker = ranker_of(name).fit(frame, **valid_of(frame_of(2)))
+    expected, features = ranker.predict(frame), ["c", "a", "b"]
+    for names in (features, [*features, "qid"], ["qid", "label", *features]):
+        other = reordered(library, frame, names)
+        lists = {} if "qid" in names else {"qid": frame["qid"]}
+        np.testing.assert_array_equal(ranker.predict(other, **lists), expected)
+    again = ranker_of(name).fit(frame, X_valid=reordered(library, frame_of(2), ["qid", *features, "label"]))
+    np.testing.assert_array_equal(again.predict(frame), expected)
+    for names, told in (
+        (["c", "a"], "missing: 'b'"),
+        (["label", "c"], "missing: 'a', 'b'"),
+        (["a", "more", "b", "c"], "unknown: 'more'"),
+        (["more", "b", "c"], "missing: 'a'; unknown: 'more'"),
+    ):
+        with pytest.raises(ValueError, match=f"^X must have the columns of training; {told}$"):
+            ranker.predict(reordered(library, frame.assign(more=1.0), names))
+
+
+@pytest.mark.parametrize("columns", [[0, 1, 2], [7, 5, 9], ["a", 1, 2.0], ["0", "1", "2"]], ids=str)
+def test_numbers_as_names_are_matched_too(columns):
+    frame = frame_of(1)
+    X, y, qid = frame[["a", "b", "c"]].set_axis(columns, axis=1), frame["label"], frame["qid"]
+    ranker = rs.LinearRanker().fit(X, y, qid)
+    np.testing.assert_array_equal(ranker.predict(X[[columns[2], columns[0], columns[1]]]), ranker.predict(X))
+    if columns == [0, 1, 2]:
+        np.testing.assert_array_equal(ranker.predict(X.to_numpy()), ranker.predict(X))  # without a warning
+    else:
+        with pytest.raises(ValueError, match="must have the columns of training"):
+            ranker.predict(X.set_axis(["x", "y", "z"], axis=1))
+
+
+@every_ranker
+def test_data_of_files_have_labels_lists_and_groups(name):
+    frame, valid = frame_of(1), frame_of(2)
+    data, more = (rs.data.RankingData.from_arrays(f[["a", "b", "c"]], f["label"], f["qid"]) for f in (frame, valid))
+    X, y, qid = data.features, data.labels, data.list_numbers
+    ranker = ranker_of(name).fit(data, X_valid=more)
+    same = ranker_of(name).fit(X, y, qid, X_valid=more.features, y_valid=more.labels, qid_valid=more.list_numbers)
+    np.testing.assert_array_equal(ranker.predict(data), same.predict(X, qid))
+    assert ranker.score(data) == same.score(X, y, qid)
+    for call in (ranker.predict, ranker.score, ranker.fit):
+        with pytest.raises(ValueError, match=r"^X is RankingData, which has lists: omit qid and group$"):
+            call(data, **({"qid": qid} if call == ranker.predict else {"group": [6] * 8}))
+
+
+def test_groups_of_data_are_those_of_its_measure():
+    frame = frame_of(1)
+    data = rs.data.RankingData.from_arrays(frame[["a", "b", "c"]], frame["label"], frame["qid"])
+    hosts = np.arange(data.num_documents) % 4
+    whole = rs.data.RankingData(data.features, data.labels, data.offsets, data.qids, diversity_groups=hosts)
+    ranker = rs.LinearRanker("diverse_nDCG@3").fit(whole, X_valid=whole)
+    given = {"diversity_groups": hosts}
+    X, y, qid = data.features, data.labels, data.list_numbers
+    valid = {"X_valid": X, "y_valid": y, "qid_valid": qid, "diversity_groups_valid": hosts}
+    same = rs.LinearRanker("diverse_nDCG@3").fit(X, y, qid, **given, **valid)
+    np.testing.assert_array_equal(ranker.coef_, same.coef_)
+    assert ranker.score(whole) == same.score(X, y, qid, **given)
+    plain = rs.LinearRanker("AP").fit(whole)
+    np.testing.assert_array_equal(plain.coef_, rs.LinearRanker("AP").fit(data).coef_)
+
+
+def kinds_of_data():
+    frame = frame_of(1)
+    polars, lists = pytest.importorskip("polars"), frame.assign(e=[[1.0, 2.0]] * len(frame))
+    frames, parts = (
+        polars.DataFrame(frame.to_dict("list")),
+        rs.data.Splits(*[rs.data.RankingData.from_arrays([[1.0]], [1], [1])] * 3),
+    )
+
+    class DuckDBPyRelation:
+        columns, fetchnumpy = list("abc"), None
+
+    return {
+        "pass X.collect()": frames.lazy(),
+        "got a list of dicts: pass pandas.DataFrame(X)": frame.to_dict("records"),
+        "got a dict: pass pandas.DataFrame(X)": frame.to_dict("list"),
+        "got a DuckDBPyRelation: pass X.df()": DuckDBPyRelation(),
+        "got a path: pass rankstruct.data.read_lists(X)": "train.txt",
+        "got a Splits: pass one of its parts, such as X.train": parts,
+        "column 'e' has List(Float64)": frames.with_columns(e=polars.Series([[1.0, 2.0]] * len(frame))),
+        "column 'e' has Struct({'a': Float64, 'b': Float64})": frames.with_columns(e=polars.struct("a", "b")),
+        "column 'e' has large_list<": frames.with_columns(e=polars.Series([[1.0, 2.0]] * len(frame))).to_arrow(),
+        "column 'e' has struct<": frames.with_columns(e=polars.struct("a", "b")).to_arrow(),
+        "column 'e' has cells of type list": lists,
+        "X must have shape [documents, d], got (48,)": frame["a"],
+    }
+
+
+@pytest.mark.filterwarnings("ignore:Determining the data types of a LazyFrame")
+@every_ranker
+def test_what_is_no_table_is_refused_in_one_line_that_says_what_to_pass(name):
+    ranker, data = ranker_of(name), frame_of(1)
+    fitted = ranker_of(name).fit(data[["a", "b", "c"]], data["label"], data["qid"])
+    for message, X in kinds_of_data().items():
+        for call in (
+            lambda X=X: ranker.fit(X, data["label"], data["qid"]),
+            lambda X=X: fitted.fit(data, X_valid=X, y_valid=data["label"], qid_valid=data["qid"]),
+            lambda X=X: fitted.predict(X, data["qid"]),
+            lambda X=X: fitted.score(X, data["label"], data["qid"]),
+        ):
+            with pytest.raises((TypeError, ValueError)) as failure:
+                call()
+            assert message in str(failure.value).replace("X_valid", "X") or "columns of training" in str(failure.value)
+            assert "\n" not in str(failure.value)
+
+
+@every_ranker
+def test_labels_lists_and_weights_of_other_shapes(name):
+    frame = frame_of(1)
+    X, y, qid = frame[["a", "b", "c"]].to_numpy(), frame["label"].to_numpy(), frame["qid"].to_numpy()
+    expected = ranker_of(name).fit(X, y, qid).predict(X, qid)
+    with pytest.warns(sklearn.exceptions.DataConversionWarning, match="column-vector y"):
+        column = ranker_of(name).fit(X, y[:, None], qid)
+    np.testing.assert_array_equal(column.predict(X, qid), expected)
+    with pytest.warns(sklearn.exceptions.DataConversionWarning, match="column-vector y"):
+        assert column.score(X, y[:, None], qid) == column.score(X, y, qid)
+    missing, words = np.where(np.arange(len(y)) == 13, np.nan, y), y.astype(str)
+    for options, message in (
+        ({"y": missing}, "Input y contains NaN: labels must be finite numbers; that of document 13 is not"),
+        ({"y": words}, "labels must be numbers, graded relevance from 0; got y with '"),
+        ({"qid": qid[:, None]}, r"qid must have one entry per document.*pass qid.ravel\(\)"),
+        ({"qid": [6] * 8}, "pass sizes of lists as group="),
+        ({"qid": None, "group": [6] * 7}, "group must be the sizes of consecutive lists, .* add up to 48"),
+        ({"sample_weight": np.arange(48)}, "one weight per list, shape \\(8,\\), or one per document, equal within"),
+        ({"sample_weight": np.ones(7)}, "one weight per list, shape \\(8,\\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ranker_of(name).fit(**{"X": X, "y": y, "qid": qid} | options)
+        if "y" in options:
+            with pytest.raises(ValueError, match=message.replace("y ", "y_valid ", 1)):
+                ranker_of(name).fit(X, y, qid, X_valid=X, y_valid=options["y"], qid_valid=qid)
+        with pytest.raises(ValueError, match=message):
+            column.score(**{"X": X, "y": y, "qid": qid} | options)
+
+
+@every_ranker
+def test_rows_of_a_list_need_not_be_together(name):
+    frame = frame_of(1)
+    order = np.argsort(np.tile(np.arange(6), 8), kind="stable")  # the first of each list, then the second ones
+    ranker, apart = ranker_of(name).fit(frame), frame.iloc[order]
+    np.testing.assert_allclose(ranker.predict(apart), ranker.predict(frame)[order], atol=1e-12)
+    assert ranker.score(apart) == pytest.approx(ranker.score(frame), abs=1e-12)
+    again = ranker_of(name).fit(apart)
+    assert (again.lists_, again.longest_list_) == (8, 6)
+
+
+def test_labels_and_lists_in_the_wrong_order_are_announced():
+    frame = frame_of(1)
+    X, y, qid = frame[["a", "b", "c"]], frame["label"], np.repeat(np.arange(8), 6)
+    with pytest.warns(UserWarning, match=r"8 labels, each in contiguous rows.* are they swapped\? .*fit\(X, y, qid\)"):
+        rs.LinearRanker().fit(X, qid, y)
+    with pytest.raises(ValueError, match=r"X must have shape \[documents, d\], got \(48,\)"):
+        rs.LinearRanker().fit(y, X, qid)
+    with pytest.raises(
+        TypeError, match=r"^fit takes X, y, qid by position, got 4 arguments; pass others by name: group="
+    ):
+        rs.LinearRanker().fit(X, y, qid, np.ones(8))
