@@ -200,7 +200,7 @@ _OTHER_KINDS: list[tuple[str, str, Callable[[Any], bool]]] = [
     (
         "a list of dicts",
         "pandas.DataFrame({})",
-        lambda X: isinstance(X, list | tuple) and X[:1] and isinstance(X[0], Mapping),
+        lambda X: isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], Mapping),
     ),
     ("", "pandas.DataFrame({})", lambda X: isinstance(X, Mapping)),
     ("", "{}.collect()", lambda X: hasattr(X, "collect_schema") and not hasattr(X, "get_columns")),  # polars' LazyFrame

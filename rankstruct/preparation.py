@@ -92,7 +92,8 @@ class Standardize(Step):
 class Quantile(Step):
     """The normal quantile of the fraction of training documents with a lower value, equal ones counted half.
 
-    Linear between training values and constant beyond them. Knots are the training values, at most 1000 per feature.
+    Linear between training values and constant beyond them. Knots are the training values, at most 1000 per feature. Shares and
+    quantiles are computed in float64.
     """
 
     values: Tensor

@@ -315,7 +315,7 @@ class _Networks:
         self.one_loss = not (any(True for _ in loss.parameters()) or self._draws(loss))
         self.losses = [loss] if self.one_loss else [copy.deepcopy(loss) for _ in seeds]
         self.weights: list[nn.Parameter] = []
-        self.random_states: list[tuple[Tensor, Tensor | None]] = []
+        self.random_states: list[list[Tensor]] = []
         for seed in seeds:
             torch.manual_seed(seed)
             flat = nn.utils.parameters_to_vector(self._scorer().parameters())
@@ -352,22 +352,20 @@ class _Networks:
         with torch.random.fork_rng([rows.device] if rows.device.type == "cuda" else []):
             scores, before = torch.randn(len(rows), device=rows.device), self._random_state()
             self._values(loss, scores, numbers, rows)
-            return not all(
-                torch.equal(*each) for each in zip(before, self._random_state(), strict=True) if None not in each
-            )
+            return any(not torch.equal(one, other) for one, other in zip(before, self._random_state(), strict=True))
 
-    def _random_state(self) -> tuple[Tensor, Tensor | None]:
-        """The state of torch's generators."""
+    def _random_state(self) -> list[Tensor]:
+        """The states of torch's generators: that of the CPU and, if it is used, of the GPU."""
         device = self.lists.X.device
-        return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
     @contextmanager
     def _drawing(self, number: int) -> Iterator[None]:
         """Random numbers of a network's own, so that it is the same alone and among others."""
-        state, on_device = self.random_states[number]
+        state, *on_device = self.random_states[number]
         torch.set_rng_state(state)
-        if on_device is not None:
-            torch.cuda.set_rng_state(on_device, self.lists.X.device)
+        for each in on_device:
+            torch.cuda.set_rng_state(each, self.lists.X.device)
         yield
         self.random_states[number] = self._random_state()
 
