@@ -329,6 +329,24 @@ def test_rows_of_a_list_need_not_be_together(name):
     assert (again.lists_, again.longest_list_) == (8, 6)
 
 
+@every_ranker
+def test_the_measure_sees_the_highest_label_of_training(name):
+    """Also if it is not used in training, so that its warnings are given."""
+
+    def gain(labels):
+        if labels.numel() and labels.max() == 7:
+            raise FailedError
+        return labels
+
+    ranker, frame = ranker_of(name), frame_of(1)
+    off = {"validation_share": 0} if "validation_share" in ranker.get_params() else {}
+    loss = {"loss": rs.GradedLoss("AUC")} if "loss" in ranker.get_params(deep=False) else {}
+    ranker.set_params(measure=rs.nDCG(10, gain=gain), **off, **loss)
+    ranker.fit(frame)
+    with pytest.raises(FailedError):
+        ranker.fit(frame.assign(label=frame["label"].where(frame.index != 13, 7)))
+
+
 def test_labels_and_lists_in_the_wrong_order_are_announced():
     frame = frame_of(1)
     X, y, qid = frame[["a", "b", "c"]], frame["label"], np.repeat(np.arange(8), 6)

@@ -6,7 +6,7 @@ import ast
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
@@ -466,9 +466,15 @@ class Ranker(BaseEstimator):
         self._warn_of_indifference(train)
 
     def _warn_of_indifference(self, train: Documents) -> None:
-        """Warn if the measure has the same value for every ranking, as AP does if all labels are above 0."""
+        """Warn of labels that the measure hardly tells apart: all above 0 for AP, or with one gain far above all others."""
         measure = self._measure()
-        if not len(train.y) or train.y.min() <= 0 or measure.takes_groups:
+        if not len(train.y) or measure.takes_groups:
+            return
+        with suppress(ValueError):  # of labels that only `score` would refuse
+            evaluate(
+                np.zeros(1), train.y[[train.y.argmax()]], [measure], qid=[0]
+            )  # warns of a gain that outweighs all others
+        if train.y.min() <= 0:
             return
         best, worst = (
             evaluate(scores, train.y, [measure], qid=train.qid)[measure.name] for scores in (train.y, -train.y)
@@ -1022,14 +1028,11 @@ def _opened(
 
 def _warn_of_swap(y: np.ndarray, qid: np.ndarray) -> None:
     """Warn if labels look like lists and lists like labels: only the rows of each label, whole numbers, are contiguous."""
+    blocks, scattered = (1 + int((each[1:] != each[:-1]).sum()) for each in (y, qid))
+    if blocks >= scattered or (y % 1).any():  # nearly always, at little cost
+        return
     labels, lists = (np.unique(each) for each in (y, qid))
-    blocks = [1 + int((each[1:] != each[:-1]).sum()) for each in (y, qid)]
-    if (
-        len(labels) > len(lists) > 1
-        and blocks == [len(labels), blocks[1]]
-        and blocks[1] > len(lists)
-        and not (y % 1).any()
-    ):
+    if blocks == len(labels) > len(lists) > 1 and scattered > len(lists):
         warnings.warn(
             f"y has {len(labels)} labels, each in contiguous rows, and the {len(lists)} lists of qid are scattered over the "
             "rows: are they swapped? The order is fit(X, y, qid)",
