@@ -190,6 +190,9 @@ class Ranker(BaseEstimator):
     `rel`, `y` or `target`; `qid`, `query_id`, `query` or `group`. They are no features, and `predict` and `score` take frames
     with or without them.
 
+    A `fit` that fails or is interrupted leaves an earlier model as it was, or the ranker unfitted. (Only Ctrl-C while the solver
+    of a `LinearRanker` runs keeps the best weights so far, with their own preparation and names, and raises KeyboardInterrupt.)
+
     Clicks take the place of labels: `fit(X, clicks, qid, position=..., propensity=...)`, where each list is what one user was
     shown (sessions of one query are different lists), or `fit(X, log)` with a `rankstruct.clicks.ClickLog` and, in `X`, the
     features of its documents by their number.
@@ -329,35 +332,58 @@ class Ranker(BaseEstimator):
             eval_set, eval_group, eval_qid: the same in LightGBM's notation: `[(X_valid, y_valid)]`, one pair, with `[sizes]`, or
                 `[qid_valid]`, which may also be a column.
 
-        A fit that fails, or is interrupted, leaves an earlier model as it was, or the ranker unfitted. (A `LinearRanker` stopped
-        by Ctrl-C within a C keeps the best weights so far, with their own preparation and names, and raises KeyboardInterrupt.)
-
         Raises:
             ValueError: wrong shapes, values or options, such as a label below 0 or one that the measure does not accept, missing
                 groups or validation lists, too few lists, a loss that cannot be minimised here, or columns that are not found.
             TypeError: item weights other than 0 and 1, or clicks, with a loss that does not accept item weights; or X of a kind
                 that is not a table.
         """
+        lists = X_valid, y_valid, qid_valid, diversity_groups_valid, item_weights_valid, eval_set, eval_group, eval_qid
         with all_or_nothing(self):
-            X, y, qid, diversity_groups = _opened("X", X, y, qid, group, diversity_groups)
-            X_valid, y_valid, qid_valid, diversity_groups_valid = _opened(
-                "X_valid", X_valid, y_valid, qid_valid, None, diversity_groups_valid
-            )
-            X, y, qid, position = self._take_columns(X, y, qid, group, position)
+            documents = _opened("X", X, y, qid, group, diversity_groups)
             clicks = _Clicks(position, propensity, clip)
-            y, qid, sample_weight, item_weights = self._take_log(y, qid, group, sample_weight, item_weights, clicks)
-            y_valid, qid_valid, item_weights_valid = self._take_valid_log(y_valid, qid_valid, item_weights_valid)
-            pair = _validation(
-                partial(self._divide, features=names_of(X)), X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid
-            )
-            self._check_valid(pair is not None, diversity_groups_valid, item_weights_valid)
-            self._check_fit_options(pair is not None)
-            train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
-            valid = pair and self._valid_documents(*pair, diversity_groups_valid, item_weights_valid)
-            stopped = self._fit(train, valid)
+            stopped = self._fit(*self._taken(*documents, group, sample_weight, item_weights, clicks, lists))
         if stopped:
             raise KeyboardInterrupt(stopped)
         return self
+
+    def _taken(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any,
+        diversity_groups: Any,
+        group: Any,
+        sample_weight: Any,
+        item_weights: Any,
+        clicks: _Clicks,
+        lists: Sequence[Any],
+    ) -> tuple[Documents, Documents | None]:
+        """Checked training documents, and validation documents from the arguments of `fit`, if there are any."""
+        X, y, qid, position = self._take_columns(X, y, qid, group, clicks.position)
+        clicks = clicks._replace(position=position)
+        y, qid, sample_weight, item_weights = self._take_log(y, qid, group, sample_weight, item_weights, clicks)
+        valid = self._take_valid(names_of(X), *lists)
+        self._check_fit_options(valid is not None)
+        train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
+        return train, valid and self._valid_documents(*valid)
+
+    def _take_valid(
+        self,
+        features: Sequence[str],
+        X: Any,
+        y: Any,
+        qid: Any,
+        diversity_groups: Any,
+        item_weights: Any,
+        *eval_set: Any,
+    ) -> tuple[Any, ...] | None:
+        """Features, labels, lists, groups and weights of validation documents; `features` are those of training."""
+        X, y, qid, diversity_groups = _opened("X_valid", X, y, qid, None, diversity_groups)
+        y, qid, item_weights = self._take_valid_log(y, qid, item_weights)
+        pair = _validation(partial(self._divide, features=features), X, y, qid, *eval_set)
+        self._check_valid(pair is not None, diversity_groups, item_weights)
+        return pair and (*pair, diversity_groups, item_weights)
 
     def _take_log(
         self, y: Any, qid: Any, group: Any, sample_weight: Any, item_weights: Any, clicks: _Clicks
@@ -442,7 +468,7 @@ class Ranker(BaseEstimator):
             warnings.warn(
                 f"qid is missing, so all {len(y)} documents are one list: pass qid=, one id per document, or group=, the sizes "
                 f"of the lists; {ROUTING}",
-                stacklevel=4,
+                stacklevel=5,
             )
         ids, diversity_groups = check_ids(
             X, list_ids(X.shape[0], qid, group, np.zeros(len(y), np.int64)), diversity_groups
@@ -483,7 +509,7 @@ class Ranker(BaseEstimator):
             warnings.warn(
                 f"no label is 0, so {measure.name} has the same value for every ranking: use a graded measure, such as 'nDCG', "
                 "or one with min_relevant=, or shift the labels to start at 0",
-                stacklevel=5,
+                stacklevel=7,
             )
 
     def _with_item_weights(self, documents: Documents, item_weights: np.ndarray) -> Documents:
@@ -789,7 +815,7 @@ class Ranker(BaseEstimator):
             f"qid is missing, so all {documents} documents are scored as one list, although no training list has more than "
             f"{longest}; the scores of an ensemble depend on the lists: pass qid=, one id per document, or group=, the sizes "
             f"of the lists (group=[{documents}] for one list)",
-            stacklevel=3,
+            stacklevel=4,
         )
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
@@ -1036,7 +1062,7 @@ def _warn_of_swap(y: np.ndarray, qid: np.ndarray) -> None:
         warnings.warn(
             f"y has {len(labels)} labels, each in contiguous rows, and the {len(lists)} lists of qid are scattered over the "
             "rows: are they swapped? The order is fit(X, y, qid)",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 
