@@ -302,7 +302,7 @@ def test_labels_lists_and_weights_of_other_shapes(name):
     missing, words = np.where(np.arange(len(y)) == 13, np.nan, y), y.astype(str)
     for options, message in (
         ({"y": missing}, "Input y contains NaN: labels must be finite numbers; that of document 13 is not"),
-        ({"y": words}, "labels must be numbers, graded relevance from 0; got y with '"),
+        ({"y": words}, "labels must be numbers, graded relevance from 0; got '[012]"),
         ({"qid": qid[:, None]}, r"qid must have one entry per document.*pass qid.ravel\(\)"),
         ({"qid": [6] * 8}, "pass sizes of lists as group="),
         ({"qid": None, "group": [6] * 7}, "group must be the sizes of consecutive lists, .* add up to 48"),

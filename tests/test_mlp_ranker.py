@@ -178,7 +178,7 @@ def test_conventions_of_scikit_learn():
     frame = pandas.DataFrame(X, columns=list("abcd"))
     framed = rs.MLPRanker(**QUICK).fit(frame, pandas.Series(y), pandas.Series(qid))
     np.testing.assert_allclose(framed.predict(frame), rs.MLPRanker(**QUICK).fit(X, y, qid).predict(X), atol=1e-5)
-    with pytest.raises(ValueError, match="feature names"):
+    with pytest.raises(ValueError, match="X must have the columns of training; missing: 'a'; unknown: 'z'"):
         framed.predict(frame.rename(columns={"a": "z"}))
 
 

@@ -366,7 +366,7 @@ class Ranker(BaseEstimator):
         valid = self._take_valid(names_of(X), *lists)
         self._check_fit_options(valid is not None)
         train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
-        return train, valid and self._valid_documents(*valid)
+        return train, None if valid is None else self._valid_documents(*valid)
 
     def _take_valid(
         self,
@@ -1021,7 +1021,7 @@ def _labels(name: str, y: Any) -> np.ndarray:
     found = as_array(name, y)
     words = [each for each in found.flat[:1] if isinstance(each, str)]
     if words:
-        raise ValueError(f"labels must be numbers, graded relevance from 0; got {name} with {str(words[0])!r}")
+        raise ValueError(f"labels must be numbers, graded relevance from 0; got {str(words[0])!r} in {name}")
     if found.dtype.kind == "c":  # which scikit-learn refuses
         return found
     found = as_numbers(name, found)
