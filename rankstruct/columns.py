@@ -11,11 +11,13 @@ booleans, 0 and 1, are numeric. A missing cell is None, NaN, pandas' NA, a null 
 from __future__ import annotations
 
 import functools
+import importlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ MOST_CATEGORIES = 1000  #: of a column; text and identifiers have more
 UNSEEN = -1.0  #: the code of a category that training did not have
 _MARKED = ("category", "Categorical", "Enum", "dictionary")
 _TIMES = ("date", "time", "duration")
+_NESTED = ("list", "array", "struct", "large_list", "fixed_size_list", "map")
 
 
 class Columns(nn.Module):
@@ -59,11 +62,14 @@ class Columns(nn.Module):
 
         Raises:
             ValueError: repeated names; a column with more than 1000 categories, or with other values than numbers and strings.
+            TypeError: a column of lists or structs.
         """
         if hasattr(table, "dtypes") and all(getattr(each, "kind", "O") in "biuf" for each in table.dtypes):
             return None  # the usual frame, at little cost
         names, columns = _series(table)
         for name, values in zip(names, columns, strict=True):
+            if _kind(values).lower().startswith(_NESTED):
+                raise TypeError(_nested(name, _kind(values)))
             if _kind(values).lower().startswith(_TIMES):
                 raise ValueError(
                     f"X: column {name!r} has {_kind(values)}; convert it to numbers, such as days since a date"
@@ -162,6 +168,48 @@ class Table:
                 there = column >= 0
                 column[there] = codes_of(mine, known)[column[there].astype(np.int64)]
         return values
+
+
+def as_table(name: str, X: Any) -> Any:
+    """Features as estimators take them: an Arrow record batch becomes a table, anything else is returned unchanged.
+
+    Raises:
+        TypeError: an object that is not a table, but can be turned into one, which the message says how to.
+
+    >>> as_table("X", [{"price": 1.0}])
+    Traceback (most recent call last):
+    ...
+    TypeError: X must be an array, a data frame of pandas or polars, an Arrow table or a sparse matrix, got a list of dicts: pass
+    pandas.DataFrame(X)
+    """
+    if hasattr(X, "to_struct_array") and hasattr(X, "column_names") and not hasattr(X, "combine_chunks"):
+        return importlib.import_module("pyarrow").Table.from_batches([X])
+    for kind, way_out, is_one in _OTHER_KINDS:
+        if is_one(X):
+            got = kind or f"a {type(X).__name__}"
+            raise TypeError(
+                f"{name} must be an array, a data frame of pandas or polars, an Arrow table or a sparse matrix, got {got}: pass "
+                f"{way_out.format(name)}"
+            )
+    return X
+
+
+#: Kinds of data that are not tables: how messages call them, what to pass instead, and a test.
+_OTHER_KINDS: list[tuple[str, str, Callable[[Any], bool]]] = [
+    ("a path", "rankstruct.data.read_lists({})", lambda X: isinstance(X, str | PurePath)),
+    (
+        "a list of dicts",
+        "pandas.DataFrame({})",
+        lambda X: isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], Mapping),
+    ),
+    ("", "pandas.DataFrame({})", lambda X: isinstance(X, Mapping)),
+    ("", "{}.collect()", lambda X: hasattr(X, "collect_schema") and not hasattr(X, "get_columns")),  # polars' LazyFrame
+    ("", "{}.df()", lambda X: hasattr(X, "fetchnumpy")),  # DuckDB
+    ("", "{}.compute()", lambda X: hasattr(X, "compute") and hasattr(X, "dtypes")),  # Dask
+    ("", "{}.toPandas()", lambda X: hasattr(X, "toPandas")),  # Spark
+    ("", "{}.to_pandas()", lambda X: hasattr(X, "features") and hasattr(X, "to_pandas")),  # Hugging Face's datasets
+    ("", "one of its parts, such as {}.train", lambda X: hasattr(X, "train") and hasattr(X, "vali")),  # Splits
+]
 
 
 def codes_of(names: Sequence[str | None], categories: Sequence[str]) -> np.ndarray:
@@ -268,11 +316,18 @@ def _is_categorical(name: str, values: Any) -> bool:
     found = _array(values)
     kinds = set(map(type, found)) if found.dtype == object else set()
     if not any(issubclass(kind, str | bytes) for kind in kinds):
+        if nested := [kind.__name__ for kind in kinds if issubclass(kind, list | tuple | dict | set | np.ndarray)]:
+            raise TypeError(_nested(name, f"cells of type {nested[0]}"))
         return False
     numbers = tuple(kind for kind in kinds if issubclass(kind, Real))
     if any(isinstance(each, numbers) and each == each for each in found):
         raise ValueError(f"X: column {name!r} has strings and numbers; make it one of them, such as with astype(str)")
     return True
+
+
+def _nested(name: str, kind: str) -> str:
+    # In the words of scikit-learn's check of estimators.
+    return f"X: column {name!r} has {kind}; an argument must be a string or a number in each cell: make a column of each value"
 
 
 def _is_gone(value: Any) -> bool:

@@ -92,7 +92,8 @@ class Standardize(Step):
 class Quantile(Step):
     """The normal quantile of the fraction of training documents with a lower value, equal ones counted half.
 
-    Linear between training values and constant beyond them. Knots are the training values, at most 1000 per feature.
+    Linear between training values and constant beyond them. Knots are the training values, at most 1000 per feature. Shares and
+    quantiles are computed in float64.
     """
 
     values: Tensor
@@ -105,7 +106,9 @@ class Quantile(Step):
         knots = []
         for column in features.T:
             values, counts = column.double().unique(return_counts=True)
-            shares = (counts.cumsum(0) - 0.5 * counts) / len(column)
+            shares = (counts.cumsum(0).double() - 0.5 * counts.double()) / len(
+                column
+            )  # float32 of whole numbers otherwise
             if len(values) > _MOST_KNOTS:
                 wanted = torch.linspace(0, 1, _MOST_KNOTS, dtype=shares.dtype)
                 chosen = torch.searchsorted(shares, wanted).clamp(max=len(values) - 1).unique()
@@ -183,7 +186,7 @@ class Encode(Step):
         missing = features.isnan().any(0)
         return {
             "numeric": torch.tensor(numeric),
-            "medians": torch.tensor([float(features[:, at].nanmedian().nan_to_num()) for at in numeric]).double(),
+            "medians": features[:, numeric].nanmedian(0).values.nan_to_num(),
             "column": torch.cat([none, *columns]),
             "code": torch.cat([none, *codes]),
             "incomplete": missing.nonzero()[:, 0],

@@ -159,7 +159,7 @@ def split_table(
         roles["docid"], caller_named = docid, False
     dropped = {*roles.values(), *(name for name in known.values() if name in free)}
     if dropped:
-        X = _columns_at(X, [at for at, name in enumerate(names) if name not in dropped])
+        X = columns_at(X, [at for at, name in enumerate(names) if name not in dropped])
     labels, lists, positions = (taken.get(role, value) for role, value in given.items())
     return Split(X, labels, lists, positions, roles, caller_named)
 
@@ -187,7 +187,8 @@ def column_of(table: Any, name: str) -> Any:
     return table.iloc[:, at[0]]
 
 
-def _columns_at(table: Any, chosen: list[int]) -> Any:
+def columns_at(table: Any, chosen: list[int]) -> Any:
+    """Some columns of such a table, by number."""
     if hasattr(table, "iloc"):
         return table.iloc[:, chosen]
     return table.select([names_of(table)[at] for at in chosen])

@@ -178,7 +178,7 @@ def test_conventions_of_scikit_learn():
     frame = pandas.DataFrame(X, columns=list("abcd"))
     framed = rs.MLPRanker(**QUICK).fit(frame, pandas.Series(y), pandas.Series(qid))
     np.testing.assert_allclose(framed.predict(frame), rs.MLPRanker(**QUICK).fit(X, y, qid).predict(X), atol=1e-5)
-    with pytest.raises(ValueError, match="feature names"):
+    with pytest.raises(ValueError, match="X must have the columns of training; missing: 'a'; unknown: 'z'"):
         framed.predict(frame.rename(columns={"a": "z"}))
 
 
@@ -341,3 +341,34 @@ def test_on_a_gpu():
     same = rs.MLPRanker(seeds=2, hidden=(8,), max_epochs=10, dropout=0.0, device="cpu").fit(X, y, qid, **held_out())
     other = rs.MLPRanker(seeds=2, hidden=(8,), max_epochs=10, dropout=0.0, device="cuda").fit(X, y, qid, **held_out())
     np.testing.assert_allclose(same.predict(X), other.predict(X), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"dropout": 0.0},
+        {"noise": 0.1},
+        {"context": "mean"},
+        {"context": "attention"},
+        {"context": "attention", "dropout": 0.0, "noise": 0.1},
+        {"context": "mean", "noise": 0.1, "lists_per_batch": 30},
+        {"context": partial(rs.ContextScorer, width=4), "lists_per_batch": 1},
+        {"loss": rs.PerturbedLoss(rs.GradedLoss("AUC"), sigma=0.5, samples=1)},
+        {"loss": rs.PerturbedLoss(rs.OrdinalLoss(3), sigma=0.5, samples=1), "context": "mean"},
+        {"loss": rs.PLRankLoss("nDCG@3", samples=2)},
+        {"loss": rs.OrdinalLoss(3), "lists_per_batch": 1, "hidden": ()},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("has_validation", [True, False])
+def test_a_network_of_several_is_the_one_of_its_seed_alone(options, has_validation):
+    X, y, qid = make(lists=12)
+    given = held_out() if has_validation else {}
+    options = {**QUICK, "patience": 1, "validation_share": 0, **options}
+    several = rs.MLPRanker(seeds=3, random_state=4, **options).fit(X, y, qid, **given)
+    for number, scorer in enumerate(several.scorer_.scorers):
+        alone = rs.MLPRanker(random_state=4 + number, **options).fit(X, y, qid, **given)
+        assert several.best_epochs_[number] == alone.best_epochs_[0]
+        for mine, other in zip(scorer.parameters(), alone.scorer_.parameters(), strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)

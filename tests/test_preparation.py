@@ -77,6 +77,22 @@ def test_every_step_is_what_it_is_by_hand(name, dtype):
     assert (kept == X).all()
 
 
+@pytest.mark.parametrize("name", PLAIN)
+def test_documents_of_double_precision_are_prepared_in_it(name):
+    """Everything fitted, and what is made of it, is right to the last digits, not to those of float32."""
+    (train, of_train), (X, offsets) = draw(1, np.float64), draw(2, np.float64)
+    found = rs.Preparation.fit([name], train, of_train).transform(X, offsets)
+    columns = [by_hand(name, train[:, f], X[:, f], offsets) for f in range(5)]
+    wanted = np.hstack(columns) if name == "bins" else np.stack(columns, 1)
+    np.testing.assert_allclose(found.toarray() if name == "bins" else found, wanted, rtol=1e-11, atol=1e-11)
+
+
+def test_medians_of_double_precision_replace_missing_numbers():
+    train = np.array([[0.1, 1 / 3], [0.1, np.nan], [np.nan, 1 / 3]])
+    preparation = rs.Preparation.fit(["encode"], train)
+    assert preparation.transform(np.full((1, 2), np.nan))[0, :2].tolist() == [0.1, 1 / 3]
+
+
 def test_quantiles_of_many_values_are_normal_and_keep_their_order():
     rng = np.random.default_rng(0)
     X = rng.exponential(size=(5000, 1)).astype(np.float32)

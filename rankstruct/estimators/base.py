@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
@@ -14,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_array, check_random_state, check_X_y
+from sklearn.utils import Tags, check_array, check_random_state, check_X_y, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from typing_extensions import Self
@@ -23,24 +24,18 @@ from rankstruct import losses
 from rankstruct._lazy import public_names
 from rankstruct.arrays import LARGEST, as_array, as_numbers
 from rankstruct.clicks import ClickLog
-from rankstruct.columns import Columns, Table, say_once
+from rankstruct.columns import Columns, Table, as_table, check_same_names, say_once
+from rankstruct.data import RankingData
+from rankstruct.estimators.arguments import OF_METHODS, explaining, lacking
 from rankstruct.estimators.from_clicks import lists_of_log, weigh_clicks
-from rankstruct.lists import (
-    NO_GROUPS,
-    group_documents,
-    ids_of_sizes,
-    list_ids,
-    numbered_ids,
-    refuse_other_names,
-    refusing,
-)
+from rankstruct.lists import group_documents, ids_of_sizes, list_ids, numbered_ids
 from rankstruct.losses import AdditiveRankLoss, takes_groups
 from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
 from rankstruct.models.saving import build_module, describe_module
 from rankstruct.preparation import Preparation, encoded_first, has_missing, takes_sparse
 from rankstruct.processes import Team
-from rankstruct.roles import USUAL, names_of, split_table
+from rankstruct.roles import USUAL, columns_at, names_of, split_table
 from rankstruct.solvers import RowsOf
 
 __all__: list[str] = []
@@ -58,22 +53,34 @@ ROUTING = (
 )
 GROUPS = "one id per document, such as its host or topic"
 
-_CHOSEN = "pass the measure for selection, early stopping and score() as the first argument: BoostedRanker('nDCG@10')"
-#: Arguments of `fit` in LightGBM and XGBoost.
-_OTHER_NAMES = {
-    **{name: f"there is no {name}=; {_CHOSEN}" for name in ("eval_at", "eval_metric", "eval_names")},
-    **{
-        name: f"there is no {name}=; for early stopping use patience=, as in BoostedRanker(patience=50)"
-        for name in ("early_stopping_rounds", "callbacks")
-    },
-    "verbose": "there is no verbose= of fit; pass it to the ranker, as in BoostedRanker(verbose=True)",
-    "positions": "there is no positions=; pass position=",
-    "propensities": "there is no propensities=; pass propensity=",
-    "groups": NO_GROUPS,
-    "groups_valid": "there is no groups_valid=; hosts or topics of validation documents are diversity_groups_valid=",
-}
+_explaining = explaining(OF_METHODS)
 
-_refusing = refusing(partial(refuse_other_names, other_names=_OTHER_NAMES))
+
+@contextmanager
+def all_or_nothing(estimator: Any) -> Iterator[None]:
+    """Within it, `fit` begins without what an earlier one found; if it is left by an exception, all attributes are restored.
+
+    So a fit that fails leaves the earlier model as it was, or the estimator unfitted, but never parts of both.
+
+    >>> ranker = Ranker()
+    >>> ranker.lists_ = 3
+    >>> try:
+    ...     with all_or_nothing(ranker):
+    ...         ranker.lists_, ranker.longest_list_ = 4, int("seven")
+    ... except ValueError:
+    ...     print(vars(ranker))
+    {'lists_': 3}
+    """
+    before = dict(vars(estimator))
+    for name in before:
+        if name.endswith("_") and not name.startswith("_"):
+            delattr(estimator, name)
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 class Documents(NamedTuple):
@@ -183,6 +190,9 @@ class Ranker(BaseEstimator):
     `rel`, `y` or `target`; `qid`, `query_id`, `query` or `group`. They are no features, and `predict` and `score` take frames
     with or without them.
 
+    A `fit` that fails or is interrupted leaves an earlier model as it was, or the ranker unfitted. (Only Ctrl-C while the solver
+    of a `LinearRanker` runs keeps the best weights so far, with their own preparation and names, and raises KeyboardInterrupt.)
+
     Clicks take the place of labels: `fit(X, clicks, qid, position=..., propensity=...)`, where each list is what one user was
     shown (sessions of one query are different lists), or `fit(X, log)` with a `rankstruct.clicks.ClickLog` and, in `X`, the
     features of its documents by their number.
@@ -230,10 +240,24 @@ class Ranker(BaseEstimator):
     takes_missing: bool = False
     #: Whether the ranking depends on the other documents of the list; without `qid`, all documents are one list.
     by_list: bool = False
+    #: What to say of options of other libraries.
+    other_options: ClassVar[Mapping[str, str]] = {}
 
     __metadata_request__fit: ClassVar[dict] = {"qid": True, "diversity_groups": True}
     __metadata_request__predict: ClassVar[dict] = {"qid": True}
     __metadata_request__score: ClassVar[dict] = {"qid": True, "diversity_groups": True, "sample_weight": True}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let the constructor name the right option for one that there is not."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = explaining(cls.other_options, cls.__name__)(cls.__init__)  # type: ignore[method-assign]
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError, which for a name of another library's estimators says what there is here."""
+        if said := lacking(type(self), name):
+            raise AttributeError(said)
+        return object.__getattribute__(self, name)  # raises the error of before
 
     def __getstate__(self) -> dict[str, Any]:
         """Convert fitted modules to plain data, which serialisers other than pickle can write too."""
@@ -263,7 +287,7 @@ class Ranker(BaseEstimator):
         """Whether features may be missing or categories."""
         return True
 
-    @_refusing
+    @_explaining
     def fit(
         self,
         X: Any,
@@ -290,7 +314,8 @@ class Ranker(BaseEstimator):
 
         Args:
             X: `[documents, d]`, an array, a data frame of pandas or polars, an Arrow table or a SciPy sparse matrix; float32 and
-                CSR are used without a copy if the documents of each list are contiguous.
+                CSR are used without a copy if the documents of each list are contiguous. Or `RankingData`, with its lists, groups
+                and, unless `y` is passed, labels.
             y: `[documents]`, graded relevance, 0 or more; or the name of a column of the frame `X`, None to find it; or clicks.
             qid: `[documents]`, the list of each document: integers or strings; or a column, likewise. Without lists and `group`,
                 all documents are one list, with a warning.
@@ -301,7 +326,8 @@ class Ranker(BaseEstimator):
             item_weights: `[documents]`, the weight of each document in the loss of its list, 0 or more. Other weights than 1, and
                 0, which removes documents, need a loss that accepts them. Ignored by preparation and validation.
             position, propensity, clip: for clicks, how they are corrected for the ranks; see `rankstruct.estimators.base.Ranker`.
-            X_valid, y_valid, qid_valid: validation lists, used for selection as the class describes.
+            X_valid, y_valid, qid_valid: validation lists, used for selection as the class describes; or `X_valid` alone, of the
+                kinds that have labels and lists.
             diversity_groups_valid, item_weights_valid: their groups and weights, for the measure.
             eval_set, eval_group, eval_qid: the same in LightGBM's notation: `[(X_valid, y_valid)]`, one pair, with `[sizes]`, or
                 `[qid_valid]`, which may also be a column.
@@ -309,20 +335,55 @@ class Ranker(BaseEstimator):
         Raises:
             ValueError: wrong shapes, values or options, such as a label below 0 or one that the measure does not accept, missing
                 groups or validation lists, too few lists, a loss that cannot be minimised here, or columns that are not found.
-            TypeError: item weights other than 0 and 1, or clicks, with a loss that does not accept item weights.
+            TypeError: item weights other than 0 and 1, or clicks, with a loss that does not accept item weights; or X of a kind
+                that is not a table.
         """
-        X, y, qid, position = self._take_columns(X, y, qid, group, position)
-        clicks = _Clicks(position, propensity, clip)
-        y, qid, sample_weight, item_weights = self._take_log(y, qid, group, sample_weight, item_weights, clicks)
-        y_valid, qid_valid, item_weights_valid = self._take_valid_log(y_valid, qid_valid, item_weights_valid)
-        pair = _validation(
-            partial(self._divide, features=names_of(X)), X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid
-        )
-        self._check_valid(pair is not None, diversity_groups_valid, item_weights_valid)
-        self._check_fit_options(pair is not None)
-        train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
-        self._fit(train, pair and self._valid_documents(*pair, diversity_groups_valid, item_weights_valid))
+        lists = X_valid, y_valid, qid_valid, diversity_groups_valid, item_weights_valid, eval_set, eval_group, eval_qid
+        with all_or_nothing(self):
+            documents = _opened("X", X, y, qid, group, diversity_groups)
+            clicks = _Clicks(position, propensity, clip)
+            stopped = self._fit(*self._taken(*documents, group, sample_weight, item_weights, clicks, lists))
+        if stopped:
+            raise KeyboardInterrupt(stopped)
         return self
+
+    def _taken(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any,
+        diversity_groups: Any,
+        group: Any,
+        sample_weight: Any,
+        item_weights: Any,
+        clicks: _Clicks,
+        lists: Sequence[Any],
+    ) -> tuple[Documents, Documents | None]:
+        """Checked training documents, and validation documents from the arguments of `fit`, if there are any."""
+        X, y, qid, position = self._take_columns(X, y, qid, group, clicks.position)
+        clicks = clicks._replace(position=position)
+        y, qid, sample_weight, item_weights = self._take_log(y, qid, group, sample_weight, item_weights, clicks)
+        valid = self._take_valid(names_of(X), *lists)
+        self._check_fit_options(valid is not None)
+        train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
+        return train, None if valid is None else self._valid_documents(*valid)
+
+    def _take_valid(
+        self,
+        features: Sequence[str],
+        X: Any,
+        y: Any,
+        qid: Any,
+        diversity_groups: Any,
+        item_weights: Any,
+        *eval_set: Any,
+    ) -> tuple[Any, ...] | None:
+        """Features, labels, lists, groups and weights of validation documents; `features` are those of training."""
+        X, y, qid, diversity_groups = _opened("X_valid", X, y, qid, None, diversity_groups)
+        y, qid, item_weights = self._take_valid_log(y, qid, item_weights)
+        pair = _validation(partial(self._divide, features=features), X, y, qid, *eval_set)
+        self._check_valid(pair is not None, diversity_groups, item_weights)
+        return pair and (*pair, diversity_groups, item_weights)
 
     def _take_log(
         self, y: Any, qid: Any, group: Any, sample_weight: Any, item_weights: Any, clicks: _Clicks
@@ -377,7 +438,7 @@ class Ranker(BaseEstimator):
         return split_table(X, y, qid, has_sizes=group is not None, features=features, known=known)[:3]
 
     def _valid_documents(self, X: Any, y: Any, qid: Any, diversity_groups: Any, item_weights: Any) -> Documents:
-        features, labels = self._check(X, reset=False), as_numbers("y_valid", y)
+        features, labels = self._check(X, reset=False), check_column("y_valid", y)
         valid = Documents(features, labels, *check_ids(features, qid, diversity_groups))
         if item_weights is not None:
             valid = valid._replace(item_weights=check_item_weights(item_weights, len(valid.qid), "item_weights_valid"))
@@ -407,11 +468,12 @@ class Ranker(BaseEstimator):
             warnings.warn(
                 f"qid is missing, so all {len(y)} documents are one list: pass qid=, one id per document, or group=, the sizes "
                 f"of the lists; {ROUTING}",
-                stacklevel=4,
+                stacklevel=5,
             )
         ids, diversity_groups = check_ids(
             X, list_ids(X.shape[0], qid, group, np.zeros(len(y), np.int64)), diversity_groups
         )
+        _warn_of_swap(y, ids)
         if clicks.given and self.propensities_ is None:
             y, item_weights, self.propensities_ = weigh_clicks(y, ids, *clicks)
         found = Documents(X, y, ids, diversity_groups, _document_weights(sample_weight, ids))
@@ -430,9 +492,15 @@ class Ranker(BaseEstimator):
         self._warn_of_indifference(train)
 
     def _warn_of_indifference(self, train: Documents) -> None:
-        """Warn if the measure has the same value for every ranking, as AP does if all labels are above 0."""
+        """Warn of labels that the measure hardly tells apart: all above 0 for AP, or with one gain far above all others."""
         measure = self._measure()
-        if not len(train.y) or train.y.min() <= 0 or measure.takes_groups:
+        if not len(train.y) or measure.takes_groups:
+            return
+        with suppress(ValueError):  # of labels that only `score` would refuse
+            evaluate(
+                np.zeros(1), train.y[[train.y.argmax()]], [measure], qid=[0]
+            )  # warns of a gain that outweighs all others
+        if train.y.min() <= 0:
             return
         best, worst = (
             evaluate(scores, train.y, [measure], qid=train.qid)[measure.name] for scores in (train.y, -train.y)
@@ -441,7 +509,7 @@ class Ranker(BaseEstimator):
             warnings.warn(
                 f"no label is 0, so {measure.name} has the same value for every ranking: use a graded measure, such as 'nDCG', "
                 "or one with min_relevant=, or shift the labels to start at 0",
-                stacklevel=5,
+                stacklevel=7,
             )
 
     def _with_item_weights(self, documents: Documents, item_weights: np.ndarray) -> Documents:
@@ -455,8 +523,8 @@ class Ranker(BaseEstimator):
     def _check_fit_options(self, has_validation: bool) -> None:
         """Raise ValueError for a wrong option, before any work."""
 
-    def _fit(self, train: Documents, valid: Documents | None) -> None:
-        """Train on checked documents."""
+    def _fit(self, train: Documents, valid: Documents | None) -> str | None:
+        """Train on checked documents; returns what to say if Ctrl-C ended it early with a whole model, which is then kept."""
         raise NotImplementedError
 
     def _check(self, X: Any, *y: Any, reset: bool) -> Any:
@@ -464,9 +532,15 @@ class Ranker(BaseEstimator):
         least = 1 if getattr(self, "distributed", False) else 2
         labels: dict[str, Any] = {"y": y[0], "y_numeric": True, "ensure_min_samples": least} if y else {}
         if y and y[0] is not None and not sp.issparse(y[0]):
-            labels["y"] = _labels(y[0])
+            labels["y"] = _labels("y", y[0])
         if hasattr(X, "detach") or isinstance(X, np.ma.MaskedArray):
             X = as_array("X", X)
+        if len(getattr(X, "shape", (0, 0))) == 1:
+            raise ValueError(
+                f"X must have shape [documents, d], got {tuple(X.shape)}. Reshape your data: one feature is X.reshape(-1, 1), or "
+                "a data frame of one column; one document is X.reshape(1, -1)"
+            )
+        X = self._by_name(X, reset)
         finite = "allow-nan" if self._takes_tables() else True
         kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": finite}
         columns = self._find_columns(X, reset)
@@ -475,6 +549,22 @@ class Ranker(BaseEstimator):
         validate_data(self, X, skip_check_array=True, reset=reset)  # the names and the number of columns
         X = columns.encode(X)
         return check_X_y(X, **labels, **kinds) if labels else check_array(X, **kinds)
+
+    def _by_name(self, X: Any, reset: bool) -> Any:
+        """A frame with the columns of training in their order; names that are not strings become strings.
+
+        Numbers from 0 on, as pandas gives to columns without names, are places: an array has the same columns.
+        """
+        if not (names := names_of(X)):
+            return X
+        places, known = list(map(str, range(len(names)))), None if reset else getattr(self, "feature_names_in_", None)
+        expected = names if reset else list(map(str, range(self.n_features_in_))) if known is None else list(known)
+        if names != expected and (known is not None or sorted(names) == sorted(expected)):
+            check_same_names("X", expected, names)
+            X = columns_at(X, [names.index(name) for name in expected])
+            names = expected
+        named = not hasattr(X, "iloc") or all(isinstance(name, str) for name in X.columns)
+        return X if named or (names == places and known is None) else X.set_axis(names, axis=1)
 
     def _find_columns(self, X: Any, reset: bool) -> Columns | None:
         """The columns of a table with categories, which `reset` finds; None if all are numbers."""
@@ -646,7 +736,7 @@ class Ranker(BaseEstimator):
         """The sum of a number over the processes."""
         return type(value)(self._team().sum(np.array([value], float))[0])
 
-    @_refusing
+    @_explaining
     def score(
         self,
         X: Any,
@@ -670,6 +760,7 @@ class Ranker(BaseEstimator):
                 `error_score="raise"`.)
         """
         check_is_fitted(self)
+        X, y, qid, diversity_groups = _opened("X", X, y, qid, group, diversity_groups)
         X, y, qid = self._divide(X, y, qid, group)
         if y is None:
             raise ValueError(
@@ -684,7 +775,7 @@ class Ranker(BaseEstimator):
             )
         ids, diversity_groups = check_ids(checked, list_ids(checked.shape[0], qid, group, one), diversity_groups)
         each_weight = None if item_weights is None else check_item_weights(item_weights, len(ids))
-        values = self._values(Documents(checked, as_numbers("y", y), ids, diversity_groups, item_weights=each_weight))
+        values = self._values(Documents(checked, check_column("y", y), ids, diversity_groups, item_weights=each_weight))
         weights = _document_weights(sample_weight, ids)
         if weights is None:
             return float(values.mean())
@@ -700,6 +791,7 @@ class Ranker(BaseEstimator):
         scores = self._scores(documents.X, documents.qid)
         return evaluate(scores, documents.y, [measure], qid=documents.qid, **given)[measure.name]
 
+    @_explaining
     def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
         """Return scores `[documents]`, float64: higher is better, comparable within a list.
 
@@ -708,6 +800,7 @@ class Ranker(BaseEstimator):
         one, if they are not more than the longest training list has; otherwise an ensemble warns, and an MLP raises ValueError.
         """
         check_is_fitted(self)
+        X, _, qid, _ = _opened("X", X, None, qid, group)
         X, _, qid = self._divide(X, None, qid, group)
         X = self._check(X, reset=False)
         ids = None if qid is None and group is None else check_ids(X, list_ids(X.shape[0], qid, group), None)[0]
@@ -722,7 +815,7 @@ class Ranker(BaseEstimator):
             f"qid is missing, so all {documents} documents are scored as one list, although no training list has more than "
             f"{longest}; the scores of an ensemble depend on the lists: pass qid=, one id per document, or group=, the sizes "
             f"of the lists (group=[{documents}] for one list)",
-            stacklevel=3,
+            stacklevel=4,
         )
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
@@ -869,13 +962,15 @@ def _validation(
         return given if are_given(*given) else None
     if X_valid is not None or y_valid is not None or qid_valid is not None:
         raise ValueError("pass validation lists once, as X_valid, y_valid and qid_valid or as eval_set")
+    if isinstance(eval_set, RankingData) or any(isinstance(each, RankingData) for each in eval_set):
+        raise ValueError("eval_set must be one pair, [(X_valid, y_valid)], got RankingData: pass it as X_valid=")
     pairs = [eval_set] if isinstance(eval_set, tuple) else list(eval_set)
     if len(pairs) != 1 or len(pairs[0]) != 2:
         raise ValueError(
             f"eval_set must be one pair, [(X_valid, y_valid)], got {len(pairs)} of length {len(pairs[0]) if pairs else 0}; pass "
             "all validation lists as one set, with eval_group=[sizes] or eval_qid=[qid_valid]"
         )
-    X, y = pairs[0]
+    X, y = as_table("eval_set", pairs[0][0]), pairs[0][1]
     sizes, ids = (None if given is None else list(given) for given in (eval_group, eval_qid))
     if sizes is None and ids is None and (given := divide(X, y, None))[2] is not None:
         return given
@@ -921,12 +1016,54 @@ def check_item_weights(item_weights: Any, documents: int | None = None, name: st
     return weights
 
 
-def _labels(y: Any) -> np.ndarray:
-    found = as_array("y", y)
+def _labels(name: str, y: Any) -> np.ndarray:
+    """Labels as numbers, in any shape; raises ValueError for words, and for one that is not finite, with its row."""
+    found = as_array(name, y)
     words = [each for each in found.flat[:1] if isinstance(each, str)]
     if words:
-        raise ValueError(f"labels must be numbers, graded relevance from 0; got {str(words[0])!r}")
-    return found if found.dtype.kind == "c" else as_numbers("y", found)  # scikit-learn refuses complex numbers
+        raise ValueError(f"labels must be numbers, graded relevance from 0; got {str(words[0])!r} in {name}")
+    if found.dtype.kind == "c":  # which scikit-learn refuses
+        return found
+    found = as_numbers(name, found)
+    wrong = ~np.isfinite(found).ravel() if found.dtype.kind == "f" else np.zeros(0, bool)
+    if wrong.any():
+        at = int(wrong.argmax())
+        kind = "NaN" if np.isnan(found.flat[at]) else f"infinity or a value too large for dtype({str(found.dtype)!r})"
+        row = at // (found.size // len(found))
+        raise ValueError(f"Input {name} contains {kind}: labels must be finite numbers; that of document {row} is not")
+    return found
+
+
+def check_column(name: str, y: Any) -> np.ndarray:
+    """Labels as numbers; `[documents, 1]` becomes `[documents]`, with scikit-learn's warning."""
+    found: np.ndarray = _labels(name, y)
+    return column_or_1d(found, warn=True) if found.ndim == 2 and found.shape[1] == 1 else found
+
+
+def _opened(
+    name: str, X: Any, y: Any = None, qid: Any = None, group: Any = None, diversity_groups: Any = None
+) -> tuple[Any, Any, Any, Any]:
+    """Features, labels, lists and groups: those of `RankingData`; other features that are not a table are refused."""
+    if not isinstance(X, RankingData):
+        return as_table(name, X), y, qid, diversity_groups
+    if qid is not None or group is not None:
+        raise ValueError(f"{name} is RankingData, which has lists: omit qid and group")
+    own = X.diversity_groups if diversity_groups is None else diversity_groups
+    return X.table, X.labels if y is None else y, X.list_numbers, own
+
+
+def _warn_of_swap(y: np.ndarray, qid: np.ndarray) -> None:
+    """Warn if labels look like lists and lists like labels: only the rows of each label, whole numbers, are contiguous."""
+    blocks, scattered = (1 + int((each[1:] != each[:-1]).sum()) for each in (y, qid))
+    if blocks >= scattered or (y % 1).any():  # nearly always, at little cost
+        return
+    labels, lists = (np.unique(each) for each in (y, qid))
+    if blocks == len(labels) > len(lists) > 1 and scattered > len(lists):
+        warnings.warn(
+            f"y has {len(labels)} labels, each in contiguous rows, and the {len(lists)} lists of qid are scattered over the "
+            "rows: are they swapped? The order is fit(X, y, qid)",
+            stacklevel=6,
+        )
 
 
 def dense(X: Any) -> np.ndarray:
@@ -945,6 +1082,7 @@ def check_ids(X: Any, qid: Any, diversity_groups: Any) -> tuple[np.ndarray, np.n
         ids = numbered_ids(name, given)
         if ids.shape != np.shape(X)[:1]:
             sizes = "; pass sizes of lists as group=" if name == "qid" else ""
+            sizes = f"; pass {name}.ravel()" if ids.shape == (*np.shape(X)[:1], 1) else sizes
             raise ValueError(
                 f"{name} must have one entry per document, shape {np.shape(X)[:1]}; got {ids.shape}{sizes}"
             )

@@ -24,7 +24,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from inspect import signature
 from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,7 +54,7 @@ from rankstruct.estimators.base import (
 )
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.kernels.threads import threads_of_torch
-from rankstruct.lists import numbered_ids, refuse_other_names, refusing, to_tensor
+from rankstruct.lists import numbered_ids, to_tensor
 from rankstruct.losses import (
     AdditiveRankLoss,
     GradedLoss,
@@ -256,21 +255,7 @@ def _gradient_rms(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> 
     return torch.from_numpy(np.sqrt(means[kind])).to(scores)
 
 
-_OTHER_NAMES = {
-    **{
-        name: f"there is no {name}=; measure= selects the number of trees, and loss= is the training objective"
-        for name in ("objective", "metric", "eval_metric", "eval_at")
-    },
-    **{name: f"there is no {name}=; use patience=" for name in ("early_stopping_rounds", "early_stopping_round")},
-}
-
-
-def _refuse_library_names(given: Iterable[str]) -> None:
-    refuse_other_names(given, _OTHER_NAMES)
-    known = signature(BoostedRanker).parameters
-    for name in given:
-        if name not in known:
-            raise TypeError(f"there is no {name}=; pass parameters of the library as options={{{name!r}: ...}}")
+_CHOSEN = "measure= selects the number of trees, and loss= is the training objective"
 
 
 class BoostedRanker(Ranker):
@@ -334,8 +319,12 @@ class BoostedRanker(Ranker):
     """
 
     takes_missing = True
+    other_options: ClassVar = {
+        "": "pass parameters of the library as options={{{0!r}: ...}}",
+        **dict.fromkeys(("objective", "metric", "eval_metric", "eval_at"), _CHOSEN),
+        **dict.fromkeys(("early_stopping_rounds", "early_stopping_round"), "use patience="),
+    }
 
-    @refusing(_refuse_library_names)
     def __init__(
         self,
         measure: str | Measure | None = None,
@@ -503,7 +492,7 @@ class BoostedRanker(Ranker):
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         features, predict = _features(self._prepared(X, qid)), _LIBRARIES[self.library].predict
         if self.leaf_ranker_ is not None:
-            return self._trees()(torch.as_tensor(dense(features), dtype=torch.float64)).numpy()
+            return self._trees()(to_tensor(dense(features)).double()).numpy()
         found = np.stack([predict(model, features) for model in self.models_]).mean(0, dtype=np.float64)
         return found if self.start_ is None else found + self.start_.predict(X, qid)
 
@@ -600,7 +589,7 @@ _Tree = tuple[Any, Callable[[Any], "_Split | float"]]
 
 def _leaf_features(scorer: TreeScorer, X: Any) -> sp.csr_array:
     """Features for `leaf_ranker`: the score of the trees, scaled up, and an indicator per leaf."""
-    rows = torch.as_tensor(dense(X), dtype=torch.float64)
+    rows = to_tensor(dense(X)).double()
     numbers = np.zeros(scorer.num_nodes, np.int64)
     numbers[scorer.leaves] = np.arange(len(scorer.leaves))
     reached = np.concatenate([scorer.reached(part).numpy() for part in rows.split(_ROWS)])

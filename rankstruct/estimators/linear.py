@@ -19,6 +19,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 import torch
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
@@ -247,7 +248,7 @@ class LinearRanker(Ranker):
                 f"C has {len(self._costs())} values; pass X_valid, y_valid and qid_valid to select one, or a single C"
             )
 
-    def _fit(self, train: Documents, valid: Documents | None) -> None:
+    def _fit(self, train: Documents, valid: Documents | None) -> str | None:
         Cs, lists = self._costs(), self._fitted_lists(train)
         self.path_: list[Solution] = []
         self.validation_: list[float] | None = None if valid is None else []
@@ -263,13 +264,14 @@ class LinearRanker(Ranker):
             self.path_.append(self._judged(loss, solution, C, at_zero, lists))
             self.use_path(number)
             if solution.status is Status.INTERRUPTED:
-                raise KeyboardInterrupt(f"stopped at C = {C:g}; coef_ has the best weights so far")
+                return f"stopped at C = {C:g}; coef_ has the best weights so far"
             if self.validation_ is not None and valid is not None:
                 self.validation_.append(self._validated(valid))
                 chosen = number if self.validation_[number] > self.validation_[chosen] else chosen
         if self.path_[chosen].status is Status.NO_BETTER_THAN_ZERO:
             warnings.warn(f"{type(self).__name__}, C = {Cs[chosen]:g}: {self.path_[chosen].status}", stacklevel=4)
         self.use_path(chosen)
+        return None
 
     def _validated(self, valid: Documents) -> float:
         """The mean measure of the present weights over the validation lists of all processes."""
@@ -540,13 +542,12 @@ class LinearRanker(Ranker):
 
     def _lists_of(self, X: Any, y: Any, qid: Any, diversity_groups: Any) -> FlatLists:
         fitted = hasattr(self, "coef_")
-        X, y = self._check(X, y, reset=not fitted)
+        ranker = self if fitted else clone(self)
+        X, y = ranker._check(X, y, reset=not fitted)
         qid, diversity_groups = check_ids(X, qid, diversity_groups)
         if fitted:
             return self._training_lists(self._features(self._prepared(X, qid)), y, qid, diversity_groups)
-        lists = self._fitted_lists(Documents(X, y, qid, diversity_groups))
-        del self.n_features_in_, self.preparation_
-        return lists
+        return ranker._fitted_lists(Documents(X, y, qid, diversity_groups))
 
     def _annealing(self, loss: SmoothLoss) -> Annealing:
         if isinstance(self.solver, Annealing):

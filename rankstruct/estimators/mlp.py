@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from numbers import Integral
 from typing import Any
 
@@ -71,7 +71,8 @@ class MLPRanker(Ranker):
         max_epochs: the maximum number of epochs.
         patience: epochs without improvement of the validation measure before training stops.
         validate_every: epochs between evaluations on the validation lists, of which the best is selected; the last is evaluated.
-        seeds: number of networks whose scores are averaged, with seeds from `random_state` on.
+        seeds: number of networks whose scores are averaged, with seeds from `random_state` on; each is the network that its seed
+            alone gives on the same training and validation lists, up to rounding.
         validation_share: fraction of the lists held out if `fit` is given no validation lists; 0 trains on all lists for
             `max_epochs` epochs.
         drop_empty: skip training lists whose labels are all equal.
@@ -293,8 +294,9 @@ class _Networks:
     """Networks of one shape in training, each on its lists: their weights, the averages of these, and the best averages so far.
 
     A step of all of them is one batched product per layer, or one call of each network that sees whole lists, and one call of the
-    loss. If the copies of a ranker are trained on
-    different lists, those of a seed keep the epoch with the best measure on the validation lists of all.
+    loss, or of each loss that has parameters or draws random numbers. Each network draws its own, so that it is the same alone
+    and among others, up to rounding. If the copies of a ranker are trained on different lists, those of a seed keep the epoch
+    with the best measure on the validation lists of all.
     """
 
     def __init__(
@@ -309,15 +311,17 @@ class _Networks:
         self.options, self.lists, self.valid, self.trained, self.held_out = options, lists, valid, trained, held_out
         device = lists.X.device
         loss = options.ranking_loss().to(device)
-        # A loss with parameters has its own for each network.
-        learnable = any(True for _ in loss.parameters())
-        self.losses = [copy.deepcopy(loss) for _ in seeds] if learnable else [loss]
+        # A loss with parameters has its own for each network, and one that draws random numbers is called for each.
+        self.one_loss = not (any(True for _ in loss.parameters()) or self._draws(loss))
+        self.losses = [loss] if self.one_loss else [copy.deepcopy(loss) for _ in seeds]
         self.weights: list[nn.Parameter] = []
+        self.random_states: list[list[Tensor]] = []
         for seed in seeds:
             torch.manual_seed(seed)
             flat = nn.utils.parameters_to_vector(self._scorer().parameters())
             self.weights.append(nn.Parameter(flat.detach().to(device)))
-        self.scorer = self._scorer().to(device)  # with the weights of any of them
+            self.scorer = self._scorer().to(device)  # with the weights of any of them
+            self.random_states.append(self._random_state())
         self.shapes = {name: each.shape for name, each in self.scorer.named_parameters()}
         self.units = widths(options.hidden)
         self.averages = [each.detach() for each in self.weights]
@@ -340,6 +344,30 @@ class _Networks:
         options = self.options
         make = options.context if callable(options.context) else _SCORERS[options.context]
         return make(self.lists.X.shape[1], options.hidden, dropout=options.dropout, noise=options.noise)
+
+    def _draws(self, loss: nn.Module) -> bool:
+        """Whether a loss draws random numbers, by a call on the first lists."""
+        numbers = self.trained[0][: self.options.lists_per_batch]
+        rows = torch.as_tensor(self.lists.rows(numbers), device=self.lists.X.device)
+        with torch.random.fork_rng([rows.device] if rows.device.type == "cuda" else []):
+            scores, before = torch.randn(len(rows), device=rows.device), self._random_state()
+            self._values(loss, scores, numbers, rows)
+            return any(not torch.equal(one, other) for one, other in zip(before, self._random_state(), strict=True))
+
+    def _random_state(self) -> list[Tensor]:
+        """The states of torch's generators: that of the CPU and, if it is used, of the GPU."""
+        device = self.lists.X.device
+        return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+    @contextmanager
+    def _drawing(self, number: int) -> Iterator[None]:
+        """Random numbers of a network's own, so that it is the same alone and among others."""
+        state, *on_device = self.random_states[number]
+        torch.set_rng_state(state)
+        for each in on_device:
+            torch.cuda.set_rng_state(each, self.lists.X.device)
+        yield
+        self.random_states[number] = self._random_state()
 
     def scorers(self) -> list[nn.Module]:
         """The best networks."""
@@ -385,24 +413,23 @@ class _Networks:
         documents = torch.as_tensor(padded, device=device)
         if self.options.by_list:
             self.scorer.train()
-            each = zip(self.active, batch, rows, strict=True)
-            found = [self._list_scores(self.weights[number], self.lists, *of) for number, *of in each]
+            found = []
+            for number, *of in zip(self.active, batch, rows, strict=True):
+                with self._drawing(number):
+                    found.append(self._list_scores(self.weights[number], self.lists, *of))
             scores = torch.cat(found)
         else:
             features = self.lists.X[documents].view(len(rows), longest, -1)
             self._add_noise(features, list(map(len, rows)))
             weights = torch.stack([self.weights[number] for number in self.active])
             scores = self._scores(weights, features, self._units(rows, longest)).flatten()[at]
-        parts, losses = (
-            ([numbers], self.losses) if len(self.losses) == 1 else (batch, [self.losses[n] for n in self.active])
-        )
+        parts = [numbers] if self.one_loss else batch
         values, first = [], 0
-        for part, loss in zip(parts, losses, strict=True):
+        for number, part in zip(self.active, parts, strict=False):
             last = first + int(self.lists.lengths[part].sum())
-            given = self.lists.given(part, documents[at[first:last]])
-            if not takes_groups(loss):
-                given.pop("diversity_groups", None)
-            values.append(loss(scores[first:last], **given, reduction="none"))
+            with self._drawing(number):
+                loss = self.losses[0 if self.one_loss else number]
+                values.append(self._values(loss, scores[first:last], part, documents[at[first:last]]))
             first = last
         counts = list(map(len, batch))
         shares = torch.as_tensor(1 / np.repeat(counts, counts), dtype=scores.dtype, device=device)
@@ -417,6 +444,14 @@ class _Networks:
         self.steps += 1
         into = torch.as_tensor(np.repeat(self.active, counts), device=device)
         return torch.zeros(len(self.kept), device=device).index_add_(0, into, weighted.detach())
+
+    def _values(self, loss: nn.Module, scores: Tensor, numbers: np.ndarray, rows: Tensor) -> Tensor:
+        """The loss of each of some lists, for the scores of their documents."""
+        given = self.lists.given(numbers, rows)
+        if not takes_groups(loss):
+            given.pop("diversity_groups", None)
+        found: Tensor = loss(scores, **given, reduction="none")
+        return found
 
     def _add_noise(self, features: Tensor, documents: Sequence[int]) -> None:
         """Add the noise of training to features `[networks, longest, d]`."""
