@@ -232,14 +232,19 @@ def is_under_autocast(values: Tensor) -> bool:
 
 
 def is_plain(values: Tensor) -> bool:
-    """Whether the values can be read at no cost: on the CPU, not traced and not under torch.func.
+    """Whether the values can be read at no cost: on the CPU, not traced and not while a transform of torch.func is active.
+
+    Under a transform even a tensor that it does not wrap cannot be read: what torch computes from it, such as `detach`, may be
+    wrapped.
 
     >>> is_plain(torch.zeros(3)), is_plain(torch.zeros(3, device="meta"))
     (True, False)
     """
     if type(values) is not Tensor or values.device.type != "cpu" or torch.compiler.is_compiling():
         return False
-    return not torch._C._functorch.is_functorch_wrapped_tensor(values)  # torch.func has no public test
+    if torch._C._are_functorch_transforms_active():  # torch.func has no public test
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(values)  # what a transform has left behind
 
 
 def is_eager(values: Tensor) -> bool:

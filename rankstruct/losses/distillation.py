@@ -150,7 +150,7 @@ class DiscountedRankMSELoss(RankingLoss):
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
-        ascending = torch.where(where, labels, -torch.inf).sort(dim=-1).values
+        ascending = torch.where(where, labels, -torch.inf).sort(dim=-1).values.contiguous()
         below, upto = (torch.searchsorted(ascending, labels.contiguous(), right=right) for right in (False, True))
         wanted = labels.shape[-1] - (below + upto - 1).to(scores.dtype) / 2
         error = (wanted - approximate_ranks(scores, where, self.temperature)).square()

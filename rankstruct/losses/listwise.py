@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.kernels import smoothed_ranks
-from rankstruct.lists import Lists, refuse_inexact
+from rankstruct.lists import Lists, is_plain, refuse_inexact
 from rankstruct.losses.base import ListOptions, RankingLoss, padded, takes_loops
 from rankstruct.losses.checks import check_positive, check_values
 from rankstruct.losses.gains import GainLoss, Target, differs, normalized_gains, target_of
@@ -233,7 +233,7 @@ def _against_lower(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
     scores = torch.where(where, scores, nothing)
     scores = torch.where(where, scores - scores.detach().amax(-1, keepdim=True), nothing)
     ascending, order = torch.where(where, labels, torch.inf).sort(dim=-1)
-    lower = torch.searchsorted(ascending, labels.contiguous())
+    lower = torch.searchsorted(ascending.contiguous(), labels.contiguous())
     lead = scores - cumulative_logsumexp(scores.gather(-1, order)).gather(-1, (lower - 1).clamp(min=0))
     return torch.nn.functional.logsigmoid(torch.where(where & (lower > 0), lead, torch.inf))
 
@@ -355,10 +355,11 @@ class _SmoothedRanks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (scores, where), (grad,) = ctx.saved_tensors, grads
-        if torch.is_grad_enabled():  # create_graph=True
-            ranks = _ranks_of_pairs(scores, where, *ctx.options)
-            (slope,) = torch.autograd.grad(ranks, scores, torch.where(where, grad, 0.0), create_graph=True)
+        (scores, where), (grad,), again = ctx.saved_tensors, grads, torch.is_grad_enabled()  # create_graph=True
+        if again or not is_plain(grad) or torch._C._functorch.is_legacy_batchedtensor(grad):  # is_grads_batched=True
+            with torch.enable_grad():
+                ranks = _ranks_of_pairs(scores, where, *ctx.options)
+            (slope,) = torch.autograd.grad(ranks, scores, torch.where(where, grad, 0.0), create_graph=again)
         elif bool(grad.isfinite().all()):
             slope = smoothed_ranks(scores.detach(), Lists(where, where, None, grad), 0.0, *ctx.options, True)[2]
         else:

@@ -153,8 +153,8 @@ class PairwiseSoftmaxLoss(_RecommendationLoss):
     def _by_blocks(self, scores: Tensor, where: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
         """Values and gradients, from the rows of the pairs whose first document is relevant."""
         shape, size, power = scores.shape, scores.shape[-1], 1 / self.temperature
-        low = torch.where(where, scores, torch.finfo(scores.dtype).min / 4).view(-1, size)
-        p, value, direction = p.view(-1, size), low.new_zeros(len(low)), torch.zeros_like(low)
+        low = torch.where(where, scores, torch.finfo(scores.dtype).min / 4).reshape(-1, size)
+        p, value, direction = p.reshape(-1, size), low.new_zeros(len(low)), torch.zeros_like(low)
         blocks = (each.split(max(1, _PAIRS // size)) for each in p.nonzero(as_tuple=True))
         for rows, columns in zip(*blocks, strict=True):
             share, given = p[rows, columns], low[rows]
@@ -312,7 +312,7 @@ class WARPLoss(_RecommendationLoss):
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list, by sums over the highest irrelevant scores."""
         ascending, order = torch.where(q > 0, scores, -torch.inf).sort(dim=-1)
-        first = torch.searchsorted(ascending.detach(), (scores - self.margin).detach().contiguous())
+        first = torch.searchsorted(ascending.detach().contiguous(), (scores - self.margin).detach().contiguous())
         rank = scores.shape[-1] - first
         share = q.gather(-1, order).double()
         sums = [
