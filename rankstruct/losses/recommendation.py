@@ -20,7 +20,7 @@ from typing_extensions import Unpack
 from rankstruct.losses.autograd import with_curvature
 from rankstruct.losses.base import ListOptions, RankingLoss, takes_loops
 from rankstruct.losses.checks import check_positive
-from rankstruct.losses.reduction import relative
+from rankstruct.losses.reduction import lowest_share, relative
 from rankstruct.measures.base import check_cutoff
 
 __all__ = [
@@ -233,8 +233,9 @@ class LowerLeftAUCLoss(_RecommendationLoss):
         (margin - s_i + s_j)^2
 
     with i among the share `relevant` of the relevant documents with the highest scores and j among the share `irrelevant` of the
-    irrelevant ones; the last document of a share counts fractionally. The paper solves a minimax problem over batches to
-    approximate that, for scores between 0 and 1; here the shares are exact, by sorting. O(n log n).
+    irrelevant ones; the last document of a share counts fractionally, as do all those with its score, alike. The paper solves a
+    minimax problem over batches to approximate that, for scores between 0 and 1; here the shares are exact, by sorting.
+    O(n log n).
 
     Args:
         relevant: the share of the relevant documents (the true positive rate), above 0, at most 1.
@@ -268,14 +269,12 @@ class LowerLeftAUCLoss(_RecommendationLoss):
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list, by means and variances."""
-        order = torch.where(where, scores.detach(), -torch.inf).argsort(dim=-1, descending=True)
-        ranked, value, means = scores.gather(-1, order), torch.zeros_like(scores[..., 0]), []
-        for shares, kept in ((p, self.relevant), (q, self.irrelevant)):
-            each = shares.gather(-1, order).double()
-            above = each.cumsum(-1) - each
-            chosen = (torch.minimum(each, (kept - above).clamp(min=0)) / kept).to(scores.dtype)
-            mean = (chosen * ranked).sum(-1)
-            value = value + (chosen * (ranked - mean.unsqueeze(-1)) ** 2).sum(-1)
+        value, means = torch.zeros_like(scores[..., 0]), []
+        for each, kept in ((p.double(), self.relevant), (q.double(), self.irrelevant)):
+            share = lowest_share(-scores.detach(), where, each, kept)
+            chosen = (share * each / kept).to(scores.dtype)
+            mean = (chosen * scores).sum(-1)
+            value = value + (chosen * (scores - mean.unsqueeze(-1)) ** 2).sum(-1)
             means.append(mean)
         return value + (self.margin - means[0] + means[1]) ** 2
 
