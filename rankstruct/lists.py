@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial, wraps
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -205,13 +205,38 @@ def refuse_other_names(given: Iterable[str], other_names: Mapping[str, str] = _O
 _Called = TypeVar("_Called", bound=Callable[..., Any])
 
 
+def by_position(function: Callable[..., Any]) -> list[str] | None:
+    """The names of the arguments that a function takes by position; None if it takes any number."""
+    takes = signature(function).parameters.values()
+    if any(each.kind is Parameter.VAR_POSITIONAL for each in takes):
+        return None
+    return [each.name for each in takes if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+
+
+def refuse_positions(names: Sequence[str], given: Sequence[Any]) -> None:
+    """Raise TypeError, with the way out, if more arguments than those with these names were given by position."""
+    if len(given) > len(names):
+        raise TypeError(
+            f"only {' and '.join(filter(None, [', '.join(names[:-1]), *names[-1:]]))} may be given by position, and "
+            f"{len(given)} arguments were; pass the others by name, a mask as where=, True for a real document and False for "
+            "padding"
+        )
+
+
 def refusing(refuse: Callable[[Iterable[str]], None]) -> Callable[[_Called], _Called]:
-    """A decorator that passes a function's keyword arguments to `refuse` first; the signature is unchanged."""
+    """A decorator that passes a function's keyword arguments to `refuse` first, and refuses too many others with the way out;
+    the signature is unchanged.
+    """
 
     def decorate(function: _Called) -> _Called:
+        names = by_position(function)
+
         @wraps(function)
         def call(*given: Any, **named: Any) -> Any:
             refuse(named)
+            if names is not None:
+                own = 1 if names[:1] == ["self"] else 0
+                refuse_positions(names[own:], given[own:])
             return function(*given, **named)
 
         return call  # type: ignore[return-value]
@@ -219,6 +244,8 @@ def refusing(refuse: Callable[[Iterable[str]], None]) -> Callable[[_Called], _Ca
     return decorate
 
 
+#: A decorator for a function that takes lists as losses do: arguments named as in other libraries raise a helpful error.
+knows_offsets = refusing(refuse_other_names)
 #: The hint for functions that accept `qid` and `group` to separate lists.
 TELL_APART = "pass qid=, the list of each document"
 _BESIDE_QID = {name: said for name, said in _OTHER_NAMES.items() if name not in ("qid", "group")}

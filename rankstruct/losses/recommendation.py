@@ -269,13 +269,11 @@ class LowerLeftAUCLoss(_RecommendationLoss):
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list, by means and variances."""
-        value, means = torch.zeros_like(scores[..., 0]), []
-        for each, kept in ((p.double(), self.relevant), (q.double(), self.irrelevant)):
-            share = lowest_share(-scores.detach(), where, each, kept)
-            chosen = (share * each / kept).to(scores.dtype)
-            mean = (chosen * scores).sum(-1)
-            value = value + (chosen * (scores - mean.unsqueeze(-1)) ** 2).sum(-1)
-            means.append(mean)
+        masses = torch.stack([p, q]).double()
+        kept = torch.stack([torch.full_like(masses[0, ..., :1], each) for each in (self.relevant, self.irrelevant)])
+        chosen = (lowest_share(-scores.detach(), where, masses, kept) * masses / kept).to(scores.dtype)
+        means = (chosen * scores).sum(-1)
+        value = (chosen * (scores - means.unsqueeze(-1)) ** 2).sum(-1).sum(0)
         return value + (self.margin - means[0] + means[1]) ** 2
 
 
