@@ -177,8 +177,8 @@ def refuse_groups_of_lists(diversity_groups: Any, lists: Sequence[int], instead:
         )
 
 
-#: The most documents of a list that is not asked about, `[documents]` without offsets.
-_ONE_LIST = 100
+#: Scores `[documents]` without offsets may be one result list up to this length, that of deep runs, without a warning.
+_ONE_LIST = 1000
 
 
 def is_unmarked(scores: Tensor, where: Any, offsets: Any) -> bool:

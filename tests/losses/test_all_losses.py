@@ -469,6 +469,7 @@ def test_scores_as_large_as_the_dtype_holds_are_finite_or_a_named_error(its):
 
 
 @every_loss
+@pytest.mark.filterwarnings("ignore:labels go up to .* outweighs")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_large_labels_are_finite_or_a_named_error(its, dtype):
     scores, labels, where = draw(dtype=dtype)
@@ -478,6 +479,7 @@ def test_large_labels_are_finite_or_a_named_error(its, dtype):
         finite_or_named(its.make(), scores, large, where=where, **its.groups())
 
 
+@pytest.mark.filterwarnings("ignore:labels go up to .* outweighs")
 def test_what_1e38_and_labels_of_1000_gave_as_nan():
     large, labels = torch.tensor([3e38, -3e38]), torch.tensor([1, 0])
     for loss in (rs.ListMLELoss(), rs.SmoothLoss("nDCG")):  # in the right order, however far apart

@@ -4,29 +4,32 @@ import warnings
 
 import pytest
 import torch
-from losses.test_all_losses import LOSSES
 
 import rankstruct as rs
 
-SCORES, LABELS = torch.linspace(0, 1, 120), torch.arange(120) % 3
-every_loss = pytest.mark.parametrize(
-    "its", [pytest.param(its, id=name) for name, its in LOSSES if not its.takes_groups]
-)
+SCORES, LABELS = torch.linspace(0, 1, 1200), torch.arange(1200) % 3
+LOSSES = {
+    "AP": lambda: rs.StructuredHingeLoss("AP"),
+    "graded": lambda: rs.GradedLoss("AUC"),
+    "direct": lambda: rs.DirectLoss("AP"),
+    "top": lambda: rs.TopSurrogateLoss("P@5"),
+    **{kind.__name__: kind for kind in (rs.ListNetLoss, rs.SoftmaxLoss, rs.RankSVMLoss, rs.SquaredLoss)},
+}
 
 
-@every_loss
-def test_a_long_list_without_offsets_warns_once_with_the_way_out(its):
-    loss = its.make()
-    with pytest.warns(UserWarning, match=r"are one list of 120 documents: .* pass offsets=\[0, 120\]$"):
+@pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
+def test_a_long_list_without_offsets_warns_once_with_the_way_out(make):
+    loss = make()
+    with pytest.warns(UserWarning, match=r"are one list of 1200 documents: .* pass offsets=\[0, 1200\]$"):
         value = loss(SCORES, LABELS)
     assert torch.equal(loss(SCORES, LABELS), value)  # no more
     for scores, labels, given in (
-        (SCORES, LABELS, {"offsets": [0, 120]}),
-        (SCORES, LABELS, {"where": torch.ones(120, dtype=torch.bool)}),
+        (SCORES, LABELS, {"offsets": [0, 1200]}),
+        (SCORES, LABELS, {"where": torch.ones(1200, dtype=torch.bool)}),
         (SCORES[None], LABELS[None], {}),
-        (SCORES[:100], LABELS[:100], {}),
+        (SCORES[:1000], LABELS[:1000], {}),
     ):
-        its.make()(scores, labels, **given)
+        make()(scores, labels, **given)
 
 
 def test_a_long_list_warns_in_evaluation():
@@ -36,14 +39,14 @@ def test_a_long_list_warns_in_evaluation():
         lambda **given: rs.evaluate(SCORES.tolist(), LABELS.numpy(), ["AP", "nDCG@10"], **given),
         lambda **given: metric.update(SCORES, LABELS, **given),
     ):
-        with pytest.warns(UserWarning, match=r"one list of 120 documents: .* pass qid=, .* pass group=\[120\]$"):
+        with pytest.warns(UserWarning, match=r"one list of 1200 documents: .* pass qid=, .* pass group=\[1200\]$"):
             call()
-        for given in ({"group": [120]}, {"qid": [7] * 120}, {"offsets": [0, 120]}):
+        for given in ({"group": [1200]}, {"qid": [7] * 1200}, {"offsets": [0, 1200]}):
             call(**given)
-    with pytest.warns(UserWarning, match="one list of 120 documents"):
+    with pytest.warns(UserWarning, match="one list of 1200 documents"):
         rs.AP()(SCORES, LABELS)
     rs.evaluate(SCORES[None], LABELS[None], ["AP"])
-    rs.evaluate(SCORES[:100], LABELS[:100], ["AP"])
+    rs.evaluate(SCORES[:1000], LABELS[:1000], ["AP"])
 
 
 def test_labels_that_are_no_grades_warn_that_their_gains_are_huge():
