@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial, wraps
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -177,6 +177,24 @@ def refuse_groups_of_lists(diversity_groups: Any, lists: Sequence[int], instead:
         )
 
 
+#: Scores `[documents]` without offsets may be one result list up to this length, that of deep runs, without a warning.
+_ONE_LIST = 1000
+
+
+def is_unmarked(scores: Tensor, where: Any, offsets: Any) -> bool:
+    """Whether scores `[documents]` are one list, of many documents, because nothing says where lists begin."""
+    return where is None and offsets is None and scores.dim() == 1 and scores.shape[0] > _ONE_LIST
+
+
+def warn_of_one_list(documents: int, instead: str = _OFFSETS, one: str = "offsets=[0, {}]") -> None:
+    """Warn that all documents are one list; see `is_unmarked`."""
+    warnings.warn(
+        f"scores of shape ({documents},) are one list of {documents} documents: to separate lists, {instead}; if they are one "
+        f"list, pass {one.format(documents)}",
+        stacklevel=2,
+    )
+
+
 def refuse_other_names(given: Iterable[str], other_names: Mapping[str, str] = _OTHER_NAMES) -> None:
     """Raise TypeError, with the right argument, for an argument with the name that it has in other libraries."""
     for name in given:
@@ -187,13 +205,38 @@ def refuse_other_names(given: Iterable[str], other_names: Mapping[str, str] = _O
 _Called = TypeVar("_Called", bound=Callable[..., Any])
 
 
+def by_position(function: Callable[..., Any]) -> list[str] | None:
+    """The names of the arguments that a function takes by position; None if it takes any number."""
+    takes = signature(function).parameters.values()
+    if any(each.kind is Parameter.VAR_POSITIONAL for each in takes):
+        return None
+    return [each.name for each in takes if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+
+
+def refuse_positions(names: Sequence[str], given: Sequence[Any]) -> None:
+    """Raise TypeError, with the way out, if more arguments than those with these names were given by position."""
+    if len(given) > len(names):
+        raise TypeError(
+            f"only {' and '.join(filter(None, [', '.join(names[:-1]), *names[-1:]]))} may be given by position, and "
+            f"{len(given)} arguments were; pass the others by name, a mask as where=, True for a real document and False for "
+            "padding"
+        )
+
+
 def refusing(refuse: Callable[[Iterable[str]], None]) -> Callable[[_Called], _Called]:
-    """A decorator that passes a function's keyword arguments to `refuse` first; the signature is unchanged."""
+    """A decorator that passes a function's keyword arguments to `refuse` first, and refuses too many others with the way out;
+    the signature is unchanged.
+    """
 
     def decorate(function: _Called) -> _Called:
+        names = by_position(function)
+
         @wraps(function)
         def call(*given: Any, **named: Any) -> Any:
             refuse(named)
+            if names is not None:
+                own = 1 if names[:1] == ["self"] else 0
+                refuse_positions(names[own:], given[own:])
             return function(*given, **named)
 
         return call  # type: ignore[return-value]
@@ -201,6 +244,8 @@ def refusing(refuse: Callable[[Iterable[str]], None]) -> Callable[[_Called], _Ca
     return decorate
 
 
+#: A decorator for a function that takes lists as losses do: arguments named as in other libraries raise a helpful error.
+knows_offsets = refusing(refuse_other_names)
 #: The hint for functions that accept `qid` and `group` to separate lists.
 TELL_APART = "pass qid=, the list of each document"
 _BESIDE_QID = {name: said for name, said in _OTHER_NAMES.items() if name not in ("qid", "group")}
@@ -232,14 +277,19 @@ def is_under_autocast(values: Tensor) -> bool:
 
 
 def is_plain(values: Tensor) -> bool:
-    """Whether the values can be read at no cost: on the CPU, not traced and not under torch.func.
+    """Whether the values can be read at no cost: on the CPU, not traced and not while a transform of torch.func is active.
+
+    Under a transform even a tensor that it does not wrap cannot be read: what torch computes from it, such as `detach`, may be
+    wrapped.
 
     >>> is_plain(torch.zeros(3)), is_plain(torch.zeros(3, device="meta"))
     (True, False)
     """
     if type(values) is not Tensor or values.device.type != "cpu" or torch.compiler.is_compiling():
         return False
-    return not torch._C._functorch.is_functorch_wrapped_tensor(values)  # torch.func has no public test
+    if torch._C._are_functorch_transforms_active():  # torch.func has no public test
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(values)  # what a transform has left behind
 
 
 def is_eager(values: Tensor) -> bool:

@@ -124,16 +124,23 @@ def paired_p_value(first: ArrayLike, second: ArrayLike, test: Test = "randomizat
         return 1.0
     import scipy.stats
 
-    ranked = np.sign(difference) * _places(
-        np.abs(difference), _rounding(_values("first", first), _values("second", second))
-    )
+    rounding = _rounding(_values("first", first), _values("second", second))
+    ranked = np.sign(difference) * _places(np.abs(difference), rounding)
     if test == "wilcoxon":
         return float(scipy.stats.wilcoxon(ranked).pvalue)
-    difference = difference / _unit(difference)
+    unit = _unit(difference)
+    difference = difference / unit
     if test == "t":
         return 0.0 if np.ptp(ranked) == 0 else float(scipy.stats.ttest_1samp(difference, 0.0).pvalue)
+    observed, near = difference.mean(), rounding.mean() / unit
+
+    def mean(flipped: np.ndarray, axis: int) -> np.ndarray:
+        """The mean; the observed one within rounding. SciPy's own tolerance is relative to that, and nothing near 0."""
+        found = np.mean(flipped, axis=axis)
+        return np.where(np.abs(found - observed) <= near, observed, found)
+
     options = {"permutation_type": "samples", "n_resamples": 9999, "rng": np.random.default_rng(seed)}
-    return float(scipy.stats.permutation_test((difference,), np.mean, vectorized=True, **options).pvalue)
+    return float(scipy.stats.permutation_test((difference,), mean, vectorized=True, **options).pvalue)
 
 
 def _places(distances: np.ndarray, rounding: np.ndarray) -> np.ndarray:

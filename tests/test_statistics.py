@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rankstruct.statistics import (
@@ -49,6 +49,16 @@ def test_randomization_equals_all_sign_flips():
     means = [np.mean(difference * signs) for signs in itertools.product([1, -1], repeat=6)]
     p = np.mean(np.abs(means) >= abs(difference.mean()) - 1e-12)
     assert compare_paired(difference, np.zeros(6), "randomization").p == pytest.approx(p)
+
+
+@settings(deadline=None, max_examples=100)
+@example([-1, 7, 3, 6, -9, 7, -6, -3, -4], 0.1)
+@given(st.lists(st.integers(-9, 9), min_size=2, max_size=9), st.sampled_from([0.1, 0.01, 1 / 3, 1 / 7, 1e-6, 1e6]))
+def test_randomization_counts_ties_as_integers_do(numbers, unit):
+    """Sums of tenths differ by rounding where those of integers are equal, near a mean of 0 too."""
+    flips = np.array([np.dot(signs, numbers) for signs in itertools.product([1, -1], repeat=len(numbers))])
+    p = min(1.0, 2 * min(np.mean(flips >= sum(numbers)), np.mean(flips <= sum(numbers))))
+    assert paired_p_value(np.array(numbers) * unit, np.zeros(len(numbers))) == pytest.approx(p, abs=1e-12)
 
 
 def test_other_tests_are_scipys_and_ties_are_no_evidence():

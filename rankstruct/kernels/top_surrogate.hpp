@@ -55,6 +55,7 @@ struct TopSurrogate {
         }
         for (Index i = average && swaps ? its_hits : p; i < p; ++i)
             list.coefficient[split.relevant[i]] = -factor * list.task_loss / double(p - its_hits);
+        share_among_tied(list, split);  // each order of tied documents has a subgradient, and so has their mean
     }
 };
 

@@ -50,7 +50,7 @@ def _padded(lists: PaddedLists, weights: Tensor, normalized: bool, average: bool
         missed = torch.where(rank < p, largest.gather(-1, from_the_end), 0.0)
     direction = torch.zeros_like(w).scatter_add_(-1, split.irrelevant_order, factor * largest)
     direction = direction.scatter_add_(-1, split.relevant_order, -factor * missed)
-    return regret.squeeze(-1), value.squeeze(-1), direction
+    return regret.squeeze(-1), value.squeeze(-1), split.shared(direction)
 
 
 #: The surrogate of each list, its gradient, and as task loss the regret of its most violated ranking. Labels are the gains of a

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankstruct.lists import is_eager
+from rankstruct.lists import is_eager, list_of_each
 
 
 def with_gradient(scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None = None) -> Tensor:
@@ -46,11 +46,22 @@ class _GivenGradient(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor | None], output: Tensor) -> None:
         _, _, direction, offsets = inputs
         ctx.save_for_backward(direction, offsets)
+        ctx.save_for_forward(direction, offsets)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         direction, offsets = ctx.saved_tensors
         return _repeat_per_document(grads[0], direction, offsets) * direction, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        """The direction times the tangent of the scores, summed over each list."""
+        direction, offsets = ctx.saved_tensors
+        each = direction * tangents[0]
+        if offsets is None:
+            return each.sum(-1)
+        its_list = list_of_each(offsets, each.shape[0]).to(each.device)
+        return each.new_zeros(offsets.shape[0] - 1).index_add(0, its_list, each)
 
 
 # Set once; otherwise it is found at every call, which takes as long as sorting a list.

@@ -110,7 +110,7 @@ class RankDistilLoss(RankingLoss):
             labels = drawn / self.temperature - (-noise.log()).log()
             scores, where = scores.expand_as(labels), where.expand_as(labels)
             weights = None if weights is None else weights.expand_as(labels)
-        order, ranked, real = ranked_by_label(scores, labels, where)
+        order, ranked, real, _ = ranked_by_label(scores, labels, where, weights)
         each = cumulative_logsumexp(ranked.flip(-1)).flip(-1) - ranked
         each = each if weights is None else each * weights.gather(-1, order)
         value = torch.where(real, each, 0.0)[..., : self.k].sum(-1)
@@ -150,7 +150,7 @@ class DiscountedRankMSELoss(RankingLoss):
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
-        ascending = torch.where(where, labels, -torch.inf).sort(dim=-1).values
+        ascending = torch.where(where, labels, -torch.inf).sort(dim=-1).values.contiguous()
         below, upto = (torch.searchsorted(ascending, labels.contiguous(), right=right) for right in (False, True))
         wanted = labels.shape[-1] - (below + upto - 1).to(scores.dtype) / 2
         error = (wanted - approximate_ranks(scores, where, self.temperature)).square()

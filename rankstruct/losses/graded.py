@@ -75,7 +75,11 @@ class GradedLoss(HingeLoss):
         """The loss: a scalar, or one value per list with reduction `"none"`."""
         whole = self.grades is None and self.grade_weights is None
         value = quick_hinge(self, scores, labels, graded=True, **lists) if whole else None
-        return self.evaluate(scores, labels, {**lists}) if value is None else value
+        if value is None:
+            return self.evaluate(scores, labels, {**lists})
+        if not self._looked:
+            self.look_once(labels, lists.get("where"))
+        return value
 
     def prepared(self, lists: Lists, longest: int) -> Prepared | None:
         """The call of a loop that finds the sums of the hinges, if there is one."""

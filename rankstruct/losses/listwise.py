@@ -14,10 +14,11 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.kernels import smoothed_ranks
-from rankstruct.lists import Lists, refuse_inexact
+from rankstruct.lists import Lists, is_plain, refuse_inexact
 from rankstruct.losses.base import ListOptions, RankingLoss, padded, takes_loops
 from rankstruct.losses.checks import check_positive, check_values
 from rankstruct.losses.gains import GainLoss, Target, differs, normalized_gains, target_of
+from rankstruct.losses.reduction import mean_of_runs
 from rankstruct.measures import RR, DiscountedGain, Measure
 from rankstruct.measures.ranked import is_relevant
 
@@ -148,7 +149,8 @@ class SoftmaxLoss(RankingLoss):
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
         wanted = self._target(labels, where, weights).to(scores.dtype)
-        scores = scores / self.temperature
+        scores = _below_highest(scores, where) / self.temperature
+        scores = scores.clamp(min=torch.finfo(scores.dtype).min)
         if self.against == "all":
             log_q = torch.where(where, scores, torch.finfo(scores.dtype).min).log_softmax(-1)
         else:
@@ -180,12 +182,13 @@ class SoftmaxLoss(RankingLoss):
         if not scores.shape[-1]:
             return scores.sum(-1), flat.new_zeros(flat.shape)
         masked = lists.where is not None or lists.offsets is not None
-        scaled = scores / self.temperature
+        lowest = torch.finfo(scores.dtype).min
         if masked:
-            scaled.masked_fill_(~real, torch.finfo(scores.dtype).min)
+            scores = scores.masked_fill(~real, lowest)
             weights = None if weights is None else torch.where(real, weights, 0.0)
         wanted = self._target(labels, real if masked else None, weights).to(scores.dtype)
-        scaled -= scaled.amax(-1, keepdim=True)
+        # Relative to the highest first, and within the dtype's range: inf - inf and 0 x inf are NaN.
+        scaled = (scores - scores.amax(-1, keepdim=True)).div_(self.temperature).clamp_(min=lowest)
         if masked:
             scaled.masked_fill_(~real, _NOTHING)
         value = -(wanted * scaled).sum(-1)
@@ -227,13 +230,22 @@ class SoftmaxLoss(RankingLoss):
         return wanted if weights is None else wanted * weights
 
 
+def _below_highest(scores: Tensor, where: Tensor) -> Tensor:
+    """Scores minus the list's highest, which keeps the precision of those close to it; within the dtype's range."""
+    lowest = torch.finfo(scores.dtype).min
+    if not scores.shape[-1]:
+        return scores
+    return (scores - torch.where(where, scores.detach(), lowest).amax(-1, keepdim=True)).clamp(min=lowest)
+
+
 def _against_lower(scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-    """Log softmax of each document over itself and those with lower labels, `[..., list_size]`; 0 in the padding."""
-    nothing = torch.finfo(scores.dtype).min
-    scores = torch.where(where, scores, nothing)
-    scores = torch.where(where, scores - scores.detach().amax(-1, keepdim=True), nothing)
+    """Log softmax of each document over itself and those with lower labels, `[..., list_size]`; 0 in the padding.
+
+    Scores are relative to the highest.
+    """
+    scores = torch.where(where, scores, torch.finfo(scores.dtype).min)
     ascending, order = torch.where(where, labels, torch.inf).sort(dim=-1)
-    lower = torch.searchsorted(ascending, labels.contiguous())
+    lower = torch.searchsorted(ascending.contiguous(), labels.contiguous())
     lead = scores - cumulative_logsumexp(scores.gather(-1, order)).gather(-1, (lower - 1).clamp(min=0))
     return torch.nn.functional.logsigmoid(torch.where(where & (lower > 0), lead, torch.inf))
 
@@ -258,9 +270,9 @@ def cumulative_logsumexp(values: Tensor) -> Tensor:
 class ListMLELoss(RankingLoss):
     """Negative log likelihood of the ranking by label (ListMLE): the sum over ranks r of log(sum over q >= r of exp(s_q)) - s_r.
 
-    Documents with equal labels are ordered by their current scores, then by input order. That is the most likely of all rankings
-    consistent with the labels, so the loss does not depend on the input order. The item weight of the document at rank r
-    multiplies its term. O(n log n).
+    Documents with equal labels are ordered by their current scores, which is the most likely of all rankings consistent with the
+    labels; those with equal scores too by item weight, heaviest first, and the gradient is the mean over the orders of the rest.
+    So nothing depends on the input order. The item weight of the document at rank r multiplies its term. O(n log n).
 
     Args:
         reduction: `"mean"`, `"sum"` or `"none"`.
@@ -279,35 +291,48 @@ class ListMLELoss(RankingLoss):
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
-        order, ranked, real = ranked_by_label(scores, labels, where)
+        order, ranked, real, _ = ranked_by_label(scores, labels, where, weights)
         each = cumulative_logsumexp(ranked.flip(-1)).flip(-1) - ranked
         each = each if weights is None else each * weights.gather(-1, order)
         return torch.where(differs(labels, where), torch.where(real, each, 0.0).sum(-1), 0.0)
 
     def curvature(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """The sum of q (1 - q) over the ranks up to the document's own."""
-        order, ranked, real = ranked_by_label(scores, labels, where)
+        order, ranked, real, begins = ranked_by_label(scores, labels, where, weights)
         ranked = ranked.double().clamp(min=torch.finfo(torch.float64).min / 4)  # which is doubled below
         rest = ranked.flip(-1).logcumsumexp(-1).flip(-1)
         logs = 0.0 if weights is None else weights.gather(-1, order).log()
         # of q and of q^2
         sums = [torch.exp(power * ranked + (logs - power * rest).logcumsumexp(-1)) for power in (1, 2)]
         each = torch.where(real & differs(labels, where).unsqueeze(-1), (sums[0] - sums[1]).clamp(min=0.0), 0.0)
-        return torch.zeros_like(each).scatter(-1, order, each).to(scores.dtype)
+        return torch.zeros_like(each).scatter(-1, order, mean_of_runs(each, begins)).to(scores.dtype)
 
 
-def ranked_by_label(scores: Tensor, labels: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The order by label and then by score, the scores in that order minus the highest, and the mask of real ones."""
-    by_score = torch.where(where, scores.detach(), -torch.inf).argsort(dim=-1, descending=True, stable=True)
-    graded = torch.where(where, labels, -torch.inf).gather(-1, by_score)
-    order = by_score.gather(-1, graded.argsort(dim=-1, descending=True, stable=True))  # padding last
-    # Relative to the highest, which keeps the precision of scores close to it.
-    ranked = scores.gather(-1, order)
-    real = where.gather(-1, order)
-    ranked = ranked - torch.where(real, ranked.detach(), torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
-    # Clamped to the dtype's range: scores that low add nothing to a sum, but inf - inf is NaN.
-    ranked = torch.where(real, ranked, -torch.inf).clamp(min=torch.finfo(scores.dtype).min)
-    return order, ranked, real
+def ranked_by_label(
+    scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Documents by label, then by score and item weight, all descending.
+
+    Returns:
+        The order; the scores in that order minus the highest; the mask of real documents; and where runs of documents that agree
+        in all of these begin. The gradient of a run is the mean of its documents'.
+    """
+    order = None
+    for key in (weights, scores.detach(), labels):
+        if key is not None:
+            key = torch.where(where, key, -torch.inf)
+            key = key if order is None else key.gather(-1, order)
+            following = key.argsort(dim=-1, descending=True, stable=True)
+            order = following if order is None else order.gather(-1, following)
+    assert order is not None
+    ranked, real = scores.gather(-1, order), where.gather(-1, order)
+    begins = ~real
+    for key in (scores.detach(), labels, weights):
+        if key is not None:
+            key = key.gather(-1, order)
+            begins = begins | torch.cat([torch.ones_like(begins[..., :1]), key[..., 1:] != key[..., :-1]], -1)
+    ranked = torch.where(real, _below_highest(ranked, real), torch.finfo(scores.dtype).min)
+    return order, ranked.detach() + mean_of_runs(ranked - ranked.detach(), begins), real, begins
 
 
 def approximate_ranks(
@@ -355,10 +380,11 @@ class _SmoothedRanks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (scores, where), (grad,) = ctx.saved_tensors, grads
-        if torch.is_grad_enabled():  # create_graph=True
-            ranks = _ranks_of_pairs(scores, where, *ctx.options)
-            (slope,) = torch.autograd.grad(ranks, scores, torch.where(where, grad, 0.0), create_graph=True)
+        (scores, where), (grad,), again = ctx.saved_tensors, grads, torch.is_grad_enabled()  # create_graph=True
+        if again or not is_plain(grad) or torch._C._functorch.is_legacy_batchedtensor(grad):  # is_grads_batched=True
+            with torch.enable_grad():
+                ranks = _ranks_of_pairs(scores, where, *ctx.options)
+            (slope,) = torch.autograd.grad(ranks, scores, torch.where(where, grad, 0.0), create_graph=again)
         elif bool(grad.isfinite().all()):
             slope = smoothed_ranks(scores.detach(), Lists(where, where, None, grad), 0.0, *ctx.options, True)[2]
         else:

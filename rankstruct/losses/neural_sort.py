@@ -22,6 +22,7 @@ from rankstruct.lists import Lists
 from rankstruct.losses.base import ListOptions, RankingLoss
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import GainLoss, differs, loop_discounts, normalized_gains
+from rankstruct.losses.smooth import in_sigmas
 
 __all__ = ["NeuralNDCGLoss", "NeuralSortLoss", "neural_sort"]
 
@@ -33,7 +34,7 @@ def neural_sort(scores: Tensor, where: Tensor | None = None, *, temperature: flo
         scores: `[..., list_size]`.
         where: bool, the shape of `scores`, True for a real document; padding has probability 0. Rows of ranks beyond the length
             of a list are arbitrary.
-        temperature: above 0, in units of the scores.
+        temperature: above 0, in units of the scores; in a list with scores 2^60 temperatures apart, 2^-60 of their range.
 
     Source: that of the module, equation 5.
 
@@ -46,14 +47,15 @@ def neural_sort(scores: Tensor, where: Tensor | None = None, *, temperature: flo
     size = scores.shape[-1]
     real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
     lowest = torch.finfo(scores.dtype).min
-    # Relative to the highest, which keeps the precision of scores close to it.
+    # Relative to the highest, which keeps the precision of scores close to it; halved, so that no difference overflows.
     top = torch.where(real, scores.detach(), lowest).amax(-1, keepdim=True) if size else scores
-    scores = torch.where(real, scores - top, 0.0)
+    scores = torch.where(real, scores / 2 - top / 2, 0.0)
+    scores = in_sigmas(scores, temperature / 2) if size else scores
     apart = (scores.unsqueeze(-1) - scores.unsqueeze(-2)).abs()
     apart = torch.where(real.unsqueeze(-2), apart, 0.0).sum(-1)
     ranks = torch.arange(1, size + 1, device=scores.device)
     factors = (real.sum(-1, keepdim=True) + 1 - 2 * ranks).to(scores.dtype)
-    logits = (factors.unsqueeze(-1) * scores.unsqueeze(-2) - apart.unsqueeze(-2)) / temperature
+    logits = factors.unsqueeze(-1) * scores.unsqueeze(-2) - apart.unsqueeze(-2)
     return torch.where(real.unsqueeze(-2), logits, lowest).log_softmax(-1)
 
 

@@ -19,7 +19,7 @@ from rankstruct.lists import refuse
 from rankstruct.losses.base import ListOptions, RankingLoss
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import Target, target_of
-from rankstruct.losses.reduction import weighted_mean
+from rankstruct.losses.reduction import lowest_share, weighted_mean
 from rankstruct.measures.ranked import is_relevant
 
 __all__ = ["ClassificationLoss", "ListOrdinalLoss", "OrdinalLoss", "SquaredLoss"]
@@ -262,19 +262,11 @@ class ListOrdinalLoss(RankingLoss):
         mass = where.to(scores) if weights is None else torch.where(where, weights.to(scores), 0.0)
         # The slope starts at minus the mass of the low documents, and each kink below theta adds its own mass.
         still = torch.where(where.unsqueeze(-2), kinks.detach(), 0.0)
-        below = _lightest(still, where.unsqueeze(-2), mass.unsqueeze(-2), low)
+        mass = mass.unsqueeze(-2)
+        below = lowest_share(still, where.unsqueeze(-2), mass, (mass * low).sum(-1, keepdim=True))
         thetas = torch.where(below > 0, still, still.amin(-1, keepdim=True)).amax(-1, keepdim=True)
         each = (low.to(scores) - below) * (kinks - thetas) + 0 * labels  # no term is below 0, and NaN stays NaN
         return weighted_mean(each.sum(-2), where, weights)
-
-
-def _lightest(kinks: Tensor, where: Tensor, mass: Tensor, low: Tensor) -> Tensor:
-    """The share of each document, 0 to 1, among the smallest kinks that together have the mass of the low documents."""
-    order = torch.where(where, kinks, torch.inf).argsort(dim=-1, stable=True)
-    sizes = mass.expand_as(kinks).gather(-1, order)
-    room = (mass * low).sum(-1, keepdim=True) - (sizes.cumsum(-1) - sizes)
-    share = (room / torch.where(sizes > 0, sizes, 1.0)).clamp(0, 1)
-    return torch.zeros_like(kinks).scatter(-1, order, share)
 
 
 def _check_grades(grades: int) -> None:

@@ -20,7 +20,7 @@ from typing_extensions import Unpack
 from rankstruct.losses.autograd import with_curvature
 from rankstruct.losses.base import ListOptions, RankingLoss, takes_loops
 from rankstruct.losses.checks import check_positive
-from rankstruct.losses.reduction import relative
+from rankstruct.losses.reduction import lowest_share, relative
 from rankstruct.measures.base import check_cutoff
 
 __all__ = [
@@ -153,8 +153,8 @@ class PairwiseSoftmaxLoss(_RecommendationLoss):
     def _by_blocks(self, scores: Tensor, where: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
         """Values and gradients, from the rows of the pairs whose first document is relevant."""
         shape, size, power = scores.shape, scores.shape[-1], 1 / self.temperature
-        low = torch.where(where, scores, torch.finfo(scores.dtype).min / 4).view(-1, size)
-        p, value, direction = p.view(-1, size), low.new_zeros(len(low)), torch.zeros_like(low)
+        low = torch.where(where, scores, torch.finfo(scores.dtype).min / 4).reshape(-1, size)
+        p, value, direction = p.reshape(-1, size), low.new_zeros(len(low)), torch.zeros_like(low)
         blocks = (each.split(max(1, _PAIRS // size)) for each in p.nonzero(as_tuple=True))
         for rows, columns in zip(*blocks, strict=True):
             share, given = p[rows, columns], low[rows]
@@ -233,8 +233,9 @@ class LowerLeftAUCLoss(_RecommendationLoss):
         (margin - s_i + s_j)^2
 
     with i among the share `relevant` of the relevant documents with the highest scores and j among the share `irrelevant` of the
-    irrelevant ones; the last document of a share counts fractionally. The paper solves a minimax problem over batches to
-    approximate that, for scores between 0 and 1; here the shares are exact, by sorting. O(n log n).
+    irrelevant ones; the last document of a share counts fractionally, as do all those with its score, alike. The paper solves a
+    minimax problem over batches to approximate that, for scores between 0 and 1; here the shares are exact, by sorting.
+    O(n log n).
 
     Args:
         relevant: the share of the relevant documents (the true positive rate), above 0, at most 1.
@@ -268,15 +269,11 @@ class LowerLeftAUCLoss(_RecommendationLoss):
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list, by means and variances."""
-        order = torch.where(where, scores.detach(), -torch.inf).argsort(dim=-1, descending=True)
-        ranked, value, means = scores.gather(-1, order), torch.zeros_like(scores[..., 0]), []
-        for shares, kept in ((p, self.relevant), (q, self.irrelevant)):
-            each = shares.gather(-1, order).double()
-            above = each.cumsum(-1) - each
-            chosen = (torch.minimum(each, (kept - above).clamp(min=0)) / kept).to(scores.dtype)
-            mean = (chosen * ranked).sum(-1)
-            value = value + (chosen * (ranked - mean.unsqueeze(-1)) ** 2).sum(-1)
-            means.append(mean)
+        masses = torch.stack([p, q]).double()
+        kept = torch.stack([torch.full_like(masses[0, ..., :1], each) for each in (self.relevant, self.irrelevant)])
+        chosen = (lowest_share(-scores.detach(), where, masses, kept) * masses / kept).to(scores.dtype)
+        means = (chosen * scores).sum(-1)
+        value = (chosen * (scores - means.unsqueeze(-1)) ** 2).sum(-1).sum(0)
         return value + (self.margin - means[0] + means[1]) ** 2
 
 
@@ -312,7 +309,7 @@ class WARPLoss(_RecommendationLoss):
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list, by sums over the highest irrelevant scores."""
         ascending, order = torch.where(q > 0, scores, -torch.inf).sort(dim=-1)
-        first = torch.searchsorted(ascending.detach(), (scores - self.margin).detach().contiguous())
+        first = torch.searchsorted(ascending.detach().contiguous(), (scores - self.margin).detach().contiguous())
         rank = scores.shape[-1] - first
         share = q.gather(-1, order).double()
         sums = [

@@ -122,6 +122,47 @@ def weighted_mean(each: Tensor, chosen: Tensor, weights: Tensor | None = None) -
     return torch.where(chosen, weights * each, 0.0).sum(-1) / torch.where(total > 0, total, 1.0)
 
 
+def lowest_share(values: Tensor, where: Tensor, mass: Tensor, amount: Tensor) -> Tensor:
+    """The share of each document, 0 to 1, among the lowest of its list that together have the mass `amount`.
+
+    Documents of equal value, which the order would cut between, have equal shares. O(n log n).
+
+    Args:
+        values: `[..., list_size]`, without gradient.
+        where: broadcasts to that shape, True for a real document.
+        mass: broadcasts with that shape, to that of the result; 0 or more, and 0 in the padding.
+        amount: broadcasts to `[..., 1]`.
+
+    >>> real = torch.ones(3, dtype=torch.bool)
+    >>> lowest_share(torch.tensor([2.0, 1.0, 2.0]), real, torch.ones(3), torch.tensor(2.0))
+    tensor([0.5000, 1.0000, 0.5000])
+    """
+    ascending, order = torch.where(where, values, torch.inf).contiguous().sort(dim=-1)
+    shape = torch.broadcast_shapes(values.shape, mass.shape)
+    order = order.expand(shape)
+    sums = torch.nn.functional.pad(mass.expand(shape).gather(-1, order).cumsum(-1), (1, 0))
+    below, upto = sums[..., :-1], sums[..., 1:]
+    tied = (ascending[..., 1:] == ascending[..., :-1]) & ascending[..., 1:].isfinite()
+    if not is_plain(tied) or bool(tied.any()):
+        edges = (torch.searchsorted(ascending, ascending, right=right).expand(shape) for right in (False, True))
+        below, upto = (sums.gather(-1, edge) for edge in edges)
+    share = torch.where(upto > below, (amount - below) / (upto - below), 0.0).clamp(0, 1)
+    return torch.zeros_like(share).scatter(-1, order, share)
+
+
+def mean_of_runs(values: Tensor, begins: Tensor) -> Tensor:
+    """The mean over each run of neighbours, which starts where `begins`; both `[..., list_size]`, the first one True.
+
+    >>> mean_of_runs(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([True, False, True]))
+    tensor([2., 2., 5.])
+    """
+    if is_plain(begins) and bool(begins.all()):  # the usual case
+        return values
+    run = begins.cumsum(-1) - 1
+    count = torch.zeros_like(values).scatter_add(-1, run, torch.ones_like(values)).gather(-1, run)
+    return torch.zeros_like(values).scatter_add(-1, run, values / count).gather(-1, run)
+
+
 def relative(weights: Tensor) -> Tensor:
     """Weights divided by the largest of the list, so that products of two neither overflow nor underflow."""
     return weights / weights.amax(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)

@@ -17,6 +17,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from types import CodeType, FunctionType
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -367,6 +368,11 @@ def parse_measure(measure: str | Measure) -> Measure:
         return measure
     if not isinstance(measure, str):
         hint = "; pass a loss as loss=" if hasattr(measure, "reduction") else ""
+        if isinstance(measure, Tensor | np.ndarray | np.generic | bool):  # the mask, where other libraries take it
+            raise TypeError(
+                f"a measure must be a name such as 'AP' or an object such as AP(), got {type(measure).__name__}; pass a mask as "
+                "where=, True for a real document and False for padding"
+            )
         raise TypeError(f"a measure must be a name such as 'AP' or an object such as AP(), got {measure!r}{hint}")
     if len(measure) > _LONGEST_NAME:  # which also bounds how deep brackets and prefixes nest
         raise ValueError(

@@ -5,6 +5,7 @@ The expected value with ties is exact and simple: each rank of a group of tied d
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -159,6 +160,21 @@ class DiscountedGain(Measure):
         return ""
 
 
+_MOST_GRADES = 30  # the highest label to which LightGBM gives an exponential gain
+
+
+def warn_of_large_gains(measure: Measure, labels: Tensor, instead: str | None = None) -> None:
+    """Warn if a label, such as a percentage, is too high for a grade whose gain is 2^label - 1, and say what to use instead."""
+    graded = getattr(measure, "gain", None) == "exponential" and measure.min_relevant is None
+    if graded and labels.numel() and (highest := float(labels.max())) > _MOST_GRADES:
+        instead = instead or f"gain='linear', such as {replace(measure, gain='linear').name}"  # type: ignore[call-arg]
+        warnings.warn(
+            f"labels go up to {highest:g}, and the gain 2^label - 1 of the highest outweighs all others: use {instead}; or pass "
+            "grades, such as 0 to 4",
+            stacklevel=2,
+        )
+
+
 @dataclass(frozen=True)
 class _Graded(DiscountedGain):
     """The options of DCG and nDCG."""
@@ -186,6 +202,11 @@ class _Graded(DiscountedGain):
     def gains(self, labels: Tensor) -> Tensor:
         """The selected gain."""
         return (GAINS[self.gain] if isinstance(self.gain, str) else self.gain)(labels)
+
+    def _checked_gains(self, argument: str, labels: Tensor, where: Tensor, place: Callable[[int, int], str]) -> Tensor:
+        gains = super()._checked_gains(argument, labels, where, place)
+        warn_of_large_gains(self, labels)
+        return gains
 
     @property
     def takes_negative_labels(self) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import Lists, as_offsets, check_lists
+from rankstruct.lists import Lists, as_offsets, check_lists, knows_offsets
 from rankstruct.measures import Measure
 from rankstruct.oracles.registry import MostViolated, Reference, resolve
 
 __all__ = ["most_violated"]
 
 
+@knows_offsets
 def most_violated(
     scores: Tensor,
     labels: Tensor,

@@ -191,7 +191,7 @@ def _separable(loss: nn.Module, users: Tensor) -> bool:
 class _MeanOfBlocks(torch.autograd.Function):
     """The mean loss of users as a function of their vectors and those of all items, whose gradients are computed with it.
 
-    No gradient of the scores outlives its block.
+    No gradient of the scores outlives its block. Higher-order derivatives are those of all scores at once.
     """
 
     @staticmethod
@@ -213,15 +213,21 @@ class _MeanOfBlocks(torch.autograd.Function):
             torch.addmm(user_grads[rows], grads, of_items, beta=0, alpha=share, out=user_grads[rows])
             item_grads.addmm_(grads.T, vectors, alpha=share)
             total += share * value.detach()
-        ctx.save_for_backward(user_grads, item_grads)
+        ctx.save_for_backward(of_users, of_items, user_grads, item_grads)
+        ctx.block_loss = block_loss
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        of_users, of_items = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        of_users, of_items, user_grads, item_grads = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True
+            value = ctx.block_loss(slice(0, None), of_users @ of_items.T)
+            wanted = [each for each in (of_users, of_items) if each.requires_grad]
+            found = iter(torch.autograd.grad(value, wanted, grads[0], create_graph=True))
+            return *(next(found) if each.requires_grad else None for each in (of_users, of_items)), None
         if float(grads[0]) != 1:
-            of_users, of_items = grads[0] * of_users, grads[0] * of_items
-        return of_users, of_items, None
+            user_grads, item_grads = grads[0] * user_grads, grads[0] * item_grads
+        return user_grads, item_grads, None
 
 
 def _pair_scores(scorer: MatrixFactorization, users: Tensor, items: Tensor) -> Tensor:

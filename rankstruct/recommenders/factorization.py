@@ -314,11 +314,11 @@ class LightGCN(MatrixFactorization):
 
     def _propagated(self) -> tuple[Tensor, Tensor]:
         start = torch.cat([self.user_factors.weight, self.item_factors.weight])
-        if self._matrix is None or self._matrix.device != start.device:
+        if self._matrix is None or (self._matrix.device, self._matrix.dtype) != (start.device, start.dtype):
             user, item = self.graph.to(start.device)
             ends = torch.stack([torch.cat([user, item + self.num_users]), torch.cat([item + self.num_users, user])])
-            degree = torch.bincount(ends[0], minlength=len(start)).to(start.dtype)
-            values = (degree[ends[0]] * degree[ends[1]]).rsqrt()
+            degree = torch.bincount(ends[0], minlength=len(start)).double()
+            values = (degree[ends[0]] * degree[ends[1]]).rsqrt().to(start.dtype)
             with warnings.catch_warnings():  # that they are in beta, and not validated
                 warnings.simplefilter("ignore")
                 self._matrix = torch.sparse_coo_tensor(ends, values, (len(start), len(start))).to_sparse_csr()

@@ -469,6 +469,7 @@ def test_scores_as_large_as_the_dtype_holds_are_finite_or_a_named_error(its):
 
 
 @every_loss
+@pytest.mark.filterwarnings("ignore:labels go up to .* outweighs")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_large_labels_are_finite_or_a_named_error(its, dtype):
     scores, labels, where = draw(dtype=dtype)
@@ -478,6 +479,7 @@ def test_large_labels_are_finite_or_a_named_error(its, dtype):
         finite_or_named(its.make(), scores, large, where=where, **its.groups())
 
 
+@pytest.mark.filterwarnings("ignore:labels go up to .* outweighs")
 def test_what_1e38_and_labels_of_1000_gave_as_nan():
     large, labels = torch.tensor([3e38, -3e38]), torch.tensor([1, 0])
     for loss in (rs.ListMLELoss(), rs.SmoothLoss("nDCG")):  # in the right order, however far apart
@@ -736,6 +738,8 @@ def test_offsets_may_be_a_list_and_a_mask_is_refused_by_the_name_of_where(its):
         assert torch.equal(its.make()(scores[0], labels[0], offsets=ends, **diversity_groups), tensor)
     with pytest.raises(TypeError, match="there is no mask=; pass where=, True for a real document"):
         its.make()(scores, labels, mask=where, **its.groups())
+    with pytest.raises(TypeError, match=r"only scores and labels may be given by position, .* a mask as where="):
+        its.make()(scores, labels, where, **its.groups())
     with pytest.raises(TypeError, match="there is no indexes=, the list of each document; pass offsets="):
         its.make()(scores[0], labels[0], indexes=torch.zeros(12).long(), **diversity_groups)
     with pytest.raises(TypeError, match="there is no group=, the size of each list; pass offsets="):
@@ -855,8 +859,45 @@ def test_what_is_no_argument_is_refused_by_name():
             match="unexpected keyword argument 'were'; in addition to scores and labels, this loss accepts where",
         ):
             loss(scores, labels, were=where)
-        with pytest.raises(TypeError, match="positional arguments"):
+        with pytest.raises(
+            TypeError, match=r"only scores and labels may be given by position, .* a mask as where=, True for a"
+        ):
             loss(scores, labels, where)
+
+
+def test_a_mask_by_position_and_arrays_are_refused_with_the_way_out():
+    scores, labels, where = draw(dtype=torch.float32)
+    arrays = scores.numpy(), labels.numpy()
+    way_out = "a mask as where=, True for a real document and False for padding"
+    for mask in (where, where.numpy()):
+        with pytest.raises(TypeError, match=f"only scores, labels and measure may be given by position, .*{way_out}"):
+            rs.most_violated(scores, labels, "AP", mask)
+        with pytest.raises(TypeError, match=f"only scores, labels and measures may be given by position, .*{way_out}"):
+            rs.evaluate(scores, labels, ["AP"], mask)
+        with pytest.raises(TypeError, match=f"a measure must be a name .*{way_out}"):
+            rs.most_violated(scores, labels, mask)
+        with pytest.raises(TypeError, match=f"a measure must be a name .*{way_out}"):
+            rs.evaluate(scores, labels, mask)
+        with pytest.raises(TypeError, match=f"only scores and labels may be given by position, .*{way_out}"):
+            rs.RankingMetric("AP").update(scores, labels, mask)
+        torch.testing.assert_close(rs.AP()(scores, labels, mask), rs.evaluate(scores, labels, ["AP"], where=mask)["AP"])
+    with pytest.raises(TypeError, match="there is no mask=; pass where="):
+        rs.most_violated(scores, labels, "AP", mask=where)
+    for call in (
+        rs.StructuredHingeLoss("AP"),
+        rs.ListNetLoss(),
+        lambda *lists, **given: rs.most_violated(*lists, "AP", **given),
+    ):
+        for lists in (arrays, (arrays[0], labels), (scores, arrays[1])):
+            with pytest.raises(
+                TypeError, match=r"(scores|labels) must be a torch.Tensor, got ndarray; use torch.as_tensor"
+            ):
+                call(*lists)
+        for name in ("where", "item_weights"):
+            with pytest.raises(
+                TypeError, match=f"{name} must be a torch.Tensor, got ndarray; use torch.as_tensor|item_weights"
+            ):
+                call(scores, labels, **{name: where.numpy()})
 
 
 class EnterOperators(TorchDispatchMode):

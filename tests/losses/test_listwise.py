@@ -47,10 +47,21 @@ def test_listmle_is_the_likelihood_of_the_likeliest_ranking_that_the_labels_allo
         assert found[row].item() == pytest.approx(min(costs), rel=1e-12)
 
 
-def test_listmle_breaks_ties_of_label_and_score_in_input_order():
-    scores = torch.zeros(3, requires_grad=True)
-    rs.ListMLELoss()(scores, torch.tensor([1, 1, 0])).backward()
-    torch.testing.assert_close(scores.grad, torch.tensor([1 / 3 - 1, 1 / 3 + 1 / 2 - 1, 1 / 3 + 1 / 2]))
+def test_listmle_averages_the_gradient_over_the_orders_of_ties_of_label_and_score():
+    scores, labels = torch.zeros(3, requires_grad=True), torch.tensor([1, 1, 0])
+    rs.ListMLELoss()(scores, labels).backward()
+    first, second = 1 / 3 - 1, 1 / 3 + 1 / 2 - 1
+    torch.testing.assert_close(scores.grad, torch.tensor([(first + second) / 2, (first + second) / 2, 1 / 3 + 1 / 2]))
+    curved = rs.ListMLELoss().curvature(torch.zeros(1, 3), labels[None], torch.ones(1, 3).bool())
+    torch.testing.assert_close(curved, torch.tensor([[2 / 9 + 1 / 8, 2 / 9 + 1 / 8, 2 / 9 + 1 / 4]]))
+
+
+def test_listmle_ranks_ties_by_item_weight():
+    scores, labels = torch.zeros(3), torch.tensor([1, 1, 0])
+    values = [
+        rs.ListMLELoss()(scores, labels, item_weights=torch.tensor(each)) for each in ([2.0, 1.0, 1.0], [1.0, 2.0, 1.0])
+    ]
+    assert values[0] == values[1] == pytest.approx(2 * math.log(3) + math.log(2))
 
 
 @pytest.mark.parametrize("cutoff", [None, 1, 3])

@@ -1,0 +1,106 @@
+"""Every autograd Function of the package: second derivatives are right, or refused, and never those of another function."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import rankstruct as rs
+from rankstruct.losses import autograd, plackett_luce
+from rankstruct.recommenders import interactions
+from rankstruct.recommenders.catalogue import TrainingLists
+from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, _UnitRows
+from rankstruct.scoring import sliced_scores
+
+KNOWN = interactions([0, 0, 1, 1, 2], [0, 1, 1, 2, 3], num_users=3, num_items=4)
+LABELS = torch.tensor([[2, 0, 1, 0], [0, 1, 0, 2], [1, 0, 0, 0]])
+
+
+def with_factors(scorer, compute):
+    """`compute(scorer)` as a function of the user factors."""
+
+    def function(factors):
+        return torch.func.functional_call(scorer, {"user_factors.weight": factors}, (compute,))
+
+    scorer.forward = lambda compute: compute(scorer)
+    return function
+
+
+def factorization(kind, **options):
+    scorer = kind(3, 4, rank=4, seed=1, **options).double()
+    if kind is LightGCN:
+        scorer.set_graph(KNOWN)
+    return scorer
+
+
+def mean_loss(scorer):
+    users, items = torch.tensor([0, 1, 2]), torch.tensor([[0, 1], [1, 2], [3, 3]])
+    real = torch.tensor([[True, True], [True, True], [True, False]])
+    return TrainingLists(KNOWN).mean_loss(scorer, rs.SoftmaxLoss(), users, items, real)
+
+
+def slices(scores):
+    weight = scores.mean(0)
+    return sliced_scores(lambda rows: rows @ weight, torch.ones(4, 4, dtype=scores.dtype), 2, [weight])
+
+
+#: Functions of scores `[3, 4]` that are twice differentiable.
+RIGHT = {
+    "_GivenGradient": lambda scores: rs.RankSVMLoss(reduction="none")(scores, LABELS),
+    "_GivenGradientEager": lambda scores: rs.RankSVMLoss(reduction="none")(scores, LABELS),
+    "_MeanGivenGradient": lambda scores: rs.StructuredHingeLoss("AP")(scores, LABELS),
+    "_SmoothGradient": lambda scores: rs.RankNetLoss(reduction="none")(scores, LABELS),
+    "_SmoothedRanks": lambda scores: rs.ApproxNDCGLoss(temperature=1.0, reduction="none")(scores, LABELS),
+    "_UnitRows": lambda scores: _UnitRows.apply(scores)[0],
+    "_Symmetric": with_factors(
+        factorization(LightGCN, temperature=0.5), lambda scorer: scorer.item_scores(torch.arange(3))
+    ),
+    "_MeanOfBlocks": with_factors(factorization(MatrixFactorization, temperature=0.5), mean_loss),
+}
+#: Functions that refuse second derivatives.
+REFUSED = {
+    "_Exposure": lambda scores: plackett_luce.expected_exposure(scores),
+    "_Estimate": lambda scores: rs.PLRankLoss()(scores, LABELS),
+    "_Sliced": slices,
+}
+
+
+def test_every_function_is_known():
+    package = Path(rs.__file__).parent
+    kinds = (
+        re.findall(r"^class (\w+)\(torch\.autograd\.Function\)", path.read_text(), re.M)
+        for path in package.rglob("*.py")
+    )
+    assert {name for names in kinds for name in names} == RIGHT.keys() | REFUSED.keys()
+
+
+def scores():
+    return torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_second_derivatives_are_right(name, monkeypatch):
+    if name == "_GivenGradient":
+        monkeypatch.setattr(autograd, "is_eager", lambda values: False)
+    assert torch.autograd.gradcheck(RIGHT[name], scores())
+    assert torch.autograd.gradgradcheck(RIGHT[name], scores())
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_second_derivatives_are_refused(name):
+    leaf = scores()
+    (slope,) = torch.autograd.grad(REFUSED[name](leaf).square().sum(), leaf, create_graph=True)
+    with pytest.raises(RuntimeError, match="not have been used in the graph"):
+        torch.autograd.grad(slope.sum(), leaf, retain_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_graph_follows_the_dtype_of_the_factors(dtype):
+    scorer = factorization(LightGCN)
+    wanted = scorer.float().item_scores(torch.arange(3)).double()
+    found = scorer.to(dtype).item_scores(torch.arange(3))
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6)
