@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -116,6 +117,21 @@ def configs_in(args: Sequence[str]) -> list[str]:
 def options_in(args: Sequence[str]) -> list[tuple[str, str]]:
     """The options of a command line with their values, "" where there is none; a further value is listed once more."""
     return [(option, value) for _, option, value in _with_options(args)]
+
+
+def named_files(values: Any) -> dict[str, str]:
+    """Digests of the files that values of a config or a command line name, by their paths; nested lists and objects are searched.
+
+    >>> named_files(["--trainer.max_epochs=3", {"data": {"path": "no-such-file.txt"}}])
+    {}
+    """
+    from rankstruct.data.source import digest_of  # imports torch, which `rankstruct --help` does not need
+
+    if isinstance(values, str):
+        paths = [path for path in (values, values.partition("=")[2]) if os.path.isfile(path)]
+        return {path: digest_of(path) for path in paths}
+    nested = values.values() if isinstance(values, Mapping) else values if isinstance(values, list | tuple) else ()
+    return {path: digest for value in nested for path, digest in named_files(value).items()}
 
 
 def _is_part(option: str, path: Path) -> bool:

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from cell_works import replace_result
 
 import rankstruct as rs
 from rankstruct.cli import main as rankstruct
@@ -85,7 +86,7 @@ def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
     target = folder / "out" / "fold1_regularization=0.01" / "result.json"
     report = json.loads(target.read_text())
     report["best"]["validation"], report["test"] = 2.0, {"AP": 0.123, "RR@10": 0.5}
-    target.write_text(json.dumps(report))
+    replace_result(target.parent, report)
     again = run(folder, {"model.regularization": ["0.01", "1000000"]})
     assert again["folds"][0]["test"]["AP"] == 0.123
     assert again["folds"][1] == found["folds"][1]
