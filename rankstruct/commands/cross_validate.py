@@ -18,7 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from rankstruct.commands._arguments import PASSED_ON, CommandParser, add_cell_options, as_typed, named_files
+from rankstruct.commands._arguments import (
+    PASSED_ON,
+    CommandParser,
+    add_cell_options,
+    as_typed,
+    named_files,
+    whole_number,
+)
 from rankstruct.commands.cells import Cell, CellFolders, Selected, different_names
 from rankstruct.commands.fit import RankingCLI, check_data, complete_config, has_folds
 from rankstruct.configs import load_json, read_config
@@ -251,7 +258,9 @@ def _values(name: str, by_fold: Sequence[Sequence[dict[str, Any]]]) -> list[floa
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options shared by commands that train over folds and a grid."""
-    parser.add_argument("--folds", nargs="+", type=int, help="folds (default: 1 to 5, if the data have folds)")
+    parser.add_argument(
+        "--folds", nargs="+", type=whole_number(1), help="folds (default: 1 to 5, if the data have folds)"
+    )
     parser.add_argument(
         "--grid",
         action="append",
@@ -262,7 +271,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_cell_options(parser, "runs")
     seeds = "train the selected model with N seeds; report mean and standard deviation"
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help=seeds)
+    parser.add_argument("--seeds", type=whole_number(1), default=1, metavar="N", help=seeds)
 
 
 def _grid_entry(entry: str) -> tuple[str, list[str]]:

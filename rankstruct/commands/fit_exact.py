@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rankstruct.commands._arguments import CommandParser, add_cell_options, as_typed, named_files
+from rankstruct.commands._arguments import CommandParser, add_cell_options, as_typed, named_files, whole_number
 from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.commands.cross_validate import refuse_twice
 from rankstruct.configs import HelpfulParser, instantiate, read_config
@@ -259,7 +259,7 @@ def main(args: Sequence[str]) -> None:
     )
     compared = "one or more configs, compared in one table and figure"
     parser.add_argument("--config", nargs="+", required=True, help=compared)
-    parser.add_argument("--folds", nargs="+", type=int, help="fold numbers; omit for data without folds")
+    parser.add_argument("--folds", nargs="+", type=whole_number(1), help="fold numbers; omit for data without folds")
     add_cell_options(parser, "fits", "runs/exact")
     options, rest = parser.parse_known_args(args[1:])
     start = time.perf_counter()

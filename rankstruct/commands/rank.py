@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from rankstruct._version import __version__
-from rankstruct.commands._arguments import CommandParser, add_column_options, column_options
+from rankstruct.commands._arguments import CommandParser, add_column_options, column_options, whole_number
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.commands.files import Files, find_files
 from rankstruct.commands.rank_clicks import ESTIMATORS, ClickFiles, click_section
@@ -387,7 +387,7 @@ def _parser() -> CommandParser:
         metavar="FOLDER",
         help="folder with train.txt and optionally vali.txt and test.txt, or with folds of these",
     )
-    parser.add_argument("--fold", type=int, help="fold number, if FOLDER has Fold1, Fold2, ...")
+    parser.add_argument("--fold", type=whole_number(1), help="fold number, if FOLDER has Fold1, Fold2, ...")
     parser.add_argument("--train", metavar="FILE", help="training lists, instead of FOLDER")
     parser.add_argument(
         "--clicks",
@@ -429,7 +429,7 @@ def _parser() -> CommandParser:
         metavar="SECONDS",
         help="leave out models that would take longer, estimated for one CPU core from the size of the data",
     )
-    parser.add_argument("--seed", type=int, default=0, help="random seed")
+    parser.add_argument("--seed", type=whole_number(0), default=0, help="random seed")
     parser.add_argument("--output", default="runs/rank", help="output folder")
     return parser
 

@@ -136,8 +136,8 @@ def test_further_seeds_train_what_was_chosen_and_show_the_spread(folder, capsys)
     assert f"{np.mean(values):.4f} ± {np.std(values, ddof=1):.4f}" in out
     assert main([*arguments, *more, "--seeds", "1"]) == 0
     assert "4 runs, 4 of them reused" in capsys.readouterr().out
-    assert main([*arguments, *more, "--seeds", "0"]) == 1
-    assert "seeds must be at least 1 and at most 10000, got 0" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="seeds must be at least 1 and at most 10000, got 0"):
+        cross_validate(folder / "config.yaml", grid={}, output=folder / "seeds", seeds=0)
 
 
 def test_malformed_grid_is_refused(folder, capsys):

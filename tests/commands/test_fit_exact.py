@@ -381,3 +381,17 @@ def test_a_folder_that_another_process_writes_to_is_left_alone(tmp_path, capsys)
     with locked(tmp_path / "out"):
         assert main(["--config", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "out")]) == 1
     assert "another process is writing to it" in capsys.readouterr().err
+
+
+def test_the_runs_of_a_command_over_folds_are_no_run(tmp_path, capsys):
+    for cell in ("fold1", "fold2"):
+        (tmp_path / "mine" / cell).mkdir(parents=True)
+        (tmp_path / "mine" / cell / "request.json").write_text("{}")
+    (tmp_path / "mine" / "config.yaml").write_text("model: {}\n")
+    for command, folder in (("certify", "mine"), ("test", "mine"), ("certify", ".")):
+        assert rankstruct([command, "--run", str(tmp_path / folder)]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert (
+            f"mine is not a run but has 2, of a command that trains several; give one of them, such as {tmp_path}"
+            in line
+        )
