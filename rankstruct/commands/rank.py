@@ -286,7 +286,7 @@ def _result_of(folder: Path) -> dict[str, Any]:
 def predict(folder: Path, args: Sequence[str]) -> None:
     """`rankstruct predict --run FOLDER` for such a folder: write `scores.txt` and `run.txt` to it, as for a run.
 
-    Labels are ignored and may be any numbers.
+    Labels are ignored and may be any numbers; tables may lack them.
 
     Raises:
         ValueError: the file is malformed, or its features differ from the scorer's.

@@ -43,6 +43,7 @@ from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import check_file, parse_number, unpacked_name
 from rankstruct.files import add_to_digest
+from rankstruct.messages import did_you_mean
 from rankstruct.progress import Progress
 from rankstruct.roles import find_column
 
@@ -58,7 +59,7 @@ def read_arrow(
     path: str | os.PathLike[str],
     *,
     num_features: int | None = None,
-    labels: Literal["grades", "real"] = "grades",
+    labels: Literal["grades", "real", "optional"] = "grades",
     label: str | None = None,
     qid: str | None = None,
     docid: str | None = None,
@@ -71,12 +72,13 @@ def read_arrow(
     Args:
         path: the file.
         num_features: the least number of features of the result; features missing in the file are 0.
-        labels: `"grades"` for integers from 0, `"real"` for any finite number.
+        labels: `"grades"` for integers from 0, `"real"` for any finite number; `"optional"` also for missing ones, or a missing
+            column, which are read as 0.
         label: the column of labels; None for the one with a usual name.
         qid: the column of queries, numbers or strings; likewise.
         docid: the column of document names, which may be missing; likewise.
-        features: the feature columns, in the order of the result, such as those that a model was trained on; None for those of
-            the file, in its order.
+        features: the feature columns, in the order of the result, such as those that a model was trained on; further columns are
+            left out, which is logged as a warning. None for those of the file, in its order.
         categorical: feature columns whose values are categories, in addition to those of strings, such as numbers of shops.
         cache: as for `read_svmlight`.
 
@@ -119,13 +121,14 @@ class TableReader:
         self.roles: Roles
         self.names: list[str] = []  # of the features
         self._begin()
-        if labels not in ("grades", "real"):
-            raise ValueError(f"labels must be 'grades' or 'real', got {labels!r}")
+        if labels not in ("grades", "real", "optional"):
+            raise ValueError(f"labels must be 'grades', 'real' or 'optional', got {labels!r}")
         check_file(path)
 
     def _begin(self) -> None:
         self.categories: dict[str, Any] = {}  # of the categorical columns
         self.width: int | None = None  # of lists of numbers
+        self.used: list[str] | None = None  # the columns that are read; None for all
         self.missing: dict[str, int] = {}
 
     def key(self) -> str:
@@ -152,7 +155,7 @@ class TableReader:
             with Progress(
                 unit=" rows", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
             ) as bar:
-                for batch in self._batches(arrow):
+                for batch in self._batches(arrow, self.used):
                     if len(batch):
                         assembly.add(self._part(arrow, batch, assembly.rows))
                         bar.update(len(batch))
@@ -160,7 +163,9 @@ class TableReader:
             raise wrong_encoding(self.path, self._header.encoding, error) from None
         except (arrow.ArrowException, OSError) as error:
             if self.is_csv:
-                raise _csv_error(arrow, self.path, self._header, self._strings_of_csv, error, self._advice) from None
+                raise _csv_error(
+                    arrow, self.path, self._header, self._strings_of_csv, error, self._advice, self.used
+                ) from None
             raise DataError(f"{self.path}: expected a Parquet or Arrow file, got: {_first_line(error)}") from None
         if not assembly.rows:
             raise DataError(f"{self.path}: expected documents, one per row, got none")
@@ -228,8 +233,10 @@ class TableReader:
         return f"; if its cells are categories, name it: categorical=[{name!r}]"
 
     def _part(self, arrow: Any, batch: Any, before: int) -> DocumentBlock:
-        label, qid, docid = str(self.roles.label), str(self.roles.qid), self.roles.docid
-        labels = self._labels(arrow, label, batch.column(label), before)
+        qid, docid = str(self.roles.qid), self.roles.docid
+        labels, label = np.zeros(len(batch), np.float32), self.roles.label
+        if label is not None:
+            labels = self._labels(arrow, label, batch.column(label), before)
         qids = self._strings(arrow, qid, batch.column(qid), before)
         features, missing = self._features(arrow, batch, self.names, before)
         changes = np.array([True, *(one != other for one, other in zip(qids[1:], qids[:-1], strict=True))])
@@ -249,12 +256,14 @@ class TableReader:
 
     def _find_roles(self, names: list[str]) -> Roles:
         check_columns(self.path, names)
-        found = Roles(**find_columns(self.path, names, self.columns._asdict()))
+        others = [name for name in names if name not in (self.features or ())]  # a feature may have a usual name
+        found = Roles(**find_columns(self.path, others, self.columns._asdict()))
+        optional = ("docid", "label") if self.labels == "optional" else ("docid",)
         for role, column in found._asdict().items():
             name = getattr(self.columns, role) or role
-            if column is None and role != "docid":
+            if column is None and role not in optional:
                 advice = "; use 0 for unknown labels" if role == "label" else ""
-                raise DataError(f"{self.path}: expected one column {name!r}, got {named(names)}{advice}")
+                raise missing_column(self.path, role, getattr(self.columns, role), names, advice)
             if column not in (None, name):
                 _log.warning("%s: column %r is used as %r", self.path, column, name)
         return found
@@ -267,11 +276,14 @@ class TableReader:
             [name for name in one if name not in other]
             for one, other in ((self.features, found), (found, self.features))
         )
-        if missing or unknown:
+        if unknown and not missing:
+            self.used = [name for name in names if name not in unknown]
+            _log.warning(
+                "%s: columns that are no features of training are left out: %s", self.path, ", ".join(unknown)[:200]
+            )
+        elif missing:
             differences = [
-                f"{what} {shortened(', '.join(each), 200)}"
-                for what, each in (("missing:", missing), ("unknown:", unknown))
-                if each
+                f"{what} {named(each)}" for what, each in (("missing:", missing), ("unknown:", unknown)) if each
             ]
             wanted = shortened(", ".join(self.features), 200)
             raise DataError(f"{self.path}: expected the features {wanted}, in any order; {', '.join(differences)}")
@@ -282,7 +294,10 @@ class TableReader:
         if _is_text(arrow, plain.type):  # such as "1.0"
             column = self._parsed(arrow, name, plain, before)
         labels, missing = self._numbers(arrow, name, column)
-        self._refuse(missing, name, "a number", before, advice="; use 0 for unknown labels")
+        if self.labels == "optional":
+            labels = np.where(missing | np.isnan(labels), 0, labels)
+        else:
+            self._refuse(missing, name, "a number", before, advice="; use 0 for unknown labels")
         self._refuse(~np.isfinite(labels), name, "a finite number", before, labels)
         single = labels.astype(np.float32)
         if self.labels == "grades":
@@ -621,6 +636,12 @@ def find_columns(
         raise DataError(f"{path}: {error}") from None
 
 
+def missing_column(path: object, role: str, given: str | None, names: Sequence[str], advice: str = "") -> DataError:
+    """The error for a table without the column of a role, `given` or with a usual name, with those that it has."""
+    near = did_you_mean(given, names) if given else did_you_mean(role, names)
+    return DataError(f"{path}: there is no column {given or role!r}; there are {named(names)}{near}{advice}")
+
+
 class Ids(NamedTuple):
     """A column of ids.
 
@@ -673,8 +694,7 @@ class Table:
         if several := [name for name in found.values() if self.names.count(str(name)) > 1]:
             raise DataError(f"{self.path}: expected one column {several[0]!r}, got several")
         if missing := [role for role, name in found.items() if name is None and role not in optional]:
-            one = columns[missing[0]] or missing[0]
-            raise DataError(f"{self.path}: there is no column {one!r}; there are {named(self.names)}")
+            raise missing_column(self.path, missing[0], columns[missing[0]], self.names)
         self.columns = {role: name for role, name in found.items() if name is not None}
 
     def read(self) -> dict[str, Any]:

@@ -23,7 +23,9 @@ _log = logging.getLogger(__name__)
 def read_for_model(
     path: str | Path, names: list[str] | None, num_features: int, columns: Columns | None = None, **options: Any
 ) -> RankingData:
-    """Read lists with the features that a model was trained on, matched by name if both have names; labels may be any numbers.
+    """Read lists with the features that a model was trained on, matched by name if both have names.
+
+    Labels may be any numbers, and tables may lack them, which are then 0. Further columns of a table are left out, which is logged as a warning.
 
     Args:
         path: the file.
@@ -39,7 +41,7 @@ def read_for_model(
     wanted = options_for_model(path, names, num_features, **options)
     if "features" in wanted:
         options |= chosen_categories(columns)
-    data = recoded(read_lists(path, labels="real", **wanted, **options), columns, path)
+    data = recoded(read_lists(path, labels="optional", **wanted, **options), columns, path)
     if data.num_features != num_features:
         raise DataError(f"{path}: expected {num_features} features, as in training, got {data.num_features}")
     _tell_order(path, names, feature_names(path, **options), num_features)
