@@ -61,6 +61,10 @@ _ADVICE: tuple[tuple[str, Mapping[str, str]], ...] = (
         },
     ),
     (
+        r"; (label|qid)= names another column",
+        {**_configs(r"; --data.\1 names another column"), _ANY: r"; --\1 names another column"},
+    ),
+    (
         r"omitted='zero' reads omitted features as 0",
         {_ANY: "write the zeros on such lines too, or omit all zeros of the file"},
     ),

@@ -262,7 +262,7 @@ class TableReader:
         for role, column in found._asdict().items():
             name = getattr(self.columns, role) or role
             if column is None and role not in optional:
-                advice = "; use 0 for unknown labels" if role == "label" else ""
+                advice = f"; {role}= names another column" + ", or use 0 for unknown labels" * (role == "label")
                 raise missing_column(self.path, role, getattr(self.columns, role), names, advice)
             if column not in (None, name):
                 _log.warning("%s: column %r is used as %r", self.path, column, name)
@@ -638,8 +638,9 @@ def find_columns(
 
 def missing_column(path: object, role: str, given: str | None, names: Sequence[str], advice: str = "") -> DataError:
     """The error for a table without the column of a role, `given` or with a usual name, with those that it has."""
-    near = did_you_mean(given, names) if given else did_you_mean(role, names)
-    return DataError(f"{path}: there is no column {given or role!r}; there are {named(names)}{near}{advice}")
+    near = did_you_mean(given or role, names)
+    more = "" if given else advice
+    return DataError(f"{path}: there is no column {given or role!r}; there are {named(names)}{more}{near}")
 
 
 class Ids(NamedTuple):
