@@ -1,7 +1,7 @@
 """Neural text re-rankers and retrievers: ranking losses for other trainers, text collections, and a model for `rankstruct fit`.
 
-Encoders need transformers, and words (BM25, `TermFeatures`) bm25s with PyStemmer: `pip install 'rankstruct[text]'` installs all of
-them; each is imported where it is used. Nothing is downloaded from a hub unless requested.
+Encoders need transformers, and words (BM25, `TermFeatures`) bm25s with PyStemmer: `pip install 'rankstruct[text]'` installs all;
+each is imported where it is used. Nothing is downloaded from a hub unless requested.
 """
 
 from rankstruct.text.adapters import *

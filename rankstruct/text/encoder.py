@@ -154,8 +154,8 @@ def _make_model(encoder: str | dict[str, Any], fetch: bool) -> nn.Module:
     if isinstance(encoder, dict):
         kind, transformers = dict(encoder), needed("transformers", ENCODERS)
         config = transformers.AutoConfig.for_model(kind.pop("model_type"), **kind)
-        model: nn.Module = transformers.AutoModelForSequenceClassification.from_config(config)
-        return model
+        untrained: nn.Module = transformers.AutoModelForSequenceClassification.from_config(config)
+        return untrained
     config = _loaded("AutoConfig", encoder, fetch)
     config.num_labels = 1
     model = _loaded("AutoModelForSequenceClassification", encoder, fetch, config=config, ignore_mismatched_sizes=True)

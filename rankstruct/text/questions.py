@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from rankstruct.text.collection import Collection
 from rankstruct.text._needed import needed
+from rankstruct.text.collection import Collection
 from rankstruct.text.encoder import ENCODERS, quietly
 
 __all__ = ["questions", "tiny_encoder"]

@@ -110,7 +110,10 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
             "got classification data .*file without a column 'qid'.* has columns qid, label and",
         ),
         ("", "expected column names in the first line, got an empty file"),
-        ("qid,x\n1,2\n", "there is no column 'label'; there are 'qid, x'; label= names another column, or use 0 for unknown labels"),
+        (
+            "qid,x\n1,2\n",
+            "there is no column 'label'; there are 'qid, x'; label= names another column, or use 0 for unknown labels",
+        ),
         ("qid,label,x\n", "expected documents, one per row, got none"),
         ("a;b;kind\n1;2;good\n", "columns qid, label and features; this one has 'a, b, kind'"),
         (
