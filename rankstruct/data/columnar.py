@@ -5,6 +5,9 @@ Columns are `label`, `qid` and optionally `docid`, or have another usual name, s
 or a single column of lists of numbers of the same length. Documents of a query are contiguous. Null features, NaN and empty
 strings are missing values, read as NaN; their number by column is logged, as are the categorical columns.
 
+Names of queries and documents are the same in all formats: integers in digits, and in CSV files without surrounding blanks, and
+`1.0` as `1` if the first rows of the column are all so.
+
 A CSV file has column names in the first line, from which the separator (comma, semicolon, tab or bar) is inferred; UTF-16 is
 detected by its byte order mark. Numbers have a decimal point, True and False are 1 and 0, and an empty cell or NaN is a null. A
 column is categorical if no cell in the first rows is a number or date. It may be compressed: `.gz`, `.bz2`, `.xz` or `.zst`.
@@ -41,7 +44,7 @@ from rankstruct.data.delimited import (
 )
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
-from rankstruct.data.text import check_file, parse_number, unpacked_name
+from rankstruct.data.text import SPACE, check_file, parse_number, unpacked_name
 from rankstruct.files import add_to_digest
 from rankstruct.messages import did_you_mean
 from rankstruct.progress import Progress
@@ -50,7 +53,7 @@ from rankstruct.roles import find_column
 __all__ = ["read_arrow"]
 
 _log = logging.getLogger(__name__)
-_FORMAT = 3  # increment when the same file would result in other arrays
+_FORMAT = 4  # increment when the same file would result in other arrays
 _CELLS = 2**22  # features in memory at once
 
 
@@ -213,7 +216,11 @@ class TableReader:
     @property
     def _strings_of_csv(self) -> list[str]:
         """The columns of a CSV file that are not parsed as numbers."""
-        return [name for name in (self.roles.qid, self.roles.docid, *self.categories) if name is not None]
+        if not self.is_csv:
+            return []
+        header = self._header
+        ids = [name for name in (self.roles.qid, self.roles.docid) if name and not _are_whole(header, name)]
+        return [*ids, *self.categories]
 
     @property
     def _header(self) -> Header:
@@ -228,6 +235,8 @@ class TableReader:
             return "; a column of True and False may not have other values"
         if name == self.roles.label:
             return "; use 0 for unknown labels"
+        if name in self.roles:
+            return "; the first rows have integers, written as 1.0"
         if re.fullmatch(r"'\d{4}-\d\d-\d\d.*'", got):
             return "; convert dates to numbers, such as days since one, or remove the column"
         return f"; if its cells are categories, name it: categorical=[{name!r}]"
@@ -404,6 +413,8 @@ class TableReader:
         elif not (_is_text(arrow, kind) or kinds.is_integer(kind) or kinds.is_boolean(kind)):
             raise DataError(f"{self.path}: expected names (strings or integers) in column {name!r}, got {shown}")
         found = [value if isinstance(value, str) else str(value) for value in column.to_pylist()]
+        if self.is_csv:
+            found = [value.strip(SPACE) for value in found]  # as in runs and qrels
         self._refuse(np.array([not value for value in found], bool), name, "a name", before)
         return found
 
@@ -585,6 +596,12 @@ def _are_dates(header: Header, at: int) -> bool:
     """Whether the first rows of a column have only dates."""
     cells = _first_cells(header, at) - {""}
     return bool(cells) and all(re.match(r"\d{4}-\d\d-\d\d", cell) for cell in cells)
+
+
+def _are_whole(header: Header, name: str) -> bool:
+    """Whether the first rows of a column of names are integers written as floats, as pandas does beside missing ones."""
+    cells = _first_cells(header, header.names.index(name))
+    return bool(cells) and all(re.match(_WHOLE, cell) for cell in cells)
 
 
 def _first_cells(header: Header, at: int) -> set[str]:
