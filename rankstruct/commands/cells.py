@@ -106,6 +106,10 @@ class Selected(NamedTuple):
     reused: int
 
 
+def _failure(outcome: Any) -> str:
+    return f"{type(outcome).__name__}: {outcome}" if isinstance(outcome, BaseException) else ""
+
+
 def _missing(failed: Mapping[str, str]) -> str:
     first = "; ".join(f"{name}: {error}" for name, error in list(failed.items())[:3])
     return f"those that finished are saved, and the same command runs the missing ones: {first}"
@@ -226,11 +230,8 @@ class Cells(ABC):
             try:
                 with closing(self._outcomes(work, missing, processes, bar.set_postfix_str)) as outcomes:
                     for cell, outcome in outcomes:
-                        if isinstance(outcome, BaseException):
-                            failed[cell.name] = f"{type(outcome).__name__}: {outcome}"
-                            self.give_up(cell)
-                        elif not unchanged(cell):
-                            failed[cell.name] = "its data changed while it ran"
+                        if why := _failure(outcome) or ("" if unchanged(cell) else "its data changed while it ran"):
+                            failed[cell.name] = why
                             self.give_up(cell)
                         else:
                             self.keep(cell, outcome)
