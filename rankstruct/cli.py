@@ -12,8 +12,10 @@ import importlib
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rankstruct._version import __version__
 from rankstruct.commands._advice import as_options
@@ -78,7 +80,14 @@ def run(
         print(f"{program}: {one_line(as_options(name, message))}", file=sys.stderr)
         return status
 
+    def as_line(message: Warning | str, category: type[Warning], *place: object, **more: Any) -> str:
+        if not issubclass(category, UserWarning):
+            return usual(message, category, *place, **more)
+        return f"{program}: warning: {one_line(as_options(name, str(message)))}\n"
+
     end_with_launcher()
+    usual: Any = warnings.formatwarning
+    warnings.formatwarning = as_line
     try:
         args = find_configs(sys.argv[1:] if args is None else args, configs)
         check_configs(args)
@@ -104,6 +113,8 @@ def run(
         return say(str(error), 1)
     except MemoryError as error:
         return say(f"out of memory: {error}" if str(error) else "out of memory", 1)
+    finally:
+        warnings.formatwarning = usual
     return 0
 
 

@@ -80,10 +80,19 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def newest_run(folder: str | os.PathLike[str]) -> Path:
-    """The newest of the runs in a folder, whose names are their times; the folder itself if it is a run or has none."""
+    """The newest of the runs in a folder, whose names are their times; the folder itself if it is a run or has none.
+
+    Raises:
+        ValueError: the folder has the runs of a command that trains several, such as cross-validate, of which none is the newest.
+    """
     path = Path(folder)
     runs = [] if (path / "config.yaml").is_file() else sorted(each.parent for each in path.glob("*/config.yaml"))
-    return runs[-1] if runs else path
+    run = runs[-1] if runs else path
+    if several := sorted(each.parent for each in run.glob("*/request.json")):
+        raise ValueError(
+            f"{run} is not a run but has {len(several)}, of a command that trains several; give one of them, such as {several[0]}"
+        )
+    return run
 
 
 def versions() -> dict[str, str]:

@@ -1,5 +1,7 @@
 """What workers do in the tests of cells; a module that a fresh interpreter can import."""
 
+import hashlib
+import json
 import os
 import signal
 import sys
@@ -56,3 +58,12 @@ def begin_slowly(alive, announced):
 def answer_ctrl_c():
     """As Lightning answers it."""
     sys.exit(1)
+
+
+def replace_result(folder, result):
+    """Another result of a finished cell, as if its run had given it, to see that it is read and not computed again."""
+    text = json.dumps(result)
+    (folder / "result.json").write_text(text)
+    record = json.loads((folder / "request.json").read_text())
+    record["outputs"]["result.json"] = hashlib.sha256(text.encode()).hexdigest()
+    (folder / "request.json").write_text(json.dumps(record))

@@ -30,6 +30,57 @@ STEPS = [
 ]
 
 
+#: Blocks packages in an interpreter, as if they were not installed, and says what is raised.
+BLOCKED = """
+import sys
+sys.modules.update(dict.fromkeys({names}))
+def told(call):
+    try:
+        return call()
+    except ValueError as error:
+        return str(error)
+import rankstruct as rs
+"""
+TEXT = """
+from rankstruct.text import *
+collection = questions()
+queries = list(collection.queries)[:2]
+documents = list(collection.documents)[:2]
+print(rs.text.RerankerLoss.__name__, rs.text.TextSource(builtin="questions").depth, len(collection.documents))
+print(told(lambda: len(bm25_run(collection, queries, 5))))
+print(told(lambda: TermFeatures(collection)(queries, documents).shape))
+print(told(lambda: TextSource(builtin="questions", depth=5).read_terms().test.features.shape))
+print(told(lambda: load_tokenizer("folder")))
+print(told(lambda: CrossEncoderScorer("folder")))
+print(told(lambda: TextSource(builtin="questions", depth=5).read().splits.test.num_lists))
+"""
+ENCODER = "a tokenizer or an encoder of text needs transformers, which is not installed; pip install 'rankstruct[text]'"
+WORDS = (
+    "splitting texts into words, for BM25 and TermFeatures, needs bm25s, which is not installed; "
+    "pip install 'rankstruct[text]'"
+)
+
+
+@pytest.mark.needs("bm25s", "Stemmer", "transformers")
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (
+            {"transformers", "sentence_transformers", "tokenizers"},
+            ["RerankerLoss 100 768", "2", "(2, 8)", "(240, 8)", ENCODER, ENCODER, ENCODER],
+        ),
+        (
+            {"transformers", "sentence_transformers", "tokenizers", "bm25s", "Stemmer", "accelerate", "datasets"},
+            ["RerankerLoss 100 768", WORDS, WORDS, WORDS, ENCODER, ENCODER, WORDS],
+        ),
+    ],
+)
+def test_text_needs_only_what_is_used(names, expected):
+    program = BLOCKED.format(names=names) + TEXT
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout.splitlines(), done.stderr) == (expected, "")
+
+
 def test_nothing_is_imported_that_was_not_asked_for():
     told = "\nprint(*(name for name in sys.modules if '.' not in name))\n"
     program = "import sys\n" + "".join(code + told for code, _ in STEPS)

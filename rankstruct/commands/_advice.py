@@ -54,7 +54,15 @@ _ADVICE: tuple[tuple[str, Mapping[str, str]], ...] = (
     ),
     (
         r"; qid= and label= name them",
-        {**_configs("; --data.qid and --data.label name them"), _ANY: "; --qid and --label name them"},
+        {
+            **_configs("; --data.qid and --data.label name them"),
+            "predict": "; give them the names of training",
+            _ANY: "; --qid and --label name them",
+        },
+    ),
+    (
+        r"; (label|qid)= names another column",
+        {**_configs(r"; --data.\1 names another column"), _ANY: r"; --\1 names another column"},
     ),
     (
         r"omitted='zero' reads omitted features as 0",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -118,6 +119,21 @@ def options_in(args: Sequence[str]) -> list[tuple[str, str]]:
     return [(option, value) for _, option, value in _with_options(args)]
 
 
+def named_files(values: Any) -> dict[str, str]:
+    """Digests of the files that values of a config or a command line name, by their paths; nested lists and objects are searched.
+
+    >>> named_files(["--trainer.max_epochs=3", {"data": {"path": "no-such-file.txt"}}])
+    {}
+    """
+    from rankstruct.data.source import digest_of  # imports torch, which `rankstruct --help` does not need
+
+    if isinstance(values, str):
+        paths = [path for path in (values, values.partition("=")[2]) if os.path.isfile(path)]
+        return {path: digest_of(path) for path in paths}
+    nested = values.values() if isinstance(values, Mapping) else values if isinstance(values, list | tuple) else ()
+    return {path: digest for value in nested for path, digest in named_files(value).items()}
+
+
 def _is_part(option: str, path: Path) -> bool:
     return option.startswith("--") and path.suffix in (".yaml", ".yml")
 
@@ -134,11 +150,29 @@ def _with_options(args: Sequence[str]) -> Iterator[tuple[str, str, str]]:
             yield arg, option, arg
 
 
+def whole_number(least: int) -> Callable[[str], int]:
+    """The type of every integer option of `argparse`: a number from `least` on.
+
+    >>> whole_number(1)("0")
+    Traceback (most recent call last):
+        ...
+    argparse.ArgumentTypeError: expected an integer from 1, got '0'
+    """
+
+    def parse(text: str) -> int:
+        if not re.fullmatch("[0-9]{1,18}", text) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected an integer from {least}, got {text[:30]!r}")
+        return int(text)
+
+    return parse
+
+
 def add_cell_options(parser: argparse.ArgumentParser, cells: str, output: str | None = None) -> None:
     """Add the options of a command that runs cells: `--output`, required if it has no default, and `--processes`."""
     kept = f"folder of all {cells}; finished ones are reused"
     parser.add_argument("--output", required=output is None, default=output, help=kept)
-    parser.add_argument("--processes", type=int, default=1, help=f"parallel {cells}, one thread each")
+    parallel = f"parallel {cells}, one thread each; 0 runs them in this process"
+    parser.add_argument("--processes", type=whole_number(0), default=1, help=parallel)
 
 
 def add_column_options(parser: argparse.ArgumentParser, roles: Sequence[str] = ("label", "qid")) -> None:

@@ -10,6 +10,7 @@ others. Ctrl-C, and the death of this process by any means, end the workers at o
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import multiprocessing
@@ -24,8 +25,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from rankstruct._version import __version__
 from rankstruct.configs import load_json
-from rankstruct.files import naming, write_text
+from rankstruct.files import add_to_digest, naming, write_text
 from rankstruct.progress import Progress, listening, stage
 
 __all__ = [
@@ -58,11 +60,13 @@ class Cell(NamedTuple):
 
     Attributes:
         name: a unique name for messages; with `CellFolders` also its folder.
-        request: everything the result depends on; a finished cell with another request is another cell.
+        request: everything the result depends on, as JSON, with options that were not given too: a finished cell of another
+            request, or of one with fewer entries, is another cell.
         arguments: the arguments of its function.
         config: what is trained; the name if None.
         fold: the fold, or another part of the data.
         seed: the seed.
+        outputs: the files that its function writes to its folder for later use.
     """
 
     name: str
@@ -71,6 +75,7 @@ class Cell(NamedTuple):
     config: Hashable = None
     fold: Hashable = None
     seed: int | None = None
+    outputs: tuple[str, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -99,6 +104,10 @@ class Selected(NamedTuple):
     results: dict[Key, Any]
     every: list[Any]
     reused: int
+
+
+def _failure(outcome: Any) -> str:
+    return f"{type(outcome).__name__}: {outcome}" if isinstance(outcome, BaseException) else ""
 
 
 def _missing(failed: Mapping[str, str]) -> str:
@@ -169,6 +178,14 @@ class Cells(ABC):
         """The result of a finished cell, or None."""
 
     @abstractmethod
+    def begin(self, cell: Cell) -> None:
+        """Note that a cell is started, since its function may write files."""
+
+    @abstractmethod
+    def give_up(self, cell: Cell) -> None:
+        """Forget a cell that failed without having written anything."""
+
+    @abstractmethod
     def keep(self, cell: Cell, result: Any) -> None:
         """Save a result atomically."""
 
@@ -204,6 +221,8 @@ class Cells(ABC):
             return Finished({}, 0)
         found = {cell.key: self.find(cell) for cell in cells}
         missing = [cell for cell in cells if found[cell.key] is None]
+        for cell in missing:
+            self.begin(cell)
         failed: dict[str, str] = {}
         total = before + len(cells) if total is None else total
         reused = len(cells) - len(missing)
@@ -211,10 +230,9 @@ class Cells(ABC):
             try:
                 with closing(self._outcomes(work, missing, processes, bar.set_postfix_str)) as outcomes:
                     for cell, outcome in outcomes:
-                        if isinstance(outcome, BaseException):
-                            failed[cell.name] = f"{type(outcome).__name__}: {outcome}"
-                        elif not unchanged(cell):
-                            failed[cell.name] = "its data changed while it ran"
+                        if why := _failure(outcome) or ("" if unchanged(cell) else "its data changed while it ran"):
+                            failed[cell.name] = why
+                            self.give_up(cell)
                         else:
                             self.keep(cell, outcome)
                             found[cell.key] = outcome
@@ -314,59 +332,124 @@ class Cells(ABC):
                 yield jobs[job], job.exception() or job.result()
 
 
+_RECORD, _RESULT = "request.json", "result.json"
+
+
 class CellFolders(Cells):
-    """One folder per cell: `request.json`, the files that its function writes, and finally `result.json`."""
+    """One folder per cell: a record of its request, the files that its function writes, and its result.
+
+    The record, `request.json`, is `{"version", "request", "outputs"}`: the version of this package, and the digests of
+    `result.json` and of the files of `Cell.outputs`, written last. A cell is finished if version and request are equal and these
+    files are as they were.
+    """
 
     def find(self, cell: Cell) -> Any:
         """See `Cells.find`.
 
         Raises:
-            ValueError: the folder belongs to another request. Entries missing in an older request count as equal, and a folder
-                with only a request, whose run produced nothing, counts as empty.
+            ValueError: the folder belongs to another request or an earlier version, or its files were damaged. A folder with only
+                a record, whose run came to nothing, counts as empty.
         """
-        if not (self.folder / cell.name).resolve().is_relative_to(self.folder.resolve()):
+        return _read_json(self.folder / cell.name / _RESULT) if _RESULT in self.outputs(cell) else None
+
+    def outputs(self, cell: Cell) -> dict[str, str]:
+        """The digests of the files that a cell has written completely, by name; raises as `find`."""
+        folder = self.folder / cell.name
+        if not folder.resolve().is_relative_to(self.folder.resolve()):
             raise ValueError(
                 f"{cell.name!r} is not a valid folder name in {self.folder}; values of --grid become part of it"
             )
-        note, target = self.folder / cell.name / "request.json", self.folder / cell.name / "result.json"
-        present = self.request(cell.name)
-        differs = _differences(present or {}, cell.request)
-        if present is None or (differs and {path.name for path in note.parent.iterdir()} <= {note.name, ".lock"}):
-            write_text(note, json.dumps(cell.request, indent=2))
-            return None
-        if differs:
+        record = self._record(cell.name)
+        if record is None or {path.name for path in folder.iterdir()} <= {_RECORD, ".lock"}:
+            return {}
+        outputs = record.get("outputs")
+        if "request" not in record or not isinstance(outputs, dict):  # then the record was the request itself
             raise ValueError(
-                f"{note.parent} holds a run that differs in {', '.join(differs)}; use another --output, or delete it"
+                f"{folder} holds a run of an earlier version, which did not record all that a result depends on; use another "
+                "--output, or delete it to run it again"
             )
-        return _read_json(target) if target.is_file() else None
+        wanted = {"version": __version__, "request": json.loads(json.dumps(cell.request)), "outputs": outputs}
+        if differs := _differences(record, wanted):
+            names = ", ".join(name.removeprefix("request.") for name in differs)
+            raise ValueError(f"{folder} holds a run that differs in {names}; use another --output, or delete it")
+        for name, digest in outputs.items():
+            if not (folder / name).is_file():
+                raise _damaged(folder / name, "it is missing")
+            if _digest(folder / name) != digest:
+                raise _damaged(folder / name, "it has changed since it was written")
+        return outputs
+
+    def begin(self, cell: Cell) -> None:
+        """See `Cells.begin`; what was written completely for the same request is kept."""
+        if not self.outputs(cell):
+            self._write(cell, {})
+
+    def give_up(self, cell: Cell) -> None:
+        """See `Cells.give_up`: the record is removed if it is all that there is."""
+        folder = self.folder / cell.name
+        if folder.is_dir() and {path.name for path in folder.iterdir()} <= {_RECORD, ".lock"}:
+            (folder / _RECORD).unlink(missing_ok=True)
 
     def request(self, name: str) -> Any:
         """The request of a cell that was started, or None."""
-        note = self.folder / name / "request.json"
-        return _read_json(note) if note.is_file() else None
+        return (self._record(name) or {}).get("request")
+
+    def written(self, name: str) -> list[str]:
+        """The files that a cell has written completely, whatever its request."""
+        return list((self._record(name) or {}).get("outputs") or [])
 
     def keep(self, cell: Cell, result: Any) -> None:
         """See `Cells.keep`."""
-        write_text(self.folder / cell.name / "result.json", json.dumps(result, indent=2))
+        write_text(self.folder / cell.name / _RESULT, json.dumps(result, indent=2))
+        self.seal(cell, [_RESULT, *cell.outputs])
+
+    def seal(self, cell: Cell, names: Sequence[str]) -> None:
+        """Record that these files of a cell are complete."""
+        folder = self.folder / cell.name
+        self._write(cell, {name: _digest(folder / name) for name in names})
+
+    def _write(self, cell: Cell, outputs: dict[str, str]) -> None:
+        record = {"version": __version__, "request": cell.request, "outputs": outputs}
+        write_text(self.folder / cell.name / _RECORD, json.dumps(record, indent=2))
+
+    def _record(self, name: str) -> dict[str, Any] | None:
+        path = self.folder / name / _RECORD
+        if not path.is_file():
+            return None
+        record = _read_json(path)
+        if not isinstance(record, dict):
+            raise _damaged(path, "expected an object")
+        return record
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    add_to_digest(digest, path)
+    return digest.hexdigest()
 
 
 def _differences(present: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    """The entries of both that differ, such as `options.seed`."""
-    found: list[str] = []
-    for key in wanted.keys() & present.keys():
-        one, other = present[key], wanted[key]
-        if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-            found += [f"{key}.{name}" for name in _differences(one, other)]
-        elif one != other:
-            found.append(key)
-    return sorted(found)
+    """The entries that differ, or that only one of both has, such as `options.seed`."""
+    names: list[str] = []
+    for key in present.keys() | wanted.keys():
+        if key not in present or key not in wanted:
+            names.append(key)
+        elif isinstance(present[key], dict) and isinstance(wanted[key], dict):
+            names += [f"{key}.{name}" for name in _differences(present[key], wanted[key])]
+        elif present[key] != wanted[key]:
+            names.append(key)
+    return sorted(names)
 
 
 def _read_json(path: Path) -> Any:
     try:
         return load_json(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({error}); delete its folder to run the cell again") from error
+    except (ValueError, RecursionError, OSError) as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _damaged(path: Path, reason: str) -> ValueError:
+    return ValueError(f"{path} is damaged ({reason}); delete its folder to run the cell again")
 
 
 class CellLines(Cells):
@@ -413,6 +496,12 @@ class CellLines(Cells):
         if self._finished is None:
             self._finished = self.read()
         return self._finished.get((cell.name, cell.request))
+
+    def begin(self, cell: Cell) -> None:
+        """See `Cells.begin`: a line has no other files."""
+
+    def give_up(self, cell: Cell) -> None:
+        """See `Cells.give_up`: nothing was noted."""
 
     def keep(self, cell: Cell, result: Mapping[str, Any]) -> None:
         """See `Cells.keep`."""

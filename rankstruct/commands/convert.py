@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rankstruct.commands._arguments import CommandParser, add_column_options, column_options
+from rankstruct.commands._arguments import CommandParser, add_column_options, column_options, whole_number
 from rankstruct.data import convert_folder, convert_lists
 from rankstruct.files import naming
 from rankstruct.text_tables import format_table
@@ -24,10 +24,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", type=Path, help="output file (default: SOURCE with suffix .rankdata), or output folder for a folder"
     )
-    parser.add_argument("--folds", nargs="+", type=int, help="fold numbers (default: all)")
+    parser.add_argument("--folds", nargs="+", type=whole_number(1), help="fold numbers (default: all)")
     half = "float16: half the size, three digits, numbers up to 65504"
     parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help=half)
-    parser.add_argument("--num-features", type=int, help="number of features (default: the greatest id)")
+    parser.add_argument("--num-features", type=whole_number(1), help="number of features (default: the greatest id)")
     parser.add_argument("--real-labels", action="store_true", help="allow any number as label, not only grades")
     parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight files start at 0")
     parser.add_argument("--group-file", help="file with the sizes of the lists, for SVMlight files without qid")

@@ -18,10 +18,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from rankstruct.commands._arguments import PASSED_ON, CommandParser, add_cell_options, as_typed
+from rankstruct.commands._arguments import (
+    PASSED_ON,
+    CommandParser,
+    add_cell_options,
+    as_typed,
+    named_files,
+    whole_number,
+)
 from rankstruct.commands.cells import Cell, CellFolders, Selected, different_names
 from rankstruct.commands.fit import RankingCLI, check_data, complete_config, has_folds
-from rankstruct.configs import load_json
+from rankstruct.configs import load_json, read_config
 from rankstruct.data.runs import write_scores
 from rankstruct.files import write_result, write_text
 from rankstruct.measures import evaluate
@@ -65,7 +72,7 @@ class Run:
 
     def cell(self, fit: Sequence[str], request: dict[str, Any], folder: Path, root: Path) -> Cell:
         """Its cell, in `folder` within the folder of all cells."""
-        wanted = request | {"point": dict(self.point), "fold": self.fold} | ({"seed": self.seed} if self.seed else {})
+        wanted = request | {"point": dict(self.point), "fold": self.fold, "seed": self.seed}
         arguments = [*fit, *self.arguments], str(folder / self.name / "run")
         return Cell(str((folder / self.name).relative_to(root)), wanted, arguments, self.point, self.fold, self.seed)
 
@@ -149,7 +156,7 @@ def cross_validate(
         raise ValueError(f"seeds must be at least 1 and at most {_MOST_SEEDS}, got {seeds}")
     (name,), root = different_names([config]), Path(output)
     folds = _usual_folds(config, options) if folds is None else folds
-    fit, request, unchanged = asked(config, folds, root, options)
+    fit, request, unchanged = asked(config, folds, root, options, list(grid.values()))
     check_values(["fit", "--config", str(config), *options], grid)
     points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
@@ -174,20 +181,25 @@ def _usual_folds(config: str | Path, options: Sequence[str]) -> Sequence[int | N
 
 
 def asked(
-    config: str | Path, folds: Sequence[int | None], output: Path, options: Sequence[str]
+    config: str | Path,
+    folds: Sequence[int | None],
+    output: Path,
+    options: Sequence[str],
+    values: Sequence[Any] = (),
 ) -> tuple[list[str], dict[str, Any], Callable[[Cell], bool]]:
     """The training command of many runs, the request they share, and a check that a cell's data have not changed.
 
     Cells read a copy of the config, to be written to `output`, so that editing the config meanwhile does not affect waiting
-    cells.
+    cells. The request has the digests of the data and of all files that the config, the options or `values` name.
     """
     refuse_twice("folds", folds)
     text = Path(config).read_text(encoding="utf-8")
     quiet = ["--trainer.enable_progress_bar", "false", *options]
     content = check_data(["fit", "--config", str(config), *quiet], folds)
     fit = ["fit", "--config", str(output / "config.yaml"), *quiet]
-    request = {"config": text, "options": list(options), "content": content}
-    return fit, request, lambda cell: check_data(fit, folds) == content
+    files = named_files([read_config(config), *options, *values])
+    request = {"config": text, "options": list(options), "content": content, "files": files}
+    return fit, request, lambda cell: check_data(fit, folds) == content and named_files(list(files)) == files
 
 
 def refuse_twice(name: str, values: Sequence[Any]) -> None:
@@ -246,7 +258,9 @@ def _values(name: str, by_fold: Sequence[Sequence[dict[str, Any]]]) -> list[floa
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options shared by commands that train over folds and a grid."""
-    parser.add_argument("--folds", nargs="+", type=int, help="folds (default: 1 to 5, if the data have folds)")
+    parser.add_argument(
+        "--folds", nargs="+", type=whole_number(1), help="folds (default: 1 to 5, if the data have folds)"
+    )
     parser.add_argument(
         "--grid",
         action="append",
@@ -257,7 +271,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_cell_options(parser, "runs")
     seeds = "train the selected model with N seeds; report mean and standard deviation"
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help=seeds)
+    parser.add_argument("--seeds", type=whole_number(1), default=1, metavar="N", help=seeds)
 
 
 def _grid_entry(entry: str) -> tuple[str, list[str]]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from rankstruct.commands._arguments import CommandParser, add_column_options, as_typed, column_options
 from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_run, read_scores
+from rankstruct.data.errors import check_matched
 from rankstruct.files import whole_file, write_result
 from rankstruct.measures import evaluate
 from rankstruct.statistics import TESTS, Test, compare_paired
@@ -98,15 +99,12 @@ def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **
         options: `ties`, `empty`, `convention` of `rankstruct.evaluate`.
 
     Raises:
-        DataError: a file is malformed, or the two have no query in common.
+        DataError: a file is malformed, or the two have no query, or none of the retrieved documents, in common.
     """
     joined = join_run(read_run(run), read_qrels(qrels))
     notes = []
     if joined.not_judged:
         notes.append(f"{joined.not_judged} of {len(joined.scores)} documents are not judged and count as label 0")
-    for queries, owner in ((joined.only_in_run, "run"), (joined.only_in_qrels, "qrels")):
-        if queries:
-            notes.append(f"{len(queries)} queries that occur only in the {owner} are left out")
     options |= {"ideal_labels": joined.ideal_labels, "ideal_offsets": joined.ideal_offsets}
     options |= {"judged": joined.judged, "pooled": joined.pooled}
     return _evaluated(str(run), joined.scores, joined, measures, options, notes)
@@ -117,16 +115,19 @@ def compare_systems(
 ) -> list[dict[str, float | str | int]]:
     """Compare two systems over the queries for which both have a value, one row per measure.
 
+    Queries of only one of the two are left out, which is reported as a warning with their share.
+
     Returns:
         Rows of measure, means of `first` and `second`, difference, number of queries, wins and losses of the first, and p-value.
 
     Raises:
         DataError: the systems have no query in common.
     """
+    for one, by in ((first, second), (second, first)):
+        matched = np.isin(one.qids, by.qids)
+        check_matched(matched, one.qids, what=f"queries of {one.name}", source=by.name, advice="they are left out")
     place = {qid: at for at, qid in enumerate(second.qids)}
     common = [(at, place[qid]) for at, qid in enumerate(first.qids) if qid in place]
-    if not common:
-        raise DataError(f"{first.name} and {second.name} have no query in common")
     mine, other = (np.array(column) for column in zip(*common, strict=True))
     rows: list[dict[str, float | str | int]] = []
     for measure in first.values:
@@ -203,9 +204,6 @@ def _print(systems: Sequence[Evaluated], rows: Sequence[dict[str, float | str | 
             print(f"{system.name}: {note}")
     first = systems[0]
     if rows:
-        for one, other in (systems, systems[::-1]):
-            if alone := len(set(one.qids) - set(other.qids)):
-                print(f"{one.name}: {alone} queries missing in {other.name} are left out")
         print(f"first: {first.name}\nsecond: {systems[1].name}")
         print(format_table(list(rows[0]), [list(row.values()) for row in rows]))
         print(f"p: two-sided paired {test} test over these queries, not corrected for multiple measures")

@@ -125,10 +125,7 @@ def _implicit() -> _Task:
 
 
 def _text() -> _Task:
-    try:
-        text, training = import_module("rankstruct.text"), import_module("rankstruct.text.loading")
-    except ImportError as error:
-        raise ValueError(str(error)) from error
+    text, training = import_module("rankstruct.text"), import_module("rankstruct.text.loading")
     return _Task(
         RankingModule,
         training.TextDataModule,

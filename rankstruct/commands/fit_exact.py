@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from rankstruct.commands._arguments import CommandParser, add_cell_options, as_typed
+from rankstruct.commands._arguments import CommandParser, add_cell_options, as_typed, named_files, whole_number
 from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.commands.cross_validate import refuse_twice
-from rankstruct.configs import HelpfulParser, instantiate
+from rankstruct.configs import HelpfulParser, instantiate, read_config
 from rankstruct.data import RankingData, Source, check_preparation
 from rankstruct.diagnostics import draw_paths, fit_path
 from rankstruct.estimators import LinearRanker
@@ -170,14 +170,17 @@ def _fit_cells(
         if folds is not None and source.builtin is not None:
             raise ValueError(f"{config}: the built-in data set {source.builtin} has no folds")
         text = Path(config).read_text(encoding="utf-8")
+        files = named_files([read_config(config), *overrides])
         for fold in numbers:
             mine = source if fold is None else source.with_fold(fold)
             mine.check()  # before anything runs
-            request = {"config": text, "overrides": list(overrides), "content": source.digest(now=True)}
+            request: dict[str, Any] = {"config": text, "overrides": list(overrides), "fold": fold}
+            request |= {"content": source.digest(now=True), "files": files}
             folder = f"{name}/{'all' if fold is None else f'fold{fold}'}"
             # The parsed config, so that editing the file meanwhile does not affect waiting cells.
             arguments = (ranker, mine, measures, fold, str(root / folder))
-            cells.append(Cell(folder, request, arguments, name, fold))
+            outputs = ("ranker.pkl", "scorer.pt") if type(ranker) is LinearRanker else ("ranker.pkl",)
+            cells.append(Cell(folder, request, arguments, name, fold, outputs=outputs))
     with CellFolders(root) as store:
         work, processes = (_lead, 0) if find_team().world_size > 1 else (_fit_cell, processes)
         given = {"processes": processes, "what": "exact fits", "unchanged": _unchanged}
@@ -187,7 +190,8 @@ def _fit_cells(
 
 def _unchanged(cell: Cell) -> bool:
     source: Source = cell.arguments[1]
-    return source.digest(now=True) == cell.request["content"]
+    files: dict[str, str] = cell.request["files"]
+    return source.digest(now=True) == cell.request["content"] and named_files(list(files)) == files
 
 
 _MEANS = ("objective", "slack", "objective_over_zero", "squared_norm", "gap", "iterations", "planes", "seconds")
@@ -260,7 +264,7 @@ def main(args: Sequence[str]) -> None:
     )
     compared = "one or more configs, compared in one table and figure"
     parser.add_argument("--config", nargs="+", required=True, help=compared)
-    parser.add_argument("--folds", nargs="+", type=int, help="fold numbers; omit for data without folds")
+    parser.add_argument("--folds", nargs="+", type=whole_number(1), help="fold numbers; omit for data without folds")
     add_cell_options(parser, "fits", "runs/exact")
     options, rest = parser.parse_known_args(args[1:])
     start = time.perf_counter()

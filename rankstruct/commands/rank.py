@@ -14,7 +14,7 @@ import json
 import pickle
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -25,12 +25,13 @@ import numpy as np
 import torch
 
 from rankstruct._version import __version__
-from rankstruct.commands._arguments import CommandParser, add_column_options, column_options
+from rankstruct.commands._arguments import CommandParser, add_column_options, column_options, whole_number
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.commands.files import Files, find_files
 from rankstruct.commands.rank_clicks import ESTIMATORS, ClickFiles, click_section
 from rankstruct.data import DataError, RankingData
 from rankstruct.data.errors import shortened
+from rankstruct.data.formats import TABLE_OPTIONS, suffix_of
 from rankstruct.data.predictions import read_for_model, write_predictions
 from rankstruct.diagnostics import check_measures
 from rankstruct.estimators import AutoRanker
@@ -45,10 +46,13 @@ from rankstruct.text_tables import format_table
 _MEASURES = ("AP", "nDCG@10", "RR@10")
 _LISTS = 1000  # scored at once
 _TRAINED = "trained.json"
+_MODEL = ("scorer.pt", "ranker.pkl")
 _ROOM = 2**20, 2**16  # least size of the folder in bytes, and per feature
 
 
-def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: bool = False, **options: Any) -> Any:
+def rank(
+    files: Files, output: str | Path, measures: Sequence[str], *, verbose: bool = False, **options: Any
+) -> tuple[dict[str, Any], bool]:
     """Train an `AutoRanker`, test it, and write a folder; the finished folder of the same request is only read.
 
     Args:
@@ -59,34 +63,49 @@ def rank(files: Files, output: str | Path, measures: Sequence[str], *, verbose: 
         options: options of `AutoRanker`.
 
     Returns:
-        The content of `result.json`.
+        The content of `result.json`, and whether it was there before.
 
     Raises:
-        ValueError: a file is malformed, a measure does not accept its labels, or the folder has other files or the result of
-            another request. If raised after training, the message has the path of the ranker.
+        ValueError: a file is malformed, a measure does not accept its labels, or the folder has other files, damaged ones, or
+            the result of another request. If raised after training, the message has the path of the ranker.
     """
     names = [parse_measure(name).name for name in measures]
-    request: dict[str, Any] = {"version": __version__, "data": files.digests(), "measures": names}
-    request |= {"options": options, **files.reading}
-    if isinstance(files, ClickFiles):
-        request["clicks"] = files.options
     ranker = AutoRanker(**options, verbose=verbose)
     ranker.check_options()
-    there = {path.name for path in Path(output).glob("*") if path.suffix != ".part"} - {".lock"}
+    request = _request(files, names, ranker)
+    folder = Path(output)
+    there = {path.name for path in folder.glob("*") if path.suffix != ".part"} - {".lock"}
     if there and "request.json" not in there:
         raise ValueError(f"{output} has files that this command did not write; use another --output")
     with CellFolders(output) as store:
-        cell = Cell(".", request, ())
-        if (found := store.find(cell)) is None:
-            lists = files.read()
-            _check_labels(files, lists, ranker, names)
-            if not _is_trained(Path(output)):
-                check_room(output, _ROOM[0] + _ROOM[1] * lists["train"].num_features)
-                _train(ranker, files, lists, Path(output))
-            found = _finish(Path(output), files, lists, names, request)
-            store.keep(cell, found)
-            (Path(output) / _TRAINED).unlink(missing_ok=True)
-    return found
+        cell = Cell(".", request, (), outputs=_MODEL)
+        if (known := store.find(cell)) is None:
+            store.begin(cell)
+            try:
+                lists = files.read()
+                _check_labels(files, lists, ranker, names)
+                if _TRAINED not in store.outputs(cell):
+                    check_room(output, _ROOM[0] + _ROOM[1] * lists["train"].num_features)
+                    _train(ranker, files, lists, folder, lambda: store.seal(cell, [_TRAINED, *_MODEL]))
+                result = _finish(folder, files, lists, names, request)
+                store.keep(cell, result)
+            except BaseException:
+                store.give_up(cell)
+                raise
+            (folder / _TRAINED).unlink(missing_ok=True)
+    return (result, False) if known is None else (known, True)
+
+
+def _request(files: Files, measures: Sequence[str], ranker: AutoRanker) -> dict[str, Any]:
+    """All that the result depends on: digests and formats of the files, how they are read, and every option of the ranker."""
+    return {
+        "data": files.digests(),
+        "formats": {name: suffix_of(path) for name, path in files.given().items()},
+        "measures": list(measures),
+        "options": {name: value for name, value in ranker.get_params().items() if name != "verbose"},
+        "reading": {"zero_based": False, **dict.fromkeys(TABLE_OPTIONS), **files.reading},
+        "clicks": files.options if isinstance(files, ClickFiles) else None,
+    }
 
 
 def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanker, measures: Sequence[str]) -> None:
@@ -110,8 +129,10 @@ def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanke
         check_measures({str(paths["test"]): lists["test"]}, measures, "--measures")
 
 
-def _train(ranker: AutoRanker, files: Files, lists: dict[str, RankingData], output: Path) -> None:
-    """Fit, and save the result before anything else can fail."""
+def _train(
+    ranker: AutoRanker, files: Files, lists: dict[str, RankingData], output: Path, seal: Callable[[], None]
+) -> None:
+    """Fit, and save the result before anything else can fail; `seal` records that all of it is written."""
     start = time.perf_counter()
     given = files.arguments(lists)
     ranker.fit(**given)
@@ -140,10 +161,11 @@ def _train(ranker: AutoRanker, files: Files, lists: dict[str, RankingData], outp
         write_text(output / _TRAINED, json.dumps(found, indent=2))
         with whole_file(output / "ranker.pkl", "wb") as file:
             pickle.dump(ranker, file)
+        seal()
 
 
 def _is_trained(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in (_TRAINED, "scorer.pt", "ranker.pkl"))
+    return _TRAINED in CellFolders(folder).written(".")
 
 
 def _finish(
@@ -250,10 +272,12 @@ def has_scorer(folder: Path) -> bool:
 
 
 def _result_of(folder: Path) -> dict[str, Any]:
-    """The result or training record of a folder."""
-    path = next(path for name in ("result.json", _TRAINED) if (path := folder / name).is_file())
+    """The training record or the result of a folder."""
+    path = next(path for name in (_TRAINED, "result.json") if (path := folder / name).is_file())
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict) or "features" not in found:
+            raise ValueError("it does not say what features the scorer takes")
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}); delete the folder and train again") from error
     return found
@@ -262,7 +286,7 @@ def _result_of(folder: Path) -> dict[str, Any]:
 def predict(folder: Path, args: Sequence[str]) -> None:
     """`rankstruct predict --run FOLDER` for such a folder: write `scores.txt` and `run.txt` to it, as for a run.
 
-    Labels are ignored and may be any numbers.
+    Labels are ignored and may be any numbers; tables may lack them.
 
     Raises:
         ValueError: the file is malformed, or its features differ from the scorer's.
@@ -363,7 +387,7 @@ def _parser() -> CommandParser:
         metavar="FOLDER",
         help="folder with train.txt and optionally vali.txt and test.txt, or with folds of these",
     )
-    parser.add_argument("--fold", type=int, help="fold number, if FOLDER has Fold1, Fold2, ...")
+    parser.add_argument("--fold", type=whole_number(1), help="fold number, if FOLDER has Fold1, Fold2, ...")
     parser.add_argument("--train", metavar="FILE", help="training lists, instead of FOLDER")
     parser.add_argument(
         "--clicks",
@@ -375,7 +399,6 @@ def _parser() -> CommandParser:
     parser.add_argument(
         "--propensities",
         metavar="HOW",
-        default="harvest",
         help="how to estimate the probabilities that users examine the ranks of a click log, "
         f"{', '.join(ESTIMATORS)}, or a file with one number per rank (default: harvest, for which the log must show documents "
         "at several ranks)",
@@ -406,7 +429,7 @@ def _parser() -> CommandParser:
         metavar="SECONDS",
         help="leave out models that would take longer, estimated for one CPU core from the size of the data",
     )
-    parser.add_argument("--seed", type=int, default=0, help="random seed")
+    parser.add_argument("--seed", type=whole_number(0), default=0, help="random seed")
     parser.add_argument("--output", default="runs/rank", help="output folder")
     return parser
 
@@ -419,9 +442,12 @@ def _click_files(given: argparse.Namespace) -> ClickFiles:
     for path in (Path(given.clicks), train, test):
         if path is not None and not path.is_file():
             raise DataError(f"{path}: no such file")
-    return ClickFiles(
-        train=train, test=test, clicks=Path(given.clicks), propensities=given.propensities, clip=given.clip
-    )
+    if train is None and test is None and column_options(given):
+        raise ValueError(
+            "--label, --qid and --categorical name columns of --train and --test, which are not given; remove them"
+        )
+    how = {} if given.propensities is None else {"propensities": given.propensities}
+    return ClickFiles(train=train, test=test, clicks=Path(given.clicks), clip=given.clip, **how)
 
 
 def main(args: Sequence[str]) -> None:
@@ -430,10 +456,11 @@ def main(args: Sequence[str]) -> None:
     given = parser.parse_args(args[1:])
     if given.folder is None and given.train is None and given.clicks is None:
         parser.error("give FOLDER, --train FILE or --clicks LOG")
-    before = Path(given.output, "result.json").is_file()
+    if given.clicks is None and (given.propensities, given.clip) != (None, None):
+        raise ValueError("--propensities and --clip are for a click log; give --clicks LOG, or remove them")
     files = (
         _click_files(given)
-        if given.clicks
+        if given.clicks is not None
         else find_files(given.folder, given.fold, given.train, given.vali, given.test)
     )
     files = replace(files, reading={"zero_based": given.zero_based, **column_options(given)})
@@ -444,7 +471,7 @@ def main(args: Sequence[str]) -> None:
         "random_state": given.seed,
     }
     try:
-        result = rank(files, given.output, given.measures or _MEASURES, verbose=True, **options)
+        result, before = rank(files, given.output, given.measures or _MEASURES, verbose=True, **options)
     except KeyboardInterrupt:
         goes_on = "tests the trained model" if _is_trained(Path(given.output)) else "starts again"
         raise KeyboardInterrupt(f"stopped; {given.output} is incomplete, the same command {goes_on}") from None

@@ -5,6 +5,9 @@ Columns are `label`, `qid` and optionally `docid`, or have another usual name, s
 or a single column of lists of numbers of the same length. Documents of a query are contiguous. Null features, NaN and empty
 strings are missing values, read as NaN; their number by column is logged, as are the categorical columns.
 
+Names of queries and documents are the same in all formats: integers in digits, and in CSV files without surrounding blanks, and
+`1.0` as `1` if the first rows of the column are all so.
+
 A CSV file has column names in the first line, from which the separator (comma, semicolon, tab or bar) is inferred; UTF-16 is
 detected by its byte order mark. Numbers have a decimal point, True and False are 1 and 0, and an empty cell or NaN is a null. A
 column is categorical if no cell in the first rows is a number or date. It may be compressed: `.gz`, `.bz2`, `.xz` or `.zst`.
@@ -41,15 +44,16 @@ from rankstruct.data.delimited import (
 )
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
-from rankstruct.data.text import check_file, parse_number, unpacked_name
+from rankstruct.data.text import SPACE, check_file, parse_number, unpacked_name
 from rankstruct.files import add_to_digest
+from rankstruct.messages import did_you_mean
 from rankstruct.progress import Progress
 from rankstruct.roles import find_column
 
 __all__ = ["read_arrow"]
 
 _log = logging.getLogger(__name__)
-_FORMAT = 3  # increment when the same file would result in other arrays
+_FORMAT = 4  # increment when the same file would result in other arrays
 _CELLS = 2**22  # features in memory at once
 
 
@@ -58,7 +62,7 @@ def read_arrow(
     path: str | os.PathLike[str],
     *,
     num_features: int | None = None,
-    labels: Literal["grades", "real"] = "grades",
+    labels: Literal["grades", "real", "optional"] = "grades",
     label: str | None = None,
     qid: str | None = None,
     docid: str | None = None,
@@ -71,12 +75,13 @@ def read_arrow(
     Args:
         path: the file.
         num_features: the least number of features of the result; features missing in the file are 0.
-        labels: `"grades"` for integers from 0, `"real"` for any finite number.
+        labels: `"grades"` for integers from 0, `"real"` for any finite number; `"optional"` also for missing ones, or a missing
+            column, which are read as 0.
         label: the column of labels; None for the one with a usual name.
         qid: the column of queries, numbers or strings; likewise.
         docid: the column of document names, which may be missing; likewise.
-        features: the feature columns, in the order of the result, such as those that a model was trained on; None for those of
-            the file, in its order.
+        features: the feature columns, in the order of the result, such as those that a model was trained on; further columns are
+            left out, which is logged as a warning. None for those of the file, in its order.
         categorical: feature columns whose values are categories, in addition to those of strings, such as numbers of shops.
         cache: as for `read_svmlight`.
 
@@ -119,13 +124,14 @@ class TableReader:
         self.roles: Roles
         self.names: list[str] = []  # of the features
         self._begin()
-        if labels not in ("grades", "real"):
-            raise ValueError(f"labels must be 'grades' or 'real', got {labels!r}")
+        if labels not in ("grades", "real", "optional"):
+            raise ValueError(f"labels must be 'grades', 'real' or 'optional', got {labels!r}")
         check_file(path)
 
     def _begin(self) -> None:
         self.categories: dict[str, Any] = {}  # of the categorical columns
         self.width: int | None = None  # of lists of numbers
+        self.used: list[str] | None = None  # the columns that are read; None for all
         self.missing: dict[str, int] = {}
 
     def key(self) -> str:
@@ -152,7 +158,7 @@ class TableReader:
             with Progress(
                 unit=" rows", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
             ) as bar:
-                for batch in self._batches(arrow):
+                for batch in self._batches(arrow, self.used):
                     if len(batch):
                         assembly.add(self._part(arrow, batch, assembly.rows))
                         bar.update(len(batch))
@@ -160,7 +166,9 @@ class TableReader:
             raise wrong_encoding(self.path, self._header.encoding, error) from None
         except (arrow.ArrowException, OSError) as error:
             if self.is_csv:
-                raise _csv_error(arrow, self.path, self._header, self._strings_of_csv, error, self._advice) from None
+                raise _csv_error(
+                    arrow, self.path, self._header, self._strings_of_csv, error, self._advice, self.used
+                ) from None
             raise DataError(f"{self.path}: expected a Parquet or Arrow file, got: {_first_line(error)}") from None
         if not assembly.rows:
             raise DataError(f"{self.path}: expected documents, one per row, got none")
@@ -208,7 +216,11 @@ class TableReader:
     @property
     def _strings_of_csv(self) -> list[str]:
         """The columns of a CSV file that are not parsed as numbers."""
-        return [name for name in (self.roles.qid, self.roles.docid, *self.categories) if name is not None]
+        if not self.is_csv:
+            return []
+        header = self._header
+        ids = [name for name in (self.roles.qid, self.roles.docid) if name and not _are_whole(header, name)]
+        return [*ids, *self.categories]
 
     @property
     def _header(self) -> Header:
@@ -223,13 +235,17 @@ class TableReader:
             return "; a column of True and False may not have other values"
         if name == self.roles.label:
             return "; use 0 for unknown labels"
+        if name in self.roles:
+            return "; the first rows have integers, written as 1.0"
         if re.fullmatch(r"'\d{4}-\d\d-\d\d.*'", got):
             return "; convert dates to numbers, such as days since one, or remove the column"
         return f"; if its cells are categories, name it: categorical=[{name!r}]"
 
     def _part(self, arrow: Any, batch: Any, before: int) -> DocumentBlock:
-        label, qid, docid = str(self.roles.label), str(self.roles.qid), self.roles.docid
-        labels = self._labels(arrow, label, batch.column(label), before)
+        qid, docid = str(self.roles.qid), self.roles.docid
+        labels, label = np.zeros(len(batch), np.float32), self.roles.label
+        if label is not None:
+            labels = self._labels(arrow, label, batch.column(label), before)
         qids = self._strings(arrow, qid, batch.column(qid), before)
         features, missing = self._features(arrow, batch, self.names, before)
         changes = np.array([True, *(one != other for one, other in zip(qids[1:], qids[:-1], strict=True))])
@@ -249,12 +265,14 @@ class TableReader:
 
     def _find_roles(self, names: list[str]) -> Roles:
         check_columns(self.path, names)
-        found = Roles(**find_columns(self.path, names, self.columns._asdict()))
+        others = [name for name in names if name not in (self.features or ())]  # a feature may have a usual name
+        found = Roles(**find_columns(self.path, others, self.columns._asdict()))
+        optional = ("docid", "label") if self.labels == "optional" else ("docid",)
         for role, column in found._asdict().items():
             name = getattr(self.columns, role) or role
-            if column is None and role != "docid":
-                advice = "; use 0 for unknown labels" if role == "label" else ""
-                raise DataError(f"{self.path}: expected one column {name!r}, got {named(names)}{advice}")
+            if column is None and role not in optional:
+                advice = f"; {role}= names another column" + ", or use 0 for unknown labels" * (role == "label")
+                raise missing_column(self.path, role, getattr(self.columns, role), names, advice)
             if column not in (None, name):
                 _log.warning("%s: column %r is used as %r", self.path, column, name)
         return found
@@ -267,11 +285,14 @@ class TableReader:
             [name for name in one if name not in other]
             for one, other in ((self.features, found), (found, self.features))
         )
-        if missing or unknown:
+        if unknown and not missing:
+            self.used = [name for name in names if name not in unknown]
+            _log.warning(
+                "%s: columns that are no features of training are left out: %s", self.path, ", ".join(unknown)[:200]
+            )
+        elif missing:
             differences = [
-                f"{what} {shortened(', '.join(each), 200)}"
-                for what, each in (("missing:", missing), ("unknown:", unknown))
-                if each
+                f"{what} {named(each)}" for what, each in (("missing:", missing), ("unknown:", unknown)) if each
             ]
             wanted = shortened(", ".join(self.features), 200)
             raise DataError(f"{self.path}: expected the features {wanted}, in any order; {', '.join(differences)}")
@@ -282,7 +303,10 @@ class TableReader:
         if _is_text(arrow, plain.type):  # such as "1.0"
             column = self._parsed(arrow, name, plain, before)
         labels, missing = self._numbers(arrow, name, column)
-        self._refuse(missing, name, "a number", before, advice="; use 0 for unknown labels")
+        if self.labels == "optional":
+            labels = np.where(missing | np.isnan(labels), 0, labels)
+        else:
+            self._refuse(missing, name, "a number", before, advice="; use 0 for unknown labels")
         self._refuse(~np.isfinite(labels), name, "a finite number", before, labels)
         single = labels.astype(np.float32)
         if self.labels == "grades":
@@ -389,6 +413,8 @@ class TableReader:
         elif not (_is_text(arrow, kind) or kinds.is_integer(kind) or kinds.is_boolean(kind)):
             raise DataError(f"{self.path}: expected names (strings or integers) in column {name!r}, got {shown}")
         found = [value if isinstance(value, str) else str(value) for value in column.to_pylist()]
+        if self.is_csv:
+            found = [value.strip(SPACE) for value in found]  # as in runs and qrels
         self._refuse(np.array([not value for value in found], bool), name, "a name", before)
         return found
 
@@ -572,6 +598,12 @@ def _are_dates(header: Header, at: int) -> bool:
     return bool(cells) and all(re.match(r"\d{4}-\d\d-\d\d", cell) for cell in cells)
 
 
+def _are_whole(header: Header, name: str) -> bool:
+    """Whether the first rows of a column of names are integers written as floats, as pandas does beside missing ones."""
+    cells = _first_cells(header, header.names.index(name))
+    return bool(cells) and all(re.match(_WHOLE, cell) for cell in cells)
+
+
 def _first_cells(header: Header, at: int) -> set[str]:
     return {row[at] for row in header.rows if at < len(row)}
 
@@ -619,6 +651,13 @@ def find_columns(
         return {role: find_column(names, role, name, argument) for role, name in given.items()}
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
+
+
+def missing_column(path: object, role: str, given: str | None, names: Sequence[str], advice: str = "") -> DataError:
+    """The error for a table without the column of a role, `given` or with a usual name, with those that it has."""
+    near = did_you_mean(given or role, names)
+    more = "" if given else advice
+    return DataError(f"{path}: there is no column {given or role!r}; there are {named(names)}{more}{near}")
 
 
 class Ids(NamedTuple):
@@ -673,8 +712,7 @@ class Table:
         if several := [name for name in found.values() if self.names.count(str(name)) > 1]:
             raise DataError(f"{self.path}: expected one column {several[0]!r}, got several")
         if missing := [role for role, name in found.items() if name is None and role not in optional]:
-            one = columns[missing[0]] or missing[0]
-            raise DataError(f"{self.path}: there is no column {one!r}; there are {named(self.names)}")
+            raise missing_column(self.path, missing[0], columns[missing[0]], self.names)
         self.columns = {role: name for role, name in found.items() if name is not None}
 
     def read(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rankstruct.data.assembly import read_rankdata
 from rankstruct.data.classification import ClassTable, read_arff, read_csv
-from rankstruct.data.columnar import column_names, read_arrow
+from rankstruct.data.columnar import column_names, missing_column, read_arrow
 from rankstruct.data.dataset import FORMATS, RankingData
 from rankstruct.data.delimited import named, read_header
 from rankstruct.data.errors import DataError, shortened
@@ -33,9 +33,12 @@ def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
     accepted, and ignored, for files without feature ids, and `read_arrow` for those of tables, such as `label`, `qid` and
     `categorical`. A malformed file, or one of classification data, raises DataError.
     """
-    reader = find_reader(path, options.get("qid"))
+    optional = options.get("labels") == "optional"
+    reader = find_reader(path, options.get("qid"), labelled=not optional)
     if reader is not read_svmlight:
         options.pop("zero_based", None)
+    if optional and reader is not read_arrow:
+        options["labels"] = "real"  # every document of these formats has one
     if reader in (read_svmlight, read_rankdata) and (given := [name for name in TABLE_OPTIONS if name in options]):
         raise DataError(
             f"{path}: options of tables, {', '.join(given)}, need a CSV, Parquet or Arrow file, got a {suffix_of(path)} file"
@@ -43,17 +46,23 @@ def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
     return reader(Path(path), **options)
 
 
-def find_reader(path: str | os.PathLike[str], qid: str | None = None) -> Callable[..., RankingData]:
+def find_reader(
+    path: str | os.PathLike[str], qid: str | None = None, *, labelled: bool = True
+) -> Callable[..., RankingData]:
     """The reader of a file of lists; a CSV file without the column `qid`, or one of its usual names, is classification data.
 
     Raises:
         DataError: the file is classification data.
     """
     suffix = suffix_of(path)
-    if has_classes(path, qid):
+    if has_classes(path, qid, labelled=labelled):
         if suffix == CSV and not Path(path).is_file():
             raise DataError(f"{path}: no such file")
-        table, found = (f" without a column {qid or 'qid'!r}", read_header(path).names) if suffix == CSV else ("", [])
+        table, found = (" without a column 'qid'", read_header(path).names) if suffix == CSV else ("", [])
+        if suffix == CSV and not found:
+            raise DataError(f"{path}: expected column names in the first line, got an empty file")
+        if qid is not None and found:
+            raise missing_column(path, "qid", qid, found)
         there = f"; this one has {named(found)}" if found else ""
         raise DataError(
             f"{path}: expected lists, got classification data (a {suffix} file{table}); protocol='cross-validation' of a "
@@ -104,8 +113,8 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
     return Path(unpacked_name(Path(path).name)).suffix.lower()
 
 
-def has_classes(path: str | os.PathLike[str], qid: str | None = None) -> bool:
-    """Whether a file is classification data, by its suffix and, for CSV, its columns."""
+def has_classes(path: str | os.PathLike[str], qid: str | None = None, *, labelled: bool = True) -> bool:
+    """Whether a file is classification data, by its suffix and, for CSV, its columns; lists may lack labels if not `labelled`."""
     suffix = suffix_of(path)
     if suffix not in CLASS_FORMATS or suffix in FORMATS:
         return False
@@ -115,4 +124,5 @@ def has_classes(path: str | os.PathLike[str], qid: str | None = None) -> bool:
     names = read_header(path, [qid or "qid"]).names
     if any(name.casefold() == wanted for name in names):
         return False
-    return qid is not None or not (usual_columns(names, "qid") and usual_columns(names, "label"))
+    has_labels = not labelled or bool(usual_columns(names, "label"))
+    return qid is not None or not (usual_columns(names, "qid") and has_labels)

@@ -26,10 +26,13 @@ def read_for_model(
     num_features: int,
     columns: Columns | None = None,
     *,
-    labels: str = "real",
+    labels: str = "optional",
     **options: Any,
 ) -> RankingData:
-    """Read lists with the features that a model was trained on, matched by name if both have names; labels may be any numbers.
+    """Read lists with the features that a model was trained on, matched by name if both have names.
+
+    Labels may be any numbers, and tables may lack them, which are then 0. Further columns of a table are left out, which is
+    logged as a warning.
 
     Args:
         path: the file.

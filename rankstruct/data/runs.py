@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 
 from rankstruct.arrays import LARGEST, as_numbers, as_scores
 from rankstruct.data.dataset import RankingData
-from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.errors import DataError, check_matched, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import BLANKS, SPACE, TABS, Separator, field_rows, parse_number, split_blanks, text_lines
 from rankstruct.files import whole_file
@@ -225,41 +225,38 @@ def write_scores(path: str | os.PathLike[str], scores: ArrayLike) -> None:
 def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
     """Join the documents of a run with their judgements.
 
-    Queries of only one of the two are left out, counted and logged. A negative label means in the pool but not judged, as in
-    trec_eval.
+    Queries of only one of the two are left out, which is reported as a warning with their share. Documents without judgements
+    are normal, and only counted. A negative label means in the pool but not judged, as in trec_eval.
 
     Raises:
-        DataError: there is no query in common, or names are of different types in run and qrels, so that they are never equal.
+        DataError: there is no query in common, none of the retrieved documents is in the qrels, or names are of different types
+            in run and qrels, so that they are never equal.
 
-    >>> joined = join_run({"1": {"a": 0.5, "b": 2.0}}, {"1": {"b": 1, "c": 2}, "7": {"a": 1}})
-    >>> joined.labels, joined.num_relevant, joined.ideal_labels, joined.ideal_offsets, joined.only_in_qrels
-    (array([0., 1.]), array([2]), array([1., 2.]), array([0, 2]), ('7',))
+    >>> joined = join_run({"1": {"a": 0.5, "b": 2.0}}, {"1": {"b": 1, "c": 2}})
+    >>> joined.labels, joined.num_relevant, joined.ideal_labels, joined.ideal_offsets, joined.not_judged
+    (array([0., 1.]), array([2]), array([1., 2.]), array([0, 2]), 1)
     """
     _check_types("queries", run, qrels)
+    check_queries(run, qrels)
     common = [query for query in run if query in qrels]
-    if not common:
-        raise DataError(
-            f"run and qrels must have queries in common; got run queries {_some(run)} and qrels queries {_some(qrels)}"
-        )
     retrieved, known = (chain.from_iterable(map(names.__getitem__, common)) for names in (run, qrels))
     _check_types("documents", retrieved, known)
     only_in_run = tuple(query for query in run if query not in qrels)
     only_in_qrels = tuple(query for query in qrels if query not in run)
-    for names, where in ((only_in_run, "run"), (only_in_qrels, "qrels")):
-        if names:
-            _log.warning("%d queries that occur only in the %s are left out: %s", len(names), where, _some(names))
     pool = np.fromiter(chain.from_iterable(qrels[query].values() for query in common), np.float64)
     kept, ends = pool >= 0, np.cumsum([0, *(len(qrels[query]) for query in common)])
     offsets = np.cumsum([0, *(len(run[query]) for query in common)])
     nobody = math.nan
     found = np.fromiter((qrels[query].get(docid, nobody) for query in common for docid in run[query]), np.float64)
     judged = found >= 0
+    docids = Names.of([docid for query in common for docid in run[query]])
+    check_retrieved(~np.isnan(found), docids)
     return JoinedRun(
         scores=np.fromiter(chain.from_iterable(run[query].values() for query in common), np.float64),
         labels=np.where(judged, found, 0),
         offsets=offsets,
         qids=Names.of(common),
-        docids=Names.of([docid for query in common for docid in run[query]]),
+        docids=docids,
         num_relevant=_counted(pool > 0, ends),
         ideal_labels=pool[kept],
         ideal_offsets=np.cumsum([0, *_counted(kept, ends)]),
@@ -269,6 +266,24 @@ def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
         only_in_run=only_in_run,
         only_in_qrels=only_in_qrels,
     )
+
+
+def check_queries(run: Judgements, qrels: Judgements) -> None:
+    """Report, as `check_matched` does, queries of the run without judgements, and queries of the qrels without results."""
+    for mine, other, owner, where, advice in (
+        (run, qrels, "run", "qrels", "they are left out"),
+        (qrels, run, "qrels", "run", "they are left out, as trec_eval does by default"),
+    ):
+        matched = np.fromiter((query in other for query in mine), bool, len(mine))
+        check_matched(
+            matched, list(mine), what=f"queries of the {owner}", source=f"the {where}", advice=advice, stacklevel=4
+        )
+
+
+def check_retrieved(known: np.ndarray, docids: Sequence[str] | Names) -> None:
+    """Raise DataError if none of the retrieved documents is in the qrels of its query; some that are not are normal."""
+    if not known.any():
+        check_matched(known, docids, what="retrieved documents", source="the qrels of their queries")
 
 
 def _counted(flags: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -343,8 +358,3 @@ def _checked_scores(scores: ArrayLike) -> np.ndarray:
 def _short(name: object) -> str:
     name = str(name)
     return name if len(name) <= 60 else f"{name[:60]}..."
-
-
-def _some(names: Iterable[object]) -> str:
-    names = list(names)
-    return ", ".join(map(_short, names[:5])) + (", ..." if len(names) > 5 else "")

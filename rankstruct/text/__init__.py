@@ -1,9 +1,9 @@
 """Neural text re-rankers and retrievers: ranking losses for other trainers, text collections, and a model for `rankstruct fit`.
 
-Needs `pip install 'rankstruct[text]'`. Nothing is downloaded from a hub unless requested.
+Encoders need transformers, and words (BM25, `TermFeatures`) bm25s with PyStemmer: `pip install 'rankstruct[text]'` installs all;
+each is imported where it is used. Nothing is downloaded from a hub unless requested.
 """
 
-from rankstruct.text import _needed as _needed  # before what needs it
 from rankstruct.text.adapters import *
 from rankstruct.text.candidates import *
 from rankstruct.text.collection import *

@@ -1,8 +1,20 @@
-"""Imported first, to report in one line if dependencies of the extra are missing."""
+"""Packages of the extra, imported where they are used, so that the rest of the package needs none of them."""
 
-from importlib.util import find_spec
+from __future__ import annotations
 
-_NEEDED = ("transformers", "sentence_transformers", "bm25s", "Stemmer")
+from importlib import import_module
+from types import ModuleType
 
-if _missing := [name for name in _NEEDED if find_spec(name) is None]:
-    raise ImportError(f"rankstruct.text needs {', '.join(_missing)}: pip install 'rankstruct[text]'")
+from rankstruct.data import DataError
+
+
+def needed(package: str, used_for: str) -> ModuleType:
+    """Import a package of the extra `text`; raises DataError, with what it is used for, if it is not installed."""
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package.partition(".")[0]:  # one that the package itself lacks
+            raise
+        raise DataError(
+            f"{used_for} needs {error.name}, which is not installed; pip install 'rankstruct[text]'"
+        ) from None

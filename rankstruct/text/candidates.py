@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from rankstruct.data import DataError, RankingData, Splits, read_run
-from rankstruct.data.errors import check_least
+from rankstruct.data.errors import check_least, check_matched
 from rankstruct.data.names import Names
 from rankstruct.data.protocols import cross_validation_parts
+from rankstruct.data.runs import check_retrieved
 from rankstruct.text.collection import TEXTS, Collection, Run, bm25_run, judgement_files, read_collection
 from rankstruct.text.encoder import encode_pairs, load_tokenizer
 from rankstruct.text.questions import questions, tiny_encoder
@@ -162,13 +163,16 @@ class TextLists:
         run = read_run(self.source.run)
         if missing := [query for query in queries if query not in run]:
             raise DataError(
-                f"{self.source.run}: the run has no results for the judged query {missing[0]!r} ({len(missing)} missing)"
+                f"{self.source.run}: the run has no results for the judged query {missing[0]!r} ({len(missing)} of "
+                f"{len(queries)} are missing)"
             )
         for query in queries:
             if unknown := next((name for name in run[query] if name not in self.collection.documents), None):
                 raise DataError(
                     f"{self.source.run}: the corpus has no document {unknown!r}, retrieved for query {query!r}"
                 )
+        retrieved = [(name in judged[query], name) for judged in self.judged for query in judged for name in run[query]]
+        check_retrieved(np.array([known for known, _ in retrieved], bool), [name for _, name in retrieved])
         return run
 
     @property
@@ -231,7 +235,7 @@ def candidate_lists(
 ) -> tuple[list[str], list[list[str]], list[list[float]]]:
     """Return queries, their documents and grades: the top `depth` of a run, without documents of a grade below 0.
 
-    Queries without results are skipped.
+    Queries without results are skipped, which is reported as a warning with their share.
 
     Args:
         qrels: `{query: {document: grade}}`; unjudged documents have grade 0.
@@ -239,9 +243,14 @@ def candidate_lists(
         depth: number of documents of the run in a list.
         add_relevant: whether to add the relevant documents that are missing.
 
+    Raises:
+        DataError: none of the queries has results.
+
     >>> candidate_lists({"q": {"a": 1, "b": -1, "z": 2}}, {"q": {"c": 2.0, "a": 3.0, "b": 1.0}}, 3, add_relevant=True)
     (['q'], [['a', 'c', 'z']], [[1.0, 0.0, 2.0]])
     """
+    matched = [query in run for query in qrels]
+    check_matched(matched, list(qrels), what="queries of the qrels", source="the run", advice="they are skipped")
     queries, documents, labels = [], [], []
     for query, judged in qrels.items():
         found = sorted(run.get(query, {}), key=lambda name: -run[query][name])[:depth]

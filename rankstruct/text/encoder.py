@@ -16,11 +16,13 @@ from torch import Tensor, nn
 
 from rankstruct.data.errors import check_least
 from rankstruct.scoring import sliced_scores
+from rankstruct.text._needed import needed
 
 __all__ = ["CrossEncoderScorer", "encode_pairs", "load_tokenizer"]
 
 _SEGMENT = 2**22
 _TOKENIZED = 8192  # pairs per call
+ENCODERS = "a tokenizer or an encoder of text"
 
 
 def load_tokenizer(encoder: str | Path, *, fetch: bool = False) -> Any:
@@ -149,12 +151,11 @@ class CrossEncoderScorer(nn.Module):
 
 
 def _make_model(encoder: str | dict[str, Any], fetch: bool) -> nn.Module:
-    from transformers import AutoConfig, AutoModelForSequenceClassification
-
     if isinstance(encoder, dict):
-        kind = dict(encoder)
-        config = AutoConfig.for_model(kind.pop("model_type"), **kind)
-        return AutoModelForSequenceClassification.from_config(config)
+        kind, transformers = dict(encoder), needed("transformers", ENCODERS)
+        config = transformers.AutoConfig.for_model(kind.pop("model_type"), **kind)
+        untrained: nn.Module = transformers.AutoModelForSequenceClassification.from_config(config)
+        return untrained
     config = _loaded("AutoConfig", encoder, fetch)
     config.num_labels = 1
     model = _loaded("AutoModelForSequenceClassification", encoder, fetch, config=config, ignore_mismatched_sizes=True)
@@ -163,8 +164,7 @@ def _make_model(encoder: str | dict[str, Any], fetch: bool) -> nn.Module:
 
 
 def _loaded(kind: str, encoder: str | Path, fetch: bool, **options: Any) -> Any:
-    import transformers
-
+    transformers = needed("transformers", ENCODERS)
     try:
         return quietly(getattr(transformers, kind).from_pretrained, str(encoder), local_files_only=not fetch, **options)
     except (OSError, ValueError) as error:
@@ -175,8 +175,7 @@ def _loaded(kind: str, encoder: str | Path, fetch: bool, **options: Any) -> Any:
 
 def quietly(call: Any, *args: Any, **options: Any) -> Any:
     """Call a function without transformers' progress bars and warnings about a newly initialised head."""
-    from transformers.utils import logging
-
+    logging = needed("transformers", ENCODERS).utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -324,7 +324,7 @@ class RankingDataModule(ListsDataModule):
         """The lists that `predict` scores: `predict_path`, or the test part."""
         if self.predict_path is None:
             return self.part("test")
-        lists = self._trained().reader(self.source, labels="real")(Path(self.predict_path))
+        lists = self._trained().reader(self.source, labels="optional")(Path(self.predict_path))
         return parse_steps(self.source.prepare_test)(self._steps(lists))
 
 

@@ -18,6 +18,8 @@ from pytorch_lightning import Callback
 
 import rankstruct as rs
 from rankstruct import cli
+from rankstruct.cli import main as rankstruct
+from rankstruct.commands import _arguments as arguments
 from rankstruct.commands._arguments import CommandParser, find_configs, shipped_configs
 from rankstruct.configs import HelpfulParser, check_config, load_json, load_yaml, meant_option, read_config
 from rankstruct.files import naming, whole_file
@@ -757,3 +759,44 @@ def test_ctrl_c_is_one_line_in_every_command(args, where, run, tmp_path, capsys,
     assert [line for line in lines if line.strip() and "Detected KeyboardInterrupt" not in line] == [
         f"{shown(args[0])}: stopped"
     ]
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "least"),
+    [
+        ("convert", "--folds", 1),
+        ("convert", "--num-features", 1),
+        ("cross-validate", "--folds", 1),
+        ("cross-validate", "--processes", 0),
+        ("cross-validate", "--seeds", 1),
+        ("compare", "--folds", 1),
+        ("compare", "--processes", 0),
+        ("compare", "--seeds", 1),
+        ("fit-exact", "--folds", 1),
+        ("fit-exact", "--processes", 0),
+        ("rank", "--fold", 1),
+        ("rank", "--seed", 0),
+        ("tune", "--folds", 1),
+        ("tune", "--processes", 0),
+        ("tune", "--seed", 0),
+        ("tune", "--seeds", 1),
+        ("tune", "--trials", 1),
+    ],
+)
+@pytest.mark.parametrize("value", ["least", "1.5", "two", "", "1_000"])
+def test_an_integer_option_names_the_least_that_it_takes(command, option, least, value, capsys):
+    value = str(least - 1) if value == "least" else value
+    with pytest.raises(SystemExit, match="2"):
+        rankstruct([command, f"{option}={value}"])
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"rankstruct {command}: error: argument {option}: expected an integer from {least}, got '{value}'"
+    )
+
+
+def test_every_integer_option_has_a_least_value():
+    plain = [
+        path.name
+        for path in Path(arguments.__file__).parent.glob("*.py")
+        if re.search(r"^ +(parser|\w+)\.add_argument\(.*type=int[,)]", path.read_text(), re.MULTILINE)
+    ]
+    assert plain == ["fit.py"]  # of LightningCLI, whose own types check

@@ -90,16 +90,71 @@ def test_progress_names_the_cell_and_what_it_announces(processes, tmp_path, monk
         assert said[:2] == ["fold1_C=2, epoch 0", "fold1_C=2, epoch 1"]
 
 
-def test_folders_belong_to_a_request_and_older_ones_without_a_digest_are_the_same(tmp_path):
-    old, new = {"config": "a"}, {"config": "a", "content": "1234"}
-    for request, value in ((old, 1), (new, 2)):
-        with folders(tmp_path) as store:
-            found = store.run(lambda value: value, [Cell("x", request, (value,))], processes=0)
-            assert found.results == {("x", None, None): 1}
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ({"config": "a"}, {"config": "a", "content": "1234"}, "content"),
+        ({"config": "a", "content": "1234"}, {"config": "a"}, "content"),
+        ({"config": "a", "content": "1234"}, {"config": "a", "content": "5678"}, "content"),
+        ({"options": {"seed": 1}}, {"options": {"seed": 1, "label": None}}, r"options\.label"),
+        ({"options": {"seed": 1}}, {"options": None}, "options"),
+        ({"options": ["a", "b"]}, {"options": ["b", "a"]}, "options"),
+    ],
+)
+def test_folders_belong_to_a_request(old, new, named, tmp_path):
     with folders(tmp_path) as store:
+        assert store.run(lambda: 1, [Cell("x", old, ())], processes=0).results == {("x", None, None): 1}
+        assert store.run(lambda: 2, [Cell("x", old, ())], processes=0).results == {("x", None, None): 1}
+        with pytest.raises(ValueError, match=f"x holds a run that differs in {named}; use another --output"):
+            store.run(lambda: 3, [Cell("x", new, ())], processes=0)
         store.run(lambda: 3, [Cell("y", new, ())], processes=0)
-        with pytest.raises(ValueError, match="y holds a run that differs in content; use another --output"):
-            store.run(lambda: 3, [Cell("y", {"config": "a", "content": "5678"}, ())], processes=0)
+
+
+def test_folders_of_earlier_versions_are_refused(tmp_path, monkeypatch):
+    wanted = [Cell("x", {"config": "a"}, ())]
+    with folders(tmp_path) as store:
+        store.run(dict, wanted, processes=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "__version__", "0.0.1")
+            with pytest.raises(ValueError, match="x holds a run that differs in version; use another --output"):
+                store.run(dict, wanted, processes=0)
+        (tmp_path / "x" / "request.json").write_text('{"config": "a"}')  # as these wrote it
+        with pytest.raises(ValueError, match=r"x holds a run of an earlier version, which .* use another --output"):
+            store.run(dict, wanted, processes=0)
+        (tmp_path / "x" / "result.json").unlink()  # it never finished
+        assert store.run(lambda: 2, wanted, processes=0).results == {("x", None, None): 2}
+
+
+def test_what_failed_leaves_no_record(tmp_path):
+    def fail(path):
+        (path / "half").touch()
+        raise ValueError("full")
+
+    wanted = [Cell(name, {"a": 1}, (tmp_path / name,)) for name in "xy"]
+    with folders(tmp_path) as store:
+        with pytest.raises(CellsFailed):
+            store.run(lambda path: 1 / 0, wanted[:1], processes=0)
+        assert not any((tmp_path / "x").iterdir())
+        with pytest.raises(CellsFailed):
+            store.run(fail, wanted[1:], processes=0)
+        with pytest.raises(ValueError, match="y holds a run that differs in a"):  # whose files are there
+            store.run(len, [Cell("y", {"a": 2}, ("",))], processes=0)
+
+
+@pytest.mark.parametrize("change", [lambda path: path.write_text("x"), Path.unlink])
+@pytest.mark.parametrize("name", ["result.json", "model"])
+def test_outputs_are_as_they_were_written(name, change, tmp_path):
+    def work(path):
+        (path / "model").write_text("w")
+        return 1
+
+    wanted = [Cell("x", {}, (tmp_path / "x",), outputs=("model",))]
+    with folders(tmp_path) as store:
+        store.run(work, wanted, processes=0)
+        assert store.run(None, wanted, processes=0).reused == 1
+        change(tmp_path / "x" / name)
+        with pytest.raises(ValueError, match=f"x/{name} is damaged .*; delete its folder to run the cell again"):
+            store.run(work, wanted, processes=0)
 
 
 def test_a_request_that_came_to_nothing_is_replaced_and_what_differs_is_named(tmp_path):

@@ -150,3 +150,22 @@ def test_ctrl_c_while_a_module_is_loaded(monkeypatch, capsys):
     monkeypatch.setattr("rankstruct.cli.importlib.import_module", load)
     assert cli.main(["fit"]) == 130
     assert capsys.readouterr().err == "rankstruct fit: stopped\n"
+
+
+def test_a_warning_is_one_line_too(tmp_path):
+    (tmp_path / "run").write_text("".join(f"{q} Q0 d 1 0.5 mine\n" for q in (1, 2)))
+    (tmp_path / "qrels").write_text("1 0 d 1\n")
+    command = [
+        sys.executable,
+        "-m",
+        "rankstruct",
+        "evaluate",
+        str(tmp_path / "run"),
+        "--qrels",
+        str(tmp_path / "qrels"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == (
+        "rankstruct evaluate: warning: 1 of the 2 queries of the run (50.0%) are not in the qrels, such as '2': "
+        "they are left out\n"
+    )

@@ -1,13 +1,17 @@
 """Cross-validation: cells are trained once, selection is by validation, a finished cell is reused."""
 
+import hashlib
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+from cell_works import replace_result
 
 import rankstruct as rs
 from rankstruct.cli import main as rankstruct
+from rankstruct.commands import cross_validate as module
 from rankstruct.commands.cells import CellFolders, CellsFailed, locked
 from rankstruct.commands.compare import difference_table
 from rankstruct.commands.cross_validate import SELECTION, cross_validate
@@ -85,7 +89,7 @@ def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
     target = folder / "out" / "fold1_regularization=0.01" / "result.json"
     report = json.loads(target.read_text())
     report["best"]["validation"], report["test"] = 2.0, {"AP": 0.123, "RR@10": 0.5}
-    target.write_text(json.dumps(report))
+    replace_result(target.parent, report)
     again = run(folder, {"model.regularization": ["0.01", "1000000"]})
     assert again["folds"][0]["test"]["AP"] == 0.123
     assert again["folds"][1] == found["folds"][1]
@@ -135,8 +139,8 @@ def test_further_seeds_train_what_was_chosen_and_show_the_spread(folder, capsys)
     assert f"{np.mean(values):.4f} ± {np.std(values, ddof=1):.4f}" in out
     assert main([*arguments, *more, "--seeds", "1"]) == 0
     assert "4 runs, 4 of them reused" in capsys.readouterr().out
-    assert main([*arguments, *more, "--seeds", "0"]) == 1
-    assert "seeds must be at least 1 and at most 10000, got 0" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="seeds must be at least 1 and at most 10000, got 0"):
+        cross_validate(folder / "config.yaml", grid={}, output=folder / "seeds", seeds=0)
 
 
 def test_malformed_grid_is_refused(folder, capsys):
@@ -270,3 +274,50 @@ def test_a_folder_that_another_process_writes_to_is_left_alone(folder, tmp_path,
     with locked(tmp_path / "out" / "fold1" / "run"):  # a cell is a run, which `fit` may go on with
         assert rankstruct(["fit", "--run", str(tmp_path / "out" / "fold1" / "run")]) == 1
     assert "another process is writing to it" in capsys.readouterr().err
+
+
+OTHERS = {
+    "config": ["--config", "{folder}/other.yaml"],
+    "folds": ["--folds", "2"],
+    "grid": ["--grid", "model.regularization=0.5"],
+    "seeds": ["--seeds", "2"],
+    "an option of training": ["--trainer.max_epochs", "7"],
+    "a file that an option names": ["--trainer.callbacks", "{folder}/named.yaml"],
+}
+
+
+@pytest.mark.parametrize("option", OTHERS)
+def test_a_finished_folder_answers_its_own_request_only(option, folder, tmp_path, monkeypatch, capsys):
+    def pretend(arguments, target):  # a result that depends on all that a run is given
+        known = [Path(each).read_text() for each in arguments if Path(each).is_file()]
+        others = [each for each in arguments if not Path(each).is_file()]
+        value = int(hashlib.sha256(repr((known, others)).encode()).hexdigest()[:8], 16) / 2**32
+        return {"best": {"validation": value, "epoch": 1}, "test": {"AP": value}, "seconds": 1.0, "cpu_seconds": 1.0}
+
+    monkeypatch.setattr(module, "_train", pretend)
+    monkeypatch.setattr(module, "check_values", lambda *_: None)
+    monkeypatch.setattr(module, "check_data", lambda *_: "content")
+    shutil.copyfile(folder / "config.yaml", tmp_path / "config.yaml")
+    (tmp_path / "other.yaml").write_text((folder / "config.yaml").read_text() + "\n# another\n")
+    named = tmp_path / "named.yaml"
+    named.write_text("a: 1\n")
+    base = {"--config": ["{folder}/config.yaml"], "--folds": ["1"], "--data.path": [str(folder)]}
+
+    def answer(more, output):
+        merged = base | ({more[0]: more[1:]} if more else {})
+        words = [each.format(folder=tmp_path) for name, values in merged.items() for each in (name, *values)]
+        status = main([*words, "--output", str(tmp_path / str(output))])
+        result = tmp_path / str(output) / "cross_validation.json"
+        return json.loads(result.read_text())["folds"] if status == 0 else capsys.readouterr().err
+
+    changed = option in ("config", "an option of training", "a file that an option names")
+    for number, (one, other) in enumerate((([], OTHERS[option]), (OTHERS[option], []))):
+        assert isinstance(answer(one, number), list)
+        if one and "{folder}/named.yaml" in one:
+            named.write_text("a: 2\n")
+            other = one
+        found, expected = answer(other, number), answer(other, f"fresh{number}")
+        if changed:
+            assert "fold1 holds a run that differs in" in found
+        else:
+            assert found == expected

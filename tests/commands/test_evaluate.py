@@ -53,11 +53,14 @@ def test_scores_against_a_table_whose_columns_are_named(folder, capsys):
 
 
 def test_run_against_qrels_counts_what_was_not_retrieved(folder, capsys):
-    assert main(["evaluate", str(folder / "run"), "--qrels", str(folder / "qrels"), "--measures", "AP"]) == 0
+    with pytest.warns(UserWarning, match="queries of the") as told:
+        assert main(["evaluate", str(folder / "run"), "--qrels", str(folder / "qrels"), "--measures", "AP"]) == 0
     out = capsys.readouterr().out
     assert "1 of 4 documents are not judged" in out
-    assert "1 queries that occur only in the run are left out" in out
-    assert "1 queries that occur only in the qrels are left out" in out
+    for each, start in zip(
+        told, ("1 of the 3 queries of the run (33.3%)", "1 of the 3 queries of the qrels"), strict=True
+    ):
+        assert str(each.message).startswith(start)
     assert out.splitlines()[-1].split() == ["AP", "0.5000", "2"]  # 1/2 in each: one of two retrieved; rank 2 of one
 
 
@@ -126,9 +129,10 @@ def test_letor_convention_and_empty_policy(folder, capsys):
 def test_comparison_pairs_queries_by_name():
     first = Evaluated("a", ["x", "y", "z"], {"AP": np.array([0.1, 0.2, 0.9])})
     second = Evaluated("b", ["z", "x", "w"], {"AP": np.array([0.5, 0.4, 1.0])})
-    (row,) = compare_systems(first, second)
+    with pytest.warns(UserWarning, match="1 of the 3 queries of . .*: they are left out"):
+        (row,) = compare_systems(first, second)
     assert (row["first"], row["second"], row["wins"], row["losses"]) == (0.5, 0.45, 1, 1)
-    with pytest.raises(ValueError, match="no query in common"):
+    with pytest.raises(ValueError, match="none of the 3 queries of a is in c"):
         compare_systems(first, Evaluated("c", ["q"], {"AP": np.array([1.0])}))
 
 
@@ -149,20 +153,23 @@ def test_every_count_is_that_of_the_queries_that_entered_the_figure(folder, caps
     (folder / "first").write_text(first)
     (folder / "second").write_text(second)
     runs, truth = [str(folder / "first"), str(folder / "second")], ["--qrels", str(folder / "qrels"), "--empty", "skip"]
-    assert main(["evaluate", *runs, *truth, "--measures", "AP", "AUC", "--json", str(folder / "r.json")]) == 0
+    with pytest.warns(UserWarning, match="queries of the") as told:
+        assert main(["evaluate", *runs, *truth, "--measures", "AP", "AUC", "--json", str(folder / "r.json")]) == 0
     out = capsys.readouterr().out
     counts = {"AP": 2, "AUC": 1}
     for name, count in counts.items():
         (line,) = (line.split() for line in out.splitlines() if line.startswith(f"{name} "))
         assert line[4:7] == [str(count), "0", "0"]
-    assert f"{runs[0]}: 2 queries missing in {runs[1]} are left out" in out
-    assert f"{runs[1]}: 1 queries missing in {runs[0]} are left out" in out
+    said = [str(each.message) for each in told][-2:]
+    assert said[0].startswith(f"2 of the 4 queries of {runs[0]} (50.0%) are not in {runs[1]}, such as '1'")
+    assert said[1].startswith(f"1 of the 3 queries of {runs[1]} (33.3%) are not in {runs[0]}, such as '5'")
     assert not re.search(r"over \d", out)
     report = json.loads((folder / "r.json").read_text())
     assert {row["measure"]: row["queries"] for row in report["comparison"]} == counts
     assert report["queries"] == {runs[0]: {"AP": 4, "AUC": 3}, runs[1]: {"AP": 3, "AUC": 2}}
     for run, (ap, auc) in zip(runs, ((4, 3), (3, 2)), strict=True):
-        assert main(["evaluate", run, *truth, "--measures", "AP", "AUC"]) == 0
+        with pytest.warns(UserWarning, match="queries of the qrels .* are not in the run"):
+            assert main(["evaluate", run, *truth, "--measures", "AP", "AUC"]) == 0
         assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()[-2:]] == [str(ap), str(auc)]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cell_works import replace_result
 from programs import run_in
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -154,7 +155,7 @@ def test_finished_fits_are_reused_and_others_refused(fitted, tmp_path, capsys):
     target = out / "map" / "all" / "result.json"
     result = json.loads(target.read_text())
     result["path"][0]["test"]["AP"] = 0.123456
-    target.write_text(json.dumps(result))
+    replace_result(target.parent, result)
     arguments = ["--config", str(fitted / "map.yaml"), "--output", str(out)]
     assert main(arguments) == 0
     assert "0.1235" in capsys.readouterr().out
@@ -316,15 +317,11 @@ def test_lists_that_do_not_count_are_told(tmp_path, capsys):
     result = json.loads((cell / "result.json").read_text())
     assert (result["left_out"], result["lists"]) == (2, 9)
 
-    # Fits of an older version know neither what was left out nor the content of the data.
-    note = json.loads((cell / "request.json").read_text())
-    assert note.pop("content")
-    (cell / "request.json").write_text(json.dumps(note))
-    for name in ("left_out", "lists"):
-        del result[name]
-    (cell / "result.json").write_text(json.dumps(result))
-    assert main(arguments) == 0
-    assert "left out" not in capsys.readouterr().out
+    # Fits of an older version did not record all that they depend on.
+    record = json.loads((cell / "request.json").read_text())
+    (cell / "request.json").write_text(json.dumps(record["request"]))
+    assert main(arguments) == 1
+    assert "holds a run of an earlier version, which did not record all" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -412,3 +409,17 @@ def test_a_folder_that_another_process_writes_to_is_left_alone(tmp_path, capsys)
     with locked(tmp_path / "out"):
         assert main(["--config", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "out")]) == 1
     assert "another process is writing to it" in capsys.readouterr().err
+
+
+def test_the_runs_of_a_command_over_folds_are_no_run(tmp_path, capsys):
+    for cell in ("fold1", "fold2"):
+        (tmp_path / "mine" / cell).mkdir(parents=True)
+        (tmp_path / "mine" / cell / "request.json").write_text("{}")
+    (tmp_path / "mine" / "config.yaml").write_text("model: {}\n")
+    for command, folder in (("certify", "mine"), ("test", "mine"), ("certify", ".")):
+        assert rankstruct([command, "--run", str(tmp_path / folder)]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert (
+            f"mine is not a run but has 2, of a command that trains several; give one of them, such as {tmp_path}"
+            in line
+        )

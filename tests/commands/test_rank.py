@@ -164,7 +164,7 @@ def test_lists_are_scored_in_parts(finished, data, tmp_path, monkeypatch):
 
 def test_the_card_says_what_it_is(finished):
     card, result = (finished / "README.md").read_text(), json.loads((finished / "result.json").read_text())
-    digests = json.loads((finished / "request.json").read_text())["data"].values()
+    digests = json.loads((finished / "request.json").read_text())["request"]["data"].values()
     assert len(set(digests)) == 3
     means = [f"{value:.4f}" for each in result["test"].values() for value in (each["mean"], *each["interval"])]
     chosen = [f"{value:.4f}" for value in result["models"][0]["validation"].values()]
@@ -233,7 +233,7 @@ def test_ap_chooses_where_labels_are_not_graded_and_who_says_so_chooses(data, tm
     assert "--measures sets" not in capsys.readouterr().out
     results = [json.loads((tmp_path / name / "result.json").read_text()) for name in "ab"]
     assert [each["measure"] for each in results] == ["AP", "RR"]
-    assert [list(json.loads((tmp_path / n / "request.json").read_text())["measures"]) for n in "ab"] == [
+    assert [list(json.loads((tmp_path / n / "request.json").read_text())["request"]["measures"]) for n in "ab"] == [
         ["AP", "nDCG@10", "RR@10"],
         ["RR", "AP"],
     ]
@@ -258,7 +258,8 @@ def test_a_killed_one_begins_again(data, tmp_path, finished):
     assert not (tmp_path / "out" / "result.json").exists()
     (tmp_path / "out" / "scorer.pt.17.part").touch()
     assert rankstruct([*given, "0"]) == 1  # which is another request, of which more is left than the request
-    (tmp_path / "out" / "request.json").write_bytes((finished / "request.json").read_bytes())
+    record = json.loads((finished / "request.json").read_text()) | {"outputs": {}}
+    (tmp_path / "out" / "request.json").write_text(json.dumps(record))
     assert rankstruct([*given, "0"]) == 0
     assert (
         json.loads((tmp_path / "out" / "result.json").read_text())["test"]
@@ -309,7 +310,7 @@ def test_labels_of_every_file_are_tried_by_every_measure_before_training(
     message = capsys.readouterr().err
     assert said in message
     assert (files[part] if part else "Fold1/") in message
-    assert set(contents(tmp_path / "out")) <= {".lock", "request.json"}
+    assert set(contents(tmp_path / "out")) == {".lock"}
 
 
 def test_a_measure_that_takes_large_labels_is_taken(data, tmp_path):
@@ -396,7 +397,7 @@ def test_ctrl_c_says_that_nothing_is_finished(data, tmp_path, monkeypatch, capsy
         patch.setattr(rank, "save_scorer", stop)
         assert rankstruct(given) == 130
     assert "is incomplete, the same command starts again" in capsys.readouterr().err
-    assert set(contents(tmp_path)) == {".lock", "request.json"}
+    assert set(contents(tmp_path)) == {".lock"}
     with monkeypatch.context() as patch:
         patch.setattr(rank, "_tested", stop)
         assert rankstruct(given) == 130
@@ -436,6 +437,11 @@ def test_files_without_validation_and_test(data, tmp_path):
         (["{data}", "--fold", "1", "--measures", "quality"], "quality"),
         (["{data}", "--fold", "1", "--measures", "AP", "quality"], "quality"),
         (["{data}", "--fold", "1", "--time-budget", "-3"], "time_budget must be 0 or more"),
+        (
+            ["{data}", "--fold", "1", "--clip", "0.1"],
+            "--propensities and --clip are for a click log; give --clicks LOG",
+        ),
+        (["{data}", "--fold", "1", "--propensities", "harvest"], "--propensities and --clip are for a click log"),
     ],
 )
 def test_what_is_refused_is_one_line_and_leaves_nothing(given, said, data, tmp_path, capsys):
@@ -477,13 +483,13 @@ def test_columns_are_found_by_their_names(data, tmp_path, capsys):
     assert float(values["nDCG@10"].mean()) == pytest.approx(mean, abs=1e-5)
     capsys.readouterr()
     text = (tmp_path / "same.csv").read_text()
-    for changed, said in (
-        (text.replace("f00", "new"), "missing: 'f00', unknown: 'new'"),
-        (text.replace("label", "grade"), "expected one column 'label'"),
-    ):
-        (tmp_path / "wrong.csv").write_text(changed)
-        assert rankstruct(["predict", "--run", str(output), "--data.predict_path", str(tmp_path / "wrong.csv")]) == 1
-        assert said in capsys.readouterr().err
+    (tmp_path / "wrong.csv").write_text(text.replace("f00", "new"))
+    assert rankstruct(["predict", "--run", str(output), "--data.predict_path", str(tmp_path / "wrong.csv")]) == 1
+    assert "missing: 'f00', unknown: 'new'" in capsys.readouterr().err
+    unlabelled = [line.split(",") for line in text.splitlines()]
+    (tmp_path / "new.csv").write_text("".join(",".join([qid, *rest]) + "\n" for qid, _, *rest in unlabelled))
+    assert rankstruct(["predict", "--run", str(output), "--data.predict_path", str(tmp_path / "new.csv")]) == 0
+    assert np.array_equal(read_scores(output / "scores.txt"), found[0])
     assert rankstruct(["predict", "--run", str(output), "--data.predict_path", "nosuch.csv"]) == 1
     assert "nosuch.csv: no such file" in capsys.readouterr().err
 

@@ -137,7 +137,7 @@ def kinds():
     yield "numbers as names", table, {"qid": int, "docid": int}, {}
     yield "columns in another order", table, {"columns": in_other_order}, {}
     more = {"columns": lambda found, part: found | ({"more": found["f0"]} if part == "new" else {})}
-    yield "a column more", table, more, {"predict": "unknown: 'more'"}
+    yield "a column more", table, more, {}
     less = {"columns": lambda found, part: {k: v for k, v in found.items() if part != "new" or k != "f2"}}
     yield "a column less", table, less, {"predict": "missing: 'f2'"}
     yield "CSV", table, csv, {}

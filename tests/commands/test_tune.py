@@ -184,7 +184,8 @@ def test_wrong_usage_is_said_in_one_line(config, tmp_path, capsys, monkeypatch):
     )
     assert "empty search space" in message()
     good = ["--space", "model.regularization=log:1,2"]
-    assert "trials must be at least 1, got 0" in message(*good, "--trials", "0")
+    with pytest.raises(ValueError, match="trials must be at least 1, got 0"):
+        tune(config, ["model.regularization=log:1,2"], output=tmp_path / "out", trials=0)
     assert "no such file or folder" in message(*good, "--data.builtin", "null", "--data.path", str(tmp_path / "none"))
     assert "expected a new key with values" in message(*good, *good)
     assert not (tmp_path / "out").exists()

@@ -75,7 +75,7 @@ def test_lists_of_every_form(tmp_path, monkeypatch, name):
             assert data.qids[99] == ("q99" if number == 1 else "99")
             assert (data.docids is None) == (number != 1)
     assert read_lists(path, num_features=5, cache=False).features[:, 3:].any() == 0
-    with pytest.raises(DataError, match="expected one column 'grade'"):
+    with pytest.raises(DataError, match="there is no column 'grade'"):
         read_lists(path, label="grade", cache=False)
 
 
@@ -109,8 +109,11 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
             "x,y,kind\n1,2,good\n",
             "got classification data .*file without a column 'qid'.* has columns qid, label and",
         ),
-        ("", "file without a column 'qid'"),
-        ("qid,x\n1,2\n", "expected one column 'label', got 'qid, x'"),
+        ("", "expected column names in the first line, got an empty file"),
+        (
+            "qid,x\n1,2\n",
+            "there is no column 'label'; there are 'qid, x'; label= names another column, or use 0 for unknown labels",
+        ),
         ("qid,label,x\n", "expected documents, one per row, got none"),
         ("a;b;kind\n1;2;good\n", "columns qid, label and features; this one has 'a, b, kind'"),
         (
@@ -208,7 +211,7 @@ def test_missing_values_are_told_once_a_reading_by_column(tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"label": None, "y": None}, "expected one column 'label', got 'qid, x"),
+        ({"label": None, "y": None}, "there is no column 'label'; there are 'qid, x"),
         ({"label": [*[1] * 499, 0.5]}, r"row 500: expected a grade, an integer from 0 in column 'label'"),
         ({"label": [*[1] * 80, None, *[1] * 419]}, r"row 81: expected a number in column 'label'"),
         ({"qid": [*range(499), 7]}, r"row 500: expected contiguous documents of each query, got qid:7 again, .* row 8"),

@@ -127,10 +127,16 @@ def test_absent_file(tmp_path):
             reader(tmp_path / "absent")
 
 
-def test_join(caplog):
+def test_join():
     run = {"2": {"x": 0.5}, "1": {"c": 3.0, "a": 1.0, "z": 2.0}, "9": {"a": 1.0}}
     qrels = {"1": {"a": 2, "b": 1, "c": 0, "z": -1}, "2": {"y": 1}, "3": {"a": 1}}
-    joined = join_run(run, qrels)
+    with pytest.warns(UserWarning, match="queries of the") as told:
+        joined = join_run(run, qrels)
+    assert [str(each.message) for each in told] == [
+        "1 of the 3 queries of the run (33.3%) are not in the qrels, such as '9': they are left out",
+        "1 of the 3 queries of the qrels (33.3%) are not in the run, such as '3': they are left out, as trec_eval does by "
+        "default",
+    ]
     assert joined.qids.tolist() == ["2", "1"]
     assert joined.offsets.tolist() == [0, 1, 4]
     assert joined.docids.tolist() == ["x", "c", "a", "z"]
@@ -142,10 +148,12 @@ def test_join(caplog):
     assert joined.judged.tolist() == [False, True, True, False]
     assert joined.pooled.tolist() == [False, True, True, True]
     assert (joined.only_in_run, joined.only_in_qrels) == (("9",), ("3",))
-    assert "1 queries that occur only in the run are left out: 9" in caplog.text
-    assert "1 queries that occur only in the qrels are left out: 3" in caplog.text
-    with pytest.raises(DataError, match="queries in common; got run queries 9 and qrels queries 1, 2, 3"):
+    with pytest.raises(DataError, match="none of the 1 queries of the run is in the qrels, such as '9'"):
         join_run({"9": {"a": 1.0}}, qrels)
+    with pytest.raises(
+        DataError, match="none of the 2 retrieved documents is in the qrels of their queries, such as 'u'"
+    ):
+        join_run({"1": {"u": 1.0, "v": 2.0}}, {"1": {"a": 1}})
 
 
 def test_names_of_two_types_are_no_names_in_common():
@@ -155,7 +163,7 @@ def test_names_of_two_types_are_no_names_in_common():
         join_run({1: {"a": 1.0}}, {"1": {"a": 1}})
     with pytest.raises(DataError, match="names of documents must be of the same type in run and qrels, got int"):
         join_run({"1": {7: 1.0}}, {"1": {"7": 1}})
-    with pytest.raises(DataError, match="queries in common; got run queries 1 and qrels queries 2"):
+    with pytest.raises(DataError, match="none of the 1 queries of the run is in the qrels, such as 1: are they"):
         join_run({1: {"a": 1.0}}, {2: {"a": 1}})
     assert join_run({1: {7: 1.0}}, {1: {7: 1}}).docids.tolist() == ["7"]
 

@@ -184,6 +184,10 @@ def test_a_run_takes_the_place_of_bm25(folder, encoder):
     source = rs.text.TextSource(path=str(folder), encoder=encoder, run=str(folder / "run.txt"), max_length=32)
     test = source.read().splits.test
     assert test.docids.tolist() == ["d0", "d1", "d2"] * test.num_lists
+    unjudged = [f"{query} Q0 d19 1 1.0 mine" for query in queries]
+    (folder / "run.txt").write_text("\n".join(unjudged) + "\n")
+    with pytest.raises(DataError, match="none of the 10 retrieved documents is in the qrels of their queries"):
+        _ = source.read().run
     (folder / "run.txt").write_text("\n".join(lines[:6]) + "\n")
     with pytest.raises(DataError, match="the run has no results for the judged query"):
         _ = source.read().run
