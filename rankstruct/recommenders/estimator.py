@@ -22,7 +22,7 @@ from typing_extensions import Self
 
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_integers, check_matched, shortened
-from rankstruct.estimators.base import RandomState, as_seed, is_number, named_loss
+from rankstruct.estimators.base import RandomState, as_plain, as_seed, from_plain, is_number, named_loss
 from rankstruct.lists import known_ids, refuse_other_names, refusing
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
@@ -53,8 +53,8 @@ _OTHER_NAMES = {
     "callback": "there is no callback=; history_ has the loss and the validation measure of each epoch",
     "user_items": f"there is no user_items=; {_KEPT}",
     "recalculate_user": "there is no recalculate_user=; use recommend_new, or partial_fit to keep the result",
-    "userid": "there is no userid=; pass users=, one user or several",
-    "itemid": "there is no itemid=; pass items=, one item or several",
+    "userid": "there is no userid=; the first argument is one user or several",
+    "itemid": "there is no itemid=; the first argument is one item or several",
     "N": "there is no N=; pass k=, the number of results",
     "n": "there is no n=; pass k=, the number of results",
     "K": "there is no K=; append the cut-off to the measure's name, such as 'P@10'",
@@ -75,12 +75,6 @@ _OTHER_ATTRIBUTES = {
     "load": "use joblib.load(path), pickle or skops",
 }
 _refusing = refusing(partial(refuse_other_names, other_names=_OTHER_NAMES))
-_AMONG = refusing(
-    partial(
-        refuse_other_names,
-        other_names={"users": "there is no users=; pass among=, the users that may be similar"},
-    )
-)
 
 
 class Recommender(BaseEstimator):
@@ -174,6 +168,19 @@ class Recommender(BaseEstimator):
     def __getattr__(self, name: str) -> Any:
         advice = f"; {_OTHER_ATTRIBUTES[name]}" if name in _OTHER_ATTRIBUTES else ""
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Convert the factorisation to plain data, which serialisers other than pickle can write too."""
+        return {name: as_plain(value) if name == "scorer_" else value for name, value in super().__getstate__().items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Rebuild the factorisation; earlier versions have other names for what the index has."""
+        state = {name: from_plain(value) if name == "scorer_" else value for name, value in state.items()}
+        if "_by_index" in state:
+            by_index, integers = state.pop("_by_index"), state.pop("_of_integers")
+            columns = dict.fromkeys(("user", "item", "time", "min_rating"))
+            state["_index"] = _Index(state["known_"], by_index, {"users": False, "items": integers}, columns)
+        super().__setstate__(state)
 
     @_refusing
     def fit(
@@ -430,14 +437,14 @@ class Recommender(BaseEstimator):
 
     @_refusing
     def similar_items(
-        self, items: Any, k: int = 10, *, among: Any = None, exclude: Any = None
+        self, item: Any, k: int = 10, *, items: Any = None, exclude: Any = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k items whose factors have the highest cosines with those of an item, without the item itself, best first.
 
         Args:
-            items: `[items]` or one item: column indices if `fit` got a matrix, otherwise names.
+            item: one item, or several `[items]`: column indices if `fit` got a matrix, otherwise names.
             k: number of similar items; all if there are fewer.
-            among: the only items that may be similar; None for all.
+            items: the only items that may be similar; None for all.
             exclude: items to leave out.
 
         Returns:
@@ -452,15 +459,14 @@ class Recommender(BaseEstimator):
         >>> model.similar_items("x", k=1)[0]
         array(['y'], dtype=object)
         """
-        return self._similar("items", items, k, among, exclude)
+        return self._similar("items", item, k, items, exclude)
 
-    @_AMONG
     @_refusing
     def similar_users(
-        self, users: Any, k: int = 10, *, among: Any = None, exclude: Any = None
+        self, user: Any, k: int = 10, *, users: Any = None, exclude: Any = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k users whose factors have the highest cosines with those of a user, as `similar_items` for items."""
-        return self._similar("users", users, k, among, exclude)
+        return self._similar("users", user, k, users, exclude)
 
     def _similar(self, what: str, given: Any, k: int, among: Any, exclude: Any) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)

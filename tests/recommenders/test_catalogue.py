@@ -145,13 +145,20 @@ def test_a_split_by_time_has_one_moment():
 def test_files_have_common_indices(tmp_path):
     (tmp_path / "train.txt").write_text("7 10 9 10\n\n8\n12 9\n7 11\n")
     (tmp_path / "valid.txt").write_text("12 11\n")
-    (tmp_path / "test.txt").write_text("13 50\n8 9\n")
+    (tmp_path / "test.txt").write_text("13 50\n8 9\n12 10\n")
     train, valid, test = read_interactions(*(tmp_path / f"{name}.txt" for name in ("train", "valid", "test")))
     assert train.user_names.tolist() == ["7", "8", "12", "13"] == test.user_names.tolist()
     assert train.item_names.tolist() == ["9", "10", "11", "50"]
     assert pairs(train) == [("7", "9"), ("7", "10"), ("7", "11"), ("12", "9")]
-    assert (pairs(valid), pairs(test)) == ([("12", "11")], [("8", "9"), ("13", "50")])
-    parts = InteractionsSource(path=str(tmp_path)).read()
+    assert (pairs(valid), pairs(test)) == ([("12", "11")], [("8", "9"), ("12", "10"), ("13", "50")])
+    with pytest.warns(UserWarning) as warned:
+        parts = InteractionsSource(path=str(tmp_path)).read()
+    said = [str(each.message).replace(f"{tmp_path}/", "") for each in warned]
+    advice = "nothing is learnt about them, and they count in the measures"
+    assert said == [
+        f"2 of the 3 users of test.txt (66.7%) are not in train.txt, such as '8': {advice}",
+        f"1 of the 3 items of test.txt (33.3%) are not in train.txt, such as '50': {advice}",
+    ]
     assert [pairs(part) for part in (parts.train, parts.vali, parts.test)] == [*map(pairs, (train, valid, test))]
 
 
@@ -231,7 +238,7 @@ def test_ids_of_any_type(tmp_path, users, names):
         (
             "x.csv",
             "user,item,item_id\na,b,c\n",
-            "columns 'item' and 'item_id' have usual names of 'item'; remove the wrong",
+            "columns 'item' and 'item_id' have usual names of 'item'; name the right one, such as item='item'",
         ),
         ("x.csv", "", "expected column names in the first line, got an empty file"),
     ],

@@ -61,16 +61,17 @@ CALLS = {
     "... (items=[1, 2])": (lambda m: m.recommend(0, items=[1, 2]), None),
     "... (recalculate_user=True)": (lambda m: m.recommend(0, recalculate_user=True), "use recommend_new"),
     "... (user_items=...)": (lambda m: m.recommend(0, user_items=MATRIX[0]), "fit keeps what users know"),
-    "... (userid=0)": (lambda m: m.recommend(userid=0), "pass users="),
+    "... (userid=0)": (lambda m: m.recommend(userid=0), "the first argument is one user or several"),
     "similar_items(3)": (lambda m: m.similar_items(3), None),
     "similar_items([3, 4])": (lambda m: m.similar_items([3, 4]), None),
     "similar_items(3, N=5)": (lambda m: m.similar_items(3, N=5), "pass k="),
     "similar_items(3, filter_items=[1])": (lambda m: m.similar_items(3, filter_items=[1]), "pass exclude="),
-    "similar_items(3, items=[1, 2])": (lambda m: m.similar_items(3, items=[1, 2]), "pass among="),
-    "similar_items(itemid=3)": (lambda m: m.similar_items(itemid=3), "pass items="),
+    "similar_items(3, items=[1, 2])": (lambda m: m.similar_items(3, items=[1, 2]), None),
+    "similar_items(itemid=3)": (lambda m: m.similar_items(itemid=3), "the first argument is one item"),
     "similar_users(3)": (lambda m: m.similar_users(3), None),
     "similar_users([3, 4])": (lambda m: m.similar_users([3, 4]), None),
     "similar_users(3, N=5)": (lambda m: m.similar_users(3, N=5), "pass k="),
+    "similar_users(3, users=[1, 2])": (lambda m: m.similar_users(3, users=[1, 2]), None),
     "similar_users(3, filter_users=[1])": (lambda m: m.similar_users(3, filter_users=[1]), "pass exclude="),
     "partial_fit_users": (lambda m: m.partial_fit_users([40], MATRIX[:1]), "use partial_fit"),
     "partial_fit_items": (lambda m: m.partial_fit_items([25], MATRIX[:, 1].T), "use partial_fit"),
@@ -140,7 +141,10 @@ def test_similar_rows_have_the_highest_cosines(by_index, by_name):
     users, items = by_index.scorer_.user_factors.weight.numpy(force=True), by_index.scorer_.item_factors.weight.numpy(
         force=True
     )
-    for find, table in ((by_index.similar_users, users), (by_index.similar_items, items)):
+    for find, table, among in (
+        (by_index.similar_users, users, "users"),
+        (by_index.similar_items, items, "items"),
+    ):
         unit = table / np.linalg.norm(table, axis=1, keepdims=True)
         cosines = unit[[2, 7]] @ unit.T
         cosines[[0, 1], [2, 7]] = -np.inf
@@ -152,14 +156,14 @@ def test_similar_rows_have_the_highest_cosines(by_index, by_name):
         np.testing.assert_allclose(its, values[1], rtol=1e-5)
         rest = find(7, 3, exclude=[int(one[0])])[0]
         np.testing.assert_array_equal(rest, one[1:])
-        assert set(find(7, 3, among=[1, 7, 5])[0]) == {1, 5}
+        assert set(find(7, 3, **{among: [1, 7, 5]})[0]) == {1, 5}
     names = by_name.similar_items(["i3", "i4"], 5)[0]
     assert names.shape == (2, 5)
     assert all(name.startswith("i") for name in names.ravel())
     assert by_name.similar_users("u3", 5)[0][0].startswith("u")
-    with pytest.raises(ValueError, match="items must be those of fit, got 'x'"):
+    with pytest.raises(ValueError, match="items must be those of fit, with interactions, got 'x'"):
         by_name.similar_items("x")
-    with pytest.raises(ValueError, match="users must be those of fit, got 'x'"):
+    with pytest.raises(ValueError, match="users must be those of fit, with interactions, got 'x'"):
         by_name.similar_users(["u1", "x"])
     groups = by_index.similar_items(range(25), 3)[0] % 3 == np.arange(25)[:, None] % 3
     assert groups.mean() > 0.6  # by chance 0.3
@@ -180,9 +184,10 @@ def test_new_users_are_tables_matrices_lists_or_lists_of_lists(by_index, by_name
     np.testing.assert_array_equal(by_name.recommend_new(table, 4)[0][0], by_name.recommend_new(names[0], 4)[0])
     assert by_name.recommend_new([names[0], []], 4)[0].shape == (2, 4)
     assert by_name.recommend_new([[], []], 4)[0].shape == (2, 4)
-    assert len(by_name.recommend_new([], 4)[0]) == 0
+    with pytest.raises(ValueError, match=r"X must have items, .*, got none; \[\[\]\] is a user who knows nothing"):
+        by_name.recommend_new([])
     for wrong in ([26], [-1], [["i3"]], [1.5], [[True]]):
-        with pytest.raises(ValueError, match=r"items must be columns of the matrix of fit|none of the 1 items"):
+        with pytest.raises(DataError, match=r"items must be .* strings or integers, got 1\.5|none of the 1 items of X is in"):
             by_index.recommend_new(wrong)
 
 
@@ -328,11 +333,9 @@ def test_odd_matrices():
             make(sp.coo_array(np.array([1.0, 0, 1])))
         with pytest.raises(DataError, match="counts of interactions must be real numbers, got complex128"):
             make(sp.csr_array([[1j, 0]]))
-        with pytest.raises(DataError, match="counts of interactions must be real numbers, got object"):
-            make(sp.coo_array((np.array(["a", "b"], object), ([0, 1], [0, 1]))))
 
 
-@pytest.mark.parametrize("kind", ["uint8", "int8", "uint16", "bool", "int64", "float16", "float64"])
+@pytest.mark.parametrize("kind", ["uint8", "int8", "uint16", "bool", "int64", "float32"])
 @pytest.mark.parametrize("times", [2, 256, 65536])
 def test_interactions_that_repeat_in_a_matrix_add_up_in_any_type(kind, times):
     zeros = np.zeros(times, np.int64)

@@ -208,20 +208,17 @@ def ids_of(kind, case):
 
 
 def folder_of(tmp_path, part, role, case):
-    users, items = [f"u{n}" for n in range(6) for _ in range(3)], [f"i{n}" for n in (0, 1, 2, 1, 2, 3) * 3]
-    parts = {"train": list(zip(users, items, strict=True))}
-    for name in ("valid", "test"):
-        known = {"u": ["u1", "u2", "u3"], "i": ["i2", "i0", "i1"]}
-        if name == part:
-            known[role] = ids_of(role, case)
-        new = {"u": known["u"], "i": known["i"]}
-        parts[name] = list(zip(new["u"], new["i"], strict=True))
-    known = set(parts["train"])
-    for name in ("valid", "test"):
-        # interactions of training would be left out
-        assert not set(parts[name]) <= known
-    for name, rows in parts.items():
-        (tmp_path / f"{name}.csv").write_text("user,item\n" + joined([[*map(str.strip, row)] for row in rows], ","))
+    parts = {
+        "train": [(f"u{n}", f"i{(n + m) % 6}") for n in range(6) for m in range(3)],
+        "valid": [("u1", "i0"), ("u2", "i1"), ("u3", "i2")],
+        "test": [("u1", "i5"), ("u2", "i0"), ("u3", "i1")],
+    }
+    new = {"one unknown": f"{role}x", "none known": "d"}.get(case)
+    rows = [list(row) for row in parts[part]]
+    for row, name in zip(rows, ids_of(role, case), strict=True):
+        row[role == "i"] = row[role == "i"] if name.startswith(role) and name != new else name.strip()
+    for name, its in (parts | {part: rows}).items():
+        (tmp_path / f"{name}.csv").write_text("user,item\n" + joined(its, ","))
     return tmp_path
 
 
