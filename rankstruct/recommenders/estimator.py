@@ -81,9 +81,9 @@ class Recommender(BaseEstimator):
     """Top-k recommendations from implicit feedback, by a factorisation trained on a loss over the full catalogue.
 
     `fit` takes what `interactions` does: a SciPy sparse matrix `[users, items]`, whose values above 0 count as interactions, a
-    table with columns `user` and `item`, or two columns. Some interactions of each user are held out and select the epoch. The model is the
-    average of the weights over all steps, with more weight on later ones (see `polynomial_average`). Users without interactions
-    get the most popular items. If a fit fails, the estimator remains as it was before.
+    table with columns `user` and `item`, or two columns. Some interactions of each user are held out and select the epoch. The
+    model is the average of the weights over all steps, with more weight on later ones (see `polynomial_average`). Users without
+    interactions get the most popular items. If a fit fails, the estimator remains as it was before.
 
     Args:
         loss: any loss of rankstruct, a module or its name with arguments; the softmax loss if None.
@@ -579,7 +579,7 @@ class _Index:
         return chosen
 
     def _chosen(self, given: Any, what: str, role: str) -> np.ndarray:
-        one, names, places = self.rows(what, given)
+        _, names, places = self.rows(what, given)
         if not names and "rank" in role:
             raise ValueError(f"{what} has none; None ranks all")
         source, advice = f"the {what} of fit", "they are left out"
@@ -635,12 +635,17 @@ class _Index:
                     new = occurring[at[occurring] < 0]
                     at[new] = self.known.num_items + np.arange(len(new))
             check_matched(
-                matched, names[occurring], what=f"{what} of {name}", source=f"the {what} of fit", advice=advice, stacklevel=6
+                matched,
+                names[occurring],
+                what=f"{what} of {name}",
+                source=f"the {what} of fit",
+                advice=advice,
+                stacklevel=6,
             )
             places[what] = at[numbers]
         kept = (places["users"] >= 0) & (places["items"] >= 0)
         num_items = max(self.known.num_items, int(places["items"].max(initial=-1)) + 1)
-        sizes = {"num_users": self.known.num_users, "num_items": num_items}
+        sizes: dict[str, Any] = {"num_users": self.known.num_users, "num_items": num_items}
         return interactions(places["users"][kept], places["items"][kept], **sizes)
 
     def of_new_users(self, X: Any) -> tuple[bool, Ratings]:
@@ -663,14 +668,21 @@ class _Index:
             lists = [lists] if one else [list(each) for each in lists]
             sizes = list(map(len, lists))
             users, num_users = np.repeat(np.arange(len(lists)), sizes), len(lists)
-            names = Names.of(ids_of("items", [each for items in lists for each in items])) if sum(sizes) else Names.of([])
+            names = (
+                Names.of(ids_of("items", [each for items in lists for each in items])) if sum(sizes) else Names.of([])
+            )
         distinct, inverse = np.unique(np.asarray(names, object), return_inverse=True)
         places = places_of(distinct, self.known.item_names)
         check_matched(
-            places >= 0, distinct, what="items of X", source="the items of fit", advice="they are left out", stacklevel=5
+            places >= 0,
+            distinct,
+            what="items of X",
+            source="the items of fit",
+            advice="they are left out",
+            stacklevel=5,
         )
         items = places[inverse]
-        shape = {"num_users": num_users, "num_items": self.known.num_items}
+        shape: dict[str, Any] = {"num_users": num_users, "num_items": self.known.num_items}
         known = interactions(users[items >= 0], items[items >= 0], **shape)
         is_list = not (isinstance(X, Ratings) or sp.issparse(X) or names_of(X))
         return is_list and one, known

@@ -315,10 +315,10 @@ def interactions(
     """
     columns = {"user": user, "item": item, "time": time}
     is_table = items is None and bool(names_of(users))
-    if told := [name for name, value in (columns | {"min_rating": min_rating}).items() if value is not None]:
-        if not (is_table or isinstance(users, Ratings)):
-            what = "is for the rows of a table" if told[0] == "min_rating" else "names a column of a table"
-            raise DataError(f"{told[0]} {what}, such as a data frame; got {type(users).__name__}")
+    told = [name for name, value in (columns | {"min_rating": min_rating}).items() if value is not None]
+    if told and not (is_table or isinstance(users, Ratings)):
+        what = "is for the rows of a table" if told[0] == "min_rating" else "names a column of a table"
+        raise DataError(f"{told[0]} {what}, such as a data frame; got {type(users).__name__}")
     if isinstance(users, Ratings):
         if items is not None:
             raise DataError("items cannot be given with interactions, which have items")
@@ -364,7 +364,9 @@ def columns_of(
         )
     if times is None and found["time"] is not None:
         times = column_of(table, str(found["time"]))
-    rating = found["rating"] if found["rating"] not in [each for role, each in found.items() if role != "rating"] else None
+    rating = (
+        found["rating"] if found["rating"] not in [each for role, each in found.items() if role != "rating"] else None
+    )
     values = None if rating is None else column_of(table, rating)
     kept = rows_that_count("X", rating, values, min_rating)
     parts = (column_of(table, found["user"]), column_of(table, found["item"]), times)
@@ -680,7 +682,8 @@ def ids_of(what: str, given: Any) -> np.ndarray | Names:
         raise DataError(f"{what} must be one-dimensional strings or integers, got {got}")
     if found.dtype.kind in "iu":
         return found
-    written = [each if type(each) is str else id_text(what, each) for each in (found if found.dtype.kind == "M" else found.tolist())]
+    values = found if found.dtype.kind == "M" else found.tolist()
+    written = [each if type(each) is str else id_text(what, each) for each in values]
     texts = np.empty(len(written), object)
     texts[:] = [each.strip(SPACE) for each in written]
     if empty := [at for at, each in enumerate(texts) if not each]:

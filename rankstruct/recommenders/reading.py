@@ -284,7 +284,7 @@ def read_movielens_fold(folder: str | os.PathLike[str], fold: int) -> tuple[Rati
     """
     paths = [Path(folder) / f"u{fold}.{part}" for part in ("base", "test")]
     base, test = align([read_ratings(path, "movielens100k") for path in paths])
-    _check_known(base, test, *paths)
+    _check_known(base, test, paths[0], paths[1])
     return base, test
 
 
@@ -294,7 +294,12 @@ def _check_known(train: Ratings, part: Ratings, source: Path, path: Path, advice
         occurring = np.unique(getattr(part, what))
         matched = np.isin(occurring, getattr(train, what))
         check_matched(
-            matched, names[occurring], what=f"{what}s of {path}", source=str(source), advice=advice or _UNSEEN, stacklevel=5
+            matched,
+            names[occurring],
+            what=f"{what}s of {path}",
+            source=str(source),
+            advice=advice or _UNSEEN,
+            stacklevel=5,
         )
 
 
@@ -352,7 +357,7 @@ def read_interactions(
         names.append(ordered)
         places.append(np.empty(len(given), np.int64))
         places[-1][[numbers[name] for name in ordered]] = np.arange(len(given))
-    sizes = {"num_users": len(users), "num_items": len(items)}
+    sizes: dict[str, Any] = {"num_users": len(users), "num_items": len(items)}
     found = []
     for path, (of_users, of_items, when) in zip(paths, parts, strict=True):
         if not len(of_users):
@@ -379,7 +384,9 @@ def _numbered(
     ):
         return _of_table(path, users, items, times, columns, min_rating)
     if min_rating is not None:
-        raise DataError(f"{path}: min_rating is for tables, whose first line has the column names user, item and rating")
+        raise DataError(
+            f"{path}: min_rating is for tables, whose first line has the column names user, item and rating"
+        )
     lines = _Lines(path, times)
     for number, line in _lines(path):
         if not (line == "#" or line.startswith(("# ", "#\t"))):
@@ -399,7 +406,9 @@ def _of_table(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     reader = Table(path, columns, optional=("time",), numbers=("time",))
     if missing := [name for role, name in columns.items() if name is not None and role not in reader.columns]:
-        raise DataError(f"{path}: there is no column {missing[0]!r}; there are {', '.join(map(repr, reader.names))[:200]}")
+        raise DataError(
+            f"{path}: there is no column {missing[0]!r}; there are {', '.join(map(repr, reader.names))[:200]}"
+        )
     table = reader.read()
     parts = []
     for role, numbers in (("user", users), ("item", items)):
@@ -414,7 +423,9 @@ def _of_table(
     if time is not None and not np.isfinite(time).all():
         at = int(np.isfinite(time).argmin())
         raise DataError(f"{path}, row {at + 1}: expected a time, got {'none' if np.isnan(time[at]) else time[at]}")
-    rating = next((name for name in _roles(path, reader.names, ("rating",)) if name not in reader.columns.values()), None)
+    rating = next(
+        (name for name in _roles(path, reader.names, ("rating",)) if name not in reader.columns.values()), None
+    )
     values: Any = np.zeros(len(parts[0]))
     if rating is not None:
         try:
@@ -445,7 +456,7 @@ class _Lines:
         self.words: list[set[str]] = []  # of each field but the first, if lines have one width
         self.number = 0
         self.ends = {",", ";"}  # with which every field but the last ends
-        self.between: set[str] | None = None  # what every second field is
+        self.between = {",", ";", "|", "::"}  # what every second field is
         self.pairs = True  # whether every item is item:number
 
     def add(self, number: int, line: str) -> None:
@@ -474,9 +485,10 @@ class _Lines:
     def _look(self, fields: list[str]) -> None:
         """Collect what tells a file of another format."""
         self.number += 1
-        self.ends &= {field[-1] for field in fields[:-1]} if len({field[-1] for field in fields[:-1]}) == 1 else set()
-        between = set(fields[1::2]) if len(fields) > 2 and len(set(fields[1::2])) == 1 else set()
-        self.between = between if self.between is None else self.between & between
+        if self.ends:
+            self.ends = {mark for mark in self.ends if all(field.endswith(mark) for field in fields[:-1])}
+        if self.between:
+            self.between = {mark for mark in self.between if len(fields) > 2 and set(fields[1::2]) == {mark}}
         self.pairs = self.pairs and len(fields) > 1 and all(map(_PAIR.fullmatch, fields[1:]))
         if self.width is None:
             self.width, self.words = len(fields), [set() for _ in fields[1:]]
@@ -501,14 +513,14 @@ class _Lines:
         said, table = "", "name the file .csv, with column names such as user,item in the first line"
         if self.ends and self.user:
             said = f"every field but the last ends with {min(self.ends)!r}; {table}"
-        elif between := (self.between or set()) & {",", ";", "|", "::"}:
-            said = f"every second field is {min(between)!r}; {table}"
+        elif self.between and self.user:
+            said = f"every second field is {min(self.between)!r}; {table}"
         elif self.pairs and self.user:
             values = {_number(word.rpartition(":")[2]) for word in self.items}
             if len({word.rpartition(":")[0] for word in self.items}) > 1 and _are_ratings(values, len(self.item)):
                 said = (
-                    f"every item has the form item:number, such as {shortened(next(iter(self.items)))}; write a table with columns "
-                    f"user, item and rating, or {_ITEMS}"
+                    f"every item has the form item:number, such as {shortened(next(iter(self.items)))}; write a table with "
+                    f"columns user, item and rating, or {_ITEMS}"
                 )
         if said:
             raise DataError(f"{self.path}: expected lines user item item ..., but {said}")
@@ -546,7 +558,6 @@ _BRACKETED = re.compile(r"""\{[^\s"':,{}]+\}|\[[^\s"':,\[\]]+\]""")
 _PAIR = re.compile(r".+:[-+]?\d+(\.\d+)?")
 _INTEGER = re.compile(r"[-+]?\d{1,18}|[-+]?[1-8]\d{18}")
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?(T.*)?|\d{4}/\d\d?/\d\d?|\d\d?[./]\d\d?[./]\d{4}")
-_CLOCK = re.compile(r"\d\d?:\d\d(:\d\d.*)?")
 
 
 def _number(word: str) -> float:
@@ -554,16 +565,13 @@ def _number(word: str) -> float:
 
 
 def _kind(words: Collection[str], number: int) -> str:
-    """What the words of one field of all lines look like: "date", "clock", "time", "rating", "number" or "item"."""
-    for kind, pattern in (("date", _DATE), ("clock", _CLOCK)):
-        if all(map(pattern.fullmatch, words)):
-            return kind
+    """What the words of one field of all lines look like: "date", "time", "rating", or "item"."""
+    if all(map(_DATE.fullmatch, words)):
+        return "date"
     if all(map(_is_time, words)):
         return "time"
     values = {_number(word) for word in words}
-    if any(map(math.isnan, values)):
-        return "item"
-    return "rating" if _are_ratings(values, number) else "number"
+    return "rating" if not any(map(math.isnan, values)) and _are_ratings(values, number) else "item"
 
 
 def _are_ratings(values: Collection[float], number: int) -> bool:

@@ -188,7 +188,8 @@ def test_a_column_of_whole_floats_in_text_has_integers(tmp_path, suffix, cells, 
 def test_a_folder_without_common_users_is_an_error(tmp_path, judged):
     write(tmp_path, train={"u": ["a", "b"]}, **{part: {"v": ["c"], "w": ["a"]} for part in judged})
     with pytest.raises(
-        DataError, match=rf"none of the \d users of .*{judged[0]}\.txt is in .*train\.txt, such as '[vw]': are they written"
+        DataError,
+        match=rf"none of the \d users of .*{judged[0]}\.txt is in .*train\.txt, such as '[vw]': are they written",
     ):
         InteractionsSource(path=str(tmp_path)).read()
 

@@ -8,7 +8,14 @@ import pandas as pd
 import pytest
 
 from rankstruct.data import DataError
-from rankstruct.recommenders import InteractionsSource, Ratings, hold_out, interactions, read_interactions, split_by_time
+from rankstruct.recommenders import (
+    InteractionsSource,
+    Ratings,
+    hold_out,
+    interactions,
+    read_interactions,
+    split_by_time,
+)
 
 rng = np.random.default_rng(0)
 USERS = [f"u{user}" for user in range(20) for _ in range(6)]
@@ -108,7 +115,8 @@ def test_lines_of_other_formats_are_errors(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(
-    "text", ["{3F2504E0-4F89} x\n", "[deleted] x y\n", "a, x\nb y\n", "a x:1 y\n", "a urn:1 urn:2\na urn:3\nb urn:1000\n"]
+    "text",
+    ["{3F2504E0-4F89} x\n", "[deleted] x y\n", "a, x\nb y\n", "a x:1 y\n", "a urn:1 urn:2\na urn:3\nb urn:1000\n"],
 )
 def test_names_with_marks_are_names(tmp_path, text):
     (tmp_path / "x.txt").write_text(text)
@@ -120,7 +128,9 @@ def test_names_with_marks_are_names(tmp_path, text):
 
 
 def rated(half=True):
-    return pd.DataFrame({"user": USERS[:6], "item": ITEMS[:6], "rating": [0.5 if half else 1, 5, 3, 4, 4.5 if half else 4, 2]})
+    return pd.DataFrame(
+        {"user": USERS[:6], "item": ITEMS[:6], "rating": [0.5 if half else 1, 5, 3, 4, 4.5 if half else 4, 2]}
+    )
 
 
 def of_csv(tmp_path, table, **options):
@@ -160,12 +170,14 @@ def test_what_counts_as_an_interaction_is_said(tmp_path, of):
     of(tmp_path, rated().assign(rating=1))  # says nothing
     of(tmp_path, rated().assign(rating=1).drop(columns="rating"))
     if of is not of_source:
-        with pytest.warns(UserWarning, match=r"3 of the 6 rows of .* have a rating of at least 4 and count as interactions"):
+        with pytest.warns(
+            UserWarning, match=r"3 of the 6 rows of .* have a rating of at least 4 and count as interactions"
+        ):
             assert of(tmp_path, rated(), min_rating=4).num_ratings == 3
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert of(tmp_path, rated(), min_rating=0.5).num_ratings == 6
-        with pytest.raises(DataError, match="none of the 6 rows of .* has a rating of at least 6"):
+        with pytest.raises(DataError, match=r"none of the 6 rows of .* has a rating of at least 6"):
             of(tmp_path, rated(), min_rating=6)
         with pytest.raises(DataError, match="min_rating is set, but there is no column of ratings"):
             of(tmp_path, rated().drop(columns="rating"), min_rating=4)
@@ -248,6 +260,8 @@ def test_dates_are_seconds_in_any_unit(unit):
 
 
 def test_years_that_seconds_cannot_hold_are_an_error():
-    with pytest.raises(DataError, match="times must be dates whose seconds from 1970 are 64-bit integers, got 300000001970"):
+    with pytest.raises(
+        DataError, match="times must be dates whose seconds from 1970 are 64-bit integers, got 300000001970"
+    ):
         made(np.array([0, 1, 2, 300_000_000_000], "M8[Y]"))
     assert made(np.array([0, 1, 2, 300_000], "M8[Y]")).time.argmax() == 3  # 300,000 years wrap in microseconds

@@ -269,7 +269,9 @@ def validated(role):
         held = {"u": [*users, "u4"], "i": ["i1", "i2", "i3", "i4"]}
         held[role] = [*ids_of(role, case), f"{role}4" if case != "none known" else "d"]
         seen = data[~data["item"].isin(["i1", "i2", "i3", "i4"]) | ~data["user"].isin(["u1", "u2", "u3", "u4"])]
-        model.fit(pd.concat([seen, table(["u7"] * 4, ["i1", "i2", "i3", "i4"])]), validation=table(held["u"], held["i"]))
+        model.fit(
+            pd.concat([seen, table(["u7"] * 4, ["i1", "i2", "i3", "i4"])]), validation=table(held["u"], held["i"])
+        )
 
     return use
 
