@@ -229,3 +229,12 @@ def test_adopted_users_have_the_factors_of_least_squares(user_bias):
                 scorer, ratings.item[rated], ratings.grades()[rated], rs.SquaredLoss(), regularization=0.2
             )
             np.testing.assert_allclose(factor, exact[:3], atol=0.1)
+
+
+def test_new_users_keep_their_factors_if_solving_fails():
+    ratings = small()
+    scorer = rs.MatrixFactorization(40, 30, rank=3)
+    before = scorer.user_factors.weight.clone()
+    with pytest.raises(ValueError, match="regularization must be above 0"):
+        adopt_users(scorer, ratings.to_lists(), rs.ListNetLoss(), regularization=0)
+    assert torch.equal(scorer.user_factors.weight, before)
