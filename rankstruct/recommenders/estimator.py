@@ -268,8 +268,8 @@ class Recommender(BaseEstimator):
 
         The factors of the items of `fit` stay as they are, and those of users who are not in X. A new item gets the mean
         direction of the factors of its users, the mean length, and the bias of items with as many users. Then the users of X,
-        new or not, are fitted to all that they know, as `recommend_new` does. Call `fit` with all interactions from time to time:
-        it alone moves the others.
+        new or not, are fitted to all that they know, as `recommend_new` does; those who only know new items that nobody else
+        knows get the most popular ones. Call `fit` with all interactions from time to time: it alone moves the others.
 
         Args:
             X: interactions, in the form that `fit` got; a matrix has the rows and columns of `fit` first, then new ones.
@@ -562,7 +562,7 @@ class _Index:
 
     def rows(self, what: str, given: Any) -> tuple[bool, list[str], np.ndarray]:
         """Whether one user or item was given, the names, and their indices, -1 if unknown."""
-        one = isinstance(given, str | bytes) or np.ndim(given) == 0
+        one = _is_one(given)
         try:
             ids = ids_of(what, [given] if one else given)
         except DataError as error:
@@ -661,10 +661,15 @@ class _Index:
                 )
             users, names, num_users = given.user, given.item_names[given.item], given.num_users
         else:
+            if _is_one(X) or isinstance(X, Mapping):
+                raise ValueError(f"X must be interactions, a list of items, or of lists of items, got {shortened(X)}")
             lists = list(X)
             if not lists:
                 raise ValueError("X must have items, or lists of items, got none; [[]] is a user who knows nothing")
-            one = all(isinstance(each, str | bytes) or np.ndim(each) == 0 for each in lists)
+            several = [not _is_one(each) for each in lists]
+            if any(several) and not all(several):
+                raise ValueError(f"X must be a list of items, or of lists of items, got both, such as {shortened(X)}")
+            one = not any(several)
             lists = [lists] if one else [list(each) for each in lists]
             sizes = list(map(len, lists))
             users, num_users = np.repeat(np.arange(len(lists)), sizes), len(lists)
@@ -709,6 +714,11 @@ class _Index:
         whole = replace(whole, user_names=names["users"], item_names=names["items"])
         integers = {what: is_whole and all(map(_is_integer, names[what])) for what, is_whole in self.integers.items()}
         return replace(self, known=whole, integers=integers), np.unique(numbers["users"])
+
+
+def _is_one(given: Any) -> bool:
+    """Whether an id was given, not several."""
+    return isinstance(given, str | bytes) or not hasattr(given, "__len__") or getattr(given, "ndim", 1) == 0
 
 
 def _are_integers(ids: Any) -> bool:
@@ -808,9 +818,11 @@ def _grown(
         _set_items(weights, counts, new_items, own[:, new_items])
     grown.load_state_dict(weights)
     grown = grown.to(device).eval()
-    if len(users):
-        with torch.no_grad():
-            grown.user_factors.weight[torch.from_numpy(users).to(device)] = fold_in(grown, own[users], loss)
+    with torch.no_grad():
+        told = own[users] @ grown.item_factors.weight.any(-1).cpu().numpy() > 0  # by an item with users who know others
+        grown.user_factors.weight[torch.from_numpy(users[~told]).to(device)] = 0
+        if told.any():
+            grown.user_factors.weight[torch.from_numpy(users[told]).to(device)] = fold_in(grown, own[users[told]], loss)
     return grown
 
 

@@ -187,6 +187,15 @@ def test_new_users_are_tables_matrices_lists_or_lists_of_lists(by_index, by_name
     assert by_name.recommend_new([[], []], 4)[0].shape == (2, 4)
     with pytest.raises(ValueError, match=r"X must have items, .*, got none; \[\[\]\] is a user who knows nothing"):
         by_name.recommend_new([])
+    for wrong, message in (
+        ("i3", "X must be interactions, a list of items, or of lists of items, got 'i3'"),
+        ({"i3": 1}, "X must be interactions, a list of items"),
+        (["i3", ["i4"]], "got both, such as"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            by_name.recommend_new(wrong)
+    sets = by_name.recommend_new([set(names[0]), frozenset(names[1])], 4)
+    np.testing.assert_array_equal(sets[0], by_name.recommend_new(names, 4)[0])
     for wrong in ([26], [-1], [["i3"]], [1.5], [[True]]):
         with pytest.raises(
             DataError, match=r"items must be .* strings or integers, got 1\.5|none of the 1 items of X is in"
@@ -264,6 +273,14 @@ def test_new_rows_get_factors_and_the_others_keep_theirs(by_name):
     assert model.recommend_new([["n0"]], 3)[0].shape == (1, 3)
     again = pickle.loads(pickle.dumps(by_name)).partial_fit(more)
     np.testing.assert_array_equal(again.recommend("v0")[1], model.recommend("v0")[1])
+
+
+def test_new_users_of_new_items_alone_get_popular_items(by_name):
+    model = pickle.loads(pickle.dumps(by_name)).partial_fit(["lonely"], ["only"])
+    expected = by_name.recommend_new([[]], 25)
+    found = model.recommend("lonely", 25, items=[f"i{n}" for n in range(25)])
+    np.testing.assert_array_equal(found[0], expected[0][0])
+    np.testing.assert_allclose(found[1], expected[1][0], rtol=1e-5)
 
 
 def test_rows_are_added_to_a_matrix(by_index):
