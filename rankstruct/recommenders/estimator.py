@@ -293,17 +293,8 @@ class Recommender(BaseEstimator):
         found = copy.deepcopy(named_loss(self.loss))
         return SoftmaxLoss() if found is None else found
 
-    def _train(
-        self,
-        train: Ratings,
-        held: Ratings | None,
-        judged: Ratings,
-        loss: nn.Module,
-        measure: Measure,
-        device: torch.device,
-        seed: int,
-    ) -> tuple[MatrixFactorization, list[dict[str, float | None]], int]:
-        """The scorer, the history and the selected epoch; `judged` are the known interactions of the validation `held`."""
+    def _start(self, train: Ratings, device: torch.device, seed: int) -> MatrixFactorization:
+        """The factorisation before training."""
         options: dict[str, Any] = {"item_bias": self.item_bias, "seed": seed}
         options |= {"temperature": self.temperature, "dropout": self.dropout}
         if self.layers:
@@ -316,6 +307,20 @@ class Recommender(BaseEstimator):
         if isinstance(scorer, LightGCN):
             scorer.set_graph(train)
         scorer.start_from_interactions(train, self.start)
+        return scorer
+
+    def _train(
+        self,
+        train: Ratings,
+        held: Ratings | None,
+        judged: Ratings,
+        loss: nn.Module,
+        measure: Measure,
+        device: torch.device,
+        seed: int,
+    ) -> tuple[MatrixFactorization, list[dict[str, float | None]], int]:
+        """The scorer, the history and the selected epoch; `judged` are the known interactions of the validation `held`."""
+        scorer = self._start(train, device, seed)
         lists = TrainingLists(train, self.negatives, number=self.number, correct=self.correct)
         rows, size = (train.to_pairs(), 4096) if self.pairs else (train.to_lists(), 64)
         size = self.lists_per_batch or size

@@ -314,11 +314,8 @@ def interactions(
     2
     """
     columns = {"user": user, "item": item, "time": time}
-    is_table = items is None and bool(names_of(users))
-    told = [name for name, value in (columns | {"min_rating": min_rating}).items() if value is not None]
-    if told and not (is_table or isinstance(users, Ratings)):
-        what = "is for the rows of a table" if told[0] == "min_rating" else "names a column of a table"
-        raise DataError(f"{told[0]} {what}, such as a data frame; got {type(users).__name__}")
+    if not isinstance(users, Ratings) and not (items is None and names_of(users)):
+        _check_no_columns(users, **columns, min_rating=min_rating)
     if isinstance(users, Ratings):
         if items is not None:
             raise DataError("items cannot be given with interactions, which have items")
@@ -340,6 +337,13 @@ def interactions(
         raise DataError(f"users, items must have one entry per interaction, got {len(user_index)}, {len(item_index)}")
     keys = user_index * max(len(item_names), 1) + item_index
     return _from_keys(keys, user_names, item_names, None if times is None else _times("times", times, len(user_index)))
+
+
+def _check_no_columns(users: Any, **told: Any) -> None:
+    """Raise DataError for arguments that are for tables."""
+    if name := next((name for name, value in told.items() if value is not None), None):
+        what = "is for the rows of a table" if name == "min_rating" else "names a column of a table"
+        raise DataError(f"{name} {what}, such as a data frame; got {type(users).__name__}")
 
 
 def as_ratings(given: Any) -> Ratings:
