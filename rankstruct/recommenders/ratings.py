@@ -317,17 +317,9 @@ def interactions(
     if not isinstance(users, Ratings) and not (items is None and names_of(users)):
         _check_no_columns(users, **columns, min_rating=min_rating)
     if isinstance(users, Ratings):
-        if items is not None:
-            raise DataError("items cannot be given with interactions, which have items")
-        if users.scale != "binary":
-            raise DataError(
-                f"expected interactions, got ratings on the scale {users.scale!r}; use implicit(ratings, threshold)"
-            )
-        return users if (users.rating > 0).all() else users.select(users.rating > 0)
+        return _of_ratings(users, items)
     if sp.issparse(users):
-        others = {"items": items, "times": times, "num_users": num_users, "num_items": num_items}
-        if given := [name for name, value in others.items() if value is not None]:
-            raise DataError(f"{', '.join(given)} cannot be given with a matrix, whose rows are users and columns items")
+        _check_alone(items=items, times=times, num_users=num_users, num_items=num_items)
         return _of_matrix(users, user_names, item_names)
     if items is None:
         users, items, times = columns_of(users, times, columns, min_rating)
@@ -337,6 +329,23 @@ def interactions(
         raise DataError(f"users, items must have one entry per interaction, got {len(user_index)}, {len(item_index)}")
     keys = user_index * max(len(item_names), 1) + item_index
     return _from_keys(keys, user_names, item_names, None if times is None else _times("times", times, len(user_index)))
+
+
+def _of_ratings(ratings: Ratings, items: Any) -> Ratings:
+    """The ratings of 1 on the scale "binary"."""
+    if items is not None:
+        raise DataError("items cannot be given with interactions, which have items")
+    if ratings.scale != "binary":
+        raise DataError(
+            f"expected interactions, got ratings on the scale {ratings.scale!r}; use implicit(ratings, threshold)"
+        )
+    return ratings if (ratings.rating > 0).all() else ratings.select(ratings.rating > 0)
+
+
+def _check_alone(**others: Any) -> None:
+    """Raise DataError for arguments beside a matrix."""
+    if given := [name for name, value in others.items() if value is not None]:
+        raise DataError(f"{', '.join(given)} cannot be given with a matrix, whose rows are users and columns items")
 
 
 def _check_no_columns(users: Any, **told: Any) -> None:
