@@ -569,8 +569,9 @@ def ratings(content: bytes, separator: str | None, columns: tuple[int, ...], sca
     else:
         said = [line.strip(" \t\r\n") for line in lines(as_text(content))]
         rows = divided(said, columns, where[2], ("\t", None) if separator is None else (separator,))
-    for parts in rows:
-        user, item, rating = (parts[i] for i in where)
+    rows = [[parts[i].strip(" \t\r\n") for i in where] for parts in rows]
+    users, items = (_rating_ids([row[at] for row in rows], quoted=separator != ",") for at in (0, 1))
+    for user, item, (_, _, rating) in zip(users, items, rows, strict=True):
         value = number(rating)
         lowest, highest = SCALES[scale]
         if not user or not item or (user, item) in found or not lowest <= value <= highest:
@@ -581,6 +582,16 @@ def ratings(content: bytes, separator: str | None, columns: tuple[int, ...], sca
     if not found:
         raise Refused("empty")
     return found
+
+
+def _rating_ids(names: list[str], quoted: bool) -> list[str]:
+    """Names without quotation marks around them, if those are not of the format, and as integers if all are whole floats."""
+    if quoted:
+        names = [re.sub(r'\A"(.*)"\Z', r"\1", name, flags=re.DOTALL).strip(" \t\r\n") for name in names]
+        if any(name.startswith('"') for name in names):
+            raise Refused("a quotation mark is not closed")
+    whole = all(re.fullmatch(r"(-?[1-9][0-9]*|0)\.0", name) for name in names)
+    return [name.removesuffix(".0") if whole else name for name in names]
 
 
 def _rating_header(line: str, columns: tuple[int, ...]) -> tuple[str, list[str]]:

@@ -515,42 +515,76 @@ def _numbers(
 
 
 def seconds(name: str, values: Any) -> np.ndarray:
-    """Times in memory, numbers or dates as in files (dates in seconds from 1970), as float64, NaN if missing.
+    """Times in memory, numbers or dates as in files, NaN if missing.
+
+    Integers are kept exactly, other numbers are float64. Dates are in seconds from 1970, integers if all are whole; or datetime64
+    if float64 would merge different ones, such as those of nanoseconds.
 
     Raises:
-        DataError: other values; strings or objects of dates require pyarrow.
+        DataError: other values, or years whose seconds are no 64-bit integers; strings or objects of dates require pyarrow.
     """
     try:
         found = as_array(name, values)
         if found.dtype.kind == "M":
-            return np.where(np.isnat(found), np.nan, found.astype("datetime64[us]").astype(np.int64) / 1e6)
+            return _seconds_of_dates(name, found)
         if found.dtype.kind not in "OUS":
-            return as_numbers(name, found, exact=False).astype(np.float64)
+            return _of_numbers(name, found)
     except (TypeError, ValueError) as error:
         raise DataError(str(error)) from None
     with suppress(TypeError, ValueError):
-        return as_numbers(name, found, exact=False).astype(np.float64)
+        return _of_numbers(name, found)
+    if all(hasattr(each, "to_datetime64") for each in found.flat):  # of pandas, which pyarrow would cut to microseconds
+        return _seconds_of_dates(name, np.array([each.to_datetime64() for each in found.flat]).reshape(found.shape))
     arrow = _pyarrow(name, "dates that are strings or Python objects")
     try:
-        numbers, missing = _numbers(
-            arrow, Path(name), name, _seconds(arrow, arrow.array(found.tolist(), from_pandas=True))
-        )
+        column = _as_times(arrow, arrow.array(found.tolist(), from_pandas=True))
+        if _is_date(arrow, column.type):
+            return _seconds_of_dates(name, column.to_numpy(zero_copy_only=False))
+        numbers, missing = _numbers(arrow, Path(name), name, column)
     except (arrow.ArrowException, TypeError, ValueError):
         raise DataError(f"{name} must be numbers or dates, such as '2024-01-31', got {str(values)[:60]}") from None
-    return np.where(missing, np.nan, numbers)
+    return np.where(missing, np.nan, numbers) if missing.any() else numbers
 
 
-def _seconds(arrow: Any, column: Any) -> Any:
-    """An Arrow array of dates, with or without a time zone, in seconds from 1970; others unchanged, or parsed if text."""
+def _of_numbers(name: str, values: np.ndarray) -> np.ndarray:
+    numbers = as_numbers(name, values, exact=False)
+    return numbers if numbers.dtype.kind in "iu" else numbers.astype(np.float64)
+
+
+def _seconds_of_dates(name: str, dates: np.ndarray) -> np.ndarray:
+    """Dates as `seconds` has them; datetime64 of any unit."""
+    missing = np.isnat(dates)
+    known = np.where(missing, np.zeros(1, dates.dtype), dates)
+    whole = known.astype("datetime64[s]")
+    beyond = np.abs(known.astype("datetime64[Y]").astype(np.float64)) > 2.9e11  # years, of which seconds would wrap
+    if beyond.any():
+        raise DataError(
+            f"{name} must be dates whose seconds from 1970 are 64-bit integers, got {known[beyond][0]}, as of entry "
+            f"{int(beyond.argmax())}"
+        )
+    found = whole.astype(np.int64)
+    fraction = (known - whole) / np.timedelta64(1, "s") if (whole != known).any() else None
+    if fraction is not None:
+        exact, found = dates, found + fraction
+        if len(np.unique(found)) < len(np.unique(known)):
+            return exact
+    return np.where(missing, np.nan, found) if missing.any() else found
+
+
+def _as_times(arrow: Any, column: Any) -> Any:
+    """An Arrow array of dates, without the time zone, or of numbers; text is parsed if all of it is one of the two."""
     dates = [arrow.timestamp(unit, zone) for zone in (None, "UTC") for unit in ("us", "ns")]
-    for kind in (*dates, arrow.float64()):
+    for kind in (*dates, arrow.int64(), arrow.float64()):
         if _is_text(arrow, column.type):
             with suppress(arrow.ArrowInvalid):
                 column = column.cast(kind)
-    if arrow.types.is_timestamp(column.type) or arrow.types.is_date(column.type):
-        microseconds = column.cast(arrow.timestamp("us"), safe=False).cast("int64").cast("float64")
-        column = arrow.compute.divide(microseconds, 1e6)
+    if arrow.types.is_timestamp(column.type):
+        return column.cast(arrow.timestamp(column.type.unit))
     return column
+
+
+def _is_date(arrow: Any, kind: Any) -> bool:
+    return bool(arrow.types.is_timestamp(kind) or arrow.types.is_date(kind))
 
 
 _WRONG: Any = object()
@@ -592,10 +626,10 @@ def _are_flags(header: Header, at: int) -> bool:
     return bool(cells) and {cell.casefold() for cell in cells} <= {"true", "false"}
 
 
-def _are_dates(header: Header, at: int) -> bool:
-    """Whether the first rows of a column have only dates."""
+def _are_times(header: Header, at: int) -> bool:
+    """Whether the first rows of a column have only dates, or integers that float64 may not represent."""
     cells = _first_cells(header, at) - {""}
-    return bool(cells) and all(re.match(r"\d{4}-\d\d-\d\d", cell) for cell in cells)
+    return bool(cells) and all(re.match(r"\d{4}-\d\d-\d\d|[-+]?\d{16,}$", cell) for cell in cells)
 
 
 def _are_whole(header: Header, name: str) -> bool:
@@ -724,13 +758,23 @@ class Table:
         parts: dict[str, list[Any]] = {role: [] for role in self.columns}
         for batch in self.batches(list(self.columns.values())):
             for role, name in self.columns.items():
-                column = batch.column(name)
-                column = _seconds(self._arrow, column) if role == "time" else column
-                parts[role].append((self.numbers_of if role in self.numbers else self._encoded)(name, column))
+                read = self._times_of if role == "time" else self.numbers_of if role in self.numbers else self._encoded
+                parts[role].append(read(name, batch.column(name)))
         return {
-            role: (np.concatenate(each) if each else np.zeros(0)) if role in self.numbers else self._ids(role, each)
+            role: self._joined(role, each) if role in self.numbers else self._ids(role, each)
             for role, each in parts.items()
         }
+
+    def _joined(self, role: str, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """The parts of a column of numbers."""
+        if not parts:
+            return np.zeros(0)
+        if role != "time":
+            return np.concatenate(parts)
+        name = self.columns[role]
+        if len({part.dtype.kind == "M" for part in parts}) > 1:
+            raise DataError(f"{self.path}: expected numbers or dates in column {name!r}, got both{_DATES}")
+        return seconds(f"{self.path}: column {name!r}", np.concatenate(parts))
 
     def batches(self, names: Sequence[str], advice: str = "") -> Iterator[Any]:
         """The rows of the file as Arrow batches with these columns; of a CSV file, all but ids are numbers.
@@ -738,7 +782,7 @@ class Table:
         `advice` ends the message about a cell of a CSV file that is not.
         """
         header, time = self._header, self.columns.get("time")
-        dates = header is not None and time is not None and _are_dates(header, self.names.index(time))
+        dates = header is not None and time is not None and _are_times(header, self.names.index(time))
         texts = {role for role in self.columns if role not in self.numbers} | ({"time"} if dates else set())
         ids = [name for role, name in self.columns.items() if role in texts]
         with self._errors(ids, names, advice):
@@ -750,6 +794,14 @@ class Table:
             self._arrow, self.path, name, column, _DATES if name == self.columns.get("time") else None
         )
         return np.where(missing, np.nan, values) if missing.any() else values
+
+    def _times_of(self, name: str, column: Any) -> np.ndarray:
+        """An Arrow array of times, as numbers or datetime64."""
+        column = _as_times(self._arrow, column)
+        if not _is_date(self._arrow, column.type):
+            return self.numbers_of(name, column)
+        dates: np.ndarray = column.to_numpy(zero_copy_only=False)
+        return dates
 
     def _encoded(self, name: str, column: Any) -> Any:
         """Ids as an Arrow dictionary."""

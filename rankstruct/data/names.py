@@ -45,6 +45,13 @@ class Names(NDArrayOperatorsMixin):
         check_offsets("offsets of names", offsets, len(text), "bytes")
         self.text, self.offsets, self.kind = text, offsets, kind
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def __setstate__(self, state: Any) -> None:
+        for name, value in (state if isinstance(state, dict) else state[1]).items():  # a pair in older pickles
+            setattr(self, name, value)
+
     @classmethod
     def of(cls, values: Any) -> Names:
         """Convert an array or sequence `[n]` of strings, bytes or numbers (to strings); `Names` are returned as they are."""

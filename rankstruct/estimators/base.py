@@ -262,11 +262,11 @@ class Ranker(BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         """Convert fitted modules to plain data, which serialisers other than pickle can write too."""
         state = super().__getstate__()
-        return {name: _as_plain(value) if name.endswith("_") else value for name, value in state.items()}
+        return {name: as_plain(value) if name.endswith("_") else value for name, value in state.items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Rebuild the modules; a ranker of an earlier version has no preparation."""
-        found = {name: _from_plain(value) if name.endswith("_") else value for name, value in state.items()}
+        found = {name: from_plain(value) if name.endswith("_") else value for name, value in state.items()}
         super().__setstate__({"prepare": ()} | found)
         if hasattr(self, "n_features_in_") and not hasattr(self, "preparation_"):
             self.preparation_ = Preparation()
@@ -823,7 +823,8 @@ class Ranker(BaseEstimator):
         raise NotImplementedError
 
 
-def _as_plain(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
+    """A fitted module as plain data, see `from_plain`; anything else unchanged."""
     if not isinstance(value, nn.Module):
         return value
     arrays = {name: tensor.cpu().numpy() for name, tensor in value.state_dict().items()}
@@ -839,7 +840,8 @@ def _with_arrays(value: Any) -> Any:
     return value.cpu().numpy() if isinstance(value, torch.Tensor) else value
 
 
-def _from_plain(value: Any) -> Any:
+def from_plain(value: Any) -> Any:
+    """The module that `as_plain` has converted; anything else unchanged."""
     if not (isinstance(value, dict) and value.keys() == {"module", "state"}):
         return value
     module = build_module(value["module"])

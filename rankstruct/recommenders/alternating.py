@@ -268,11 +268,11 @@ def adopt_users(
     This is strong generalisation: the users have rows in the scorer, whose values are replaced. Arguments are those of
     `solve_users`; `method` None is `user_method(loss)`.
     """
-    users = _users(lists)
-    _put_users(scorer, np.zeros((1, scorer.rank + 1)), users)
+    users, start = _users(lists), copy.deepcopy(scorer)
+    _put_users(start, np.zeros((1, scorer.rank + 1)), users)  # in a copy, since solving may fail
     with torch.inference_mode(False), torch.enable_grad():  # Lightning validates without gradients
         solved = solve_users(
-            scorer, lists, loss, regularization=regularization, method=method or user_method(loss), tolerance=1e-2
+            start, lists, loss, regularization=regularization, method=method or user_method(loss), tolerance=1e-2
         )
     _put_users(scorer, solved.w, users)
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -16,30 +21,69 @@ from torch.optim.swa_utils import AveragedModel
 from typing_extensions import Self
 
 from rankstruct.data import DataError, Names
-from rankstruct.data.errors import check_least, shortened
-from rankstruct.estimators.base import RandomState, as_seed, is_number, named_loss
-from rankstruct.lists import known_ids
+from rankstruct.data.errors import check_integers, check_matched, shortened
+from rankstruct.estimators.base import RandomState, as_plain, as_seed, from_plain, is_number, named_loss
+from rankstruct.lists import known_ids, refuse_other_names, refusing
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.models import update_averages
 from rankstruct.progress import Progress, announce
-from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, fold_in
+from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, check_negatives, fold_in
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
-from rankstruct.recommenders.ratings import Ratings, columns_of, interactions
-from rankstruct.recommenders.recommendation import evaluate_catalogue, recommend
+from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, places_of
+from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff, popularity, recommend
 from rankstruct.recommenders.splits import hold_out, without
+from rankstruct.roles import names_of
 
 __all__ = ["Recommender"]
+
+_KEPT = "fit keeps what users know; for users with other interactions use recommend_new"
+#: Arguments of other libraries, such as implicit, and what to pass here.
+_OTHER_NAMES = {
+    "factors": "there is no factors=; pass rank=",
+    "embedding_size": "there is no embedding_size=; pass rank=",
+    "iterations": "there is no iterations=; pass max_epochs=",
+    "epochs": "there is no epochs=; pass max_epochs=",
+    "regularization": "there is no regularization=; pass weight_decay=",
+    "alpha": "there is no alpha=, as all interactions count alike; leave out those that should not count",
+    "use_gpu": "there is no use_gpu=; pass device='cuda'",
+    "num_threads": "there is no num_threads=; call torch.set_num_threads",
+    "show_progress": "there is no show_progress=; pass verbose= to the Recommender",
+    "callback": "there is no callback=; history_ has the loss and the validation measure of each epoch",
+    "user_items": f"there is no user_items=; {_KEPT}",
+    "recalculate_user": "there is no recalculate_user=; use recommend_new, or partial_fit to keep the result",
+    "userid": "there is no userid=; the first argument is one user or several",
+    "itemid": "there is no itemid=; the first argument is one item or several",
+    "N": "there is no N=; pass k=, the number of results",
+    "n": "there is no n=; pass k=, the number of results",
+    "K": "there is no K=; append the cut-off to the measure's name, such as 'P@10'",
+    "filter_already_liked_items": "there is no filter_already_liked_items=; pass exclude_known=",
+    "filter_items": "there is no filter_items=; pass exclude=, items that are left out",
+    "filter_users": "there is no filter_users=; pass exclude=, users that are left out",
+}
+#: Attributes of other libraries, and what there is here.
+_OTHER_ATTRIBUTES = {
+    "user_factors": "scorer_.vectors() returns the vectors of users and items",
+    "item_factors": "scorer_.vectors() returns the vectors of users and items",
+    "partial_fit_users": "use partial_fit with all interactions of these users",
+    "partial_fit_items": "use partial_fit with the interactions of these items",
+    "recommend_all": "use recommend with all users, such as model.known_.user_names",
+    "rank_items": "use recommend with items=",
+    "explain": "there is no explain: scores are products of factors, not sums over known items, see ease for such a model",
+    "save": "use joblib.dump(model, path), pickle or skops",
+    "load": "use joblib.load(path), pickle or skops",
+}
+_refusing = refusing(partial(refuse_other_names, other_names=_OTHER_NAMES))
 
 
 class Recommender(BaseEstimator):
     """Top-k recommendations from implicit feedback, by a factorisation trained on a loss over the full catalogue.
 
-    `fit` takes what `interactions` does: a SciPy sparse matrix `[users, items]`, whose values above 0 count as interactions, or a
-    table with columns `user` and `item`. Some interactions of each user are held out and select the epoch. The model is the
-    average of the weights over all steps, with more weight on later ones (see `polynomial_average`). Users without interactions
-    get the most popular items.
+    `fit` takes what `interactions` does: a SciPy sparse matrix `[users, items]`, whose values above 0 count as interactions, a
+    table with columns `user` and `item`, or two columns. Some interactions of each user are held out and select the epoch. The
+    model is the average of the weights over all steps, with more weight on later ones (see `polynomial_average`). Users without
+    interactions get the most popular items. If a fit fails, the estimator remains as it was before.
 
     Args:
         loss: any loss of rankstruct, a module or its name with arguments; the softmax loss if None.
@@ -82,6 +126,7 @@ class Recommender(BaseEstimator):
     ((2, 3), array([0., 0., 0.], dtype=float32))
     """
 
+    @_refusing
     def __init__(
         self,
         loss: str | nn.Module | None = None,
@@ -120,44 +165,127 @@ class Recommender(BaseEstimator):
         self.measure, self.validation_share, self.device = measure, validation_share, device
         self.random_state, self.verbose = random_state, verbose
 
-    def fit(self, X: Any, y: Any = None, *, validation: Any = None) -> Self:
-        """Fit the factors to interactions; `y` is ignored.
+    def __getattr__(self, name: str) -> Any:
+        advice = f"; {_OTHER_ATTRIBUTES[name]}" if name in _OTHER_ATTRIBUTES else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Convert the factorisation to plain data, which serialisers other than pickle can write too."""
+        return {name: as_plain(value) if name == "scorer_" else value for name, value in super().__getstate__().items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Rebuild the factorisation; earlier versions have other names for what the index has."""
+        state = {name: from_plain(value) if name == "scorer_" else value for name, value in state.items()}
+        if "_by_index" in state:
+            by_index, integers = state.pop("_by_index"), state.pop("_of_integers")
+            columns = dict.fromkeys(("user", "item", "time", "min_rating"))
+            state["_index"] = _Index(state["known_"], by_index, {"users": False, "items": integers}, columns)
+        super().__setstate__(state)
+
+    @_refusing
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        validation: Any = None,
+        user: str | None = None,
+        item: str | None = None,
+        time: str | None = None,
+        min_rating: float | None = None,
+    ) -> Self:
+        """Fit the factors to interactions.
 
         Args:
-            X: interactions, see the class.
+            X: interactions, see the class; or the users of interactions, `[interactions]`.
+            y: the items of interactions, if X are users.
             validation: interactions of the same users with the same items, in the same form, that select the epoch; those that
-                are in X too do not count.
+                are in X too do not count. Users and items that are not in X are a warning, and an error if none is; such users
+                are left out, such items count as misses.
+            user, item, time: the columns of a table, here and in later calls, if they have other names.
+            min_rating: only rows of a table with at least this rating count, here and in later calls; see `interactions`.
 
         Raises:
             DataError, ValueError: malformed interactions, see `interactions`; an option out of range; nothing to learn from, or
                 to validate with.
         """
+        self._check_options()
+        device, measure, loss = as_device(self.device), parse_measure(self.measure), self.ranking_loss()
+        longest_cutoff([measure])
+        seed = as_seed(self.random_state)
+        columns = {"user": user, "item": item, "time": time, "min_rating": min_rating}
+        index = _Index.of(X, y, columns)
+        known = train = index.known
+        if not train.num_ratings:
+            raise DataError("expected interactions to learn from, got none")
+        held: Ratings | None = None
+        judged = train
+        if validation is not None:
+            held = index.wide(validation, "validation", "miss")
+            judged = _widened(train, held.num_items)
+            held = without(held, judged)
+            if not held.num_ratings:
+                raise DataError("validation has no interactions that are not in X too; None holds out some of X")
+        elif self.validation_share:
+            train, held = hold_out(known, self.validation_share, seed=seed)
+            if not held.num_ratings:  # too few interactions for a share of them
+                train, held = hold_out(known, 1, seed=seed)
+            judged, held = train, held if held.num_ratings else None
+        with torch.random.fork_rng([]), _of_any_size(known.num_items):
+            torch.manual_seed(seed)
+            found = self._train(train, held, judged, loss.to(device), measure, device, seed)
+        self._index, self.known_ = index, known
+        self.scorer_, self.history_, self.best_epoch_ = found
+        return self
+
+    def _check_options(self) -> None:
+        """Raise ValueError for an option out of range."""
         check_choice("start", self.start, get_args(Start))
-        check_least(1, max_epochs=self.max_epochs, patience=self.patience, lists_per_batch=self.lists_per_batch)
-        check_least(0, layers=self.layers)
-        if not (is_number(self.validation_share, 0) and self.validation_share < 1):
-            raise ValueError(f"validation_share must be a fraction from 0 and below 1, got {self.validation_share!r}")
+        check_integers(1, rank=self.rank, max_epochs=self.max_epochs, patience=self.patience, number=self.number)
+        check_integers(0, layers=self.layers)
+        if self.lists_per_batch is not None:
+            check_integers(1, lists_per_batch=self.lists_per_batch)
+        share, dropout, temperature = self.validation_share, self.dropout, self.temperature
+        if not (is_number(share, 0) and share < 1):
+            raise ValueError(f"validation_share must be a fraction from 0 and below 1, got {share!r}")
+        if not (is_number(dropout, 0) and dropout < 1):
+            raise ValueError(f"dropout must be a number from 0 and below 1, got {dropout!r}")
+        if temperature is not None and not (is_number(temperature, 0) and temperature > 0):
+            raise ValueError(f"temperature must be a number above 0, or None, got {temperature!r}")
+        if not (is_number(self.learning_rate, 0) and self.learning_rate > 0):
+            raise ValueError(f"learning_rate must be a number above 0, got {self.learning_rate!r}")
+        if not is_number(self.weight_decay, 0):
+            raise ValueError(f"weight_decay must be a number from 0, got {self.weight_decay!r}")
+        check_negatives(self.negatives, self.number, self.correct)
         if self.pairs and self.negatives == "all":
             raise ValueError(
                 "pairs requires sampled negatives, such as negatives='uniform'; with 'all' a list has all items"
             )
-        self._seed = as_seed(self.random_state)
-        self.known_ = train = interactions(X)
-        self._by_index, self._of_integers = hasattr(X, "tocsr"), _has_integer_items(X)
-        if not train.num_ratings:
-            raise DataError("expected interactions to learn from, got none")
-        held = None
-        if validation is not None:
-            held = without(self._of_fit(validation), train)
-            if not held.num_ratings:
-                raise DataError("validation has no interactions that are not in X too; None holds out some of X")
-        elif self.validation_share:
-            train, held = hold_out(self.known_, self.validation_share, seed=self._seed)
-            if not held.num_ratings:  # too few interactions for a share of them
-                train, held = hold_out(self.known_, 1, seed=self._seed)
-        with torch.random.fork_rng([]):
-            torch.manual_seed(self._seed)
-            self._train(train, held if held is not None and held.num_ratings else None)
+
+    @_refusing
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Add interactions, with new users and items, without training again.
+
+        The factors of the items of `fit` stay as they are, and those of users who are not in X. A new item gets the mean
+        direction of the factors of its users, the mean length, and the bias of items with as many users. Then the users of X,
+        new or not, are fitted to all that they know, as `recommend_new` does; those who only know new items that nobody else
+        knows get the most popular ones. Call `fit` with all interactions from time to time: it alone moves the others.
+
+        Args:
+            X: interactions, in the form that `fit` got; a matrix has the rows and columns of `fit` first, then new ones.
+            y: the items of interactions, if X are users.
+
+        Raises:
+            DataError: malformed interactions, or a matrix that is smaller than that of `fit`.
+            ValueError: a model with `layers`, whose graph would change.
+        """
+        check_is_fitted(self)
+        if isinstance(self.scorer_, LightGCN):
+            raise ValueError("partial_fit requires a plain factorisation, layers=0; call fit with all interactions")
+        index, fitted = self._index.extended(X, y)
+        with _of_any_size(index.known.num_items):
+            scorer = _grown(self.scorer_, self.known_, index.known, fitted, self.ranking_loss())
+        self._index, self.known_, self.scorer_ = index, index.known, scorer
         return self
 
     def ranking_loss(self) -> nn.Module:
@@ -165,9 +293,9 @@ class Recommender(BaseEstimator):
         found = copy.deepcopy(named_loss(self.loss))
         return SoftmaxLoss() if found is None else found
 
-    def _train(self, train: Ratings, held: Ratings | None) -> None:
-        loss = self.ranking_loss()
-        options: dict[str, Any] = {"item_bias": self.item_bias, "seed": self._seed}
+    def _start(self, train: Ratings, device: torch.device, seed: int) -> MatrixFactorization:
+        """The factorisation before training."""
+        options: dict[str, Any] = {"item_bias": self.item_bias, "seed": seed}
         options |= {"temperature": self.temperature, "dropout": self.dropout}
         if self.layers:
             scorer: MatrixFactorization = LightGCN(
@@ -175,21 +303,35 @@ class Recommender(BaseEstimator):
             )
         else:
             scorer = MatrixFactorization(train.num_users, train.num_items, self.rank, **options)
-        device = torch.device(self.device or "cpu")
-        scorer, loss = scorer.to(device), loss.to(device)
+        scorer = scorer.to(device)
         if isinstance(scorer, LightGCN):
             scorer.set_graph(train)
         scorer.start_from_interactions(train, self.start)
+        return scorer
+
+    def _train(
+        self,
+        train: Ratings,
+        held: Ratings | None,
+        judged: Ratings,
+        loss: nn.Module,
+        measure: Measure,
+        device: torch.device,
+        seed: int,
+    ) -> tuple[MatrixFactorization, list[dict[str, float | None]], int]:
+        """The scorer, the history and the selected epoch; `judged` are the known interactions of the validation `held`."""
+        scorer = self._start(train, device, seed)
         lists = TrainingLists(train, self.negatives, number=self.number, correct=self.correct)
         rows, size = (train.to_pairs(), 4096) if self.pairs else (train.to_lists(), 64)
         size = self.lists_per_batch or size
-        batches = UserBatches(rows, lists_per_batch=size, shuffle=True, seed=self._seed)
+        batches = UserBatches(rows, lists_per_batch=size, shuffle=True, seed=seed)
         weights = [*scorer.parameters(), *loss.parameters()]
         optimizer = torch.optim.AdamW(weights, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
         average = AveragedModel(scorer, multi_avg_fn=update_averages).eval()
         averaged: Any = average.module
-        measure, best = parse_measure(self.measure), None
-        self.history_: list[dict[str, float | None]] = []
+        best: float | None = None
+        best_epoch = 0
+        history: list[dict[str, float | None]] = []
         scorer.train()
         with Progress(range(self.max_epochs), unit=" epochs", disable=not self.verbose, leave=False) as bar:
             for epoch in bar:
@@ -205,128 +347,447 @@ class Recommender(BaseEstimator):
                     total += value.detach()
                 found = None
                 if held is not None:
-                    values = evaluate_catalogue(averaged, held, [measure], exclude=train)[measure.name]
+                    values = evaluate_catalogue(_as_wide(averaged, held.num_items), held, [measure], exclude=judged)[
+                        measure.name
+                    ]
                     found = float(values.mean())
                     bar.set_postfix_str(f"{measure.name} {found:.4f}")
-                self.history_.append({"epoch": epoch + 1, "loss": float(total) / len(batches), "validation": found})
+                history.append({"epoch": epoch + 1, "loss": float(total) / len(batches), "validation": found})
                 if found is None or best is None or found > best:
-                    best, self.best_epoch_ = found, epoch + 1
+                    best, best_epoch = found, epoch + 1
                     kept = copy.deepcopy(averaged.state_dict())
-                elif epoch + 1 - self.best_epoch_ >= self.patience:
+                elif epoch + 1 - best_epoch >= self.patience:
                     break
         scorer.load_state_dict(kept)
-        self.scorer_ = scorer.eval()
+        return scorer.eval(), history, best_epoch
 
-    def recommend(self, users: Any, k: int = 10, *, exclude_known: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    @_refusing
+    def recommend(
+        self,
+        users: Any,
+        k: int = 10,
+        *,
+        exclude_known: bool = True,
+        items: Any = None,
+        exclude: Any = None,
+        unknown: Literal["error", "popular"] = "error",
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The k items with the highest scores for users of `fit`, best first.
 
         Args:
             users: `[users]` or one user: row indices if `fit` got a matrix, otherwise names.
-            k: number of items.
+            k: number of items; all if there are fewer.
             exclude_known: whether to leave out what the user knows.
+            items: the only items to rank, in the same form; None for all.
+            exclude: items to leave out for all users.
+            unknown: whether users that are not in `fit` are an `"error"`, or get the most `"popular"` items, whose scores are
+                their numbers of users; then several users of whom none is known are an error.
 
         Returns:
             Items and scores, `[users, k]`, or `[k]` for one user: column indices, padded with -1, if `fit` got a matrix,
             otherwise names (integers if those of `fit` were), padded with None; the scores of padding are -inf.
 
         Raises:
-            ValueError: a user is unknown; see `recommend_new`.
+            ValueError: a user is unknown; see `recommend_new`. None of `items` or `exclude` is in `fit`; if only some are not,
+                this is a warning.
         """
         check_is_fitted(self)
-        one = isinstance(users, str) or np.ndim(users) == 0
-        rows = self._users([users] if one else users)
-        items, scores = recommend(self.scorer_, rows, k, exclude=self.known_ if exclude_known else None)
-        return self._named(items[0] if one else items), (scores[0] if one else scores).cpu().numpy()
+        if sp.issparse(k):
+            raise TypeError(f"k must be the number of items, got a matrix; {_KEPT}")
+        check_choice("unknown", unknown, ("error", "popular"))
+        ranked = self._index.ranked(items, exclude)
+        one, names, rows = self._index.rows("users", users)
+        if (rows < 0).any() and unknown == "error":
+            raise ValueError(
+                f"users must be those of fit, got {shortened(names[int(rows.argmin())])}; for users with other interactions use "
+                "recommend_new, or pass unknown='popular'"
+            )
+        if not one:
+            advice = "they get the most popular items"
+            check_matched(rows >= 0, names, what="users", source="the users of fit", advice=advice)
+        known = self.known_ if exclude_known else None
+        at = torch.from_numpy(np.maximum(rows, 0))
+        found, scores = (each.cpu().numpy() for each in recommend(self.scorer_, at, k, exclude=known, items=ranked))
+        if (rows < 0).any():
+            found[rows < 0], scores[rows < 0] = (
+                each.numpy() for each in recommend(popularity(self.known_), 0, k, items=ranked)
+            )
+        found = self._index.named("items", found)
+        return (found[0], scores[0]) if one else (found, scores)
 
-    def recommend_new(self, X: Any, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    @_refusing
+    def recommend_new(
+        self, X: Any, k: int = 10, *, items: Any = None, exclude: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """As `recommend`, for users who were not in `fit`, from their interactions with its items; see `fold_in`.
 
         Args:
-            X: interactions, in the form that `fit` got; other users, the same items.
-            k: number of items.
+            X: interactions, in the form that `fit` got, of other users; or a list of the items of one user, or a list of such
+                lists. Items that are not in `fit` are left out, with a warning; an error if none is.
+            k, items, exclude: as in `recommend`.
 
         Returns:
-            Items and scores, `[users, k]`, in the order of the users in X: rows, or sorted names.
+            Items and scores, `[users, k]`, in the order of the users in X: rows, lists, or sorted names; `[k]` for the items of
+            one user.
         """
         check_is_fitted(self)
-        known = self._of_fit(X, new_users=True)
-        factors = fold_in(self.scorer_, known, self.ranking_loss())
-        items, scores = recommend(_Folded(self.scorer_, factors), torch.arange(known.num_users), k, exclude=known)
-        return self._named(items), scores.cpu().numpy()
+        ranked = self._index.ranked(items, exclude)
+        one, known = self._index.of_new_users(X)
+        with _of_any_size(known.num_items):
+            factors = fold_in(self.scorer_, known, self.ranking_loss())
+        model, users = _Folded(self.scorer_, factors), torch.arange(known.num_users)
+        found, scores = recommend(model, users, k, exclude=known, items=ranked)
+        named, values = self._index.named("items", found.cpu().numpy()), scores.cpu().numpy()
+        return (named[0], values[0]) if one else (named, values)
 
+    @_refusing
+    def similar_items(
+        self, item: Any, k: int = 10, *, items: Any = None, exclude: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The k items whose factors have the highest cosines with those of an item, without the item itself, best first.
+
+        Args:
+            item: one item, or several `[items]`: column indices if `fit` got a matrix, otherwise names.
+            k: number of similar items; all if there are fewer.
+            items: the only items that may be similar; None for all.
+            exclude: items to leave out.
+
+        Returns:
+            Items and cosines, `[items, k]`, or `[k]` for one item, padded as in `recommend`.
+
+        Raises:
+            ValueError: an item is unknown or has no interactions; or as in `recommend`.
+
+        >>> from rankstruct.recommenders import interactions
+        >>> users, items = ["ann", "ann", "bob", "bob", "eve"], ["x", "y", "x", "y", "z"]
+        >>> model = Recommender(rank=2, max_epochs=1, validation_share=0).fit(users, items)
+        >>> model.similar_items("x", k=1)[0]
+        array(['y'], dtype=object)
+        """
+        return self._similar("items", item, k, items, exclude)
+
+    @_refusing
+    def similar_users(
+        self, user: Any, k: int = 10, *, users: Any = None, exclude: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The k users whose factors have the highest cosines with those of a user, as `similar_items` for items."""
+        return self._similar("users", user, k, users, exclude)
+
+    def _similar(self, what: str, given: Any, k: int, among: Any, exclude: Any) -> tuple[np.ndarray, np.ndarray]:
+        check_is_fitted(self)
+        index, seen = self._index, self._index.seen(what)
+        one, names, rows = index.rows(what, given)
+        wrong = (rows < 0) | ~seen[np.maximum(rows, 0)]
+        if wrong.any():
+            raise ValueError(
+                f"{what} must be those of fit, with interactions, got {shortened(names[int(wrong.argmax())])}"
+            )
+        chosen = index.ranked(among, exclude, what)
+        allowed = seen.copy()
+        if chosen is not None:
+            allowed &= np.isin(np.arange(len(seen)), chosen)
+        table = self.scorer_._tables(None)[what == "items"].detach()
+        found, cosines = recommend(_Cosines(table), torch.from_numpy(rows), k, items=np.flatnonzero(allowed))
+        width = int((allowed.sum() - allowed[rows]).max(initial=0))
+        values = index.named(what, found[:, :width].cpu().numpy()), cosines[:, :width].cpu().numpy()
+        return (values[0][0], values[1][0]) if one else values
+
+    @_refusing
     def evaluate(
-        self, X: Any, measures: str | Measure | Iterable[str | Measure] = ("nDCG@10", "R@10")
+        self,
+        X: Any,
+        measures: str | Measure | Iterable[str | Measure] = ("nDCG@10", "R@10"),
+        *,
+        unknown_items: Literal["miss", "drop"] = "miss",
     ) -> dict[str, float]:
         """Means over users of measures over the full catalogue, without what users know from `fit`; see `evaluate_catalogue`.
 
-        Users and items of X must be those of `fit`.
+        Args:
+            X: interactions, in the form that `fit` got. Users who are not in `fit` are left out, with a warning; an error if none
+                is.
+            measures: measures with a cut-off.
+            unknown_items: whether an item without interactions in `fit`, which cannot be recommended, counts as a `"miss"`, or is
+                left out (`"drop"`). In both cases, a warning has their share; an error if all are.
         """
         check_is_fitted(self)
-        test = self._of_fit(X)
+        check_choice("unknown_items", unknown_items, ("miss", "drop"))
+        test = self._index.wide(X, "X", unknown_items)
         if not test.num_ratings:
             raise DataError("expected interactions to evaluate on, got none")
-        found = evaluate_catalogue(self.scorer_, test, measures, exclude=self.known_)
+        known = _widened(self.known_, test.num_items)
+        with _of_any_size(known.num_items):
+            found = evaluate_catalogue(_as_wide(self.scorer_, test.num_items), test, measures, exclude=known)
         return {name: float(values.mean()) for name, values in found.items()}
 
     def score(self, X: Any, y: Any = None) -> float:
-        """The mean of `measure`, as `evaluate` gives it; `y` is ignored."""
-        (value,) = self.evaluate(X, [self.measure]).values()
+        """The mean of `measure`, as `evaluate` gives it; `y` are items if X are users."""
+        (value,) = self.evaluate(X if y is None else interactions(X, y), [self.measure]).values()
         return value
 
-    def _users(self, users: Any) -> Tensor:
-        numbers = {name: number for number, name in enumerate(self.known_.user_names)}
-        try:
-            names = Names.of(known_ids("users", users)).tolist()
-        except ValueError as error:
-            raise ValueError(str(error).replace("document", "user")) from None
-        if unknown := [name for name in names if name not in numbers]:
-            raise ValueError(
-                f"users must be those of fit, got {shortened(unknown[0])}; for users with other interactions use recommend_new"
-            )
-        return torch.tensor([numbers[name] for name in names], dtype=torch.int64)
 
-    def _of_fit(self, X: Any, *, new_users: bool = False) -> Ratings:
-        """Interactions with the items of `fit`, and its users unless they are new."""
-        if not self._by_index and hasattr(X, "tocsr"):
+@dataclass(frozen=True)
+class _Index:
+    """The users and items of a fit.
+
+    Attributes:
+        known: the interactions.
+        by_index: whether users and items are rows and columns of a matrix.
+        integers: of users and items, whether they were columns of integers.
+        columns: the arguments of `interactions` for tables.
+    """
+
+    known: Ratings
+    by_index: bool
+    integers: Mapping[str, bool]
+    columns: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, X: Any, y: Any, columns: Mapping[str, Any]) -> _Index:
+        """Those of the interactions that `fit` gets."""
+        if isinstance(X, Ratings) or sp.issparse(X) or (y is None and not names_of(X)):
+            known = interactions(X, y, **columns)
+            return cls(known, sp.issparse(X), {"users": False, "items": False}, columns)
+        if y is None:
+            named = {role: columns[role] for role in ("user", "item", "time")}
+            users, items, times = columns_of(X, None, named, columns["min_rating"])
+            known = interactions(users, items, times=times)
+        else:
+            users, items = X, y
+            known = interactions(users, items, **columns)
+        return cls(known, False, {"users": _are_integers(users), "items": _are_integers(items)}, columns)
+
+    def names(self, what: str) -> Names:
+        """The names of `"users"` or `"items"`."""
+        return self.known.user_names if what == "users" else self.known.item_names
+
+    def seen(self, what: str) -> np.ndarray:
+        """`[n]` bool: whether they have interactions."""
+        numbers = self.known.user if what == "users" else self.known.item
+        return np.bincount(numbers, minlength=len(self.names(what))) > 0
+
+    def rows(self, what: str, given: Any) -> tuple[bool, list[str], np.ndarray]:
+        """Whether one user or item was given, the names, and their indices, -1 if unknown."""
+        one = _is_one(given)
+        try:
+            ids = ids_of(what, [given] if one else given)
+        except DataError as error:
+            raise ValueError(str(error).replace("interaction", what[:-1])) from None
+        return one, Names.of(ids).tolist(), places_of(ids, self.names(what))
+
+    def ranked(self, among: Any, exclude: Any, what: str = "items") -> np.ndarray | None:
+        """The indices of the items (or users) that may be in results; None for all."""
+        if among is None and exclude is None:
+            return None
+        chosen = np.arange(len(self.names(what))) if among is None else self._chosen(among, what, f"{what} to rank")
+        if exclude is not None:
+            chosen = np.setdiff1d(chosen, self._chosen(exclude, what, f"{what} to exclude"))
+        return chosen
+
+    def _chosen(self, given: Any, what: str, role: str) -> np.ndarray:
+        _, names, places = self.rows(what, given)
+        if not names and "rank" in role:
+            raise ValueError(f"{what} has none; None ranks all")
+        source, advice = f"the {what} of fit", "they are left out"
+        check_matched(places >= 0, names, what=role, source=source, advice=advice, stacklevel=6)
+        return np.unique(places[places >= 0])
+
+    def named(self, what: str, indices: np.ndarray) -> np.ndarray:
+        """The users or items at indices, which may be -1, in the form that `fit` got."""
+        if self.by_index:
+            return indices
+        names: Any = self.names(what).tolist()
+        if self.integers[what]:
+            names = list(map(int, names))
+        found = np.array([*names, None], object)[indices]  # the last is that of -1
+        whole = self.integers[what] and not (indices < 0).any() and max(names, default=0) < 2**63
+        return found.astype(np.int64) if whole else found
+
+    def read(self, X: Any, y: Any = None) -> Ratings:
+        """Interactions in the form of `fit`, with names of their own."""
+        if not self.by_index and sp.issparse(X):
             raise DataError(
                 "expected names of users and items, as in fit, got a matrix, whose rows and columns have none"
             )
-        names: dict[str, Any] = {} if self._by_index else {"item_names": self.known_.item_names}
-        if not (self._by_index or new_users):
-            names["user_names"] = self.known_.user_names
-        try:
-            found = interactions(X, **names)
-        except DataError as error:
-            raise DataError(str(error).replace("those given", "those of fit")) from None
-        users = found.num_users if new_users else self.known_.num_users
-        if (found.num_users, found.num_items) != (users, self.known_.num_items):
+        if y is not None or not names_of(X):
+            return interactions(X, y)
+        columns = names_of(X)  # which need not all be there again
+        told = {name: value for name, value in self.columns.items() if value in columns or name == "min_rating"}
+        if self.columns["min_rating"] is not None and "rating" not in map(str.casefold, columns):
+            told["min_rating"] = None
+        return interactions(X, **told)
+
+    def wide(self, X: Any, name: str, unknown_items: str) -> Ratings:
+        """Interactions of users of `fit`; items that it has not seen follow its own, if they are misses, and are reported."""
+        given = self.read(X)
+        if sp.issparse(X) and (given.num_users, given.num_items) != (self.known.num_users, self.known.num_items):
             raise DataError(
-                f"expected {users} users and {self.known_.num_items} items, as in fit, got {found.num_users} and "
-                f"{found.num_items}"
+                f"expected {self.known.num_users} users and {self.known.num_items} items, as in fit, got {given.num_users} and "
+                f"{given.num_items}"
             )
-        same = new_users or np.array_equal(found.user_names, self.known_.user_names)
-        if not (same and np.array_equal(found.item_names, self.known_.item_names)):
-            raise DataError("expected the users and items of fit, got others")
-        return found
+        places = {}
+        for what, numbers, advice in (
+            ("users", given.user, "they are left out"),
+            ("items", given.item, "they count as misses" if unknown_items == "miss" else "they are left out"),
+        ):
+            names = given.user_names if what == "users" else given.item_names
+            at, occurring = places_of(names, self.names(what)), np.unique(numbers)
+            matched = at[occurring] >= 0
+            if what == "items":
+                matched = matched & self.seen("items")[np.maximum(at[occurring], 0)]
+                if unknown_items == "drop":
+                    at[np.setdiff1d(occurring, occurring[matched])] = -1
+                else:
+                    new = occurring[at[occurring] < 0]
+                    at[new] = self.known.num_items + np.arange(len(new))
+            check_matched(
+                matched,
+                names[occurring],
+                what=f"{what} of {name}",
+                source=f"the {what} of fit",
+                advice=advice,
+                stacklevel=6,
+            )
+            places[what] = at[numbers]
+        kept = (places["users"] >= 0) & (places["items"] >= 0)
+        num_items = max(self.known.num_items, int(places["items"].max(initial=-1)) + 1)
+        sizes: dict[str, Any] = {"num_users": self.known.num_users, "num_items": num_items}
+        return interactions(places["users"][kept], places["items"][kept], **sizes)
 
-    def _named(self, items: Tensor) -> np.ndarray:
-        indices = items.cpu().numpy()
-        if self._by_index:
-            return indices
-        names: Any = self.known_.item_names.tolist()
-        if self._of_integers:
-            names = list(map(int, names))
-        found = np.array([*names, None], object)[indices]  # the last is that of -1
-        whole = self._of_integers and not (indices < 0).any() and max(names) < 2**63
-        return found.astype(np.int64) if whole else found
+    def of_new_users(self, X: Any) -> tuple[bool, Ratings]:
+        """Whether X are the items of one user, and the interactions of new users with the items of `fit`."""
+        if sp.issparse(X) and len(X.shape) == 1:
+            return True, self.of_new_users(sp.csr_array(X.reshape(1, -1)))[1]
+        if isinstance(X, Ratings) or sp.issparse(X) or names_of(X):
+            given = self.read(X)
+            if sp.issparse(X) and given.num_items != self.known.num_items:
+                raise DataError(
+                    f"expected {given.num_users} users and {self.known.num_items} items, as in fit, got {given.num_users} and "
+                    f"{given.num_items}"
+                )
+            users, names, num_users = given.user, given.item_names[given.item], given.num_users
+        else:
+            if _is_one(X) or isinstance(X, Mapping):
+                raise ValueError(f"X must be interactions, a list of items, or of lists of items, got {shortened(X)}")
+            lists = list(X)
+            if not lists:
+                raise ValueError("X must have items, or lists of items, got none; [[]] is a user who knows nothing")
+            several = [not _is_one(each) for each in lists]
+            if any(several) and not all(several):
+                raise ValueError(f"X must be a list of items, or of lists of items, got both, such as {shortened(X)}")
+            one = not any(several)
+            lists = [lists] if one else [list(each) for each in lists]
+            sizes = list(map(len, lists))
+            users, num_users = np.repeat(np.arange(len(lists)), sizes), len(lists)
+            names = (
+                Names.of(ids_of("items", [each for items in lists for each in items])) if sum(sizes) else Names.of([])
+            )
+        distinct, inverse = np.unique(np.asarray(names, object), return_inverse=True)
+        places = places_of(distinct, self.known.item_names)
+        check_matched(
+            places >= 0,
+            distinct,
+            what="items of X",
+            source="the items of fit",
+            advice="they are left out",
+            stacklevel=5,
+        )
+        items = places[inverse]
+        shape: dict[str, Any] = {"num_users": num_users, "num_items": self.known.num_items}
+        known = interactions(users[items >= 0], items[items >= 0], **shape)
+        is_list = not (isinstance(X, Ratings) or sp.issparse(X) or names_of(X))
+        return is_list and one, known
+
+    def extended(self, X: Any, y: Any) -> tuple[_Index, np.ndarray]:
+        """The index with further interactions, whose new users and items follow those of `fit`, and the users of them."""
+        known, given = self.known, self.read(X, y)
+        if sp.issparse(X) and (given.num_users < known.num_users or given.num_items < known.num_items):
+            raise DataError(
+                f"expected a matrix of at least {known.num_users} users and {known.num_items} items, those of fit first, got "
+                f"{given.num_users} and {given.num_items}"
+            )
+        numbers, names = {}, {}
+        for what in ("users", "items"):
+            its = given.user_names if what == "users" else given.item_names
+            at = places_of(its, self.names(what))
+            new = np.flatnonzero(at < 0)
+            at[new] = len(self.names(what)) + np.arange(len(new))
+            numbers[what] = at[given.user if what == "users" else given.item]
+            names[what] = Names.joined([self.names(what), its[new]]) if len(new) else self.names(what)
+        user = np.concatenate([known.user, numbers["users"]])
+        item = np.concatenate([known.item, numbers["items"]])
+        whole = interactions(user, item, num_users=len(names["users"]), num_items=len(names["items"]))
+        whole = replace(whole, user_names=names["users"], item_names=names["items"])
+        integers = {what: is_whole and all(map(_is_integer, names[what])) for what, is_whole in self.integers.items()}
+        return replace(self, known=whole, integers=integers), np.unique(numbers["users"])
 
 
-def _has_integer_items(X: Any) -> bool:
-    """Whether the items of interactions, which are valid, are a column of integers."""
-    if isinstance(X, Ratings) or hasattr(X, "tocsr"):
-        return False
-    found = known_ids("items", columns_of(X)[1])
+def _is_one(given: Any) -> bool:
+    """Whether an id was given, not several."""
+    return isinstance(given, str | bytes) or not hasattr(given, "__len__") or getattr(given, "ndim", 1) == 0
+
+
+def _are_integers(ids: Any) -> bool:
+    """Whether ids, which are valid, are integers."""
+    found = known_ids("ids", ids)
     return found.dtype.kind in "iu" or (found.dtype.kind == "O" and all(isinstance(each, Integral) for each in found))
+
+
+def _is_integer(name: str) -> bool:
+    return name.removeprefix("-").isdecimal()
+
+
+def as_device(device: Any) -> torch.device:
+    """The device of a name, the CPU if None; raises ValueError for an unknown one, and for a GPU if PyTorch finds none."""
+    try:
+        found = torch.device("cpu" if device is None else device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device must be a PyTorch device, such as 'cpu' or 'cuda:0', got {device!r}") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device={device!r} was requested, but PyTorch finds no GPU; omit device")
+    return found
+
+
+@contextmanager
+def _of_any_size(num_items: int) -> Iterator[None]:
+    """No warning that lists have one document if the catalogue has one item."""
+    with warnings.catch_warnings():
+        if num_items == 1:
+            warnings.filterwarnings("ignore", "scores of shape .* are lists of one document")
+        yield
+
+
+def _widened(known: Ratings, num_items: int) -> Ratings:
+    """Interactions by index in a catalogue with further items."""
+    return interactions(known.user, known.item, num_users=known.num_users, num_items=num_items)
+
+
+def _as_wide(scorer: MatrixFactorization, num_items: int) -> Any:
+    """A model of a catalogue with further items, which are never recommended."""
+    return scorer if scorer.num_items == num_items else _Wide(scorer, num_items)
+
+
+class _Wide:
+    """A model with items that it does not know after its own."""
+
+    def __init__(self, scorer: MatrixFactorization, num_items: int) -> None:
+        self.scorer, self.more = scorer, num_items - scorer.num_items
+
+    def item_scores(self, users: Tensor) -> Tensor:
+        scores = self.scorer.item_scores(users.to(self.scorer.item_factors.weight.device))
+        return nn.functional.pad(scores, (0, self.more), value=-torch.inf)
+
+
+class _Cosines:
+    """A model whose scores are the cosines between rows of a table, without those of a row with itself."""
+
+    def __init__(self, table: Tensor) -> None:
+        self.unit = nn.functional.normalize(table, dim=-1)
+
+    def item_scores(self, users: Tensor) -> Tensor:
+        users = users.to(self.unit.device)
+        scores = self.unit[users] @ self.unit.T
+        scores[torch.arange(len(users)), users] = -torch.inf
+        return scores
 
 
 class _Folded:
@@ -337,3 +798,47 @@ class _Folded:
 
     def item_scores(self, users: Tensor) -> Tensor:
         return self.scorer.factor_scores(self.factors[users.to(self.factors.device)])
+
+
+def _grown(
+    scorer: MatrixFactorization, before: Ratings, known: Ratings, users: np.ndarray, loss: nn.Module
+) -> MatrixFactorization:
+    """A factorisation with the rows of `scorer`, new ones, and the factors of `users` fitted anew; see `partial_fit`."""
+    options = {name: getattr(scorer, name) for name in ("rank", "user_bias", "item_bias", "sparse", "scale", "seed")}
+    grown = MatrixFactorization(
+        known.num_users, known.num_items, **options, temperature=scorer.temperature, dropout=scorer.dropout
+    )
+    old = scorer.state_dict()
+    weights = {name: torch.cat([old[name].cpu(), rows[len(old[name]) :]]) for name, rows in grown.state_dict().items()}
+    counts = np.bincount(before.item, minlength=known.num_items)
+    new_items = np.flatnonzero((counts == 0) & (np.bincount(known.item, minlength=known.num_items) > 0))
+    own = known.to_csr()
+    device = scorer.item_factors.weight.device
+    has_factors = np.isin(np.arange(known.num_users), np.unique(before.user))
+    new_users = users[~has_factors[users]]
+    weights["user_factors.weight"][before.num_users :] = 0
+    if len(new_users):  # those of the items that have factors
+        weights["user_factors.weight"][new_users] = fold_in(scorer, own[new_users][:, : before.num_items], loss).cpu()
+    if len(new_items):
+        _set_items(weights, counts, new_items, own[:, new_items])
+    grown.load_state_dict(weights)
+    grown = grown.to(device).eval()
+    with torch.no_grad():
+        told = own[users] @ grown.item_factors.weight.any(-1).cpu().numpy() > 0  # by an item with users who know others
+        grown.user_factors.weight[torch.from_numpy(users[~told]).to(device)] = 0
+        if told.any():
+            grown.user_factors.weight[torch.from_numpy(users[told]).to(device)] = fold_in(grown, own[users[told]], loss)
+    return grown
+
+
+def _set_items(weights: dict[str, Tensor], counts: np.ndarray, new: np.ndarray, known: Any) -> None:
+    """Set the rows of new items, whose users are the columns of `known`, in place; `counts` are the users of the others."""
+    table, seen = weights["item_factors.weight"], torch.from_numpy(np.flatnonzero(counts))
+    directions = nn.functional.normalize(weights["user_factors.weight"], dim=-1)
+    sums = torch.from_numpy((known.T @ directions.numpy()).astype(np.float32))
+    table[torch.from_numpy(new)] = nn.functional.normalize(sums, dim=-1) * table[seen].norm(dim=-1).mean()
+    if (biases := weights.get("item_offsets.weight")) is not None:
+        users, inverse = np.unique(counts[counts > 0], return_inverse=True)
+        means = np.bincount(inverse, biases[seen, 0].numpy()) / np.bincount(inverse)
+        of_new = np.interp(np.log(np.asarray(known.sum(0)).ravel()), np.log(users), means)
+        biases[torch.from_numpy(new), 0] = torch.from_numpy(of_new).float()

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.utils.extmath import randomized_svd
 from torch import Tensor, nn
 
-from rankstruct.data.errors import check_least
+from rankstruct.data.errors import check_integers
 from rankstruct.lists import check_tensor
 from rankstruct.losses.checks import check_choice
 from rankstruct.models.scorers import Scorer
@@ -67,7 +67,7 @@ class MatrixFactorization(Scorer):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        check_least(1, num_users=num_users, num_items=num_items, rank=rank)
+        check_integers(1, num_users=num_users, num_items=num_items, rank=rank)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         if temperature is not None and not temperature > 0:
@@ -297,7 +297,7 @@ class LightGCN(MatrixFactorization):
             temperature=temperature,
             dropout=dropout,
         )
-        check_least(1, layers=layers)
+        check_integers(1, layers=layers)
         self.layers = layers
         self.register_buffer("graph", torch.zeros(2, 0, dtype=torch.int64))
         self._matrix: Tensor | None = None

@@ -15,7 +15,11 @@ and the neutral rating (the vote d of expected rank utility):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import datetime
+import re
+import warnings
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Literal, NamedTuple
@@ -23,9 +27,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from rankstruct.arrays import as_numbers
 from rankstruct.data import DataError, Names, RankingData
 from rankstruct.data.columnar import find_columns, seconds
 from rankstruct.data.errors import check_integers, check_least, shortened
+from rankstruct.data.text import SPACE
+from rankstruct.estimators.base import is_number
 from rankstruct.lists import known_ids
 from rankstruct.roles import column_of, names_of
 
@@ -73,7 +80,7 @@ class Ratings:
         user_names: `[users]` unique strings, stored as `rankstruct.data.Names`.
         item_names: `[items]` unique strings, likewise.
         scale: `"stars"`, `"half-stars"`, `"centred"` or `"binary"`, as described in the module.
-        time: `[ratings]`, finite numbers by which splits order the ratings; None if unknown.
+        time: `[ratings]`, finite numbers or dates by which splits order the ratings; None if unknown.
 
     Raises:
         DataError: one of these conditions is violated.
@@ -149,8 +156,8 @@ class Ratings:
     ) -> Ratings:
         """Build ratings from names, one entry per rating in any order; names are sorted, integers by value.
 
-        Names may be of any type that converts to strings, whole floats as integers; `user_names` and `item_names` define their
-        order and may have additional names; None collects them from the ratings. Times are numbers or dates.
+        Names may be of any type that converts to strings, see `interactions`; `user_names` and `item_names` define their order
+        and may have additional names; None collects them from the ratings. Times are numbers or dates.
 
         Raises:
             DataError: a name or a time is missing, a name is not among those given, or as `Ratings`.
@@ -268,6 +275,10 @@ def interactions(
     items: Any = None,
     *,
     times: Any = None,
+    user: str | None = None,
+    item: str | None = None,
+    time: str | None = None,
+    min_rating: float | None = None,
     user_names: Any = None,
     item_names: Any = None,
     num_users: int | None = None,
@@ -275,21 +286,26 @@ def interactions(
 ) -> Ratings:
     """Build interactions (clicks, purchases, listens), which are ratings of 1 on the scale `"binary"`; repeated ones count once.
 
+    An id has one name, however it is written: 1, 1.0 and "1" are the same user, as are "1.0" in a column where all ids end with
+    `.0`, bytes and their text in UTF-8, a date of any type, and ids with blanks around them, which is a warning.
+
     Args:
-        users: `[interactions]` names or ids of users (strings, or integers, also as floats), in any order; or, without `items`,
-            a SciPy sparse matrix `[users, items]` of counts (zeros are no interactions), or a table with columns `user`, `item`
-            and optionally `time`, or other usual names of these, such as `userId`, `item_id`, `timestamp` and `datetime`. Other
-            columns, such as `rating` or `weight`, are ignored: select the rows that count first, such as
-            `table[table["rating"] >= 4]`, or use `implicit(Ratings.from_arrays(...), 4)`.
+        users: `[interactions]` names or ids of users (strings, integers, also as floats, or dates), in any order; or, without
+            `items`, a SciPy sparse matrix `[users, items]` of counts (zeros are no interactions), or a table with columns `user`,
+            `item` and optionally `time`, or other usual names of these, such as `userId`, `item_id`, `timestamp` and `datetime`.
+            Other columns are ignored; if there is a column `rating` with different values, a warning says so.
         items: `[interactions]` names or ids of items.
-        times: `[interactions]` numbers, or dates, in seconds from 1970; the last one of repeated interactions is kept.
+        times: `[interactions]` numbers, of which integers are kept exactly, or dates, in seconds from 1970, or as they are if
+            float64 would merge different ones; the last one of repeated interactions is kept.
+        user, item, time: the columns of a table, if they have other names.
+        min_rating: only rows of a table whose `rating` is at least this count; None for all.
         user_names, item_names: the names and their order, for matrices those of rows and columns, otherwise possibly more than
             those that occur.
         num_users, num_items: instead of names, not for matrices: ids are indices from 0, of so many users and items.
 
     Raises:
-        DataError: a negative count, a missing id or time, arrays of different lengths, a name that is not among those given, an
-            argument that does not go with the others.
+        DataError: a negative count, a missing or empty id, a missing time, arrays of different lengths, a name that is not among
+            those given, an argument that does not go with the others.
 
     >>> import scipy.sparse as sp
     >>> interactions(sp.csr_array([[2, 0, 1], [0, 0, 0]])).item
@@ -297,25 +313,46 @@ def interactions(
     >>> interactions(["bob", "ann", "ann"], ["x", "y", "y"]).num_ratings
     2
     """
+    columns = {"user": user, "item": item, "time": time}
+    if not isinstance(users, Ratings) and not (items is None and names_of(users)):
+        _check_no_columns(users, **columns, min_rating=min_rating)
     if isinstance(users, Ratings):
-        if users.scale != "binary":
-            raise DataError(
-                f"expected interactions, got ratings on the scale {users.scale!r}; use implicit(ratings, threshold)"
-            )
-        return users if (users.rating > 0).all() else users.select(users.rating > 0)
+        return _of_ratings(users, items)
     if sp.issparse(users):
-        others = {"items": items, "times": times, "num_users": num_users, "num_items": num_items}
-        if given := [name for name, value in others.items() if value is not None]:
-            raise DataError(f"{', '.join(given)} cannot be given with a matrix, whose rows are users and columns items")
+        _check_alone(items=items, times=times, num_users=num_users, num_items=num_items)
         return _of_matrix(users, user_names, item_names)
     if items is None:
-        users, items, times = columns_of(users, times)
-    user, user_names = _number_names("users", users, user_names, num_users)
-    item, item_names = _number_names("items", items, item_names, num_items)
-    if len(user) != len(item):
-        raise DataError(f"users, items must have one entry per interaction, got {len(user)}, {len(item)}")
-    keys = user * max(len(item_names), 1) + item
-    return _from_keys(keys, user_names, item_names, None if times is None else _times("times", times, len(user)))
+        users, items, times = columns_of(users, times, columns, min_rating)
+    user_index, user_names = _number_names("users", users, user_names, num_users)
+    item_index, item_names = _number_names("items", items, item_names, num_items)
+    if len(user_index) != len(item_index):
+        raise DataError(f"users, items must have one entry per interaction, got {len(user_index)}, {len(item_index)}")
+    keys = user_index * max(len(item_names), 1) + item_index
+    return _from_keys(keys, user_names, item_names, None if times is None else _times("times", times, len(user_index)))
+
+
+def _of_ratings(ratings: Ratings, items: Any) -> Ratings:
+    """The ratings of 1 on the scale "binary"."""
+    if items is not None:
+        raise DataError("items cannot be given with interactions, which have items")
+    if ratings.scale != "binary":
+        raise DataError(
+            f"expected interactions, got ratings on the scale {ratings.scale!r}; use implicit(ratings, threshold)"
+        )
+    return ratings if (ratings.rating > 0).all() else ratings.select(ratings.rating > 0)
+
+
+def _check_alone(**others: Any) -> None:
+    """Raise DataError for arguments beside a matrix."""
+    if given := [name for name, value in others.items() if value is not None]:
+        raise DataError(f"{', '.join(given)} cannot be given with a matrix, whose rows are users and columns items")
+
+
+def _check_no_columns(users: Any, **told: Any) -> None:
+    """Raise DataError for arguments that are for tables."""
+    if name := next((name for name, value in told.items() if value is not None), None):
+        what = "is for the rows of a table" if name == "min_rating" else "names a column of a table"
+        raise DataError(f"{name} {what}, such as a data frame; got {type(users).__name__}")
 
 
 def as_ratings(given: Any) -> Ratings:
@@ -323,33 +360,99 @@ def as_ratings(given: Any) -> Ratings:
     return given if isinstance(given, Ratings) else interactions(given)
 
 
-def columns_of(table: Any, times: Any = None) -> tuple[Any, Any, Any]:
-    """The columns of users, items and times of a table."""
-    columns = names_of(table)
-    user, item, time = find_columns("X", columns, dict.fromkeys(("user", "item", "time")), argument="").values()
-    if user is None or item is None:
+def columns_of(
+    table: Any, times: Any = None, named: dict[str, str | None] | None = None, min_rating: float | None = None
+) -> tuple[Any, Any, Any]:
+    """The columns of users, items and times of a table, of the rows that count."""
+    columns, named = names_of(table), named or dict.fromkeys(("user", "item", "time"))
+    found = find_columns("X", columns, named | {"rating": None})
+    for role, name in named.items():
+        if name is not None and found[role] is None:
+            raise DataError(f"X has no column {name!r}; there are {', '.join(map(repr, columns))[:200]}")
+    if found["user"] is None or found["item"] is None:
+        advice = "; name them with user= and item=" if columns else ""
         raise DataError(
             "expected arrays of users and items, a SciPy sparse matrix, or a table with columns user and item; got "
-            f"{type(table).__name__}" + (f" with columns {', '.join(columns)}" if columns else "")
+            f"{type(table).__name__}" + (f" with columns {', '.join(columns)}" if columns else "") + advice
         )
-    times = column_of(table, time) if times is None and time is not None else times
-    return column_of(table, user), column_of(table, item), times
+    if times is None and found["time"] is not None:
+        times = column_of(table, str(found["time"]))
+    rating = (
+        found["rating"] if found["rating"] not in [each for role, each in found.items() if role != "rating"] else None
+    )
+    values = None if rating is None else column_of(table, rating)
+    kept = rows_that_count("X", rating, values, min_rating)
+    parts = (column_of(table, found["user"]), column_of(table, found["item"]), times)
+    if kept is None:
+        return parts
+    users, items, times = (None if part is None else np.asarray(part)[kept] for part in parts)
+    return users, items, times
+
+
+def rows_that_count(source: str, name: str | None, ratings: Any, min_rating: float | None) -> np.ndarray | None:
+    """A mask `[rows]` of the rows whose rating is at least `min_rating`; None for all, and a warning if their ratings differ.
+
+    Args:
+        source: the table, for messages.
+        name: the column of ratings; None if there is none.
+        ratings: its values, of any type.
+        min_rating: the least rating that counts; None for all rows.
+
+    Raises:
+        ValueError: `min_rating` is not a number.
+        DataError: there are no ratings, or none that counts.
+    """
+    if min_rating is not None and not is_number(min_rating, -np.inf):
+        raise ValueError(f"min_rating must be a number, got {min_rating!r}")
+    values = None
+    if name is not None:
+        with suppress(TypeError, ValueError):
+            values = as_numbers(name, ratings, exact=False).astype(np.float64)
+    if min_rating is not None:
+        if values is None:
+            raise DataError(f"{source}: min_rating is set, but there is no column of ratings, such as 'rating'")
+        counted = values >= min_rating
+        said = f"of the {len(values)} rows of {source}"
+        if not counted.any():
+            raise DataError(f"none {said} has a rating of at least {min_rating:g}")
+        if counted.all():
+            return None
+        said = f"{int(counted.sum())} {said} have a rating of at least {min_rating:g} and count as interactions"
+        warnings.warn(said, stacklevel=4)
+        return counted
+    known = np.zeros(0) if values is None else values[np.isfinite(values)]
+    if name is not None and (values is None or (len(known) and known.min() < known.max())):
+        within = "" if values is None else f", from {known.min():g} to {known.max():g}"
+        rows = len(ratings)
+        warnings.warn(
+            f"{source} has a column of ratings, {name!r}{within}: all {rows} rows count as interactions, whatever their rating; "
+            "pass min_rating= (data.min_rating), such as 4 of 5 stars, or remove the column",
+            stacklevel=4,
+        )
+    return None
 
 
 def _of_matrix(given: Any, user_names: Any, item_names: Any) -> Ratings:
-    matrix = sp.csr_array(given, copy=True)
+    if len(given.shape) != 2:
+        raise DataError(
+            "expected a matrix [users, items], got one dimension; the items of one new user are for recommend_new, and "
+            "X.reshape(1, -1) is a matrix"
+        )
+    if given.dtype.kind not in "biuf":
+        raise DataError(f"counts of interactions must be real numbers, got {given.dtype}")
+    matrix = sp.csr_array(given.astype(np.float64))  # first, since sums of small integers would overflow
     matrix.sum_duplicates()
     if len(matrix.data) and not float(matrix.data.min()) >= 0:  # NaN too
-        raise DataError(f"counts of interactions must be numbers >= 0, got {matrix.data.min()}")
+        raise DataError(f"counts of interactions must be numbers >= 0, got {matrix.data.min():g}")
     matrix.eliminate_zeros()
     rows, columns = matrix.shape
     for what, names, number in (("user_names", user_names, rows), ("item_names", item_names, columns)):
         if names is not None and len(names) != number:
             raise DataError(f"{what} must have {number} names, as the matrix has rows or columns, got {len(names)}")
     keys = np.repeat(np.arange(rows), np.diff(matrix.indptr)) * columns + matrix.indices
-    of_rows = _ids("user_names", np.arange(rows) if user_names is None else user_names)
-    of_columns = _ids("item_names", np.arange(columns) if item_names is None else item_names)
-    return _from_keys(keys, Names.of(of_rows), Names.of(of_columns))
+    of_rows = _names("user_names", np.arange(rows) if user_names is None else user_names)
+    of_columns = _names("item_names", np.arange(columns) if item_names is None else item_names)
+    return _from_keys(keys, of_rows, of_columns)
 
 
 def _from_keys(keys: np.ndarray, user_names: Names, item_names: Names, time: np.ndarray | None = None) -> Ratings:
@@ -446,6 +549,8 @@ def _joined(
     """Concatenate ratings and sort them by user, with the names and the scale of `like`."""
     user = np.concatenate(users)
     order = np.argsort(user, kind="stable")
+    if times is not None and len({each.dtype.kind == "M" for each in times}) > 1:
+        raise DataError("parts must have times of one kind, got numbers and dates of nanoseconds")
     rating, time = np.concatenate(ratings)[order], None if times is None else np.concatenate(times)[order]
     return replace(like, user=user[order], item=np.concatenate(items)[order], rating=rating, time=time)
 
@@ -529,46 +634,131 @@ def _number_names(
     what: str, given: Sequence | np.ndarray | Names, names: Names | np.ndarray | None, number: int | None = None
 ) -> tuple[np.ndarray, Names]:
     """The indices of names, and the unique names in order; with `number`, indices are given."""
-    ids = _ids(what, given)
     if number is not None:
         if names is not None:
             raise DataError(f"pass {what[:-1]}_names or num_{what}, not both")
         if not isinstance(number, Integral) or number < 0:
             raise DataError(f"num_{what} must be an integer from 0, got {number!r}")
-        indices = np.asarray(ids)
-        if len(ids) and not (indices.dtype.kind in "iu" and indices.min() >= 0 and indices.max() < number):
+        indices = np.asarray(ids_of(what, given))
+        if len(indices) and not (indices.dtype.kind in "iu" and indices.min() >= 0 and indices.max() < number):
             raise DataError(
                 f"{what} must be indices from 0 to {number - 1} if their number is given, got {shortened(str(given))}"
             )
         return indices.astype(np.int64), Names.of(np.arange(number))
-    if names is None and ids.dtype.kind in "iu":  # a fast path
-        unique, indices = np.unique(ids, return_inverse=True)
-        return indices.astype(np.int64), Names.of(unique)
-    strings = Names.of(ids).tolist()
-    names = _ordered(strings) if names is None else Names.of(_ids(f"{what[:-1]}_names", names))
-    numbers = {name: number for number, name in enumerate(names)}
-    try:
-        return np.array([numbers[name] for name in strings], np.int64), names
-    except KeyError as error:
-        raise DataError(f"{what} has the name {shortened(error.args[0])}, which is not among those given") from None
+    ids = ids_of(what, given)
+    if names is None:
+        if not isinstance(ids, Names) and ids.dtype.kind in "iu":  # a fast path
+            unique, indices = np.unique(ids, return_inverse=True)
+            return indices.astype(np.int64), Names.of(unique)
+        written = ids.tolist()
+        name_of = {name: name for name in written} if isinstance(ids, Names) else plain_names(written)
+        known = _ordered(list(name_of.values()))
+        numbers = {name: at for at, name in enumerate(known)}
+        at = {each: numbers[name] for each, name in name_of.items()}
+        return np.array([at[each] for each in written], np.int64), known
+    known = _names(f"{what[:-1]}_names", names)
+    places = places_of(ids, known)
+    if (places < 0).any():
+        name = Names.of(ids)[int(places.argmin())]
+        raise DataError(f"{what} has the name {shortened(name)}, which is not among those given")
+    return places, known
 
 
-def _ids(what: str, given: Any) -> np.ndarray | Names:
-    """Ids `[n]` as integers, strings or objects."""
+def _names(what: str, given: Any) -> Names:
+    """Names in the order given."""
+    ids = ids_of(what, given)
+    if isinstance(ids, Names) or ids.dtype.kind in "iu":
+        return Names.of(ids)
+    name_of = plain_names(ids.tolist())
+    return Names.of([name_of[each] for each in ids.tolist()])
+
+
+def ids_of(what: str, given: Any) -> np.ndarray | Names:
+    """Ids `[n]` as integers, or as strings without blanks around them, as `Names` or objects; see `interactions`.
+
+    Args:
+        what: what messages call them.
+        given: the ids; `Names` are returned as they are.
+
+    Raises:
+        DataError: an id is missing or empty, or of a type that has no one name.
+    """
     if isinstance(given, Names):
         return given
+    one = "name" if what.endswith("names") else "interaction"
     try:
         found = known_ids(what, given)
     except (TypeError, ValueError) as error:
-        raise DataError(str(error).replace("document", "name" if what.endswith("names") else "interaction")) from None
+        raise DataError(str(error).replace("document", one)) from None
     if found.ndim != 1 or found.dtype.kind == "f":
         got = f"shape {found.shape}" if found.ndim != 1 else f"{found[(found % 1 != 0) | (abs(found) > 2**53)][0]}"
         raise DataError(f"{what} must be one-dimensional strings or integers, got {got}")
-    return found
+    if found.dtype.kind in "iu":
+        return found
+    values = found if found.dtype.kind == "M" else found.tolist()
+    written = [each if type(each) is str else id_text(what, each) for each in values]
+    texts = np.empty(len(written), object)
+    texts[:] = [each.strip(SPACE) for each in written]
+    if empty := [at for at, each in enumerate(texts) if not each]:
+        raise DataError(f"{what} must not be empty; that of {one} {empty[0]} is")
+    if around := next((each for each, text in zip(written, texts, strict=True) if each != text), None):
+        warnings.warn(
+            f"{what} has names with blanks around them, such as {shortened(around)}, which are removed", stacklevel=4
+        )
+    return texts
+
+
+def id_text(what: str, value: Any) -> str:
+    """An id of any type as text; raises DataError for bytes that are no text."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise DataError(f"{what} must be text in UTF-8, got {shortened(value)}") from None
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None and not hasattr(value, "to_datetime64"):
+        value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+    if isinstance(value, np.datetime64 | datetime.date):  # pandas' ones, which are in UTC then, may have nanoseconds
+        moment = value.to_datetime64() if hasattr(value, "to_datetime64") else np.datetime64(value)
+        day, _, clock = str(moment).partition("T")
+        clock = clock.rstrip("0").rstrip(".") if "." in clock else clock
+        if len(clock) in (2, 5):  # dates in hours or minutes
+            clock += ":00" * (2 if len(clock) == 2 else 1)
+        return day if clock in ("", "00:00:00") else f"{day} {clock}"
+    return str(value)
+
+
+_WHOLE = re.compile(r"(-?[1-9][0-9]*|0)\.0")
+
+
+def plain_names(texts: Collection[str]) -> dict[str, str]:
+    """The name of each id that is written as these texts: integers if all end with ".0", as a column of floats is written.
+
+    >>> plain_names(["1.0", "20.0"]), plain_names(["1.0", "1.1"])
+    ({'1.0': '1', '20.0': '20'}, {'1.0': '1.0', '1.1': '1.1'})
+    """
+    whole = bool(texts) and all(map(_WHOLE.fullmatch, texts))
+    return {text: text[:-2] if whole else text for text in texts}
+
+
+def places_of(ids: np.ndarray | Names, names: Names) -> np.ndarray:
+    """`[n]` int64: the index in `names` of each of `ids_of`, -1 if it is not there; "1.0" is "1" if it is not a name itself.
+
+    >>> places_of(ids_of("items", ["y", "z", "1.0"]), Names.of(["x", "y", "1"]))
+    array([ 1, -1,  2])
+    """
+    numbers = {name: number for number, name in enumerate(names)}
+    written = ids.tolist() if isinstance(ids, Names) or ids.dtype.kind == "O" else Names.of(ids).tolist()
+
+    def place(text: str) -> int:
+        at = numbers.get(text, -1)
+        return numbers.get(text[:-2], -1) if at < 0 and _WHOLE.fullmatch(text) else at
+
+    at = {text: place(text) for text in set(written)}
+    return np.array([at[text] for text in written], np.int64)
 
 
 def _times(what: str, given: Any, number: int) -> np.ndarray:
-    """Times `[number]` float64, of which none is missing."""
+    """Times `[number]`, see `seconds`, of which none is missing."""
     found = seconds(what, given)
     if found.shape != (number,):
         raise DataError(f"{what} must have one entry per interaction, {number}, got shape {found.shape}")

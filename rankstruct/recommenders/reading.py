@@ -6,6 +6,7 @@ import csv
 import logging
 import math
 import os
+import re
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -20,16 +21,19 @@ import numpy as np
 from rankstruct.data import DataError
 from rankstruct.data.columnar import Table, find_columns, is_table
 from rankstruct.data.delimited import SEPARATORS, decoded_lines, read_header
-from rankstruct.data.errors import check_least, shortened
+from rankstruct.data.errors import check_least, check_matched, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
 from rankstruct.recommenders.ratings import (
     SCALES,
     Ratings,
     align,
+    id_text,
     implicit,
     interactions,
     k_core,
+    plain_names,
+    rows_that_count,
     synthetic_ratings,
 )
 from rankstruct.recommenders.splits import (
@@ -111,6 +115,8 @@ def _delimited(path: Path, separator: str | None, *counts: int) -> Iterator[tupl
 
     for number, parts in field_rows(path, lines, columns, fits, counts=counts, separator=split):
         user, item, rating = (parts[i] for i in where)
+        if separator != ",":
+            user, item = _unquoted(path, number, [user, item])
         if not user or not item:
             raise DataError(f"{path}, line {number}: expected a user and an item, got {shortened(', '.join(parts))}")
         yield number, user, item, rating
@@ -151,10 +157,21 @@ def _cells(line: str, separator: str) -> list[str]:
     return [part.strip(SPACE) for part in next(csv.reader([line], delimiter=separator))]
 
 
+def _unquoted(path: Path, number: int, names: list[str]) -> list[str]:
+    """Names of a line without the quotation marks around them; raises DataError for marks that are not closed."""
+    found = [name[1:-1].strip(SPACE) if len(name) > 1 and name[0] == name[-1] == '"' else name for name in names]
+    if wrong := next((name for name in found if name[:1] == '"'), None):
+        raise DataError(
+            f"{path}, line {number}: {shortened(wrong)} begins with a quotation mark that is not closed; close or remove it, and "
+            "write names with blanks to a CSV file"
+        )
+    return found
+
+
 _SEPARATORS = {
     None: None,
     "\t": Separator("tabs", split_at),
-    "::": Separator("'::'", partial(split_at, separator="::")),
+    "::": Separator("'::'", lambda line: [field.strip(SPACE) for field in split_at(line, "::")]),
 }
 
 
@@ -253,7 +270,7 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
         if (user, item) in seen:
             raise DataError(f"{path}, line {line}: user {shortened(user)} rates item {shortened(item)} more than once")
         seen.add((user, item))
-    _, users, items, _ = zip(*rows, strict=True)
+    users, items = ([row[at] for row in rows] for at in (1, 2))
     try:
         return Ratings.from_arrays(users, items, values, scale=scale)
     except DataError as error:
@@ -261,12 +278,42 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
 
 
 def read_movielens_fold(folder: str | os.PathLike[str], fold: int) -> tuple[Ratings, Ratings]:
-    """Read `(base, test)` of MovieLens 100K, `u<fold>.base` and `u<fold>.test`, aligned; raises as `read_ratings` does."""
-    base, test = align([read_ratings(Path(folder) / f"u{fold}.{part}", "movielens100k") for part in ("base", "test")])
+    """Read `(base, test)` of MovieLens 100K, `u<fold>.base` and `u<fold>.test`, aligned; raises as `read_ratings` does.
+
+    Users and items of the test that are not in the base are a warning; DataError is raised if none is.
+    """
+    paths = [Path(folder) / f"u{fold}.{part}" for part in ("base", "test")]
+    base, test = align([read_ratings(path, "movielens100k") for path in paths])
+    _check_known(base, test, paths[0], paths[1])
     return base, test
 
 
-def read_interactions(*paths: str | os.PathLike[str], times: bool | None = None) -> Ratings | list[Ratings]:
+def _check_known(train: Ratings, part: Ratings, source: Path, path: Path, advice: str = "") -> None:
+    """Report the users and items of a part, with the same indices, that have no ratings in training; see `check_matched`."""
+    for what, names in (("user", part.user_names), ("item", part.item_names)):
+        occurring = np.unique(getattr(part, what))
+        matched = np.isin(occurring, getattr(train, what))
+        check_matched(
+            matched,
+            names[occurring],
+            what=f"{what}s of {path}",
+            source=str(source),
+            advice=advice or _UNSEEN,
+            stacklevel=5,
+        )
+
+
+_UNSEEN = "nothing is learnt about them, and they count in the measures"
+
+
+def read_interactions(
+    *paths: str | os.PathLike[str],
+    times: bool | None = None,
+    user: str | None = None,
+    item: str | None = None,
+    time: str | None = None,
+    min_rating: float | None = None,
+) -> Ratings | list[Ratings]:
     r"""Read one or several files of interactions; several have common indices of users and items.
 
     Args:
@@ -274,10 +321,15 @@ def read_interactions(*paths: str | os.PathLike[str], times: bool | None = None)
             `item_id` and `timestamp`, of which other columns are ignored: `.parquet`, `.feather`, `.arrow`, and files with a
             header, `.csv`, `.tsv`, RecBole's `.inter` or any other name; or text files of lines `user item item ...`, separated
             by blanks or tabs, where a user may have several lines and a line no item, and those that start with `#` and a blank
-            are ignored. CSV and text files are in UTF-8 and may be compressed. In CSV files, a column of ids that all end with
-            `.0` has integers.
+            are ignored. CSV and text files are in UTF-8 and may be compressed. Names are without blanks or, in text files,
+            quotation marks around them, and ids that all end with `.0` in a file are integers.
         times: whether lines of text files are `user item time`; tables then must have a column of times. If None, they are
-            `user item item ...`, and it is an error if the last of three fields of every line looks like a time since 1990.
+            `user item item ...`, and it is an error if the last of three fields of every line looks like a rating (all are
+            numbers up to 100, a fraction, a negative number or a few numbers that repeat) or a time since 1990; False reads
+            them as items.
+        user, item, time: the columns of tables, if they have other names.
+        min_rating: only rows of a table whose `rating` is at least this count; None for all, which is a warning if ratings
+            differ.
 
     Repeated interactions count once. A user or item without interactions in one of several files is in the indices of all.
 
@@ -296,82 +348,236 @@ def read_interactions(*paths: str | os.PathLike[str], times: bool | None = None)
     """
     users: dict[str, int] = {}
     items: dict[str, int] = {}
-    parts = [_numbered(Path(path), users, items, times) for path in paths]
+    columns = {"user": user, "item": item, "time": time}
+    parts = [_numbered(Path(path), users, items, times, columns, min_rating) for path in paths]
     names, places = [], []
     for numbers in (users, items):  # in the order of interactions(): by value if all names are integers
         given = list(numbers)
-        ordered = interactions(given, given).user_names if given else Names.of([])
+        ordered = interactions(Names.of(given), Names.of(given)).user_names if given else Names.of([])
         names.append(ordered)
         places.append(np.empty(len(given), np.int64))
         places[-1][[numbers[name] for name in ordered]] = np.arange(len(given))
-    sizes = {"num_users": len(users), "num_items": len(items)}
+    sizes: dict[str, Any] = {"num_users": len(users), "num_items": len(items)}
     found = []
-    for path, (user, item, time) in zip(paths, parts, strict=True):
-        if not len(user):
+    for path, (of_users, of_items, when) in zip(paths, parts, strict=True):
+        if not len(of_users):
             raise DataError(f"{path} has no interactions")
-        part = interactions(places[0][user], places[1][item], times=time, **sizes)
+        part = interactions(places[0][of_users], places[1][of_items], times=when, **sizes)
         found.append(replace(part, user_names=names[0], item_names=names[1]))
     return found[0] if len(found) == 1 else found
 
 
 def _numbered(
-    path: Path, users: dict[str, int], items: dict[str, int], times: bool | None
+    path: Path,
+    users: dict[str, int],
+    items: dict[str, int],
+    times: bool | None,
+    columns: dict[str, str | None],
+    min_rating: float | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """User, item and, if there are any, time of each interaction of a file; new names get the next number."""
     if any(map(path.match, ("u.data", "*.base", "ratings.dat"))):
         raise _has_ratings(path)
+    told = any(columns.values())
     if is_table(path) or (
-        path.is_file() and None not in _roles(path, read_header(path, ["user"]).names, ("user", "item"))
+        path.is_file() and (told or None not in _roles(path, read_header(path, ["user"]).names, ("user", "item")))
     ):
-        table = Table(
-            path, dict.fromkeys(("user", "item", "time")), optional=("time",), numbers=("time",), argument=""
-        ).read()
-        places = []
-        for numbers, ids in ((users, table["user"]), (items, table["item"])):
-            of_name = [numbers.setdefault(str(name), len(numbers)) for name in ids.names]
-            places.append(np.array(of_name, np.int64)[ids.places])
-        time = table.get("time")
-        if time is None and times:
-            raise DataError(f"{path}: times is set, but there is no column of times, such as 'time' or 'timestamp'")
-        if time is not None and not np.isfinite(time).all():
-            at = int(np.isfinite(time).argmin())
-            raise DataError(f"{path}, row {at + 1}: expected a time, got {'none' if np.isnan(time[at]) else time[at]}")
-        return places[0], places[1], time
-    user, item, when = array("q"), array("q"), array("d")
-    fields: list[str] = []
-    timed = times is None  # whether the last field of every line looks like a time, and no other
+        return _of_table(path, users, items, times, columns, min_rating)
+    if min_rating is not None:
+        raise DataError(
+            f"{path}: min_rating is for tables, whose first line has the column names user, item and rating"
+        )
+    lines = _Lines(path, times)
     for number, line in _lines(path):
-        if line == "#" or line.startswith(("# ", "#\t")):
-            continue
-        before, fields = len(fields), split_blanks(line)
-        if not before:
-            _refuse_header(path, number, line, fields)
-        who, *which = fields
-        timed = timed and before in (0, len(fields)) and list(map(_is_time, which)) in _TIMED
-        if times:
+        if not (line == "#" or line.startswith(("# ", "#\t"))):
+            lines.add(number, line)
+    lines.check()
+    of_users = _places(lines.users, users)[np.asarray(lines.user, np.int64)]
+    return of_users, _places(lines.items, items)[np.asarray(lines.item, np.int64)], lines.times()
+
+
+def _of_table(
+    path: Path,
+    users: dict[str, int],
+    items: dict[str, int],
+    times: bool | None,
+    columns: dict[str, str | None],
+    min_rating: float | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    reader = Table(path, columns, optional=("time",), numbers=("time",))
+    if missing := [name for role, name in columns.items() if name is not None and role not in reader.columns]:
+        raise DataError(
+            f"{path}: there is no column {missing[0]!r}; there are {', '.join(map(repr, reader.names))[:200]}"
+        )
+    table = reader.read()
+    parts = []
+    for role, numbers in (("user", users), ("item", items)):
+        ids, name = table[role], reader.columns[role]
+        written = [id_text(role, each).strip(SPACE) for each in ids.names]
+        if (empty := np.array([not each for each in [*written, "x"]])[ids.places]).any():
+            raise DataError(f"{path}, row {int(empty.argmax()) + 1}: expected an id in column {name!r}, got none")
+        parts.append(_places(written, numbers)[ids.places])
+    time = table.get("time")
+    if time is None and times:
+        raise DataError(f"{path}: times is set, but there is no column of times, such as 'time' or 'timestamp'")
+    if time is not None and not np.isfinite(time).all():
+        at = int(np.isfinite(time).argmin())
+        raise DataError(f"{path}, row {at + 1}: expected a time, got {'none' if np.isnan(time[at]) else time[at]}")
+    rating = next(
+        (name for name in _roles(path, reader.names, ("rating",)) if name not in reader.columns.values()), None
+    )
+    values: Any = np.zeros(len(parts[0]))
+    if rating is not None:
+        try:
+            values = Table(path, {"rating": rating}, numbers=("rating",)).read()["rating"]
+        except DataError:  # not of numbers
+            values = [""] * len(parts[0])
+    kept = rows_that_count(str(path), rating, values, min_rating)
+    user, item, when = (each if each is None or kept is None else each[kept] for each in (*parts, time))
+    return user, item, when
+
+
+def _places(written: Collection[str], numbers: dict[str, int]) -> np.ndarray:
+    """The number of each distinct id of a file; new names get the next."""
+    names = plain_names(written)
+    return np.array([numbers.setdefault(names[each], len(numbers)) for each in written], np.int64)
+
+
+class _Lines:
+    """The interactions of lines `user item item ...` or `user item time`, and what speaks against it that they are such."""
+
+    def __init__(self, path: Path, times: bool | None) -> None:
+        self.path, self.timed = path, times
+        self.users: dict[str, int] = {}
+        self.items: dict[str, int] = {}
+        self.user, self.item, self.when, self.whole = array("q"), array("q"), array("d"), array("q")
+        self.first: list[str] = []
+        self.width: int | None = None  # number of fields, 0 if it differs
+        self.words: list[set[str]] = []  # of each field but the first, if lines have one width
+        self.number = 0
+        self.ends = {",", ";"}  # with which every field but the last ends
+        self.between = {",", ";", "|", "::"}  # what every second field is
+        self.pairs = True  # whether every item is item:number
+
+    def add(self, number: int, line: str) -> None:
+        fields = split_blanks(line)
+        if not self.first:
+            _refuse_header(self.path, number, line, fields)
+            self.first = fields
+        if line[0] in "{[" and not _BRACKETED.fullmatch(fields[0]):
+            raise DataError(
+                f"{self.path}, line {number}: expected user item item ..., got what looks like JSON, {shortened(line)}; write a "
+                "table with columns user and item, such as pandas.read_json(path, lines=True).to_csv(...)"
+            )
+        self._look(fields)
+        who, *which = _unquoted(self.path, number, fields)
+        if self.timed:
             if len(which) != 2:
-                raise DataError(f"{path}, line {number}: expected user item time, got {shortened(line)}")
+                raise DataError(f"{self.path}, line {number}: expected user item time, got {shortened(line)}")
             if not _is_number(which[1]):
-                raise DataError(f"{path}, line {number}: expected a number as time, got {shortened(which[1])}")
-            when.append(parse_number(which.pop()))
-        user.extend([users.setdefault(who, len(users))] * len(which))
-        item.extend(items.setdefault(name, len(items)) for name in which)
-    if fields and not user:
-        raise DataError(
-            f"{path} has no interactions: every line has one field, such as {shortened(fields[0])}; separate users and items by "
-            "blanks, or name the file .csv, with column names such as user,item in the first line"
-        )
-    if timed and len(fields) == 4:
-        raise _has_ratings(path)
-    if timed and fields:
-        raise DataError(
-            f"{path}: expected lines user item item ..., but the third of three fields looks like a time, such as {fields[2]}; "
-            "set times=True (--data.times true), or False if it is an item"
-        )
-    return np.array(user, np.int64), np.array(item, np.int64), np.array(when) if times else None
+                raise DataError(f"{self.path}, line {number}: expected a number as time, got {shortened(which[1])}")
+            word = which.pop()
+            self.when.append(parse_number(word))
+            self.whole.append(int(word) if _INTEGER.fullmatch(word) else 0)
+        self.user.extend([self.users.setdefault(who, len(self.users))] * len(which))
+        self.item.extend(self.items.setdefault(name, len(self.items)) for name in which)
+
+    def _look(self, fields: list[str]) -> None:
+        """Collect what tells a file of another format."""
+        self.number += 1
+        if self.ends:
+            self.ends = {mark for mark in self.ends if all(field.endswith(mark) for field in fields[:-1])}
+        if self.between:
+            self.between = {mark for mark in self.between if len(fields) > 2 and set(fields[1::2]) == {mark}}
+        self.pairs = self.pairs and len(fields) > 1 and all(map(_PAIR.fullmatch, fields[1:]))
+        if self.width is None:
+            self.width, self.words = len(fields), [set() for _ in fields[1:]]
+        if len(fields) != self.width or not 3 <= len(fields) <= 5:
+            self.width, self.words = 0, []
+            return
+        for words, word in zip(self.words, fields[1:], strict=True):
+            words.add(word)
+
+    def check(self) -> None:
+        """Raise DataError for a file that is not of such lines, or may not be, unless the caller said so."""
+        if self.first and not self.user:
+            raise DataError(
+                f"{self.path} has no interactions: every line has one field, such as {shortened(self.first[0])}; separate users "
+                "and items by blanks, or name the file .csv, with column names such as user,item in the first line"
+            )
+        if self.timed is None:
+            self._check_separators()
+            self._check_values()
+
+    def _check_separators(self) -> None:
+        said, table = "", "name the file .csv, with column names such as user,item in the first line"
+        if self.ends and self.user:
+            said = f"every field but the last ends with {min(self.ends)!r}; {table}"
+        elif self.between and self.user:
+            said = f"every second field is {min(self.between)!r}; {table}"
+        elif self.pairs and self.user:
+            values = {_number(word.rpartition(":")[2]) for word in self.items}
+            if len({word.rpartition(":")[0] for word in self.items}) > 1 and _are_ratings(values, len(self.item)):
+                said = (
+                    f"every item has the form item:number, such as {shortened(next(iter(self.items)))}; write a table with "
+                    f"columns user, item and rating, or {_ITEMS}"
+                )
+        if said:
+            raise DataError(f"{self.path}: expected lines user item item ..., but {said}")
+
+    def _check_values(self) -> None:
+        """Raise DataError for lines of a rating or a time after user and item."""
+        if not self.words:
+            return
+        kinds, shown = [_kind(words, self.number) for words in self.words[1:]], max(self.words[1])
+        if any(map(_is_time, self.words[0])):  # so are items
+            kinds = ["item" if kind == "time" else kind for kind in kinds]
+        if (len(kinds) == 2 and kinds[0] != "time" == kinds[1]) or (kinds[0] == "rating" and kinds[1:2] == ["date"]):
+            raise _has_ratings(self.path)
+        if kinds[0] == "date" or (len(kinds) == 1 and kinds[0] in ("time", "rating")):
+            way_out = {
+                "time": "set times=True (--data.times true) if it is one",
+                "date": "write a table with columns user, item and time",
+                "rating": "write a table with columns user, item and rating",
+            }[kinds[0]]
+            raise DataError(
+                f"{self.path}: expected lines user item item ..., but the third of {len(kinds) + 2} fields looks like a "
+                f"{kinds[0]}, such as {shortened(shown).strip(chr(39))}; {way_out}, or {_ITEMS}"
+            )
+
+    def times(self) -> np.ndarray | None:
+        """The times, as integers if all are."""
+        if not self.timed:
+            return None
+        when, whole = np.array(self.when), np.array(self.whole, np.int64)
+        return whole if np.array_equal(whole.astype(np.float64), when) else when
 
 
-_TIMED = ([False, True], [False, False, True])
+_ITEMS = "set times=False (--data.times false) if they are items"
+_BRACKETED = re.compile(r"""\{[^\s"':,{}]+\}|\[[^\s"':,\[\]]+\]""")
+_PAIR = re.compile(r".+:[-+]?\d+(\.\d+)?")
+_INTEGER = re.compile(r"[-+]?\d{1,18}|[-+]?[1-8]\d{18}")
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?(T.*)?|\d{4}/\d\d?/\d\d?|\d\d?[./]\d\d?[./]\d{4}")
+
+
+def _number(word: str) -> float:
+    return parse_number(word) if _is_number(word) else math.nan
+
+
+def _kind(words: Collection[str], number: int) -> str:
+    """What the words of one field of all lines look like: "date", "time", "rating", or "item"."""
+    if all(map(_DATE.fullmatch, words)):
+        return "date"
+    if all(map(_is_time, words)):
+        return "time"
+    values = {_number(word) for word in words}
+    return "rating" if not any(map(math.isnan, values)) and _are_ratings(values, number) else "item"
+
+
+def _are_ratings(values: Collection[float], number: int) -> bool:
+    """Whether numbers that occur in this number of places are like ratings or counts, not like ids."""
+    odd = any(value % 1 or value < 0 for value in values)
+    return odd or all(value <= 100 for value in values) or 4 * len(values) <= number
 
 
 def _is_time(word: str) -> bool:
@@ -420,12 +626,12 @@ def read_genres(path: str | os.PathLike[str], items: Iterable[str]) -> np.ndarra
 
     Args:
         path: the file.
-        items: item names, such as the `item_names` of ratings; items missing in the file have no genres.
+        items: item names, such as the `item_names` of ratings; items missing in the file have no genres, which is a warning.
 
     Raises:
-        DataError: the file is missing, or a line does not end with 19 fields of 0 or 1.
+        DataError: the file is missing, a line does not end with 19 fields of 0 or 1, or no item is in the file.
     """
-    found = {}
+    found, items = {}, list(items)
     for number, line in _lines(Path(path), "latin-1"):
         if line[0] == "#":
             continue
@@ -435,6 +641,8 @@ def read_genres(path: str | os.PathLike[str], items: Iterable[str]) -> np.ndarra
                 f"{path}, line {number}: expected 24 fields, the last 19 of them 0 or 1, got {shortened(line)}"
             )
         found[parts[0]] = [float(part) for part in parts[5:]]
+    matched = [item in found for item in items]
+    check_matched(matched, items, what="items", source=str(path), advice="they have no genres")
     return np.array([found.get(item, [0.0] * 19) for item in items]).reshape(-1, 19)
 
 
@@ -581,7 +789,8 @@ class InteractionsSource:
     Args:
         path: a folder with `train`, `valid` (or `vali`) and `test` files of one format, `.txt`, `.csv`, `.tsv`, `.inter` or
             `.parquet`, or without `valid`, which is then held out of training; or one file, which is split. See
-            `read_interactions`. Interactions of a folder that are in a file before, in this order, are left out and counted.
+            `read_interactions`. Interactions of a folder that are in a file before, in this order, are left out and counted;
+            users and items that are not in training are a warning, and an error if none of a file is.
         builtin: `"synthetic"`, the synthetic ratings of 4 and 5 stars, which needs no file; or set `path`.
         times: whether lines of text files are `user item time`, not `user item item ...`; see `read_interactions`.
         core: users and items with fewer interactions are dropped; 1 keeps all. Like `split` and `test_share` not for a folder.
@@ -591,6 +800,7 @@ class InteractionsSource:
         test_share: fraction of the interactions for the test, for the splits `"ratio"` and `"time"`.
         validation: fraction of the others for validation.
         seed: seed of the built-in set and of the split.
+        min_rating: only rows of tables with at least this rating count; see `read_interactions`.
 
     >>> parts = InteractionsSource(builtin="synthetic").read()
     >>> parts.train.scale, parts.vali.num_ratings > 0
@@ -605,6 +815,7 @@ class InteractionsSource:
     test_share: float = 0.2
     validation: float = 0.1
     seed: int = 0
+    min_rating: float | None = None
 
     def check(self) -> None:
         """Validate the options and the path without reading data; raises ValueError, of one line."""
@@ -659,19 +870,16 @@ class InteractionsSource:
         if self.path is None:
             return self.divide(implicit(synthetic_ratings(users=400, items=150, rated=60, seed=self.seed), 4))
         files = self.files()
-        found = read_interactions(*files, times=self.times)
+        found = read_interactions(*files, times=self.times, min_rating=self.min_rating)
         if isinstance(found, Ratings):
             if self.split == "time" and found.time is None:
                 raise DataError(
                     f"{self.path}: the split 'time' requires times, in a column, or in lines with data.times true"
                 )
             return self.divide(found)
-        judged = np.concatenate([part.user for part in found[1:]])
-        if not np.isin(judged, found[0].user).any():
-            others, name = " or ".join(file.name for file in files[1:]), found[0].user_names[judged[0]]
-            raise DataError(f"{self.path}: not one user of {others} is in {files[0].name}, such as {name!r}")
         parts = found[:1]
         for path, part in zip(files[1:], found[1:], strict=True):
+            _check_known(found[0], part, files[0], path)
             parts.append(without(part, *parts))
             if again := part.num_ratings - parts[-1].num_ratings:
                 before = " or ".join(file.name for file in files[: files.index(path)])

@@ -52,15 +52,21 @@ class CatalogueModel(Protocol):
 
 
 def recommend(
-    model: CatalogueModel, users: int | Sequence[int] | Tensor, k: int = 10, *, exclude: Any = None
+    model: CatalogueModel,
+    users: int | Sequence[int] | Tensor,
+    k: int = 10,
+    *,
+    exclude: Any = None,
+    items: Sequence[int] | np.ndarray | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The k items with the highest scores for one or more users, given by index `[users]`, best first.
 
     Items that a user rated in `exclude`, such as the training ratings, are not recommended to that user. A module in training
-    mode is evaluated without dropout.
+    mode is evaluated without dropout. `items` are the indices of the only items to rank; None for all.
 
     Returns:
-        `(items, scores)`, both `[users, k]`, or `[k]` for one user; padded with -1 and -inf if fewer items are left.
+        `(items, scores)`, both `[users, k]`, or `[k]` for one user, k at most the number of items to rank; padded with -1 and
+        -inf if fewer are left for a user.
 
     Raises:
         TypeError: not a model.
@@ -74,12 +80,18 @@ def recommend(
     """
     exclude = None if exclude is None else as_ratings(exclude)
     numbers = _as_indices(users)
-    items, values = _best(model, numbers.reshape(-1), k, exclude=exclude)
-    return items.reshape(*numbers.shape, k), values.reshape(*numbers.shape, k)
+    found, values = _best(model, numbers.reshape(-1), k, exclude=exclude, ranked=items)
+    return found.reshape(*numbers.shape, found.shape[1]), values.reshape(*numbers.shape, found.shape[1])
 
 
 def _best(
-    model: CatalogueModel, users: Tensor, k: int, *, exclude: Ratings | None, test: Ratings | None = None
+    model: CatalogueModel,
+    users: Tensor,
+    k: int,
+    *,
+    exclude: Ratings | None,
+    test: Ratings | None = None,
+    ranked: Any = None,
 ) -> tuple[Tensor, Tensor]:
     """`recommend` for `[users]`; `test` must have the users and items of the model too."""
     if not hasattr(model, "item_scores"):
@@ -101,18 +113,22 @@ def _best(
             for name, part in parts.items():
                 if scores.shape[1] != part.num_items:
                     raise ValueError(f"{name} must have the {scores.shape[1]} items of the model, got {part.num_items}")
+            number = scores.shape[1]
+            if ranked is not None:
+                chosen = np.unique(_recommended(np.asarray(ranked, np.int64 if not len(ranked) else None), number))
+                number = len(chosen)
+                others = np.setdiff1d(np.arange(scores.shape[1]), chosen)
+                scores[:, torch.from_numpy(others).to(scores.device)] = -torch.inf
             if exclude is not None and offsets is not None:
                 counts = offsets[block + 1] - offsets[block]
                 each = torch.arange(len(block)).repeat_interleave(counts)
                 within = torch.arange(len(each)) - (counts.cumsum(0) - counts)[each]
                 rated = torch.from_numpy(exclude.item)[offsets[block][each] + within]
                 scores[each.to(scores.device), rated.to(scores.device)] = -torch.inf
-            found.append(scores.topk(min(k, scores.shape[1]), dim=1))
+            found.append(scores.topk(min(k, number), dim=1))
     items, values = torch.cat([best.indices for best in found]), torch.cat([best.values for best in found])
     if values.isnan().any():  # NaN comes first
         raise ValueError("scores of the model must be numbers, got NaN")
-    values = torch.nn.functional.pad(values, (0, k - values.shape[1]), value=-torch.inf)
-    items = torch.nn.functional.pad(items, (0, k - items.shape[1]), value=-1)
     return torch.where(values == -torch.inf, -1, items), values
 
 
@@ -163,6 +179,7 @@ def top_lists(
     """
     users = users.cpu()
     items = _best(model, users, k, exclude=exclude, test=relevant)[0].cpu()
+    items = nn.functional.pad(items, (0, k - items.shape[1]), value=-1)
     keys = (users[:, None] * relevant.num_items + items).numpy()
     held = relevant.keys()
     at = np.searchsorted(held, keys).clip(max=max(len(held) - 1, 0))
@@ -211,6 +228,11 @@ def evaluate_catalogue(
         raise ValueError(
             f"test and exclude must have the same numbers of users and items, got {sizes[0]} and {sizes[1]}"
         )
+    if exclude is not None and not _share_indices(test, exclude):
+        raise DataError(
+            "test and exclude must have the same users and items, got other names; read them together, or pass user_names and "
+            "item_names of one to the other"
+        )
     users = torch.from_numpy(np.flatnonzero(np.diff(test.offsets)))
     parts = [
         evaluate(*lists[:2], parsed, where=lists[2])
@@ -220,6 +242,16 @@ def evaluate_catalogue(
     return ByMeasure(
         {each.name: torch.cat([part[each.name] for part in parts]) if parts else torch.zeros(0) for each in parsed}
     )
+
+
+def _share_indices(one: Ratings, other: Ratings) -> bool:
+    """Whether users and items have the same names, or one has only indices."""
+    for mine, its in ((one.user_names, other.user_names), (one.item_names, other.item_names)):
+        if mine is not its and (names := mine.tolist()) != its.tolist():
+            indices = list(map(str, range(len(names))))
+            if indices not in (names, its.tolist()):
+                return False
+    return True
 
 
 def longest_cutoff(measures: Iterable[Measure]) -> int:

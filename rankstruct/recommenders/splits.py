@@ -102,7 +102,8 @@ def split_by_time(ratings: Any, share: float) -> tuple[Ratings, Ratings]:
     """
     _check_share(share)
     ratings = as_ratings(ratings)
-    held = _times(ratings) > np.quantile(_times(ratings), 1 - share, method="lower")
+    times = _times(ratings)
+    held = times > np.quantile(times, 1 - share, method="lower")
     return ratings.select(~held), ratings.select(held)
 
 
@@ -148,9 +149,10 @@ def _check_share(share: Any, otherwise: str = "") -> None:
 
 
 def _times(ratings: Ratings) -> np.ndarray:
+    """The rank of each time from 0: times may be numbers or dates, and integers that float64 would merge."""
     if ratings.time is None:
         raise ValueError("a split by time requires times, such as a column time; the ratings have none")
-    return ratings.time
+    return np.unique(ratings.time, return_inverse=True)[1]
 
 
 def _rank(ratings: Ratings, seed: int, latest: bool = False) -> np.ndarray:

@@ -131,7 +131,7 @@ def test_recommend_leaves_out_what_was_rated():
         assert (scores[row, 15:] == -torch.inf).all()
     alone, _ = recommend(scorer, 3, k=20, exclude=ratings)
     assert torch.equal(alone, items[0])
-    assert recommend(scorer, 3, k=50)[0].shape == (50,)
+    assert recommend(scorer, 3, k=50)[0].shape == (30,)  # all items
     with pytest.raises(ValueError, match="k must be"):
         recommend(scorer, 3, k=0)
     with pytest.raises(ValueError, match="users must be from 0 to 39"):
@@ -229,3 +229,12 @@ def test_adopted_users_have_the_factors_of_least_squares(user_bias):
                 scorer, ratings.item[rated], ratings.grades()[rated], rs.SquaredLoss(), regularization=0.2
             )
             np.testing.assert_allclose(factor, exact[:3], atol=0.1)
+
+
+def test_new_users_keep_their_factors_if_solving_fails():
+    ratings = small()
+    scorer = rs.MatrixFactorization(40, 30, rank=3)
+    before = scorer.user_factors.weight.clone()
+    with pytest.raises(ValueError, match="regularization must be above 0"):
+        adopt_users(scorer, ratings.to_lists(), rs.ListNetLoss(), regularization=0)
+    assert torch.equal(scorer.user_factors.weight, before)

@@ -95,7 +95,7 @@ def test_saved_item_scores(tmp_path):
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="rank must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="rank must be an integer from 1, got 0"):
         rs.MatrixFactorization(2, 2, rank=0)
     with pytest.raises(ValueError, match=r"\[..., list_size, 2\], user and item, got \(4, 3\)"):
         rs.MatrixFactorization(2, 2)(torch.zeros(4, 3))

@@ -188,18 +188,19 @@ def test_a_column_of_whole_floats_in_text_has_integers(tmp_path, suffix, cells, 
 def test_a_folder_without_common_users_is_an_error(tmp_path, judged):
     write(tmp_path, train={"u": ["a", "b"]}, **{part: {"v": ["c"], "w": ["a"]} for part in judged})
     with pytest.raises(
-        DataError, match=rf"not one user of {' or '.join(f'{each}.txt' for each in judged)} is in train\.txt, such"
+        DataError,
+        match=rf"none of the \d users of .*{judged[0]}\.txt is in .*train\.txt, such as '[vw]': are they written",
     ):
         InteractionsSource(path=str(tmp_path)).read()
 
 
 def test_integers_in_one_file_and_floats_in_another_are_the_same(tmp_path):
     pytest.importorskip("pyarrow")
-    (tmp_path / "train.csv").write_text("user,item\n1,10\n1,11\n1,12\n")
+    (tmp_path / "train.csv").write_text("user,item\n1,10\n1,11\n2,13\n2,14\n")
     (tmp_path / "valid.csv").write_text("user,item\n1.0,13.0\n")
     (tmp_path / "test.csv").write_text("user,item\n1.0,14\n")
     parts = InteractionsSource(path=str(tmp_path)).read()
-    assert (parts.train.num_users, pairs(parts.vali), pairs(parts.test)) == (1, {("1", "13")}, {("1", "14")})
+    assert (parts.train.num_users, pairs(parts.vali), pairs(parts.test)) == (2, {("1", "13")}, {("1", "14")})
 
 
 @pytest.mark.parametrize("ids", [[1.0, 0.5], [1.0, 1e300], np.array([[1, 2]]), torch.tensor([[1], [2]])])
@@ -507,15 +508,16 @@ def write(folder, **parts):
 def test_few_interactions_of_each_user_are_enough_to_validate(tmp_path, size):
     rng = np.random.default_rng(0)
     rows = {f"u{user}": [f"i{item}" for item in rng.permutation(20)[:size]] for user in range(30)}
-    write(tmp_path, train=rows, test={user: ["new"] for user in rows})
-    for path, everything in ((tmp_path / "train.txt", 30 * size), (tmp_path, 30 * size + 30)):
+    rows["other"] = ["new", "newer"]
+    write(tmp_path, train=rows, test={user: ["new"] for user in rows if user != "other"})
+    for path, everything in ((tmp_path / "train.txt", 30 * size + 2), (tmp_path, 30 * size + 32)):
         parts = InteractionsSource(path=str(path)).read()
         assert min(parts.train.num_ratings, parts.vali.num_ratings, parts.test.num_ratings) > 0
         assert parts.train.num_ratings + parts.vali.num_ratings + parts.test.num_ratings == everything
 
 
 def test_an_empty_part_is_an_error(tmp_path):
-    write(tmp_path, train={f"u{user}": ["i"] for user in range(9)}, test={"u1": ["j"]})
+    write(tmp_path, train={f"u{user}": ["i" if user else "j"] for user in range(9)}, test={"u1": ["j"]})
     with pytest.raises(DataError, match="nothing is left for validation: 9 for training, 0 for validation, 1 for test"):
         InteractionsSource(path=str(tmp_path)).read()
     with pytest.raises(DataError, match="one of each user is always for training"):
@@ -528,11 +530,12 @@ def test_an_empty_part_is_an_error(tmp_path):
 
 
 def test_interactions_count_in_the_first_file_that_has_them(tmp_path, caplog):
-    train, valid = {"u1": ["i1", "i8"], "u2": ["i1"]}, {"u1": ["i8", "i9"], "u2": ["i3"]}
+    train = {"u1": ["i1", "i8"], "u2": ["i1"], "u3": ["i3", "i5", "i9"]}
+    valid = {"u1": ["i8", "i9"], "u2": ["i3"]}
     write(tmp_path, train=train, valid=valid, test={"u1": ["i1", "i9", "i5"]})
     with caplog.at_level(logging.WARNING):
         parts = InteractionsSource(path=str(tmp_path)).read()
-    assert pairs(parts.train) == {("u1", "i1"), ("u1", "i8"), ("u2", "i1")}
+    assert pairs(parts.train) == {("u1", "i1"), ("u1", "i8"), ("u2", "i1"), *(("u3", f"i{item}") for item in (3, 5, 9))}
     assert pairs(parts.vali) == {("u1", "i9"), ("u2", "i3")}
     assert pairs(parts.test) == {("u1", "i5")}
     assert caplog.messages == [
@@ -546,9 +549,11 @@ def test_interactions_count_in_the_first_file_that_has_them(tmp_path, caplog):
 def test_a_folder_has_tables_of_any_separator(tmp_path, suffix):
     pytest.importorskip("pyarrow")
     for name, item in (("train", 1), ("valid", 2), ("test", 3)):
-        (tmp_path / f"{name}{suffix}").write_text(f"user_id\titem_id\n7\t{item}\n")
+        others = "8\t2\n8\t3\n" if name == "train" else ""
+        (tmp_path / f"{name}{suffix}").write_text(f"user_id\titem_id\n7\t{item}\n{others}")
     parts = InteractionsSource(path=str(tmp_path)).read()
-    assert [pairs(part) for part in (parts.train, parts.vali, parts.test)] == [{("7", str(i))} for i in (1, 2, 3)]
+    assert pairs(parts.train) == {("7", "1"), ("8", "2"), ("8", "3")}
+    assert [pairs(part) for part in (parts.vali, parts.test)] == [{("7", "2")}, {("7", "3")}]
     (tmp_path / f"vali{suffix}").write_text("user_id\titem_id\n7\t4\n")
     with pytest.raises(DataError, match=rf"has two files for validation, valid{suffix} and vali{suffix}; remove one"):
         InteractionsSource(path=str(tmp_path)).check()
