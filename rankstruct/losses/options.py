@@ -29,7 +29,7 @@ class WithFields(torch.nn.Module):
         _declare_fields(cls)
         cls.__init__ = _refusing_cutoffs(vars(cls).get("__init__") or _initializer(cls))  # type: ignore[method-assign]
         if "forward" in vars(cls):
-            cls.forward = _refusing_positions(cls)  # type: ignore[method-assign]
+            cls.forward = _refusing_positions(cls)
 
 
 def _declare_fields(kind: type) -> None:
@@ -120,5 +120,6 @@ def _refusing_positions(kind: type[torch.nn.Module]) -> Callable[..., Any]:
         return forward(*given, **named)
 
     # torch.compile recompiles each code a few times only, so every class has its own.
-    call.__code__ = call.__code__.replace(co_name=f"forward_of_{kind.__name__}")
+    own: Any = call
+    own.__code__ = own.__code__.replace(co_name=f"forward_of_{kind.__name__}")
     return call

@@ -224,7 +224,8 @@ class _MeanOfBlocks(torch.autograd.Function):
             value = ctx.block_loss(slice(0, None), of_users @ of_items.T)
             wanted = [each for each in (of_users, of_items) if each.requires_grad]
             found = iter(torch.autograd.grad(value, wanted, grads[0], create_graph=True))
-            return *(next(found) if each.requires_grad else None for each in (of_users, of_items)), None
+            for_users = next(found) if of_users.requires_grad else None
+            return for_users, next(found) if of_items.requires_grad else None, None
         if float(grads[0]) != 1:
             user_grads, item_grads = grads[0] * user_grads, grads[0] * item_grads
         return user_grads, item_grads, None
