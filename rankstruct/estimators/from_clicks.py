@@ -21,6 +21,11 @@ _ESTIMATE = (
 )
 
 
+#: What held-out clicks choose from where neither loss nor C is given: values of C by the discount of `AdditiveRankLoss`. The loss
+#: is larger with the linear discount, so that smaller C correspond.
+CLICK_COSTS = {"linear": (1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0), "log2": (0.1, 1.0, 10.0, 100.0, 1000.0)}
+
+
 class LoggedLists(NamedTuple):
     """Training lists of a click log: arguments of `fit`, one value per document of the log.
 
