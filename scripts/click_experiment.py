@@ -43,7 +43,6 @@ from rankstruct.clicks import ClickLog, PositionModel, propensities_by_swaps, si
 from rankstruct.commands._arguments import CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import RankingData, Source
-from rankstruct.estimators.from_clicks import CLICK_COSTS
 from rankstruct.files import write_result
 from rankstruct.losses import AdditiveRankLoss
 from rankstruct.statistics import bootstrap_interval
@@ -56,7 +55,8 @@ WEIGHTS = dict.fromkeys(METHODS[:3], ("naive", "true", "estimated", "labels")) |
     "LambdaMART": ("naive", "position", "labels"),
     "LinearRanker": ("default", "labels"),
 }
-COSTS = {"PropRank": [*CLICK_COSTS["linear"]], "PropDCG": [*CLICK_COSTS["log2"]]}
+#: Of PropRank the loss is larger, so that smaller C correspond.
+COSTS = {"PropRank": [1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0], "PropDCG": [0.1, 1.0, 10.0, 100.0, 1000.0]}
 _SESSIONS, _SWAP_CLICKS, _SWAP_RANKS = 20_000, 100_000, 20
 
 

@@ -27,7 +27,6 @@ from rankstruct.estimators.ensemble import (
     mean_scores,
     measured,
 )
-from rankstruct.estimators.from_clicks import CLICK_COSTS
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.mlp import MLPRanker
 from rankstruct.measures import Measure, parse_measure
@@ -114,10 +113,10 @@ MEMBERS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
 }
 #: The same for clicks.
 FROM_CLICKS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
-    "linear, PropRank": _of_clicks(_linear, _PROP_RANK, C=CLICK_COSTS["linear"]),
+    "linear, PropRank": _of_clicks(_linear, _PROP_RANK, C=[1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0]),
     "MLP, PropDCG": _of_clicks(_mlp(_PROP_DCG), _PROP_DCG),
     "trees, PropDCG": _of_clicks(_trees("lightgbm", _PROP_DCG, learning_rate=0.1, options=_BINS), _PROP_DCG),
-    "linear, PropDCG": _of_clicks(_linear, _PROP_DCG, C=CLICK_COSTS["log2"]),
+    "linear, PropDCG": _of_clicks(_linear, _PROP_DCG, C=[0.1, 1.0, 10.0, 100.0, 1000.0]),
 }
 _FAST = 2  # of them
 ENSEMBLE, WEIGHTED = "ensemble of all", "ensemble of all, weights chosen"

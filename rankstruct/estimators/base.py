@@ -24,7 +24,7 @@ from rankstruct._lazy import public_names
 from rankstruct.arrays import LARGEST, as_array, as_numbers
 from rankstruct.clicks import ClickLog
 from rankstruct.columns import Columns, Table, say_once
-from rankstruct.estimators.from_clicks import lists_of_log, weigh_clicks
+from rankstruct.estimators.from_clicks import find_documents, lists_of_log, weigh_clicks
 from rankstruct.lists import (
     NO_GROUPS,
     group_documents,
@@ -185,17 +185,22 @@ class Ranker(BaseEstimator):
 
     Clicks take the place of labels: `fit(X, clicks, qid, position=..., propensity=...)`, where each list is what one user was
     shown (sessions of one query are different lists), or `fit(X, log)` with a `rankstruct.clicks.ClickLog` and, in `X`, the
-    features of its documents by their number.
+    features of its documents, a row each in any order. They are found by name, if the frame `X` has columns of queries and
+    documents, or `qid` and `docid` are passed. `log.with_documents(query, document)` says for features without names which row
+    is which document, and `log.with_documents()` that they have the log's own order; otherwise they are refused. Documents that
+    were never shown are left out, with a warning.
 
         position    `[documents]`, the rank at which each was shown, from 1, NaN if it was not; or a column of the frame `X`
         propensity  `[ranks]`, the probability that users examine each rank, above 0 and at most 1, or the result of an estimator
                     of `rankstruct.clicks`; of a log also `[queries, ranks]`; without `position` `[documents]`. None harvests the
                     propensities of a log, see `harvest_propensities`, and is an error for arrays
         clip        lower propensities are replaced by this one, against large weights; None for none
-        qid         of a log, None for its queries, without the documents that were never shown
+        qid, docid  of a log, the query and the name of each document, to find it; or columns of the frame `X`
 
     A clicked document gets its inverse propensity as item weight; the others, shown or not, count as irrelevant to that user and
-    weigh 1. Lists without clicks are left out, unless `drop_empty` is False. Where `loss` is None it is `AdditiveRankLoss`, whose
+    weigh 1. Of a log, the weight is the number of clicks divided by that of the sessions that would have examined the document, by
+    the ranks at which it was shown (`estimate_relevance`); arrays do not tell which documents are the same, so that those that a
+    cut-off hides at times weigh less. Lists without clicks are left out, unless `drop_empty` is False. Where `loss` is None it is `AdditiveRankLoss`, whose
     expected value over clicks is that of the true labels; where `measure` is None it is DCG@10, of which the same is true. Lists
     that the ranker holds out, and those of a log as `y_valid`, are judged by the measure with these weights, which it must
     accept. A log is added up over sessions, so that in the end most documents were clicked: losses that compare these with the
@@ -271,6 +276,7 @@ class Ranker(BaseEstimator):
         qid: Any = None,
         *,
         group: Any = None,
+        docid: Any = None,
         diversity_groups: Any = None,
         sample_weight: Any = None,
         item_weights: Any = None,
@@ -295,6 +301,7 @@ class Ranker(BaseEstimator):
             qid: `[documents]`, the list of each document: integers or strings; or a column, likewise. Without lists and `group`,
                 all documents are one list, with a warning.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
+            docid: `[documents]`, the name of each document, by which those of a click log are found; or a column, likewise.
             diversity_groups: `[documents]`, the group (host, topic) of each document, for a loss over diverse rankings.
             sample_weight: `[lists]`, the weight of each list's loss, in order of first appearance; or `[documents]`, equal within
                 each list. 0 or more. Ignored by preparation and validation.
@@ -311,10 +318,17 @@ class Ranker(BaseEstimator):
                 groups or validation lists, too few lists, a loss that cannot be minimised here, or columns that are not found.
             TypeError: item weights other than 0 and 1, or clicks, with a loss that does not accept item weights.
         """
-        X, y, qid, position = self._take_columns(X, y, qid, group, position)
+        X, y, qid, position, docid = self._take_columns(X, y, qid, group, position, docid)
         clicks = _Clicks(position, propensity, clip)
-        y, qid, sample_weight, item_weights = self._take_log(y, qid, group, sample_weight, item_weights, clicks)
-        y_valid, qid_valid, item_weights_valid = self._take_valid_log(y_valid, qid_valid, item_weights_valid)
+        clicks.check(y, group, item_weights)
+        self.propensities_ = None
+        if isinstance(y, ClickLog):
+            found = lists_of_log(find_documents(y, X, qid, docid), propensity, clip)
+            self.propensities_ = found.propensities
+            y, qid, item_weights = found.labels, found.qid, found.item_weights
+            sample_weight = found.sample_weight if sample_weight is None else sample_weight
+        if isinstance(y_valid, ClickLog):
+            X_valid, y_valid, qid_valid, item_weights_valid = self._take_valid_log(X_valid, y_valid, qid_valid, names_of(X))
         pair = _validation(
             partial(self._divide, features=names_of(X)), X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid
         )
@@ -324,37 +338,27 @@ class Ranker(BaseEstimator):
         self._fit(train, pair and self._valid_documents(*pair, diversity_groups_valid, item_weights_valid))
         return self
 
-    def _take_log(
-        self, y: Any, qid: Any, group: Any, sample_weight: Any, item_weights: Any, clicks: _Clicks
-    ) -> tuple[Any, Any, Any, Any]:
-        """Labels, lists and weights, of a log if `y` is one; sets `propensities_`."""
-        clicks.check(y, group, item_weights)
-        self.propensities_ = None
-        if not isinstance(y, ClickLog):
-            return y, qid, sample_weight, item_weights
-        found = lists_of_log(y, qid, clicks.propensity, clicks.clip)
-        self.propensities_ = found.propensities
-        return (
-            found.labels,
-            found.qid,
-            found.sample_weight if sample_weight is None else sample_weight,
-            found.item_weights,
-        )
-
-    def _take_valid_log(self, y_valid: Any, qid_valid: Any, item_weights_valid: Any) -> tuple[Any, Any, Any]:
-        """Labels, lists and item weights of validation documents, of a log if `y_valid` is one."""
-        if not isinstance(y_valid, ClickLog):
-            return y_valid, qid_valid, item_weights_valid
+    def _take_valid_log(self, X: Any, log: ClickLog, qid: Any, features: Sequence[str]) -> tuple[Any, Any, Any, Any]:
+        """Features, labels, lists and item weights of the validation documents of a log."""
         if self.propensities_ is None:
             raise ValueError("y_valid is a log, whose propensities are those of training, so y must be one too")
-        found = lists_of_log(y_valid, qid_valid, self.propensities_, None)
-        return found.labels, found.qid, found.item_weights
+        parts = split_table(X, None, qid, by_names=True, features=features, known=self.roles_)
+        log = find_documents(log, parts.X, parts.qid, parts.docid, "_valid")
+        found = lists_of_log(log, self.propensities_, None)
+        return parts.X, found.labels, found.qid, found.item_weights
 
-    def _take_columns(self, X: Any, y: Any, qid: Any, group: Any, position: Any) -> tuple[Any, Any, Any, Any]:
-        """Features, labels, lists and positions of training documents; sets `roles_`."""
-        found = split_table(X, y, qid, position, has_sizes=group is not None)
+    def _take_columns(
+        self, X: Any, y: Any, qid: Any, group: Any, position: Any, docid: Any
+    ) -> tuple[Any, Any, Any, Any, Any]:
+        """Features, labels, lists, positions and names of training documents; sets `roles_`."""
+        log = y if isinstance(y, ClickLog) else None
+        if log is None and docid is not None:
+            raise ValueError("docid= finds the documents of a click log, and y is none; omit docid")
+        found = split_table(
+            X, y if log is None else None, qid, position, docid, by_names=log is not None, has_sizes=group is not None
+        )
         self.roles_ = found.roles
-        if found.y is None and names_of(X):
+        if log is None and found.y is None and names_of(X):
             raise ValueError(
                 f"y is missing, and X has no column with a usual name of labels, {', '.join(USUAL['label'])}; pass the labels, "
                 "[documents], or the name of their column"
@@ -363,7 +367,7 @@ class Ranker(BaseEstimator):
             said = {"label": "labels", "qid": "lists", "docid": "names of documents", "position": "positions"}
             shown = ", ".join(f"{name!r} ({said[role]})" for role, name in found.roles.items())
             say_once(f"columns that are not features: {shown}")
-        return found[:4]
+        return found.X, found.y if log is None else log, found.qid, found.position, found.docid
 
     def _divide(
         self, X: Any, y: Any, qid: Any, group: Any = None, features: Sequence[str] | None = None

@@ -75,8 +75,9 @@ __all__ = ["LinearRanker"]
 
 _START_CS, _MOST_GRADES = (0.01, 0.1, 1.0, 10.0), 8  # of `start="auc"`; the last C without validation lists
 _USUAL_C, _OTHER_COSTS = 10.0, (0.01, 0.1, 1.0, 10.0, 100.0)
-#: Of choices by clicks: the number of folds, the tolerance of training, and documents up to which all lists are used.
-_FOLDS, _ROUGHLY, _ENOUGH = 3, 1e-2, 20_000
+#: Of choices by clicks: the number of folds, the tolerance of training, documents up to which all lists are used, and standard
+#: errors by which another candidate must beat the one that stands.
+_FOLDS, _ROUGHLY, _ENOUGH, _ERRORS = 3, 1e-2, 20_000, 2.0
 _SCALES = 1e5  # ratio of feature ranges above which a warning is issued
 _SOLVERS = {"bundle": Bundle, "cutting-plane": CuttingPlane, "frank-wolfe": FrankWolfe}
 
@@ -293,41 +294,48 @@ class LinearRanker(Ranker):
 
     def _validated(self, valid: Documents) -> float:
         """The mean measure of the present weights over the validation lists of all processes."""
-        values, each = self._values(valid).numpy(), _list_weights(valid)
-        return self._total(float(values @ each)) / self._total(float(each.sum()))
+        values = self._values(valid)
+        return self._total(float(values.sum())) / self._total(len(values))
 
     def _choose_by_clicks(self, train: Documents, valid: Documents | None) -> tuple[float, float] | None:
-        """Set `loss_`; returns C and its value by cross-validation, or None if there is no choice or the validation lists have it.
+        """Set `loss_`; returns C and its value on held-out lists; None if C is given and there is one, or `valid` chooses it.
 
         The measure of a held-out list is that of its clicks, weighted as those of training, and counts by its number of sessions,
-        as in `evaluate_from_clicks`. If there are many lists, some are enough to choose.
+        as in `evaluate_from_clicks`. Few lists cannot tell much; so the middle C of the first loss stands unless another one is
+        better by more than two standard errors of the difference, paired by list. Of values of C that the caller gave, the best
+        one is taken. If there are many lists, some are enough to choose.
         """
-        losses = [f"AdditiveRankLoss({discount!r})" for discount in CLICK_COSTS] if self.loss is None else []
-        self.loss_ = losses[0] if losses else None
-        if len(losses) < 2 and (valid is not None or len(self._costs()) == 1):
+        losses = [f"AdditiveRankLoss({discount!r})" for discount in CLICK_COSTS] if self.loss is None else [None]
+        self.loss_ = losses[0]
+        Cs = self._costs()
+        if len(losses) == 1 and (len(Cs) == 1 or (valid is not None and self.C is not None)):
             return None
         if valid is None and self._team().world_size > 1:
             raise ValueError(
                 "distributed=True cannot choose the loss and C by held-out clicks: pass loss=AdditiveRankLoss('linear') and C=, "
                 "or validation lists"
             )
+        pairs = [] if valid is None else [(train, valid)]
         if valid is None:
             train = train.rows(_some_lists(train.qid))
             parts = deal_lists(train, _FOLDS, 0, from_clicks=True)
             pairs = [(train.rows(parts != part), train.rows(parts == part)) for part in range(parts.max() + 1)]
-        else:
-            pairs = [(train, valid)]
-        values: dict[str | None, np.ndarray] = {}
-        for self.loss_ in losses or [None]:
-            copies = [copy.copy(self) for _ in pairs]
-            for each, pair in zip(copies, pairs, strict=True):
-                each.tolerance = max(self.tolerance, _ROUGHLY)
-                each._fit_path(*pair, self._costs())
-            shares = [float(_list_weights(held_out).sum()) for _, held_out in pairs]
-            values[self.loss_] = np.average([each.validation_ for each in copies], axis=0, weights=shares)
-        self.loss_ = max(values, key=lambda loss: float(values[loss].max()))
-        best = int(values[self.loss_].argmax())
-        return (self._costs()[best], float(values[self.loss_][best])) if valid is None else None
+        weights = np.concatenate([_list_weights(held_out) for _, held_out in pairs])
+        candidates, values = [], []
+        for self.loss_ in losses:
+            found = [self._values_of_path(*pair) for pair in pairs]
+            candidates += [(self.loss_, C) for C in self._costs()]
+            values += list(np.concatenate(found, 1) * weights / weights.mean())
+        chosen = _best_of(values, len(Cs) // 2 if self.C is None else None)
+        self.loss_, C = candidates[chosen]
+        return (C, float(values[chosen].mean())) if self.C is None or valid is None else None
+
+    def _values_of_path(self, train: Documents, held_out: Documents) -> np.ndarray:
+        """The measure of each held-out list for each C, `[Cs, lists]`, of a copy trained roughly."""
+        trained = copy.copy(self)
+        trained.tolerance = max(self.tolerance, _ROUGHLY)
+        trained._fit_path(train, None, self._costs())
+        return np.stack([trained.use_path(at)._values(held_out).numpy() for at in range(len(trained.path_))])
 
     def _loss(self, usual: Callable[[], nn.Module]) -> nn.Module:
         chosen = self.loss_ if self.from_clicks and self.loss is None and getattr(self, "loss_", None) else None
@@ -619,6 +627,16 @@ class LinearRanker(Ranker):
             return self.solver
         self._solver()  # checks the options as for other losses
         return Annealing(sigma=float(loss.sigma), progress=self.verbose)
+
+
+def _best_of(values: Sequence[np.ndarray], standing: int | None) -> int:
+    """The candidate with the best mean, if it is better than the `standing` one by more than two standard errors."""
+    best = int(np.argmax([each.mean() for each in values]))
+    if standing is None:
+        return best
+    ahead = values[best] - values[standing]
+    error = float(ahead.std(ddof=1)) / len(ahead) ** 0.5 if len(ahead) > 1 else np.inf
+    return best if ahead.mean() > _ERRORS * error else standing
 
 
 def _some_lists(qid: np.ndarray) -> np.ndarray:
