@@ -382,6 +382,11 @@ def _parser() -> CommandParser:
     )
     parser.add_argument("--clip", type=float, help="replace lower propensities by this one (default: none)")
     parser.add_argument(
+        "--drop-missing",
+        action="store_true",
+        help="leave out, and count, the clicks on documents that --train lacks (default: an error)",
+    )
+    parser.add_argument(
         "--vali", metavar="FILE", help="validation lists, added to the training lists for cross-validation"
     )
     parser.add_argument("--test", metavar="FILE", help="test lists (default: none)")
@@ -420,7 +425,12 @@ def _click_files(given: argparse.Namespace) -> ClickFiles:
         if path is not None and not path.is_file():
             raise DataError(f"{path}: no such file")
     return ClickFiles(
-        train=train, test=test, clicks=Path(given.clicks), propensities=given.propensities, clip=given.clip
+        train=train,
+        test=test,
+        clicks=Path(given.clicks),
+        propensities=given.propensities,
+        clip=given.clip,
+        drop_missing=given.drop_missing,
     )
 
 

@@ -880,6 +880,8 @@ def _validation(
             "all validation lists as one set, with eval_group=[sizes] or eval_qid=[qid_valid]"
         )
     X, y = pairs[0]
+    if isinstance(y, ClickLog):
+        raise ValueError("eval_set must have labels; pass a log as y_valid=, with X_valid=")
     sizes, ids = (None if given is None else list(given) for given in (eval_group, eval_qid))
     if sizes is None and ids is None and (given := divide(X, y, None))[2] is not None:
         return given

@@ -303,13 +303,20 @@ class LinearRanker(Ranker):
         The measure of a held-out list is that of its clicks, weighted as those of training, and counts by its number of sessions,
         as in `evaluate_from_clicks`. Few lists cannot tell much; so the middle C of the first loss stands unless another one is
         better by more than two standard errors of the difference, paired by list. Of values of C that the caller gave, the best
-        one is taken. If there are many lists, some are enough to choose.
+        one is taken. If there are many lists, some are enough to choose; of one list with clicks, the value is NaN.
         """
         losses = [f"AdditiveRankLoss({discount!r})" for discount in CLICK_COSTS] if self.loss is None else [None]
         self.loss_ = losses[0]
         Cs = self._costs()
         if len(losses) == 1 and (len(Cs) == 1 or (valid is not None and self.C is not None)):
             return None
+        middle = len(Cs) // 2 if self.C is None else None
+        if valid is None and len(np.unique(train.qid[train.y > 0])) < 2:  # there is nothing to hold out
+            if middle is None and len(Cs) > 1:
+                raise ValueError(
+                    f"C has {len(Cs)} values, and held-out clicks cannot select one, since only one list has clicks; pass a single C"
+                )
+            return None if middle is None else (Cs[middle], math.nan)
         if valid is None and self._team().world_size > 1:
             raise ValueError(
                 "distributed=True cannot choose the loss and C by held-out clicks: pass loss=AdditiveRankLoss('linear') and C=, "
@@ -326,7 +333,7 @@ class LinearRanker(Ranker):
             found = [self._values_of_path(*pair) for pair in pairs]
             candidates += [(self.loss_, C) for C in self._costs()]
             values += list(np.concatenate(found, 1) * weights / weights.mean())
-        chosen = _best_of(values, len(Cs) // 2 if self.C is None else None)
+        chosen = _best_of(values, middle)
         self.loss_, C = candidates[chosen]
         return (C, float(values[chosen].mean())) if self.C is None or valid is None else None
 
