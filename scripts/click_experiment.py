@@ -61,9 +61,7 @@ _SESSIONS, _SWAP_CLICKS, _SWAP_RANKS = 20_000, 100_000, 20
 
 
 class Setting(NamedTuple):
-    """One simulation: the noise, the number of documents shown (None for all), the seed, which is also the fold, and the number of
-    production rankers.
-    """
+    """One simulation: noise, number of documents shown (None for all), seed, which is also the fold, and production rankers."""
 
     noise: float
     cutoff: int | None
@@ -330,14 +328,18 @@ def compare(args: Sequence[str]) -> None:
     parser.add_argument("--cutoffs", type=int, nargs="+", default=[0, 10], help="documents shown; 0 for all")
     parser.add_argument("--clicks", type=int, nargs="+", default=[100, 1000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds, of which each has a fold")
-    parser.add_argument("--rankers", type=int, nargs="+", default=[1], help="production rankers, of which sessions have one")
+    parser.add_argument(
+        "--rankers", type=int, nargs="+", default=[1], help="production rankers, of which sessions have one"
+    )
     parser.add_argument("--tree-clicks", type=int, default=10_000, help="the most clicks for LambdaMART")
     parser.add_argument("--methods", nargs="+", default=[*METHODS[:4]], choices=METHODS, metavar="METHOD")
     parser.add_argument("--json", type=Path, help="write the tables to this file, for the documentation")
     given = parser.parse_args(args)
     sizes = tuple(given.clicks)
     cells = []
-    used = {method: min(given.tree_clicks, max(sizes)) if method == "LambdaMART" else max(sizes) for method in given.methods}
+    used = {
+        method: min(given.tree_clicks, max(sizes)) if method == "LambdaMART" else max(sizes) for method in given.methods
+    }
     for noise, cutoff, rankers in itertools.product(given.noise, given.cutoffs, given.rankers):
         for seed in range(1, given.seeds + 1):
             setting = Setting(noise, cutoff or None, seed, rankers)
@@ -399,7 +401,9 @@ def _curves(
         for weights in WEIGHTS[method]:
             row = [f"{method}, {weights}"]
             for clicks in sizes:
-                values = _values(results, (setting, method, weights, _used(methods[method], weights, clicks)), seeds, measure)
+                values = _values(
+                    results, (setting, method, weights, _used(methods[method], weights, clicks)), seeds, measure
+                )
                 low, high = bootstrap_interval(values)
                 row.append(f"{values.mean():.4f} ± {(high - low) / 2:.4f}")
             rows.append(row)
@@ -415,7 +419,9 @@ def _against_labels(
         for weights in WEIGHTS[method][:-1]:
             row = [f"{method}, {weights}"]
             for measure in MEASURES:
-                own = _values(results, (setting, method, weights, _used(methods[method], weights, clicks)), seeds, measure)
+                own = _values(
+                    results, (setting, method, weights, _used(methods[method], weights, clicks)), seeds, measure
+                )
                 best = _values(results, (setting, method, "labels", 0), seeds, measure)
                 low, high = bootstrap_interval(own - best)
                 scale = 100 / best.mean()

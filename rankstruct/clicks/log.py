@@ -139,7 +139,8 @@ class ClickLog:
         """Read a log from a CSV, Parquet or Arrow file, or a frame, with one row per document shown; other columns are ignored.
 
         Args:
-            path: the file, or a data frame of pandas or polars or an Arrow table; a CSV file has column names in its first line; its ids are strings, without `.0` if all end with it.
+            path: the file, or a data frame of pandas or polars or an Arrow table; a CSV file has column names in its first line;
+                its ids are strings, without `.0` if all end with it.
             query, document, position, click, session: the columns; None for those with usual names, such as `query_id`, `docid`
                 and `rank`. There may be none of sessions if each query was shown once.
             longest: as in `from_arrays`.
@@ -393,7 +394,8 @@ class _Frame:
     def read(self) -> dict[str, Ids]:
         """The ids by role."""
         return {
-            role: Ids(*_numbered(known_ids(role, column_of(self.frame, name), "row"))) for role, name in self.columns.items()
+            role: Ids(*_numbered(known_ids(role, column_of(self.frame, name), "row")))
+            for role, name in self.columns.items()
         }
 
     def features(self, names: Sequence[str]) -> Iterator[np.ndarray]:

@@ -1,10 +1,10 @@
 """Relevance estimated from clicks: labels whose expected values are those of the true ones.
 
-With propensities p of the ranks, the estimate of a document is its number of clicks divided by its exposure, the sum of p over the
-sessions that showed it. Its expected value is the attraction, also where a cut-off, or one of several rankers, hides the document
-at times. Plain inverse propensity scoring is the mean over all sessions of the query of click / p, whose expected value is the
-attraction times the share of the sessions in which the document was shown. Doubly robust, with the attraction r that a regression
-model predicts, the estimate is
+With propensities p of the ranks, the estimate of a document is its number of clicks divided by its exposure, the sum of p over
+the sessions that showed it. Its expected value is the attraction, also where a cut-off, or one of several rankers, hides the
+document at times. Plain inverse propensity scoring is the mean over all sessions of the query of click / p, whose expected value
+is the attraction times the share of the sessions in which the document was shown. Doubly robust, with the attraction r that a
+regression model predicts, the estimate is
 
     r + mean over all sessions of the query of (click - p r) / w
 

@@ -172,7 +172,9 @@ def click_section(clicks: dict[str, Any]) -> str:
     more = f"\n\n{len(rows) - _RANKS} more ranks are in `result.json`." if len(rows) > _RANKS else ""
     dropped, gone = "", clicks.get("dropped", {})  # not stored by earlier versions
     if gone.get("rows"):
-        dropped = f" So were {gone['rows']} rows of the log, with {gone['clicks']} clicks, on documents without features."
+        dropped = (
+            f" So were {gone['rows']} rows of the log, with {gone['clicks']} clicks, on documents without features."
+        )
     clipped = "They were not clipped."
     if clip is not None:
         clipped = f"Those below {clip:g} were replaced by it, which favours what was shown first."
@@ -182,9 +184,9 @@ def click_section(clicks: dict[str, Any]) -> str:
 {clicks["rows"]} rows.
 
 **Assumed**: the position-based model. Users click a document if they examine its rank, with a probability by the rank alone, \
-the propensity, and if it attracts them, wherever it is. The weight of a document is the number of its clicks, divided by that of \
-the sessions in which users examined it by these propensities. Documents that were never shown were left out.{dropped} Trust in the first ranks, and users who \
-stop at a good result, are not modelled.
+the propensity, and if it attracts them, wherever it is. The weight of a document is the number of its clicks, divided by that \
+of the sessions in which users examined it by these propensities. Documents that were never shown were left out.{dropped} Trust \
+in the first ranks, and users who stop at a good result, are not modelled.
 
 The propensities, relative to rank 1, were {_SAID[known["by"]]}. {clipped}
 

@@ -198,14 +198,14 @@ class Ranker(BaseEstimator):
         qid, docid  of a log, the query and the name of each document, to find it; or columns of the frame `X`
 
     A clicked document gets its inverse propensity as item weight; the others, shown or not, count as irrelevant to that user and
-    weigh 1. Of a log, the weight is the number of clicks divided by that of the sessions that would have examined the document, by
-    the ranks at which it was shown (`estimate_relevance`); arrays do not tell which documents are the same, so that those that a
-    cut-off hides at times weigh less. Lists without clicks are left out, unless `drop_empty` is False. Where `loss` is None it is `AdditiveRankLoss`, whose
-    expected value over clicks is that of the true labels; where `measure` is None it is DCG@10, of which the same is true. Lists
-    that the ranker holds out, and those of a log as `y_valid`, are judged by the measure with these weights, which it must
-    accept. A log is added up over sessions, so that in the end most documents were clicked: losses that compare these with the
-    rest, such as the hinge of AUC, need sessions as lists. ValueError is raised for no clicks, clicks on documents that were not
-    shown, and wrong positions or propensities. The guide "Clicks" says when this helps.
+    weigh 1. In a log the weight is the number of clicks, divided by that of the sessions that examined the document, by the ranks
+    at which it was shown (`estimate_relevance`). Arrays do not tell which documents are the same, so what a cut-off hides at
+    times weighs less there. Lists without clicks are left out, unless `drop_empty` is False. Where `loss` is None it is
+    `AdditiveRankLoss`, whose expected value over clicks is that of the true labels; where `measure` is None it is DCG@10, of
+    which the same is true. Lists that the ranker holds out, and those of a log as `y_valid`, are judged by the measure with these
+    weights, which it must accept. A log is added up over sessions, so that in the end most documents were clicked: losses that
+    compare these with the rest, such as the hinge of AUC, need sessions as lists. ValueError is raised for no clicks, clicks on
+    documents that were not shown, and wrong positions or propensities. The guide "Clicks" says when this helps.
 
     Attributes:
         measure_: `measure`, or where it is None, the measure of a loss over diverse rankings, and otherwise `usual_measure`.
@@ -328,7 +328,9 @@ class Ranker(BaseEstimator):
             y, qid, item_weights = found.labels, found.qid, found.item_weights
             sample_weight = found.sample_weight if sample_weight is None else sample_weight
         if isinstance(y_valid, ClickLog):
-            X_valid, y_valid, qid_valid, item_weights_valid = self._take_valid_log(X_valid, y_valid, qid_valid, names_of(X))
+            X_valid, y_valid, qid_valid, item_weights_valid = self._take_valid_log(
+                X_valid, y_valid, qid_valid, names_of(X)
+            )
         pair = _validation(
             partial(self._divide, features=names_of(X)), X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid
         )

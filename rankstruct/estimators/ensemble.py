@@ -221,8 +221,8 @@ def joined(train: Documents, valid: Documents | None) -> Documents:
 def deal_lists(documents: Documents, folds: int, random_state: int, from_clicks: bool = False) -> np.ndarray:
     """Split lists into folds at random, spreading those with different labels evenly; returns the fold of each document.
 
-    A single list is split by its documents, with a warning: what is held out is then not a new list. From clicks, one can learn from
-    a list of which everything was clicked.
+    A single list is split by its documents, with a warning: what is held out is then not a new list. From clicks, a list of which
+    everything was clicked counts as one with different labels.
 
     Raises:
         ValueError: fewer than two lists that have different labels.

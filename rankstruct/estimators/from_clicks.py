@@ -12,7 +12,7 @@ import numpy as np
 
 from rankstruct.arrays import as_numbers
 from rankstruct.clicks import ClickLog, Propensities, estimate_relevance, harvest_propensities
-from rankstruct.lists import known_ids
+from rankstruct.lists import numbered_ids
 
 __all__: list[str] = []
 
@@ -58,10 +58,10 @@ def find_documents(log: ClickLog, X: Any, qid: Any, docid: Any, suffix: str = ""
         ValueError: names that are not those of the log, or none and no order stated, or another one.
     """
     rows = X.shape[0] if hasattr(X, "shape") else len(X)
+    names = "a data frame with columns of queries and documents"
     way = (
-        f"pass {'a data frame with columns of queries and documents' if suffix else 'qid= and docid=, or a data frame with both'}, "
-        f"or y{suffix}=log.with_documents(query, document) with the ids of each row; log.with_documents() says that X{suffix} has "
-        "the order of log.documents"
+        f"pass {names if suffix else f'qid= and docid=, or {names}'}, or y{suffix}=log.with_documents(query, document) with the "
+        f"ids of each row; log.with_documents() says that X{suffix} has the order of log.documents"
     )
     if docid is not None:
         if qid is None:
@@ -74,7 +74,8 @@ def find_documents(log: ClickLog, X: Any, qid: Any, docid: Any, suffix: str = ""
         raise ValueError(f"X{suffix} does not say which row is which document of the log: {way}")
     if rows != len(log.documents):
         raise ValueError(
-            f"X{suffix} must have a row for each of the {len(log.documents)} documents that the log is numbered by, got {rows}: {way}"
+            f"X{suffix} must have a row for each of the {len(log.documents)} documents that the log is numbered by, got {rows}: "
+            f"{way}"
         )
     if qid is not None:
         _check_lists(log, qid, suffix)
@@ -83,15 +84,15 @@ def find_documents(log: ClickLog, X: Any, qid: Any, docid: Any, suffix: str = ""
 
 def _check_lists(log: ClickLog, qid: Any, suffix: str) -> None:
     """Raise ValueError if lists are not the queries of the log."""
-    ids, query = known_ids(f"qid{suffix}", qid), log.query_of_document
+    ids, query = numbered_ids(f"qid{suffix}", qid), log.query_of_document
     if ids.shape != query.shape:
         raise ValueError(f"qid{suffix} must have one entry per document, shape {query.shape}; got {ids.shape}")
-    shown = query >= 0
-    given = np.unique(ids[shown], return_inverse=True)[1]
-    pairs = np.unique(np.stack([given, query[shown]]), axis=1)
-    if pairs.shape[1] > max(len(np.unique(each)) for each in pairs) or len(np.unique(pairs[0])) < len(np.unique(pairs[1])):
+    lists, queries = (np.unique(each[query >= 0], return_inverse=True)[1] for each in (ids, query))
+    pairs = np.unique(np.stack([lists, queries]), axis=1)
+    if any(len(np.unique(each)) < pairs.shape[1] for each in pairs):
         raise ValueError(
-            f"qid{suffix} must be the queries of the log, which its documents have already: omit it, or check the order of X{suffix}"
+            f"qid{suffix} must be the queries of the log, which its documents have already: omit it, or check the order of "
+            f"X{suffix}"
         )
 
 

