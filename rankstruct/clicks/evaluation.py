@@ -184,7 +184,7 @@ class _Candidates:
         place = np.full(max(of_log.max(initial=-1), number.max(initial=-1)) + 1, -1)
         place[of_log] = np.arange(len(of_log))
         kept = np.flatnonzero(place[number] >= 0)
-        matched = _matching(log, *(each[kept] for each in ids.values()))
+        matched = _matching(log, *(each[kept] for each in ids.values()), kept)
         return cls(score[kept], place[number][kept], matched, kept, len(score))
 
     def gains(self, log: ClickLog, propensities: Any, prediction: Any, options: dict[str, Any]) -> np.ndarray:
@@ -217,9 +217,9 @@ class _Candidates:
         return found
 
 
-def _matching(log: ClickLog, query: np.ndarray, document: np.ndarray) -> np.ndarray:
-    """The number of each candidate in the log, -1 if it was never shown."""
-    place = log.rows_of_documents(query, document)
+def _matching(log: ClickLog, query: np.ndarray, document: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The number of each candidate in the log, -1 if it was never shown; `kept` are their indices in the input."""
+    place = log.rows_of_documents(query, document, kept)
     owner = log.query_of_document
     if (gone := np.flatnonzero((owner >= 0) & (place < 0))).size:
         raise ValueError(

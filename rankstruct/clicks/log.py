@@ -281,8 +281,12 @@ class ClickLog:
         found = replace(self, document=place[self.document], documents=ids[1], of_table=True)
         return found._rows(~lost) if lost.any() else found
 
-    def rows_of_documents(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
+    def rows_of_documents(
+        self, query: np.ndarray, document: np.ndarray, number: np.ndarray | None = None
+    ) -> np.ndarray:
         """`[documents]`, the row of each document in a table with these ids by row; -1 for what it lacks or was never shown.
+
+        `number` `[rows]` is how messages number the rows, from 0 if None.
 
         Raises:
             ValueError: the table has a document twice.
@@ -298,8 +302,9 @@ class ClickLog:
         ordered = keys[order]
         if twice := np.flatnonzero(ordered[1:] == ordered[:-1]).tolist():
             first, second = order[twice[0] : twice[0] + 2]
+            rows = (first, second) if number is None else number[[first, second]]
             raise ValueError(
-                f"document {document[first]} of query {query[first]} occurs twice in the table, in rows {first} and {second}; a "
+                f"document {document[first]} of query {query[first]} occurs twice in the table, in rows {rows[0]} and {rows[1]}; a "
                 "table must have one row per document of a query"
             )
         found = np.full(len(self.documents), -1)
