@@ -184,7 +184,9 @@ class ClickLog:
         Raises:
             DataError: there are no features, one is not a number, or differs between the rows of a document.
         """
-        table = _Frame(path, {"query": query, "document": document}) if names_of(path) else _File(path, query, document)
+        table: _Frame | _File = (
+            _Frame(path, {"query": query, "document": document}) if names_of(path) else _File(path, query, document)
+        )
         if others is None:
             others = [name for role in ("position", "click", "session") for name in usual_columns(table.names, role)]
         features = [name for name in table.names if name not in (*table.columns.values(), *others)]
@@ -304,8 +306,8 @@ class ClickLog:
             first, second = order[twice[0] : twice[0] + 2]
             rows = (first, second) if number is None else number[[first, second]]
             raise ValueError(
-                f"document {document[first]} of query {query[first]} occurs twice in the table, in rows {rows[0]} and {rows[1]}; a "
-                "table must have one row per document of a query"
+                f"document {document[first]} of query {query[first]} occurs twice in the table, in rows {rows[0]} and {rows[1]}; "
+                "a table must have one row per document of a query"
             )
         found = np.full(len(self.documents), -1)
         owner = self.query_of_document

@@ -24,7 +24,7 @@ _ESTIMATE = (
 
 #: What held-out clicks choose from where neither loss nor C is given: values of C by the discount of `AdditiveRankLoss`. The loss
 #: is larger with the linear discount, so that smaller C correspond. The middle of the first ones stands unless another is better.
-CLICK_COSTS = {"linear": (1e-3, 0.01, 0.1, 1.0, 10.0), "log2": (1.0, 10.0, 100.0)}
+CLICK_COSTS: dict[str, tuple[float, ...]] = {"linear": (1e-3, 0.01, 0.1, 1.0, 10.0), "log2": (1.0, 10.0, 100.0)}
 
 
 class LoggedLists(NamedTuple):

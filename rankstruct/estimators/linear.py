@@ -305,7 +305,9 @@ class LinearRanker(Ranker):
         better by more than two standard errors of the difference, paired by list. Of values of C that the caller gave, the best
         one is taken. If there are many lists, some are enough to choose; of one list with clicks, the value is NaN.
         """
-        losses = [f"AdditiveRankLoss({discount!r})" for discount in CLICK_COSTS] if self.loss is None else [None]
+        losses: list[str | None] = [None]
+        if self.loss is None:
+            losses = [f"AdditiveRankLoss({discount!r})" for discount in CLICK_COSTS]
         self.loss_ = losses[0]
         Cs = self._costs()
         if len(losses) == 1 and (len(Cs) == 1 or (valid is not None and self.C is not None)):
@@ -328,7 +330,8 @@ class LinearRanker(Ranker):
             parts = deal_lists(train, _FOLDS, 0, from_clicks=True)
             pairs = [(train.rows(parts != part), train.rows(parts == part)) for part in range(parts.max() + 1)]
         weights = np.concatenate([_list_weights(held_out) for _, held_out in pairs])
-        candidates, values = [], []
+        candidates: list[tuple[str | None, float]] = []
+        values: list[np.ndarray] = []
         for self.loss_ in losses:
             found = [self._values_of_path(*pair) for pair in pairs]
             candidates += [(self.loss_, C) for C in self._costs()]
