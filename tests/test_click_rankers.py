@@ -12,6 +12,8 @@ from rankstruct.clicks import (
     harvest_propensities,
     simulate_clicks,
 )
+from rankstruct.estimators.base import Documents
+from rankstruct.estimators.ensemble import deal_lists
 from rankstruct.estimators.from_clicks import CLICK_COSTS, lists_of_log, weigh_clicks
 from rankstruct.estimators.linear import _best_of
 from rankstruct.losses import AdditiveRankLoss, RankNetLoss
@@ -416,3 +418,10 @@ def test_a_ranker_that_hides_documents_does_not_make_them_less_relevant():
     truth = MODEL.attraction(y)
     assert relevance[shown].sum() == pytest.approx(truth[shown].sum(), rel=0.05)
     assert not found.item_weights[~shown].any()
+
+
+def test_lists_of_which_everything_was_clicked_can_be_dealt():
+    documents = Documents(np.zeros((6, 1)), np.ones(6), np.repeat([0, 1, 2], 2))
+    assert sorted(set(deal_lists(documents, 3, 0, from_clicks=True))) == [0, 1, 2]
+    with pytest.raises(ValueError, match="no list can be learned from"):
+        deal_lists(documents, 3, 0)
