@@ -300,11 +300,11 @@ def is_eager(values: Tensor) -> bool:
     return not watched and torch._C._get_tracing_state() is None
 
 
-def known_ids(name: str, ids: Any) -> np.ndarray:
+def known_ids(name: str, ids: Any, entry: str = "document") -> np.ndarray:
     """Convert ids, numbers or strings, to an array; none may be missing. Whole floats become integers, as in files.
 
     Raises:
-        ValueError: NaN, NaT, None or an infinite number; the message calls the ids `name`.
+        ValueError: NaN, NaT, None or an infinite number; the message calls the ids `name`, and what has one `entry`.
 
     >>> known_ids("qid", ["a", float("nan")])
     Traceback (most recent call last):
@@ -323,7 +323,7 @@ def known_ids(name: str, ids: Any) -> np.ndarray:
     else:
         gone = ~np.isfinite(found).ravel() if found.dtype.kind in "fc" else np.zeros(0, bool)
     if gone.any():
-        raise ValueError(f"{name} must not be missing; that of document {int(gone.argmax())} is")
+        raise ValueError(f"{name} must not be missing; that of {entry} {int(gone.argmax())} is")
     if found.dtype.kind == "f" and ((np.floor(found) == found) & (np.abs(found.astype(np.float64)) <= LARGEST)).all():
         return found.astype(np.int64)
     if found.dtype.kind == "O" and any(map(_is_whole, found.flat)):

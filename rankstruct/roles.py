@@ -34,7 +34,7 @@ USUAL = {
     "time": ("time", "timestamp", "datetime"),
 }
 #: The arguments of estimators that name the columns.
-_ARGUMENTS = {"label": "y", "qid": "qid", "position": "position"}
+_ARGUMENTS = {"label": "y", "qid": "qid", "docid": "docid", "position": "position"}
 
 
 def usual_columns(names: Iterable[str], role: str) -> list[str]:
@@ -93,6 +93,7 @@ class Split(NamedTuple):
         position: the position of each document, or None.
         roles: the columns that were taken out of the features, by role.
         caller_named: whether the caller named all of them.
+        docid: the name of each document, or None.
     """
 
     X: Any
@@ -101,6 +102,7 @@ class Split(NamedTuple):
     position: Any
     roles: dict[str, str]
     caller_named: bool
+    docid: Any = None
 
 
 def split_table(
@@ -108,7 +110,9 @@ def split_table(
     y: Any = None,
     qid: Any = None,
     position: Any = None,
+    docid: Any = None,
     *,
+    by_names: bool = False,
     has_sizes: bool = False,
     features: Collection[str] = (),
     known: Mapping[str, str] | None = None,
@@ -120,6 +124,8 @@ def split_table(
         y: labels, the name of their column, a pandas or polars column of `X`, or None to find the column.
         qid: the same for lists.
         position: the same for positions, which are only found if they are named.
+        docid: the same for names of documents, which are only found next to other roles, or if `by_names`.
+        by_names: whether documents are found by their names, as those of a click log are.
         has_sizes: whether lists are given by their sizes: a column of lists is then only left out, next to one of labels.
         features: columns that are features, by earlier training.
         known: columns that are not, by earlier training.
@@ -127,7 +133,7 @@ def split_table(
     Raises:
         ValueError: an unknown name, a name for something without named columns, or several columns with usual names.
     """
-    names, given, known = names_of(X), {"label": y, "qid": qid, "position": position}, known or {}
+    names, given, known = names_of(X), {"label": y, "qid": qid, "position": position, "docid": docid}, known or {}
     if not names:
         for role, value in given.items():
             if isinstance(value, str):
@@ -135,7 +141,7 @@ def split_table(
                     f"{_ARGUMENTS[role]} is {value!r}, the name of a column, but X has no named columns; pass a data frame of "
                     "pandas or polars or an Arrow table, or one value per document"
                 )
-        return Split(X, y, qid, position, {}, True)
+        return Split(X, y, qid, position, {}, True, docid)
     free, roles, caller_named = [name for name in names if name not in features], {}, True
     for role, value in given.items():
         if isinstance(value, str):
@@ -144,7 +150,7 @@ def split_table(
                 raise ValueError(f"{_ARGUMENTS[role]}: X has no column {value!r}{there}")
             roles[role] = value
         elif value is None:
-            if role not in LIST_ROLES:
+            if role not in LIST_ROLES or role == "docid":
                 continue
             features_only = role == "qid" and has_sizes and not roles
             found = None if features_only else _found(free, role, known)
@@ -152,16 +158,16 @@ def split_table(
             caller_named = caller_named and found is None
         elif (name := getattr(value, "name", None)) in names and _is_equal(column_of(X, str(name)), value):
             roles[role], caller_named = str(name), False
+    if docid is None and (roles or known or by_names) and (found := _found(free, "docid", known)) is not None:
+        roles["docid"], caller_named = found, False
     taken = {
         role: column_of(X, name) for role, name in roles.items() if not (role == "qid" and has_sizes and qid is None)
     }
-    if (roles or known) and (docid := _found(free, "docid", known)) is not None:
-        roles["docid"], caller_named = docid, False
     dropped = {*roles.values(), *(name for name in known.values() if name in free)}
     if dropped:
         X = columns_at(X, [at for at, name in enumerate(names) if name not in dropped])
-    labels, lists, positions = (taken.get(role, value) for role, value in given.items())
-    return Split(X, labels, lists, positions, roles, caller_named)
+    labels, lists, positions, names = (taken.get(role, value) for role, value in given.items())
+    return Split(X, labels, lists, positions, roles, caller_named, names)
 
 
 def names_of(table: Any) -> list[str]:

@@ -70,13 +70,13 @@ def full_lists(queries: int, sessions: int, seed: int) -> dict[tuple[str, str], 
     ids = {"query": np.arange(len(labels)) // SIZE, "document": np.arange(len(labels))}
     found = {("no correction", "all 1"): evaluate_from_clicks(log, scores, MEASURE, np.ones(SIZE), **ids)}
     for name, known in (("true", MODEL.propensities(SIZE)), ("estimated", harvest_propensities(log))):
-        prediction = predicted(log, features, known)
+        prediction = predicted(log, features, known, policy_aware=False)
         for estimate, options in (
-            ("IPS", {}),
-            ("IPS, clipped", {"clip": CLIP}),
+            ("IPS", {"policy_aware": False}),
+            ("IPS, clipped", {"policy_aware": False, "clip": CLIP}),
             ("SNIPS", {"normalize": "weights"}),
             ("SNIPS, clipped", {"normalize": "weights", "clip": CLIP}),
-            ("doubly robust, clipped", {"clip": CLIP, "prediction": prediction}),
+            ("doubly robust, clipped", {"policy_aware": False, "clip": CLIP, "prediction": prediction}),
         ):
             found[estimate, name] = evaluate_from_clicks(log, scores, MEASURE, known, **ids, **options)
     return found
@@ -93,9 +93,9 @@ def behind_cutoff(queries: int, sessions: int, seed: int) -> dict[tuple[str, str
     return {
         (estimate, "true"): evaluate_from_clicks(log, scores, MEASURE, known, **ids, **chosen)
         for estimate, chosen in (
-            ("IPS", {}),
+            ("IPS", {"policy_aware": False}),
             ("IPS, policy-aware", {"policy_aware": True}),
-            ("doubly robust", {"prediction": prediction}),
+            ("doubly robust", {"policy_aware": False, "prediction": prediction}),
             ("doubly robust, policy-aware", {"policy_aware": True, "prediction": prediction}),
         )
     }

@@ -12,9 +12,13 @@ queries, with the same propensities as in training; a single setting is used for
                  cut-off; beyond these ranks the power of the rank that fits them best
     labels       the same loss with the gains of the labels in place of clicks: the skyline
 
-With a cut-off, documents that were never shown are left out of training from clicks. Clicks are added up over sessions before
-it, so that a million cost as much as a thousand, except for LightGBM's `position`, which needs every session: it has sessions
-with at most 10,000 clicks. Every cell is kept in `--output`, and finished ones are not run again; prints the tables, and writes
+    default      `LinearRanker().fit(X, log)`, which has the training clicks only; the propensities are harvested from the log, or
+                 with one production ranker, whose log does not tell them, estimated as above
+
+With a cut-off, documents that were never shown are left out of training from clicks. With two production rankers, each trained on
+other queries, a session has one of them at random. Clicks are added up over sessions before training, so that a million cost as
+much as a thousand, except for LightGBM's `position`, which needs every session: it has sessions with at most `--tree-clicks`
+clicks. Every cell is kept in `--output`, and finished ones are not run again; prints the tables, and writes
 them with `--json`:
 
     python scripts/click_experiment.py --data OHSUMED --output runs/clicks
@@ -22,6 +26,7 @@ them with `--json`:
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,7 +39,7 @@ import torch
 
 import rankstruct as rs
 from rankstruct.cli import run
-from rankstruct.clicks import PositionModel, propensities_by_swaps, simulate_clicks
+from rankstruct.clicks import ClickLog, PositionModel, propensities_by_swaps, simulate_clicks
 from rankstruct.commands._arguments import CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import RankingData, Source
@@ -44,46 +49,49 @@ from rankstruct.statistics import bootstrap_interval
 from rankstruct.text_tables import format_table
 
 MEASURES = ("nDCG@10", "AP")
-METHODS = ("PropRank", "PropDCG", "PropDCG, MLP", "LambdaMART")
+METHODS = ("PropRank", "PropDCG", "PropDCG, MLP", "LambdaMART", "LinearRanker")
 #: By method, the weights of clicks; "position" is LightGBM's own correction.
 WEIGHTS = dict.fromkeys(METHODS[:3], ("naive", "true", "estimated", "labels")) | {
-    "LambdaMART": ("naive", "position", "labels")
+    "LambdaMART": ("naive", "position", "labels"),
+    "LinearRanker": ("default", "labels"),
 }
 #: Of PropRank the loss is larger, so that smaller C correspond.
 COSTS = {"PropRank": [1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0], "PropDCG": [0.1, 1.0, 10.0, 100.0, 1000.0]}
 _SESSIONS, _SWAP_CLICKS, _SWAP_RANKS = 20_000, 100_000, 20
-_TREE_CLICKS = 10_000
 
 
 class Setting(NamedTuple):
-    """One simulation: the noise, the number of documents shown (None for all), and the seed, which is also the fold."""
+    """One simulation: noise, number of documents shown (None for all), seed, which is also the fold, and production rankers."""
 
     noise: float
     cutoff: int | None
     seed: int
+    rankers: int = 1
 
     @property
     def name(self) -> str:
         """How tables call it, without the seed."""
-        return f"noise {self.noise:g}, {'all' if self.cutoff is None else f'top {self.cutoff}'} shown"
+        shown = f"noise {self.noise:g}, {'all' if self.cutoff is None else f'top {self.cutoff}'} shown"
+        return shown if self.rankers == 1 else f"{shown}, {self.rankers} rankers"
 
 
 class Counted(NamedTuple):
     """Clicks of some lists, added up.
 
     Attributes:
-        rank: `[documents]`, the rank at which the production ranker shows each.
+        shown: `[documents, ranks]`, how often each was shown at each rank.
         clicks: `[documents]`, their number.
         sessions: `[documents]`, how often their query was shown.
     """
 
-    rank: np.ndarray
+    shown: np.ndarray
     clicks: np.ndarray
     sessions: np.ndarray
 
     def relevance(self, propensities: np.ndarray) -> np.ndarray:
         """The estimates of `estimate_relevance`."""
-        return self.clicks / propensities[self.rank - 1] / np.maximum(self.sessions, 1)
+        exposure = self.shown @ propensities[: self.shown.shape[1]]
+        return np.divide(self.clicks, exposure, out=np.zeros(len(exposure)), where=exposure > 0)
 
 
 class Simulation(NamedTuple):
@@ -91,7 +99,7 @@ class Simulation(NamedTuple):
 
     Attributes:
         parts: lists by part.
-        scores: of the training and the validation lists.
+        scores: of the training and the validation lists; `[rankers, documents]` for several.
         model: the click model.
     """
 
@@ -112,11 +120,17 @@ def simulation(source: Source, setting: Setting) -> Simulation:
     train, rng = parts["train"], np.random.default_rng(setting.seed)
     lists = np.repeat(np.arange(train.num_lists), train.lengths)
     low, high = (each.reduceat(train.labels, train.offsets[:-1]) for each in (np.minimum, np.maximum))
-    few = rng.choice(np.flatnonzero(low < high), max(1, round(train.num_lists / 100)), replace=False)
-    chosen = np.isin(lists, few)
-    production = rs.LinearRanker("nDCG@10", loss="GradedLoss('AUC')", C=1.0)
-    production.fit(train.features[chosen], train.labels[chosen], lists[chosen])
-    scores = {name: production.predict(parts[name].features) for name in ("train", "vali")}
+    size = max(1, round(train.num_lists / 100))
+    few = rng.choice(np.flatnonzero(low < high), size * setting.rankers, replace=False)
+    production = []
+    for queries in np.split(few, setting.rankers):
+        chosen = np.isin(lists, queries)
+        production.append(rs.LinearRanker("nDCG@10", loss="GradedLoss('AUC')", C=1.0))
+        production[-1].fit(train.features[chosen], train.labels[chosen], lists[chosen])
+    scores = {}
+    for name in ("train", "vali"):
+        each = np.stack([ranker.predict(parts[name].features) for ranker in production])
+        scores[name] = each if setting.rankers > 1 else each[0]
     return Simulation(parts, scores, PositionModel(irrelevant=setting.noise, highest=float(train.labels.max())))
 
 
@@ -126,11 +140,9 @@ def counted(source: Source, setting: Setting, sizes: tuple[int, ...], part: str)
     made = simulation(source, setting)
     lists, scores = made.parts[part], made.scores[part]
     share = lists.num_lists / made.parts["train"].num_lists
-    list_of = np.repeat(np.arange(lists.num_lists), lists.lengths)
-    order = np.lexsort((-scores, list_of))
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order)) - lists.offsets[list_of[order]] + 1
-    clicks, sessions, done, found = np.zeros(len(order)), np.zeros(lists.num_lists), 0, {}
+    list_of, ranks = np.repeat(np.arange(lists.num_lists), lists.lengths), setting.cutoff or int(lists.lengths.max())
+    shown, clicks, sessions = np.zeros((len(list_of), ranks)), np.zeros(len(list_of)), np.zeros(lists.num_lists)
+    done, found = 0, {}
     left, block = sorted(sizes), 0
     while left:
         log = simulate_clicks(
@@ -147,16 +159,50 @@ def counted(source: Source, setting: Setting, sizes: tuple[int, ...], part: str)
         query = log.query[np.flatnonzero(np.diff(log.session, prepend=-1))]
         while left and done + of_session[-1] >= (wanted := max(round(left[0] * share), 1)):
             last = int(np.searchsorted(of_session + done, wanted)) + 1
-            kept = log.click & (log.session < last)
+            rows = log.session < last
+            kept = log.click & rows
             found[left.pop(0)] = Counted(
-                rank,
-                clicks + np.bincount(log.document[kept], minlength=len(order)),
+                shown + _cells(log.document[rows], log.position[rows], shown.shape),
+                clicks + np.bincount(log.document[kept], minlength=len(list_of)),
                 (sessions + np.bincount(query[:last], minlength=lists.num_lists))[list_of],
             )
-        clicks += np.bincount(log.document[log.click], minlength=len(order))
+        shown += _cells(log.document, log.position, shown.shape)
+        clicks += np.bincount(log.document[log.click], minlength=len(list_of))
         sessions += np.bincount(query, minlength=lists.num_lists)
         done += of_session[-1]
     return found
+
+
+def _cells(document: np.ndarray, position: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """How often each document was shown at each rank."""
+    cell = document.astype(np.int64) * shape[1] + position - 1
+    return np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
+
+
+def logged(source: Source, setting: Setting, clicks: int) -> ClickLog:
+    """A log of the training lists with at least as many clicks."""
+    made = simulation(source, setting)
+    lists, sessions = made.parts["train"], clicks
+    while True:
+        log = simulate_clicks(
+            made.model,
+            made.scores["train"],
+            lists.labels,
+            lists.offsets,
+            sessions=sessions,
+            cutoff=setting.cutoff,
+            seed=[setting.seed, 0, 0],  # type: ignore[arg-type]
+        )
+        of_session = np.bincount(log.session, log.click).cumsum()
+        if of_session[-1] >= clicks:
+            return _first_sessions(log, int(np.searchsorted(of_session, clicks)) + 1)
+        sessions *= 2
+
+
+def _first_sessions(log: ClickLog, number: int) -> ClickLog:
+    kept = log.session < number
+    rows = ("session", "query", "document", "position", "click")
+    return replace(log, **{name: getattr(log, name)[kept] for name in rows})
 
 
 @cache
@@ -176,11 +222,7 @@ def estimated(source: Source, setting: Setting) -> np.ndarray:
         seed=setting.seed + 100,
     )
     enough = int(np.searchsorted(np.bincount(log.session, log.click).cumsum(), _SWAP_CLICKS)) + 1
-    kept = log.session < enough
-    log = replace(
-        log, **{name: getattr(log, name)[kept] for name in ("session", "query", "document", "position", "click")}
-    )
-    found = propensities_by_swaps(log)
+    found = propensities_by_swaps(_first_sessions(log, enough))
     steps, logs = np.log(np.arange(2.0, ranks + 1)), np.log(found.values[1:])
     weights = np.log(found.high[1:] / found.low[1:]) ** -2.0
     power = (weights * steps * logs).sum() / (weights * steps**2).sum()
@@ -198,6 +240,8 @@ def train(
     made = simulation(source, setting)
     if method == "LambdaMART":
         scores, chosen = boosted(source, setting, clicks, weights)
+    elif method == "LinearRanker":
+        scores, chosen = by_default(source, setting, clicks, weights)
     else:
         scores, chosen = by_our_loss(source, setting, sizes, clicks, method, weights)
     test = made.parts["test"]
@@ -224,7 +268,7 @@ def by_our_loss(
             given |= {} if end else {"sample_weight": seen.sessions}
         given |= {f"X{end}": lists.features, f"y{end}": (relevance > 0).astype(float)}
         given |= {f"qid{end}": np.repeat(np.arange(lists.num_lists), lists.lengths)}
-        shown = weights == "labels" or setting.cutoff is None or seen.rank <= setting.cutoff
+        shown = weights == "labels" or setting.cutoff is None or seen.shown.any(1)
         given |= {f"item_weights{end}": np.where(shown, np.where(relevance > 0, relevance, 1.0), 0.0)}
     loss = AdditiveRankLoss("linear" if method == "PropRank" else "log2")
     ranker: Any
@@ -239,6 +283,18 @@ def by_our_loss(
     return ranker.predict(made.parts["test"].features), chosen
 
 
+def by_default(source: Source, setting: Setting, clicks: int, weights: str) -> tuple[np.ndarray, Any]:
+    """Scores of the test documents by a linear ranker with its defaults, trained on a log or labels, and its loss and C."""
+    made = simulation(source, setting)
+    lists, ranker = made.parts["train"], rs.LinearRanker()
+    if weights == "labels":
+        ranker.fit(lists.features, lists.labels, np.repeat(np.arange(lists.num_lists), lists.lengths))
+    else:
+        known = estimated(source, setting) if setting.rankers == 1 else None
+        ranker.fit(lists.features, logged(source, setting, clicks), propensity=known)
+    return ranker.predict(made.parts["test"].features), [ranker.loss_, ranker.C_]
+
+
 def boosted(source: Source, setting: Setting, clicks: int, weights: str) -> tuple[np.ndarray, Any]:
     """Scores of the test documents by LightGBM's LambdaMART, trained on sessions or labels."""
     import lightgbm
@@ -249,18 +305,8 @@ def boosted(source: Source, setting: Setting, clicks: int, weights: str) -> tupl
     if weights == "labels":
         data = lightgbm.Dataset(lists.features, lists.labels, group=lists.lengths)
     else:
-        log = simulate_clicks(
-            made.model,
-            made.scores["train"],
-            lists.labels,
-            lists.offsets,
-            sessions=clicks,  # more than enough, with more than one click each
-            cutoff=setting.cutoff,
-            seed=[setting.seed, 0, 0],  # type: ignore[arg-type]
-        )
-        of_session = np.bincount(log.session, log.click)
-        first = of_session.cumsum() - of_session < clicks
-        kept = (first & (of_session > 0))[log.session]
+        log = logged(source, setting, clicks)
+        kept = np.bincount(log.session, log.click)[log.session] > 0
         sizes = np.unique(log.session[kept], return_counts=True)[1]
         own = {"position": log.position[kept]} if weights == "position" else {}
         data = lightgbm.Dataset(lists.features[log.document[kept]], log.click[kept].astype(int), group=sizes, **own)
@@ -282,16 +328,22 @@ def compare(args: Sequence[str]) -> None:
     parser.add_argument("--cutoffs", type=int, nargs="+", default=[0, 10], help="documents shown; 0 for all")
     parser.add_argument("--clicks", type=int, nargs="+", default=[100, 1000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds, of which each has a fold")
-    parser.add_argument("--methods", nargs="+", default=[*METHODS], choices=METHODS, metavar="METHOD")
+    parser.add_argument(
+        "--rankers", type=int, nargs="+", default=[1], help="production rankers, of which sessions have one"
+    )
+    parser.add_argument("--tree-clicks", type=int, default=10_000, help="the most clicks for LambdaMART")
+    parser.add_argument("--methods", nargs="+", default=[*METHODS[:4]], choices=METHODS, metavar="METHOD")
     parser.add_argument("--json", type=Path, help="write the tables to this file, for the documentation")
     given = parser.parse_args(args)
     sizes = tuple(given.clicks)
     cells = []
-    for noise in given.noise:
-        for cutoff in given.cutoffs:
-            for seed in range(1, given.seeds + 1):
-                setting = Setting(noise, cutoff or None, seed)
-                cells += cells_of(given.data, setting, sizes, given.methods)
+    used = {
+        method: min(given.tree_clicks, max(sizes)) if method == "LambdaMART" else max(sizes) for method in given.methods
+    }
+    for noise, cutoff, rankers in itertools.product(given.noise, given.cutoffs, given.rankers):
+        for seed in range(1, given.seeds + 1):
+            setting = Setting(noise, cutoff or None, seed, rankers)
+            cells += cells_of(given.data, setting, sizes, used)
     with CellFolders(given.output) as store:
         results = store.run(train, cells, processes=given.processes, what="training runs").results
     settings = list(dict.fromkeys(setting for setting, *_ in (cell.config for cell in cells)))  # type: ignore[misc]
@@ -299,8 +351,10 @@ def compare(args: Sequence[str]) -> None:
     tables = {}
     for setting in settings:
         for measure in MEASURES:
-            tables[f"{measure}, {setting}"] = _curves(results, setting, sizes, given.methods, seeds, measure)
-        tables[f"against labels, {setting}"] = _against_labels(results, setting, max(sizes), given.methods, seeds)
+            tables[f"{measure}, {setting}"] = _curves(results, setting, sizes, used, seeds, measure)
+        tables[f"against labels, {setting}"] = _against_labels(results, setting, max(sizes), used, seeds)
+        if {"LinearRanker", "LambdaMART"} <= {*used}:
+            tables[f"the default, {setting}"] = _of_default(results, setting, sizes, used, seeds)
     for name, (header, rows) in tables.items():
         print(f"\n{name}\n\n{format_table(header, rows)}")
     if given.json:
@@ -311,14 +365,16 @@ def compare(args: Sequence[str]) -> None:
     print(f"\nwritten: {given.output}")
 
 
-def cells_of(data: str, setting: Setting, sizes: tuple[int, ...], methods: Sequence[str]) -> list[Cell]:
+def cells_of(data: str, setting: Setting, sizes: tuple[int, ...], methods: dict[str, int]) -> list[Cell]:
     """The cells of a setting and seed."""
     source, cells = Source(path=data, fold=setting.seed), []
     request = {"content": source.digest(), "noise": setting.noise, "cutoff": setting.cutoff, "seed": setting.seed}
-    folder = f"{Path(data).name}/{setting.noise:g}-{setting.cutoff or 'all'}-{setting.seed}"
+    request |= {} if setting.rankers == 1 else {"rankers": setting.rankers}
+    several = "" if setting.rankers == 1 else f"-{setting.rankers}-rankers"
+    folder = f"{Path(data).name}/{setting.noise:g}-{setting.cutoff or 'all'}-{setting.seed}{several}"
     for method in methods:
         for weights in WEIGHTS[method]:
-            for clicks in dict.fromkeys(_used(method, weights, clicks) for clicks in sizes):
+            for clicks in dict.fromkeys(_used(methods[method], weights, clicks) for clicks in sizes):
                 name = f"{folder}/{method}-{weights}-{clicks}".replace(", ", "-")
                 its = {**request, "method": method, "weights": weights, "clicks": clicks, "C": COSTS.get(method)}
                 arguments = (source, setting, sizes, clicks, method, weights)
@@ -326,9 +382,9 @@ def cells_of(data: str, setting: Setting, sizes: tuple[int, ...], methods: Seque
     return cells
 
 
-def _used(method: str, weights: str, clicks: int) -> int:
+def _used(most: int, weights: str, clicks: int) -> int:
     """The number of clicks that is used of so many."""
-    return 0 if weights == "labels" else min(clicks, _TREE_CLICKS) if method == "LambdaMART" else clicks
+    return 0 if weights == "labels" else min(clicks, most)
 
 
 def _values(results: Any, key: tuple, seeds: Sequence[int], measure: str) -> np.ndarray:
@@ -337,7 +393,7 @@ def _values(results: Any, key: tuple, seeds: Sequence[int], measure: str) -> np.
 
 
 def _curves(
-    results: Any, setting: str, sizes: Sequence[int], methods: Sequence[str], seeds: Sequence[int], measure: str
+    results: Any, setting: str, sizes: Sequence[int], methods: dict[str, int], seeds: Sequence[int], measure: str
 ) -> tuple[list[str], list[list[str]]]:
     """Means by number of clicks, with half of the 95 % interval over test lists."""
     rows = []
@@ -345,7 +401,9 @@ def _curves(
         for weights in WEIGHTS[method]:
             row = [f"{method}, {weights}"]
             for clicks in sizes:
-                values = _values(results, (setting, method, weights, _used(method, weights, clicks)), seeds, measure)
+                values = _values(
+                    results, (setting, method, weights, _used(methods[method], weights, clicks)), seeds, measure
+                )
                 low, high = bootstrap_interval(values)
                 row.append(f"{values.mean():.4f} ± {(high - low) / 2:.4f}")
             rows.append(row)
@@ -353,7 +411,7 @@ def _curves(
 
 
 def _against_labels(
-    results: Any, setting: str, clicks: int, methods: Sequence[str], seeds: Sequence[int]
+    results: Any, setting: str, clicks: int, methods: dict[str, int], seeds: Sequence[int]
 ) -> tuple[list[str], list[list[str]]]:
     """The percentage by which each is above or below the same method trained on labels, with 95 % paired intervals."""
     rows = []
@@ -361,13 +419,38 @@ def _against_labels(
         for weights in WEIGHTS[method][:-1]:
             row = [f"{method}, {weights}"]
             for measure in MEASURES:
-                own = _values(results, (setting, method, weights, _used(method, weights, clicks)), seeds, measure)
+                own = _values(
+                    results, (setting, method, weights, _used(methods[method], weights, clicks)), seeds, measure
+                )
                 best = _values(results, (setting, method, "labels", 0), seeds, measure)
                 low, high = bootstrap_interval(own - best)
                 scale = 100 / best.mean()
                 row.append(f"{(own - best).mean() * scale:+.1f} % ({low * scale:+.1f} to {high * scale:+.1f})")
             rows.append(row)
     return [f"{clicks:,} clicks", *MEASURES], rows
+
+
+def _of_default(
+    results: Any, setting: str, sizes: Sequence[int], methods: dict[str, int], seeds: Sequence[int]
+) -> tuple[list[str], list[list[str]]]:
+    """The default's nDCG@10 minus that with fewer clicks, and minus LightGBM's `position`, with 95 % paired intervals."""
+
+    def values(method: str, weights: str, clicks: int) -> np.ndarray:
+        key = (setting, method, weights, _used(methods[method], weights, clicks))
+        return _values(results, key, seeds, "nDCG@10")
+
+    own = [values("LinearRanker", "default", clicks) for clicks in sizes]
+    trees = [values("LambdaMART", "position", clicks) for clicks in sizes]
+    rows = [
+        ["minus fewer clicks", "", *(_difference(more, less) for less, more in itertools.pairwise(own))],
+        ["minus LambdaMART, position", *(_difference(one, other) for one, other in zip(own, trees, strict=True))],
+    ]
+    return ["clicks", *map(str, sizes)], rows
+
+
+def _difference(one: np.ndarray, other: np.ndarray) -> str:
+    low, high = bootstrap_interval(one - other)
+    return f"{(one - other).mean():+.4f} ({low:+.4f} to {high:+.4f})"
 
 
 if __name__ == "__main__":

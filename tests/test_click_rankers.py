@@ -12,7 +12,10 @@ from rankstruct.clicks import (
     harvest_propensities,
     simulate_clicks,
 )
-from rankstruct.estimators.from_clicks import weigh_clicks
+from rankstruct.estimators.base import Documents
+from rankstruct.estimators.ensemble import deal_lists
+from rankstruct.estimators.from_clicks import CLICK_COSTS, lists_of_log, weigh_clicks
+from rankstruct.estimators.linear import _best_of
 from rankstruct.losses import AdditiveRankLoss, RankNetLoss
 
 LISTS, SIZE = 60, 10
@@ -119,7 +122,7 @@ def test_a_log_that_tells_nothing_of_propensities_is_refused(logged):
         rs.LinearRanker().fit(X, log)
 
 
-def test_documents_that_were_never_shown_are_left_out_or_compete(logged):
+def test_documents_that_were_never_shown_are_left_out(logged):
     X, _ = logged
     log = simulate_clicks(MODEL, X[:, 2], draw(0)[1], OFFSETS, sessions=500, cutoff=5)
     options = {"loss": AdditiveRankLoss("linear"), "C": 0.01, "prepare": ()}
@@ -130,7 +133,9 @@ def test_documents_that_were_never_shown_are_left_out_or_compete(logged):
     same = rs.LinearRanker(**options).fit(moved, log, propensity=PROPENSITIES)
     np.testing.assert_array_equal(found.coef_, same.coef_)
     with_lists = rs.LinearRanker(**options).fit(X, log, QID, propensity=PROPENSITIES)
-    assert np.abs(with_lists.coef_ - found.coef_).max() > 0.01
+    np.testing.assert_array_equal(found.coef_, with_lists.coef_)
+    with pytest.raises(ValueError, match="qid must be the queries of the log, which its documents have already"):
+        rs.LinearRanker(**options).fit(X, log, QID[::-1] // 2, propensity=PROPENSITIES)
 
 
 def test_columns_of_a_frame(logged):
@@ -305,7 +310,7 @@ def test_wrong_logs_are_named(logged):
     X, log = logged
     silent = ClickLog.from_arrays([0, 0], [0, 1], [1, 2], [0, 0])
     with pytest.raises(ValueError, match="the log has no clicks"):
-        rs.LinearRanker().fit(X[:2], silent, propensity=PROPENSITIES)
+        rs.LinearRanker().fit(X[:2], silent.with_documents(), propensity=PROPENSITIES)
     with pytest.raises(ValueError, match=r"propensities must be .*ranks 1 to 10"):
         rs.LinearRanker().fit(X, log, propensity=PROPENSITIES[:4])
     with pytest.raises(ValueError, match="y is a log, which has positions and lists: omit position and group"):
@@ -318,7 +323,9 @@ def test_wrong_logs_are_named(logged):
         rs.LinearRanker().fit(
             X, draw(0)[1], QID, X_valid=X, y_valid=draw(0)[1], qid_valid=QID, item_weights_valid=[1.0]
         )
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+    with pytest.raises(
+        ValueError, match="X must have a row for each of the 600 documents that the log is numbered by, got 599"
+    ):
         rs.LinearRanker().fit(X[:-1], log, propensity=PROPENSITIES)
 
 
@@ -349,3 +356,72 @@ def test_catboost_is_refused(logged):
     X, log = logged
     with pytest.raises(ValueError, match="CatBoost has no loss for clicks; use library='lightgbm' or 'xgboost'"):
         rs.BoostedRanker(library="catboost").fit(X, log, propensity=PROPENSITIES)
+
+
+def test_loss_and_C_are_chosen_by_held_out_clicks(logged):
+    X, log = logged
+    found = rs.LinearRanker().fit(X, log, propensity=PROPENSITIES)
+    assert (found.loss_, found.C_) == ("AdditiveRankLoss('linear')", 0.1)  # nothing is clearly better
+    assert isinstance(found.ranking_loss(), AdditiveRankLoss)
+    assert len(found.validation_) == len(found.path_) == 1
+    again = rs.LinearRanker(loss=found.loss_, C=found.C_).fit(X, log, propensity=PROPENSITIES)
+    np.testing.assert_array_equal(found.coef_, again.coef_)
+    assert again.validation_ is None
+    order = np.random.default_rng(0).permutation(len(X))
+    table = log.with_documents(QID[order], order)
+    np.testing.assert_allclose(
+        rs.LinearRanker().fit(X[order], table, propensity=PROPENSITIES).coef_, found.coef_, atol=1e-4
+    )
+    best = rs.LinearRanker(loss=AdditiveRankLoss("linear"), C=[1e-9, 0.1]).fit(X, log, propensity=PROPENSITIES)
+    assert best.C_ == 0.1  # 1e-9 ties all documents
+    labels = rs.LinearRanker().fit(X, draw(0)[1], QID)
+    assert (labels.C_, labels.loss_) == (10.0, None)
+
+
+def test_a_clearly_better_C_replaces_the_middle_one(logged, monkeypatch):
+    X, log = logged
+    monkeypatch.setitem(CLICK_COSTS, "linear", (1e-9, 1e-8, 1.0))  # the middle one ties all documents
+    monkeypatch.setitem(CLICK_COSTS, "log2", (1e-9,))
+    found = rs.LinearRanker().fit(X, log, propensity=PROPENSITIES)
+    assert found.C_ == 1.0
+    judged = {"X_valid": X, "y_valid": draw(0)[1], "qid_valid": QID}
+    found = rs.LinearRanker().fit(X, log, propensity=PROPENSITIES, **judged)
+    assert found.C_ == 1.0
+    assert found.validation_ == [pytest.approx(found.score(X, judged["y_valid"], QID), abs=0.01)]  # of rough training
+
+
+def test_the_best_is_chosen_only_if_it_is_clearly_better():
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=100)
+    near, far = base + rng.normal(0.05, 1, 100), base + rng.normal(0.5, 1, 100)
+    assert _best_of([base, near], 0) == 0
+    assert _best_of([base, near], None) == int(near.mean() > base.mean())
+    assert _best_of([base, near, far], 0) == 2
+
+
+def test_one_list_with_clicks_is_learned_from_though_none_can_be_held_out():
+    X = np.array([[0.0], [1.0], [2.0]])
+    log = ClickLog.from_arrays([1] * 3, list("abc"), [1, 2, 3], [0, 0, 1]).with_documents()
+    found = rs.LinearRanker(prepare=()).fit(X, log, propensity=[1, 0.5, 0.1])
+    assert (found.C_, found.coef_[0] > 0) == (0.1, True)
+    with pytest.raises(ValueError, match="C has 2 values, and only one list has clicks"):
+        rs.LinearRanker(C=[1, 2]).fit(X, log, propensity=[1, 0.5, 0.1])
+
+
+def test_a_ranker_that_hides_documents_does_not_make_them_less_relevant():
+    X, y, _ = draw(3)
+    rng = np.random.default_rng(4)
+    log = simulate_clicks(MODEL, rng.normal(size=(2, len(X))), y, OFFSETS, sessions=30_000, cutoff=4)
+    shown = log.query_of_document >= 0
+    found = lists_of_log(log, MODEL.propensities(4), None)
+    relevance = np.where(found.labels > 0, found.item_weights, 0)
+    truth = MODEL.attraction(y)
+    assert relevance[shown].sum() == pytest.approx(truth[shown].sum(), rel=0.05)
+    assert not found.item_weights[~shown].any()
+
+
+def test_lists_of_which_everything_was_clicked_can_be_dealt():
+    documents = Documents(np.zeros((6, 1)), np.ones(6), np.repeat([0, 1, 2], 2))
+    assert sorted(set(deal_lists(documents, 3, 0, from_clicks=True))) == [0, 1, 2]
+    with pytest.raises(ValueError, match="no list can be learned from"):
+        deal_lists(documents, 3, 0)

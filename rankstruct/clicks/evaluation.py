@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from rankstruct.arrays import as_numbers
-from rankstruct.clicks.log import ClickLog
+from rankstruct.clicks.log import ClickLog, common_numbers
 from rankstruct.clicks.relevance import checked_by_document, estimate_relevance
 from rankstruct.lists import known_ids
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
@@ -180,12 +180,12 @@ class _Candidates:
         if score.ndim != 1 or any(each.shape != score.shape for each in ids.values()) or not np.isfinite(score).all():
             shapes = {"scores": score.shape} | {name: each.shape for name, each in ids.items()}
             raise ValueError(f"scores must be finite, and scores, query and document one per candidate; got {shapes}")
-        of_log, number = _numbers(log.queries, ids["query"])
+        of_log, number = common_numbers(log.queries, ids["query"])
         place = np.full(max(of_log.max(initial=-1), number.max(initial=-1)) + 1, -1)
         place[of_log] = np.arange(len(of_log))
         kept = np.flatnonzero(place[number] >= 0)
-        own, names = place[number][kept], _numbers(log.documents, ids["document"])
-        return cls(score[kept], own, _matching(log, own, names[0], names[1][kept], kept), kept, len(score))
+        matched = _matching(log, *(each[kept] for each in ids.values()), kept)
+        return cls(score[kept], place[number][kept], matched, kept, len(score))
 
     def gains(self, log: ClickLog, propensities: Any, prediction: Any, options: dict[str, Any]) -> np.ndarray:
         """The estimated attraction of each candidate, times the number of sessions of its query."""
@@ -217,30 +217,15 @@ class _Candidates:
         return found
 
 
-def _matching(log: ClickLog, query: np.ndarray, names: np.ndarray, named: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """The number of each candidate in the log, -1 if it was never shown; `names` and `named` are numbers of ids of the two."""
+def _matching(log: ClickLog, query: np.ndarray, document: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The number of each candidate in the log, -1 if it was never shown; `kept` are their indices in the input."""
+    place = log.rows_of_documents(query, document, kept)
     owner = log.query_of_document
-    shown, many = np.flatnonzero(owner >= 0), max(names.max(initial=-1), named.max(initial=-1)) + 1
-    keys, wanted = query * many + named, owner[shown] * many + names[shown]
-    order = np.argsort(keys, kind="stable")
-    if twice := np.flatnonzero(np.diff(keys[order]) == 0).tolist():
-        first, second = kept[order[twice[0] : twice[0] + 2]]
-        raise ValueError(f"a query must have a candidate once; scores {first} and {second} are of the same document")
-    _, at, of_log = np.intersect1d(keys, wanted, return_indices=True)
-    if len(of_log) < len(wanted):
-        gone = np.delete(shown, of_log)[0]
+    if (gone := np.flatnonzero((owner >= 0) & (place < 0))).size:
         raise ValueError(
-            f"every document of the log must be a candidate; document {log.documents[gone]} of query "
-            f"{log.queries[owner[gone]]} is not: give what the ranker does not retrieve the lowest score"
+            f"every document of the log must be a candidate; document {log.documents[gone[0]]} of query "
+            f"{log.queries[owner[gone[0]]]} is not: give what the ranker does not retrieve the lowest score"
         )
-    found = np.full(len(keys), -1)
-    found[at] = shown[of_log]
+    found = np.full(len(query), -1)
+    found[place[place >= 0]] = np.flatnonzero(place >= 0)
     return found
-
-
-def _numbers(ids: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Equal numbers for equal ids; of numbers and strings, numbers count as they are written."""
-    if (ids.dtype.kind in "iufb") != (others.dtype.kind in "iufb"):
-        ids, others = ids.astype(str), others.astype(str)
-    number = np.unique(np.concatenate([ids, others]), return_inverse=True)[1]
-    return number[: len(ids)], number[len(ids) :]

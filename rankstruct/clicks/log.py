@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rankstruct.arrays import as_array, as_numbers
 from rankstruct.data import DataError
-from rankstruct.data.columnar import Table
+from rankstruct.data.columnar import Ids, Table, find_columns
 from rankstruct.data.delimited import check_columns
+from rankstruct.data.errors import check_matched
 from rankstruct.lists import known_ids
-from rankstruct.roles import usual_columns
+from rankstruct.roles import column_of, names_of, usual_columns
 
 __all__ = ["ClickLog"]
+
+_NUMBERS = ("position", "click")
+_ONLY_NUMBERS = "; features must be numbers, remove other columns"
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +38,8 @@ class ClickLog:
         click: bool `[rows]`.
         queries: `[queries]`, the id of each query.
         documents: `[documents]`, the id of each document.
+        of_table: whether the numbers of the documents are rows of a table that the caller has, as `with_documents` and
+            `simulate_clicks` make them. Only then do rankers match features without names by row.
 
     >>> log = ClickLog.from_arrays(query=[7, 7, 8], document=["a", "b", "a"], position=[2, 1, 1], click=[1, 0, 0])
     >>> log
@@ -49,6 +55,16 @@ class ClickLog:
     click: np.ndarray
     queries: np.ndarray
     documents: np.ndarray
+    of_table: bool = False
+
+    def __new__(cls, *values: Any, **fields: Any) -> ClickLog:
+        """Refuse a data frame, which `read` takes."""
+        if len(values) == 1 and not fields:
+            raise TypeError(
+                f"ClickLog has no constructor for a {type(values[0]).__name__}: ClickLog.read takes files and data frames, "
+                "ClickLog.from_arrays columns"
+            )
+        return super().__new__(cls)
 
     @classmethod
     def from_arrays(
@@ -72,9 +88,11 @@ class ClickLog:
         """
         given = {"query": query, "document": document, "position": position, "click": click}
         given |= {} if session is None else {"session": session}
-        numbers = ("position", "click")
         return cls._of_columns(
-            {name: (as_array if name in numbers else known_ids)(name, values) for name, values in given.items()},
+            {
+                name: as_array(name, values) if name in _NUMBERS else known_ids(name, values, "row")
+                for name, values in given.items()
+            },
             longest,
         )
 
@@ -109,7 +127,7 @@ class ClickLog:
     @classmethod
     def read(
         cls,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Any,
         *,
         query: str | None = None,
         document: str | None = None,
@@ -118,10 +136,11 @@ class ClickLog:
         session: str | None = None,
         longest: int | None = None,
     ) -> ClickLog:
-        """Read a log from a CSV, Parquet or Arrow file with one row per document shown; other columns are ignored.
+        """Read a log from a CSV, Parquet or Arrow file, or a frame, with one row per document shown; other columns are ignored.
 
         Args:
-            path: the file; a CSV file has column names in its first line; its ids are strings, without `.0` if all end with it.
+            path: the file, or a data frame of pandas or polars or an Arrow table; a CSV file has column names in its first line;
+                its ids are strings, without `.0` if all end with it.
             query, document, position, click, session: the columns; None for those with usual names, such as `query_id`, `docid`
                 and `rank`. There may be none of sessions if each query was shown once.
             longest: as in `from_arrays`.
@@ -131,7 +150,12 @@ class ClickLog:
         """
         given = {"query": query, "document": document, "position": position, "click": click, "session": session}
         optional = ("session",) if session is None else ()
-        found = Table(path, given, optional=optional, numbers=("position", "click")).read()
+        if names_of(path):
+            frame = _Frame(path, given, optional)
+            return cls.from_arrays(
+                **{role: column_of(path, name) for role, name in frame.columns.items()}, longest=longest
+            )
+        found = Table(path, given, optional=optional, numbers=_NUMBERS).read()
         try:
             return cls._of_columns(found, longest)
         except ValueError as error:
@@ -139,16 +163,18 @@ class ClickLog:
 
     def read_features(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Any,
         *,
         query: str | None = None,
         document: str | None = None,
         others: Sequence[str] | None = None,
     ) -> tuple[list[str], np.ndarray]:
-        """The features of the documents, from the other columns of the file that the log was read from.
+        """The features of the documents, from the other columns of the file or frame that the log was read from.
+
+        Rankers take them as `ranker.fit(features, log.with_documents())`, which says that they are in this order.
 
         Args:
-            path: the file.
+            path: the file or frame.
             query, document: the columns of the ids, as in `read`.
             others: columns that are not features; None for those of positions, clicks and sessions with usual names.
 
@@ -158,69 +184,145 @@ class ClickLog:
         Raises:
             DataError: there are no features, one is not a number, or differs between the rows of a document.
         """
-        table = Table(path, {"query": query, "document": document})
-        check_columns(path, table.names)
+        table: _Frame | _File = (
+            _Frame(path, {"query": query, "document": document}) if names_of(path) else _File(path, query, document)
+        )
         if others is None:
             others = [name for role in ("position", "click", "session") for name in usual_columns(table.names, role)]
         features = [name for name in table.names if name not in (*table.columns.values(), *others)]
         if not features:
             no = ", ".join(map(repr, (*table.columns.values(), *others)))
-            raise DataError(f"{path}: there are no columns of features, besides {no}")
+            raise DataError(f"{table}: there are no columns of features, besides {no}")
         queries, documents = table.read().values()
         pairs = queries.places.astype(np.int64) * max(len(documents.names), 1) + documents.places
         _, first, of_row = np.unique(pairs, return_index=True, return_inverse=True)  # in the order of `documents`
         names = documents.names[documents.places[first]]
         if not (np.array_equal(queries.names, self.queries) and np.array_equal(names, self.documents)):
-            raise DataError(f"{path} is not the file of the log: it has other documents")
+            raise DataError(f"{table} is not the file of the log: it has other documents")
         found, row = np.empty((len(first), len(features)), np.float32), 0
-        for batch in table.batches(features, "; features must be numbers, remove other columns"):
-            values = np.stack([table.numbers_of(name, batch.column(name)) for name in features], 1).astype(np.float32)
-            its = of_row[row : row + len(batch)]
-            new = first[its] == np.arange(row, row + len(batch))
+        for values in table.features(features):
+            its = of_row[row : row + len(values)]
+            new = first[its] == np.arange(row, row + len(values))
             found[its[new]] = values[new]
             wrong = ~((values == found[its]) | np.isnan(values) & np.isnan(found[its]))
             if wrong.any():
                 at, number = np.argwhere(wrong)[0].tolist()
                 owner, earlier = its[at], found[its[at], number]
                 raise DataError(
-                    f"{path}: feature {features[number]!r} of document {names[owner]} of query "
+                    f"{table}: feature {features[number]!r} of document {names[owner]} of query "
                     f"{queries.names[queries.places[row + at]]} is {earlier:g} in row {first[owner]} and "
                     f"{values[at, number]:g} in row {row + at}; features belong to documents, so remove columns that differ "
                     "between sessions"
                 )
-            row += len(batch)
+            row += len(values)
         return features, found
 
-    def with_documents(self, query: Any, document: Any) -> ClickLog:
-        """The log with documents numbered as in a table that has all of them, and may have others that were never shown.
+    def with_documents(
+        self, query: Any = None, document: Any = None, *, missing: Literal["error", "drop"] = "error"
+    ) -> ClickLog:
+        """The log with documents numbered by the rows of a table, which may have others that were never shown.
+
+        This says which row is which document. Rankers then find the features of the documents by row: `ranker.fit(X, log)`.
 
         Args:
-            query, document: `[documents]`, the ids of the table, compared with those of the log as strings.
+            query, document: `[rows]`, the ids of the table's rows, compared with those of the log; numbers and strings are equal
+                if they are written alike. Neither for a table in the order of `documents`, as `read_features` returns it.
+            missing: what happens if the table lacks documents of the log: `"error"`, or `"drop"` them with their clicks, which a
+                warning counts. A session that showed no others is gone, too.
 
         Raises:
-            ValueError: the table has a document twice, or lacks one of the log.
+            ValueError: the table has a document twice, lacks one of the log without `missing="drop"`, or has none of them.
+
+        Warns:
+            UserWarning: documents of the table were never shown; or documents of the log are dropped.
 
         >>> log = ClickLog.from_arrays(query=[1, 1], document=["a", "b"], position=[1, 2], click=[1, 0])
-        >>> log.with_documents([1, 1, 1], ["c", "b", "a"]).document
-        array([2, 1], dtype=int32)
+        >>> log.with_documents([1, 1], ["b", "a"]).document
+        array([1, 0], dtype=int32)
         """
-        known = list(zip(map(str, query), map(str, document), strict=True))
-        rows = {pair: row for row, pair in enumerate(known)}
-        if len(rows) < len(known):
-            twice = next(pair for row, pair in enumerate(known) if rows[pair] != row)
-            raise ValueError(f"document {twice[1]} of query {twice[0]} occurs twice")
+        if missing not in ("error", "drop"):
+            raise ValueError(f"missing must be 'error' or 'drop', got {missing!r}")
+        if (query is None) != (document is None):
+            raise ValueError("pass both query= and document=, the ids of each row of the table, or neither")
+        if query is None:
+            return replace(self, of_table=True)
+        ids = known_ids("query", query, "row"), known_ids("document", document, "row")
+        place = self.rows_of_documents(*ids)
         owner = self.query_of_document
         shown = np.flatnonzero(owner >= 0)
-        own = list(zip(map(str, self.queries[owner[shown]]), map(str, self.documents[shown]), strict=True))
-        missing = [pair for pair in own if pair not in rows]
-        if missing:
+        known = place[shown] >= 0
+        lost = ~known[np.searchsorted(shown, self.document)] if len(shown) else np.zeros(0, bool)
+
+        def name(at: int) -> str:
+            return f"document {self.documents[shown[at]]} of query {self.queries[owner[shown[at]]]}"
+
+        if missing == "error" and known.any() and not known.all():
             raise ValueError(
-                f"{len(missing)} of {len(own)} documents of the log are missing, such as document {missing[0][1]} of query "
-                f"{missing[0][0]}"
+                f"{int((~known).sum())} of {len(shown)} documents of the log are missing, such as {name(int(known.argmin()))}; "
+                "add them to the table, or leave out their clicks by log.with_documents(query, document, missing='drop')"
             )
-        place = np.zeros(len(owner), np.int32)
-        place[shown] = [rows[pair] for pair in own]
-        return replace(self, document=place[self.document], documents=np.array([pair[1] for pair in known]))
+        if len(shown):
+            check_matched(
+                known,
+                {} if known.all() else {int(known.argmin()): name(int(known.argmin()))},
+                what="documents of the log",
+                source="the table",
+                advice=f"their {int(lost.sum())} rows with {int(self.click[lost].sum())} clicks are left out",
+            )
+        seen = np.zeros(len(ids[0]), bool)
+        seen[place[shown][known]] = True
+        never = int(seen.argmin()) if len(seen) else 0
+        check_matched(
+            seen,
+            {} if seen.all() else {never: f"document {ids[1][never]} of query {ids[0][never]}"},
+            what="documents of the table",
+            source="the log",
+            advice="they were never shown, so training leaves them out",
+        )
+        place = place.astype(np.int32)
+        found = replace(self, document=place[self.document], documents=ids[1], of_table=True)
+        return found._rows(~lost) if lost.any() else found
+
+    def rows_of_documents(
+        self, query: np.ndarray, document: np.ndarray, number: np.ndarray | None = None
+    ) -> np.ndarray:
+        """`[documents]`, the row of each document in a table with these ids by row; -1 for what it lacks or was never shown.
+
+        `number` `[rows]` is how messages number the rows, from 0 if None.
+
+        Raises:
+            ValueError: the table has a document twice.
+        """
+        if query.shape != document.shape or query.ndim != 1:
+            raise ValueError(
+                f"query and document must have one id per row of the table; got {query.shape} and {document.shape}"
+            )
+        (own, of_row), (names, named) = common_numbers(self.queries, query), common_numbers(self.documents, document)
+        many = int(max(names.max(initial=-1), named.max(initial=-1))) + 1
+        keys = of_row * many + named
+        order = np.argsort(keys, kind="stable")
+        ordered = keys[order]
+        if twice := np.flatnonzero(ordered[1:] == ordered[:-1]).tolist():
+            first, second = order[twice[0] : twice[0] + 2]
+            rows = (first, second) if number is None else number[[first, second]]
+            raise ValueError(
+                f"document {document[first]} of query {query[first]} occurs twice in the table, in rows {rows[0]} and {rows[1]}; "
+                "a table must have one row per document of a query"
+            )
+        found = np.full(len(self.documents), -1)
+        owner = self.query_of_document
+        shown = np.flatnonzero(owner >= 0)
+        if len(keys) and len(shown):
+            wanted = own[owner[shown]] * many + names[shown]
+            at = np.minimum(np.searchsorted(ordered, wanted), len(keys) - 1)
+            found[shown] = np.where(ordered[at] == wanted, order[at], -1)
+        return found
+
+    def _rows(self, kept: np.ndarray) -> ClickLog:
+        """The log of some of its rows; sessions without any are gone."""
+        session = np.unique(self.session[kept], return_inverse=True)[1].astype(np.int32)
+        rows = {name: getattr(self, name)[kept] for name in ("query", "document", "position", "click")}
+        return replace(self, session=session, **rows)
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -281,6 +383,56 @@ class ClickLog:
             )
 
 
+class _Frame:
+    """The columns of a data frame that have a role, as `Table` has those of a file."""
+
+    def __init__(self, frame: Any, columns: dict[str, str | None], optional: Sequence[str] = ()) -> None:
+        self.frame, self.names = frame, names_of(frame)
+        found = find_columns(str(self), self.names, columns)
+        if missing := [role for role, name in found.items() if name is None and role not in optional]:
+            one = columns[missing[0]] or missing[0]
+            there = ", ".join(self.names)
+            raise DataError(f"{self}: there is no column {one!r}; there are {there[:200]!r}")
+        self.columns = {role: name for role, name in found.items() if name is not None}
+
+    def __str__(self) -> str:
+        return "the data frame"
+
+    def read(self) -> dict[str, Ids]:
+        """The ids by role."""
+        return {
+            role: Ids(*_numbered(known_ids(role, column_of(self.frame, name), "row")))
+            for role, name in self.columns.items()
+        }
+
+    def features(self, names: Sequence[str]) -> Iterator[np.ndarray]:
+        """The features `[rows, d]`, float32."""
+        yield np.stack([_feature(name, column_of(self.frame, name)) for name in names], 1)
+
+
+class _File(Table):
+    """The columns of a file that have a role."""
+
+    def __init__(self, path: Any, query: str | None, document: str | None) -> None:
+        super().__init__(path, {"query": query, "document": document})
+        check_columns(path, self.names)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def features(self, names: Sequence[str]) -> Iterator[np.ndarray]:
+        """The features `[rows, d]`, float32, in parts."""
+        for batch in self.batches(names, _ONLY_NUMBERS):
+            yield np.stack([self.numbers_of(name, batch.column(name)) for name in names], 1).astype(np.float32)
+
+
+def _feature(name: str, values: Any) -> np.ndarray:
+    try:
+        return as_numbers(name, values, exact=False).astype(np.float32)
+    except TypeError as error:
+        raise DataError(f"the data frame: {error}{_ONLY_NUMBERS}") from None
+
+
 def _checked_clicks(values: np.ndarray) -> np.ndarray:
     if values.dtype == bool:
         return values.copy()
@@ -332,3 +484,19 @@ def _numbered(values: Any) -> tuple[np.ndarray, np.ndarray]:
     except TypeError:  # strings and numbers
         ids, numbers = np.unique(values.astype(str), return_inverse=True)
     return ids, numbers.astype(np.int32)
+
+
+def common_numbers(ids: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Equal numbers for equal ids, int64; of numbers and strings, numbers count as they are written.
+
+    >>> common_numbers(np.array([7, 8]), np.array(["8", "x"]))
+    (array([0, 1]), array([1, 2]))
+    """
+    if (ids.dtype.kind in "iufb") != (others.dtype.kind in "iufb"):
+        ids, others = ids.astype(str), others.astype(str)
+    both = np.concatenate([ids, others])
+    try:
+        number = np.unique(both, return_inverse=True)[1]
+    except TypeError:  # strings and numbers
+        number = np.unique(both.astype(str), return_inverse=True)[1]
+    return number[: len(ids)], number[len(ids) :]

@@ -262,7 +262,8 @@ def simulate_clicks(
     if len(swap):
         _swap(document, starts, swap, rng)
     clicks = model.click(label[document], position, starts, rng)
-    return ClickLog(session, query[session], document, position, clicks, np.arange(len(sizes)), np.arange(len(label)))
+    names = np.arange(len(sizes)), np.arange(len(label))
+    return ClickLog(session, query[session], document, position, clicks, *names, of_table=True)
 
 
 def _checked_sizes(sizes: np.ndarray, sessions: int, cutoff: int | None, swap: Sequence[int]) -> np.ndarray:

@@ -1,14 +1,16 @@
 """Relevance estimated from clicks: labels whose expected values are those of the true ones.
 
-With propensities p of the ranks, the estimate of a document is the mean over the sessions of its query of click / p. Its expected
-value is the attraction times the share of sessions in which the document was shown. Doubly robust, with the attraction r that a
-regression model predicts, it is
+With propensities p of the ranks, the estimate of a document is its number of clicks divided by its exposure, the sum of p over
+the sessions that showed it. Its expected value is the attraction, also where a cut-off, or one of several rankers, hides the
+document at times. Plain inverse propensity scoring is the mean over all sessions of the query of click / p, whose expected value
+is the attraction times the share of the sessions in which the document was shown. Doubly robust, with the attraction r that a
+regression model predicts, the estimate is
 
     r + mean over all sessions of the query of (click - p r) / w
 
-where w is p, clipped, or the exposure, and the fraction is 0 where the document was not shown. If p is right, the expected value
-is the attraction where either r or w is right. A right r does not make up for a wrong p. Without a cut-off, `clip` and `exposure`
-the prediction cancels; it replaces what clipped propensities and cut-offs leave out.
+where w is the mean exposure over these sessions, or p, clipped, and the fraction is 0 where the document was not shown. If p is
+right, the expected value is the attraction where either r or w is right. A right r does not make up for a wrong p. Of plain
+estimates without a cut-off and `clip` the prediction cancels; it replaces what clipped propensities and cut-offs leave out.
 
 Under trust bias a click has probability p x attraction + b, and click - b replaces the click (the affine correction).
 
@@ -37,7 +39,7 @@ def estimate_relevance(
     *,
     base: Any = None,
     clip: float | None = None,
-    policy_aware: bool = False,
+    policy_aware: bool | None = None,
     exposure: Any = None,
     prediction: Any = None,
     normalize: Literal["sessions", "weights", "none"] = "sessions",
@@ -56,8 +58,9 @@ def estimate_relevance(
         clip: propensities that divide and are below this number, above 0, are replaced by it, which lowers the variance and
             biases low ranks, unless the prediction is right.
         policy_aware: whether to divide by the mean propensity of the document over all sessions of its query, 0 where it was not
-            shown, instead of that of the rank: the right expected value where a cut-off hides documents at times, if the
-            rankings are random and independent of the clicks. A document that was never shown has the estimate 0.
+            shown, instead of that of the rank: the right expected value where documents are hidden at times, if the rankings do
+            not depend on the clicks. A document that was never shown has the estimate 0. None is True, except with `exposure`
+            and `normalize="weights"`.
         exposure: `[documents]`, to divide by instead: the expected propensity of each document, counting 0 where it is not shown,
             under the random rankings of the production ranker, where that is known; above 0 for documents in the log.
         prediction: `[documents]`, the attraction of each document that a model predicts, best one that was fitted to other
@@ -76,7 +79,9 @@ def estimate_relevance(
     >>> estimate_relevance(log, [1.0, 0.5], clip=0.8, prediction=[0.4, 0.9])
     array([0.5   , 0.9625])
     """
-    _check_options(normalize, policy_aware, exposure, plain=base is None and prediction is None)
+    _check_options(normalize, bool(policy_aware), exposure, plain=base is None and prediction is None)
+    if policy_aware is None:
+        policy_aware = exposure is None and normalize != "weights"
     shown, least = rows_of(checked_propensities(propensities, log), log), _checked_clip(clip)
     predicted = None if prediction is None else checked_by_document(prediction, "prediction", log)
     excess = _excess(log, shown, base, predicted)

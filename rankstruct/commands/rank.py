@@ -405,6 +405,11 @@ def _parser() -> CommandParser:
     )
     parser.add_argument("--clip", type=float, help="replace lower propensities by this one (default: none)")
     parser.add_argument(
+        "--drop-missing",
+        action="store_true",
+        help="leave out, and count, the clicks on documents that --train lacks (default: an error)",
+    )
+    parser.add_argument(
         "--vali", metavar="FILE", help="validation lists, added to the training lists for cross-validation"
     )
     parser.add_argument("--test", metavar="FILE", help="test lists (default: none)")
@@ -447,7 +452,9 @@ def _click_files(given: argparse.Namespace) -> ClickFiles:
             "--label, --qid and --categorical name columns of --train and --test, which are not given; remove them"
         )
     how = {} if given.propensities is None else {"propensities": given.propensities}
-    return ClickFiles(train=train, test=test, clicks=Path(given.clicks), clip=given.clip, **how)
+    return ClickFiles(
+        train=train, test=test, clicks=Path(given.clicks), clip=given.clip, drop_missing=given.drop_missing, **how
+    )
 
 
 def main(args: Sequence[str]) -> None:
@@ -456,8 +463,10 @@ def main(args: Sequence[str]) -> None:
     given = parser.parse_args(args[1:])
     if given.folder is None and given.train is None and given.clicks is None:
         parser.error("give FOLDER, --train FILE or --clicks LOG")
-    if given.clicks is None and (given.propensities, given.clip) != (None, None):
-        raise ValueError("--propensities and --clip are for a click log; give --clicks LOG, or remove them")
+    if given.clicks is None and (given.propensities, given.clip, given.drop_missing) != (None, None, False):
+        raise ValueError(
+            "--propensities, --clip and --drop-missing are for a click log; give --clicks LOG, or remove them"
+        )
     files = (
         _click_files(given)
         if given.clicks is not None

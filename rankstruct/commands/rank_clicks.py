@@ -36,12 +36,14 @@ class ClickFiles(Files):
         clicks: the log.
         propensities: the estimator, a key of `ESTIMATORS`, or a file of one number per rank.
         clip: the lowest propensity.
+        drop_missing: whether documents of the log that `train` lacks are left out, instead of an error.
     """
 
     train: Path | None = None  # type: ignore[assignment]
     clicks: Path = Path()
     propensities: str = "harvest"
     clip: float | None = None
+    drop_missing: bool = False
 
     def given(self) -> dict[str, Path]:
         """The files given, by part."""
@@ -51,7 +53,8 @@ class ClickFiles(Files):
     @property
     def options(self) -> dict[str, Any]:
         """What else the result depends on."""
-        return {"propensities": self.propensities if self.propensities in ESTIMATORS else "a file", "clip": self.clip}
+        by = self.propensities if self.propensities in ESTIMATORS else "a file"
+        return {"propensities": by, "clip": self.clip, "drop_missing": self.drop_missing}
 
     def read(self) -> dict[str, RankingData]:
         """Read the documents of the log, and the test lists."""
@@ -79,8 +82,8 @@ class ClickFiles(Files):
     def arguments(self, lists: dict[str, RankingData]) -> dict[str, Any]:
         """The arguments of `fit`."""
         train = lists["train"]
-        log, propensities = self._of_documents(train), self._propensities(train)
-        return {"X": train.table, "y": log, "propensity": propensities, "clip": self.clip}
+        log = self._of_documents(train)
+        return {"X": train.table, "y": log, "propensity": self._propensities(log, train), "clip": self.clip}
 
     def described(self, given: dict[str, Any]) -> dict[str, Any]:
         """What the model card says about the clicks, of the arguments of `fit`."""
@@ -92,6 +95,7 @@ class ClickFiles(Files):
             "clicks": int(log.click.sum()),
             "queries": len(log.queries),
             "documents": len(np.unique(log.document)),
+            "dropped": {"rows": len(self._log) - len(log), "clicks": int(self._log.click.sum() - log.click.sum())},
             "propensities": {
                 "by": by,
                 **{name: getattr(found, name).tolist() for name in ("values", "low", "high")},
@@ -111,26 +115,29 @@ class ClickFiles(Files):
     def _of_documents(self, train: RankingData) -> ClickLog:
         """The log with documents numbered as in the training lists."""
         if self.train is None:
-            return self._log
+            return self._log.with_documents()
         if train.docids is None:
             raise DataError(
                 f"{self.train}: documents have no names, by which those of the log are found; add a column docid"
             )
+        names, missing = np.asarray(train.qids)[train.list_numbers], "drop" if self.drop_missing else "error"
         try:
-            return self._log.with_documents(np.asarray(train.qids)[train.list_numbers], train.docids)
+            return self._log.with_documents(names, np.asarray(train.docids), missing=missing)  # type: ignore[arg-type]
         except ValueError as error:
-            raise DataError(f"{self.train}: {error}; it must have the documents of {self.clicks}") from None
+            raise DataError(
+                f"{self.train}: {error}; it must have the documents of {self.clicks}, or --drop-missing leaves out their clicks"
+            ) from None
 
-    def _propensities(self, train: RankingData) -> Propensities:
+    def _propensities(self, log: ClickLog, train: RankingData) -> Propensities:
         if self.propensities not in ESTIMATORS:
             values = _read_propensities(Path(self.propensities))
             return Propensities(values, values, values, 1.0)
-        return self._estimated(train)
+        return self._estimated(log, train)
 
-    def _estimated(self, train: RankingData) -> Propensities:
+    def _estimated(self, log: ClickLog, train: RankingData) -> Propensities:
         try:
             if self.propensities == "em":
-                return propensities_by_em(self._of_documents(train), dense(train.features))
+                return propensities_by_em(log, dense(train.features))
             return ESTIMATORS[self.propensities](self._log)
         except ValueError as error:
             raise DataError(
@@ -163,6 +170,11 @@ def click_section(clicks: dict[str, Any]) -> str:
         rows.append([rank, f"{value:.3g}", *interval, f"{max(min(value, 1), clip or 0):.3g}"])
     header = ["rank", "propensity", *([] if is_given else [f"{100 * known['confidence']:g} % interval"]), "used"]
     more = f"\n\n{len(rows) - _RANKS} more ranks are in `result.json`." if len(rows) > _RANKS else ""
+    dropped, gone = "", clicks.get("dropped", {})  # not stored by earlier versions
+    if gone.get("rows"):
+        dropped = (
+            f" So were {gone['rows']} rows of the log, with {gone['clicks']} clicks, on documents without features."
+        )
     clipped = "They were not clipped."
     if clip is not None:
         clipped = f"Those below {clip:g} were replaced by it, which favours what was shown first."
@@ -172,9 +184,9 @@ def click_section(clicks: dict[str, Any]) -> str:
 {clicks["rows"]} rows.
 
 **Assumed**: the position-based model. Users click a document if they examine its rank, with a probability by the rank alone, \
-the propensity, and if it attracts them, wherever it is. A click weighs 1 / propensity. What was not clicked, or not shown, \
-counts as irrelevant in that session; documents that were never shown were left out. Trust in the first ranks, and users who \
-stop at a good result, are not modelled.
+the propensity, and if it attracts them, wherever it is. The weight of a document is the number of its clicks, divided by that \
+of the sessions in which users examined it by these propensities. Documents that were never shown were left out.{dropped} Trust \
+in the first ranks, and users who stop at a good result, are not modelled.
 
 The propensities, relative to rank 1, were {_SAID[known["by"]]}. {clipped}
 

@@ -218,7 +218,7 @@ class AutoRanker(Ranker):
         if valid is not None:
             check_labels("y_valid", valid, self._measures())
         lists = joined(train, valid)
-        parts = deal_lists(lists, self.folds, as_seed(self.random_state))
+        parts = deal_lists(lists, self.folds, as_seed(self.random_state), self.from_clicks)
         order = np.argsort(parts, kind="stable")  # neighbours are not copied once more for their fold
         lists, parts = lists._replace(X=dense(lists.X)).rows(order), parts[order]
         lists = lists._replace(X=self._fit_preparation(lists.X, lists.qid))

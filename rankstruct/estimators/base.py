@@ -27,7 +27,7 @@ from rankstruct.clicks import ClickLog
 from rankstruct.columns import Columns, Table, as_table, check_same_names, say_once
 from rankstruct.data import RankingData
 from rankstruct.estimators.arguments import OF_METHODS, explaining, lacking
-from rankstruct.estimators.from_clicks import lists_of_log, weigh_clicks
+from rankstruct.estimators.from_clicks import find_documents, lists_of_log, weigh_clicks
 from rankstruct.lists import group_documents, ids_of_sizes, list_ids, numbered_ids
 from rankstruct.losses import AdditiveRankLoss, takes_groups
 from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
@@ -124,6 +124,7 @@ class _Clicks(NamedTuple):
     position: Any = None
     propensity: Any = None
     clip: float | None = None
+    docid: Any = None
 
     @property
     def given(self) -> bool:
@@ -195,22 +196,27 @@ class Ranker(BaseEstimator):
 
     Clicks take the place of labels: `fit(X, clicks, qid, position=..., propensity=...)`, where each list is what one user was
     shown (sessions of one query are different lists), or `fit(X, log)` with a `rankstruct.clicks.ClickLog` and, in `X`, the
-    features of its documents by their number.
+    features of its documents, a row each in any order. They are found by name, if the frame `X` has columns of queries and
+    documents, or `qid` and `docid` are passed. `log.with_documents(query, document)` says for features without names which row
+    is which document, and `log.with_documents()` that they have the log's own order; otherwise they are refused. Documents that
+    were never shown are left out, with a warning.
 
         position    `[documents]`, the rank at which each was shown, from 1, NaN if it was not; or a column of the frame `X`
         propensity  `[ranks]`, the probability that users examine each rank, above 0 and at most 1, or the result of an estimator
                     of `rankstruct.clicks`; of a log also `[queries, ranks]`; without `position` `[documents]`. None harvests the
                     propensities of a log, see `harvest_propensities`, and is an error for arrays
         clip        lower propensities are replaced by this one, against large weights; None for none
-        qid         of a log, None for its queries, without the documents that were never shown
+        qid, docid  of a log, the query and the name of each document, to find it; or columns of the frame `X`
 
     A clicked document gets its inverse propensity as item weight; the others, shown or not, count as irrelevant to that user and
-    weigh 1. Lists without clicks are left out, unless `drop_empty` is False. Where `loss` is None it is `AdditiveRankLoss`, whose
-    expected value over clicks is that of the true labels; where `measure` is None it is DCG@10, of which the same is true. Lists
-    that the ranker holds out, and those of a log as `y_valid`, are judged by the measure with these weights, which it must
-    accept. A log is added up over sessions, so that in the end most documents were clicked: losses that compare these with the
-    rest, such as the hinge of AUC, need sessions as lists. ValueError is raised for no clicks, clicks on documents that were not
-    shown, and wrong positions or propensities. The guide "Clicks" says when this helps.
+    weigh 1. In a log the weight is the number of clicks, divided by that of the sessions that examined the document, by the ranks
+    at which it was shown (`estimate_relevance`). Arrays do not tell which documents are the same, so what a cut-off hides at
+    times weighs less there. Lists without clicks are left out, unless `drop_empty` is False. Where `loss` is None it is
+    `AdditiveRankLoss`, whose expected value over clicks is that of the true labels; where `measure` is None it is DCG@10, of
+    which the same is true. Lists that the ranker holds out, and those of a log as `y_valid`, are judged by the measure with these
+    weights, which it must accept. A log is added up over sessions, so that in the end most documents were clicked: losses that
+    compare these with the rest, such as the hinge of AUC, need sessions as lists. ValueError is raised for no clicks, clicks on
+    documents that were not shown, and wrong positions or propensities. The guide "Clicks" says when this helps.
 
     Attributes:
         measure_: `measure`, or where it is None, the measure of a loss over diverse rankings, and otherwise `usual_measure`.
@@ -295,6 +301,7 @@ class Ranker(BaseEstimator):
         qid: Any = None,
         *,
         group: Any = None,
+        docid: Any = None,
         diversity_groups: Any = None,
         sample_weight: Any = None,
         item_weights: Any = None,
@@ -320,6 +327,7 @@ class Ranker(BaseEstimator):
             qid: `[documents]`, the list of each document: integers or strings; or a column, likewise. Without lists and `group`,
                 all documents are one list, with a warning.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
+            docid: `[documents]`, the name of each document, by which those of a click log are found; or a column, likewise.
             diversity_groups: `[documents]`, the group (host, topic) of each document, for a loss over diverse rankings.
             sample_weight: `[lists]`, the weight of each list's loss, in order of first appearance; or `[documents]`, equal within
                 each list. 0 or more. Ignored by preparation and validation.
@@ -341,7 +349,7 @@ class Ranker(BaseEstimator):
         lists = X_valid, y_valid, qid_valid, diversity_groups_valid, item_weights_valid, eval_set, eval_group, eval_qid
         with all_or_nothing(self):
             documents = _opened("X", X, y, qid, group, diversity_groups)
-            clicks = _Clicks(position, propensity, clip)
+            clicks = _Clicks(position, propensity, clip, docid)
             stopped = self._fit(*self._taken(*documents, group, sample_weight, item_weights, clicks, lists))
         if stopped:
             raise KeyboardInterrupt(stopped)
@@ -360,9 +368,10 @@ class Ranker(BaseEstimator):
         lists: Sequence[Any],
     ) -> tuple[Documents, Documents | None]:
         """Checked training documents, and validation documents from the arguments of `fit`, if there are any."""
-        X, y, qid, position = self._take_columns(X, y, qid, group, clicks.position)
-        clicks = clicks._replace(position=position)
-        y, qid, sample_weight, item_weights = self._take_log(y, qid, group, sample_weight, item_weights, clicks)
+        X, y, qid, position, docid = self._take_columns(X, y, qid, group, clicks.position, clicks.docid)
+        clicks = clicks._replace(position=position, docid=docid)
+        y, qid, sample_weight, item_weights = self._take_log(X, y, qid, group, sample_weight, item_weights, clicks)
+        clicks = clicks._replace(docid=None)  # which only finds the documents of a log
         valid = self._take_valid(names_of(X), *lists)
         self._check_fit_options(valid is not None)
         train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
@@ -380,20 +389,21 @@ class Ranker(BaseEstimator):
     ) -> tuple[Any, ...] | None:
         """Features, labels, lists, groups and weights of validation documents; `features` are those of training."""
         X, y, qid, diversity_groups = _opened("X_valid", X, y, qid, None, diversity_groups)
-        y, qid, item_weights = self._take_valid_log(y, qid, item_weights)
+        if isinstance(y, ClickLog):
+            X, y, qid, item_weights = self._take_valid_log(X, y, qid, features)
         pair = _validation(partial(self._divide, features=features), X, y, qid, *eval_set)
         self._check_valid(pair is not None, diversity_groups, item_weights)
         return pair and (*pair, diversity_groups, item_weights)
 
     def _take_log(
-        self, y: Any, qid: Any, group: Any, sample_weight: Any, item_weights: Any, clicks: _Clicks
+        self, X: Any, y: Any, qid: Any, group: Any, sample_weight: Any, item_weights: Any, clicks: _Clicks
     ) -> tuple[Any, Any, Any, Any]:
         """Labels, lists and weights, of a log if `y` is one; sets `propensities_`."""
         clicks.check(y, group, item_weights)
         self.propensities_ = None
         if not isinstance(y, ClickLog):
             return y, qid, sample_weight, item_weights
-        found = lists_of_log(y, qid, clicks.propensity, clicks.clip)
+        found = lists_of_log(find_documents(y, X, qid, clicks.docid), clicks.propensity, clicks.clip)
         self.propensities_ = found.propensities
         return (
             found.labels,
@@ -402,20 +412,27 @@ class Ranker(BaseEstimator):
             found.item_weights,
         )
 
-    def _take_valid_log(self, y_valid: Any, qid_valid: Any, item_weights_valid: Any) -> tuple[Any, Any, Any]:
-        """Labels, lists and item weights of validation documents, of a log if `y_valid` is one."""
-        if not isinstance(y_valid, ClickLog):
-            return y_valid, qid_valid, item_weights_valid
+    def _take_valid_log(self, X: Any, log: ClickLog, qid: Any, features: Sequence[str]) -> tuple[Any, Any, Any, Any]:
+        """Features, labels, lists and item weights of the validation documents of a log."""
         if self.propensities_ is None:
             raise ValueError("y_valid is a log, whose propensities are those of training, so y must be one too")
-        found = lists_of_log(y_valid, qid_valid, self.propensities_, None)
-        return found.labels, found.qid, found.item_weights
+        parts = split_table(X, None, qid, by_names=True, features=features, known=self.roles_)
+        log = find_documents(log, parts.X, parts.qid, parts.docid, "_valid")
+        found = lists_of_log(log, self.propensities_, None)
+        return parts.X, found.labels, found.qid, found.item_weights
 
-    def _take_columns(self, X: Any, y: Any, qid: Any, group: Any, position: Any) -> tuple[Any, Any, Any, Any]:
-        """Features, labels, lists and positions of training documents; sets `roles_`."""
-        found = split_table(X, y, qid, position, has_sizes=group is not None)
+    def _take_columns(
+        self, X: Any, y: Any, qid: Any, group: Any, position: Any, docid: Any
+    ) -> tuple[Any, Any, Any, Any, Any]:
+        """Features, labels, lists, positions and names of training documents; sets `roles_`."""
+        log = y if isinstance(y, ClickLog) else None
+        if log is None and docid is not None:
+            raise ValueError("docid= finds the documents of a click log, and y is none; omit docid")
+        found = split_table(
+            X, y if log is None else None, qid, position, docid, by_names=log is not None, has_sizes=group is not None
+        )
         self.roles_ = found.roles
-        if found.y is None and names_of(X):
+        if log is None and found.y is None and names_of(X):
             raise ValueError(
                 f"y is missing, and X has no column with a usual name of labels, {', '.join(USUAL['label'])}; pass the labels, "
                 "[documents], or the name of their column"
@@ -424,7 +441,7 @@ class Ranker(BaseEstimator):
             said = {"label": "labels", "qid": "lists", "docid": "names of documents", "position": "positions"}
             shown = ", ".join(f"{name!r} ({said[role]})" for role, name in found.roles.items())
             say_once(f"columns that are not features: {shown}")
-        return found[:4]
+        return found.X, found.y if log is None else log, found.qid, found.position, found.docid
 
     def _divide(
         self, X: Any, y: Any, qid: Any, group: Any = None, features: Sequence[str] | None = None
@@ -973,6 +990,8 @@ def _validation(
             "all validation lists as one set, with eval_group=[sizes] or eval_qid=[qid_valid]"
         )
     X, y = as_table("eval_set", pairs[0][0]), pairs[0][1]
+    if isinstance(y, ClickLog):
+        raise ValueError("eval_set must have labels; pass a log as y_valid=, with X_valid=")
     sizes, ids = (None if given is None else list(given) for given in (eval_group, eval_qid))
     if sizes is None and ids is None and (given := divide(X, y, None))[2] is not None:
         return given

@@ -218,10 +218,11 @@ def joined(train: Documents, valid: Documents | None) -> Documents:
     return Documents(X, y, qid, diversity_groups, weights, items)
 
 
-def deal_lists(documents: Documents, folds: int, random_state: int) -> np.ndarray:
+def deal_lists(documents: Documents, folds: int, random_state: int, from_clicks: bool = False) -> np.ndarray:
     """Split lists into folds at random, spreading those with different labels evenly; returns the fold of each document.
 
-    A single list is split by its documents, with a warning: what is held out is then not a new list.
+    A single list is split by its documents, with a warning: what is held out is then not a new list. From clicks, a list of which
+    everything was clicked counts as one with different labels.
 
     Raises:
         ValueError: fewer than two lists that have different labels.
@@ -236,7 +237,7 @@ def deal_lists(documents: Documents, folds: int, random_state: int) -> np.ndarra
         lists = np.arange(len(lists))
         varied = np.zeros(len(lists), bool)
     else:
-        lowest, highest = np.full(len(names), np.inf), np.full(len(names), -np.inf)
+        lowest, highest = np.full(len(names), 0.0 if from_clicks else np.inf), np.full(len(names), -np.inf)
         np.minimum.at(lowest, lists, documents.y)
         np.maximum.at(highest, lists, documents.y)
         varied = lowest < highest

@@ -12,6 +12,7 @@ import numpy as np
 
 from rankstruct.arrays import as_numbers
 from rankstruct.clicks import ClickLog, Propensities, estimate_relevance, harvest_propensities
+from rankstruct.lists import numbered_ids
 
 __all__: list[str] = []
 
@@ -19,6 +20,11 @@ _ESTIMATE = (
     "estimate them with rankstruct.clicks: propensities_by_swaps(log) or harvest_propensities(log) if documents are shown at "
     "several ranks, propensities_by_em(log, features) otherwise"
 )
+
+
+#: What held-out clicks choose from where neither loss nor C is given: values of C by the discount of `AdditiveRankLoss`. The loss
+#: is larger with the linear discount, so that smaller C correspond. The middle of the first ones stands unless another is better.
+CLICK_COSTS: dict[str, tuple[float, ...]] = {"linear": (1e-3, 0.01, 0.1, 1.0, 10.0), "log2": (1.0, 10.0, 100.0)}
 
 
 class LoggedLists(NamedTuple):
@@ -39,12 +45,62 @@ class LoggedLists(NamedTuple):
     propensities: np.ndarray
 
 
-def lists_of_log(log: ClickLog, qid: Any, propensity: Any, clip: float | None) -> LoggedLists:
-    """The lists of a log: the loss of a query is the mean over its sessions, with their number as weight.
+def find_documents(log: ClickLog, X: Any, qid: Any, docid: Any, suffix: str = "") -> ClickLog:
+    """The log with documents numbered by the rows of `X`, found by name, or as `log.with_documents` has stated.
 
     Args:
         log: the log.
-        qid: `[documents]`; None for the queries of the log, without documents that were never shown.
+        X: `[documents, d]`, features without other columns.
+        qid, docid: `[documents]`, the names, or None.
+        suffix: of the arguments, for messages.
+
+    Raises:
+        ValueError: names that are not those of the log, or none and no order stated, or another one.
+    """
+    rows = X.shape[0] if hasattr(X, "shape") else len(X)
+    names = "a data frame with columns of queries and documents"
+    way = (
+        f"pass {names if suffix else f'qid= and docid=, or {names}'}, or y{suffix}=log.with_documents(query, document) with the "
+        f"ids of each row; log.with_documents() says that X{suffix} has the order of log.documents"
+    )
+    if docid is not None:
+        if qid is None:
+            raise ValueError(f"docid needs qid, since documents of several queries may have equal names: {way}")
+        sizes = {"X": rows, "qid": len(qid), "docid": len(docid)}
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"X{suffix}, qid and docid must have one row per document; got {sizes}")
+        return log.with_documents(qid, docid)
+    if not log.of_table:
+        raise ValueError(f"X{suffix} does not say which row is which document of the log: {way}")
+    if rows != len(log.documents):
+        raise ValueError(
+            f"X{suffix} must have a row for each of the {len(log.documents)} documents that the log is numbered by, got {rows}: "
+            f"{way}"
+        )
+    if qid is not None:
+        _check_lists(log, qid, suffix)
+    return log
+
+
+def _check_lists(log: ClickLog, qid: Any, suffix: str) -> None:
+    """Raise ValueError if lists are not the queries of the log."""
+    ids, query = numbered_ids(f"qid{suffix}", qid), log.query_of_document
+    if ids.shape != query.shape:
+        raise ValueError(f"qid{suffix} must have one entry per document, shape {query.shape}; got {ids.shape}")
+    lists, queries = (np.unique(each[query >= 0], return_inverse=True)[1] for each in (ids, query))
+    pairs = np.unique(np.stack([lists, queries]), axis=1)
+    if any(len(np.unique(each)) < pairs.shape[1] for each in pairs):
+        raise ValueError(
+            f"qid{suffix} must be the queries of the log, which its documents have already: omit it, or check the order of "
+            f"X{suffix}"
+        )
+
+
+def lists_of_log(log: ClickLog, propensity: Any, clip: float | None) -> LoggedLists:
+    """The lists of a log: the loss of a query is the mean over its sessions, with their number as weight.
+
+    Args:
+        log: the log, numbered by the rows of the features; documents that were never shown have weight 0.
         propensity: what `estimate_relevance` takes; None to harvest them.
         clip: the lowest propensity.
 
@@ -64,15 +120,8 @@ def lists_of_log(log: ClickLog, qid: Any, propensity: Any, clip: float | None) -
     query = log.query_of_document
     shown = query >= 0
     sessions = np.where(shown, log.sessions_of_queries()[query], 0).astype(float)
-    lists, weights = query if qid is None else qid, np.where(relevance > 0, relevance, 1.0)
-    if qid is None:
-        weights[~shown] = 0
-    elif np.shape(qid) == query.shape:  # others are refused later
-        of = np.unique(qid, return_inverse=True)[1]
-        most = np.zeros(of.max(initial=0) + 1)
-        np.maximum.at(most, of, sessions)
-        sessions = most[of]
-    return LoggedLists((relevance > 0).astype(float), lists, sessions, weights, known)
+    weights = np.where(relevance > 0, relevance, shown)
+    return LoggedLists((relevance > 0).astype(float), query, sessions, weights, known)
 
 
 def weigh_clicks(

@@ -54,6 +54,8 @@ class KernelRanker(LinearRanker):
     True
     """
 
+    chooses_by_clicks = False  # a precomputed kernel has no rows to hold out
+
     def __init__(
         self,
         measure: str | Measure | None = None,

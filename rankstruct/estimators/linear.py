@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
@@ -32,7 +32,10 @@ from rankstruct.estimators.base import (
     check_groups_of,
     check_ids,
     dense,
+    named_loss,
 )
+from rankstruct.estimators.ensemble import deal_lists
+from rankstruct.estimators.from_clicks import CLICK_COSTS
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.kernels.dispatch import ArrayOracle
 from rankstruct.lists import Lists
@@ -72,6 +75,10 @@ from rankstruct.solvers import (
 __all__ = ["LinearRanker"]
 
 _START_CS, _MOST_GRADES = (0.01, 0.1, 1.0, 10.0), 8  # of `start="auc"`; the last C without validation lists
+_USUAL_C, _OTHER_COSTS = 10.0, (0.01, 0.1, 1.0, 10.0, 100.0)
+#: Of choices by clicks: the number of folds, the tolerance of training, documents up to which all lists are used, and standard
+#: errors by which another candidate must beat the one that stands.
+_FOLDS, _ROUGHLY, _ENOUGH, _ERRORS = 3, 1e-2, 20_000, 2.0
 _SCALES = 1e5  # ratio of feature ranges above which a warning is issued
 _SOLVERS = {"bundle": Bundle, "cutting-plane": CuttingPlane, "frank-wolfe": FrankWolfe}
 
@@ -160,14 +167,15 @@ class LinearRanker(Ranker):
             each from the previous solution (or from `start`, if the problem is not convex and that is better), and selected on
             the validation lists passed to `fit`. The page "Which bound is the default" compares 1, 10 and 100. Large values
             overfit: on 63 training lists of OHSUMED, from C = 10 to 1000, nDCG@10 rises in training and falls in validation, with
-            this bound as with the graded AUC hinge.
+            this bound as with the graded AUC hinge. None is 10; from clicks it is chosen by clicks on held-out lists.
         feature_map: the feature map of rankings; the measure's default if None.
         reference: the reference ranking of the bound; the measure's default if None. `"ideal"` is convex, but the optimum may be
             w = 0 for a measure of the top only; `"ideal-tied"` and `"predicted"` are tighter and solved by rounds of DC
             programming, as is `"below-window"` of pAUC.
         loss: any loss of rankstruct in place of the structured hinge of `measure`, a module such as `CombinedLoss` (SVMcombo),
             `SmoothLoss` or `SoftRankLoss`, or its name and arguments, such as `"GradedLoss('AUC')"`; `feature_map` and
-            `reference` are then ignored, as they are from clicks, where None is `AdditiveRankLoss`.
+            `reference` are then ignored, as they are from clicks, where None is the `AdditiveRankLoss`, of the linear or the
+            logarithmic discount, that is better on held-out lists.
         prepare: preparation steps, fitted to the training documents, such as `["append-log", "standardize"]`; see
             `rankstruct.preparation.Preparation`. `()` trains on the features as they are. None appends normal quantiles and
             standardises, as `("append-quantile", "standardize")`, so that units and heavy tails do not matter; sparse features
@@ -192,9 +200,11 @@ class LinearRanker(Ranker):
             standardised features and then of their standardised quantiles.
         C_: the selected C.
         solution_: its `Solution`, with `objective`, `lower_bound`, `gap`, `status`, `history`.
-        path_: one `Solution` per C, ascending.
-        validation_: the measure on the validation lists for each C; None without them. If there are several C, the value of C_ is
-            optimistic for new lists.
+        path_: one `Solution` per C, ascending; from clicks only that of the C chosen, unless there are validation lists.
+        Cs_: the values of C of `path_`.
+        validation_: the measure on the validation lists for each C; None without them, and from clicks the value of C_
+            by cross-validation, if there was a choice. If there are several C, the value of C_ is optimistic for new lists.
+        loss_: from clicks where `loss` is None, the name and arguments of the loss that was chosen; None otherwise.
         w0_: `[d]`, of prepared features, the point that the regulariser pulls towards.
         left_out_: number of training lists skipped by `drop_empty`.
         n_features_in_: number of raw features.
@@ -219,11 +229,14 @@ class LinearRanker(Ranker):
     True
     """
 
+    #: Whether clicks on held-out lists choose what is not given.
+    chooses_by_clicks: bool = True
+
     def __init__(
         self,
         measure: str | Measure | None = None,
         *,
-        C: float | Sequence[float] = 10.0,
+        C: float | Sequence[float] | None = None,
         feature_map: str | FeatureMap | None = None,
         reference: Reference | None = None,
         loss: str | nn.Module | None = None,
@@ -243,13 +256,24 @@ class LinearRanker(Ranker):
         self.drop_empty, self.verbose, self.distributed = drop_empty, verbose, distributed
 
     def _check_fit_options(self, has_validation: bool) -> None:
-        if len(self._costs()) > 1 and not has_validation:
+        if len(self._costs()) > 1 and not (has_validation or (self.from_clicks and self.chooses_by_clicks)):
             raise ValueError(
                 f"C has {len(self._costs())} values; pass X_valid, y_valid and qid_valid to select one, or a single C"
             )
 
     def _fit(self, train: Documents, valid: Documents | None) -> str | None:
-        Cs, lists = self._costs(), self._fitted_lists(train)
+        self.loss_: str | None = None
+        chosen = self._choose_by_clicks(train, valid) if self.from_clicks and self.chooses_by_clicks else None
+        stopped = self._fit_path(train, valid, self._costs() if chosen is None else [chosen[0]])
+        if chosen is not None:
+            self.validation_ = [chosen[1]]
+        if self.solution_.status is Status.NO_BETTER_THAN_ZERO:
+            warnings.warn(f"{type(self).__name__}, C = {self.C_:g}: {self.solution_.status}", stacklevel=4)
+        return stopped
+
+    def _fit_path(self, train: Documents, valid: Documents | None, Cs: list[float]) -> str | None:
+        """Train with each C, and use the best on the validation lists; returns as `_fit`."""
+        lists, self.Cs_ = self._fitted_lists(train), Cs
         self.path_: list[Solution] = []
         self.validation_: list[float] | None = None if valid is None else []
         loss = self.ranking_loss()
@@ -268,8 +292,6 @@ class LinearRanker(Ranker):
             if self.validation_ is not None and valid is not None:
                 self.validation_.append(self._validated(valid))
                 chosen = number if self.validation_[number] > self.validation_[chosen] else chosen
-        if self.path_[chosen].status is Status.NO_BETTER_THAN_ZERO:
-            warnings.warn(f"{type(self).__name__}, C = {Cs[chosen]:g}: {self.path_[chosen].status}", stacklevel=4)
         self.use_path(chosen)
         return None
 
@@ -277,6 +299,60 @@ class LinearRanker(Ranker):
         """The mean measure of the present weights over the validation lists of all processes."""
         values = self._values(valid)
         return self._total(float(values.sum())) / self._total(len(values))
+
+    def _choose_by_clicks(self, train: Documents, valid: Documents | None) -> tuple[float, float] | None:
+        """Set `loss_`; returns C and its value on held-out lists; None if C is given and there is one, or `valid` chooses it.
+
+        The measure of a held-out list is that of its clicks, weighted as those of training, and counts by its number of sessions,
+        as in `evaluate_from_clicks`. Few lists cannot tell much; so the middle C of the first loss stands unless another one is
+        better by more than two standard errors of the difference, paired by list. Of values of C that the caller gave, the best
+        one is taken. If there are many lists, some are enough to choose; of one list with clicks, the value is NaN.
+        """
+        losses: list[str | None] = [None]
+        if self.loss is None:
+            losses = [f"AdditiveRankLoss({discount!r})" for discount in CLICK_COSTS]
+        self.loss_ = losses[0]
+        Cs = self._costs()
+        if len(losses) == 1 and (len(Cs) == 1 or (valid is not None and self.C is not None)):
+            return None
+        middle = len(Cs) // 2 if self.C is None else None
+        if valid is None and len(np.unique(train.qid[train.y > 0])) < 2:  # there is nothing to hold out
+            if middle is None and len(Cs) > 1:
+                raise ValueError(
+                    f"C has {len(Cs)} values, and only one list has clicks, so none is held out to select one; pass a single C"
+                )
+            return None if middle is None else (Cs[middle], math.nan)
+        if valid is None and self._team().world_size > 1:
+            raise ValueError(
+                "distributed=True cannot choose the loss and C by held-out clicks: pass loss=AdditiveRankLoss('linear') and C=, "
+                "or validation lists"
+            )
+        pairs = [] if valid is None else [(train, valid)]
+        if valid is None:
+            train = train.rows(_some_lists(train.qid))
+            parts = deal_lists(train, _FOLDS, 0, from_clicks=True)
+            pairs = [(train.rows(parts != part), train.rows(parts == part)) for part in range(parts.max() + 1)]
+        weights = np.concatenate([_list_weights(held_out) for _, held_out in pairs])
+        candidates: list[tuple[str | None, float]] = []
+        values: list[np.ndarray] = []
+        for self.loss_ in losses:
+            found = [self._values_of_path(*pair) for pair in pairs]
+            candidates += [(self.loss_, C) for C in self._costs()]
+            values += list(np.concatenate(found, 1) * weights / weights.mean())
+        chosen = _best_of(values, middle)
+        self.loss_, C = candidates[chosen]
+        return (C, float(values[chosen].mean())) if self.C is None or valid is None else None
+
+    def _values_of_path(self, train: Documents, held_out: Documents) -> np.ndarray:
+        """The measure of each held-out list for each C, `[Cs, lists]`, of a copy trained roughly."""
+        trained = copy.copy(self)
+        trained.tolerance = max(self.tolerance, _ROUGHLY)
+        trained._fit_path(train, None, self._costs())
+        return np.stack([trained.use_path(at)._values(held_out).numpy() for at in range(len(trained.path_))])
+
+    def _loss(self, usual: Callable[[], nn.Module]) -> nn.Module:
+        chosen = self.loss_ if self.from_clicks and self.loss is None and getattr(self, "loss_", None) else None
+        return super()._loss(usual) if chosen is None else cast(nn.Module, named_loss(chosen))
 
     def _judged(self, loss: nn.Module, solution: Solution, C: float, at_zero: float, lists: FlatLists) -> Solution:
         """Set the status of a solution that is no better than w = 0 or ties all documents of each list. For a bound with local
@@ -308,7 +384,8 @@ class LinearRanker(Ranker):
     def use_path(self, number: int) -> Self:
         """Use the solution of another C of the path, the `number`-th in ascending order, from 0; returns the ranker itself."""
         solution = self.path_[number]
-        self.solution_, self.C_, self.coef_ = solution, self._costs()[number], solution.w
+        Cs = getattr(self, "Cs_", None) or self._costs()  # not stored by earlier versions
+        self.solution_, self.C_, self.coef_ = solution, Cs[number], solution.w
         self.n_iter_ = solution.iterations
         return self
 
@@ -318,7 +395,7 @@ class LinearRanker(Ranker):
     def _costs(self) -> list[float]:
         Cs: list[float] = []
         with suppress(TypeError, ValueError, OverflowError):  # not a number
-            Cs = sorted(np.ravel(np.asarray(self.C, dtype=float)).tolist())
+            Cs = sorted(np.ravel(np.asarray(self._usual_costs() if self.C is None else self.C, dtype=float)).tolist())
         if not Cs or not all(np.isfinite(C) and C > 0 for C in Cs):
             raise ValueError(f"C must be one or more positive numbers, got {self.C!r}")
         for name, known in (
@@ -328,6 +405,13 @@ class LinearRanker(Ranker):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {getattr(self, name)!r}")
         return Cs
+
+    def _usual_costs(self) -> Sequence[float]:
+        """The values of C where none is given."""
+        if not self.from_clicks:
+            return (_USUAL_C,)
+        loss = named_loss(getattr(self, "loss_", None) if self.loss is None else self.loss)
+        return CLICK_COSTS[loss.discount] if isinstance(loss, AdditiveRankLoss) else _OTHER_COSTS
 
     def steps(self, X: Any) -> Sequence[str]:
         """Return the preparation steps that `fit` would use for features: `prepare`, or the default for it."""
@@ -537,7 +621,8 @@ class LinearRanker(Ranker):
         loss = self.ranking_loss(lists.labels)
         if self._draws_to_start(loss):
             away = away - (self.w0_ if hasattr(self, "w0_") else self._start(loss, lists))
-        C = self._costs()[0] if C is None else C
+        usual = self.C_ if self.C is None and hasattr(self, "C_") else self._costs()[0]
+        C = usual if C is None else C
         return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, diversity_groups=diversity_groups)
 
     def _lists_of(self, X: Any, y: Any, qid: Any, diversity_groups: Any) -> FlatLists:
@@ -554,6 +639,30 @@ class LinearRanker(Ranker):
             return self.solver
         self._solver()  # checks the options as for other losses
         return Annealing(sigma=float(loss.sigma), progress=self.verbose)
+
+
+def _best_of(values: Sequence[np.ndarray], standing: int | None) -> int:
+    """The candidate with the best mean, if it is better than the `standing` one by more than two standard errors."""
+    best = int(np.argmax([each.mean() for each in values]))
+    if standing is None:
+        return best
+    ahead = values[best] - values[standing]
+    error = float(ahead.std(ddof=1)) / len(ahead) ** 0.5 if len(ahead) > 1 else np.inf
+    return best if ahead.mean() > _ERRORS * error else standing
+
+
+def _some_lists(qid: np.ndarray) -> np.ndarray:
+    """The documents of all lists, or of lists drawn at random, about as many as `_ENOUGH`; `[documents]` bool."""
+    names, of_row = np.unique(qid, return_inverse=True)
+    share = min(1.0, _ENOUGH / max(len(qid), 1))
+    taken = np.random.default_rng(0).permutation(len(names))[: max(2, round(share * len(names)))]
+    return np.isin(of_row, taken)
+
+
+def _list_weights(documents: Documents) -> np.ndarray:
+    """The weight of each list, by first appearance; 1 where there are none."""
+    first = np.sort(np.unique(documents.qid, return_index=True)[1])
+    return np.ones(len(first)) if documents.weights is None else documents.weights[first]
 
 
 def _risk(loss: nn.Module, lists: FlatLists) -> LinearRisk | NoTerms:

@@ -1,6 +1,7 @@
 """Click logs: what they hold, from arrays and files, and what is refused by name."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rankstruct.clicks import ClickLog
@@ -66,7 +67,7 @@ def test_an_empty_log_is_legal():
         ),
         ({"click": [0, 1, 2, 0, 0, 1]}, "click must be 0 or 1, that of row 2 is 2"),
         ({"click": [0, 1, np.nan, 0, 0, 1]}, "click must be 0 or 1, that of row 2 is nan"),
-        ({"query": ["b", None, "a", "a", "b", "b"]}, "query must not be missing"),
+        ({"query": ["b", None, "a", "a", "b", "b"]}, "query must not be missing; that of row 1 is"),
     ],
 )
 def test_what_is_wrong_is_named(change, message):
@@ -173,14 +174,90 @@ def test_dates_are_no_features(tmp_path):
 
 def test_documents_are_numbered_as_in_a_table():
     log = ClickLog.from_arrays(**ROWS)
-    other = log.with_documents(list("aabbb"), list("zxwyx"))
+    with pytest.warns(
+        UserWarning, match="1 of the 5 documents of the table .20.0%. are not in the log, such as 'document w of"
+    ):
+        other = log.with_documents(list("aabbb"), list("zxwyx"))
     assert other.documents.tolist() == list("zxwyx")
     assert other.documents[other.document].tolist() == log.documents[log.document].tolist()
     assert other.query_of_document.tolist() == [0, 0, -1, 1, 1]
     np.testing.assert_array_equal(other.query, log.query)
     again = other.with_documents(list("aabb"), list("zxyx"))  # without the one that was never shown
     assert again.documents[again.document].tolist() == log.documents[log.document].tolist()
-    with pytest.raises(ValueError, match="1 of 4 documents of the log are missing, such as document z of query a"):
+    with pytest.raises(ValueError, match="1 of 4 documents of the log are missing, such as document z of query a; add"):
         log.with_documents(list("abb"), list("xyx"))
-    with pytest.raises(ValueError, match="document x of query b occurs twice"):
+    with pytest.raises(ValueError, match="document x of query b occurs twice in the table, in rows 4 and 5"):
         log.with_documents(list("aabbbb"), list("zxwyxx"))
+    with pytest.raises(
+        DataError, match="none of the 4 documents of the log is in the table, such as 'document x of query a'"
+    ):
+        log.with_documents(list("cd"), list("xy"))
+    with pytest.raises(ValueError, match="pass both query= and document="):
+        log.with_documents(list("aabb"))
+    assert log.with_documents().of_table
+    assert not log.of_table
+
+
+def test_documents_that_a_table_lacks_are_dropped_if_asked_and_counted():
+    log = ClickLog.from_arrays(**ROWS)
+    with pytest.warns(
+        UserWarning, match="1 of the 4 documents of the log .* not in the table.*: their 2 rows with 1 clicks"
+    ):
+        found = log.with_documents(list("aab"), list("zxy"), missing="drop")
+    assert found.documents[found.document].tolist() == ["y", "y", "z", "x"]
+    assert found.position.tolist() == [2, 1, 1, 2]  # as shown
+    assert found.session.tolist() == [0, 1, 2, 2]
+    assert found.sessions_of_queries().tolist() == [1, 2]
+    with pytest.raises(ValueError, match="missing must be 'error' or 'drop', got 'keep'"):
+        log.with_documents(list("aab"), list("zxy"), missing="keep")
+
+
+def as_frame(kind, columns):
+    if kind == "pandas":
+        return pd.DataFrame(columns)
+    if kind == "polars":
+        return pytest.importorskip("polars").DataFrame(columns, strict=False)
+    return pytest.importorskip("pyarrow").table(columns)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_a_data_frame_is_read_like_a_file(kind):
+    usual = {"query": "qid", "document": "Doc_ID", "position": "rank", "click": "clicked", "session": "session_id"}
+    columns = {usual[name]: values for name, values in ROWS.items()} | {"age": [3.0, 4, 5, 6, 4, 3]}
+    frame, expected = as_frame(kind, columns), ClickLog.from_arrays(**ROWS)
+    log = ClickLog.read(frame)
+    for name in ("session", "query", "document", "position", "click"):
+        np.testing.assert_array_equal(getattr(log, name), getattr(expected, name))
+    names, features = log.read_features(frame)
+    assert (names, features[:, 0].tolist()) == (["age"], [5, 6, 3, 4])
+    with pytest.raises(DataError, match="the data frame: there is no column 'place'; there are 'qid, Doc_ID"):
+        ClickLog.read(frame, position="place")
+    with pytest.raises(
+        TypeError, match=r"ClickLog has no constructor for a .*: ClickLog.read takes files and data frames"
+    ):
+        ClickLog(frame)
+    wrong = as_frame(kind, columns | {"age": [3.0, 4, 5, 6, 4, 7]})
+    with pytest.raises(
+        DataError, match="the data frame: feature 'age' of document x of query b is 3 in row 0 and 7 in row 5"
+    ):
+        log.read_features(wrong)
+    words = as_frame(kind, columns | {"age": list("abcdef")})
+    with pytest.raises(DataError, match=r"age.*; features must be numbers, remove other columns"):
+        log.read_features(words)
+    for name, values, message in (
+        ("rank", [1, 2, 2, 1, 0, 3], "position must be 1 or more, since the first is 1; that of row 4 is 0"),
+        ("rank", [1.0, 2.0, 2.0, 1.0, 1.5, 3.0], "position must be a whole number, that of row 4 is 1.5"),
+        ("clicked", [0.0, 1.0, 0.5, 0.0, 0.0, 1.0], "click must be 0 or 1, that of row 2 is 0.5"),
+        ("qid", [1.0, 1.0, np.nan, 2.0, 1.0, 1.0], "query must not be missing; that of row 2 is"),
+        ("Doc_ID", ["x", "y", "x", None, "y", "x"], "document must not be missing; that of row 3 is"),
+        ("session_id", [7.0, 7.0, 9.0, 9.0, np.nan, 8.0], "session must not be missing; that of row 4 is"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ClickLog.read(as_frame(kind, columns | {name: values}))
+
+
+def test_sessions_in_nanoseconds_are_not_merged():
+    start = 1_700_000_000_000_000_001  # float64 has no such number
+    times = start + np.array([0, 0, 2, 2, 1, 1])
+    for session in (times, times.tolist(), pd.Series(pd.to_datetime(times))):
+        assert ClickLog.from_arrays(**{**ROWS, "session": session}).session.tolist() == [0, 0, 1, 1, 2, 2]

@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rankstruct.clicks import ClickLog, PositionModel, Propensities, TrustModel, estimate_relevance, simulate_clicks
 
@@ -83,7 +85,7 @@ def test_a_prediction_stands_in_for_what_a_cut_off_hides():
     found = expected(by_position, cutoff=2, rankings=rankings, prediction=ATTRACTION)
     np.testing.assert_allclose(found, ATTRACTION, atol=1e-12)
     shown = np.array([1, 1 / 3, 2 / 3])
-    found = expected(by_position, cutoff=2, rankings=rankings, prediction=WRONG)
+    found = expected(by_position, cutoff=2, rankings=rankings, prediction=WRONG, policy_aware=False)
     np.testing.assert_allclose(found, ATTRACTION * shown + WRONG * (1 - shown), atol=1e-12)
     # One of the three random rankings in each session, drawn alike: by the expected exposure the estimate is right again.
     exposure = [sum(PROPENSITY[ranking.index(d)] for ranking in rankings if ranking.index(d) < 2) / 3 for d in range(3)]
@@ -127,14 +129,14 @@ def test_propensities_by_query():
 
 def test_behind_a_cut_off_only_policy_aware_propensities_are_unbiased():
     rankings = [(0, 1, 2), (2, 0, 1), (0, 2, 1)]
-    plain = expected(by_position, cutoff=2, rankings=rankings)
+    plain = expected(by_position, cutoff=2, rankings=rankings, policy_aware=False)
     np.testing.assert_allclose(plain, ATTRACTION * [1, 1 / 3, 2 / 3], atol=1e-12)
     aware = expected(by_position, cutoff=2, rankings=rankings, policy_aware=True)
     np.testing.assert_allclose(aware, ATTRACTION, atol=1e-12)
 
 
 def test_clipping_lowers_the_weight_of_low_ranks():
-    clipped = expected(by_position, clip=0.5)
+    clipped = expected(by_position, clip=0.5, policy_aware=False)
     np.testing.assert_allclose(clipped, ATTRACTION * np.mean([1, 1, 0.5]), atol=1e-12)
 
 
@@ -201,3 +203,32 @@ def test_what_is_wrong_is_named(propensities, options, message):
     log = simulate_clicks(PositionModel(), [3, 2, 1], [1, 1, 1], [0, 3], sessions=20)
     with pytest.raises(ValueError, match=message):
         estimate_relevance(log, propensities, **options)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rankings=st.lists(st.permutations(range(3)), min_size=1, max_size=3),
+    cutoff=st.integers(1, 3),
+    attraction=st.lists(st.floats(0, 1), min_size=3, max_size=3),
+)
+def test_the_default_has_the_true_expectation_whatever_was_shown(rankings, cutoff, attraction):
+    attraction = np.array(attraction)
+
+    def chance(document, rank):
+        return PROPENSITY[rank] * attraction[document]
+
+    shown = np.isin(np.arange(3), [document for ranking in rankings for document in ranking[:cutoff]])
+    found = expected(chance, cutoff=cutoff, rankings=rankings)
+    np.testing.assert_allclose(found, np.where(shown, attraction, 0), atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_log_of_two_rankers_with_a_cut_off_converges_to_the_truth_by_default(seed):
+    rng = np.random.default_rng(seed)
+    labels, offsets, model = rng.integers(0, 2, 200), np.arange(0, 201, 20), PositionModel(relevant=0.8)
+    log = simulate_clicks(model, rng.normal(size=(2, 200)), labels, offsets, sessions=40_000, cutoff=5, seed=seed)
+    shown, truth = log.query_of_document >= 0, model.attraction(labels)
+    found = estimate_relevance(log, model.propensities(5))
+    assert found[shown].sum() == pytest.approx(truth[shown].sum(), rel=0.04)
+    assert np.abs(found - truth)[shown].max() < 0.15
+    assert not found[~shown].any()

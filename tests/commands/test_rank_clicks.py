@@ -107,7 +107,10 @@ def test_features_may_come_from_lists(data, tmp_path, how, capsys):
         given.write_text(" ".join(str(1 / rank) for rank in range(1, 7)))
     command = ["rank", "--clicks", str(data / "bare.csv"), "--train", str(data / "lists.csv"), *QUICK]
     command += ["--test", str(data / "test.csv"), "--propensities", str(given), "--output", str(tmp_path / "out")]
-    assert rankstruct(command) == 0
+    with pytest.warns(
+        UserWarning, match="of the 320 documents of the table .* not in the log.*: they were never shown"
+    ):
+        assert rankstruct(command) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["test"]["nDCG@10"]["mean"] > 0.93
     assert result["clicks"]["propensities"]["by"] == how
@@ -152,4 +155,17 @@ def test_lists_without_a_document_of_the_log_are_refused(data, tmp_path, capsys)
     lists.iloc[:-SIZE].to_csv(tmp_path / "lists.csv", index=False)
     command = ["rank", "--clicks", str(data / "bare.csv"), "--train", str(tmp_path / "lists.csv"), *QUICK]
     assert rankstruct([*command, "--output", str(tmp_path / "out")]) == 1
-    assert "documents of the log are missing, such as document" in capsys.readouterr().err
+    assert "documents of the log are missing, such as document" in (said := capsys.readouterr().err)
+    assert "--drop-missing leaves out their clicks" in said
+    dropped = "of the .* documents of the log .* are not in the table.* rows with .* clicks"
+    with pytest.warns(UserWarning, match="of the table"), pytest.warns(UserWarning, match=dropped):
+        assert rankstruct([*command, "--drop-missing", "--output", str(tmp_path / "out")]) == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    bare, kept = pd.read_csv(data / "bare.csv"), set(lists["docid"][:-SIZE])
+    gone = bare[~bare["document"].isin(kept)]
+    assert result["clicks"]["dropped"] == {"rows": len(gone), "clicks": int(gone["click"].sum())}
+    assert result["clicks"]["rows"] == len(bare) - len(gone)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert (
+        f"So were {len(gone)} rows of the log, with {gone['click'].sum()} clicks, on documents without features" in card
+    )

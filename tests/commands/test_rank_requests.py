@@ -87,6 +87,7 @@ CASES = {
         [*LOG, "--propensities", "nosuch"],
     ],
     "clip": [LOG, [*LOG, "--clip", "0.5"], [*LOG, "--clip", "0.9"], [*LOG, "--clip", "7"]],
+    "drop_missing": [LOG, [*LOG, "--drop-missing"]],
     "zero_based": [FOLD, [*FOLD, "--zero-based"]],
     "label": [TABLES, [*TABLES, "--label", "grade"], [*TABLES, "--label", "label"], [*TABLES, "--label", "nosuch"]],
     "qid": [TABLES, [*TABLES, "--qid", "site"], [*TABLES, "--qid", "qid"], [*TABLES, "--qid", "nosuch"]],
