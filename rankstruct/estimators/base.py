@@ -299,9 +299,8 @@ class Ranker(BaseEstimator):
                 CSR are used without a copy if the documents of each list are contiguous.
             y: `[documents]`, graded relevance, 0 or more; or the name of a column of the frame `X`, None to find it; or clicks.
             qid: `[documents]`, the list of each document: integers or strings; or a column, likewise. Without lists and `group`,
-                all documents are one list, with a warning.
+                all documents are one list, with a warning. Next to `docid`, their names, it finds those of a click log.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
-            docid: `[documents]`, the name of each document, by which those of a click log are found; or a column, likewise.
             diversity_groups: `[documents]`, the group (host, topic) of each document, for a loss over diverse rankings.
             sample_weight: `[lists]`, the weight of each list's loss, in order of first appearance; or `[documents]`, equal within
                 each list. 0 or more. Ignored by preparation and validation.
@@ -320,25 +319,31 @@ class Ranker(BaseEstimator):
         """
         X, y, qid, position, docid = self._take_columns(X, y, qid, group, position, docid)
         clicks = _Clicks(position, propensity, clip)
-        clicks.check(y, group, item_weights)
-        self.propensities_ = None
-        if isinstance(y, ClickLog):
-            found = lists_of_log(find_documents(y, X, qid, docid), propensity, clip)
-            self.propensities_ = found.propensities
-            y, qid, item_weights = found.labels, found.qid, found.item_weights
-            sample_weight = found.sample_weight if sample_weight is None else sample_weight
-        if isinstance(y_valid, ClickLog):
-            X_valid, y_valid, qid_valid, item_weights_valid = self._take_valid_log(
-                X_valid, y_valid, qid_valid, names_of(X)
-            )
-        pair = _validation(
-            partial(self._divide, features=names_of(X)), X_valid, y_valid, qid_valid, eval_set, eval_group, eval_qid
+        y, qid, sample_weight, item_weights = self._take_log(
+            y, X, qid, docid, group, sample_weight, item_weights, clicks
         )
+        features, valid = names_of(X), (X_valid, y_valid, qid_valid)
+        if isinstance(y_valid, ClickLog):
+            *valid, item_weights_valid = self._take_valid_log(X_valid, y_valid, qid_valid, features)
+        pair = _validation(partial(self._divide, features=features), *valid, eval_set, eval_group, eval_qid)
         self._check_valid(pair is not None, diversity_groups_valid, item_weights_valid)
         self._check_fit_options(pair is not None)
         train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
         self._fit(train, pair and self._valid_documents(*pair, diversity_groups_valid, item_weights_valid))
         return self
+
+    def _take_log(
+        self, y: Any, X: Any, qid: Any, docid: Any, group: Any, sample_weight: Any, item_weights: Any, clicks: _Clicks
+    ) -> tuple[Any, Any, Any, Any]:
+        """Labels, lists and weights, of a log if `y` is one; sets `propensities_`."""
+        clicks.check(y, group, item_weights)
+        self.propensities_ = None
+        if not isinstance(y, ClickLog):
+            return y, qid, sample_weight, item_weights
+        found = lists_of_log(find_documents(y, X, qid, docid), clicks.propensity, clicks.clip)
+        self.propensities_ = found.propensities
+        weights = found.sample_weight if sample_weight is None else sample_weight
+        return found.labels, found.qid, weights, found.item_weights
 
     def _take_valid_log(self, X: Any, log: ClickLog, qid: Any, features: Sequence[str]) -> tuple[Any, Any, Any, Any]:
         """Features, labels, lists and item weights of the validation documents of a log."""
