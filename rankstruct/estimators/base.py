@@ -306,11 +306,10 @@ class Ranker(BaseEstimator):
                 each list. 0 or more. Ignored by preparation and validation.
             item_weights: `[documents]`, the weight of each document in the loss of its list, 0 or more. Other weights than 1, and
                 0, which removes documents, need a loss that accepts them. Ignored by preparation and validation.
-            position, propensity, clip: for clicks, how they are corrected for the ranks; see `rankstruct.estimators.base.Ranker`.
+            position, propensity, clip: for clicks, how they are corrected for the ranks; see the class.
             X_valid, y_valid, qid_valid: validation lists, used for selection as the class describes.
             diversity_groups_valid, item_weights_valid: their groups and weights, for the measure.
-            eval_set, eval_group, eval_qid: the same in LightGBM's notation: `[(X_valid, y_valid)]`, one pair, with `[sizes]`, or
-                `[qid_valid]`, which may also be a column.
+            eval_set, eval_group, eval_qid: the same as in LightGBM: `[(X_valid, y_valid)]` with `[sizes]` or `[qid_valid]`.
 
         Raises:
             ValueError: wrong shapes, values or options, such as a label below 0 or one that the measure does not accept, missing
@@ -318,17 +317,15 @@ class Ranker(BaseEstimator):
             TypeError: item weights other than 0 and 1, or clicks, with a loss that does not accept item weights.
         """
         X, y, qid, position, docid = self._take_columns(X, y, qid, group, position, docid)
-        clicks = _Clicks(position, propensity, clip)
-        y, qid, sample_weight, item_weights = self._take_log(
-            y, X, qid, docid, group, sample_weight, item_weights, clicks
-        )
+        clicks, weights = _Clicks(position, propensity, clip), (sample_weight, item_weights)
+        y, qid, *weights = self._take_log(y, X, qid, docid, group, *weights, clicks)  # type: ignore[assignment]
         features, valid = names_of(X), (X_valid, y_valid, qid_valid)
         if isinstance(y_valid, ClickLog):
             *valid, item_weights_valid = self._take_valid_log(X_valid, y_valid, qid_valid, features)
         pair = _validation(partial(self._divide, features=features), *valid, eval_set, eval_group, eval_qid)
         self._check_valid(pair is not None, diversity_groups_valid, item_weights_valid)
         self._check_fit_options(pair is not None)
-        train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
+        train = self._train_documents(X, y, qid, group, diversity_groups, *weights, clicks)
         self._fit(train, pair and self._valid_documents(*pair, diversity_groups_valid, item_weights_valid))
         return self
 
