@@ -66,12 +66,12 @@ def fit_path(
             "comments or to a column number"
         )
     check_measures({"the validation lists": vali, "the test lists": test}, measures)
-    held_out = arrays_of(vali, "_valid") if np.size(ranker.C) > 1 else {}
+    held_out = arrays_of(vali, "_valid") if ranker.C is not None and np.size(ranker.C) > 1 else {}
     if held_out:
         check_measures({"the validation lists": vali}, [ranker._measure(train.labels)], "ranker.measure")
     lists = arrays_of(train)
     ranker.fit(**lists, **held_out)
-    Cs = sorted(np.ravel(np.asarray(ranker.C, float)).tolist())
+    Cs = ranker.Cs_
     rows = []
     loss_at_zero = ranker.mean_loss(np.zeros(len(ranker.coef_)), **lists)
     chosen = ranker.C_

@@ -135,12 +135,7 @@ def split_table(
     """
     names, given, known = names_of(X), {"label": y, "qid": qid, "position": position, "docid": docid}, known or {}
     if not names:
-        for role, value in given.items():
-            if isinstance(value, str):
-                raise ValueError(
-                    f"{_ARGUMENTS[role]} is {value!r}, the name of a column, but X has no named columns; pass a data frame of "
-                    "pandas or polars or an Arrow table, or one value per document"
-                )
+        _refuse_names(given)
         return Split(X, y, qid, position, {}, True, docid)
     free, roles, caller_named = [name for name in names if name not in features], {}, True
     for role, value in given.items():
@@ -168,6 +163,16 @@ def split_table(
         X = columns_at(X, [at for at, name in enumerate(names) if name not in dropped])
     labels, lists, positions, names = (taken.get(role, value) for role, value in given.items())
     return Split(X, labels, lists, positions, roles, caller_named, names)
+
+
+def _refuse_names(given: Mapping[str, Any]) -> None:
+    """Raise ValueError for a name of a column, where there are none."""
+    for role, value in given.items():
+        if isinstance(value, str):
+            raise ValueError(
+                f"{_ARGUMENTS[role]} is {value!r}, the name of a column, but X has no named columns; pass a data frame of "
+                "pandas or polars or an Arrow table, or one value per document"
+            )
 
 
 def names_of(table: Any) -> list[str]:

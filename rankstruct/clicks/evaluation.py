@@ -184,7 +184,7 @@ class _Candidates:
         place = np.full(max(of_log.max(initial=-1), number.max(initial=-1)) + 1, -1)
         place[of_log] = np.arange(len(of_log))
         kept = np.flatnonzero(place[number] >= 0)
-        matched = _matching(log, *(each[kept] for each in ids.values()), kept)
+        matched = _matching(log, ids["query"][kept], ids["document"][kept], kept)
         return cls(score[kept], place[number][kept], matched, kept, len(score))
 
     def gains(self, log: ClickLog, propensities: Any, prediction: Any, options: dict[str, Any]) -> np.ndarray:

@@ -59,8 +59,7 @@ def estimate_relevance(
             biases low ranks, unless the prediction is right.
         policy_aware: whether to divide by the mean propensity of the document over all sessions of its query, 0 where it was not
             shown, instead of that of the rank: the right expected value where documents are hidden at times, if the rankings do
-            not depend on the clicks. A document that was never shown has the estimate 0. None is True, except with `exposure`
-            and `normalize="weights"`.
+            not depend on the clicks; of one that was never shown 0. None is True, but for `exposure` and `normalize="weights"`.
         exposure: `[documents]`, to divide by instead: the expected propensity of each document, counting 0 where it is not shown,
             under the random rankings of the production ranker, where that is known; above 0 for documents in the log.
         prediction: `[documents]`, the attraction of each document that a model predicts, best one that was fitted to other
@@ -79,9 +78,7 @@ def estimate_relevance(
     >>> estimate_relevance(log, [1.0, 0.5], clip=0.8, prediction=[0.4, 0.9])
     array([0.5   , 0.9625])
     """
-    _check_options(normalize, bool(policy_aware), exposure, plain=base is None and prediction is None)
-    if policy_aware is None:
-        policy_aware = exposure is None and normalize != "weights"
+    policy_aware = _is_policy_aware(normalize, policy_aware, exposure, plain=base is None and prediction is None)
     shown, least = rows_of(checked_propensities(propensities, log), log), _checked_clip(clip)
     predicted = None if prediction is None else checked_by_document(prediction, "prediction", log)
     excess = _excess(log, shown, base, predicted)
@@ -114,7 +111,8 @@ def _of_documents(log: ClickLog, excess: np.ndarray, divisors: np.ndarray, expos
     return np.divide(_sums(log, excess), seen, out=np.zeros(len(seen)), where=seen > 0)
 
 
-def _check_options(normalize: str, policy_aware: bool, exposure: Any, plain: bool) -> None:
+def _is_policy_aware(normalize: str, policy_aware: bool | None, exposure: Any, plain: bool) -> bool:
+    """The option, or its default; raises ValueError for options that do not go together."""
     if normalize not in ("sessions", "weights", "none"):
         raise ValueError(f"normalize must be 'sessions', 'weights' or 'none', got {normalize!r}")
     if policy_aware and exposure is not None:
@@ -123,6 +121,7 @@ def _check_options(normalize: str, policy_aware: bool, exposure: Any, plain: boo
         raise ValueError(
             "normalize='weights' is for plain inverse propensities, without base=, prediction=, exposure= and policy_aware=True"
         )
+    return exposure is None and normalize != "weights" if policy_aware is None else policy_aware
 
 
 def _sums(log: ClickLog, values: np.ndarray) -> np.ndarray:

@@ -325,20 +325,18 @@ class Ranker(BaseEstimator):
                 and, unless `y` is passed, labels.
             y: `[documents]`, graded relevance, 0 or more; or the name of a column of the frame `X`, None to find it; or clicks.
             qid: `[documents]`, the list of each document: integers or strings; or a column, likewise. Without lists and `group`,
-                all documents are one list, with a warning.
+                all documents are one list, with a warning. Next to `docid`, their names, it finds those of a click log.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
-            docid: `[documents]`, the name of each document, by which those of a click log are found; or a column, likewise.
             diversity_groups: `[documents]`, the group (host, topic) of each document, for a loss over diverse rankings.
             sample_weight: `[lists]`, the weight of each list's loss, in order of first appearance; or `[documents]`, equal within
                 each list. 0 or more. Ignored by preparation and validation.
             item_weights: `[documents]`, the weight of each document in the loss of its list, 0 or more. Other weights than 1, and
                 0, which removes documents, need a loss that accepts them. Ignored by preparation and validation.
-            position, propensity, clip: for clicks, how they are corrected for the ranks; see `rankstruct.estimators.base.Ranker`.
+            position, propensity, clip: for clicks, how they are corrected for the ranks; see the class.
             X_valid, y_valid, qid_valid: validation lists, used for selection as the class describes; or `X_valid` alone, of the
                 kinds that have labels and lists.
             diversity_groups_valid, item_weights_valid: their groups and weights, for the measure.
-            eval_set, eval_group, eval_qid: the same in LightGBM's notation: `[(X_valid, y_valid)]`, one pair, with `[sizes]`, or
-                `[qid_valid]`, which may also be a column.
+            eval_set, eval_group, eval_qid: the same as in LightGBM: `[(X_valid, y_valid)]` with `[sizes]` or `[qid_valid]`.
 
         Raises:
             ValueError: wrong shapes, values or options, such as a label below 0 or one that the measure does not accept, missing
@@ -405,12 +403,8 @@ class Ranker(BaseEstimator):
             return y, qid, sample_weight, item_weights
         found = lists_of_log(find_documents(y, X, qid, clicks.docid), clicks.propensity, clicks.clip)
         self.propensities_ = found.propensities
-        return (
-            found.labels,
-            found.qid,
-            found.sample_weight if sample_weight is None else sample_weight,
-            found.item_weights,
-        )
+        weights = found.sample_weight if sample_weight is None else sample_weight
+        return found.labels, found.qid, weights, found.item_weights
 
     def _take_valid_log(self, X: Any, log: ClickLog, qid: Any, features: Sequence[str]) -> tuple[Any, Any, Any, Any]:
         """Features, labels, lists and item weights of the validation documents of a log."""
@@ -492,7 +486,7 @@ class Ranker(BaseEstimator):
         )
         _warn_of_swap(y, ids)
         if clicks.given and self.propensities_ is None:
-            y, item_weights, self.propensities_ = weigh_clicks(y, ids, *clicks)
+            y, item_weights, self.propensities_ = weigh_clicks(y, ids, clicks.position, clicks.propensity, clicks.clip)
         found = Documents(X, y, ids, diversity_groups, _document_weights(sample_weight, ids))
         if item_weights is not None:
             found = self._with_item_weights(found, check_item_weights(item_weights, len(y)))

@@ -263,6 +263,7 @@ class LinearRanker(Ranker):
 
     def _fit(self, train: Documents, valid: Documents | None) -> str | None:
         self.loss_: str | None = None
+        self.validation_: list[float] | None
         chosen = self._choose_by_clicks(train, valid) if self.from_clicks and self.chooses_by_clicks else None
         stopped = self._fit_path(train, valid, self._costs() if chosen is None else [chosen[0]])
         if chosen is not None:
@@ -275,7 +276,7 @@ class LinearRanker(Ranker):
         """Train with each C, and use the best on the validation lists; returns as `_fit`."""
         lists, self.Cs_ = self._fitted_lists(train), Cs
         self.path_: list[Solution] = []
-        self.validation_: list[float] | None = None if valid is None else []
+        self.validation_ = None if valid is None else []
         loss = self.ranking_loss()
         start = self._start(loss, lists, valid)
         self.w0_ = start if self._draws_to_start(loss) else np.zeros(lists.X.shape[1])
@@ -347,7 +348,8 @@ class LinearRanker(Ranker):
         """The measure of each held-out list for each C, `[Cs, lists]`, of a copy trained roughly."""
         trained = copy.copy(self)
         trained.tolerance = max(self.tolerance, _ROUGHLY)
-        trained._fit_path(train, None, self._costs())
+        if trained._fit_path(train, None, self._costs()) is not None:
+            raise KeyboardInterrupt("stopped while clicks on held-out lists chose the loss and C; nothing was kept")
         return np.stack([trained.use_path(at)._values(held_out).numpy() for at in range(len(trained.path_))])
 
     def _loss(self, usual: Callable[[], nn.Module]) -> nn.Module:
