@@ -181,18 +181,15 @@ def refuse_groups_of_lists(diversity_groups: Any, lists: Sequence[int], instead:
 _ONE_LIST = 1000
 
 
-def is_unmarked(scores: Tensor, where: Any, offsets: Any) -> bool:
-    """Whether scores `[documents]` are one list, of many documents, because nothing says where lists begin."""
-    return where is None and offsets is None and scores.dim() == 1 and scores.shape[0] > _ONE_LIST
-
-
-def warn_of_one_list(documents: int, instead: str = _OFFSETS, one: str = "offsets=[0, {}]") -> None:
-    """Warn that all documents are one list; see `is_unmarked`."""
-    warnings.warn(
-        f"scores of shape ({documents},) are one list of {documents} documents: to separate lists, {instead}; if they are one "
-        f"list, pass {one.format(documents)}",
-        stacklevel=2,
-    )
+def warn_of_one_list(scores: Tensor, where: Any, offsets: Any) -> None:
+    """Warn if scores `[documents]` are one list, of many documents, because nothing says where lists begin."""
+    if where is None and offsets is None and scores.dim() == 1 and scores.shape[0] > _ONE_LIST:
+        documents = scores.shape[0]
+        warnings.warn(
+            f"scores of shape ({documents},) are one list of {documents} documents: to separate lists, {TELL_APART}; if they are "
+            f"one list, pass group=[{documents}]",
+            stacklevel=3,
+        )
 
 
 def refuse_other_names(given: Iterable[str], other_names: Mapping[str, str] = _OTHER_NAMES) -> None:

@@ -259,7 +259,7 @@ def _values(name: str, by_fold: Sequence[Sequence[dict[str, Any]]]) -> list[floa
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options shared by commands that train over folds and a grid."""
     parser.add_argument(
-        "--folds", nargs="+", type=whole_number(1), help="folds (default: 1 to 5, if the data have folds)"
+        "--folds", nargs="+", type=whole_number(0), help="folds (default: 1 to 5, if the data have folds)"
     )
     parser.add_argument(
         "--grid",

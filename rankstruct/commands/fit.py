@@ -716,6 +716,9 @@ class _Parsed(RankingCLI):
     def _set_seed(self) -> None:
         pass
 
+    def _keep_names(self, config: Any) -> None:
+        """Look at no checkpoint."""
+
     def instantiate_classes(self) -> None:
         """Build nothing."""
 

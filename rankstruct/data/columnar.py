@@ -92,7 +92,9 @@ def read_arrow(
     >>> read_arrow("train.parquet").summary()  # doctest: +SKIP
     """
     rows = TableReader(Path(path), num_features, labels, Roles(label, qid, docid), features, categorical)
-    return assemble(Path(path), rows.fill, cache, rows.key)
+    data = assemble(Path(path), rows.fill, cache, rows.key)
+    rows.log_columns()
+    return data
 
 
 class Roles(NamedTuple):
@@ -132,6 +134,7 @@ class TableReader:
         self.categories: dict[str, Any] = {}  # of the categorical columns
         self.width: int | None = None  # of lists of numbers
         self.used: list[str] | None = None  # the columns that are read; None for all
+        self.left_out: list[str] = []
         self.missing: dict[str, int] = {}
 
     def key(self) -> str:
@@ -176,6 +179,18 @@ class TableReader:
         assembly.filled |= self.missing
         assembly.fill_value = math.nan
         return assembly.finish(None, max(self.num_features or 0, assembly.width), False)
+
+    def log_columns(self) -> None:
+        """Warn of columns that were taken for a role or left out, whether the data were read from the file or from the cache."""
+        if not self.names:
+            self._find_columns(_pyarrow(self.path))
+        for role, column in self.roles._asdict().items():
+            name = getattr(self.columns, role) or role
+            if column not in (None, name):
+                _log.warning("%s: column %r is used as %r", self.path, column, name)
+        if self.left_out:
+            shown = ", ".join(self.left_out)[:200]
+            _log.warning("%s: columns that are no features of training are left out: %s", self.path, shown)
 
     def _find_columns(self, arrow: Any) -> None:
         """Find the roles and the names of the columns that have strings or categories."""
@@ -269,12 +284,9 @@ class TableReader:
         found = Roles(**find_columns(self.path, others, self.columns._asdict()))
         optional = ("docid", "label") if self.labels == "optional" else ("docid",)
         for role, column in found._asdict().items():
-            name = getattr(self.columns, role) or role
             if column is None and role not in optional:
                 advice = f"; {role}= names another column" + ", or use 0 for unknown labels" * (role == "label")
                 raise missing_column(self.path, role, getattr(self.columns, role), names, advice)
-            if column not in (None, name):
-                _log.warning("%s: column %r is used as %r", self.path, column, name)
         return found
 
     def _columns_of_features(self, names: list[str]) -> list[str]:
@@ -286,10 +298,7 @@ class TableReader:
             for one, other in ((self.features, found), (found, self.features))
         )
         if unknown and not missing:
-            self.used = [name for name in names if name not in unknown]
-            _log.warning(
-                "%s: columns that are no features of training are left out: %s", self.path, ", ".join(unknown)[:200]
-            )
+            self.used, self.left_out = [name for name in names if name not in unknown], unknown
         elif missing:
             differences = [
                 f"{what} {named(each)}" for what, each in (("missing:", missing), ("unknown:", unknown)) if each

@@ -14,7 +14,9 @@ from rankstruct.lists import is_eager, list_of_each
 
 def with_gradient(scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None = None) -> Tensor:
     """`value`, one per list, as a function of `scores` `[..., list_size]`, or flat with `offsets`, with gradient `direction`."""
-    function = _GivenGradientEager if is_eager(scores) else _GivenGradient
+    if torch.compiler.is_compiling():
+        return _GivenGradient.apply(scores, value, direction, offsets)
+    function = _GivenGradientEager if is_eager(scores) else _GivenGradientForward
     return function.apply(scores, value, direction, offsets)
 
 
@@ -33,7 +35,7 @@ def with_curvature(
 class _GivenGradient(torch.autograd.Function):
     """A precomputed value and direction: the gradient of a list is its direction times the incoming gradient.
 
-    The general path, which torch.func and `torch.compile` need; `_GivenGradientEager` is the fast one.
+    The path of `torch.compile`, and with forward mode that of torch.func; `_GivenGradientEager` is the fast one.
     """
 
     generate_vmap_rule = True
@@ -52,6 +54,10 @@ class _GivenGradient(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         direction, offsets = ctx.saved_tensors
         return _repeat_per_document(grads[0], direction, offsets) * direction, None, None, None
+
+
+class _GivenGradientForward(_GivenGradient):
+    """`_GivenGradient` with forward mode, which `torch.compile` refuses to trace."""
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:

@@ -74,12 +74,10 @@ from rankstruct.lists import (
     checked_item_weights,
     is_plain,
     is_under_autocast,
-    is_unmarked,
     length_buckets,
     refuse_inexact,
     refuse_negative,
     refuse_other_names,
-    warn_of_one_list,
     warn_of_single_documents,
 )
 from rankstruct.losses.autograd import with_curvature
@@ -211,14 +209,12 @@ class RankingLoss(WithFields):
         return value
 
     def look_once(self, labels: Tensor, where: Tensor | None = None, offsets: Any = None) -> None:
-        """At the first call on the CPU, warn of what is rarely meant: one long list without offsets, labels whose gains are huge,
-        and a cut-off of the measure that neglects most relevant documents of long lists.
+        """At the first call on the CPU, warn of labels whose gains are huge, and of a cut-off of the measure that neglects most
+        relevant documents of long lists.
         """
         if self._looked or torch.compiler.is_compiling() or not (is_plain(labels) and labels.is_cpu):
             return
         self._looked = True
-        if is_unmarked(labels, where, offsets):
-            warn_of_one_list(labels.shape[0])
         real, measure = labels.detach() if where is None else labels.detach()[where], getattr(self, "measure", None)
         if getattr(self, "target", None) == "gain":
             warn_of_large_gains(nDCG(), real, "another target=")

@@ -19,13 +19,11 @@ from torch import Tensor
 from rankstruct.arrays import as_numbers, as_scores
 from rankstruct.lists import (
     NOT_NEGATIVE,
-    TELL_APART,
     are_single_documents,
     as_offsets,
     check_groups,
     check_lists,
     check_offsets,
-    is_unmarked,
     known_ids,
     length_buckets,
     to_tensor,
@@ -217,8 +215,7 @@ def rank_lists(
     check_lists(scores, labels, where, offsets)
     if where is None and are_single_documents(scores):
         warn_of_single_documents(scores)
-    if is_unmarked(scores, where, offsets):
-        warn_of_one_list(scores.shape[0], TELL_APART, "group=[{}]")
+    warn_of_one_list(scores, where, offsets)
     _check_ties(ties, docids)
     device = scores.device
     scores, labels = scores.detach(), labels.detach().to(device)

@@ -53,7 +53,7 @@ def test_scores_against_a_table_whose_columns_are_named(folder, capsys):
 
 
 def test_run_against_qrels_counts_what_was_not_retrieved(folder, capsys):
-    with pytest.warns(UserWarning, match="queries of the") as told:
+    with pytest.warns(UserWarning, match="queries of") as told:
         assert main(["evaluate", str(folder / "run"), "--qrels", str(folder / "qrels"), "--measures", "AP"]) == 0
     out = capsys.readouterr().out
     assert "1 of 4 documents are not judged" in out

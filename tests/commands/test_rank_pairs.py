@@ -381,7 +381,7 @@ def test_feature_ids_from_0_are_kept_in_mind(tmp_path, quick, capsys):
     assert np.array_equal(*found)
     status, told = said(capsys, "rank", "--zero-based", *given)  # of the ones from 1
     assert status == 1
-    assert "differs in zero_based; use another --output" in told
+    assert "differs in reading.zero_based; use another --output" in told
     status, told = said(capsys, "predict", "--run", folder / "out", "--data.predict_path", tmp_path / "0" / "new.txt")
     assert status == 1
     assert "new.txt:1: expected feature ids from 1, got '0:" in told

@@ -144,7 +144,7 @@ def check_ratings(rng, folder):
     if between == "::" and any(":" in name for found in (dict.fromkeys(table, 0), *table.values()) for name in found):
         return
     rows = [(user, item, value) for user, found in table.items() for item, value in found.items()]
-    if any(name != name.strip(" \t") for row in rows for name in row[:2]):
+    if any(name != name.strip(" \t") or '"' in name for row in rows for name in row[:2]):  # quotes are no part of names
         return
     write(folder / "ratings", [between.join((user, item, str(value), "9")) for user, item, value in rows], rng)
     found = read_ratings(folder / "ratings", form, scale="stars")

@@ -8,28 +8,11 @@ import torch
 import rankstruct as rs
 
 SCORES, LABELS = torch.linspace(0, 1, 1200), torch.arange(1200) % 3
-LOSSES = {
-    "AP": lambda: rs.StructuredHingeLoss("AP"),
-    "graded": lambda: rs.GradedLoss("AUC"),
-    "direct": lambda: rs.DirectLoss("AP"),
-    "top": lambda: rs.TopSurrogateLoss("P@5"),
-    **{kind.__name__: kind for kind in (rs.ListNetLoss, rs.SoftmaxLoss, rs.RankSVMLoss, rs.SquaredLoss)},
-}
 
 
-@pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
-def test_a_long_list_without_offsets_warns_once_with_the_way_out(make):
-    loss = make()
-    with pytest.warns(UserWarning, match=r"are one list of 1200 documents: .* pass offsets=\[0, 1200\]$"):
-        value = loss(SCORES, LABELS)
-    assert torch.equal(loss(SCORES, LABELS), value)  # no more
-    for scores, labels, given in (
-        (SCORES, LABELS, {"offsets": [0, 1200]}),
-        (SCORES, LABELS, {"where": torch.ones(1200, dtype=torch.bool)}),
-        (SCORES[None], LABELS[None], {}),
-        (SCORES[:1000], LABELS[:1000], {}),
-    ):
-        make()(scores, labels, **given)
+@pytest.mark.parametrize("loss", [rs.StructuredHingeLoss("AP"), rs.ListNetLoss()], ids=str)
+def test_losses_take_one_long_list_as_it_is(loss):
+    assert torch.equal(loss(SCORES, LABELS), loss(SCORES[None], LABELS[None]))
 
 
 def test_a_long_list_warns_in_evaluation():

@@ -188,6 +188,7 @@ def test_lightgcn_trains_from_a_config(tmp_path):
     assert scorer.item_scores(torch.tensor([0])).shape == (1, data.num_items)
 
 
+@pytest.mark.filterwarnings("ignore:.* are not in .*nothing is learnt about them")
 def test_the_data_of_published_figures_are_read_whole(data_root):
     parts = InteractionsSource(path=str(data_root / "implicit" / "ml-1m")).read()
     assert (parts.train.num_users, parts.train.num_items) == (6039, 3628)

@@ -221,6 +221,7 @@ def folder_of(data_root, name):
     return folder
 
 
+@pytest.mark.filterwarnings("ignore:.* are not in .*nothing is learnt about them")
 def test_movielens(data_root):
     folder = folder_of(data_root, "movielens100k")
     everything = read_ratings(folder / "u.data", "movielens100k")

@@ -484,6 +484,7 @@ def test_other_data_are_matched_by_name(catalogue_run, tmp_path):
     assert "none of the 18 items of" in err
 
 
+@pytest.mark.filterwarnings("ignore:.* are not in .*nothing is learnt about them")
 @pytest.mark.parametrize("catalogue_run", ["folder"], indirect=True)
 def test_a_new_test_file_is_matched_by_name(catalogue_run):
     rewritten(catalogue_run.data / "test.csv", lambda rows: [rows[0], *rows[:0:-1], ["u0", "a0"], ["stranger", "i1"]])
