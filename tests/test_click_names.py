@@ -150,3 +150,13 @@ def test_numbers_and_strings_are_equal_if_they_are_written_alike(clicked, right)
     query = pd.Series(QUERY).map(numbers).astype(str)
     found = ranker().fit(X, log, query, docid=NAMES, propensity=PROPENSITIES)
     np.testing.assert_allclose(found.coef_, right, atol=1e-4)
+
+
+def test_lists_of_the_logs_names_in_another_order_are_refused(clicked):
+    X, rows = clicked
+    log = ClickLog.read(rows).with_documents(QUERY, NAMES)
+    with pytest.raises(ValueError, match=r"qid must be the queries of the log, .* or check the order of X"):
+        ranker().fit(X[::-1], log, QUERY[::-1], propensity=PROPENSITIES)
+    same = ranker().fit(X, log, QUERY, propensity=PROPENSITIES).coef_
+    numbers = ranker().fit(X, log, np.repeat(np.arange(100, 100 + LISTS), SIZE), propensity=PROPENSITIES).coef_
+    np.testing.assert_array_equal(same, numbers)

@@ -372,12 +372,17 @@ class CellFolders(Cells):
         if differs := _differences(record, wanted):
             names = ", ".join(name.removeprefix("request.") for name in differs)
             raise ValueError(f"{folder} holds a run that differs in {names}; use another --output, or delete it")
-        for name, digest in outputs.items():
-            if not (folder / name).is_file():
-                raise _damaged(folder / name, "it is missing")
-            if _digest(folder / name) != digest:
-                raise _damaged(folder / name, "it has changed since it was written")
+        self.check_outputs(cell.name)
         return outputs
+
+    def check_outputs(self, name: str) -> None:
+        """Raise ValueError if a file that a cell has written is not as it was; earlier versions recorded none."""
+        folder, outputs = self.folder / name, (self._record(name) or {}).get("outputs")
+        for file, digest in outputs.items() if isinstance(outputs, dict) else ():
+            if not (folder / file).is_file():
+                raise _damaged(folder / file, "it is missing")
+            if _digest(folder / file) != digest:
+                raise _damaged(folder / file, "it has changed since it was written")
 
     def begin(self, cell: Cell) -> None:
         """See `Cells.begin`; what was written completely for the same request is kept."""

@@ -294,6 +294,7 @@ def predict(folder: Path, args: Sequence[str]) -> None:
     parser = CommandParser(prog=f"rankstruct predict --run {folder}")
     parser.add_argument("--data.predict_path", dest="path", metavar="FILE", required=True, help="lists to score")
     path = Path(parser.parse_args(args).path)
+    CellFolders(folder).check_outputs(".")
     scorer, result = load_scorer(folder), _result_of(folder)
     columns = scorer.preparation.columns if isinstance(scorer, PreparedScorer) else None
     reading = {name: result[name] for name in ("zero_based", "label", "qid", "categorical") if name in result}

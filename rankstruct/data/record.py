@@ -61,19 +61,27 @@ def check_unchanged(
         return
     if files := changed_files(source, record):
         raise DataError(f"{told_change(source, files)}; {advice}")
+    if option := _changed_option(source, record):
+        raise DataError(f"{option}; {advice}")
+
+
+def _changed_option(source: Any, record: Mapping[str, Any]) -> str | None:
+    """What is said of the first option of a source that is not as in a record."""
     before, now = record["options"], _options(source)
-    for name in before.keys() & now.keys():
+    for name in sorted(before.keys() & now.keys()):
         if before[name] != now[name]:
-            raise DataError(f"data.{name} is {now[name]!r} and was {before[name]!r} when the run was trained; {advice}")
+            return f"data.{name} is {now[name]!r} and was {before[name]!r} when the run was trained"
+    return None
 
 
 def is_same_place(source: Any, record: Mapping[str, Any]) -> bool:
-    """Whether a source reads from the path of a record; data at another path are other data."""
-    return source.path is not None and str(Path(source.path).resolve()) == record["path"]
+    """Whether a source reads from the path of a record, or both are built in; data at another path are other data."""
+    path = None if source.path is None else str(Path(source.path).resolve())
+    return bool(path == record["path"])
 
 
 def check_split(source: Any, record: Mapping[str, Any]) -> None:
-    """Raise DataError if the file that is divided into parts has changed: its parts would have lists of training.
+    """Raise DataError if what is divided into parts, or how, has changed: the parts would have lists of training.
 
     Test files of a folder may change, and so may the data: those of another path are other data.
     """
@@ -84,6 +92,11 @@ def check_split(source: Any, record: Mapping[str, Any]) -> None:
         raise DataError(
             f"{told_change(source, files)}, and would be divided otherwise, so that the model has learned from what it is tested "
             "on; restore it, or give other data by --data.path"
+        )
+    if option := _changed_option(source, record):
+        raise DataError(
+            f"{option}, so that the data would be divided otherwise, and the model has learned from what it is tested on; omit "
+            "it, or give other data by --data.path"
         )
 
 

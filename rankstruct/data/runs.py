@@ -193,6 +193,11 @@ def read_scores(path: str | os.PathLike[str]) -> np.ndarray:
     count = 0
     for number, line in text_lines(path):
         words = split_blanks(line) or [""]
+        if len(words) == 6 and words[1].upper() == "Q0":
+            raise DataError(
+                f"{path}:{number}: expected a score as the last word, got a line of a TREC run, {_RUN.columns}, whose last word "
+                "is the tag; evaluate a run with --qrels, or write its scores in the order of the labels"
+            )
         count = count or len(words)
         if words[0] and len(words) != count:
             raise DataError(

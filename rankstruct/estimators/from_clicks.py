@@ -12,7 +12,7 @@ import numpy as np
 
 from rankstruct.arrays import as_numbers
 from rankstruct.clicks import ClickLog, Propensities, estimate_relevance, harvest_propensities
-from rankstruct.lists import numbered_ids
+from rankstruct.lists import known_ids, numbered_ids
 
 __all__: list[str] = []
 
@@ -89,7 +89,12 @@ def _check_lists(log: ClickLog, qid: Any, suffix: str) -> None:
         raise ValueError(f"qid{suffix} must have one entry per document, shape {query.shape}; got {ids.shape}")
     lists, queries = (np.unique(each[query >= 0], return_inverse=True)[1] for each in (ids, query))
     pairs = np.unique(np.stack([lists, queries]), axis=1)
-    if any(len(np.unique(each)) < pairs.shape[1] for each in pairs):
+    names = known_ids(f"qid{suffix}", qid)[query >= 0].astype(str)
+    own = np.asarray(log.queries)[query[query >= 0]].astype(str)
+    contradicts = bool(
+        np.isin(names, own).any() and (names != own).any()
+    )  # lists of other names are compared as groups
+    if contradicts or any(len(np.unique(each)) < pairs.shape[1] for each in pairs):
         raise ValueError(
             f"qid{suffix} must be the queries of the log, which its documents have already: omit it, or check the order of "
             f"X{suffix}"

@@ -108,6 +108,11 @@ class DiscountedGain(Measure):
         if not self.normalized:
             return values, (best_gains > 0).any(-1)
         best = row_sums(best_gains * self.position_weights(best_gains.shape[-1], gains.device))
+        if lists.ideal_labels is not None and bool((above := values > best * (1 + 1e-9)).any()):
+            raise ValueError(
+                "ideal_labels must have all documents of a list; the best ranking of those of list "
+                f"{int(lists.index[int(above.nonzero()[0])])} is worth less than the list itself"
+            )
         return values / best, best > 0
 
     def ranked_gains(self, lists: RankedLists) -> Tensor:

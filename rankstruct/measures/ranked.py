@@ -106,9 +106,16 @@ class RankedLists:
         Raises:
             ValueError: `num_relevant` is smaller than the number in the list.
         """
-        if self.ideal_labels is not None and self.num_relevant is None:
-            return is_relevant(self.ideal_labels, min_relevant).sum(-1).double()  # NaN compares as False
         here = self.relevant(min_relevant).sum(-1)
+        if self.ideal_labels is not None and self.num_relevant is None:
+            every = is_relevant(self.ideal_labels, min_relevant).sum(-1).double()  # NaN compares as False
+            if bool((here > every).any()):
+                at = int((here > every).nonzero()[0])
+                raise ValueError(
+                    f"ideal_labels must have all documents of a list; those of list {int(self.index[at])} have {every[at]:g} "
+                    f"relevant documents, and the list itself has {here[at]:g}"
+                )
+            return every
         if self.num_relevant is None:
             return here
         if bool((here > self.num_relevant).any()):

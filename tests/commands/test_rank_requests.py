@@ -205,3 +205,14 @@ def test_a_folder_of_an_earlier_version_is_refused(data, fresh, tmp_path, capsys
     # It is still one to predict with.
     path = str(data / "test.csv")
     assert rankstruct(["predict", "--run", str(folder), "--data.predict_path", path]) == 0
+
+
+@pytest.mark.parametrize("name", ["result.json", "scorer.pt"])
+def test_predict_refuses_the_files_of_another_folder(name, data, fresh, tmp_path, capsys):
+    _, source = fresh(TABLES)
+    _, other = fresh([*TABLES, "--label", "grade"])
+    folder = shutil.copytree(source, tmp_path / "out")
+    shutil.copy(other / name, folder / name)
+    capsys.readouterr()
+    assert rankstruct(["predict", "--run", str(folder), "--data.predict_path", str(data / "test.csv")]) == 1
+    assert f"{folder / name} is damaged (it has changed since it was written)" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rankstruct.commands.evaluate import Evaluated, compare_systems
 from rankstruct.data import DataError, join_run, read_lists, read_run
+from rankstruct.data.runs import read_scores
 from rankstruct.text import candidate_lists
 
 
@@ -105,3 +106,9 @@ def test_names_in_a_column_of_floats_are_all_integers(tmp_path):
     (tmp_path / "lists.csv").write_text("qid,label,x\n" + rows + "q,1,0.5\n")
     with pytest.raises(DataError, match=r"expected a number in column 'qid', got 'q'; the first rows have integers"):
         read_lists(tmp_path / "lists.csv", cache=False)
+
+
+def test_the_tag_of_a_run_is_no_score(tmp_path):
+    (tmp_path / "run.txt").write_text("q1 Q0 d1 1 2.5 7\nq1 Q0 d2 2 1.5 7\n")
+    with pytest.raises(DataError, match=r"run.txt:1: expected a score as the last word, got a line of a TREC run"):
+        read_scores(tmp_path / "run.txt")

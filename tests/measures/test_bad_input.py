@@ -203,3 +203,12 @@ def test_a_compute_that_returns_something_else_is_told_what_it_must_return(resul
     with pytest.raises(TypeError, match="compute of Mine must return values") as raised:
         evaluate(SCORES, LABELS, Mine())
     assert str(raised.value).endswith(f"got {got}")
+
+
+@pytest.mark.parametrize("measure", ["nDCG", "nDCG@2", "AP", "R@2", "Rprec"])
+def test_ideal_labels_without_documents_of_the_list_are_refused(measure):
+    scores, labels = torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([1, 1, 1, 0])
+    with pytest.raises(ValueError, match="ideal_labels must have all documents of a list"):
+        evaluate(scores, labels, [measure], ideal_labels=torch.tensor([1]))
+    (value,) = evaluate(scores, labels, [measure], ideal_labels=torch.tensor([0, 1, 1, 1, 1])).values()
+    assert 0 < value <= 1

@@ -458,6 +458,16 @@ def test_users_get_the_same_items_whatever_became_of_the_data(catalogue_run, cha
         catalogue_run.restore()
 
 
+@pytest.mark.parametrize("catalogue_run", ["ratings"], indirect=True)
+@pytest.mark.parametrize("option", [["--seed_everything", "7"], ["--data.num_train", "5"]])
+def test_data_divided_otherwise_test_nothing(catalogue_run, option):
+    """The parts would have ratings of training: there is no measure of them, which is said."""
+    for command in ("test", "validate"):
+        status, _, err = told([command, "--run", catalogue_run.folder, *option, *QUIET])
+        assert status == 1
+        assert "when the run was trained, so that the data would be divided otherwise" in err
+
+
 @pytest.mark.parametrize("catalogue_run", ["ratings", "folder"], indirect=True)
 def test_other_data_are_matched_by_name(catalogue_run, tmp_path):
     """Data given by their path: known users and items count, others are counted, and none known is an error."""
