@@ -151,8 +151,9 @@ def test_flat_lists_take_what_the_padded_ones_take():
 def test_flat_ideal_labels_are_those_with_padding(lists, random):
     scores, labels, where = pad_rows(lists, 7)
     offsets = torch.tensor([0, *map(len, lists)]).cumsum(0)
-    judged = [[random.randrange(4) for _ in range(random.choice((0, 1, 3, 40)))] for _ in lists]
-    padded = [each + [math.nan] * (40 - len(each)) for each in judged]
+    more = [[random.randrange(4) for _ in range(random.choice((0, 1, 3, 40)))] for _ in lists]
+    judged = [row[real].tolist() + each for row, real, each in zip(labels, where, more, strict=True)]
+    padded = [each + [math.nan] * (47 - len(each)) for each in judged]
     flat = {
         "ideal_labels": [float(label) for each in judged for label in each],
         "ideal_offsets": [0, *itertools.accumulate(map(len, judged))],
