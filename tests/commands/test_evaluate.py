@@ -53,7 +53,7 @@ def test_scores_against_a_table_whose_columns_are_named(folder, capsys):
 
 
 def test_run_against_qrels_counts_what_was_not_retrieved(folder, capsys):
-    with pytest.warns(UserWarning, match="queries of") as told:
+    with pytest.warns(UserWarning, match="queries of the") as told:
         assert main(["evaluate", str(folder / "run"), "--qrels", str(folder / "qrels"), "--measures", "AP"]) == 0
     out = capsys.readouterr().out
     assert "1 of 4 documents are not judged" in out
@@ -153,7 +153,7 @@ def test_every_count_is_that_of_the_queries_that_entered_the_figure(folder, caps
     (folder / "first").write_text(first)
     (folder / "second").write_text(second)
     runs, truth = [str(folder / "first"), str(folder / "second")], ["--qrels", str(folder / "qrels"), "--empty", "skip"]
-    with pytest.warns(UserWarning, match="queries of the") as told:
+    with pytest.warns(UserWarning, match="queries of ") as told:
         assert main(["evaluate", *runs, *truth, "--measures", "AP", "AUC", "--json", str(folder / "r.json")]) == 0
     out = capsys.readouterr().out
     counts = {"AP": 2, "AUC": 1}

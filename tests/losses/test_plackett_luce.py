@@ -378,6 +378,7 @@ def test_one_pass_is_as_two(measure, kind, dtype, monkeypatch):
                 torch.testing.assert_close(*both_ways(monkeypatch, given, marked, loss, **layout))
 
 
+@pytest.mark.filterwarnings("ignore:labels go up to 36")
 def test_one_pass_knows_all_labels(monkeypatch):
     """Fractional and large grades, those whose meaning a user's function says, and labels below 0 that mean something."""
     scores = torch.randn(5, 20, generator=torch.Generator().manual_seed(0))
