@@ -612,8 +612,6 @@ class _Index:
             return interactions(X, y)
         columns = names_of(X)  # which need not all be there again
         told = {name: value for name, value in self.columns.items() if value in columns or name == "min_rating"}
-        if self.columns["min_rating"] is not None and "rating" not in map(str.casefold, columns):
-            told["min_rating"] = None
         return interactions(X, **told)
 
     def wide(self, X: Any, name: str, unknown_items: str) -> Ratings:
@@ -668,6 +666,7 @@ class _Index:
         else:
             if _is_one(X) or isinstance(X, Mapping):
                 raise ValueError(f"X must be interactions, a list of items, or of lists of items, got {shortened(X)}")
+            _refuse_dense(X, self.known.num_items)
             lists = list(X)
             if not lists:
                 raise ValueError("X must have items, or lists of items, got none; [[]] is a user who knows nothing")
@@ -724,6 +723,21 @@ class _Index:
 def _is_one(given: Any) -> bool:
     """Whether an id was given, not several."""
     return isinstance(given, str | bytes) or not hasattr(given, "__len__") or getattr(given, "ndim", 1) == 0
+
+
+def _refuse_dense(given: Any, num_items: int) -> None:
+    """Raise DataError for a dense matrix `[users, items]`, whose numbers would be read as ids."""
+    if getattr(given, "ndim", 1) != 2:
+        return
+    values = np.asarray(given)
+    is_dense = values.dtype.kind in "bfc"
+    if values.dtype.kind in "iu" and values.shape[1] == num_items:
+        is_dense = bool(((values == 0) | (values == 1)).all())
+    if is_dense:
+        raise DataError(
+            f"expected interactions or lists of items, got a dense matrix of shape {values.shape}; pass "
+            "scipy.sparse.csr_array(D) for the matrix D"
+        )
 
 
 def _are_integers(ids: Any) -> bool:

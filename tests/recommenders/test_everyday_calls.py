@@ -465,3 +465,34 @@ def test_a_fit_uses_the_seed_it_was_given():
     assert rs.Recommender is Recommender
     one, other = (Recommender(rank=2, max_epochs=1, random_state=seed).fit(NAMED) for seed in (1, 2))
     assert not np.array_equal(one.recommend("u1")[1], other.recommend("u1")[1])
+
+
+# Input of another form than that of fit
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "bool", "int64", "uint8"])
+def test_a_dense_matrix_is_no_table_of_ids(by_index, kind):
+    dense = MATRIX[:3].toarray().astype(kind)
+    with pytest.raises(
+        DataError, match=r"got a dense matrix of shape \(3, 25\); pass scipy\.sparse\.csr_array"
+    ) as found:
+        by_index.recommend_new(dense)
+    assert "\n" not in str(found.value)
+    ids = np.array([[0, 3], [1, 4]])
+    np.testing.assert_array_equal(by_index.recommend_new(ids)[0], by_index.recommend_new(ids.tolist())[0])
+
+
+def test_min_rating_needs_ratings_in_later_calls_too():
+    rated = NAMED.assign(rating=np.arange(len(NAMED)) % 5 + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = Recommender(rank=2, max_epochs=1).fit(rated, min_rating=3)
+        assert model.evaluate(rated) is not None
+        for call in (
+            model.evaluate,
+            model.partial_fit,
+            model.recommend_new,
+            lambda X: model.fit(rated, validation=X, min_rating=3),
+        ):
+            with pytest.raises(DataError, match="min_rating is set, but there is no column of ratings"):
+                call(NAMED)
