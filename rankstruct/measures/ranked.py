@@ -220,9 +220,7 @@ def rank_lists(
     scores, labels = _as_scores(scores, ties), as_real("labels", labels)
     where, offsets = None if where is None else as_tensor("where", where), as_offsets(offsets)
     check_lists(scores, labels, where, offsets)
-    if where is None and are_single_documents(scores):
-        warn_of_single_documents(scores)
-    warn_of_one_list(scores, where, offsets)
+    _warn_of_shape(scores, where, offsets)
     _check_ties(ties, docids)
     device = scores.device
     scores, labels = scores.detach(), labels.detach().to(device)
@@ -263,6 +261,13 @@ def _ideal(labels: Any, offsets: Any, lists: torch.Size, device: torch.device, *
     if offsets is not None:
         raise ValueError("ideal_offsets require flat ideal_labels; pass these too")
     return None, None
+
+
+def _warn_of_shape(scores: Tensor, where: Any, offsets: Any) -> None:
+    """Warn of shapes that are rarely meant: lists of one document, and one long list."""
+    if where is None and are_single_documents(scores):
+        warn_of_single_documents(scores)
+    warn_of_one_list(scores, where, offsets)
 
 
 def _check_ties(ties: str, docids: Any) -> None:
