@@ -67,9 +67,12 @@ def test_second_derivatives_are_the_diagonal_of_the_hessian(loss, dtype, ties, w
         return torch.autograd.functional.hessian(lambda s: loss(s, labels, offsets=offsets, **more), scores).diagonal()
 
     exact = diagonal(scores.double())
-    if ties and isinstance(loss, rs.ListMLELoss):  # which has none there: the mean over both orders of tied documents
-        apart = 1e-9 * torch.arange(19)
-        exact = (diagonal(scores.double() + apart) + diagonal(scores.double() - apart)) / 2
+    if ties and isinstance(
+        loss, rs.ListMLELoss
+    ):  # which has none there: heavier documents first, or the mean over both orders
+        apart = 1e-9 * more.get("item_weights", torch.arange(19)).double()
+        other = apart if weighted else -apart
+        exact = (diagonal(scores.double() + apart) + diagonal(scores.double() + other)) / 2
     found = rs.losses.second_derivatives(loss, scores, labels, offsets, **more)
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-6)
