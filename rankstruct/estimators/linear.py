@@ -268,7 +268,7 @@ class LinearRanker(Ranker):
         stopped = self._fit_path(train, valid, self._costs() if chosen is None else [chosen[0]])
         if chosen is not None:
             self.validation_ = [chosen[1]]
-        if self.solution_.status is Status.NO_BETTER_THAN_ZERO:
+        if stopped is None and self.solution_.status is Status.NO_BETTER_THAN_ZERO:
             warnings.warn(f"{type(self).__name__}, C = {self.C_:g}: {self.solution_.status}", stacklevel=4)
         return stopped
 
