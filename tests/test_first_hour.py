@@ -41,7 +41,9 @@ def test_a_metric_is_told_lists_as_evaluate_is():
         expected = rs.evaluate(scores, labels, ["AP", "nDCG@2"], **lists)
         for name, value in metric.compute().items():
             assert value.item() == pytest.approx(expected[name].mean().item())
-    with pytest.raises(TypeError, match="only scores and labels may be given by position"):  # torchmetrics' third is indexes
+    with pytest.raises(
+        TypeError, match="only scores and labels may be given by position"
+    ):  # torchmetrics' third is indexes
         metric(scores, labels, torch.tensor([0, 0, 0, 1, 1]))
 
 
