@@ -9,6 +9,8 @@ from benchmark import main as benchmark
 from benchmarks import catalogue
 from rankstruct.recommenders import InteractionsSource
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* are not in .*nothing is learnt about them")
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -19,7 +21,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.filterwarnings("ignore:.* are not in .*nothing is learnt about them")
 @pytest.mark.parametrize("by", [catalogue.by_rankstruct, catalogue.by_ranx, catalogue.by_rectools])
 def test_values_are_those_of_a_loop_in_numpy(folder, by):
     if by is not catalogue.by_rankstruct:
@@ -31,7 +32,6 @@ def test_values_are_those_of_a_loop_in_numpy(folder, by):
     assert 0 < expected["nDCG@10"] < expected["R@20"] < 1
 
 
-@pytest.mark.filterwarnings("ignore:.* are not in .*nothing is learnt about them")
 def test_stages_and_tables(folder, monkeypatch):
     monkeypatch.setattr(catalogue, "RANK", 3)
     parts, rng = InteractionsSource(path=str(folder)).read(), np.random.default_rng(1)
