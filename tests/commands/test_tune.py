@@ -6,6 +6,7 @@ import sys
 import optuna
 import pytest
 import yaml
+from cell_works import unfinished
 from programs import run_in
 
 from rankstruct.cli import main as rankstruct
@@ -83,7 +84,7 @@ def test_tensorboard_has_a_table_of_values_and_measures(searched):
 def test_a_search_that_was_stopped_goes_on_to_the_same_trials(searched, config, tmp_path, capsys):
     given = {"output": tmp_path / "out"}
     tune(config, SPACE, trials=2, **given)  # in processes of their own
-    (tmp_path / "out" / "trial-0001" / "result.json").unlink()  # as after a kill
+    unfinished(tmp_path / "out" / "trial-0001")
     before = (tmp_path / "out" / "trial-0000" / "result.json").stat().st_mtime_ns
     assert _trials(tune(config, SPACE, trials=TRIALS, processes=0, **given)) == _trials(searched[1])
     assert (tmp_path / "out" / "trial-0000" / "result.json").stat().st_mtime_ns == before

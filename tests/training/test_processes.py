@@ -185,6 +185,7 @@ def test_fewer_lists_than_processes_are_named(data):
 
 
 @pytest.mark.filterwarnings("ignore:.*no better than w = 0")  # the second data have one feature, and it is constant
+@pytest.mark.filterwarnings("ignore:labels go up to 1000.5")
 @pytest.mark.parametrize(
     ("precision", "dtype"), [("64-true", torch.float64), ("bf16-true", torch.bfloat16), ("bf16-mixed", torch.float32)]
 )
