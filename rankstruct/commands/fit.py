@@ -5,7 +5,8 @@
 `rankstruct test`: evaluate a checkpoint on the test lists.
 `rankstruct predict`: write scores and a TREC run file (for a factorisation, recommendations too).
 
-A run is a folder with `config.yaml`, TensorBoard events, `checkpoints/best.ckpt` and `last.ckpt`, `metrics.json`.
+A run is a folder with `config.yaml`, TensorBoard events, `checkpoints/best.ckpt` and `last.ckpt`, `metrics.json`, and
+`data.json`: names, digests and options of the training data.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from rankstruct.commands._help import Parser, library_losses, library_scorers, w
 from rankstruct.commands.cells import locked
 from rankstruct.configs import misused, read_config
 from rankstruct.data import Source
-from rankstruct.data.record import KEY, check_unchanged
+from rankstruct.data.record import KEY, check_unchanged, write_record
 from rankstruct.data.source import digest_of
 from rankstruct.diagnostics import check_measures
 from rankstruct.feature_maps import FeatureMap
@@ -521,6 +522,7 @@ class RankingCLI(LightningCLI):
         parameters = {**module.describe(), **_describe_optimizer(module.trainer.optimizers), **data.describe()}
         report = {"best": best, "test": measures, "parameters": parameters}
         write_text(self.folder / "metrics.json", json.dumps(report, indent=2))
+        write_record(self.folder, data.record, data.names)
         if isinstance(board, Board):
             steering = module.validation_metric.measures[0]
             shown = parameters | _options_of(module.loss)
