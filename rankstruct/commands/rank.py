@@ -439,10 +439,6 @@ def _click_files(given: argparse.Namespace) -> ClickFiles:
     for path in (Path(given.clicks), train, test):
         if path is not None and not path.is_file():
             raise DataError(f"{path}: no such file")
-    if train is None and test is None and column_options(given):
-        raise ValueError(
-            "--label, --qid and --categorical name columns of --train and --test, which are not given; remove them"
-        )
     how = {} if given.propensities is None else {"propensities": given.propensities}
     return ClickFiles(
         train=train, test=test, clicks=Path(given.clicks), clip=given.clip, drop_missing=given.drop_missing, **how
@@ -455,10 +451,6 @@ def main(args: Sequence[str]) -> None:
     given = parser.parse_args(args[1:])
     if given.folder is None and given.train is None and given.clicks is None:
         parser.error("give FOLDER, --train FILE or --clicks LOG")
-    if given.clicks is None and (given.propensities, given.clip, given.drop_missing) != (None, None, False):
-        raise ValueError(
-            "--propensities, --clip and --drop-missing are for a click log; give --clicks LOG, or remove them"
-        )
     files = (
         _click_files(given)
         if given.clicks is not None
