@@ -85,7 +85,7 @@ MODES = {
 }
 
 
-class Parsed(Exception):  # noqa: N818 - no error
+class Parsed(Exception):
     """The command was accepted; nothing is run."""
 
 
