@@ -14,14 +14,14 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rankstruct._version import __version__
-from rankstruct.commands._advice import as_options
-from rankstruct.commands._arguments import check_configs, find_commands, find_configs
+from rankstruct.commands._arguments import as_option, check_configs, find_commands, find_configs
 from rankstruct.launcher import end_with_launcher
-from rankstruct.messages import did_you_mean, one_line
+from rankstruct.messages import SPELLING, did_you_mean, one_line
 
 COMMANDS = find_commands()
 
@@ -68,7 +68,7 @@ def run(
     """Do the work of a command by the policy of this module; returns the exit status.
 
     Args:
-        name: of the command, by which advice in error messages names its options.
+        name: of the command, whose options error messages name instead of arguments.
         work: called with the arguments, in which paths stand for the names of configs.
         args: of the command; those of this process if None.
         program: how error messages begin; `rankstruct NAME` by default.
@@ -77,17 +77,18 @@ def run(
     program = program or f"rankstruct {name}"
 
     def say(message: str, status: int) -> int:
-        print(f"{program}: {one_line(as_options(name, message))}", file=sys.stderr)
+        print(f"{program}: {one_line(message)}", file=sys.stderr)
         return status
 
     def as_line(message: Warning | str, category: type[Warning], *place: object, **more: Any) -> str:
         if not issubclass(category, UserWarning):
             return usual(message, category, *place, **more)
-        return f"{program}: warning: {one_line(as_options(name, str(message)))}\n"
+        return f"{program}: warning: {one_line(str(message))}\n"
 
     end_with_launcher()
     usual: Any = warnings.formatwarning
     warnings.formatwarning = as_line
+    spelling = SPELLING.set(partial(as_option, name))
     try:
         args = find_configs(sys.argv[1:] if args is None else args, configs)
         check_configs(args)
@@ -115,6 +116,7 @@ def run(
         return say(f"out of memory: {error}" if str(error) else "out of memory", 1)
     finally:
         warnings.formatwarning = usual
+        SPELLING.reset(spelling)
     return 0
 
 

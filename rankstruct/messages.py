@@ -1,12 +1,79 @@
-"""Helpers for error messages: one line each, with suggestions for unknown names."""
+"""Error messages: one line each, with suggestions for unknown names, and arguments as they are typed where one is wrong."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 _LONGEST = 600
+
+
+def _as_argument(argument: str, value: Any) -> str | None:
+    return f"{argument}={'' if value is None else repr(value)}"
+
+
+#: How an argument with a value, or None for any, is typed: as that of a function, or as an option of the command that runs, which
+#: may have no such option: None.
+SPELLING: ContextVar[Callable[[str, Any], str | None]] = ContextVar("spelling", default=_as_argument)
+
+
+class Way(NamedTuple):
+    """A way out of an error: an argument that helps.
+
+    Attributes:
+        argument: its name, or several names with blanks.
+        value: the value that helps; None for any.
+        text: what it does, with `{}` for each argument as it is typed.
+        otherwise: the way out where there is no such argument, as in a command without that option.
+    """
+
+    argument: str
+    value: Any
+    text: str
+    otherwise: str = ""
+
+    def __str__(self) -> str:
+        typed = [SPELLING.get()(name, self.value) for name in self.argument.split()]
+        if None in typed:
+            return self.otherwise
+        first, *rest = self.text.split("{}")
+        return first + "".join(f"{name}{part}" for name, part in zip(typed, rest, strict=True))
+
+
+class ArgumentError(ValueError):
+    """An error that knows the argument it is about: in a command, the message names its option.
+
+    Args:
+        told: what was expected and what came; after the name of the argument, if it has one.
+        ways: ways out of it.
+        argument: the name of the argument whose value is wrong; "" if it is the data.
+        value: its value.
+
+    >>> error = ArgumentError("must be at least 1, got 0", argument="folds", value=0)
+    >>> str(error), error.argument, error.value
+    ('folds must be at least 1, got 0', 'folds', 0)
+    >>> str(ArgumentError("expected a grade, got 0.5", Way("labels", "real", "{} takes any number")))
+    "expected a grade, got 0.5; labels='real' takes any number"
+    """
+
+    def __init__(self, told: str, *ways: Way, argument: str = "", value: Any = None) -> None:
+        super().__init__(told, *ways)
+        self.argument, self.value = argument, value
+
+    def __str__(self) -> str:
+        told, *ways = self.args
+        if self.argument:
+            told = f"{(SPELLING.get()(self.argument, None) or self.argument).removesuffix('=')} {told}"
+        return "; ".join(filter(None, [told, *map(str, ways)]))
+
+
+def needs_groups(name: str, what: str) -> ArgumentError:
+    """The error of a measure or loss without the groups of documents; `what` they are, one of each document."""
+    lacking = f"{name} needs groups of documents, which this command does not support"
+    return ArgumentError("", Way("diversity_groups", None, f"{name} needs {{}}, one {what}", lacking))
 
 
 def one_line(message: str) -> str:

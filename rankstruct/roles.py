@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.messages import did_you_mean
+from rankstruct.messages import ArgumentError, Way, did_you_mean
 
 __all__: list[str] = []
 
@@ -63,8 +63,8 @@ def find_column(names: Iterable[str], role: str, given: str | None = None, argum
     >>> find_column(["label", "target"], "label")
     Traceback (most recent call last):
     ...
-    ValueError: columns 'label' and 'target' have usual names of 'label'; name the right one, such as label='label', and remove
-    the other if it is not a feature
+    rankstruct.messages.ArgumentError: columns 'label' and 'target' have usual names of 'label'; name the right one, such as
+    label='label', and remove the other if it is not a feature
     """
     names = list(names)
     if given in names:
@@ -73,13 +73,11 @@ def find_column(names: Iterable[str], role: str, given: str | None = None, argum
     if len(found) > 1 and given is None:
         found = [name for name in found if name not in ("y", "Y")]
     if len(found) > 1:
-        advice = (
-            f"name the right one, such as {argument or role}={found[0]!r}, and remove the other if it is not a feature"
-        )
-        raise ValueError(
-            f"columns {' and '.join(map(repr, found))} have {'usual names' if given is None else 'the name'} of {role!r}; "
-            f"{'remove the wrong one' if argument == '' else advice}"
-        )
+        told = f"columns {' and '.join(map(repr, found))} have {'usual names' if given is None else 'the name'} of {role!r}"
+        if argument == "":
+            raise ValueError(f"{told}; remove the wrong one")
+        text = "name the right one, such as {}, and remove the other if it is not a feature"
+        raise ArgumentError(told, Way(argument or role, found[0], text, "remove the wrong one"))
     return found[0] if found else None
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -149,6 +151,42 @@ def _with_options(args: Sequence[str]) -> Iterator[tuple[str, str, str]]:
             option = "" if equals else option
         else:
             yield arg, option, arg
+
+
+#: Commands with the options of a config, and their options of folds.
+_OF_CONFIGS = {
+    "fit": "",
+    "validate": "",
+    "test": "",
+    "cross-validate": "--folds",
+    "compare": "--folds",
+    "tune": "--folds",
+}
+_OF_CONFIGS |= {"fit-exact": "--folds", "experiment": "--data.folds"}
+
+
+def as_option(command: str, argument: str, value: Any) -> str | None:
+    """An argument of the library as the option of a command that sets it; None if there is none.
+
+    >>> as_option("fit", "zero_based", True), as_option("rank", "zero_based", True), as_option("evaluate", "labels", "real")
+    ('--data.zero_based true', '--zero-based', '--real-labels')
+    >>> as_option("rank", "labels", "real") is None
+    True
+    """
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    shown = [str(each).lower() if isinstance(each, bool) else shlex.quote(str(each)) for each in values]
+    if command in _OF_CONFIGS:
+        from rankstruct.data import Source
+
+        if argument == "fold" and _OF_CONFIGS[command]:
+            return _OF_CONFIGS[command]
+        return " ".join([f"--data.{argument}", *shown]) if argument in Source.__dataclass_fields__ else None
+    module = find_commands().get(command, ("", ""))[0]
+    make = getattr(importlib.import_module(f"rankstruct.commands.{module}"), "_parser", None) if module else None
+    for action in make()._actions if make else ():
+        if action.option_strings and action.dest in (argument, {"fold": "folds"}.get(argument)):
+            return " ".join([action.option_strings[-1], *(shown if action.nargs != 0 else [])])
+    return None
 
 
 def whole_number(least: int) -> Callable[[str], int]:

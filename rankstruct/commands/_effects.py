@@ -85,9 +85,10 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         Need("zero_based group_file", _IDS, lambda v: _has_ids(v.source)),
     ),
     "evaluate": (
-        Need(f"real_labels zero_based {_COLUMNS}", "without --labels FILE", lambda v: v.labels),
-        Need("zero_based", _IDS, lambda v: _has_ids(v.labels)),
+        Need(f"real_labels zero_based {_COLUMNS}", "without --labels FILE", lambda v: v.lists),
+        Need("zero_based", _IDS, lambda v: _has_ids(v.lists)),
         Need("test", "without a second FILE", lambda v: len(v.files) > 1),
+        Need("ties empty", "with --convention letor, which sets both", lambda v: v.convention is None),
     ),
     "rank": (
         Need("fold", "without FOLDER", lambda v: v.folder),

@@ -28,7 +28,8 @@ def _parser() -> argparse.ArgumentParser:
     half = "float16: half the size, three digits, numbers up to 65504"
     parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help=half)
     parser.add_argument("--num-features", type=whole_number(1), help="number of features (default: the greatest id)")
-    parser.add_argument("--real-labels", action="store_true", help="allow any number as label, not only grades")
+    real = "allow any number as label, not only grades"
+    parser.add_argument("--real-labels", dest="labels", action="store_const", const="real", default="grades", help=real)
     parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight files start at 0")
     parser.add_argument("--group-file", help="file with the sizes of the lists, for SVMlight files without qid")
     add_column_options(parser, ("label", "qid", "docid"))
@@ -42,7 +43,7 @@ def main(args: Sequence[str]) -> None:
     options: dict[str, Any] = {name: getattr(given, name) for name in ("num_features", "group_file")}
     options = {name: value for name, value in options.items() if value is not None} | column_options(given)
     options |= {"zero_based": True} if given.zero_based else {}
-    options |= {"dtype": given.dtype, "labels": "real" if given.real_labels else "grades"}
+    options |= {"dtype": given.dtype, "labels": given.labels}
     start = time.perf_counter()
     if given.num_features is not None and not 0 < given.num_features < 2**31:
         parser.error(f"--num-features must be from 1 to {2**31 - 1}, got {given.num_features}")

@@ -84,6 +84,10 @@ def _evaluated(
     notes: Sequence[str] = (),
 ) -> Evaluated:
     if options.get("ties") == "docid":
+        if lists.docids is None:
+            raise DataError(
+                f"{name}: --ties docid breaks ties by document id, and the documents of --labels have no ids"
+            )
         options["docids"] = lists.docids
     found = evaluate(scores, lists.labels, list(measures), offsets=lists.offsets, **options)
     return Evaluated(name, [str(q) for q in lists.qids], {n: v.numpy() for n, v in found.items()}, tuple(notes))
@@ -151,7 +155,9 @@ def _parser() -> CommandParser:
     parser.add_argument("files", nargs="+", metavar="FILE", help="one or two files of scores, or runs")
     truth = parser.add_mutually_exclusive_group(required=True)
     truth.add_argument(
-        "--labels", help="file of lists (SVMlight, LETOR, CSV, Parquet), documents in the order of the scores"
+        "--labels",
+        dest="lists",
+        help="file of lists (SVMlight, LETOR, CSV, Parquet), documents in the order of the scores",
     )
     truth.add_argument("--qrels", help="TREC relevance judgements")
     parser.add_argument("--measures", nargs="+", default=list(DEFAULT_MEASURES), help="measures")
@@ -159,7 +165,8 @@ def _parser() -> CommandParser:
     empty = "value of lists without relevant documents"
     parser.add_argument("--empty", choices=["0", "1", "skip", "error"], default="0", help=empty)
     parser.add_argument("--convention", choices=["letor"], help="compute as the LETOR tool does")
-    parser.add_argument("--real-labels", action="store_true", help="allow any number as label, not only grades")
+    real = "allow any number as label, not only grades"
+    parser.add_argument("--real-labels", dest="labels", action="store_const", const="real", default="grades", help=real)
     parser.add_argument("--zero-based", action="store_true", help="feature ids in the file of --labels start at 0")
     add_column_options(parser)
     parser.add_argument("--test", choices=TESTS, default=TESTS[0], help="paired test for two files")
@@ -178,10 +185,9 @@ def main(args: Sequence[str]) -> None:
     policy: dict[str, Any] = {"empty": empty, "convention": options.convention}
     if options.ties:
         policy["ties"] = options.ties
-    if options.labels:
-        kind = "real" if options.real_labels else "grades"
-        policy["reading"] = {"labels": kind, "zero_based": options.zero_based, **column_options(options)}
-    judge, truth = (evaluate_scores, options.labels) if options.labels else (evaluate_run, options.qrels)
+    if options.lists:
+        policy["reading"] = {"labels": options.labels, "zero_based": options.zero_based, **column_options(options)}
+    judge, truth = (evaluate_scores, options.lists) if options.lists else (evaluate_run, options.qrels)
     systems = [judge(file, truth, options.measures, **policy) for file in options.files]
     rows = compare_systems(systems[0], systems[1], options.test) if len(systems) == 2 else []
     _print(systems, rows, options.test)

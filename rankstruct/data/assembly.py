@@ -35,8 +35,9 @@ from rankstruct.data.cache import (
     write_arrays,
 )
 from rankstruct.data.dataset import RankingData, register_format
-from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.errors import REAL, DataError, shortened
 from rankstruct.data.names import Names
+from rankstruct.messages import Way
 
 __all__ = ["read_rankdata"]
 
@@ -425,12 +426,11 @@ def read_rankdata(
         raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None
     if num_features is not None and data.num_features < num_features:
         raise DataError(
-            f"{path}: expected {num_features} features, got {data.num_features}; convert with num_features="
+            f"{path}: expected {num_features} features, got {data.num_features}",
+            Way("num_features", None, "convert with {}", "convert it with `rankstruct convert --num-features`"),
         )
     if labels == "grades" and ((data.labels < 0) | (data.labels % 1 != 0)).any():
-        raise DataError(
-            f"{path}: expected grades (integers from 0) as labels, got others; labels='real' takes any number"
-        )
+        raise DataError(f"{path}: expected grades (integers from 0) as labels, got others", REAL)
     return data
 
 
@@ -460,8 +460,13 @@ def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], key: 
         except MemoryError:
             shape = streams["features"].shape if "features" in streams else ()
             raise DataError(
-                f"{path}: not enough memory for features {' x '.join(map(str, shape))}; use sparse=True if "
-                "most are 0, or convert the file"
+                f"{path}: not enough memory for features {' x '.join(map(str, shape))}",
+                Way(
+                    "sparse",
+                    True,
+                    "use {} if most are 0, or convert the file",
+                    "convert the file with `rankstruct convert`",
+                ),
             ) from None
     _log_columns_of_file(path, arrays)
     if kept is not None:

@@ -42,11 +42,11 @@ from rankstruct.data.delimited import (
     read_header,
     wrong_encoding,
 )
-from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.errors import REAL, DataError, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import SPACE, check_file, parse_number, unpacked_name
 from rankstruct.files import add_to_digest
-from rankstruct.messages import did_you_mean
+from rankstruct.messages import Way, did_you_mean
 from rankstruct.progress import Progress
 from rankstruct.roles import find_column
 
@@ -241,7 +241,7 @@ class TableReader:
     def _header(self) -> Header:
         return read_header(self.path, [self.columns.qid or "qid"])
 
-    def _advice(self, name: str, kind: str, got: str) -> str:
+    def _advice(self, name: str, kind: str, got: str) -> str | Way:
         if kind == "string":
             return "; save the file as UTF-8"
         if re.fullmatch(r"'[-+]?\d+,\d+'", got):
@@ -254,7 +254,7 @@ class TableReader:
             return "; the first rows have integers, written as 1.0"
         if re.fullmatch(r"'\d{4}-\d\d-\d\d.*'", got):
             return "; convert dates to numbers, such as days since one, or remove the column"
-        return f"; if its cells are categories, name it: categorical=[{name!r}]"
+        return Way("categorical", [name], "if its cells are categories, name it: {}")
 
     def _part(self, arrow: Any, batch: Any, before: int) -> DocumentBlock:
         qid, docid = str(self.roles.qid), self.roles.docid
@@ -285,7 +285,8 @@ class TableReader:
         optional = ("docid", "label") if self.labels == "optional" else ("docid",)
         for role, column in found._asdict().items():
             if column is None and role not in optional:
-                advice = f"; {role}= names another column" + ", or use 0 for unknown labels" * (role == "label")
+                text = "{} names another column" + ", or use 0 for unknown labels" * (role == "label")
+                advice = Way(role, None, text, f"give it the name {role!r}")
                 raise missing_column(self.path, role, getattr(self.columns, role), names, advice)
         return found
 
@@ -319,7 +320,7 @@ class TableReader:
         self._refuse(~np.isfinite(labels), name, "a finite number", before, labels)
         single = labels.astype(np.float32)
         if self.labels == "grades":
-            self._refuse((labels < 0) | (labels % 1 != 0), name, "a grade, an integer from 0", before, labels, _REAL)
+            self._refuse((labels < 0) | (labels % 1 != 0), name, "a grade, an integer from 0", before, labels, REAL)
             most = f"a grade that is exact in float32, up to {LARGEST_SINGLE},"
             self._refuse(labels.astype(np.float64) > LARGEST_SINGLE, name, most, before, labels)
         self._refuse(~np.isfinite(single), name, "a number in the range of float32", before, labels)
@@ -436,7 +437,7 @@ class TableReader:
         return arrow.array(found, arrow.string())
 
     def _refuse(
-        self, wrong: np.ndarray, name: str, expected: str, before: int, values: Any = None, advice: str = ""
+        self, wrong: np.ndarray, name: str, expected: str, before: int, values: Any = None, advice: str | Way = ""
     ) -> None:
         if wrong.any():
             at = int(wrong.argmax())
@@ -477,7 +478,7 @@ def _csv_error(
     header: Header,
     strings: Sequence[str],
     error: Exception,
-    advise: Callable[[str, str, str], str],
+    advise: Callable[[str, str, str], str | Way],
     only: Sequence[str] | None = None,
 ) -> DataError:
     """The error of a CSV file with column names and row number; `advise` is given a column, its kind and the cell."""
@@ -495,7 +496,7 @@ def _csv_error(
         name, kind, got = header.names[int(value[1])], value[2], value[3]
         expected = {"bool": "True or False, as in the rows before,", "string": "text in UTF-8"}.get(kind, "a number")
         advice, got = advise(name, kind, got), shortened(got.strip("'"))
-        return DataError(f"{place}: expected {expected} in column {name!r}, got {got}{advice}")
+        return _advised(f"{place}: expected {expected} in column {name!r}, got {got}", advice)
     if cells := re.search(r"Expected (\d+) columns, got (\d+): ?(.*)", said):
         return DataError(
             f"{place}: expected {cells[1]} cells separated by {header.between}s, one for each of "
@@ -600,7 +601,6 @@ _WRONG: Any = object()
 _WHOLE = r"^(-?[1-9]\d*|0)\.0$"  # integers in a column of floats, as pandas writes those next to missing ones
 _DATES = "; write dates as 2024-01-31 or 2024-01-31T10:00:00, all with a time zone or none"
 _TYPED = (".parquet", ".pq", ".arrow", ".feather")
-_REAL = "; labels='real' takes any number"
 
 
 def _csv_batches(
@@ -696,11 +696,17 @@ def find_columns(
         raise DataError(f"{path}: {error}") from None
 
 
-def missing_column(path: object, role: str, given: str | None, names: Sequence[str], advice: str = "") -> DataError:
+def missing_column(
+    path: object, role: str, given: str | None, names: Sequence[str], advice: str | Way = ""
+) -> DataError:
     """The error for a table without the column of a role, `given` or with a usual name, with those that it has."""
     near = did_you_mean(given or role, names)
-    more = "" if given else advice
-    return DataError(f"{path}: there is no column {given or role!r}; there are {named(names)}{more}{near}")
+    told = f"{path}: there is no column {given or role!r}; there are {named(names)}{near}"
+    return _advised(told, "" if given else advice)
+
+
+def _advised(told: str, advice: str | Way) -> DataError:
+    return DataError(told, advice) if isinstance(advice, Way) else DataError(told + advice)
 
 
 class Ids(NamedTuple):

@@ -19,6 +19,7 @@ from rankstruct.columns import Columns, Table
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names, check_offsets
 from rankstruct.lists import known_ids, numbered_ids
+from rankstruct.messages import Way
 
 __all__ = ["RankingData", "Splits", "Summary", "concatenate", "register_format"]
 
@@ -429,7 +430,8 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
     widths = [part.num_features for part in parts]
     if len(set(widths)) > 1:
         raise DataError(
-            f"all parts must have the same number of features, got {widths}; read them with the same num_features="
+            f"all parts must have the same number of features, got {widths}",
+            Way("num_features", None, "read them with the same {}"),
         )
     parts = [part.recoded(parts[0].columns) for part in parts]
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from rankstruct.messages import ArgumentError, Way
+
 __all__ = ["DataError"]
 
 
-class DataError(ValueError):
+class DataError(ArgumentError):
     """Invalid data; the message has the place (file and line, if any), what was expected and how to fix it.
 
     >>> from rankstruct.data import RankingData
@@ -21,6 +23,10 @@ class DataError(ValueError):
     ...     print(error)
     y and qid must have shape [documents], one entry per document; got (3,) and (2,)
     """
+
+
+#: For labels that are no grades.
+REAL = Way("labels", "real", "{} takes any number", "correct it")
 
 
 def shortened(value: object, most: int = 60) -> str:
@@ -70,14 +76,14 @@ def check_matched(matched: Any, names: Any, *, what: str, source: str, advice: s
 
 
 def check_integers(least: int, **values: Any) -> None:
-    """Raise ValueError if an argument is not an integer of at least `least`; True is none."""
+    """Raise ArgumentError if an argument is not an integer of at least `least`; True is none."""
     for name, value in values.items():
         if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-            raise ValueError(f"{name} must be an integer from {least}, got {value!r}")
+            raise ArgumentError(f"must be an integer from {least}, got {value!r}", argument=name, value=value)
 
 
 def check_least(least: float, **values: float | None) -> None:
-    """Raise ValueError if an argument, other than None, is below `least`."""
+    """Raise ArgumentError if an argument, other than None, is below `least`."""
     for name, value in values.items():
         if value is not None and not value >= least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
+            raise ArgumentError(f"must be at least {least}, got {value}", argument=name, value=value)

@@ -13,6 +13,7 @@ from rankstruct.data.errors import DataError
 from rankstruct.data.formats import CSV, feature_names, read_lists
 from rankstruct.data.svmlight import SUFFIXES
 from rankstruct.data.text import PACKED
+from rankstruct.messages import Way
 
 __all__ = ["read_alike", "read_folds"]
 
@@ -93,17 +94,18 @@ def find_parts(
     folder = Path(path) if fold is None else Path(path) / f"Fold{fold}"
     if not folder.is_dir():
         itself = any(map(_found(Path(path)).get, PARTS))
-        advice = ""
+        told, ways = f"{folder}: expected a folder with {_FILES}, got none; {_present(folder.parent)}", []
         if itself:
-            advice = f"; {path} has such files itself: remove fold (--data.fold null), or, for commands over folds, "
-            advice += "split their lists (--data.protocol cross-validation)"
-        raise DataError(f"{folder}: expected a folder with {_FILES}, got none; {_present(folder.parent)}{advice}")
+            told += f"; {path} has such files itself"
+            ways = [Way("fold", None, "remove {}"), Way("protocol", "cross-validation", "or split their lists by {}")]
+        raise DataError(told, *ways)
     found = _found(folder)
     for part, file in found.items():
         if file is None and part in required:
-            advice = "; give fold (--data.fold) to select one" if fold is None and any(folder.glob("Fold*")) else ""
-            advice = advice or "; or pass single files to rankstruct rank, as --train and --test"
-            raise DataError(f"{folder}: expected {_FILES}, got no {part}.txt; {_present(folder)}{advice}")
+            told = f"{folder}: expected {_FILES}, got no {part}.txt; {_present(folder)}"
+            if fold is None and any(folder.glob("Fold*")):
+                raise DataError(told, Way("fold", None, "give {} to select one"))
+            raise DataError(f"{told}; or pass single files to rankstruct rank, as --train and --test")
     return found
 
 

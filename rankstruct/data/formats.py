@@ -15,6 +15,7 @@ from rankstruct.data.delimited import named, read_header
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.svmlight import read_svmlight
 from rankstruct.data.text import unpacked_name
+from rankstruct.messages import Way
 from rankstruct.roles import LIST_ROLES, usual_columns
 
 __all__ = ["read_lists"]
@@ -65,9 +66,10 @@ def find_reader(
             raise missing_column(path, "qid", qid, found)
         there = f"; this one has {named(found)}" if found else ""
         raise DataError(
-            f"{path}: expected lists, got classification data (a {suffix} file{table}); protocol='cross-validation' of a "
-            f"Source turns them into queries. A table of lists, CSV or Parquet, has columns qid, label and features{there}; "
-            "qid= and label= name them"
+            f"{path}: expected lists, got classification data (a {suffix} file{table}); a table of lists, CSV or "
+            f"Parquet, has columns qid, label and features{there}",
+            Way("qid label", None, "{} and {} name them"),
+            Way("protocol", "cross-validation", "{} of a Source turns classification data into queries"),
         )
     return reader_of(suffix)
 

@@ -27,10 +27,11 @@ from rankstruct.data._parse import parse_lines
 from rankstruct.data.assembly import Assembly, DocumentBlock, assemble
 from rankstruct.data.cache import Stream
 from rankstruct.data.dataset import RankingData, register_format
-from rankstruct.data.errors import DataError, check_least, shortened
+from rankstruct.data.errors import REAL, DataError, check_least, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import Piece, check_file, split_blanks, whole_lines
 from rankstruct.files import add_to_digest
+from rankstruct.messages import Way
 from rankstruct.progress import Progress
 
 __all__ = ["read_svmlight"]
@@ -44,6 +45,7 @@ _LABEL = re.compile(rb"[ \t\r]*[^ \t\r\n#]*[ \t]*")
 _QID_WITH_HASH = re.compile(rb"[^ \t\r\n]*")
 _SPACE_OF_A_SLIP = re.compile(r"^\s|\s$|\s\d+:")  # in a query name, which has no ASCII blanks
 _MAX_ID = 2**31 - 2
+_ALIKE = "write the zeros on such lines too, or omit all zeros of the file"
 
 
 @dataclass(frozen=True)
@@ -198,13 +200,14 @@ class Lines:
         place = lines.at(int(lines.starts[0]))
         if lines.with_qid and self.required:
             raise DataError(
-                f"{place}: expected lines without qid:, since group_file= defines the lists; remove group_file, or "
-                "the qids"
+                f"{place}: expected lines without qid:, since a file of their sizes defines the lists",
+                Way("group_file", None, "remove {}, or the qids", "remove the qids"),
             )
         if not lines.with_qid and self.sizes is None:
             raise DataError(
                 f"{place}: expected qid:<query> after the label, got none; add it, or write the number of documents "
-                f"of each list, one per line, to {self.path.name}{_GROUP_SUFFIXES[0]} (another file: group_file=)"
+                f"of each list, one per line, to {self.path.name}{_GROUP_SUFFIXES[0]}",
+                Way("group_file", None, "{} names another file"),
             )
 
     def _lengths(self, documents: int) -> np.ndarray:
@@ -274,8 +277,8 @@ class _Completeness:
         raise DataError(
             f"{self.path}:{first.line}: expected features {base} to {usual + base - 1}, as on most lines of this file, which "
             f"has explicit zeros; got {first.features} features"
-            + (f", the last with id {first.last + base - 1}" if first.features else "")
-            + "; omitted='zero' reads omitted features as 0"
+            + (f", the last with id {first.last + base - 1}" if first.features else ""),
+            Way("omitted", "zero", "{} reads omitted features as 0", _ALIKE),
         )
 
 
@@ -324,7 +327,8 @@ class _Lines:
                 place = int(self.starts[wrong[0]])
                 raise DataError(
                     f"{self.at(place)}: expected a grade (an integer from 0) as label, got "
-                    f"{shortened(self._token(place))}; labels='real' takes any number"
+                    f"{shortened(self._token(place))}",
+                    REAL,
                 )
 
     def part(self) -> DocumentBlock:
@@ -419,13 +423,18 @@ class _Lines:
             _parse.QID_HASH: f"a query name without #, which starts a comment, got {shown}; put a blank before the comment, or "
             "rename the query",
             _parse.QID_MISSING: f"qid:<query> after the label, as on the lines before, got {shown}; add it, or remove "
-            "it everywhere and write the number of documents of each list in a file (group_file=)",
+            f"it everywhere and write the number of documents of each list to {self.path.name}{_GROUP_SUFFIXES[0]}",
             _parse.QID_SURPRISE: f"no qid:, as on the lines before, got {shown}; add a qid to every line, or remove it",
-            _parse.ID_ZERO: f"feature ids from 1, got {shown}; zero_based=True takes ids from 0",
+            _parse.ID_ZERO: f"feature ids from 1, got {shown}",
             _parse.ID_ORDER: f"increasing feature ids on the line, got {shown} after an equal or greater id; sort "
             "the features of the line and remove duplicates",
             _parse.ID_LARGE: f"a feature as id:value with ids up to {_MAX_ID}, got {shown}; renumber the features"
             if limit is None or limit > _MAX_ID
-            else f"feature ids up to {limit + self.base - 1}, got {shown}; increase num_features=",
+            else f"feature ids up to {limit + self.base - 1}, got {shown}",
         }[problem]
-        raise DataError(f"{self.at(place)}: expected {rule}")
+        ways = []
+        if problem == _parse.ID_ZERO:
+            ways = [Way("zero_based", True, "{} takes ids from 0", "number them from 1")]
+        elif problem == _parse.ID_LARGE and limit is not None and limit <= _MAX_ID:
+            ways = [Way("num_features", None, "increase {}", "remove the others")]
+        raise DataError(f"{self.at(place)}: expected {rule}", *ways)

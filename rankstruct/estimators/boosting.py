@@ -64,6 +64,7 @@ from rankstruct.losses import (
     takes_groups,
 )
 from rankstruct.measures import Measure, evaluate, parse_measure
+from rankstruct.messages import needs_groups
 from rankstruct.models import SumScorer, TreeScorer
 from rankstruct.models.scorers import with_preparation
 from rankstruct.preparation import Preparation
@@ -139,9 +140,7 @@ class BoostingObjective:
         ids = None if diversity_groups is None else numbered_ids("diversity_groups", diversity_groups)
         self.diversity_groups = None if ids is None else np.unique(ids, return_inverse=True)[1]
         if takes_groups(self.loss) and diversity_groups is None:
-            raise ValueError(
-                f"{type(self.loss).__name__} needs diversity_groups=, one id per training document, such as its host or topic"
-            )
+            raise needs_groups(type(self.loss).__name__, "id per training document, such as its host or topic")
         for module in self.loss.modules():
             if hasattr(module, "reduction"):
                 module.reduction = "none"  # type: ignore[assignment]

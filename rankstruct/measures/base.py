@@ -25,7 +25,7 @@ from rankstruct.arrays import LARGEST
 from rankstruct.lists import as_offsets, check_lists
 from rankstruct.measures.orders import mean_over_orders
 from rankstruct.measures.ranked import Convention, Empty, RankedLists, Ties, as_real, as_tensor, rank_lists
-from rankstruct.messages import nearest
+from rankstruct.messages import ArgumentError, Way, nearest
 
 __all__ = ["Measure", "parse_measure", "parse_measures", "register_measure"]
 
@@ -149,10 +149,8 @@ class Measure(ABC):
             missing = ~defined & lists.where.any(-1)
             if bool(missing.any()):
                 number = int(lists.index[missing][0])
-                raise ValueError(
-                    f"{self.name} of list {number} is undefined: {self.undefined}; remove such lists, or pass empty=0, 1 "
-                    "or 'skip'"
-                )
+                told = f"{self.name} of list {number} is undefined: {self.undefined}"
+                raise ArgumentError(told, Way("empty", 0, "remove such lists, or pass {}, 1 or 'skip'"))
         fill = math.nan if empty == "skip" else float(empty == 1)
         return torch.where(defined, values, fill), defined
 

@@ -20,6 +20,7 @@ from rankstruct.measures.discounted_gain import WTA, DiscountedGain, Function, m
 from rankstruct.measures.ranked import RankedLists, lay_out
 from rankstruct.measures.reciprocal_rank import RR
 from rankstruct.measures.rounding import elementwise, row_sums
+from rankstruct.messages import needs_groups
 
 __all__ = ["Diverse", "StRecall", "alpha_DCG", "alpha_nDCG", "diverse_nDCG", "require_diverse", "rerank_diverse"]
 
@@ -83,7 +84,7 @@ def first_of_groups(diversity_groups: Tensor, where: Tensor, k: int | None = Non
 def _groups_of(lists: RankedLists, measure: Measure) -> Tensor:
     """The groups of the lists, by rank; ValueError if there are none, or with incompatible arguments."""
     if lists.diversity_groups is None:
-        raise ValueError(f"{measure.name} needs diversity_groups=, one id per document: its host or topic")
+        raise needs_groups(measure.name, "id per document: its host or topic")
     if lists.letor:
         raise ValueError(f"the LETOR tool has no {measure.name}; omit convention")
     if lists.num_relevant is not None or lists.ideal_labels is not None:

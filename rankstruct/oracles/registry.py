@@ -20,6 +20,7 @@ from rankstruct.lists import (
     without_weight_zero,
 )
 from rankstruct.measures import AP, RR, DiscountedGain, Diverse, Measure, Success, parse_measure, pAUC
+from rankstruct.messages import needs_groups
 
 __all__ = ["Explanation", "MostViolated", "Oracle", "explain_oracle", "register_oracle", "set_default_bound"]
 
@@ -169,9 +170,7 @@ class Resolved:
         labels, where, offsets, reference_scores, groups, item_weights, _ = lists
         if self.measure.takes_groups:
             if groups is None:
-                raise ValueError(
-                    f"{self.measure.name} needs diversity_groups=, one whole number per document, such as its host or topic"
-                )
+                raise needs_groups(self.measure.name, "whole number per document, such as its host or topic")
             check_groups(groups, scores)
         elif groups is not None:
             if offsets is None:

@@ -2,8 +2,9 @@
 
 import ast
 import inspect
+import pickle
 import re
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 
 import rankstruct
 from rankstruct.cli import COMMANDS, main
-from rankstruct.commands._advice import as_options
-from rankstruct.data import convert_lists, read_arrow, read_lists, read_rankdata, read_svmlight
+from rankstruct.commands._arguments import as_option
+from rankstruct.data import DataError, convert_lists, read_arrow, read_lists, read_rankdata, read_svmlight
+from rankstruct.data.errors import check_integers
+from rankstruct.messages import SPELLING, ArgumentError, Way
 
 READERS = (read_svmlight, read_arrow, read_rankdata, read_lists, convert_lists)
 ARGUMENTS = {name for reader in READERS for name in inspect.signature(reader).parameters} - {"path", "source", "target"}
@@ -35,13 +38,49 @@ def texts(folder):
     return found
 
 
-@pytest.mark.parametrize("command", ["rank", "predict", "evaluate", "fit", "fit-exact", "convert"])
-def test_no_command_answers_with_an_argument_of_a_reader(command):
-    found = {place: as_options(command, text) for place, text in texts("data").items()}
-    assert len(found) > 50
-    named = [text for text in texts("data").values() if NAMED.search(text)]
-    assert len(named) >= 5  # of the functions themselves, which say it
-    assert {place: text for place, text in found.items() if NAMED.search(text)} == {}
+def test_errors_of_readers_name_their_arguments_by_the_helper_alone():
+    """Otherwise a command would answer with an argument of a function."""
+    assert len(texts("data")) > 50
+    assert {place: text for place, text in texts("data").items() if NAMED.search(text)} == {}
+
+
+#: An argument and a value that helps; in Python, as an option of `fit` and of `convert`, if there is one.
+WAYS = [
+    ("labels", "real", "labels='real'", "--data.labels real", "--real-labels"),
+    ("label", "real", "label='real'", "--data.label real", "--label real"),
+    ("zero_based", True, "zero_based=True", "--data.zero_based true", "--zero-based"),
+    ("categorical", ["a b"], "categorical=['a b']", "--data.categorical 'a b'", "--categorical 'a b'"),
+    ("num_features", None, "num_features=", None, "--num-features"),
+    ("omitted", "zero", "omitted='zero'", None, None),
+    ("fold", None, "fold=", "--data.fold", "--folds"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "argument", "of_fit", "of_convert"), WAYS)
+def test_an_argument_is_named_as_it_is_typed(name, value, argument, of_fit, of_convert):
+    way = Way(name, value, "{} takes any number", "correct it")
+    error = pickle.loads(pickle.dumps(DataError("a.txt:1: expected a grade", way)))  # as from a worker process
+    for command, named in ((None, argument), ("fit", of_fit), ("convert", of_convert), ("cache", None)):
+        token = SPELLING.set(SPELLING.get() if command is None else partial(as_option, command))
+        try:
+            said = "correct it" if named is None else f"{named} takes any number"
+            assert str(error) == f"a.txt:1: expected a grade; {said}"
+            assert f"{error}; and more" == f"a.txt:1: expected a grade; {said}; and more"
+        finally:
+            SPELLING.reset(token)
+
+
+def test_a_wrong_argument_is_named_as_it_is_typed():
+    with pytest.raises(ArgumentError) as raised:
+        check_integers(1, num_features=0)
+    error = pickle.loads(pickle.dumps(raised.value))
+    assert (error.argument, error.value) == ("num_features", 0)
+    assert str(error) == "num_features must be an integer from 1, got 0"
+    token = SPELLING.set(partial(as_option, "convert"))
+    try:
+        assert str(error) == "--num-features must be an integer from 1, got 0"
+    finally:
+        SPELLING.reset(token)
 
 
 @cache

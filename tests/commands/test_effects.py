@@ -43,6 +43,7 @@ MODES = {
             "r --qrels q": "*",
             "s s --labels a.csv": "* --real-labels --label --qid --categorical --test",
             "r r --qrels q": "* --test",
+            "r --qrels q --convention letor": "--measures --csv --json",
         },
         "*": "--measures --ties --empty --convention --csv --json",
     },
@@ -150,7 +151,7 @@ def test_an_option_has_an_effect_or_is_refused(command, mode, parse):
         if name in effective:
             assert said == "", option
         else:
-            assert said.startswith(f"{name} has no effect without "), said
+            assert said.startswith(f"{name} has no effect with"), said
             assert said.endswith("; remove it")
 
 

@@ -41,7 +41,7 @@ def test_scores_against_a_table_whose_columns_are_named(folder, capsys):
     assert main([*given, "--label", "clicks", "--qid", "session"]) == 0
     assert capsys.readouterr().out.splitlines()[2].split() == ["AP", "0.7500", "2"]
     assert main([*given, "--qid", "session"]) == 1
-    assert "columns 'target' and 'label' have usual names of 'label'; name the right one, such as --label 'target'" in (
+    assert "columns 'target' and 'label' have usual names of 'label'; name the right one, such as --label target" in (
         capsys.readouterr().err
     )
     (folder / "labels.csv").write_text(table.replace("session", "query_id").replace("target", "y"))
