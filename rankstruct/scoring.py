@@ -100,7 +100,9 @@ class _Sliced(torch.autograd.Function):
             stack.enter_context(_silent_hooks(parameters))
             for options in ctx.autocast:
                 stack.enter_context(torch.autocast(**options))
-            for part, (state, device_state), grad in zip(ctx.parts, ctx.states, grads[0].detach().split(ctx.sizes), strict=True):
+            for part, (state, device_state), grad in zip(
+                ctx.parts, ctx.states, grads[0].detach().split(ctx.sizes), strict=True
+            ):
                 torch.set_rng_state(state)
                 if module:
                     module.set_rng_state(device_state)
