@@ -163,7 +163,7 @@ def compare(args: Sequence[str]) -> None:
     parser.add_argument("--device", default="cpu", help="such as cuda; times are of a device's own process there")
     parser.add_argument("--json", type=Path, help="write the tables to this file, for the documentation")
     given = parser.parse_args(args)
-    content = "".join(digest_of(str(path)) for path in sorted(Path(given.data).glob("*.txt")))
+    content = "".join(digest_of(str(path)) for path in InteractionsSource(path=given.data).files())
 
     def make(loss: str, number: int, fold: None, seed: int | None) -> Cell:
         setting = SETTINGS[number]

@@ -914,7 +914,7 @@ def as_seed(random_state: RandomState) -> int:
     >>> as_seed(3), as_seed(np.random.RandomState(0))
     (3, 209652396)
     """
-    if isinstance(random_state, Integral) and random_state >= 0:
+    if isinstance(random_state, Integral) and not isinstance(random_state, bool) and random_state >= 0:
         return int(random_state)
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31))

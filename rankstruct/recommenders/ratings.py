@@ -18,7 +18,7 @@ from __future__ import annotations
 import datetime
 import re
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -657,7 +657,7 @@ def _number_names(
         at = {each: numbers[name] for each, name in name_of.items()}
         return np.array([at[each] for each in written], np.int64), known
     known = _names(f"{what[:-1]}_names", names)
-    places = places_of(ids, known)
+    places = places_of(ids, numbers_of(known))
     if (places < 0).any():
         name = Names.of(ids)[int(places.argmin())]
         raise DataError(f"{what} has the name {shortened(name)}, which is not among those given")
@@ -740,13 +740,17 @@ def plain_names(texts: Collection[str]) -> dict[str, str]:
     return {text: text[:-2] if whole else text for text in texts}
 
 
-def places_of(ids: np.ndarray | Names, names: Names) -> np.ndarray:
-    """`[n]` int64: the index in `names` of each of `ids_of`, -1 if it is not there; "1.0" is "1" if it is not a name itself.
+def numbers_of(names: Names) -> dict[str, int]:
+    """The index of each name, for `places_of`."""
+    return {name: number for number, name in enumerate(names)}
 
-    >>> places_of(ids_of("items", ["y", "z", "1.0"]), Names.of(["x", "y", "1"]))
+
+def places_of(ids: np.ndarray | Names, numbers: Mapping[str, int]) -> np.ndarray:
+    """`[n]` int64: the index of each of `ids_of`, -1 if it is not there; "1.0" is "1" if it is not a name itself.
+
+    >>> places_of(ids_of("items", ["y", "z", "1.0"]), numbers_of(Names.of(["x", "y", "1"])))
     array([ 1, -1,  2])
     """
-    numbers = {name: number for number, name in enumerate(names)}
     written = ids.tolist() if isinstance(ids, Names) or ids.dtype.kind == "O" else Names.of(ids).tolist()
 
     def place(text: str) -> int:
