@@ -29,7 +29,7 @@ from rankstruct.estimators.base import (
 )
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.lists import group_documents, to_tensor
-from rankstruct.losses import GradedLoss, takes_groups
+from rankstruct.losses import GradedLoss, draws, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import ContextScorer, DeepSetScorer, MeanScorer, MLPScorer, polynomial_average
 from rankstruct.models.scorers import widths, with_preparation
@@ -312,7 +312,7 @@ class _Networks:
         device = lists.X.device
         loss = options.ranking_loss().to(device)
         # A loss with parameters has its own for each network, and one that draws random numbers is called for each.
-        self.one_loss = not (any(True for _ in loss.parameters()) or self._draws(loss))
+        self.one_loss = not (any(True for _ in loss.parameters()) or draws(loss))
         self.losses = [loss] if self.one_loss else [copy.deepcopy(loss) for _ in seeds]
         self.weights: list[nn.Parameter] = []
         self.random_states: list[list[Tensor]] = []
@@ -344,15 +344,6 @@ class _Networks:
         options = self.options
         make = options.context if callable(options.context) else _SCORERS[options.context]
         return make(self.lists.X.shape[1], options.hidden, dropout=options.dropout, noise=options.noise)
-
-    def _draws(self, loss: nn.Module) -> bool:
-        """Whether a loss draws random numbers, by a call on the first lists."""
-        numbers = self.trained[0][: self.options.lists_per_batch]
-        rows = torch.as_tensor(self.lists.rows(numbers), device=self.lists.X.device)
-        with torch.random.fork_rng([rows.device] if rows.device.type == "cuda" else []):
-            scores, before = torch.randn(len(rows), device=rows.device), self._random_state()
-            self._values(loss, scores, numbers, rows)
-            return any(not torch.equal(one, other) for one, other in zip(before, self._random_state(), strict=True))
 
     def _random_state(self) -> list[Tensor]:
         """The states of torch's generators: that of the CPU and, if it is used, of the GPU."""

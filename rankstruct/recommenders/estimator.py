@@ -38,6 +38,7 @@ from rankstruct.roles import names_of
 
 __all__ = ["Recommender"]
 
+_SAME = "every ranking is equally good, since all or none of the items that they do not know are relevant"
 _KEPT = "fit keeps what users know; for users with other interactions use recommend_new"
 #: Arguments of other libraries, such as implicit, and what to pass here.
 _OTHER_NAMES = {
@@ -225,12 +226,19 @@ class Recommender(BaseEstimator):
             judged = _widened(train, held.num_items)
             held = without(held, judged)
             if not held.num_ratings:
-                raise DataError("validation has no interactions that are not in X too; None holds out some of X")
+                raise DataError(
+                    "validation has no interactions that are not in X too; pass others, or validation_share=0 to train without"
+                )
         elif self.validation_share:
             train, held = hold_out(known, self.validation_share, seed=seed)
             if not held.num_ratings:  # too few interactions for a share of them
                 train, held = hold_out(known, 1, seed=seed)
             judged, held = train, held if held.num_ratings else None
+        if held is not None and not _can_judge(held, judged, known.num_items):
+            if validation is not None:
+                raise DataError(f"validation: for each user {_SAME}; pass others, or None to hold out some of X")
+            warnings.warn(f"for each user with held-out interactions {_SAME}; no epoch is selected", stacklevel=3)
+            train, held = known, None
         with torch.random.fork_rng([]), _of_any_size(known.num_items):
             torch.manual_seed(seed)
             found = self._train(train, held, judged, loss.to(device), measure, device, seed)
@@ -768,6 +776,17 @@ def _of_any_size(num_items: int) -> Iterator[None]:
         if num_items == 1:
             warnings.filterwarnings("ignore", "scores of shape .* are lists of one document")
         yield
+
+
+def _can_judge(held: Ratings, known: Ratings, num_items: int) -> bool:
+    """Whether some ranking of the items is better than another for any validation user; warns if for half of them none is."""
+    users = np.unique(held.user)
+    to_rank = num_items - np.bincount(known.user, minlength=known.num_users)[users]
+    relevant = np.bincount(held.user[held.item < num_items], minlength=held.num_users)[users]
+    same = int(((relevant == 0) | (relevant == to_rank)).sum())
+    if len(users) > same >= len(users) / 2:
+        warnings.warn(f"for {same} of {len(users)} validation users {_SAME}; the others select the epoch", stacklevel=4)
+    return same < len(users)
 
 
 def _widened(known: Ratings, num_items: int) -> Ratings:
