@@ -134,6 +134,7 @@ def split_table(
         ValueError: an unknown name, a name for something without named columns, or several columns with usual names.
     """
     names, given, known = names_of(X), {"label": y, "qid": qid, "position": position, "docid": docid}, known or {}
+    _refuse_swapped(y, qid)
     if not names:
         _refuse_names(given)
         return Split(X, y, qid, position, {}, True, docid)
@@ -163,6 +164,16 @@ def split_table(
         X = columns_at(X, [at for at, name in enumerate(names) if name not in dropped])
     labels, lists, positions, names = (taken.get(role, value) for role, value in given.items())
     return Split(X, labels, lists, positions, roles, caller_named, names)
+
+
+def _refuse_swapped(y: Any, qid: Any) -> None:
+    """Raise ValueError if labels have a usual name of lists, and lists one of labels."""
+    names = [each if isinstance(each, str) else getattr(each, "name", None) for each in (y, qid)]
+    if all(isinstance(name, str) for name in names) and all(map(usual_columns, ([n] for n in names), ("qid", "label"))):
+        raise ValueError(
+            f"y is the column {names[0]!r} and qid the column {names[1]!r}: they are swapped; pass the labels as y, the lists as "
+            "qid"
+        )
 
 
 def _refuse_names(given: Mapping[str, Any]) -> None:

@@ -391,7 +391,7 @@ def test_repeated_names_of_columns_are_refused_everywhere(name, library):
     if library == "arrow":
         columns = [pyarrow.array(twice.iloc[:, at]) for at in range(twice.shape[1])]
         twice = pyarrow.Table.from_arrays(columns, names=list(twice.columns))
-    message = "^X must have columns with unique names; 'b' is repeated: rename or remove one of them$"
+    message = r"^[^\n]* unique [^\n]* 'b' is repeated[^\n]*$"  # one line, the same everywhere
     fitted = fit(ranker_of(name), 1, "abc")
     for call in (ranker.fit, fitted.predict, fitted.score, lambda X: ranker.fit(frame, X_valid=X)):
         with pytest.raises(ValueError, match=message):
