@@ -458,29 +458,37 @@ class Ranker(BaseEstimator):
         self._check_judged("y_valid", valid)
         return valid
 
-    def _check_judged(self, name: str, valid: Documents) -> None:
+    def _check_judged(self, name: str, valid: Documents, rest: Documents | None = None) -> None:
         """Raise ValueError if the measure does not accept the labels of validation lists, or is the same for every ranking of
         each of them, so that nothing could be selected; warn if this holds for half of them.
+
+        Of lists that were held out, the latter is an error only if `rest`, from which they were taken, has better ones.
         """
         measure = self._measure()
-        gains = valid.y if valid.item_weights is None else valid.y * valid.item_weights
+        same, lists = map(self._total, self._undecided(name, valid))
+        told = f"{measure.name} is the same for every ranking, such as where all labels are equal"
+        if 0 < lists == same:
+            others = None if rest is None or lists == 1 else self._undecided(name, rest)
+            if rest is None or (others is not None and others[0] < others[1]):
+                raise ValueError(
+                    f"{name}: in each of the {lists} validation lists {told}, so they cannot select a model; pass validation "
+                    "lists with documents to tell apart"
+                )
+        elif 2 * same >= lists > 0:
+            warnings.warn(f"in {same} of {lists} validation lists {told}; the others select the model", stacklevel=5)
+
+    def _undecided(self, name: str, documents: Documents) -> tuple[int, int]:
+        """The number of lists for which the measure is the same for every ranking, and of all lists."""
+        gains = documents.y if documents.item_weights is None else documents.y * documents.item_weights
         best = np.argsort(np.argsort(gains, kind="stable")).astype(
             float
         )  # no ties: some measures have no value for them
+        measure = self._measure()
         try:
-            highest, lowest = (measured(scores, valid, [measure])[measure.name] for scores in (best, -best))
+            highest, lowest = (measured(scores, documents, [measure])[measure.name] for scores in (best, -best))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-        lists = self._total(len(highest))
-        same = 0 if measure.takes_groups else self._total(int((highest == lowest).sum()))
-        told = f"{measure.name} is the same for every ranking, such as where all labels are equal"
-        if 0 < lists == same:
-            raise ValueError(
-                f"{name}: in each of the {lists} validation lists {told}, so they cannot select a model; pass validation lists "
-                "with documents to tell apart"
-            )
-        if 2 * same >= lists > 0:
-            warnings.warn(f"in {same} of {lists} validation lists {told}; the others select the model", stacklevel=5)
+        return 0 if measure.takes_groups else int((highest == lowest).sum()), len(highest)
 
     def _train_documents(
         self,
@@ -760,9 +768,12 @@ class Ranker(BaseEstimator):
         valid = train.rows(held)
         if not self.from_clicks:
             valid = valid._replace(item_weights=None)
-        if train.y.min() < train.y.max():  # otherwise nothing can be learned, which is said of the training lists
-            self._check_judged(f"validation_share={self.validation_share:g}", valid)
-        return train.rows(~held), valid
+        name = (
+            "the measure that selects on clicks" if self.from_clicks else f"validation_share={self.validation_share:g}"
+        )
+        rest = train.rows(~held)
+        self._check_judged(name, valid, rest)
+        return rest, valid
 
     @property
     def from_clicks(self) -> bool:
