@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from typing_extensions import Self
 
-from rankstruct.data import DataError, Names
+from rankstruct.data import Batch, DataError, Names
 from rankstruct.data.errors import check_integers, check_matched, shortened
 from rankstruct.estimators.base import RandomState, as_plain, as_seed, from_plain, is_number, named_loss
 from rankstruct.lists import known_ids, refuse_other_names, refusing
@@ -28,7 +28,7 @@ from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.models import update_averages
-from rankstruct.progress import Progress, announce
+from rankstruct.models.trainer import Trainer
 from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, check_negatives, fold_in
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
 from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, places_of
@@ -333,41 +333,10 @@ class Recommender(BaseEstimator):
         rows, size = (train.to_pairs(), 4096) if self.pairs else (train.to_lists(), 64)
         size = self.lists_per_batch or size
         batches = UserBatches(rows, lists_per_batch=size, shuffle=True, seed=seed)
-        weights = [*scorer.parameters(), *loss.parameters()]
-        optimizer = torch.optim.AdamW(weights, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
-        average = AveragedModel(scorer, multi_avg_fn=update_averages).eval()
-        averaged: Any = average.module
-        best: float | None = None
-        best_epoch = 0
-        history: list[dict[str, float | None]] = []
-        scorer.train()
-        with Progress(range(self.max_epochs), unit=" epochs", disable=not self.verbose, leave=False) as bar:
-            for epoch in bar:
-                announce(f"epoch {epoch + 1}")
-                total = torch.zeros((), device=device)  # a list of small tensors would scatter the heap
-                for batch in batches:
-                    users, items = batch.features.to(device).long().unbind(-1)
-                    value = lists.mean_loss(scorer, loss, users[:, 0], items, batch.where.to(device))
-                    optimizer.zero_grad()
-                    value.backward()
-                    optimizer.step()
-                    average.update_parameters(scorer)
-                    total += value.detach()
-                found = None
-                if held is not None:
-                    values = evaluate_catalogue(_as_wide(averaged, held.num_items), held, [measure], exclude=judged)[
-                        measure.name
-                    ]
-                    found = float(values.mean())
-                    bar.set_postfix_str(f"{measure.name} {found:.4f}")
-                history.append({"epoch": epoch + 1, "loss": float(total) / len(batches), "validation": found})
-                if found is None or best is None or found > best:
-                    best, best_epoch = found, epoch + 1
-                    kept = copy.deepcopy(averaged.state_dict())
-                elif epoch + 1 - best_epoch >= self.patience:
-                    break
-        scorer.load_state_dict(kept)
-        return scorer.eval(), history, best_epoch
+        training = _Training(self, scorer, loss, lists, batches, measure, held, judged)
+        training.run(measure.name, disable=not self.verbose)
+        scorer.load_state_dict(training.kept)
+        return scorer.eval(), training.history[0], training.best_epochs[0]
 
     @_refusing
     def recommend(
@@ -531,6 +500,64 @@ class Recommender(BaseEstimator):
         """The mean of `measure`, as `evaluate` gives it; `y` are items if X are users."""
         (value,) = self.evaluate(X if y is None else interactions(X, y), [self.measure]).values()
         return value
+
+
+class _Training(Trainer):
+    """A factorisation in training; `judged` are the known interactions of the validation `held`."""
+
+    kept: dict[str, Tensor]
+
+    def __init__(
+        self,
+        options: Recommender,
+        scorer: MatrixFactorization,
+        loss: nn.Module,
+        lists: TrainingLists,
+        users: UserBatches,
+        measure: Measure,
+        held: Ratings | None,
+        judged: Ratings,
+    ) -> None:
+        self.scorer, self.loss, self.lists, self.users = scorer.train(), loss, lists, users
+        self.measure, self.held, self.judged = measure, held, judged
+        self.averaged = AveragedModel(scorer, multi_avg_fn=update_averages).eval()
+        super().__init__(
+            [*scorer.parameters(), *loss.parameters()],
+            [[0]],
+            learning_rate=options.learning_rate,
+            weight_decay=options.weight_decay,
+            max_epochs=options.max_epochs,
+            patience=options.patience,
+            is_validated=held is not None,
+        )
+
+    def batches(self) -> Iterator[Batch]:
+        """Batches of users or interactions."""
+        return iter(self.users)
+
+    def losses(self, batch: Batch) -> Tensor:
+        """The loss of a batch, `[1]`."""
+        device = self.scorer.item_factors.weight.device
+        users, items = batch.features.to(device).long().unbind(-1)
+        loss = self.lists.mean_loss(self.scorer, self.loss, users[:, 0], items, batch.where.to(device))
+        return loss.unsqueeze(0)
+
+    def average(self) -> None:
+        """Add the factors to their average."""
+        self.averaged.update_parameters(self.scorer)
+
+    def validation(self, group: Sequence[int]) -> float:
+        """The mean measure of the validation users."""
+        assert self.held is not None
+        scorer: Any = self.averaged.module
+        values = evaluate_catalogue(
+            _as_wide(scorer, self.held.num_items), self.held, [self.measure], exclude=self.judged
+        )
+        return float(values[self.measure.name].mean())
+
+    def keep(self, number: int) -> None:
+        """Keep the averages."""
+        self.kept = copy.deepcopy(self.averaged.module.state_dict())
 
 
 @dataclass(frozen=True)
