@@ -286,6 +286,7 @@ class _PolicyLoss(GainLoss):
 
     samples: int = 32
     takes_item_weights = True
+    draws = True
 
     def checked(self, measure: Measure) -> DiscountedGain:
         """The measure, if it is a normalised discounted gain; samples are checked too."""

@@ -339,6 +339,28 @@ def test_wrong_options_are_errors_in_one_line(options, message):
     assert "\n" not in str(found.value)
 
 
+def test_validation_users_for_whom_every_ranking_is_equally_good_are_refused_or_warned_of():
+    known = np.eye(8) + np.roll(np.eye(8), 1, axis=1)
+    options = {"rank": 2, "max_epochs": 1, "start": "random"}
+
+    def fit(validation):
+        return Recommender(**options).fit(sp.csr_matrix(known), validation=sp.csr_matrix(validation))
+
+    some = 1 - known
+    with pytest.raises(DataError, match=r"^validation: for each user every ranking is equally good, since"):
+        fit(some)
+    some[[0, 1], [5, 5]] = 0
+    with pytest.warns(UserWarning, match=r"^for 6 of 8 validation users every ranking is equally good"):
+        fit(some)
+    some[:, 0] = 0
+    fit(some)
+    everything = sp.csr_matrix(np.ones((6, 3)))
+    with pytest.warns(UserWarning, match=r"^for each user with held-out interactions every ranking is equally good"):
+        model = Recommender(**options).fit(everything)
+    without = Recommender(**options, validation_share=0).fit(everything)
+    assert model.history_ == without.history_
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_device_that_is_not_there_is_an_error():
     with pytest.raises(ValueError, match="device='cuda' was requested, but PyTorch finds no GPU; omit device"):
