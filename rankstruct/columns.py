@@ -24,6 +24,7 @@ import numpy as np
 from torch import nn
 
 from rankstruct.arrays import is_missing
+from rankstruct.roles import names_of
 
 __all__ = ["Columns", "Table"]
 
@@ -36,7 +37,7 @@ _NESTED = ("list", "array", "struct", "large_list", "fixed_size_list", "map")
 
 
 class Columns(nn.Module):
-    """The columns of a table: their names in order, with the categories of those that are not numeric.
+    """The columns of a table: their names in order, with the categories of those that are not numeric, if any.
 
     A module without weights, which is saved with the preparation of a scorer.
 
@@ -77,9 +78,6 @@ class Columns(nn.Module):
         chosen = list(map(_is_categorical, names, columns))
         if not any(chosen):
             return None
-        if len(set(names)) < len(names):
-            again = next(name for at, name in enumerate(names) if name in names[:at])
-            raise ValueError(f"X must have columns with unique names; {again!r} is repeated")
         found = {}
         for name, values, is_categorical in zip(names, columns, chosen, strict=True):
             found[name] = sorted({each for each in _distinct(name, values)[0] if each}) if is_categorical else None
@@ -148,6 +146,13 @@ class Table:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.values, dtype)
 
+    def select(self, names: Sequence[str]) -> Table:
+        """The columns of these names, in this order."""
+        own = self.columns.categories
+        return Table(
+            self.values[:, [list(own).index(name) for name in names]], Columns({each: own[each] for each in names})
+        )
+
     def recoded(self, columns: Columns) -> np.ndarray:
         """The matrix in the codes of other columns of the same names, such as those of a model.
 
@@ -155,10 +160,10 @@ class Table:
             ValueError: other names, or a column that is numeric in one and categorical in the other.
         """
         own = self.columns.categories
-        if own == columns.categories:
+        if list(own.items()) == list(columns.categories.items()):
             return self.values
         check_same_names("X", columns.names, list(own))
-        values = self.values[:, [list(own).index(name) for name in columns.names]]
+        values = self.select(columns.names).values
         for at, (name, known) in enumerate(columns.categories.items()):
             mine = own[name]
             if (mine is None) != (known is None):
@@ -278,12 +283,10 @@ def _series(table: Any) -> tuple[list[str], list[Any]]:
         return [], []
     if isinstance(table, Mapping):
         return list(table), list(table.values())
-    if hasattr(table, "iloc"):  # pandas
-        return list(map(str, table.columns)), [table.iloc[:, at] for at in range(table.shape[1])]
-    if hasattr(table, "get_columns"):  # polars
-        return list(table.columns), list(table.get_columns())
-    if hasattr(table, "column_names"):  # Arrow
-        return list(table.column_names), list(table.columns)
+    if names := names_of(table):
+        if hasattr(table, "iloc"):
+            return names, [table.iloc[:, at] for at in range(len(names))]
+        return names, list(table.get_columns() if hasattr(table, "get_columns") else table.columns)
     if isinstance(table, list | tuple) and np.asarray(table, object).ndim == 2:
         table = np.asarray(table, object)
     if getattr(getattr(table, "dtype", None), "kind", "") != "O" or table.ndim != 2:

@@ -53,7 +53,7 @@ from rankstruct.roles import find_column
 __all__ = ["read_arrow"]
 
 _log = logging.getLogger(__name__)
-_FORMAT = 4  # increment when the same file would result in other arrays
+_FORMAT = 5  # increment when the same file would result in other arrays
 _CELLS = 2**22  # features in memory at once
 
 
@@ -157,7 +157,7 @@ class TableReader:
         self._begin()
         try:
             self._find_columns(arrow)
-            assembly.kinds = self._find_categories(arrow)
+            columns = self._find_categories(arrow)
             with Progress(
                 unit=" rows", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
             ) as bar:
@@ -178,7 +178,10 @@ class TableReader:
         assembly.check_names(self.path, ", row ", "row")
         assembly.filled |= self.missing
         assembly.fill_value = math.nan
-        return assembly.finish(None, max(self.num_features or 0, assembly.width), False)
+        width = max(self.num_features or 0, assembly.width)
+        # A column of lists, and features that are missing in the file, have no names.
+        assembly.kinds = columns if columns.categorical or len(columns.names) == width else None
+        return assembly.finish(None, width, False)
 
     def log_columns(self) -> None:
         """Warn of columns that were taken for a role or left out, whether the data were read from the file or from the cache."""
@@ -210,12 +213,10 @@ class TableReader:
         self.categories = dict.fromkeys(name for name in found if name in words or name in self.categorical)
         self.names = found
 
-    def _find_categories(self, arrow: Any) -> Columns | None:
-        """Read the categorical columns; None if there are none."""
-        if not self.categories:
-            return None
+    def _find_categories(self, arrow: Any) -> Columns:
+        """The columns of features, with the categories that are read."""
         found: dict[str, set[str]] = {name: set() for name in self.categories}
-        for batch in self._batches(arrow, list(found)):
+        for batch in self._batches(arrow, list(found)) if found else ():
             for name, known in found.items():
                 known.update(filter(None, self._names(arrow, name, batch.column(name))[0]))
                 try:

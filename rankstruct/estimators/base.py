@@ -555,6 +555,13 @@ class Ranker(BaseEstimator):
         finite = "allow-nan" if self._takes_tables() else True
         kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": finite}
         columns = self._find_columns(X, reset)
+        if columns is None and isinstance(X, Table):  # whose names scikit-learn does not see
+            if not reset and hasattr(self, "feature_names_in_"):  # they are those of training
+                return check_X_y(X.values, **labels, **kinds) if labels else check_array(X.values, **kinds)
+            checked = validate_data(self, X.values, **labels, **kinds, reset=reset)
+            if reset:
+                self.feature_names_in_ = np.array(X.columns.names, object)
+            return checked
         if columns is None:
             return validate_data(self, X, **labels, **kinds, reset=reset)
         validate_data(self, X, skip_check_array=True, reset=reset)  # the names and the number of columns
@@ -566,13 +573,13 @@ class Ranker(BaseEstimator):
 
         Numbers from 0 on, as pandas gives to columns without names, are places: an array has the same columns.
         """
-        if not (names := names_of(X)):
+        if not (names := X.columns.names if isinstance(X, Table) else names_of(X)):
             return X
         places, known = list(map(str, range(len(names)))), None if reset else getattr(self, "feature_names_in_", None)
         expected = names if reset else list(map(str, range(self.n_features_in_))) if known is None else list(known)
         if names != expected and (known is not None or sorted(names) == sorted(expected)):
             check_same_names("X", expected, names)
-            X = columns_at(X, [names.index(name) for name in expected])
+            X = X.select(expected) if isinstance(X, Table) else columns_at(X, [names.index(name) for name in expected])
             names = expected
         named = not hasattr(X, "iloc") or all(isinstance(name, str) for name in X.columns)
         return X if named or (names == places and known is None) else X.set_axis(names, axis=1)
@@ -582,7 +589,10 @@ class Ranker(BaseEstimator):
         known = None if reset else self.preparation_.columns
         if known is not None:
             return known
-        found = X.columns if isinstance(X, Table) else Columns.find(X) if self._takes_tables() else None
+        if isinstance(X, Table):
+            found = X.columns if X.columns.categorical else None
+        else:
+            found = Columns.find(X) if self._takes_tables() else None
         if reset:
             self.preparation_ = Preparation(columns=found)
             if found is not None and not isinstance(X, Table):
