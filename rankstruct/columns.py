@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -241,15 +242,15 @@ def as_arrow(name: str, values: Any, *, text: bool = False, where: str = "X: ") 
     """
     pa = _pyarrow()
     if isinstance(values, pa.ChunkedArray):
-        return (
-            values.chunk(0)
-            if values.num_chunks == 1
-            else pa.concat_arrays(values.unify_dictionaries().chunks or [pa.array([], values.type)])
-        )
+        return _without_chunks(values)
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
     values = np.array([*values, None], object)[:-1] if isinstance(values, list | tuple) else values
     is_object = getattr(getattr(values, "dtype", None), "kind", "") == "O"
+    if is_object and hasattr(next((each for each in values if not is_gone(each)), None), "to_datetime64"):
+        # Timestamps of pandas, which pyarrow would cut to microseconds.
+        stamps = [np.datetime64("NaT") if is_gone(each) else each.to_datetime64() for each in values]
+        values, is_object = np.array(stamps, "datetime64[ns]"), False
     found = _as_arrow(values, is_object)
     if found is not None and (is_category(found.type) or not (text and is_object)):
         return found
@@ -277,9 +278,17 @@ def as_arrow(name: str, values: Any, *, text: bool = False, where: str = "X: ") 
 def _as_arrow(values: Any, is_object: bool) -> Any:
     """Values as an Arrow array; None if it has no one type for them."""
     try:
-        return _pyarrow().array(values, from_pandas=is_object)
+        found = _pyarrow().array(values, from_pandas=is_object)
+        return _without_chunks(found) if hasattr(found, "chunks") else found
     except (ValueError, TypeError, OverflowError, NotImplementedError):
         return None
+
+
+def _without_chunks(column: Any) -> Any:
+    """A chunked Arrow array as one, without a copy of a single chunk."""
+    chunks = column.unify_dictionaries().chunks
+    pa = _pyarrow()
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
 
 
 def is_gone(value: Any) -> bool:
@@ -398,13 +407,14 @@ def category_name(value: Any) -> str | None:
     """
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
+        with suppress(UnicodeDecodeError):
+            value = value.decode()
     if isinstance(value, str):
         return value or None
     if is_missing(value):
         return None
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, float | Decimal):
+        return str(int(value)) if value % 1 == 0 else str(value)
     if isinstance(value, int):
         return str(value)
     raise TypeError(type(value).__name__)
