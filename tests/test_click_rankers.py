@@ -8,6 +8,7 @@ import rankstruct as rs
 from rankstruct.clicks import (
     ClickLog,
     PositionModel,
+    Propensities,
     estimate_relevance,
     harvest_propensities,
     simulate_clicks,
@@ -345,7 +346,8 @@ def test_rankers_in_boosted_ones_have_the_loss_for_clicks(logged):
 
 def test_propensities_may_differ_by_query(logged):
     X, log = logged
-    by_query = np.repeat(PROPENSITIES[None], LISTS, 0)
+    same = np.repeat(PROPENSITIES[None], LISTS, 0)
+    by_query = Propensities(same, same, same, 0.95, queries=log.queries)
     found = rs.LinearRanker(C=0.3).fit(X, log, propensity=by_query)
     np.testing.assert_array_equal(found.coef_, rs.LinearRanker(C=0.3).fit(X, log, propensity=PROPENSITIES).coef_)
     assert found.propensities_.shape == (LISTS, SIZE)

@@ -81,8 +81,8 @@ def evaluate_from_clicks(
 
     Args:
         log: the log.
-        scores: of the ranker: `[documents]`, by the number in the log; or of all candidates, `[candidates]`, with their ids. For
-            tied documents the expected discount counts.
+        scores: of the ranker: of all candidates, `[candidates]`, with their ids; or `[documents]`, by the number in a log whose
+            order `log.with_documents` has stated. For tied documents the expected discount counts.
         measure: a discounted gain that is not normalised, such as `"DCG@10"`, `"P@5"`, `"RBP(patience=0.8)"`.
         propensities: of the log's rankings, as for `estimate_relevance`.
         query: `[candidates]`, ids as in the log; None for `scores` by number. Necessary if the ranker ranks documents that were
@@ -93,7 +93,7 @@ def evaluate_from_clicks(
         confidence: the level of the interval, which takes the queries as a sample, with all their sessions, and the propensities
             for true.
         seed: of the bootstrap.
-        options: `base`, `clip`, `policy_aware`, `exposure` (`[documents]`) of `estimate_relevance`.
+        options: `base`, `clip`, `policy_aware`, `exposure` (`[documents]`, in a stated order) of `estimate_relevance`.
 
     Raises:
         ValueError: no rows; no clicks with `normalize="weights"`; a measure that is not such a sum or that needs labels; scores
@@ -198,7 +198,10 @@ class _Candidates:
                 )
             own, found = np.zeros(len(log.documents)), predicted[self.kept] * log.sessions_of_queries()[self.query]
             own[self.document[shown]] = predicted[self.kept][shown]
-        relevance = estimate_relevance(log, propensities, prediction=own, normalize="none", **options)
+        if options.get("exposure") is not None:
+            log.check_order("exposure")
+        # `own` has the order of the log
+        relevance = estimate_relevance(log.with_documents(), propensities, prediction=own, normalize="none", **options)
         found[shown] = relevance[self.document[shown]]
         return found
 

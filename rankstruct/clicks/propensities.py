@@ -14,7 +14,6 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri
 
-from rankstruct.arrays import as_numbers
 from rankstruct.clicks.conditional import maximise
 from rankstruct.clicks.log import ClickLog
 
@@ -30,6 +29,7 @@ class Propensities:
         low: likewise, the lower ends of the intervals, which are symmetric in the logarithm.
         high: likewise, the upper ends.
         confidence: their level.
+        queries: `[queries]`, the ids of the queries, as in the log, where values differ by query.
 
     >>> Propensities(np.array([1.0, 0.5]), np.array([1.0, 0.4]), np.array([1.0, 0.625]), 0.95)
     Propensities(1, 0.5 [0.4, 0.625]; 95 % confidence)
@@ -39,6 +39,7 @@ class Propensities:
     low: np.ndarray
     high: np.ndarray
     confidence: float
+    queries: np.ndarray | None = None
 
     def __repr__(self) -> str:
         """Values and intervals; of several, the numbers of queries and ranks."""
@@ -141,7 +142,8 @@ def propensities_by_em(
 
     Args:
         log: the log.
-        features: `[documents, d]`, of the documents by their number in the log.
+        features: a data frame with columns of queries and documents, by which its rows are found; or `[documents, d]`, by the
+            number of the document in the log, for a log whose order `log.with_documents` has stated.
         regressor: an object with `fit(X, y, sample_weight)` and `predict_proba(X)`, as scikit-learn's classifiers; None for
             gradient boosting.
         max_iterations: None for 2000 without features and 30 with them.
@@ -150,7 +152,8 @@ def propensities_by_em(
             true, up to a factor.
 
     Raises:
-        ValueError: no click; ranks that share no documents with the others, without features; features of a wrong shape.
+        ValueError: no click; ranks that share no documents with the others, without features; features of a wrong shape, or
+            without names and stated order.
 
     Source: Wang, Golbandi, Bendersky, Metzler, Najork, "Position Bias Estimation for Unbiased Learning to Rank in Personal
     Search", WSDM 2018.
@@ -161,10 +164,11 @@ def propensities_by_em(
     >>> propensities_by_em(log)
     Propensities(1, 0.506 [0.494, 0.519], 0.339 [0.328, 0.351]; 95 % confidence)
     """
+    log, rows = (log, None) if features is None else log.of_features(features)
     cells = _Cells(log, several=features is None)
     if not log.click.any():
         raise ValueError("the log has no clicks, so nothing can be estimated from it")
-    given = None if features is None else _checked_features(features, log)[cells.documents]
+    given = None if rows is None else rows[cells.documents]
     if given is None:
         _check_connected(cells.ranks, cells.neighbours())
     most = max_iterations or (2000 if given is None else 30)
@@ -278,15 +282,6 @@ def _with_intervals(logs: np.ndarray, errors: np.ndarray, confidence: float) -> 
         raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")
     wide = ndtri(0.5 + confidence / 2) * errors
     return Propensities(np.exp(logs), np.exp(logs - wide), np.exp(logs + wide), confidence)
-
-
-def _checked_features(features: Any, log: ClickLog) -> np.ndarray:
-    found = as_numbers("features", features)
-    if found.ndim != 2 or len(found) != len(log.documents):
-        raise ValueError(
-            f"features must have a row for each document of the log, {len(log.documents)}; got {found.shape}"
-        )
-    return found
 
 
 def _regressed(regressor: Any, features: np.ndarray, attracts: np.ndarray, weights: np.ndarray) -> np.ndarray:
