@@ -38,8 +38,9 @@ import numpy as np
 import torch
 
 import rankstruct as rs
+from papers.click_models import PositionModel, simulate_clicks
 from rankstruct.cli import run
-from rankstruct.clicks import ClickLog, PositionModel, propensities_by_swaps, simulate_clicks
+from rankstruct.clicks import ClickLog, propensities_by_swaps
 from rankstruct.commands._arguments import CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import RankingData, Source

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rankstruct as rs
-from rankstruct.clicks import ClickLog, PositionModel, simulate_clicks
+from papers.click_models import PositionModel, simulate_clicks
+from rankstruct.clicks import ClickLog
 from rankstruct.data import DataError
 
 LISTS, SIZE = 12, 6

@@ -5,14 +5,8 @@ import pandas as pd
 import pytest
 
 import rankstruct as rs
-from rankstruct.clicks import (
-    ClickLog,
-    PositionModel,
-    Propensities,
-    estimate_relevance,
-    harvest_propensities,
-    simulate_clicks,
-)
+from papers.click_models import PositionModel, simulate_clicks
+from rankstruct.clicks import ClickLog, Propensities, estimate_relevance, harvest_propensities
 from rankstruct.estimators.base import Documents
 from rankstruct.estimators.ensemble import deal_lists
 from rankstruct.estimators.from_clicks import CLICK_COSTS, lists_of_log, weigh_clicks

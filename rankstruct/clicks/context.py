@@ -92,18 +92,17 @@ def propensities_by_context(
     Source: Fang, Agarwal, Joachims, "Intervention Harvesting for Context-Dependent Examination-Bias Estimation", SIGIR 2019 (the
     model; here log-linear instead of a network).
 
-    >>> from dataclasses import replace
-    >>> from rankstruct.clicks import PositionModel, simulate_clicks
-    >>> rng = np.random.default_rng(0)
-    >>> log = simulate_clicks(PositionModel(), rng.normal(size=(2, 300)), [1, 0, 1] * 100, range(0, 301, 3), sessions=20_000)
-    >>> mobile = np.arange(100) % 2  # of each query: rank k is examined with probability k^-2, else k^-0.5
-    >>> seen = log.position ** -np.where(mobile[log.query], 2, 0.5)
-    >>> log = replace(log, click=rng.random(len(log)) < seen * np.array([0.9, 0.2, 0.9] * 100)[log.document])
-    >>> found = propensities_by_context(log, mobile[:, None], np.arange(100))
+    >>> session = np.repeat(np.arange(40_000), 2)
+    >>> query, mobile = session % 100, session % 2  # the queries with odd numbers are mobile
+    >>> position = np.where(np.tile([0, 1], 40_000) == session // 100 % 2, 1, 2)  # two documents, by turns
+    >>> chance = np.tile([0.9, 0.2], 40_000) * np.where(position == 1, 1, np.where(mobile, 0.25, 0.7))
+    >>> click = np.random.default_rng(0).random(80_000) < chance
+    >>> log = ClickLog.from_arrays(query, np.tile([0, 1], 40_000), position, click, session)
+    >>> found = propensities_by_context(log, np.arange(100)[:, None] % 2, np.arange(100))
     >>> found.predict([0])
-    Propensities(1, 0.707 [0.684, 0.732], 0.571 [0.552, 0.59]; 95 % confidence)
+    Propensities(1, 0.695 [0.683, 0.708]; 95 % confidence)
     >>> found.predict([1])
-    Propensities(1, 0.265 [0.251, 0.279], 0.115 [0.103, 0.129]; 95 % confidence)
+    Propensities(1, 0.247 [0.24, 0.255]; 95 % confidence)
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")

@@ -99,12 +99,10 @@ def evaluate_from_clicks(
         ValueError: no rows; no clicks with `normalize="weights"`; a measure that is not such a sum or that needs labels; scores
             or ids that do not match the log; or what `estimate_relevance` refuses.
 
-    >>> from rankstruct.clicks import PositionModel, simulate_clicks
-    >>> labels, offsets = np.array([1, 0, 1, 0, 0] * 40), np.arange(0, 201, 5)
-    >>> production = np.random.default_rng(0).normal(size=200)
-    >>> log = simulate_clicks(PositionModel(irrelevant=0.1), production, labels, offsets, sessions=20_000)
-    >>> evaluate_from_clicks(log, labels, "DCG@3", PositionModel().propensities(5))  # 1 + 1/log2(3) + 0.1/log2(4) = 1.681
-    ClickEvaluation(1.661 [1.637, 1.685]; 95 % confidence, 40 queries)
+    >>> given = {"query": [1, 1, 1, 1, 2, 2], "document": [5, 6, 5, 6, 5, 7], "position": [1, 2, 1, 2, 1, 2]}
+    >>> log = ClickLog.from_arrays(**given, click=[1, 0, 0, 1, 0, 1], session=[0, 0, 1, 1, 2, 2])
+    >>> evaluate_from_clicks(log, [1, 2, 2, 1], "DCG@1", [1.0, 0.5], query=[1, 1, 2, 2], document=[5, 6, 5, 7])
+    ClickEvaluation(0.6667 [0.2222, 1.111]; 95 % confidence, 2 queries)
     """
     chosen = _checked_measure(measure)
     if not len(log):

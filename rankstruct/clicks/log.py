@@ -27,8 +27,7 @@ _ONLY_NUMBERS = "; features must be numbers, remove other columns"
 class ClickLog:
     """A click log: one row per document that was shown, sorted by session and position.
 
-    A session is one ranking shown to one user; the sessions of a query are kept apart. Create a log with `from_arrays`, `read` or
-    `simulate_clicks`.
+    A session is one ranking shown to one user; the sessions of a query are kept apart. Create a log with `from_arrays` or `read`.
 
     Attributes:
         session: `[rows]`, the number of the session, from 0.
@@ -38,8 +37,8 @@ class ClickLog:
         click: bool `[rows]`.
         queries: `[queries]`, the id of each query.
         documents: `[documents]`, the id of each document.
-        of_table: whether the numbers of the documents are rows of a table that the caller has, as `with_documents` and
-            `simulate_clicks` make them. Only then do rankers match features without names by row.
+        of_table: whether the numbers of the documents are rows of a table that the caller has, as `with_documents` makes them.
+            Only then do rankers match features without names by row.
 
     >>> log = ClickLog.from_arrays(query=[7, 7, 8], document=["a", "b", "a"], position=[2, 1, 1], click=[1, 0, 0])
     >>> log

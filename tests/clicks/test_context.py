@@ -5,15 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rankstruct.clicks import (
-    ClickLog,
-    PositionModel,
-    Propensities,
-    estimate_relevance,
-    harvest_propensities,
-    propensities_by_context,
-    simulate_clicks,
-)
+from papers.click_models import PositionModel, simulate_clicks
+from rankstruct.clicks import ClickLog, Propensities, estimate_relevance, harvest_propensities, propensities_by_context
 
 MODEL, RANKS = PositionModel(eta=1, relevant=0.8, irrelevant=0.1), 10
 CONTEXTS = np.array([[0.0, 0], [1, 1], [-1, 0], [0, 1]])

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 import rankstruct as rs
-from rankstruct.clicks import (
-    ClickLog,
-    PositionModel,
-    TrustModel,
-    evaluate_from_clicks,
-    harvest_propensities,
-    propensities_by_context,
-    simulate_clicks,
-)
+from papers.click_models import PositionModel, TrustModel, simulate_clicks
+from rankstruct.clicks import ClickLog, evaluate_from_clicks, harvest_propensities, propensities_by_context
 from rankstruct.statistics import bootstrap_interval, compare_paired
 
 ATTRACTION = np.array([0.9, 0.2, 0.6, 0.3, 0.7])  # of two queries, with 3 and 2 documents

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankstruct.clicks import ClickLog, PositionModel, Propensities, TrustModel, estimate_relevance, simulate_clicks
+from papers.click_models import PositionModel, TrustModel, simulate_clicks
+from rankstruct.clicks import ClickLog, Propensities, estimate_relevance
 
 ATTRACTION = np.array([0.9, 0.2, 0.6])
 RANKINGS = [(0, 1, 2), (2, 0, 1), (1, 2, 0)]

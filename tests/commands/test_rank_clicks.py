@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import rankstruct as rs
+from papers.click_models import PositionModel, simulate_clicks
 from rankstruct.cli import main as rankstruct
-from rankstruct.clicks import ClickLog, PositionModel, harvest_propensities, simulate_clicks
+from rankstruct.clicks import ClickLog, harvest_propensities
 
 pytest.importorskip("pyarrow")
 
