@@ -27,8 +27,7 @@ _ONLY_NUMBERS = "; features must be numbers, remove other columns"
 class ClickLog:
     """A click log: one row per document that was shown, sorted by session and position.
 
-    A session is one ranking shown to one user; the sessions of a query are kept apart. Create a log with `from_arrays`, `read` or
-    `simulate_clicks`.
+    A session is one ranking shown to one user; the sessions of a query are kept apart. Create a log with `from_arrays` or `read`.
 
     Attributes:
         session: `[rows]`, the number of the session, from 0.
@@ -38,8 +37,8 @@ class ClickLog:
         click: bool `[rows]`.
         queries: `[queries]`, the id of each query.
         documents: `[documents]`, the id of each document.
-        of_table: whether the numbers of the documents are rows of a table that the caller has, as `with_documents` and
-            `simulate_clicks` make them. Only then do rankers match features without names by row.
+        of_table: whether the numbers of the documents are rows of a table that the caller has, as `with_documents` makes them.
+            Only then do rankers match features without names by row.
 
     >>> log = ClickLog.from_arrays(query=[7, 7, 8], document=["a", "b", "a"], position=[2, 1, 1], click=[1, 0, 0])
     >>> log
@@ -253,9 +252,9 @@ class ClickLog:
             return f"document {self.documents[shown[at]]} of query {self.queries[owner[shown[at]]]}"
 
         if missing == "error" and known.any() and not known.all():
-            raise ValueError(
-                f"{int((~known).sum())} of {len(shown)} documents of the log are missing, such as {name(int(known.argmin()))}; "
-                "add them to the table, or leave out their clicks by log.with_documents(query, document, missing='drop')"
+            raise MissingDocuments(
+                f"{int((~known).sum())} of {len(shown)} documents of the log are missing, such as {name(int(known.argmin()))}",
+                "add them to the table, or leave out their clicks by log.with_documents(query, document, missing='drop')",
             )
         if len(shown):
             check_matched(
@@ -304,6 +303,41 @@ class ClickLog:
             at = np.minimum(np.searchsorted(ordered, wanted), len(keys) - 1)
             found[shown] = np.where(ordered[at] == wanted, order[at], -1)
         return found
+
+    def of_features(self, features: Any) -> tuple[ClickLog, np.ndarray]:
+        """The log with documents numbered by the rows of a table of features, and the features `[rows, d]`.
+
+        A data frame with columns of queries and documents, with usual names, is matched by them; one of labels is no feature.
+
+        Raises:
+            ValueError: features that are neither named nor in an order that `with_documents` has stated, or of a wrong shape.
+        """
+        log, names = self, names_of(features) or []
+        roles = find_columns("features", names, {"query": None, "document": None})
+        if any(roles.values()):
+            if missing := [role for role, name in roles.items() if name is None]:
+                raise ValueError(
+                    f"features have no column {missing[0]!r}, without which their documents are not known; add it"
+                )
+            log = self.with_documents(*(column_of(features, str(name)) for name in roles.values()))
+            others = {*roles.values(), *usual_columns(names, "label")}
+            found = np.stack([_feature(name, column_of(features, name)) for name in names if name not in others], 1)
+        else:
+            self.check_order("features")
+            found = as_numbers("features", features)
+        if found.ndim != 2 or len(found) != len(log.documents):
+            raise ValueError(
+                f"features must have a row for each document of the log, {len(log.documents)}; got {found.shape}"
+            )
+        return log, found
+
+    def check_order(self, name: str) -> None:
+        """Raise ValueError unless the order of `documents`, to which an argument refers by position, was stated."""
+        if not self.of_table:
+            raise ValueError(
+                f"{name} does not say which entry is which document of the log: pass log.with_documents(query, document), with "
+                f"the ids of each entry, as the log; log.with_documents() says that {name} has the order of log.documents"
+            )
 
     def _rows(self, kept: np.ndarray) -> ClickLog:
         """The log of some of its rows; sessions without any are gone."""
@@ -368,6 +402,18 @@ class ClickLog:
                 f"a session must show a document once; rows {first} and {second} have the same document"
                 f"{'; pass session= if queries were shown several times' if without_sessions else ''}"
             )
+
+
+class MissingDocuments(ValueError):
+    """A table lacks documents of a log.
+
+    Attributes:
+        known: which.
+    """
+
+    def __init__(self, known: str, advice: str) -> None:
+        super().__init__(f"{known}; {advice}")
+        self.known = known
 
 
 def _report_never_shown(ids: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> None:
