@@ -53,13 +53,19 @@ def uses(folder: Path) -> dict[str, Callable[[], Any]]:
     features, relevance, qid = draw.normal(size=(200, 5)), draw.integers(0, 3, 200), np.repeat(np.arange(20), 10)
     users, items = draw.integers(0, 40, 600), draw.integers(0, 30, 600)
     table = folder / "table.csv"
-    rows = [f"{q},{y},{','.join(f'{value:.3f}' for value in x)}" for q, y, x in zip(qid, relevance, features, strict=True)]
+    rows = [
+        f"{q},{y},{','.join(f'{value:.3f}' for value in x)}" for q, y, x in zip(qid, relevance, features, strict=True)
+    ]
     table.write_text("\n".join(["qid,label,a,b,c,d,e", *rows]) + "\n")
 
     def from_table() -> torch.Tensor:
         data = rs.data.read_lists(table)
         model = torch.nn.Linear(5, 1)
-        return ap(model(torch.as_tensor(data.features, dtype=torch.float32)).squeeze(-1), torch.as_tensor(data.labels), offsets=data.offsets)
+        return ap(
+            model(torch.as_tensor(data.features, dtype=torch.float32)).squeeze(-1),
+            torch.as_tensor(data.labels),
+            offsets=data.offsets,
+        )
 
     return {
         "AP loss, padded": lambda: ap(scores, labels).backward(),

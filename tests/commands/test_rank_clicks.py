@@ -135,7 +135,7 @@ def test_features_may_come_from_lists(data, tmp_path, how, capsys):
         ({}, ["--vali", "FILE"], "--clicks takes --train, for features, and --test"),
         ({}, ["--test", "missing.csv"], "missing.csv: no such file"),
         ({}, ["--measures", "RR@10"], "RR@10 does not support item_weights"),
-        ({}, ["--label", "grade"], "--label, --qid and --categorical name columns of --train and --test"),
+        ({}, ["--label", "grade"], "--label has no effect without --train or --test; remove it"),
     ],
 )
 def test_what_is_wrong_is_named(data, tmp_path, change, options, message, capsys):
