@@ -48,7 +48,7 @@ class ArgumentError(ValueError):
 
     Args:
         told: what was expected and what came; after the name of the argument, if it has one.
-        ways: ways out of it.
+        ways: ways out of it, which may be plain text.
         argument: the name of the argument whose value is wrong; "" if it is the data.
         value: its value.
 
@@ -59,7 +59,7 @@ class ArgumentError(ValueError):
     "expected a grade, got 0.5; labels='real' takes any number"
     """
 
-    def __init__(self, told: str, *ways: Way, argument: str = "", value: Any = None) -> None:
+    def __init__(self, told: str, *ways: Way | str, argument: str = "", value: Any = None) -> None:
         super().__init__(told, *ways)
         self.argument, self.value = argument, value
 

@@ -9,11 +9,12 @@ from typing import Any
 
 from rankstruct.data.assembly import read_rankdata
 from rankstruct.data.classification import ClassTable, read_arff, read_csv
-from rankstruct.data.columnar import column_names, missing_column, read_arrow
+from rankstruct.data.columnar import column_names, read_arrow
 from rankstruct.data.dataset import FORMATS, RankingData
 from rankstruct.data.delimited import named, read_header
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.svmlight import read_svmlight
+from rankstruct.data.tables import missing_column
 from rankstruct.data.text import unpacked_name
 from rankstruct.messages import Way
 from rankstruct.roles import LIST_ROLES, usual_columns

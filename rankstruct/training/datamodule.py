@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities import rank_zero_warn
 from torch import nn
 
 from rankstruct.data import BatchLoader, Pipeline, RankingData, Source, Splits, parse_steps
@@ -143,8 +144,27 @@ class ListsDataModule(pl.LightningDataModule):
         return BatchLoader(self.part("train"), documents_per_batch=self.evaluation_documents, **dropped)
 
     def val_dataloader(self) -> BatchLoader:
-        """Return all validation lists once; with several processes, this process's share of them."""
-        return self._evaluated(self.part("vali"))
+        """Return all validation lists once; with several processes, this process's share of them.
+
+        Raises:
+            ValueError: training would be controlled by lists of which every ranking is equally good.
+        """
+        lists = self.part("vali")
+        if self.complete and self.trainer and self.trainer.state.fn == "fit":
+            self._check_judged(lists)
+        return self._evaluated(lists)
+
+    def _check_judged(self, lists: RankingData) -> None:
+        """Raise ValueError if all labels are equal in each validation list; warn if in half of them."""
+        same, told = int(lists.same_labels().sum()), "all labels are equal, so that every ranking is equally good"
+        if lists.diversity_groups is not None or 2 * same < max(lists.num_lists, 1):
+            return
+        if same == lists.num_lists:
+            raise ValueError(
+                f"in each of the {same} validation lists of {self.data_name} {told}; pass others, or train without, with "
+                "trainer.limit_val_batches=0"
+            )
+        rank_zero_warn(f"in {same} of {lists.num_lists} validation lists of {self.data_name} {told}")
 
     def test_dataloader(self) -> BatchLoader:
         """Return all test lists once; with several processes, this process's share of them."""
