@@ -118,7 +118,7 @@ def _modules(package: ModuleType, base: type, method: str) -> list[tuple[str, se
     ]
 
 
-class _Formatter(DefaultHelpFormatter):
+class _OptionFormatter(DefaultHelpFormatter):
     """The full help of an option, with types; if not `whole`, only its first sentence and its default."""
 
     def __init__(self, prog: str, *, whole: bool = True) -> None:
@@ -158,7 +158,7 @@ class Parser(HelpfulParser, LightningArgumentParser):
     """A parser with a short help, and one-line errors without the usage text."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{"formatter_class": _Formatter, **options})
+        super().__init__(*args, **{"formatter_class": _OptionFormatter, **options})
         self._command, self._named = "", dict[str, Sequence[str]]()
 
     def shorten(self, command: str, named: Mapping[str, Sequence[str]]) -> None:
@@ -206,7 +206,7 @@ class Parser(HelpfulParser, LightningArgumentParser):
         """The help text; jsonargparse's own if it was not shortened."""
         if not self._named:
             return super().format_help(*args)
-        self.formatter_class = partial(_Formatter, whole=False)  # type: ignore[assignment]
+        self.formatter_class = partial(_OptionFormatter, whole=False)  # type: ignore[assignment]
         return self._arranged(_GROUPS, super().format_help)
 
     def format_group(self, group: str) -> str:

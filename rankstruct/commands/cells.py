@@ -1,8 +1,8 @@
 """The loop of every long-running command: cells of (config, fold, seed), run in parallel and resumable.
 
-A command makes the cells, `Cells.run` runs those that are not finished, and returns a table of the results by (config, fold,
-seed), which the command prints. `Cells.select` runs all settings of some configs, and further seeds of the best on validation
-data. A cell has a request (plain data: everything its result depends on, including a digest of the data files) and the
+A command makes the cells, `CellFolders.run` runs those that are not finished, and returns a table of the results by (config,
+fold, seed), which the command prints. `CellFolders.select` runs all settings of some configs, and further seeds of the best on
+validation data. A cell has a request (plain data: everything its result depends on, including a digest of the data files) and the
 arguments of its function, which runs in a separate process. A folder of cells is used by one process at a time. Finished cells
 are not run again; results are saved atomically as soon as they are available; failed cells are reported at the end, after the
 others. Ctrl-C, and the death of this process by any means, end the workers at once.
@@ -17,7 +17,6 @@ import multiprocessing
 import os
 import signal
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -27,14 +26,12 @@ from typing import Any, NamedTuple
 
 from rankstruct._version import __version__
 from rankstruct.configs import load_json
-from rankstruct.files import add_to_digest, naming, write_text
+from rankstruct.files import add_to_digest, write_text
 from rankstruct.progress import Progress, listening, stage
 
 __all__ = [
     "Cell",
     "CellFolders",
-    "CellLines",
-    "Cells",
     "CellsFailed",
     "Finished",
     "Key",
@@ -152,8 +149,16 @@ def locked(folder: str | Path) -> Iterator[None]:
         yield
 
 
-class Cells(ABC):
-    """The cells of a folder; a context manager that locks the folder and ends the workers.
+_RECORD, _RESULT = "request.json", "result.json"
+
+
+class CellFolders:
+    """The cells of a folder, one folder each; a context manager that locks the folder and ends the workers.
+
+    A cell's folder has the record of its request, the files that its function writes, and its result. The record,
+    `request.json`, is `{"version", "request", "outputs"}`: the version of this package, and the digests of `result.json` and of
+    the files of `Cell.outputs`, written last. A cell is finished if version and request are equal and these files are as they
+    were.
 
     Args:
         folder: the folder of all results.
@@ -172,22 +177,6 @@ class Cells(ABC):
     def __exit__(self, *error: object) -> None:
         self._pools.clear()
         self._held.__exit__(*error)  # type: ignore[arg-type]
-
-    @abstractmethod
-    def find(self, cell: Cell) -> Any:
-        """The result of a finished cell, or None."""
-
-    @abstractmethod
-    def begin(self, cell: Cell) -> None:
-        """Note that a cell is started, since its function may write files."""
-
-    @abstractmethod
-    def give_up(self, cell: Cell) -> None:
-        """Forget a cell that failed without having written anything."""
-
-    @abstractmethod
-    def keep(self, cell: Cell, result: Any) -> None:
-        """Save a result atomically."""
 
     def run(
         self,
@@ -331,20 +320,8 @@ class Cells(ABC):
             for job in done:
                 yield jobs[job], job.exception() or job.result()
 
-
-_RECORD, _RESULT = "request.json", "result.json"
-
-
-class CellFolders(Cells):
-    """One folder per cell: a record of its request, the files that its function writes, and its result.
-
-    The record, `request.json`, is `{"version", "request", "outputs"}`: the version of this package, and the digests of
-    `result.json` and of the files of `Cell.outputs`, written last. A cell is finished if version and request are equal and these
-    files are as they were.
-    """
-
     def find(self, cell: Cell) -> Any:
-        """See `Cells.find`.
+        """The result of a finished cell, or None.
 
         Raises:
             ValueError: the folder belongs to another request or an earlier version, or its files were damaged. A folder with only
@@ -385,12 +362,12 @@ class CellFolders(Cells):
                 raise _damaged(folder / file, "it has changed since it was written")
 
     def begin(self, cell: Cell) -> None:
-        """See `Cells.begin`; what was written completely for the same request is kept."""
+        """Note that a cell is started, since its function may write files; those of the same request are kept."""
         if not self.outputs(cell):
             self._write(cell, {})
 
     def give_up(self, cell: Cell) -> None:
-        """See `Cells.give_up`: the record is removed if it is all that there is."""
+        """Forget a cell that failed without having written anything."""
         folder = self.folder / cell.name
         if folder.is_dir() and {path.name for path in folder.iterdir()} <= {_RECORD, ".lock"}:
             (folder / _RECORD).unlink(missing_ok=True)
@@ -404,7 +381,7 @@ class CellFolders(Cells):
         return list((self._record(name) or {}).get("outputs") or [])
 
     def keep(self, cell: Cell, result: Any) -> None:
-        """See `Cells.keep`."""
+        """Save a result atomically."""
         write_text(self.folder / cell.name / _RESULT, json.dumps(result, indent=2))
         self.seal(cell, [_RESULT, *cell.outputs])
 
@@ -455,66 +432,6 @@ def _read_json(path: Path) -> Any:
 
 def _damaged(path: Path, reason: str) -> ValueError:
     return ValueError(f"{path} is damaged ({reason}); delete its folder to run the cell again")
-
-
-class CellLines(Cells):
-    """One line of JSON per cell in `results.jsonl`; lines of other requests stay there.
-
-    Args:
-        folder: the folder of the file.
-        parse: maps the content of a line to the cell's name, request and result.
-    """
-
-    def __init__(self, folder: str | Path, parse: Callable[[Any], tuple[str, Any, Any]]) -> None:
-        super().__init__(folder)
-        self.path = self.folder / "results.jsonl"
-        self._parse = parse
-        self._finished: dict[tuple[str, Any], Any] | None = None
-
-    def __enter__(self) -> Any:
-        super().__enter__()
-        self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        self._held.callback(os.close, self._handle)
-        os.ftruncate(self._handle, self.path.read_bytes().rfind(b"\n") + 1)  # a line that was cut off
-        return self
-
-    def read(self) -> dict[tuple[str, Any], Any]:
-        """The results of all complete lines by name and request; the last one of a repeated cell.
-
-        Raises:
-            ValueError: a line is not a finished cell; the message names it.
-        """
-        text = self.path.read_bytes() if self.path.is_file() else b""
-        found = {}
-        for number, line in enumerate(text[: text.rfind(b"\n") + 1].splitlines(), start=1):
-            try:
-                name, request, result = self._parse(load_json(line))
-            except (ValueError, TypeError, KeyError):
-                raise ValueError(
-                    f"{self.path}, line {number}: no finished cell; delete the line, and the cell is run again"
-                ) from None
-            found[name, request] = result
-        return found
-
-    def find(self, cell: Cell) -> Any:
-        """See `Cells.find`."""
-        if self._finished is None:
-            self._finished = self.read()
-        return self._finished.get((cell.name, cell.request))
-
-    def begin(self, cell: Cell) -> None:
-        """See `Cells.begin`: a line has no other files."""
-
-    def give_up(self, cell: Cell) -> None:
-        """See `Cells.give_up`: nothing was noted."""
-
-    def keep(self, cell: Cell, result: Mapping[str, Any]) -> None:
-        """See `Cells.keep`."""
-        line = json.dumps(result).encode() + b"\n"
-        with naming(self.path):
-            while line:
-                line = line[os.write(self._handle, line) :]
-            os.fsync(self._handle)
 
 
 @contextmanager

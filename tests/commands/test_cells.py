@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from cell_works import answer_ctrl_c, begin_slowly, best_so_far, deaf, square, train
 
+from papers.run import CellLines
 from rankstruct.commands import cells as module
 from rankstruct.commands.cells import (
     Cell,
     CellFolders,
-    CellLines,
     CellsFailed,
     _ignoring_ctrl_c,
     different_names,
