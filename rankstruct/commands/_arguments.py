@@ -177,10 +177,12 @@ def as_option(command: str, argument: str, value: Any) -> str | None:
     shown = [str(each).lower() if isinstance(each, bool) else shlex.quote(str(each)) for each in values]
     if command in _OF_CONFIGS:
         from rankstruct.data import Source
+        from rankstruct.recommenders.reading import InteractionsSource, RatingsSource
 
+        known = {name for kind in (Source, RatingsSource, InteractionsSource) for name in kind.__dataclass_fields__}
         if argument == "fold" and _OF_CONFIGS[command]:
             return _OF_CONFIGS[command]
-        return " ".join([f"--data.{argument}", *shown]) if argument in Source.__dataclass_fields__ else None
+        return " ".join([f"--data.{argument}", *shown]) if argument in known else None
     module = find_commands().get(command, ("", ""))[0]
     make = getattr(importlib.import_module(f"rankstruct.commands.{module}"), "_parser", None) if module else None
     for action in make()._actions if make else ():

@@ -19,6 +19,7 @@ from rankstruct.data.formats import CLASS_FORMATS, feature_names, has_classes, r
 from rankstruct.data.pipeline import Pipeline, check_preparation, parse_steps, prepare_splits
 from rankstruct.data.protocols import PROTOCOLS, Protocol, class_splits, cross_validation_parts, trial_parts
 from rankstruct.files import add_to_digest
+from rankstruct.messages import Way
 
 __all__ = ["Source", "read_splits"]
 
@@ -175,7 +176,7 @@ class Source:
         if self.protocol == "cross-validation" and not 1 <= (self.fold or 0) <= self.parts:
             raise ValueError(f"data.fold must be from 1 to data.parts = {self.parts}, got {self.fold}")
         if not Path(path).exists():
-            raise DataError(f"{path}: no such file or folder; set the path of the data (--data.path)")
+            raise DataError(f"{path}: no such file or folder", Way("path", None, "set {} to that of the data"))
         if not Path(path).is_file():
             fold_files(path, self._folder)
         elif self.protocol == "folds":

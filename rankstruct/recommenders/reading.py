@@ -24,6 +24,7 @@ from rankstruct.data.errors import check_least, check_matched, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.tables import Table, find_columns, id_text, is_table
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
+from rankstruct.messages import Way
 from rankstruct.recommenders.ratings import (
     SCALES,
     Ratings,
@@ -497,7 +498,7 @@ class _Lines:
             if len({word.rpartition(":")[0] for word in self.items}) > 1 and _are_ratings(values, len(self.item)):
                 said = (
                     f"every item has the form item:number, such as {shortened(next(iter(self.items)))}; write a table with "
-                    f"columns user, item and rating, or {_ITEMS}"
+                    f"columns user, item and rating; {_ITEMS}"
                 )
         if said:
             raise DataError(f"{self.path}: expected lines user item item ..., but {said}")
@@ -512,14 +513,16 @@ class _Lines:
         if (len(kinds) == 2 and kinds[0] != "time" == kinds[1]) or (kinds[0] == "rating" and kinds[1:2] == ["date"]):
             raise _has_ratings(self.path)
         if kinds[0] == "date" or (len(kinds) == 1 and kinds[0] in ("time", "rating")):
-            way_out = {
-                "time": "set times=True (--data.times true) if it is one",
+            ways: dict[str, Way | str] = {
+                "time": Way("times", True, "set {} if it is one", "write a table with columns user, item and time"),
                 "date": "write a table with columns user, item and time",
                 "rating": "write a table with columns user, item and rating",
-            }[kinds[0]]
+            }
             raise DataError(
                 f"{self.path}: expected lines user item item ..., but the third of {len(kinds) + 2} fields looks like a "
-                f"{kinds[0]}, such as {shortened(shown).strip(chr(39))}; {way_out}, or {_ITEMS}"
+                f"{kinds[0]}, such as {shortened(shown).strip(chr(39))}",
+                ways[kinds[0]],
+                _ITEMS,
             )
 
     def times(self) -> np.ndarray | None:
@@ -530,7 +533,7 @@ class _Lines:
         return whole if np.array_equal(whole.astype(np.float64), when) else when
 
 
-_ITEMS = "set times=False (--data.times false) if they are items"
+_ITEMS = Way("times", False, "or set {} if they are items")
 _BRACKETED = re.compile(r"""\{[^\s"':,{}]+\}|\[[^\s"':,\[\]]+\]""")
 _PAIR = re.compile(r".+:[-+]?\d+(\.\d+)?")
 _INTEGER = re.compile(r"[-+]?\d{1,18}|[-+]?[1-8]\d{18}")

@@ -53,6 +53,8 @@ WAYS = [
     ("num_features", None, "num_features=", None, "--num-features"),
     ("omitted", "zero", "omitted='zero'", None, None),
     ("fold", None, "fold=", "--data.fold", "--folds"),
+    ("times", False, "times=False", "--data.times false", None),
+    ("path", None, "path=", "--data.path", None),
 ]
 
 
