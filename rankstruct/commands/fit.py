@@ -20,7 +20,7 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import fields, replace
 from importlib import import_module
@@ -147,12 +147,10 @@ _TRAINER = {"num_sanity_val_steps": 0, "log_every_n_steps": 10, "max_epochs": 10
 def _find_task(args: Sequence[str]) -> str:
     """The task of a command, which determines its options: from `--task` or the configs."""
     task = "ranking"
-    for i, arg in enumerate(args):
-        name, _, value = arg.partition("=")
-        value = value or (args[i + 1] if i + 1 < len(args) else "")
-        if name == "--task":
-            task = value
-        elif name in ("-c", "--config") and Path(value).is_file():
+    for option, value in options_in(args):
+        if option == "--task":
+            task = value or task
+        elif option in ("-c", "--config") and Path(value).is_file():
             content = read_config(value)
             task = content.get("task", task) if isinstance(content, dict) else task
     if not isinstance(task, str) or task not in TASKS:
@@ -277,10 +275,10 @@ class RankingCLI(LightningCLI):
         config = self.config[self.config.subcommand]
         if config.data.get("path") is not None:
             config.data.path = str(Path(config.data.path).resolve())
-        _check_classes(config)
         self._check_scorer(config.model.get("scorer"))
         _check_options(config, self.config.subcommand)
-        typed = [name.strip("-").rstrip("+") for name, value in options_in(self._args) if value not in ("null", "None")]
+        given = dict(options_in(self._args))  # the last value of each; null resets a value of the config
+        typed = [name.strip("-").rstrip("+") for name, value in given.items() if value not in ("null", "None")]
         if wrong := without_effect(typed, (*NEEDS[self.config.subcommand], *data_needs(config)), config):
             raise ValueError(wrong)
         if self._quiet:
@@ -575,22 +573,34 @@ _CONFIGURABLE = (
 _PACKAGES = ("rankstruct.", "pytorch_lightning.", "lightning_fabric.")
 
 
-def _check_classes(config: Any) -> None:
-    """Raise ValueError if a config names a class of another kind, which would be called with its values.
+def _check_values(config: Any) -> None:
+    """Raise ValueError for an integer that is not exact in float64, or a class of another kind than those of a config.
 
-    The parser checks classes against the types of arguments, but arguments of custom classes or in `**kwargs` may have none.
+    The class would be called with values. The parser checks classes against the types of arguments, but arguments of custom
+    classes or in `**kwargs` may have none.
     """
-    if isinstance(config, dict | Namespace):
-        values = dict(config.items() if isinstance(config, dict) else vars(config))
-        path = values.get("class_path")
-        if isinstance(path, str) and not _is_known_kind(path):
+    for name, value in _walk(config):
+        if isinstance(value, int) and abs(value) > LARGEST:
             raise ValueError(
-                f"{path} is not a Module, Optimizer, learning rate scheduler, Callback, Logger, data module, measure or feature "
+                f"{name} must be at most 2^53 in absolute value, got an integer of {value.bit_length()} bits"
+            )
+        if name.endswith("class_path") and isinstance(value, str) and not _is_known_kind(value):
+            raise ValueError(
+                f"{value} is not a Module, Optimizer, learning rate scheduler, Callback, Logger, data module, measure or feature "
                 "map; a config may not name other classes"
             )
-        config = list(values.values())
-    for each in config if isinstance(config, list | tuple) else ():
-        _check_classes(each)
+
+
+def _walk(config: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """All values of a config with their full names."""
+    if isinstance(config, dict | Namespace):
+        for key, each in dict(config.items() if isinstance(config, dict) else vars(config)).items():
+            yield from _walk(each, f"{name}.{key}".lstrip("."))
+    elif isinstance(config, list | tuple):
+        for each in config:
+            yield from _walk(each, name)
+    else:
+        yield name, config
 
 
 def _is_known_kind(path: str) -> bool:
@@ -606,7 +616,7 @@ def _is_known_kind(path: str) -> bool:
 def _check_options(config: Any, command: str) -> None:
     """Raise ValueError for options, not checked elsewhere, with which nothing would be trained or everything lost."""
     given = config.trainer
-    _check_numbers(config)
+    _check_values(config)
     for name in ("lists_per_batch", "documents_per_batch", "max_list_size"):
         if (config.data.get(name) or 0) > 2**31:
             raise ValueError(f"data.{name} must be at most {2**31}, got {config.data[name]}")
@@ -628,18 +638,6 @@ def _check_options(config: Any, command: str) -> None:
         raise ValueError(
             f"checkpoint.filename must stay in the run's folder, got {name!r}; to write elsewhere, set checkpoint.dirpath"
         )
-
-
-def _check_numbers(config: Any, name: str = "") -> None:
-    """Raise ValueError for an integer that is not exact in float64."""
-    if isinstance(config, int) and abs(config) > LARGEST:
-        raise ValueError(f"{name} must be at most 2^53 in absolute value, got an integer of {config.bit_length()} bits")
-    if isinstance(config, dict | Namespace):
-        for key, each in dict(config.items() if isinstance(config, dict) else vars(config)).items():
-            _check_numbers(each, f"{name}.{key}".lstrip("."))
-    elif isinstance(config, list | tuple):
-        for each in config:
-            _check_numbers(each, name)
 
 
 def _check_training(config: Any) -> None:

@@ -547,7 +547,7 @@ def test_an_unknown_key_is_named_with_its_line_and_the_nearest(command, text, sa
             "did you mean trainer.",
         ),
         (
-            ["cross-validate", "--config", "quickstart", "--folds", "1", "--output", "x", "--grid", "modl.t0=1,2"],
+            ["cross-validate", "--config", "quickstart", "--output", "x", "--grid", "modl.t0=1,2"],
             "there is no option 'modl.t0'; did you mean model.t0?",
         ),
         (["evaluate", "x", "--labels", "y", "--measures", "nDGC"], "did you mean nDCG?"),
@@ -575,7 +575,7 @@ def test_what_is_given_twice_is_refused(tmp_path, capsys):
         ),
         (["cross-validate", "--config", "quickstart", *out, "--folds", "1", "1"], "folds: 1 is given twice"),
         (
-            ["cross-validate", "--config", "quickstart", *out, "--folds", "1", "--grid", "model.t0=1,1"],
+            ["cross-validate", "--config", "quickstart", *out, "--grid", "model.t0=1,1"],
             "t0: 1 is given twice",
         ),
         (["fit-exact", "--config", "exact-svmmap", *out, "--folds", "2", "3", "2"], "folds: 2 is given twice"),
