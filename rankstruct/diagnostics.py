@@ -28,7 +28,7 @@ __all__ = ["Certificate", "certify", "describe", "draw_paths", "fit_path", "heal
 def arrays_of(data: RankingData, suffix: str = "") -> dict[str, Any]:
     """Arguments of `LinearRanker.fit` by name: `X`, `y`, `qid`, `diversity_groups`, with the suffix `"_valid"` for validation."""
     found = {
-        "X": data.features if suffix else data.table,
+        "X": data.table,
         "y": data.labels,
         "qid": data.list_numbers,
         "diversity_groups": data.diversity_groups,
@@ -84,8 +84,8 @@ def fit_path(
                 "loss_at_zero": loss_at_zero,
                 "objective_at_zero": at_zero,
                 "objective_over_zero": solution.objective / at_zero if at_zero else None,
-                "validation": mean_measures(ranker.predict(vali.features, vali.list_numbers), vali, measures),
-                "test": mean_measures(ranker.predict(test.features, test.list_numbers), test, measures),
+                "validation": mean_measures(ranker.predict(vali.table, vali.list_numbers), vali, measures),
+                "test": mean_measures(ranker.predict(test.table, test.list_numbers), test, measures),
                 "selected": None if ranker.validation_ is None else ranker.validation_[number],
                 "chosen": chosen == C,
             }

@@ -72,7 +72,7 @@ class ArgumentError(ValueError):
 
 def needs_groups(name: str, what: str) -> ArgumentError:
     """The error of a measure or loss without the groups of documents; `what` they are, one of each document."""
-    lacking = f"{name} needs groups of documents, which this command does not support"
+    lacking = f"{name} needs groups, which this command does not support"
     return ArgumentError("", Way("diversity_groups", None, f"{name} needs {{}}, one {what}", lacking))
 
 
