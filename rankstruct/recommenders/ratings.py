@@ -45,7 +45,6 @@ __all__ = [
     "merge",
     "standardised",
     "synthetic_ratings",
-    "with_negatives",
 ]
 
 Labels = Literal["grade", "rating"] | Callable[[np.ndarray], np.ndarray]
@@ -495,27 +494,6 @@ def k_core(ratings: Any, k: int, *, user_k: int | None = None) -> Ratings:
     items, item = np.unique(left.item, return_inverse=True)
     names = {"user_names": ratings.user_names[users], "item_names": ratings.item_names[items]}
     return replace(left, user=user, item=item, **names)
-
-
-def with_negatives(ratings: Ratings, number: int, *, seed: int = 0) -> Ratings:
-    """Add random unrated items with rating 0: up to `number` for each user with ratings.
-
-    For feedback without negatives, such as clicks; raises DataError unless the scale is `"binary"`.
-    """
-    if ratings.scale != "binary":
-        raise DataError(
-            f"negatives require the scale 'binary', got {ratings.scale!r}; use implicit(ratings, threshold)"
-        )
-    rng = np.random.default_rng(seed)
-    offsets = ratings.offsets
-    users, items = [ratings.user], [ratings.item]
-    for rated in np.flatnonzero(np.diff(offsets)).tolist():
-        open_items = np.setdiff1d(np.arange(ratings.num_items), ratings.item[offsets[rated] : offsets[rated + 1]])
-        drawn = rng.permutation(open_items)[:number]
-        users.append(np.full(len(drawn), rated))
-        items.append(drawn)
-    added = sum(map(len, items)) - ratings.num_ratings
-    return _joined(ratings, users, items, [ratings.rating, np.zeros(added, np.float32)])
 
 
 def merge(parts: Sequence[Ratings]) -> Ratings:

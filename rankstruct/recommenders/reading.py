@@ -51,11 +51,9 @@ __all__ = [
     "InteractionsSource",
     "RatingsFormat",
     "RatingsSource",
-    "read_genres",
     "read_interactions",
     "read_movielens_fold",
     "read_ratings",
-    "read_titles",
     "register_ratings_format",
 ]
 
@@ -602,48 +600,6 @@ def _has_ratings(path: Path) -> DataError:
         f"{path}: expected interactions, got ratings; use implicit(read_ratings(path), threshold), or write those that count to "
         "a table with columns user, item and time"
     )
-
-
-def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read the film titles of MovieLens, by item: lines `item|title|...` (`u.item`) or `item::title::...` (`movies.dat`).
-
-    Raises:
-        DataError: the file is missing, or a line has no title.
-    """
-    found = {}
-    for number, line in _lines(Path(path), "latin-1"):
-        if line[0] == "#":
-            continue
-        parts = line.split("::" if "::" in line else "|")
-        if len(parts) < 2:
-            raise DataError(f"{path}, line {number}: expected item|title or item::title, got {shortened(line)}")
-        found[parts[0]] = parts[1]
-    return found
-
-
-def read_genres(path: str | os.PathLike[str], items: Iterable[str]) -> np.ndarray:
-    """Read film genres of MovieLens 100K, `[items, 19]` of 0 and 1: lines `item|title|date|date|address|0|1|...` (`u.item`).
-
-    Args:
-        path: the file.
-        items: item names, such as the `item_names` of ratings; items missing in the file have no genres, which is a warning.
-
-    Raises:
-        DataError: the file is missing, a line does not end with 19 fields of 0 or 1, or no item is in the file.
-    """
-    found, items = {}, list(items)
-    for number, line in _lines(Path(path), "latin-1"):
-        if line[0] == "#":
-            continue
-        parts = line.split("|")
-        if len(parts) != 24 or not set(parts[5:]) <= {"0", "1"}:
-            raise DataError(
-                f"{path}, line {number}: expected 24 fields, the last 19 of them 0 or 1, got {shortened(line)}"
-            )
-        found[parts[0]] = [float(part) for part in parts[5:]]
-    matched = [item in found for item in items]
-    check_matched(matched, items, what="items", source=str(path), advice="they have no genres")
-    return np.array([found.get(item, [0.0] * 19) for item in items]).reshape(-1, 19)
 
 
 @dataclass(frozen=True)

@@ -532,17 +532,12 @@ def test_lists_of_the_catalogue_are_all_items_with_labels():
     assert where is None
     torch.testing.assert_close(scores, scorer.item_scores(users))
     np.testing.assert_array_equal(labels, known.to_csr().toarray()[users])
-    train, held = hold_out(known, 0.3)
-    users, items, real = batch_of(train, [4, 0, 7])
-    scores, labels, where = TrainingLists(train, unranked=held)(scorer, users, items, real)
-    np.testing.assert_array_equal(~where, held.to_csr().toarray()[users] > 0)
 
 
-@pytest.mark.parametrize("unranked", [False, True])
-def test_losses_over_the_catalogue_are_computed_in_blocks(monkeypatch, unranked):
+def test_losses_over_the_catalogue_are_computed_in_blocks(monkeypatch):
     monkeypatch.setattr(catalogue_module, "_BLOCK", 60)  # 2 users
-    known, held = hold_out(interactions(drawn()), 0.3)
-    lists = TrainingLists(known, unranked=held if unranked else None)
+    known = interactions(drawn())
+    lists = TrainingLists(known)
     given = batch_of(known, [4, 0, 7, 9, 11])
     scorer = MatrixFactorization(30, 25, rank=3, temperature=0.2).double()
     seen = []
