@@ -134,6 +134,7 @@ def split_table(
         ValueError: an unknown name, a name for something without named columns, or several columns with usual names.
     """
     names, given, known = names_of(X), {"label": y, "qid": qid, "position": position, "docid": docid}, known or {}
+    _refuse_swapped(y, qid)
     if not names:
         _refuse_names(given)
         return Split(X, y, qid, position, {}, True, docid)
@@ -165,6 +166,17 @@ def split_table(
     return Split(X, labels, lists, positions, roles, caller_named, names)
 
 
+def _refuse_swapped(y: Any, qid: Any) -> None:
+    """Raise ValueError if labels have a usual name of lists, and lists one of labels."""
+    names = [each if isinstance(each, str) else getattr(each, "name", None) for each in (y, qid)]
+    roles = zip(names, ("qid", "label"), strict=True)
+    if all(isinstance(name, str) and usual_columns([name], role) for name, role in roles):
+        raise ValueError(
+            f"y is the column {names[0]!r} and qid the column {names[1]!r}: they are swapped; pass the labels as y, the lists as "
+            "qid"
+        )
+
+
 def _refuse_names(given: Mapping[str, Any]) -> None:
     """Raise ValueError for a name of a column, where there are none."""
     for role, value in given.items():
@@ -176,26 +188,27 @@ def _refuse_names(given: Mapping[str, Any]) -> None:
 
 
 def names_of(table: Any) -> list[str]:
-    """The names of the columns of a data frame of pandas or polars or an Arrow table; none for anything else."""
+    """The names of the columns of a data frame of pandas or polars or an Arrow table; none for anything else.
+
+    Raises:
+        ValueError: a name is repeated, so that it names no one column.
+    """
     if hasattr(table, "iloc"):
-        return list(map(str, getattr(table, "columns", ())))
-    names = table.columns if hasattr(table, "get_columns") else getattr(table, "column_names", ())
-    return list(names)
+        names = list(map(str, getattr(table, "columns", ())))
+    else:
+        names = list(table.columns if hasattr(table, "get_columns") else getattr(table, "column_names", ()))
+    if len(set(names)) < len(names):
+        again = next(name for at, name in enumerate(names) if name in names[:at])
+        raise ValueError(f"expected a table with unique column names, {again!r} is repeated: rename or drop one")
+    return names
 
 
 def column_of(table: Any, name: str) -> Any:
-    """A column of such a table, a pandas or polars series or an array.
-
-    Raises:
-        ValueError: the name is repeated.
-    """
-    if not hasattr(table, "iloc"):
-        column = table[name]
-        return column if hasattr(table, "get_columns") else np.array(column.to_pylist())
-    at = [at for at, each in enumerate(names_of(table)) if each == name]
-    if len(at) > 1:
-        raise ValueError(f"X must have columns with unique names; {name!r} is repeated")
-    return table.iloc[:, at[0]]
+    """A column of such a table, a pandas or polars series or an array."""
+    if hasattr(table, "iloc"):
+        return table.iloc[:, names_of(table).index(name)]
+    column = table[name]
+    return column if hasattr(table, "get_columns") else np.array(column.to_pylist())
 
 
 def columns_at(table: Any, chosen: list[int]) -> Any:

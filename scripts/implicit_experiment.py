@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 import rankstruct as rs
+from papers.significance import holm
 from rankstruct.cli import run
 from rankstruct.commands._arguments import CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders
@@ -42,7 +43,7 @@ from rankstruct.recommenders import (
     recommend,
 )
 from rankstruct.recommenders.splits import RatingsParts
-from rankstruct.statistics import compare_paired, holm
+from rankstruct.statistics import compare_paired
 from rankstruct.text_tables import format_table
 
 MEASURES = ("nDCG@10", "R@10", "nDCG@20", "R@20")

@@ -360,6 +360,76 @@ def test_labels_and_lists_in_the_wrong_order_are_announced():
         rs.LinearRanker().fit(X, y, qid, np.ones(8))
 
 
+@pytest.mark.parametrize("kind", ["columns", "names", "arrays", "sorted by label"])
+def test_score_says_that_labels_and_lists_are_swapped(kind):
+    frame = frame_of(1)
+    X, y, qid = frame[["a", "b", "c"]], frame["label"], frame["qid"]
+    ranker = rs.LinearRanker().fit(frame)
+    if kind == "arrays":
+        with pytest.warns(UserWarning, match=r"8 labels, each in contiguous rows.* The order is score\(X, y, qid\)"):
+            ranker.score(X, np.repeat(np.arange(8), 6), y.to_numpy())
+    elif kind == "sorted by label":  # of which nothing is said
+        by_label = frame.sort_values("label")
+        assert ranker.score(by_label[["a", "b", "c"]], by_label["label"], by_label["qid"]) == ranker.score(frame)
+    else:
+        given = (frame, "qid", "label") if kind == "columns" else (X, qid, y)
+        for call in (ranker.fit, ranker.score):
+            with pytest.raises(
+                ValueError, match=r"^y is the column 'qid' and qid the column 'label': they are swapped"
+            ):
+                call(*given)
+        with pytest.raises(ValueError, match="they are swapped"):
+            ranker.fit(frame, X_valid=given[0], y_valid=given[1], qid_valid=given[2])
+
+
+@every_ranker
+@pytest.mark.parametrize("library", ["pandas", "arrow"])
+def test_repeated_names_of_columns_are_refused_everywhere(name, library):
+    pyarrow = pytest.importorskip("pyarrow")
+    frame, ranker = frame_of(1), ranker_of(name)
+    twice = pd.concat([frame, frame[["b"]]], axis=1)
+    if library == "arrow":
+        columns = [pyarrow.array(twice.iloc[:, at]) for at in range(twice.shape[1])]
+        twice = pyarrow.Table.from_arrays(columns, names=list(twice.columns))
+    message = r"^[^\n]* unique [^\n]* 'b' is repeated[^\n]*$"  # one line, the same everywhere
+    fitted = fit(ranker_of(name), 1, "abc")
+    for call in (ranker.fit, fitted.predict, fitted.score, lambda X: ranker.fit(frame, X_valid=X)):
+        with pytest.raises(ValueError, match=message):
+            call(twice)
+
+
+#: Labels of validation lists for which AP(min_relevant=2) is the same in every ranking.
+SAME = {"irrelevant": [0] * 6, "relevant": [2] * 6, "below min_relevant": [0, 1, 0, 1, 0, 0]}
+
+
+def same_valid(eighths, kind):
+    """Validation lists of which some have these labels."""
+    return frame_of(11).assign(label=SAME[kind] * eighths + [2, 0, 1, 0, 2, 0] * (8 - eighths))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [*((name, "irrelevant") for name in MAKE), *(("linear", kind) for kind in SAME)]
+)
+def test_validation_lists_that_tell_nothing_are_refused_or_warned_of(name, kind, recwarn):
+    ranker = ranker_of(name).set_params(measure="AP(min_relevant=2)" if name == "linear" else "AP")
+    said = r"AP.* is the same for every ranking"
+    with pytest.raises(ValueError, match=rf"^y_valid: in each of the 8 validation lists {said}"):
+        ranker.fit(frame_of(1), X_valid=same_valid(8, kind))
+    with pytest.warns(UserWarning, match=rf"^in 6 of 8 validation lists {said}"):
+        ranker.fit(frame_of(1), X_valid=same_valid(6, kind))
+    recwarn.clear()
+    ranker.fit(frame_of(1), X_valid=same_valid(2, kind))  # a few are usual, and change no choice
+    assert not [each for each in recwarn if "validation lists" in str(each.message)]
+
+
+def test_held_out_lists_that_tell_nothing_are_refused():
+    frame = frame_of(1, lists=20)
+    frame.loc[~frame["qid"].isin(["q2", "q3"]), "label"] = 0  # which are not held out
+    ranker = ranker_of("mlp").set_params(validation_share=0.1, measure="AP", random_state=1)
+    with pytest.raises(ValueError, match=r"^validation_share=0.1: in each of the 2 validation lists AP is the same"):
+        ranker.fit(frame)
+
+
 @every_ranker
 def test_files_and_copies_have_the_same_scores_and_names(name, tmp_path):
     frame = frame_of(1)

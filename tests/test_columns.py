@@ -22,9 +22,11 @@ from torch.export import Dim
 import rankstruct as rs
 from rankstruct import columns as module
 from rankstruct.cli import main
+from rankstruct.clicks import ClickLog
 from rankstruct.columns import Columns, Table
-from rankstruct.data import DataError, RankingData, convert_lists, read_alike, read_lists, read_scores
+from rankstruct.data import DataError, RankingData, concatenate, convert_lists, read_alike, read_lists, read_scores
 from rankstruct.models.saving import describe_scorer
+from rankstruct.recommenders import interactions
 from rankstruct.training import RankingDataModule
 
 pd = pytest.importorskip("pandas")
@@ -457,8 +459,8 @@ def test_tables_that_are_not_those_of_training(make):
     ("change", "message"),
     [
         ({"brand": [f"name {at}" for at in range(1001)]}, "column 'brand' has more than 1000 categories, as text"),
-        ({"when": [date(2024, 1, 1)] * 1001}, "column 'when' must have numbers, or strings for categories, got date"),
-        ({"when": np.full(1001, "2024-01-01", "M8[s]")}, r"column 'when' has datetime64\[s\]; convert it to numbers"),
+        ({"when": [date(2024, 1, 1)] * 1001}, "column 'when' has date32.*; convert it to numbers"),
+        ({"when": np.full(1001, "2024-01-01", "M8[s]")}, r"column 'when' has timestamp\[s\]; convert it to numbers"),
         ({"x": [1.0, "a", *["c"] * 999]}, r"column 'x' has strings and numbers; make it one of them, .*astype\(str\)"),
         ({"cell": ["a", {"b": 1}, *["c"] * 999]}, "column 'cell' must have numbers, or strings for categories, got"),
     ],
@@ -472,7 +474,7 @@ def test_columns_that_are_refused(change, message):
 def test_more_that_is_refused():
     frame, y, qid = draw()
     repeated = frame.set_axis(["a", "b", "c", "brand", "e", "e"], axis=1)
-    with pytest.raises(ValueError, match="unique names; 'e' is repeated"):
+    with pytest.raises(ValueError, match="unique column names, 'e' is repeated"):
         rs.LinearRanker().fit(repeated, y, qid)
     with pytest.raises(ValueError, match=r"encode must be the first preparation step, got it after log:0\.001"):
         rs.LinearRanker(prepare=["log", "encode"]).fit(frame, y, qid)
@@ -523,7 +525,7 @@ def test_numbers_are_categories_where_an_option_says_so(tmp_path):
     frame = pd.DataFrame({"shop": [10, 2, 10, 7], "x": [1.0, 2.0, np.nan, 4.0]})
     for suffix in ("csv", "parquet"):
         path = write(tmp_path / f"a.{suffix}", frame, [0, 1, 0, 1], [1, 1, 2, 2])
-        assert read_lists(path, cache=False).columns is None
+        assert read_lists(path, cache=False).columns.categories == {"shop": None, "x": None}
         data = read_lists(path, categorical=["shop"], cache=False)
         assert data.columns.categories == {"shop": ("10", "2", "7"), "x": None}
         np.testing.assert_array_equal(data.features, [[0, 1], [1, 2], [0, np.nan], [2, 4]])
@@ -534,6 +536,60 @@ def test_numbers_are_categories_where_an_option_says_so(tmp_path):
         DataError, match=r"options of tables, categorical, need a CSV, Parquet or Arrow file, got a .txt file"
     ):
         read_lists(tmp_path / "a.txt", categorical=["shop"])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "rankdata"])
+def test_lists_of_numbers_keep_the_names_of_their_features(tmp_path, suffix):
+    pytest.importorskip("pyarrow")
+    frame, y, qid = draw()
+    frame = frame[["large", "small"]]
+    data = read_lists(write(tmp_path / f"a.{suffix}", frame, y, qid), cache=tmp_path / "cache")
+    assert data.columns.names == ["large", "small"]
+    again = read_lists(tmp_path / f"a.{suffix}", cache=tmp_path / "cache")
+    assert (
+        again.columns.names
+        == again.select([1, 0]).columns.names
+        == concatenate([data]).columns.names
+        == ["large", "small"]
+    )
+    turned = read_lists(write(tmp_path / f"b.{suffix}", frame[["small", "large"]], y, qid), cache=False)
+    ranker = SMALL["linear"]().fit(data)
+    assert ranker.feature_names_in_.tolist() == ["large", "small"]
+    np.testing.assert_array_equal(ranker.predict(turned), ranker.predict(data))
+    np.testing.assert_array_equal(ranker.predict(frame.astype(np.float32)), ranker.predict(data))
+    np.testing.assert_array_equal(data.recoded(turned.columns).features, turned.features)
+    other = read_lists(write(tmp_path / f"c.{suffix}", frame.set_axis(["large", "x"], axis=1), y, qid), cache=False)
+    for join in (lambda: ranker.predict(other), lambda: concatenate([data, other])):
+        with pytest.raises(ValueError, match="must have the columns of training; missing: 'small'; unknown: 'x'"):
+            join()
+
+
+@pytest.mark.parametrize("library", ["pandas", "arrow"])  # polars has no such frames
+@pytest.mark.parametrize("again", ["small", "label", "qid", "other"])
+def test_column_names_are_unique(library, again):
+    pa = pytest.importorskip("pyarrow")
+    frame, y, qid = draw()
+    names = ["label", "qid", "small", "large", "other"]
+    table = pd.DataFrame(dict(zip(names, (y, qid, frame["small"].fillna(0), frame["large"].fillna(0), y), strict=True)))
+    ranker = SMALL["linear"]().fit(table)
+    columns = [table[name] for name in (*names, again)]
+    if library == "pandas":
+        repeated = pd.concat(columns, axis=1)
+    else:
+        repeated = pa.Table.from_arrays([pa.array(each) for each in columns], names=[*names, again])
+    for call in (
+        lambda: SMALL["linear"]().fit(repeated),
+        lambda: SMALL["linear"]().fit(repeated, y, qid),
+        lambda: ranker.predict(repeated),
+        lambda: ranker.score(repeated, y, qid),
+        lambda: Columns.find(
+            repeated.assign(x="a") if library == "pandas" else repeated.append_column("x", [["a"] * 240])
+        ),
+        lambda: ClickLog.read(repeated, query="qid", document="small", position="label", click="label"),
+        lambda: interactions(repeated, user="qid", item="small"),
+    ):
+        with pytest.raises(ValueError, match=f"expected a table with unique column names, '{again}' is repeated"):
+            call()
 
 
 def test_categories_in_csv_are_found_in_the_first_rows(tmp_path, monkeypatch):
@@ -679,7 +735,7 @@ def test_columns_that_cannot_be_found(library):
         ):
             rs.LinearRanker().fit(both)
         assert "target" in SMALL["linear"]().fit(both, "label").feature_names_in_
-        with pytest.raises(ValueError, match="unique names; 'label' is repeated"):
+        with pytest.raises(ValueError, match="unique column names, 'label' is repeated"):
             rs.LinearRanker().fit(both.rename(columns={"target": "label"}), "label")
     with pytest.raises(ValueError, match=r"y: X has no column 'labell'; did you mean label\?"):
         rs.LinearRanker().fit(table, "labell")

@@ -372,3 +372,27 @@ def test_a_network_of_several_is_the_one_of_its_seed_alone(options, has_validati
         assert several.best_epochs_[number] == alone.best_epochs_[0]
         for mine, other in zip(scorer.parameters(), alone.scorer_.parameters(), strict=True):
             torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_declares_whether_it_draws():
+    """Its calls are not watched: one that draws only later still has numbers of its own for each network."""
+    calls = []
+
+    class Late(rs.losses.RankingLoss):
+        draws = True
+
+        def per_list(self, scores, labels, where):
+            calls.append(len(scores))
+            noise = torch.randn_like(scores) if len(calls) > 1 else 0.0
+            return torch.where(where, (scores - labels + noise).square(), 0.0).sum(-1)
+
+    X, y, qid = make(lists=12)
+    rs.MLPRanker(loss=Late(), seeds=2, validation_share=0, **{**QUICK, "max_epochs": 1}, lists_per_batch=12).fit(
+        X, y, qid
+    )
+    assert calls == [12, 12]  # one call of each network's
+    declared = [rs.PerturbedLoss(rs.GradedLoss("AUC")), rs.PLRankLoss(), rs.ExposureLoss(), rs.RankDistilLoss(), Late()]
+    assert all(map(rs.losses.draws, declared))
+    assert not any(map(rs.losses.draws, [rs.GradedLoss("AUC"), rs.RankDistilLoss(samples=None), rs.ListNetLoss()]))
+    assert rs.losses.draws(rs.CombinedLoss([rs.GradedLoss("AUC"), rs.PLRankLoss()]))
+    assert rs.losses.draws(torch.nn.MSELoss())  # which declares nothing

@@ -490,8 +490,9 @@ def _log_columns_of_file(path: object, arrays: Mapping[str, np.ndarray]) -> None
 
 def _log_columns(path: object, count: int, arrays: Mapping[str, np.ndarray]) -> None:
     """Log the categorical columns of a file, the number of missing values by column and their fill value."""
-    if _COLUMN_CATEGORIES in arrays:
-        _log.warning("%s: %s", path, Columns(json.loads(arrays[_COLUMN_CATEGORIES].tobytes())).description)
+    kinds = Columns(json.loads(arrays[_COLUMN_CATEGORIES].tobytes())) if _COLUMN_CATEGORIES in arrays else None
+    if kinds is not None and kinds.categorical:
+        _log.warning("%s: %s", path, kinds.description)
     if not count:
         return
     try:

@@ -40,7 +40,7 @@ class RankingData:
         missing: `[documents]` integers or None, the number of missing features per document.
         diversity_groups: `[documents]` int64 or None: documents of a list with the same number form a group (host, topic);
             `with_groups` builds them from names, comments or a column.
-        columns: the columns of a table with categories, whose features are codes; None if all are numbers.
+        columns: the names of the features, with the categories of those that are codes; None if features have no names.
 
     Raises:
         DataError: shapes are inconsistent, offsets decrease, a name is repeated, a feature is infinite, or a label is not finite.
@@ -175,7 +175,7 @@ class RankingData:
 
     @property
     def table(self) -> Any:
-        """The features as estimators take them, with the categories of a table; a matrix if all columns are numbers."""
+        """The features as estimators take them, with the names and categories of a table; a matrix without names."""
         return self.features if self.columns is None else Table(self.features, self.columns)
 
     def list_of(self, document: int) -> int:
@@ -224,13 +224,15 @@ class RankingData:
         return replace(self, features=features, columns=None)
 
     def recoded(self, columns: Columns | None) -> RankingData:
-        """The same lists in the codes of other columns, such as those of a model.
+        """The same lists with the columns, in the order and the codes, of others, such as those of a model.
+
+        None are numbers without names; features without names are taken to be in the order of the columns.
 
         Raises:
             DataError: other names; or a column has categories here and numbers there, or the reverse.
         """
         if self.columns is None:
-            if columns is None:
+            if columns is None or not columns.categorical:
                 return self
             names = ", ".join(map(repr, columns.names))[:200]
             raise DataError(f"expected a table with the columns {names}, got numbers")

@@ -111,8 +111,9 @@ def fit_preparation(names: Sequence[str], data: RankingData) -> tuple[Pipeline, 
     """
     check_preparation(names)
     steps: list[Preparation | Callable[[RankingData], RankingData]] = []
-    before = Preparation(columns=data.columns)
-    for name in encoded_first(names, data.features, data.columns):
+    columns = data.columns if data.columns is not None and data.columns.categorical else None
+    before = Preparation(columns=columns)
+    for name in encoded_first(names, data.features, columns):
         if _changes_features(name):
             fitted, features = Preparation.fit_transform([name], data.features, data.offsets, before)
             before = before.then(fitted)

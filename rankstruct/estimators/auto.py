@@ -15,7 +15,17 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from rankstruct.estimators.base import PREPARE, Documents, RandomState, Ranker, as_seed, check_labels, dense, is_number
+from rankstruct.estimators.base import (
+    PREPARE,
+    Documents,
+    RandomState,
+    Ranker,
+    as_seed,
+    check_labels,
+    dense,
+    is_number,
+    measured,
+)
 from rankstruct.estimators.boosting import BoostedRanker
 from rankstruct.estimators.ensemble import (
     EnsembleRanker,
@@ -25,7 +35,6 @@ from rankstruct.estimators.ensemble import (
     fit_by_parts,
     joined,
     mean_scores,
-    measured,
 )
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.mlp import MLPRanker

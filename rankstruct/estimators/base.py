@@ -203,7 +203,7 @@ class Ranker(BaseEstimator):
 
         position    `[documents]`, the rank at which each was shown, from 1, NaN if it was not; or a column of the frame `X`
         propensity  `[ranks]`, the probability that users examine each rank, above 0 and at most 1, or the result of an estimator
-                    of `rankstruct.clicks`; of a log also `[queries, ranks]`; without `position` `[documents]`. None harvests the
+                    of `rankstruct.clicks`, of a log also by query; without `position` `[documents]`. None harvests the
                     propensities of a log, see `harvest_propensities`, and is an error for arrays
         clip        lower propensities are replaced by this one, against large weights; None for none
         qid, docid  of a log, the query and the name of each document, to find it; or columns of the frame `X`
@@ -455,8 +455,40 @@ class Ranker(BaseEstimator):
             valid = valid._replace(item_weights=check_item_weights(item_weights, len(valid.qid), "item_weights_valid"))
         if labels.shape != valid.qid.shape:
             raise ValueError(f"y_valid must have one label per document, shape {valid.qid.shape}, got {labels.shape}")
-        check_labels("y_valid", valid, [self._measure()])
+        self._check_judged("y_valid", valid)
         return valid
+
+    def _check_judged(self, name: str, valid: Documents, rest: Documents | None = None) -> None:
+        """Raise ValueError if the measure does not accept the labels of validation lists, or is the same for every ranking of
+        each of them, so that nothing could be selected; warn if this holds for half of them.
+
+        Of lists that were held out, the latter is an error only if `rest`, from which they were taken, has better ones.
+        """
+        measure = self._measure()
+        same, lists = map(self._total, self._undecided(name, valid))
+        told = f"{measure.name} is the same for every ranking, such as where all labels are equal"
+        if 0 < lists == same:
+            others = None if rest is None or lists == 1 else self._undecided(name, rest)
+            if rest is None or (others is not None and others[0] < others[1]):
+                raise ValueError(
+                    f"{name}: in each of the {lists} validation lists {told}, so they cannot select a model; pass validation "
+                    "lists with documents to tell apart"
+                )
+        elif 2 * same >= lists > 0:
+            warnings.warn(f"in {same} of {lists} validation lists {told}; the others select the model", stacklevel=5)
+
+    def _undecided(self, name: str, documents: Documents) -> tuple[int, int]:
+        """The number of lists for which the measure is the same for every ranking, and of all lists."""
+        gains = documents.y if documents.item_weights is None else documents.y * documents.item_weights
+        best = np.argsort(np.argsort(gains, kind="stable")).astype(
+            float
+        )  # no ties: some measures have no value for them
+        measure = self._measure()
+        try:
+            highest, lowest = (measured(scores, documents, [measure])[measure.name] for scores in (best, -best))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        return 0 if measure.takes_groups else int((highest == lowest).sum()), len(highest)
 
     def _train_documents(
         self,
@@ -484,7 +516,7 @@ class Ranker(BaseEstimator):
         ids, diversity_groups = check_ids(
             X, list_ids(X.shape[0], qid, group, np.zeros(len(y), np.int64)), diversity_groups
         )
-        _warn_of_swap(y, ids)
+        _warn_of_swap(y, ids, "fit")
         if clicks.given and self.propensities_ is None:
             y, item_weights, self.propensities_ = weigh_clicks(y, ids, clicks.position, clicks.propensity, clicks.clip)
         found = Documents(X, y, ids, diversity_groups, _document_weights(sample_weight, ids))
@@ -555,6 +587,13 @@ class Ranker(BaseEstimator):
         finite = "allow-nan" if self._takes_tables() else True
         kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": finite}
         columns = self._find_columns(X, reset)
+        if columns is None and isinstance(X, Table):  # whose names scikit-learn does not see
+            if not reset and hasattr(self, "feature_names_in_"):  # they are those of training
+                return check_X_y(X.values, **labels, **kinds) if labels else check_array(X.values, **kinds)
+            checked = validate_data(self, X.values, **labels, **kinds, reset=reset)
+            if reset:
+                self.feature_names_in_ = np.array(X.columns.names, object)
+            return checked
         if columns is None:
             return validate_data(self, X, **labels, **kinds, reset=reset)
         validate_data(self, X, skip_check_array=True, reset=reset)  # the names and the number of columns
@@ -566,13 +605,13 @@ class Ranker(BaseEstimator):
 
         Numbers from 0 on, as pandas gives to columns without names, are places: an array has the same columns.
         """
-        if not (names := names_of(X)):
+        if not (names := X.columns.names if isinstance(X, Table) else names_of(X)):
             return X
         places, known = list(map(str, range(len(names)))), None if reset else getattr(self, "feature_names_in_", None)
         expected = names if reset else list(map(str, range(self.n_features_in_))) if known is None else list(known)
         if names != expected and (known is not None or sorted(names) == sorted(expected)):
             check_same_names("X", expected, names)
-            X = columns_at(X, [names.index(name) for name in expected])
+            X = X.select(expected) if isinstance(X, Table) else columns_at(X, [names.index(name) for name in expected])
             names = expected
         named = not hasattr(X, "iloc") or all(isinstance(name, str) for name in X.columns)
         return X if named or (names == places and known is None) else X.set_axis(names, axis=1)
@@ -582,7 +621,10 @@ class Ranker(BaseEstimator):
         known = None if reset else self.preparation_.columns
         if known is not None:
             return known
-        found = X.columns if isinstance(X, Table) else Columns.find(X) if self._takes_tables() else None
+        if isinstance(X, Table):
+            found = X.columns if X.columns.categorical else None
+        else:
+            found = Columns.find(X) if self._takes_tables() else None
         if reset:
             self.preparation_ = Preparation(columns=found)
             if found is not None and not isinstance(X, Table):
@@ -725,9 +767,13 @@ class Ranker(BaseEstimator):
         held = self._held_out(train.qid)
         valid = train.rows(held)
         if not self.from_clicks:
-            return train.rows(~held), valid._replace(item_weights=None)
-        check_labels("the measure that selects on clicks", valid, [self._measure()])
-        return train.rows(~held), valid
+            valid = valid._replace(item_weights=None)
+        name = (
+            "the measure that selects on clicks" if self.from_clicks else f"validation_share={self.validation_share:g}"
+        )
+        rest = train.rows(~held)
+        self._check_judged(name, valid, rest)
+        return rest, valid
 
     @property
     def from_clicks(self) -> bool:
@@ -786,7 +832,9 @@ class Ranker(BaseEstimator):
             )
         ids, diversity_groups = check_ids(checked, list_ids(checked.shape[0], qid, group, one), diversity_groups)
         each_weight = None if item_weights is None else check_item_weights(item_weights, len(ids))
-        values = self._values(Documents(checked, check_column("y", y), ids, diversity_groups, item_weights=each_weight))
+        y = check_column("y", y)
+        _warn_of_swap(y, ids, "score")
+        values = self._values(Documents(checked, y, ids, diversity_groups, item_weights=each_weight))
         weights = _document_weights(sample_weight, ids)
         if weights is None:
             return float(values.mean())
@@ -798,9 +846,7 @@ class Ranker(BaseEstimator):
         measure = self._measure(documents.y)
         if measure.takes_groups and documents.diversity_groups is None:
             raise ValueError(f"{measure.name} needs diversity_groups=, {GROUPS}")
-        given: dict[str, Any] = {"diversity_groups": documents.diversity_groups, "item_weights": documents.item_weights}
-        scores = self._scores(documents.X, documents.qid)
-        return evaluate(scores, documents.y, [measure], qid=documents.qid, **given)[measure.name]
+        return torch.from_numpy(measured(self._scores(documents.X, documents.qid), documents, [measure])[measure.name])
 
     @_explaining
     def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
@@ -940,12 +986,18 @@ def check_groups_of(loss: nn.Module, diversity_groups: Any) -> None:
         raise ValueError(f"{type(loss).__name__} needs diversity_groups=, {GROUPS}")
 
 
+def measured(scores: Any, documents: Documents, measures: Sequence[Measure]) -> dict[str, np.ndarray]:
+    """Values of the measures per list, for scores `[documents]`."""
+    given: dict[str, Any] = {"diversity_groups": documents.diversity_groups, "item_weights": documents.item_weights}
+    found = evaluate(scores, documents.y, list(measures), qid=documents.qid, **given)
+    return {name: values.numpy() for name, values in found.items()}
+
+
 def check_labels(name: str, documents: Documents, measures: Sequence[Measure]) -> None:
     """Raise ValueError, before training, if a measure that is used after it does not accept the labels."""
     scores = -np.arange(len(documents.y), dtype=np.float64)  # without ties, for which some measures have no value
     try:
-        given: dict[str, Any] = {"diversity_groups": documents.diversity_groups, "item_weights": documents.item_weights}
-        evaluate(scores, documents.y, list(measures), qid=documents.qid, **given)
+        measured(scores, documents, measures)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 
@@ -1067,7 +1119,7 @@ def _opened(
     return X.table, X.labels if y is None else y, X.list_numbers, own
 
 
-def _warn_of_swap(y: np.ndarray, qid: np.ndarray) -> None:
+def _warn_of_swap(y: np.ndarray, qid: np.ndarray, call: str) -> None:
     """Warn if labels look like lists and lists like labels: only the rows of each label, whole numbers, are contiguous."""
     blocks, scattered = (1 + int((each[1:] != each[:-1]).sum()) for each in (y, qid))
     if blocks >= scattered or (y % 1).any():  # nearly always, at little cost
@@ -1076,8 +1128,8 @@ def _warn_of_swap(y: np.ndarray, qid: np.ndarray) -> None:
     if blocks == len(labels) > len(lists) > 1 and scattered > len(lists):
         warnings.warn(
             f"y has {len(labels)} labels, each in contiguous rows, and the {len(lists)} lists of qid are scattered over the "
-            "rows: are they swapped? The order is fit(X, y, qid)",
-            stacklevel=6,
+            f"rows: are they swapped? The order is {call}(X, y, qid)",
+            stacklevel=6 if call == "fit" else 4,
         )
 
 

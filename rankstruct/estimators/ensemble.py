@@ -18,10 +18,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import Documents, RandomState, Ranker, as_seed, check_labels
+from rankstruct.estimators.base import Documents, RandomState, Ranker, as_seed, check_labels, measured
 from rankstruct.estimators.mlp import MLPRanker
 from rankstruct.lists import group_documents
-from rankstruct.measures import Measure, evaluate
+from rankstruct.measures import Measure
 from rankstruct.models.scorers import EnsembleScorer, check_weights, mean_of_z_scores, with_preparation
 from rankstruct.preparation import has_missing
 from rankstruct.progress import stage
@@ -281,7 +281,10 @@ def fit_by_parts(
         valid = judged.rows(parts == part)
         if not together:
             train = documents.rows(parts != part)
-            with stage(f"fold {part + 1} of {parts.max() + 1}"):
+            with stage(f"fold {part + 1} of {parts.max() + 1}"), warnings.catch_warnings():
+                warnings.filterwarnings(
+                    "ignore", ".* validation lists .* is the same"
+                )  # those of other folds judge too
                 copy.fit(table(train.X), *train[1:3], **train.options, **valid.as_validation)
         scores[parts == part] = copy.predict(valid.X, valid.qid)
     return copies, scores
@@ -306,13 +309,6 @@ def best_weights(
             found = value, weights
     assert found is not None
     return found
-
-
-def measured(scores: np.ndarray, documents: Documents, measures: Sequence[Measure]) -> dict[str, np.ndarray]:
-    """Values of the measures per list, for scores `[documents]`."""
-    given: dict[str, Any] = {"diversity_groups": documents.diversity_groups, "item_weights": documents.item_weights}
-    found = evaluate(scores, documents.y, list(measures), qid=documents.qid, **given)
-    return {name: values.numpy() for name, values in found.items()}
 
 
 def mean_scores(scores: np.ndarray, weights: Sequence[float], qid: np.ndarray) -> np.ndarray:

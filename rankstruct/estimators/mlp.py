@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from numbers import Integral
 from typing import Any
@@ -29,12 +29,12 @@ from rankstruct.estimators.base import (
 )
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.lists import group_documents, to_tensor
-from rankstruct.losses import GradedLoss, takes_groups
+from rankstruct.losses import GradedLoss, draws, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import ContextScorer, DeepSetScorer, MeanScorer, MLPScorer, polynomial_average
 from rankstruct.models.scorers import widths, with_preparation
+from rankstruct.models.trainer import Trainer
 from rankstruct.preparation import Preparation
-from rankstruct.progress import Progress, announce
 
 __all__ = ["MLPRanker"]
 
@@ -216,17 +216,9 @@ class MLPRanker(Ranker):
         documents = len(lists.X) / max(len(lists.lengths), 1) * self.lists_per_batch * len(seeds)
         small = documents * max(lists.X.shape[1], *widths(self.hidden), 1) < _WORTH_THREADS
         devices = [lists.X.device] if lists.X.device.type == "cuda" else []
-        shown = {"disable": not self.verbose, "desc": f"{len(seeds)} networks", "leave": False}
         with threads_of_torch(1) if small else nullcontext(), torch.random.fork_rng(devices):
             networks = _Networks(self, lists, valid, trained, held_out, seeds)
-            with Progress(range(self.max_epochs), unit=" epochs", **shown) as bar:
-                for epoch in bar:
-                    announce(f"epoch {epoch + 1}")
-                    networks.learn()
-                    if not networks.active:
-                        break
-                    found = [best for best in networks.best if best is not None]
-                    bar.set_postfix_str(f"{self._measure().name} {np.mean(found):.4f}" if found else "")
+            networks.run(self._measure().name, desc=f"{len(seeds)} networks", disable=not self.verbose)
             scorers = networks.scorers()
         for number, each in enumerate(copies):
             own = slice(number * self.seeds, (number + 1) * self.seeds)
@@ -290,7 +282,7 @@ class _Tensors:
         return found
 
 
-class _Networks:
+class _Networks(Trainer):
     """Networks of one shape in training, each on its lists: their weights, the averages of these, and the best averages so far.
 
     A step of all of them is one batched product per layer, or one call of each network that sees whole lists, and one call of the
@@ -312,8 +304,8 @@ class _Networks:
         device = lists.X.device
         loss = options.ranking_loss().to(device)
         # A loss with parameters has its own for each network, and one that draws random numbers is called for each.
-        self.one_loss = not (any(True for _ in loss.parameters()) or self._draws(loss))
-        self.losses = [loss] if self.one_loss else [copy.deepcopy(loss) for _ in seeds]
+        self.one_loss = not (any(True for _ in loss.parameters()) or draws(loss))
+        self.own_losses = [loss] if self.one_loss else [copy.deepcopy(loss) for _ in seeds]
         self.weights: list[nn.Parameter] = []
         self.random_states: list[list[Tensor]] = []
         for seed in seeds:
@@ -326,33 +318,23 @@ class _Networks:
         self.units = widths(options.hidden)
         self.averages = [each.detach() for each in self.weights]
         self.kept = self.averages.copy()
-        self.optimizer = torch.optim.AdamW(
-            [*self.weights, *(each for loss in self.losses for each in loss.parameters())],
-            lr=options.learning_rate,
-            weight_decay=options.weight_decay,
-            fused=True,
-        )
         self.orders = [np.random.default_rng(seed) for seed in seeds]
         self.noise = [torch.Generator(device).manual_seed(seed) for seed in seeds]
-        self.steps = 0
-        self.active = list(range(len(seeds)))  # in training
-        self.history: list[list[dict[str, float | None]]] = [[] for _ in seeds]
-        self.best: list[float | None] = [None for _ in seeds]
-        self.best_epochs = [0 for _ in seeds]
+        super().__init__(
+            [*self.weights, *(each for loss in self.own_losses for each in loss.parameters())],
+            [range(first, len(seeds), options.seeds) for first in range(options.seeds)],
+            learning_rate=options.learning_rate,
+            weight_decay=options.weight_decay,
+            max_epochs=options.max_epochs,
+            patience=options.patience,
+            validate_every=options.validate_every,
+            is_validated=valid is not None,
+        )
 
     def _scorer(self) -> nn.Module:
         options = self.options
         make = options.context if callable(options.context) else _SCORERS[options.context]
         return make(self.lists.X.shape[1], options.hidden, dropout=options.dropout, noise=options.noise)
-
-    def _draws(self, loss: nn.Module) -> bool:
-        """Whether a loss draws random numbers, by a call on the first lists."""
-        numbers = self.trained[0][: self.options.lists_per_batch]
-        rows = torch.as_tensor(self.lists.rows(numbers), device=self.lists.X.device)
-        with torch.random.fork_rng([rows.device] if rows.device.type == "cuda" else []):
-            scores, before = torch.randn(len(rows), device=rows.device), self._random_state()
-            self._values(loss, scores, numbers, rows)
-            return any(not torch.equal(one, other) for one, other in zip(before, self._random_state(), strict=True))
 
     def _random_state(self) -> list[Tensor]:
         """The states of torch's generators: that of the CPU and, if it is used, of the GPU."""
@@ -376,33 +358,14 @@ class _Networks:
             nn.utils.vector_to_parameters(weights.cpu(), scorer.parameters())
         return found
 
-    def learn(self) -> None:
-        """Train the active networks for an epoch, and evaluate them on their validation lists; some may stop."""
-        losses = torch.zeros(len(self.kept), device=self.lists.X.device)
+    def batches(self) -> Iterator[Sequence[np.ndarray]]:
+        """The lists of each active network for each step of an epoch."""
         steps = -(-max(len(self.trained[number]) for number in self.active) // self.options.lists_per_batch)
         orders = [self.orders[number].permutation(self.trained[number]) for number in self.active]
-        for batch in zip(*(np.array_split(order, steps) for order in orders), strict=True):
-            losses += self._step(batch)
-        for first in range(self.options.seeds):
-            copies = range(first, len(self.kept), self.options.seeds)
-            if first not in self.active:
-                continue
-            epoch, options = len(self.history[first]) + 1, self.options
-            due = self.valid is not None and (epoch % options.validate_every == 0 or epoch == options.max_epochs)
-            found = self._measured(copies) if due else None
-            before = self.best[first]
-            best = self.valid is None or (found is not None and (before is None or found > before))
-            for number in copies:
-                self.history[number].append(
-                    {"epoch": epoch, "loss": float(losses[number]) / steps, "validation": found}
-                )
-                if best:
-                    self.best[number], self.best_epochs[number], self.kept[number] = found, epoch, self.averages[number]
-                if due and epoch - self.best_epochs[number] >= options.patience:
-                    self.active.remove(number)
+        return zip(*(np.array_split(order, steps) for order in orders), strict=True)
 
-    def _step(self, batch: Sequence[np.ndarray]) -> Tensor:
-        """A step of each active network on some of its lists; returns the mean loss of each network."""
+    def losses(self, batch: Sequence[np.ndarray]) -> Tensor:
+        """The mean loss of each network on some of its lists, `[networks]`."""
         device = self.lists.X.device
         rows = [self.lists.rows(each) for each in batch]
         longest = max(map(len, rows))
@@ -428,22 +391,24 @@ class _Networks:
         for number, part in zip(self.active, parts, strict=False):
             last = first + int(self.lists.lengths[part].sum())
             with self._drawing(number):
-                loss = self.losses[0 if self.one_loss else number]
+                loss = self.own_losses[0 if self.one_loss else number]
                 values.append(self._values(loss, scores[first:last], part, documents[at[first:last]]))
             first = last
         counts = list(map(len, batch))
         shares = torch.as_tensor(1 / np.repeat(counts, counts), dtype=scores.dtype, device=device)
         if self.lists.weights is not None:
             shares = shares * self.lists.weights[torch.as_tensor(numbers, device=device)].to(shares)
-        weighted = torch.cat(values) * shares
-        self.optimizer.zero_grad()
-        weighted.sum().backward()
-        self.optimizer.step()
+        into = torch.as_tensor(np.repeat(self.active, counts), device=device)
+        return torch.zeros(len(self.kept), device=device).index_add(0, into, torch.cat(values) * shares)
+
+    def average(self) -> None:
+        """Add the weights to the averages."""
         for number in self.active:
             self.averages[number] = polynomial_average(self.averages[number], self.weights[number].detach(), self.steps)
-        self.steps += 1
-        into = torch.as_tensor(np.repeat(self.active, counts), device=device)
-        return torch.zeros(len(self.kept), device=device).index_add_(0, into, weighted.detach())
+
+    def keep(self, number: int) -> None:
+        """Keep the average of a network."""
+        self.kept[number] = self.averages[number]
 
     def _values(self, loss: nn.Module, scores: Tensor, numbers: np.ndarray, rows: Tensor) -> Tensor:
         """The loss of each of some lists, for the scores of their documents."""
@@ -496,12 +461,12 @@ class _Networks:
         return found
 
     @torch.no_grad()
-    def _measured(self, copies: Iterable[int]) -> float:
+    def validation(self, group: Sequence[int]) -> float:
         """The mean measure of the averages of some networks, each on its validation lists."""
         assert self.valid is not None
         measure, values = self.options._measure(), []
         self.scorer.eval()
-        for number in copies:
+        for number in group:
             lists = self.held_out[number]
             rows = self.valid.rows(lists)
             at = torch.as_tensor(rows, device=self.valid.X.device)

@@ -87,7 +87,7 @@ from rankstruct.losses.reduction import HALVES, Reduction, check_reduction, redu
 from rankstruct.measures import Measure, nDCG
 from rankstruct.measures.discounted_gain import warn_of_large_gains
 
-__all__ = ["RankingLoss", "is_convex", "second_derivatives", "takes_groups", "takes_reference_scores"]
+__all__ = ["RankingLoss", "draws", "is_convex", "second_derivatives", "takes_groups", "takes_reference_scores"]
 
 _PAIRS = 2**18  # pairs of documents per block: what fits in the caches
 _NO_ITEM_WEIGHTS = (
@@ -155,6 +155,8 @@ class RankingLoss(WithFields):
     takes_groups: ClassVar[bool] = False
     #: Whether `reference_scores=` can fix its reference, as for bounds that are not convex; `per_list` gets them by this name.
     takes_reference_scores: ClassVar[bool] = False
+    #: Whether a call draws random numbers from torch's global generator.
+    draws: ClassVar[bool] = False
     #: Whether labels may be negative; otherwise they raise an error.
     takes_negative_labels: ClassVar[bool] = False
     #: The keyword arguments of `of_lists`.
@@ -394,6 +396,12 @@ def is_convex(loss: torch.nn.Module) -> bool:
 def takes_groups(loss: torch.nn.Module) -> bool:
     """Whether a loss accepts `diversity_groups=`, one whole number per document."""
     return bool(getattr(loss, "takes_groups", False))
+
+
+def draws(loss: torch.nn.Module) -> bool:
+    """Whether a loss, or one that it consists of, declares that it draws random numbers; True if none declares anything."""
+    declared = [each.draws for each in loss.modules() if hasattr(each, "draws")]
+    return any(declared) or not declared
 
 
 def takes_reference_scores(loss: torch.nn.Module) -> bool:

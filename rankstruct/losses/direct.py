@@ -165,6 +165,7 @@ class PerturbedLoss(RankingLoss):
     samples: int = 4
     call_options = AllOptions
     takes_item_weights = True  # a loss without them raises an error
+    draws = True
 
     def setup(self) -> None:
         """Check the numbers."""

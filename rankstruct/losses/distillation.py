@@ -91,6 +91,11 @@ class RankDistilLoss(RankingLoss):
     takes_item_weights = True
     takes_negative_labels = True
 
+    @property
+    def draws(self) -> bool:  # type: ignore[override]
+        """Whether rankings are sampled."""
+        return self.samples is not None
+
     def setup(self) -> None:
         """Check the numbers."""
         check_positive("temperature", self.temperature)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import filterfalse
 from numbers import Integral
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from typing_extensions import Self
 
-from rankstruct.data import DataError, Names
+from rankstruct.data import Batch, DataError, Names
 from rankstruct.data.errors import check_flags, check_integers, check_matched, check_numbers, shortened
 from rankstruct.estimators.base import RandomState, all_or_nothing, as_plain, as_seed, from_plain, named_loss
 from rankstruct.lists import known_ids, refuse_other_names, refusing
@@ -30,7 +30,7 @@ from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.models import update_averages
-from rankstruct.progress import Progress, announce
+from rankstruct.models.trainer import Trainer
 from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, check_negatives, fold_in
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
 from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, numbers_of, places_of
@@ -40,6 +40,7 @@ from rankstruct.roles import names_of
 
 __all__ = ["Recommender"]
 
+_SAME = "every ranking is equally good, since all or none of the items that they do not know are relevant"
 _KEPT = "fit keeps what users know; for users with other interactions use recommend_new"
 #: Arguments of other libraries, such as implicit, and what to pass here.
 _OTHER_NAMES = {
@@ -221,17 +222,25 @@ class Recommender(BaseEstimator):
             if not index.known.num_ratings:
                 raise DataError("expected interactions to learn from, got none")
             train, held, missed = self._divide(index, validation, seed)
-            options: dict[str, Any] = {"exclude": train, "items": index.ranked(None, None), "missed": missed}
+            ranked = index.ranked(None, None)
+            if held is not None and not _can_judge(
+                held, train, index.known.num_items if ranked is None else len(ranked)
+            ):
+                if validation is not None:
+                    raise DataError(f"validation: for each user {_SAME}; pass others, or None to hold out some of X")
+                warnings.warn(f"for each user with held-out interactions {_SAME}; no epoch is selected", stacklevel=3)
+                train, held, missed = index.known, None, None
+            options: dict[str, Any] = {"exclude": train, "items": ranked, "missed": missed}
 
-            def validate(scorer: MatrixFactorization) -> float | None:
-                if held is None:
-                    return None
+            def validate(scorer: MatrixFactorization) -> float:
                 (values,) = evaluate_catalogue(_Served(scorer, train), held, [measure], **options).values()
                 return float(values.mean())
 
             with torch.random.fork_rng([]), _of_any_size(index.known.num_items):
                 torch.manual_seed(seed)
-                found = self._train(train, validate, loss.to(device), device, seed)
+                found = self._train(
+                    train, validate if held is not None else None, loss.to(device), measure, device, seed
+                )
             self._index, self.known_ = index, index.known
             self.scorer_, self.history_, self.best_epoch_ = found
         return self
@@ -243,7 +252,9 @@ class Recommender(BaseEstimator):
             held, missed = index.held(validation, "validation")
             held = without(held, train)
             if not held.num_ratings and not missed.any():
-                raise DataError("validation has no interactions that are not in X too; None holds out some of X")
+                raise DataError(
+                    "validation has no interactions that are not in X too; pass others, or validation_share=0 to train without"
+                )
             return train, held, missed
         if not self.validation_share:
             return train, None, None
@@ -324,8 +335,9 @@ class Recommender(BaseEstimator):
     def _train(
         self,
         train: Ratings,
-        validate: Callable[[MatrixFactorization], float | None],
+        validate: Callable[[MatrixFactorization], float] | None,
         loss: nn.Module,
+        measure: Measure,
         device: torch.device,
         seed: int,
     ) -> tuple[MatrixFactorization, list[dict[str, float | None]], int]:
@@ -335,37 +347,10 @@ class Recommender(BaseEstimator):
         rows, size = (train.to_pairs(), 4096) if self.pairs else (train.to_lists(), 64)
         size = self.lists_per_batch or size
         batches = UserBatches(rows, lists_per_batch=size, shuffle=True, seed=seed)
-        weights = [*scorer.parameters(), *loss.parameters()]
-        optimizer = torch.optim.AdamW(weights, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
-        average = AveragedModel(scorer, multi_avg_fn=update_averages).eval()
-        averaged: Any = average.module
-        best: float | None = None
-        best_epoch = 0
-        history: list[dict[str, float | None]] = []
-        scorer.train()
-        with Progress(range(self.max_epochs), unit=" epochs", disable=not self.verbose, leave=False) as bar:
-            for epoch in bar:
-                announce(f"epoch {epoch + 1}")
-                total = torch.zeros((), device=device)  # a list of small tensors would scatter the heap
-                for batch in batches:
-                    users, items = batch.features.to(device).long().unbind(-1)
-                    value = lists.mean_loss(scorer, loss, users[:, 0], items, batch.where.to(device))
-                    optimizer.zero_grad()
-                    value.backward()
-                    optimizer.step()
-                    average.update_parameters(scorer)
-                    total += value.detach()
-                found = validate(averaged)
-                if found is not None:
-                    bar.set_postfix_str(f"validation {found:.4f}")
-                history.append({"epoch": epoch + 1, "loss": float(total) / len(batches), "validation": found})
-                if found is None or best is None or found > best:
-                    best, best_epoch = found, epoch + 1
-                    kept = copy.deepcopy(averaged.state_dict())
-                elif epoch + 1 - best_epoch >= self.patience:
-                    break
-        scorer.load_state_dict(kept)
-        return scorer.eval(), history, best_epoch
+        training = _Training(self, scorer, loss, lists, batches, validate)
+        training.run(measure.name, disable=not self.verbose)
+        scorer.load_state_dict(training.kept)
+        return scorer.eval(), training.history[0], training.best_epochs[0]
 
     @_refusing
     def recommend(
@@ -521,6 +506,57 @@ class Recommender(BaseEstimator):
         """The mean of `measure`, as `evaluate` gives it; `y` are items if X are users."""
         (value,) = self.evaluate(X if y is None else interactions(X, y), [self.measure]).values()
         return value
+
+
+class _Training(Trainer):
+    """A factorisation in training; `validate` gives the validation measure of the averages, None without validation."""
+
+    kept: dict[str, Tensor]
+
+    def __init__(
+        self,
+        options: Recommender,
+        scorer: MatrixFactorization,
+        loss: nn.Module,
+        lists: TrainingLists,
+        users: UserBatches,
+        validate: Callable[[MatrixFactorization], float] | None,
+    ) -> None:
+        self.scorer, self.loss, self.lists, self.users, self.validate = scorer.train(), loss, lists, users, validate
+        self.averaged = AveragedModel(scorer, multi_avg_fn=update_averages).eval()
+        super().__init__(
+            [*scorer.parameters(), *loss.parameters()],
+            [[0]],
+            learning_rate=options.learning_rate,
+            weight_decay=options.weight_decay,
+            max_epochs=options.max_epochs,
+            patience=options.patience,
+            is_validated=validate is not None,
+        )
+
+    def batches(self) -> Iterator[Batch]:
+        """Batches of users or interactions."""
+        return iter(self.users)
+
+    def losses(self, batch: Batch) -> Tensor:
+        """The loss of a batch, `[1]`."""
+        device = self.scorer.item_factors.weight.device
+        users, items = batch.features.to(device).long().unbind(-1)
+        loss = self.lists.mean_loss(self.scorer, self.loss, users[:, 0], items, batch.where.to(device))
+        return loss.unsqueeze(0)
+
+    def average(self) -> None:
+        """Add the factors to their average."""
+        self.averaged.update_parameters(self.scorer)
+
+    def validation(self, group: Sequence[int]) -> float:
+        """The mean measure of the validation users."""
+        assert self.validate is not None
+        return self.validate(cast(MatrixFactorization, self.averaged.module))
+
+    def keep(self, number: int) -> None:
+        """Keep the averages."""
+        self.kept = copy.deepcopy(self.averaged.module.state_dict())
 
 
 @dataclass(frozen=True)
@@ -789,6 +825,17 @@ def _of_any_size(num_items: int) -> Iterator[None]:
         if num_items == 1:
             warnings.filterwarnings("ignore", "scores of shape .* are lists of one document")
         yield
+
+
+def _can_judge(held: Ratings, known: Ratings, num_items: int) -> bool:
+    """Whether some ranking of the items is better than another for any validation user; warns if for half of them none is."""
+    users = np.unique(held.user)
+    to_rank = num_items - np.bincount(known.user, minlength=known.num_users)[users]
+    relevant = np.bincount(held.user, minlength=held.num_users)[users]
+    same = int(((relevant == 0) | (relevant == to_rank)).sum())
+    if len(users) > same >= len(users) / 2:
+        warnings.warn(f"for {same} of {len(users)} validation users {_SAME}; the others select the epoch", stacklevel=4)
+    return same < len(users)
 
 
 class _Served:

@@ -18,7 +18,15 @@ from torch import Tensor, nn
 
 from rankstruct.data import Batch, BatchLoader, DataError, Names, RankingData, Splits
 from rankstruct.data.errors import check_least, check_matched
-from rankstruct.data.record import EARLIER, KEY, check_split, check_unchanged, describe_source, is_same_place
+from rankstruct.data.record import (
+    EARLIER,
+    KEY,
+    check_not_learned,
+    check_split,
+    check_unchanged,
+    describe_source,
+    is_same_place,
+)
 from rankstruct.files import whole_file
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
@@ -111,6 +119,11 @@ class RatingsDataModule(ListsDataModule):
         given = {stage: _packed_lists(lists) for stage, lists in self.given.items()}
         return {**self._described(), **names, "known": known, "given": given, "remarks": self.remarks()}
 
+    @property
+    def names(self) -> dict[str, Any]:
+        """The names of `users` and `items`."""
+        return {"users": list(self.known.user_names), "items": list(self.known.item_names)}
+
     def _described(self) -> dict[str, Any]:
         """The record of the source of the ratings; nothing for ratings in memory."""
         source = getattr(self, "source", None)
@@ -133,6 +146,21 @@ class RatingsDataModule(ListsDataModule):
                     "the ratings have other users or items than those that the model was trained on; read them by the names "
                     "of the checkpoint (trained_on=), or give Ratings user_names= and item_names= of training"
                 )
+
+    def test_dataloader(self) -> BatchLoader:
+        """Return all test lists; raises DataError if the model has learned from some of them."""
+        self._check_test()
+        return super().test_dataloader()
+
+    def val_dataloader(self) -> BatchLoader:
+        """Return all validation lists; raises DataError if the test lists show that the data were divided otherwise."""
+        self._check_test()
+        return super().val_dataloader()
+
+    def _check_test(self) -> None:
+        record = getattr(self, "_trained", {})
+        if "again" in record:
+            check_not_learned(record["again"], "test ratings", getattr(self, "source", None), record)
 
     def _only_known(self, record: dict[str, Any], told: str) -> None:
         """Take what users knew in training from a record, since there are no ratings, for the reason told."""
@@ -226,6 +254,7 @@ class SplitRatingsDataModule(RatingsDataModule):
         labels = "grade" if told else labels  # of no ratings
         super().__init__(parts.train, parts.vali, parts.test, labels=labels, recommend=recommend, **given, **batches)
         self.left_out = parts.left_out
+        self._trained = record
         if told:
             self._only_known(record, told)
 
@@ -295,6 +324,7 @@ class InteractionsDataModule(RatingsDataModule):
         self.pairs = pairs_per_batch is not None
         if self.pairs:
             self._parts["train"] = train.to_pairs()
+        self._trained = record
         if told:
             self._only_known(record, told)
 
@@ -629,6 +659,8 @@ def _read_parts(
 ) -> tuple[RatingsParts, dict[str, Any], str]:
     """The parts of a source, with the users and items of a checkpoint if given; its record; why there are no ratings, or "".
 
+    The record also says which test ratings the model has learned from, by `again`.
+
     There are none if the files have changed since training: they would be split otherwise.
     """
     if trained_on is None:
@@ -655,7 +687,7 @@ def _read_parts(
     ratings: dict[str, Any] = {
         name: _by_names(getattr(parts, name), places[0], places[1], users, items) for name in parts._fields[:-1]
     }
-    return parts._replace(**ratings), record, ""
+    return parts._replace(**ratings), record | {"again": np.isin(ratings["test"].keys(), known.keys())}, ""
 
 
 def _read_by_order(source: RatingsSource | InteractionsSource, checkpoint: dict[str, Any]) -> RatingsParts:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rankstruct.configs import load_json
 from rankstruct.data import DataError, read_qrels
-from rankstruct.data.errors import check_least, shortened
+from rankstruct.data.errors import check_least, check_matched, shortened
 from rankstruct.data.text import SPACE, text_lines
 from rankstruct.text._needed import needed
 
@@ -36,7 +36,13 @@ class Collection:
         documents: text by name; title and text are joined.
         queries: text by name.
         judgements: by part (`"train"`, `"vali"`, `"test"`, or `"all"` without a split), `{query: {document: grade}}`; documents
-            with grades below 0 are excluded from evaluation.
+            with grades below 0 are excluded from evaluation. Those of unknown queries and documents are left out.
+
+    Raises:
+        DataError: all judged queries or documents of a part are unknown.
+
+    Warns:
+        UserWarning: some are unknown, with their share.
 
     >>> collection = Collection({"d": "green pears"}, {"q": "pear"}, {"test": {"q": {"d": 1}}})
     >>> collection.judgements["test"]["q"]
@@ -48,17 +54,27 @@ class Collection:
     judgements: dict[str, Run]
 
     def __post_init__(self) -> None:
+        known = {}
         for part, qrels in self.judgements.items():
-            for query, judged in qrels.items():
-                if query not in self.queries:
-                    raise DataError(
-                        f"the judgements of {part} have a query {shortened(query)} that is not in the queries"
-                    )
-                if unknown := [name for name in judged if name not in self.documents]:
-                    raise DataError(
-                        f"the judgements of query {shortened(query)} ({part}) have a document {shortened(unknown[0])} that is "
-                        "not in the corpus"
-                    )
+            documents = list(dict.fromkeys(name for judged in qrels.values() for name in judged))
+            for what, names, texts, source in (
+                ("queries", list(qrels), self.queries, "the queries"),
+                ("documents", documents, self.documents, "the corpus"),
+            ):
+                check_matched(
+                    [name in texts for name in names],
+                    names,
+                    what=f"judged {what} ({part})",
+                    source=source,
+                    advice="their judgements are left out",
+                    stacklevel=5,
+                )
+            known[part] = {
+                query: {name: grade for name, grade in judged.items() if name in self.documents}
+                for query, judged in qrels.items()
+                if query in self.queries
+            }
+        object.__setattr__(self, "judgements", known)
 
 
 def read_collection(folder: str | Path, *, trained: bool = False) -> Collection:
@@ -73,7 +89,7 @@ def read_collection(folder: str | Path, *, trained: bool = False) -> Collection:
         trained: whether the judgements of training, which are no longer needed, are not read.
 
     Raises:
-        DataError: a file is missing or invalid, or judgements have unknown queries or documents.
+        DataError: a file is missing or invalid, or as `Collection`.
     """
     folder = Path(folder)
     documents, queries = (dict(_texts(folder / name)) for name in TEXTS)
@@ -106,11 +122,13 @@ def _texts(file: Path) -> Iterator[tuple[str, str]]:
             name, title, text = entry["_id"], entry.get("title") or "", entry["text"]
             if type(name) not in (str, int) or not isinstance(title, str) or not isinstance(text, str):
                 raise TypeError
+            name = str(name).strip(SPACE)  # as in judgements and runs
+            if not name:
+                raise ValueError
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise DataError(
                 f'{file}:{number}: expected {{"_id": ..., "text": ...}}, strings, each once, got {shortened(line.strip())}'
             ) from None
-        name = str(name)
         if name in known:
             raise DataError(f"{file}:{number}: expected each _id once, got {shortened(name)} again")
         known.add(name)

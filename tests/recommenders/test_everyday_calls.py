@@ -212,9 +212,9 @@ def test_columns_are_two_arrays_or_have_any_names(by_name):
         np.testing.assert_array_equal(model.recommend(["u1", "u2"])[0], by_name.recommend(["u1", "u2"])[0])
     held = pd.DataFrame({"buyer": ["u1"], "sku": ["i2"]})
     assert named.evaluate(held) == named.evaluate(held.rename(columns={"buyer": "user", "sku": "item"}))
-    with pytest.raises(DataError, match="X has no column 'who'; there are 'user', 'item'"):
+    with pytest.raises(DataError, match="the data frame: there is no column 'who'; there are 'user, item'"):
         Recommender().fit(NAMED, user="who", item="item")
-    with pytest.raises(DataError, match="name them with user= and item="):
+    with pytest.raises(DataError, match=r"there is no column .user.; .*; user= names another column"):
         Recommender().fit(NAMED.rename(columns={"user": "buyer"}))
     for given in (MATRIX, [1, 2]):
         with pytest.raises(DataError, match="user names a column of a table"):
@@ -337,6 +337,28 @@ def test_wrong_options_are_errors_in_one_line(options, message):
     with pytest.raises(ValueError, match=f"^{message}") as found:
         Recommender(**{"max_epochs": 1} | options).fit(MATRIX)
     assert "\n" not in str(found.value)
+
+
+def test_validation_users_for_whom_every_ranking_is_equally_good_are_refused_or_warned_of():
+    known = np.eye(8) + np.roll(np.eye(8), 1, axis=1)
+    options = {"rank": 2, "max_epochs": 1, "start": "random"}
+
+    def fit(validation):
+        return Recommender(**options).fit(sp.csr_matrix(known), validation=sp.csr_matrix(validation))
+
+    some = 1 - known
+    with pytest.raises(DataError, match=r"^validation: for each user every ranking is equally good, since"):
+        fit(some)
+    some[[0, 1], [5, 5]] = 0
+    with pytest.warns(UserWarning, match=r"^for 6 of 8 validation users every ranking is equally good"):
+        fit(some)
+    some[:, 0] = 0
+    fit(some)
+    everything = sp.csr_matrix(np.ones((6, 3)))
+    with pytest.warns(UserWarning, match=r"^for each user with held-out interactions every ranking is equally good"):
+        model = Recommender(**options).fit(everything)
+    without = Recommender(**options, validation_share=0).fit(everything)
+    assert model.history_ == without.history_
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -56,14 +56,45 @@ def test_parts_have_files_of_their_own(folder):
             "queries.jsonl:2: expected each _id once",
         ),
         ("queries.jsonl", "", "got an empty file"),
-        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td99\t1\n", "document 'd99' that is not in the corpus"),
-        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq99\td1\t1\n", "query 'q99' that is not in the queries"),
+        (
+            "qrels.tsv",
+            "query-id\tcorpus-id\tscore\nq1\td99\t1\n",
+            "none of the 1 judged documents .all. is in the corpus",
+        ),
+        (
+            "qrels.tsv",
+            "query-id\tcorpus-id\tscore\nq99\td1\t1\n",
+            "none of the 1 judged queries .all. is in the queries",
+        ),
         ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td1\n", "qrels.tsv:2: expected 3 columns"),
     ],
 )
 def test_broken_files_are_refused(folder, name, text, message):
     (folder / name).write_text(text)
     with pytest.raises(DataError, match=message):
+        rs.text.read_collection(folder)
+
+
+def test_ids_are_written_alike_and_unknown_ones_are_counted(folder):
+    ids = {"corpus.jsonl": [" d1", "d2\t", 7], "queries.jsonl": ["q1 ", 8]}
+    for name, given in ids.items():
+        (folder / name).write_text("".join(json.dumps({"_id": each, "text": "a"}) + "\n" for each in given))
+    (folder / "qrels.tsv").write_text(
+        "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\t7\t1\nq1\td99\t1\n8\td2\t1\nq99\td1\t1\n"
+    )
+    with pytest.warns(UserWarning, match="their judgements are left out") as told:
+        collection = rs.text.read_collection(folder)
+    assert [str(each.message).partition(":")[0] for each in told] == [
+        "1 of the 3 judged queries (all) (33.3%) are not in the queries, such as 'q99'",
+        "1 of the 4 judged documents (all) (25.0%) are not in the corpus, such as 'd99'",
+    ]
+    assert list(collection.documents) == ["d1", "d2", "7"]
+    assert collection.judgements["all"] == {"q1": {"d1": 1, "7": 1}, "8": {"d2": 1}}
+    (folder / "corpus.jsonl").write_text('{"_id": "d1", "text": "a"}\n{"_id": "d1 ", "text": "b"}\n')
+    with pytest.raises(DataError, match=r"corpus.jsonl:2: expected each _id once"):
+        rs.text.read_collection(folder)
+    (folder / "corpus.jsonl").write_text('{"_id": " ", "text": "a"}\n')
+    with pytest.raises(DataError, match=r"corpus.jsonl:1: expected"):
         rs.text.read_collection(folder)
 
 

@@ -2,8 +2,11 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
+import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 from programs import main
 
@@ -124,3 +127,30 @@ def test_certify_says_that_it_cannot_read_it(tmp_path):
     main([*FIT, "--data", "my_package.NoOptions", "--output", str(tmp_path)])
     with pytest.raises(ValueError, match=r"own data module, the run's is a my_package.NoOptions"):
         certify_run(the_run(tmp_path))
+
+
+@pytest.mark.parametrize("varied", [0, 1, 3])
+def test_validation_lists_of_equal_labels_are_refused_or_warned_of(varied):
+    class Some(rs.training.ListsDataModule):
+        @property
+        def splits(self):
+            train, vali, test = (part.select(range(4)) for part in rs.data.digits())
+            labels = np.where(np.arange(vali.num_documents) < vali.offsets[varied], vali.labels, 0).astype(np.float32)
+            return rs.data.Splits(train, replace(vali, labels=labels), test)
+
+    module = rs.training.RankingModule(rs.LinearScorer(64))
+    quiet = {
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "logger": False,
+    }
+    trainer = pl.Trainer(max_epochs=1, accelerator="cpu", **quiet)
+    if varied == 0:
+        with pytest.raises(ValueError, match=r"^in each of the 4 validation lists of Some all labels are equal"):
+            trainer.fit(module, datamodule=Some())
+    elif varied == 1:
+        with pytest.warns(UserWarning, match="^in 3 of 4 validation lists of Some all labels are equal"):
+            trainer.fit(module, datamodule=Some())
+    else:
+        trainer.fit(module, datamodule=Some())

@@ -1,0 +1,121 @@
+"""Training by steps: the one loop that is not Lightning's, for networks and factorisations, alone or many at once.
+
+A step takes the gradient of the sum of the losses of all models that are still trained, and moves their weights by AdamW. What is
+kept of a model are not its last weights, but their average over the steps, at the epoch with the best validation value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rankstruct.progress import Progress, announce
+
+__all__: list[str] = []
+
+
+class Trainer:
+    """Models in training; a subclass says what a batch, a step and an average of theirs are.
+
+    The models of a group are validated together and keep the same epoch, such as those of one seed on the folds of
+    cross-validation. Training of a group ends `patience` epochs after its best one, and of all after `max_epochs`.
+
+    Args:
+        weights: all parameters that are trained, including those of losses.
+        groups: the numbers of the models, from 0, by group.
+        learning_rate, weight_decay: of AdamW.
+        max_epochs: the maximum number of epochs.
+        patience: epochs without improvement before a group stops.
+        validate_every: epochs between two validations; the last epoch is validated.
+        is_validated: whether there is anything to validate; otherwise the last epoch is kept.
+
+    Attributes:
+        active: the numbers of the models that are still trained, ascending.
+        history: of each model, `{"epoch", "loss", "validation"}` of each epoch; validation is None where there was none.
+        best: of each model, the best value; None without validation.
+        best_epochs: of each model, the epoch that is kept, from 1.
+        steps: number of steps so far.
+    """
+
+    def __init__(
+        self,
+        weights: Iterable[nn.Parameter],
+        groups: Sequence[Sequence[int]],
+        *,
+        learning_rate: float,
+        weight_decay: float,
+        max_epochs: int,
+        patience: int,
+        validate_every: int = 1,
+        is_validated: bool = True,
+    ) -> None:
+        self.optimizer = torch.optim.AdamW(weights, lr=learning_rate, weight_decay=weight_decay, fused=True)
+        self.groups, self.max_epochs, self.patience = groups, max_epochs, patience
+        self.validate_every, self.is_validated, self.steps = validate_every, is_validated, 0
+        self.active = sorted(number for group in groups for number in group)
+        self.history: list[list[dict[str, float | None]]] = [[] for _ in self.active]
+        self.best: list[float | None] = [None for _ in self.active]
+        self.best_epochs = [0 for _ in self.active]
+
+    def batches(self) -> Iterator[Any]:
+        """The batches of an epoch of all active models."""
+        raise NotImplementedError
+
+    def losses(self, batch: Any) -> Tensor:
+        """The loss of each model for a batch, `[models]`, 0 for those that are not active."""
+        raise NotImplementedError
+
+    def average(self) -> None:
+        """Take the weights after a step into the averages, of which there are `steps`."""
+        raise NotImplementedError
+
+    def validation(self, group: Sequence[int]) -> float:
+        """The value of the averages of some models on their validation data, higher is better."""
+        raise NotImplementedError
+
+    def keep(self, number: int) -> None:
+        """Keep the average of a model as it is now."""
+        raise NotImplementedError
+
+    def run(self, measure: str, **shown: Any) -> None:
+        """Train, with a progress bar that has the best values of the measure; `shown` are options of the bar."""
+        with Progress(range(1, self.max_epochs + 1), unit=" epochs", leave=False, **shown) as bar:
+            for epoch in bar:
+                announce(f"epoch {epoch}")
+                losses = self._learn()
+                for group in self.groups:
+                    if group[0] in self.active:
+                        self._validate(group, epoch, losses)
+                if not self.active:
+                    break
+                best = [value for value in self.best if value is not None]
+                bar.set_postfix_str(f"{measure} {sum(best) / len(best):.4f}" if best else "")
+
+    def _learn(self) -> list[float]:
+        """Take the steps of an epoch; returns the mean loss of each model."""
+        first, total = self.steps, torch.zeros(())  # a list of small tensors would scatter the heap
+        for batch in self.batches():
+            losses = self.losses(batch)
+            self.optimizer.zero_grad()
+            losses.sum().backward()
+            self.optimizer.step()
+            self.average()
+            total = total.to(losses) + losses.detach()
+            self.steps += 1
+        return [loss / (self.steps - first) for loss in total.tolist()]
+
+    def _validate(self, group: Sequence[int], epoch: int, losses: Sequence[float]) -> None:
+        """Record an epoch of a group, keep its averages if they are the best so far, and end its training if it is time."""
+        is_due = self.is_validated and (epoch % self.validate_every == 0 or epoch == self.max_epochs)
+        value, before = self.validation(group) if is_due else None, self.best[group[0]]
+        is_best = not self.is_validated or (value is not None and (before is None or value > before))
+        for number in group:
+            self.history[number].append({"epoch": epoch, "loss": losses[number], "validation": value})
+            if is_best:
+                self.best[number], self.best_epochs[number] = value, epoch
+                self.keep(number)
+            if is_due and epoch - self.best_epochs[number] >= self.patience:
+                self.active.remove(number)
