@@ -258,7 +258,7 @@ def fold_in(
     >>> import rankstruct as rs
     >>> from rankstruct.recommenders import interactions
     >>> scorer = MatrixFactorization(2, 6, rank=4, temperature=0.2)
-    >>> new = interactions([0, 0], [1, 2], num_items=6)
+    >>> new = interactions([0, 0], [1, 2], item_names=range(6))
     >>> scores = scorer.factor_scores(fold_in(scorer, new, rs.SoftmaxLoss()))
     >>> sorted(scores[0].topk(2).indices.tolist())
     [1, 2]

@@ -10,7 +10,7 @@ import re
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,8 +21,7 @@ import numpy as np
 from rankstruct.data import DataError
 from rankstruct.data.delimited import SEPARATORS, decoded_lines, read_header
 from rankstruct.data.errors import check_least, check_matched, shortened
-from rankstruct.data.names import Names
-from rankstruct.data.tables import Table, find_columns, id_text, is_table
+from rankstruct.data.tables import Table, find_columns, id_text, is_table, seconds
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
 from rankstruct.recommenders.ratings import (
     SCALES,
@@ -31,6 +30,8 @@ from rankstruct.recommenders.ratings import (
     implicit,
     interactions,
     k_core,
+    of_indices,
+    ordered_names,
     plain_names,
     rows_that_count,
     synthetic_ratings,
@@ -347,20 +348,16 @@ def read_interactions(
     items: dict[str, int] = {}
     columns = {"user": user, "item": item, "time": time}
     parts = [_numbered(Path(path), users, items, times, columns, min_rating) for path in paths]
-    names, places = [], []
-    for numbers in (users, items):  # in the order of interactions(): by value if all names are integers
-        given = list(numbers)
-        ordered = interactions(Names.of(given), Names.of(given)).user_names if given else Names.of([])
-        names.append(ordered)
-        places.append(np.empty(len(given), np.int64))
-        places[-1][[numbers[name] for name in ordered]] = np.arange(len(given))
-    sizes: dict[str, Any] = {"num_users": len(users), "num_items": len(items)}
+    names = ordered_names(users), ordered_names(items)
+    places = [
+        np.argsort([numbers[name] for name in order]) for numbers, order in zip((users, items), names, strict=True)
+    ]
     found = []
     for path, (of_users, of_items, when) in zip(paths, parts, strict=True):
         if not len(of_users):
             raise DataError(f"{path} has no interactions")
-        part = interactions(places[0][of_users], places[1][of_items], times=when, **sizes)
-        found.append(replace(part, user_names=names[0], item_names=names[1]))
+        when = None if when is None else seconds("times", when)
+        found.append(of_indices(places[0][of_users], places[1][of_items], *names, when))
     return found[0] if len(found) == 1 else found
 
 
