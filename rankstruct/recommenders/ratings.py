@@ -318,12 +318,14 @@ def interactions(
     2
     """
     columns = {"user": user, "item": item, "time": time}
-    if not isinstance(users, Ratings) and not (items is None and names_of(users)):
-        _check_no_columns(users, **columns, min_rating=min_rating)
+    if items is not None or isinstance(users, Ratings) or not names_of(users):
+        _refuse(f"rows and columns of a table; got {type(users).__name__}", **columns, min_rating=min_rating)
     if isinstance(users, Ratings):
-        return _of_ratings(users, items)
+        own = {"items": items, "times": times, "user_names": user_names, "item_names": item_names}
+        _refuse("arrays of users, not for interactions, which have their own", **own)
+        return _of_ratings(users)
     if sp.issparse(users):
-        _check_alone(items=items, times=times)
+        _refuse("arrays of users, not for a matrix, whose rows are users and columns items", items=items, times=times)
         return _of_matrix(users, user_names, item_names)
     if items is None:
         users, items, times = columns_of(users, times, columns, min_rating)
@@ -335,28 +337,19 @@ def interactions(
     return of_indices(user_index, item_index, user_names, item_names, when)
 
 
-def _of_ratings(ratings: Ratings, items: Any) -> Ratings:
+def _refuse(those: str, **others: Any) -> None:
+    """Raise DataError for arguments that are only for those."""
+    if given := [name for name, value in others.items() if value is not None]:
+        raise DataError(f"{', '.join(given)} {'is' if len(given) == 1 else 'are'} for {those}")
+
+
+def _of_ratings(ratings: Ratings) -> Ratings:
     """The ratings of 1 on the scale "binary"."""
-    if items is not None:
-        raise DataError("items cannot be given with interactions, which have items")
     if ratings.scale != "binary":
         raise DataError(
             f"expected interactions, got ratings on the scale {ratings.scale!r}; use implicit(ratings, threshold)"
         )
     return ratings if (ratings.rating > 0).all() else ratings.select(ratings.rating > 0)
-
-
-def _check_alone(**others: Any) -> None:
-    """Raise DataError for arguments beside a matrix."""
-    if given := [name for name, value in others.items() if value is not None]:
-        raise DataError(f"{', '.join(given)} cannot be given with a matrix, whose rows are users and columns items")
-
-
-def _check_no_columns(users: Any, **told: Any) -> None:
-    """Raise DataError for arguments that are for tables."""
-    if name := next((name for name, value in told.items() if value is not None), None):
-        what = "is for the rows of a table" if name == "min_rating" else "names a column of a table"
-        raise DataError(f"{name} {what}, such as a data frame; got {type(users).__name__}")
 
 
 def as_ratings(given: Any) -> Ratings:

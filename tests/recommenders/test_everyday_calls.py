@@ -217,9 +217,9 @@ def test_columns_are_two_arrays_or_have_any_names(by_name):
     with pytest.raises(DataError, match=r"there is no column .user.; .*; user= names another column"):
         Recommender().fit(NAMED.rename(columns={"user": "buyer"}))
     for given in (MATRIX, [1, 2]):
-        with pytest.raises(DataError, match="user names a column of a table"):
+        with pytest.raises(DataError, match="user is for rows and columns of a table"):
             Recommender().fit(given, user="user")
-    with pytest.raises(DataError, match="items cannot be given with a matrix"):
+    with pytest.raises(DataError, match="items is for arrays of users, not for a matrix"):
         Recommender().fit(MATRIX, [1, 2])
 
 

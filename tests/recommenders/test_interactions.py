@@ -319,13 +319,33 @@ def test_there_is_a_time_for_each(number):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"items": [1]}, "items cannot be given with a matrix"),
-        ({"items": [1], "times": [1]}, "items, times cannot be given with a matrix"),
+        ({"items": [1]}, "items is for arrays of users, not for a matrix"),
+        ({"items": [1], "times": [1]}, "items, times are for arrays of users, not for a matrix"),
     ],
 )
 def test_a_matrix_has_its_own_sizes(arguments, message):
     with pytest.raises(DataError, match=message):
         interactions(sp.csr_array([[1.0, 0.0]]), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("items", [1]),
+        ("times", [1]),
+        ("user_names", ["a"]),
+        ("item_names", ["a"]),
+        ("user", "u"),
+        ("item", "i"),
+        ("time", "t"),
+        ("min_rating", 4),
+    ],
+)
+def test_interactions_take_no_arguments_that_would_not_count(option, value):
+    with pytest.raises(
+        DataError, match=f"^{option} is for (arrays of users, not for interactions|rows and columns of a table)"
+    ):
+        interactions(interactions([1], [2]), **{option: value})
 
 
 # Files
