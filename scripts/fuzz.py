@@ -70,7 +70,7 @@ from rankstruct.data import (
 from rankstruct.files import write_text
 from rankstruct.models import load_scorer, save_scorer
 from rankstruct.progress import Progress
-from rankstruct.recommenders import read_ratings, read_titles
+from rankstruct.recommenders import read_ratings
 from rankstruct.text_tables import format_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -424,13 +424,6 @@ def ratings_of(path: Path, form: str) -> dict:
     users, items = found.user_names.tolist(), found.item_names.tolist()
     rows = zip(found.user.tolist(), found.item.tolist(), found.rating.tolist(), strict=True)
     return {(users[user], items[item]): rating for user, item, rating in rows}
-
-
-def titles_input(rng: Random) -> Input:
-    between = rng.choice(("|", "::"))
-    return "".join(f"{i}{between}{some_name(rng, 'film ')}{between}x\n" for i in range(1, 9)).encode(
-        "latin-1", "replace"
-    ), {}
 
 
 def cache_input(rng: Random) -> Input:
@@ -1114,7 +1107,6 @@ KINDS = {
     "beir": Kind(beir_input, read_qrels, lambda content: plain.table(content, 4, 3, whole=True), 2),
     "scores": Kind(scores_input, lambda path: read_scores(path).tolist(), plain.scores),
     "ratings": Kind(ratings_input, ratings_of, lambda content, form: plain.ratings(content, *RATINGS[form]), 3),
-    "titles": Kind(titles_input, read_titles, plain.titles, 0.5),
     "cache": Kind(cache_input, read_through_cache, expect_cached, 1),
     "map": Kind(
         map_input,

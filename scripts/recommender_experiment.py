@@ -37,7 +37,9 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
+from papers.alternating import alternate
 from papers.gaussian import collaborative_gaussian_process, gaussian_process
+from papers.genres import read_genres
 from papers.perceptron import joint_kernels, jrank, prank
 from rankstruct.cli import run
 from rankstruct.commands._arguments import CommandParser
@@ -53,11 +55,9 @@ from rankstruct.recommenders import (
     Ratings,
     RatingsParts,
     adopt_users,
-    alternate,
     item_means,
     merge,
     popularity,
-    read_genres,
     read_movielens_fold,
     read_ratings,
     standardised,

@@ -618,22 +618,6 @@ def _csv_ratings(said: list[str], columns: tuple[int, ...], value: int, separato
     return divided(hidden, columns, value, ("\x01",))
 
 
-def titles(content: bytes) -> dict[str, str]:
-    """Names of films."""
-    found = {}
-    content = content.removeprefix(b"\xef\xbb\xbf")
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise Refused("UTF-16")
-    for line in filter(None, (line.strip(" \t\r\n") for line in lines(content.decode("latin-1")))):
-        if line[0] == "#":
-            continue
-        parts = line.split("::" if "::" in line else "|")
-        if len(parts) < 2:
-            raise Refused("no title")
-        found[parts[0]] = parts[1]
-    return found
-
-
 def config(content: bytes) -> dict:
     """What a config says, by whole names; no name is there twice, however it is written."""
     try:

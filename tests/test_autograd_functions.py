@@ -13,7 +13,7 @@ from rankstruct.recommenders.catalogue import TrainingLists
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, _UnitRows
 from rankstruct.scoring import sliced_scores
 
-KNOWN = interactions([0, 0, 1, 1, 2], [0, 1, 1, 2, 3], num_users=3, num_items=4)
+KNOWN = interactions([0, 0, 1, 1, 2], [0, 1, 1, 2, 3], user_names=range(3), item_names=range(4))
 LABELS = torch.tensor([[2, 0, 1, 0], [0, 1, 0, 2], [1, 0, 0, 0]])
 
 

@@ -3,7 +3,6 @@
 `rankstruct.recommenders.training` trains factorisations with Lightning; it must be imported explicitly.
 """
 
-from rankstruct.recommenders.alternating import *
 from rankstruct.recommenders.catalogue import *
 from rankstruct.recommenders.estimator import *
 from rankstruct.recommenders.factorization import *
@@ -11,3 +10,4 @@ from rankstruct.recommenders.ratings import *
 from rankstruct.recommenders.reading import *
 from rankstruct.recommenders.recommendation import *
 from rankstruct.recommenders.splits import *
+from rankstruct.recommenders.users import *

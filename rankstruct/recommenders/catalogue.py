@@ -19,7 +19,7 @@ from rankstruct.losses import RankingLoss
 from rankstruct.losses.checks import check_choice
 from rankstruct.models.scorers import evaluating
 from rankstruct.recommenders.factorization import MatrixFactorization
-from rankstruct.recommenders.ratings import Ratings, interactions
+from rankstruct.recommenders.ratings import interactions
 
 __all__ = ["Negatives", "TrainingLists", "UserBatches", "fold_in"]
 
@@ -62,7 +62,6 @@ class TrainingLists:
         number: number of sampled items per list, unless `negatives` is `"all"` or `"in-batch"`.
         correct: subtract the logarithm of the expected number of draws from the scores of sampled items (logQ correction), so
             that a softmax estimates that over all items; of `"in-batch"` also from that of the known item.
-        unranked: interactions that are neither labelled nor ranked, such as those of validation; None for none. Only for `"all"`.
 
     Raises:
         ValueError: an unknown option, or a number below 1; a number or correction that the kind of negatives does not have.
@@ -86,12 +85,10 @@ class TrainingLists:
         *,
         number: int = 1,
         correct: bool = False,
-        unranked: Ratings | None = None,
     ) -> None:
         check_negatives(negatives, number, correct)
         train = interactions(train)
         self.negatives, self.number, self.correct = negatives, number, correct
-        self.unranked = None if unranked is None else unranked.to_csr()
         self.num_items = train.num_items
         self.keys = torch.from_numpy(train.keys())
         counts = torch.from_numpy(np.bincount(train.item, minlength=train.num_items)).double()
@@ -104,7 +101,9 @@ class TrainingLists:
         """The lists of users `[users]` with their known items `[users, known]`, real where `real`: scores, labels and mask."""
         real = torch.ones_like(items, dtype=torch.bool) if real is None else real
         if self.negatives == "all":
-            return self._all(scorer, users, items, real)
+            of_users, of_items = scorer.vectors(users)
+            scores = of_users @ of_items.T
+            return scores, _labels(scores, items, real), None
         if self.negatives == "in-batch":
             return self._in_batch(scorer, users, items[real], real)
         drawn = torch.rand(len(users), self.number, dtype=torch.float64, device=users.device)
@@ -141,26 +140,9 @@ class TrainingLists:
         real = torch.ones_like(items, dtype=torch.bool) if real is None else real
 
         def block_loss(rows: slice, scores: Tensor) -> Tensor:
-            labels, where = self._labels(scores, users[rows], items[rows], real[rows])
-            return loss(scores, labels, where=where)
+            return loss(scores, _labels(scores, items[rows], real[rows]))
 
         return _MeanOfBlocks.apply(*scorer.vectors(users), block_loss)
-
-    def _all(
-        self, scorer: MatrixFactorization, users: Tensor, items: Tensor, real: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        of_users, of_items = scorer.vectors(users)
-        scores = of_users @ of_items.T
-        return scores, *self._labels(scores, users, items, real)
-
-    def _labels(self, scores: Tensor, users: Tensor, items: Tensor, real: Tensor) -> tuple[Tensor, Tensor | None]:
-        labels = torch.zeros_like(scores)
-        rows = torch.arange(len(users), device=users.device).unsqueeze(1).expand_as(items)
-        labels[rows[real], items[real]] = 1.0
-        if self.unranked is None:
-            return labels, None
-        columns = torch.from_numpy(self.unranked[users.cpu().numpy()].toarray() > 0)
-        return labels, ~columns.to(users.device) | (labels > 0)
 
     def _in_batch(
         self, scorer: MatrixFactorization, users: Tensor, items: Tensor, real: Tensor
@@ -180,6 +162,14 @@ class TrainingLists:
         """Whether pairs are training interactions."""
         pairs, keys = users * self.num_items + items, self.keys.to(items.device)
         return keys[torch.searchsorted(keys, pairs).clamp(max=len(keys) - 1)] == pairs
+
+
+def _labels(scores: Tensor, items: Tensor, real: Tensor) -> Tensor:
+    """The labels of all items, 1 for the known ones of each row, `items` where `real`."""
+    labels = torch.zeros_like(scores)
+    rows = torch.arange(len(items), device=items.device).unsqueeze(1).expand_as(items)
+    labels[rows[real], items[real]] = 1.0
+    return labels
 
 
 def _separable(loss: nn.Module, users: Tensor) -> bool:
@@ -268,7 +258,7 @@ def fold_in(
     >>> import rankstruct as rs
     >>> from rankstruct.recommenders import interactions
     >>> scorer = MatrixFactorization(2, 6, rank=4, temperature=0.2)
-    >>> new = interactions([0, 0], [1, 2], num_items=6)
+    >>> new = interactions([0, 0], [1, 2], item_names=range(6))
     >>> scores = scorer.factor_scores(fold_in(scorer, new, rs.SoftmaxLoss()))
     >>> sorted(scores[0].topk(2).indices.tolist())
     [1, 2]

@@ -33,7 +33,7 @@ from rankstruct.models import update_averages
 from rankstruct.models.trainer import Trainer
 from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, check_negatives, fold_in
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
-from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, numbers_of, places_of
+from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, numbers_of, of_indices, places_of
 from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff, popularity, recommend
 from rankstruct.recommenders.splits import hold_out, without
 from rankstruct.roles import names_of
@@ -698,8 +698,8 @@ class _Index:
         item = self._matched("items", given.item, given.item_names, name, counted)
         missed = user[(user >= 0) & (item < 0)] if unknown_items == "miss" else user[:0]
         kept = (user >= 0) & (item >= 0)
-        sizes: dict[str, Any] = {"num_users": self.known.num_users, "num_items": self.known.num_items}
-        return interactions(user[kept], item[kept], **sizes), np.bincount(missed, minlength=self.known.num_users)
+        found = of_indices(user[kept], item[kept], self.known.user_names, self.known.item_names)
+        return found, np.bincount(missed, minlength=self.known.num_users)
 
     def _matched(self, what: str, numbers: np.ndarray, names: Names, name: str, advice: str) -> np.ndarray:
         """The indices of users or items, -1 for those that are not in `fit`, which are reported."""
@@ -731,16 +731,16 @@ class _Index:
             one = not any(several)
             lists = [lists] if one else [list(each) for each in lists]
             user, num_users = np.repeat(np.arange(len(lists)), list(map(len, lists))), len(lists)
-            _, names, item = self.rows("items", [each for items in lists for each in items])
-            distinct, first = np.unique(np.array(names, object), return_index=True)
+            _, asked, item = self.rows("items", [each for items in lists for each in items])
+            distinct, first = np.unique(np.array(asked, object), return_index=True)
             options: dict[str, Any] = {
                 "what": "items of X",
                 "source": "the items of fit",
                 "advice": "they are left out",
             }
             check_matched(item[first] >= 0, distinct, **options, stacklevel=5)
-        shape: dict[str, Any] = {"num_users": num_users, "num_items": self.known.num_items}
-        return one, interactions(user[item >= 0], item[item >= 0], **shape)
+        names = Names.of(np.arange(num_users))
+        return one, of_indices(user[item >= 0], item[item >= 0], names, self.known.item_names)
 
     def extended(self, X: Any, y: Any) -> tuple[_Index, np.ndarray]:
         """The index with further interactions, whose new users and items follow those of `fit`, and the users of them."""
@@ -766,8 +766,7 @@ class _Index:
             names[what] = Names.joined([self.names(what), its[new]]) if len(new) else self.names(what)
         user = np.concatenate([known.user, numbers["users"]])
         item = np.concatenate([known.item, numbers["items"]])
-        whole = interactions(user, item, num_users=len(names["users"]), num_items=len(names["items"]))
-        whole = replace(whole, user_names=names["users"], item_names=names["items"])
+        whole = of_indices(user, item, names["users"], names["items"])
         return replace(self, known=whole), np.unique(numbers["users"])
 
 

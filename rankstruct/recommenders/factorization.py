@@ -267,7 +267,7 @@ class LightGCN(MatrixFactorization):
 
     >>> from rankstruct.recommenders import interactions
     >>> scorer = LightGCN(2, 3, rank=4, layers=1)
-    >>> scorer.set_graph(interactions([0, 1, 1], [0, 0, 2], num_users=2, num_items=3))
+    >>> scorer.set_graph(interactions([0, 1, 1], [0, 0, 2], user_names=range(2), item_names=range(3)))
     >>> scorer.item_scores(torch.tensor([0])).shape
     torch.Size([1, 3])
     """

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from numbers import Integral
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -44,7 +44,6 @@ __all__ = [
     "merge",
     "standardised",
     "synthetic_ratings",
-    "with_negatives",
 ]
 
 Labels = Literal["grade", "rating"] | Callable[[np.ndarray], np.ndarray]
@@ -172,12 +171,21 @@ class Ratings:
         when = None if time is None else _times("time", time, len(user))[order]
         return cls(user[order], item[order], values[order], user_names, item_names, scale, when)
 
-    @property
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}  # nothing that is computed from them
+
+    def _with(self, **parts: Any) -> Ratings:
+        """These ratings with other parts, which are as valid as these: they are not checked again."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__getstate__() | parts)
+        return made
+
+    @cached_property
     def num_users(self) -> int:
         """Number of users, including those without ratings."""
         return len(self.user_names)
 
-    @property
+    @cached_property
     def num_items(self) -> int:
         """Number of items, including those without ratings."""
         return len(self.item_names)
@@ -187,7 +195,7 @@ class Ratings:
         """Number of ratings."""
         return len(self.rating)
 
-    @property
+    @cached_property
     def offsets(self) -> np.ndarray:
         """`[users + 1]` int64: the ratings of user u are `[offsets[u], offsets[u + 1])`."""
         return np.searchsorted(self.user, np.arange(self.num_users + 1)).astype(np.int64)
@@ -219,7 +227,7 @@ class Ratings:
     def select(self, chosen: np.ndarray) -> Ratings:
         """Select ratings by a boolean mask `[ratings]`; user and item indices are unchanged."""
         time = None if self.time is None else self.time[chosen]
-        return replace(self, user=self.user[chosen], item=self.item[chosen], rating=self.rating[chosen], time=time)
+        return self._with(user=self.user[chosen], item=self.item[chosen], rating=self.rating[chosen], time=time)
 
     def select_users(self, users: np.ndarray) -> Ratings:
         """Select all ratings of some users; user and item indices are unchanged."""
@@ -266,7 +274,7 @@ def implicit(ratings: Ratings, threshold: float) -> Ratings:
     >>> implicit(Ratings.from_arrays(["ann", "ann"], ["x", "y"], [5, 3], scale="stars"), 4).rating
     array([1., 0.], dtype=float32)
     """
-    return replace(ratings, rating=(ratings.rating >= threshold).astype(np.float32), scale="binary")
+    return ratings._with(rating=(ratings.rating >= threshold).astype(np.float32), scale="binary")
 
 
 def interactions(
@@ -280,8 +288,6 @@ def interactions(
     min_rating: float | None = None,
     user_names: Any = None,
     item_names: Any = None,
-    num_users: int | None = None,
-    num_items: int | None = None,
 ) -> Ratings:
     """Build interactions (clicks, purchases, listens), which are ratings of 1 on the scale `"binary"`; repeated ones count once.
 
@@ -299,8 +305,7 @@ def interactions(
         user, item, time: the columns of a table, if they have other names.
         min_rating: only rows of a table whose `rating` is at least this count; None for all.
         user_names, item_names: the names and their order, for matrices those of rows and columns, otherwise possibly more than
-            those that occur.
-        num_users, num_items: instead of names, not for matrices: ids are indices from 0, of so many users and items.
+            those that occur, such as `range(100)` if items are indices from 0 to 99.
 
     Raises:
         DataError: a negative count, a missing or empty id, a missing time, arrays of different lengths, a name that is not among
@@ -313,45 +318,38 @@ def interactions(
     2
     """
     columns = {"user": user, "item": item, "time": time}
-    if not isinstance(users, Ratings) and not (items is None and names_of(users)):
-        _check_no_columns(users, **columns, min_rating=min_rating)
+    if items is not None or isinstance(users, Ratings) or not names_of(users):
+        _refuse(f"rows and columns of a table; got {type(users).__name__}", **columns, min_rating=min_rating)
     if isinstance(users, Ratings):
-        return _of_ratings(users, items)
+        own = {"items": items, "times": times, "user_names": user_names, "item_names": item_names}
+        _refuse("arrays of users, not for interactions, which have their own", **own)
+        return _of_ratings(users)
     if sp.issparse(users):
-        _check_alone(items=items, times=times, num_users=num_users, num_items=num_items)
+        _refuse("arrays of users, not for a matrix, whose rows are users and columns items", items=items, times=times)
         return _of_matrix(users, user_names, item_names)
     if items is None:
         users, items, times = columns_of(users, times, columns, min_rating)
-    user_index, user_names = _number_names("users", users, user_names, num_users)
-    item_index, item_names = _number_names("items", items, item_names, num_items)
+    user_index, user_names = _number_names("users", users, user_names)
+    item_index, item_names = _number_names("items", items, item_names)
     if len(user_index) != len(item_index):
         raise DataError(f"users, items must have one entry per interaction, got {len(user_index)}, {len(item_index)}")
-    keys = user_index * max(len(item_names), 1) + item_index
-    return _from_keys(keys, user_names, item_names, None if times is None else _times("times", times, len(user_index)))
+    when = None if times is None else _times("times", times, len(user_index))
+    return of_indices(user_index, item_index, user_names, item_names, when)
 
 
-def _of_ratings(ratings: Ratings, items: Any) -> Ratings:
+def _refuse(those: str, **others: Any) -> None:
+    """Raise DataError for arguments that are only for those."""
+    if given := [name for name, value in others.items() if value is not None]:
+        raise DataError(f"{', '.join(given)} {'is' if len(given) == 1 else 'are'} for {those}")
+
+
+def _of_ratings(ratings: Ratings) -> Ratings:
     """The ratings of 1 on the scale "binary"."""
-    if items is not None:
-        raise DataError("items cannot be given with interactions, which have items")
     if ratings.scale != "binary":
         raise DataError(
             f"expected interactions, got ratings on the scale {ratings.scale!r}; use implicit(ratings, threshold)"
         )
     return ratings if (ratings.rating > 0).all() else ratings.select(ratings.rating > 0)
-
-
-def _check_alone(**others: Any) -> None:
-    """Raise DataError for arguments beside a matrix."""
-    if given := [name for name, value in others.items() if value is not None]:
-        raise DataError(f"{', '.join(given)} cannot be given with a matrix, whose rows are users and columns items")
-
-
-def _check_no_columns(users: Any, **told: Any) -> None:
-    """Raise DataError for arguments that are for tables."""
-    if name := next((name for name, value in told.items() if value is not None), None):
-        what = "is for the rows of a table" if name == "min_rating" else "names a column of a table"
-        raise DataError(f"{name} {what}, such as a data frame; got {type(users).__name__}")
 
 
 def as_ratings(given: Any) -> Ratings:
@@ -441,19 +439,28 @@ def _of_matrix(given: Any, user_names: Any, item_names: Any) -> Ratings:
     for what, names, number in (("user_names", user_names, rows), ("item_names", item_names, columns)):
         if names is not None and len(names) != number:
             raise DataError(f"{what} must have {number} names, as the matrix has rows or columns, got {len(names)}")
-    keys = np.repeat(np.arange(rows), np.diff(matrix.indptr)) * columns + matrix.indices
     of_rows = _names("user_names", np.arange(rows) if user_names is None else user_names)
     of_columns = _names("item_names", np.arange(columns) if item_names is None else item_names)
-    return _from_keys(keys, of_rows, of_columns)
+    return of_indices(np.repeat(np.arange(rows), np.diff(matrix.indptr)), matrix.indices, of_rows, of_columns)
 
 
-def _from_keys(keys: np.ndarray, user_names: Names, item_names: Names, time: np.ndarray | None = None) -> Ratings:
-    """Interactions without repetitions, of which the last is kept, from `user * number of items + item`."""
-    order = np.argsort(keys, kind="stable") if time is None else np.lexsort((time, keys))
+def of_indices(
+    users: np.ndarray, items: np.ndarray, user_names: Names, item_names: Names, times: np.ndarray | None = None
+) -> Ratings:
+    """Interactions by index, in any order, of users and items with unique names; of repeated ones the last is kept."""
+    keys = users * max(len(item_names), 1) + items
+    order = np.argsort(keys, kind="stable") if times is None else np.lexsort((times, keys))
     last = order[np.append(np.diff(keys[order]) > 0, True)] if len(order) else order
     user, item = np.divmod(keys[last], max(len(item_names), 1))
-    ones = np.ones(len(last), np.float32)
-    return Ratings(user, item, ones, user_names, item_names, "binary", None if time is None else time[last])
+    none = Ratings(user[:0], item[:0], np.ones(0, np.float32), Names.of([]), Names.of([]), "binary")
+    names = {"user_names": user_names, "item_names": item_names}
+    return none._with(
+        user=user,
+        item=item,
+        rating=np.ones(len(last), np.float32),
+        time=None if times is None else times[last],
+        **names,
+    )
 
 
 def k_core(ratings: Any, k: int, *, user_k: int | None = None) -> Ratings:
@@ -486,28 +493,7 @@ def k_core(ratings: Any, k: int, *, user_k: int | None = None) -> Ratings:
     users, user = np.unique(left.user, return_inverse=True)
     items, item = np.unique(left.item, return_inverse=True)
     names = {"user_names": ratings.user_names[users], "item_names": ratings.item_names[items]}
-    return replace(left, user=user, item=item, **names)
-
-
-def with_negatives(ratings: Ratings, number: int, *, seed: int = 0) -> Ratings:
-    """Add random unrated items with rating 0: up to `number` for each user with ratings.
-
-    For feedback without negatives, such as clicks; raises DataError unless the scale is `"binary"`.
-    """
-    if ratings.scale != "binary":
-        raise DataError(
-            f"negatives require the scale 'binary', got {ratings.scale!r}; use implicit(ratings, threshold)"
-        )
-    rng = np.random.default_rng(seed)
-    offsets = ratings.offsets
-    users, items = [ratings.user], [ratings.item]
-    for rated in np.flatnonzero(np.diff(offsets)).tolist():
-        open_items = np.setdiff1d(np.arange(ratings.num_items), ratings.item[offsets[rated] : offsets[rated + 1]])
-        drawn = rng.permutation(open_items)[:number]
-        users.append(np.full(len(drawn), rated))
-        items.append(drawn)
-    added = sum(map(len, items)) - ratings.num_ratings
-    return _joined(ratings, users, items, [ratings.rating, np.zeros(added, np.float32)])
+    return left._with(user=user, item=item, **names)
 
 
 def merge(parts: Sequence[Ratings]) -> Ratings:
@@ -567,7 +553,7 @@ def align(parts: Sequence[Ratings]) -> list[Ratings]:
     if len({part.scale for part in parts}) > 1:
         raise DataError(f"parts must be on the same scale, got {', '.join(part.scale for part in parts)}")
     names = {
-        kind: _ordered([name for part in parts for name in getattr(part, kind)])
+        kind: ordered_names([name for part in parts for name in getattr(part, kind)])
         for kind in ("user_names", "item_names")
     }
     return [
@@ -615,7 +601,7 @@ def synthetic_ratings(
     return Ratings(user, item, stars[user, item].astype(np.float32), user_names, item_names, "stars")
 
 
-def _ordered(names: Sequence[str]) -> Names:
+def ordered_names(names: Iterable[str]) -> Names:
     """The unique names, sorted: by value if all are integers, otherwise as strings."""
     different = sorted(set(names))
     plain = all(name.isascii() and name.isdigit() and len(name) < 19 for name in different)
@@ -623,20 +609,9 @@ def _ordered(names: Sequence[str]) -> Names:
 
 
 def _number_names(
-    what: str, given: Sequence | np.ndarray | Names, names: Names | np.ndarray | None, number: int | None = None
+    what: str, given: Sequence | np.ndarray | Names, names: Names | np.ndarray | None
 ) -> tuple[np.ndarray, Names]:
-    """The indices of names, and the unique names in order; with `number`, indices are given."""
-    if number is not None:
-        if names is not None:
-            raise DataError(f"pass {what[:-1]}_names or num_{what}, not both")
-        if not isinstance(number, Integral) or number < 0:
-            raise DataError(f"num_{what} must be an integer from 0, got {number!r}")
-        indices = np.asarray(ids_of(what, given))
-        if len(indices) and not (indices.dtype.kind in "iu" and indices.min() >= 0 and indices.max() < number):
-            raise DataError(
-                f"{what} must be indices from 0 to {number - 1} if their number is given, got {shortened(str(given))}"
-            )
-        return indices.astype(np.int64), Names.of(np.arange(number))
+    """The indices of names, and the unique names in order."""
     ids = ids_of(what, given)
     if names is None:
         if not isinstance(ids, Names) and ids.dtype.kind in "iu":  # a fast path
@@ -644,8 +619,8 @@ def _number_names(
             return indices.astype(np.int64), Names.of(unique)
         written = ids.tolist()
         name_of = {name: name for name in written} if isinstance(ids, Names) else plain_names(written)
-        known = _ordered(list(name_of.values()))
-        numbers = {name: at for at, name in enumerate(known)}
+        known = ordered_names(list(name_of.values()))
+        numbers = numbers_of(known)
         at = {each: numbers[name] for each, name in name_of.items()}
         return np.array([at[each] for each in written], np.int64), known
     known = _names(f"{what[:-1]}_names", names)
@@ -657,12 +632,15 @@ def _number_names(
 
 
 def _names(what: str, given: Any) -> Names:
-    """Names in the order given."""
+    """Unique names in the order given; raises DataError if one is repeated."""
     ids = ids_of(what, given)
-    if isinstance(ids, Names) or ids.dtype.kind in "iu":
-        return Names.of(ids)
-    name_of = plain_names(ids.tolist())
-    return Names.of([name_of[each] for each in ids.tolist()])
+    if not isinstance(ids, Names) and ids.dtype.kind not in "iu":
+        name_of = plain_names(ids.tolist())
+        ids = np.array([name_of[each] for each in ids.tolist()], object)
+    names = Names.of(ids)
+    if names.repeated() is not None:
+        raise DataError(f"{what} must be unique")
+    return names
 
 
 def ids_of(what: str, given: Any) -> np.ndarray | Names:

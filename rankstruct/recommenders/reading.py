@@ -10,7 +10,7 @@ import re
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,8 +21,7 @@ import numpy as np
 from rankstruct.data import DataError
 from rankstruct.data.delimited import SEPARATORS, decoded_lines, read_header
 from rankstruct.data.errors import check_least, check_matched, shortened
-from rankstruct.data.names import Names
-from rankstruct.data.tables import Table, find_columns, id_text, is_table
+from rankstruct.data.tables import Table, find_columns, id_text, is_table, seconds
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
 from rankstruct.messages import Way
 from rankstruct.recommenders.ratings import (
@@ -32,6 +31,8 @@ from rankstruct.recommenders.ratings import (
     implicit,
     interactions,
     k_core,
+    of_indices,
+    ordered_names,
     plain_names,
     rows_that_count,
     synthetic_ratings,
@@ -51,11 +52,9 @@ __all__ = [
     "InteractionsSource",
     "RatingsFormat",
     "RatingsSource",
-    "read_genres",
     "read_interactions",
     "read_movielens_fold",
     "read_ratings",
-    "read_titles",
     "register_ratings_format",
 ]
 
@@ -350,20 +349,16 @@ def read_interactions(
     items: dict[str, int] = {}
     columns = {"user": user, "item": item, "time": time}
     parts = [_numbered(Path(path), users, items, times, columns, min_rating) for path in paths]
-    names, places = [], []
-    for numbers in (users, items):  # in the order of interactions(): by value if all names are integers
-        given = list(numbers)
-        ordered = interactions(Names.of(given), Names.of(given)).user_names if given else Names.of([])
-        names.append(ordered)
-        places.append(np.empty(len(given), np.int64))
-        places[-1][[numbers[name] for name in ordered]] = np.arange(len(given))
-    sizes: dict[str, Any] = {"num_users": len(users), "num_items": len(items)}
+    names = ordered_names(users), ordered_names(items)
+    places = [
+        np.argsort([numbers[name] for name in order]) for numbers, order in zip((users, items), names, strict=True)
+    ]
     found = []
     for path, (of_users, of_items, when) in zip(paths, parts, strict=True):
         if not len(of_users):
             raise DataError(f"{path} has no interactions")
-        part = interactions(places[0][of_users], places[1][of_items], times=when, **sizes)
-        found.append(replace(part, user_names=names[0], item_names=names[1]))
+        when = None if when is None else seconds("times", when)
+        found.append(of_indices(places[0][of_users], places[1][of_items], *names, when))
     return found[0] if len(found) == 1 else found
 
 
@@ -582,48 +577,6 @@ def _has_ratings(path: Path) -> DataError:
         f"{path}: expected interactions, got ratings; use implicit(read_ratings(path), threshold), or write those that count to "
         "a table with columns user, item and time"
     )
-
-
-def read_titles(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read the film titles of MovieLens, by item: lines `item|title|...` (`u.item`) or `item::title::...` (`movies.dat`).
-
-    Raises:
-        DataError: the file is missing, or a line has no title.
-    """
-    found = {}
-    for number, line in _lines(Path(path), "latin-1"):
-        if line[0] == "#":
-            continue
-        parts = line.split("::" if "::" in line else "|")
-        if len(parts) < 2:
-            raise DataError(f"{path}, line {number}: expected item|title or item::title, got {shortened(line)}")
-        found[parts[0]] = parts[1]
-    return found
-
-
-def read_genres(path: str | os.PathLike[str], items: Iterable[str]) -> np.ndarray:
-    """Read film genres of MovieLens 100K, `[items, 19]` of 0 and 1: lines `item|title|date|date|address|0|1|...` (`u.item`).
-
-    Args:
-        path: the file.
-        items: item names, such as the `item_names` of ratings; items missing in the file have no genres, which is a warning.
-
-    Raises:
-        DataError: the file is missing, a line does not end with 19 fields of 0 or 1, or no item is in the file.
-    """
-    found, items = {}, list(items)
-    for number, line in _lines(Path(path), "latin-1"):
-        if line[0] == "#":
-            continue
-        parts = line.split("|")
-        if len(parts) != 24 or not set(parts[5:]) <= {"0", "1"}:
-            raise DataError(
-                f"{path}, line {number}: expected 24 fields, the last 19 of them 0 or 1, got {shortened(line)}"
-            )
-        found[parts[0]] = [float(part) for part in parts[5:]]
-    matched = [item in found for item in items]
-    check_matched(matched, items, what="items", source=str(path), advice="they have no genres")
-    return np.array([found.get(item, [0.0] * 19) for item in items]).reshape(-1, 19)
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ def top_lists(
     arguments are those of `evaluate_catalogue`.
 
     >>> from rankstruct.recommenders import interactions
-    >>> train, test = interactions([0], [0], num_items=3), interactions([0, 0], [0, 2], num_items=3)
+    >>> train, test = interactions([0], [0], item_names=range(3)), interactions([0, 0], [0, 2], item_names=range(3))
     >>> top_lists(popularity(train), torch.tensor([0]), test, 1, exclude=train)[1]
     tensor([[0., 1., 1.]])
     """
@@ -234,7 +234,7 @@ def evaluate_catalogue(
         DataError: `test` has ratings that are not interactions; see `implicit`.
 
     >>> from rankstruct.recommenders import interactions
-    >>> train, test = interactions([0, 1, 1], [0, 0, 1]), interactions([0], [1], num_users=2, num_items=2)
+    >>> train, test = interactions([0, 1, 1], [0, 0, 1]), interactions([0], [1], user_names=range(2), item_names=range(2))
     >>> evaluate_catalogue(popularity(train), test, ["nDCG@1", "R@1"], exclude=train)
     {'nDCG@1': tensor([1.], dtype=torch.float64), 'R@1': tensor([1.], dtype=torch.float64)}
     """
@@ -311,7 +311,7 @@ def novelty(items: Tensor | np.ndarray, known: Any) -> float:
     Source: Zhou et al., "Solving the apparent diversity-accuracy dilemma of recommender systems", PNAS 2010.
 
     >>> from rankstruct.recommenders import interactions
-    >>> novelty(torch.tensor([[0], [1]]), interactions([0, 1], [0, 0], num_items=2))
+    >>> novelty(torch.tensor([[0], [1]]), interactions([0, 1], [0, 0], item_names=range(2)))
     0.5
     """
     known = interactions(known)
@@ -361,7 +361,7 @@ class ItemSimilarity(nn.Module):
         known: the known interactions of the users.
 
     >>> from rankstruct.recommenders import interactions
-    >>> model = ItemSimilarity(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), interactions([0], [1], num_items=2))
+    >>> model = ItemSimilarity(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), interactions([0], [1], item_names=range(2)))
     >>> model.item_scores(torch.tensor([0]))
     tensor([[1., 0.]])
     """
@@ -392,7 +392,7 @@ def ease(known: Any, *, regularization: float = 500.0) -> ItemSimilarity:
     Source: Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019.
 
     >>> from rankstruct.recommenders import interactions
-    >>> known = interactions([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], num_items=3)
+    >>> known = interactions([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], item_names=range(3))
     >>> recommend(ease(known, regularization=1.0), 2, k=1, exclude=known)[0]
     tensor([1])
     """

@@ -33,13 +33,13 @@ from rankstruct.losses.checks import check_choice
 from rankstruct.metric import RankingMetric
 from rankstruct.models import load_scorer
 from rankstruct.models.saving import described_argument, read_checkpoint, scorer_file
-from rankstruct.recommenders.alternating import adopt_users
 from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, check_negatives
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
 from rankstruct.recommenders.ratings import Labels, Ratings, merge, numbers_of, places_of, standardised
 from rankstruct.recommenders.reading import InteractionsSource, RatingsSource
 from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff, recommend, top_lists
 from rankstruct.recommenders.splits import RatingsParts, nothing
+from rankstruct.recommenders.users import adopt_users
 from rankstruct.training.datamodule import ListsDataModule
 from rankstruct.training.module import OptimizerFactory, RankingModule
 

@@ -151,7 +151,7 @@ def test_cross_validation_has_the_values_of_users(tmp_path):
         assert len(result["test_values"][name]) > 300
         assert np.mean(result["test_values"][name]) == pytest.approx(mean, abs=1e-6)
     assert not list(tmp_path.rglob("*scores.txt"))
-    with pytest.raises((ValueError, SystemExit), match="data of the task implicit have no folds, got fold 1"):
+    with pytest.raises((ValueError, SystemExit), match="data of synthetic have no folds, got fold 1"):
         cross_validate.main(["cross-validate", *CONFIG[:2], "--output", str(tmp_path / "x"), "--folds", "1", *given])
 
 

@@ -80,7 +80,7 @@ def test_integers_have_the_same_names_in_any_type(ids):
         assert found.user_names.tolist() == ["2", "10"]
         assert pairs(found) == {("2", "x"), ("10", "x"), ("2", "y")}
     assert interactions(others, ids, item_names=ids[:2]).item_names.tolist() == ["2", "10"]
-    assert interactions([0, 1, 0], [0, 0, 1], num_users=2, num_items=2).num_ratings == 3
+    assert interactions([0, 1, 0], [0, 0, 1], user_names=range(2), item_names=range(2)).num_ratings == 3
     matrix = sp.csr_array([[1.0, 0.0]])
     assert interactions(matrix, item_names=ids[:2]).item_names.tolist() == ["2", "10"]
     lists = RankingData.from_arrays(np.zeros((2, 1)), [0, 1], ids[:2], docids=ids[:2])
@@ -319,9 +319,8 @@ def test_there_is_a_time_for_each(number):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"items": [1]}, "items cannot be given with a matrix"),
-        ({"num_users": 5, "times": [1]}, "times, num_users cannot be given with a matrix"),
-        ({"num_items": 5}, "num_items cannot be given with a matrix"),
+        ({"items": [1]}, "items is for arrays of users, not for a matrix"),
+        ({"items": [1], "times": [1]}, "items, times are for arrays of users, not for a matrix"),
     ],
 )
 def test_a_matrix_has_its_own_sizes(arguments, message):
@@ -329,16 +328,24 @@ def test_a_matrix_has_its_own_sizes(arguments, message):
         interactions(sp.csr_array([[1.0, 0.0]]), **arguments)
 
 
-@pytest.mark.parametrize("kind", ["user", "item"])
-def test_names_or_their_number(kind):
-    with pytest.raises(DataError, match=f"pass {kind}_names or num_{kind}s, not both"):
-        interactions([0], [0], **{f"{kind}_names": ["a"], f"num_{kind}s": 1})
-
-
-@pytest.mark.parametrize("number", [2.0, -1, "2"])
-def test_a_number_of_users_is_an_integer(number):
-    with pytest.raises(DataError, match="num_users must be an integer from 0, got"):
-        interactions([0, 1], [0, 1], num_users=number)
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("items", [1]),
+        ("times", [1]),
+        ("user_names", ["a"]),
+        ("item_names", ["a"]),
+        ("user", "u"),
+        ("item", "i"),
+        ("time", "t"),
+        ("min_rating", 4),
+    ],
+)
+def test_interactions_take_no_arguments_that_would_not_count(option, value):
+    with pytest.raises(
+        DataError, match=f"^{option} is for (arrays of users, not for interactions|rows and columns of a table)"
+    ):
+        interactions(interactions([1], [2]), **{option: value})
 
 
 # Files

@@ -17,7 +17,6 @@ from rankstruct.recommenders import (
     evaluate_catalogue,
     interactions,
     popularity,
-    read_genres,
     read_interactions,
     read_ratings,
 )
@@ -241,12 +240,6 @@ def of_fold(role):
     return join
 
 
-def of_genres(tmp_path, case):
-    rows = [f"i{n}|Film||||" + "|".join("01" + "0" * 17) for n in range(9)]
-    (tmp_path / "u.item").write_text("\n".join(rows))
-    read_genres(tmp_path / "u.item", [name.strip() for name in ids_of("i", case)])
-
-
 def of_model(use, **options):
     def join(tmp_path, case):
         model, data = fitted(**options)
@@ -280,7 +273,6 @@ JOINS = {
     **{f"{part} {role}": of_folder(part, role) for part in ("valid", "test") for role in "ui"},
     "fold, users": of_fold("u"),
     "fold, items": of_fold("i"),
-    "genres": of_genres,
     "evaluate, users": of_model(evaluated("u")),
     "evaluate, items": of_model(evaluated("i")),
     "validation, users": of_model(validated("u")),

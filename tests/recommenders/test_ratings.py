@@ -11,11 +11,9 @@ from rankstruct.recommenders import (
     implicit,
     read_movielens_fold,
     read_ratings,
-    read_titles,
     strong_split,
     synthetic_ratings,
     weak_split,
-    with_negatives,
 )
 
 
@@ -153,17 +151,9 @@ def test_lists_are_users_with_ratings():
     assert lists.labels.tolist() == [0, 4, 2]
 
 
-def test_implicit_ratings_and_negatives():
+def test_implicit_ratings():
     ratings = implicit(synthetic_ratings(users=8, items=30, rated=20), 4)
     assert set(ratings.rating.tolist()) == {0.0, 1.0}
-    clicks = ratings.select(ratings.rating == 1)
-    more = with_negatives(clicks, 5, seed=1)
-    counts = np.diff(more.offsets) - np.diff(clicks.offsets)
-    assert set(counts[np.diff(clicks.offsets) > 0].tolist()) == {5}
-    assert {(u, i) for u, i, r in triples(more) if r == 1} == {(u, i) for u, i, _ in triples(clicks)}
-    assert triples(more) == triples(with_negatives(clicks, 5, seed=1))
-    with pytest.raises(DataError, match="scale 'binary'"):
-        with_negatives(synthetic_ratings(users=2), 5)
 
 
 @pytest.mark.parametrize("number", [10, 20])
@@ -209,11 +199,6 @@ def test_align():
         align([one, implicit(two, 2)])
 
 
-def test_titles(tmp_path):
-    (tmp_path / "u.item").write_bytes("1|Toy Story (1995)|x\n2|Misérables, Les|y\n".encode("latin-1"))
-    assert read_titles(tmp_path / "u.item") == {"1": "Toy Story (1995)", "2": "Misérables, Les"}
-
-
 def folder_of(data_root, name):
     folder = data_root / "ratings" / name
     if not folder.is_dir():
@@ -230,7 +215,6 @@ def test_movielens(data_root):
     assert (base.num_ratings, test.num_ratings) == (80_000, 20_000)
     assert base.item_names.tolist() == test.item_names.tolist() == everything.item_names.tolist()
     assert triples(everything) == sorted(triples(base) + triples(test))
-    assert read_titles(folder / "u.item")["1"] == "Toy Story (1995)"
 
 
 def test_jester(data_root):

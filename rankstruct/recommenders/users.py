@@ -1,141 +1,37 @@
-"""Alternating exact training of matrix factorisations, and factors of new users.
+"""Factors of users with the items fixed: of all users side by side, and of new ones.
 
-    objective(U, V) = sum over users of loss(scores of the rated items) + lambda_U/2 ||U||^2 + lambda_V/2 ||V||^2
+With V fixed, the problem of a matrix factorisation separates into independent problems of the users, solved in parallel:
 
-With V fixed, the problem separates into independent problems of the users, solved in parallel; with U fixed, it is a convex
-problem in V, solved by the bundle method. V has the item biases as an additional column, for which every user has a 1.
+    loss(scores of the rated items) + lambda_U/2 ||u||^2
 
 Common arguments: `scorer` is the factorisation; `lists` have one list per user, see `Ratings.to_lists`; `loss` is the loss module
 used in training, whose reduction is ignored; `regularization` is lambda_U, above 0; `method` is that of `solve_users`;
 `tolerance` is the relative gap at which a problem counts as solved. Options out of range raise ValueError.
+
+Source: Weimer, Karatzoglou, Le, Smola, "CoFiRank", NIPS 2007; Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures",
+section 7.2.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
 from rankstruct.data import RankingData
-from rankstruct.data.errors import check_least
-from rankstruct.estimators.linear import ranking_risk
 from rankstruct.losses import is_convex, takes_reference_scores
 from rankstruct.recommenders.factorization import MatrixFactorization
-from rankstruct.recommenders.ratings import Labels, Ratings
-from rankstruct.solvers import Bundle, SeparableSolution, minimise_separable
+from rankstruct.solvers import SeparableSolution, minimise_separable
 
-__all__ = ["Alternation", "adopt_users", "alternate", "new_user", "solve_users", "user_method"]
+__all__ = ["adopt_users", "new_user", "solve_users", "user_method"]
 
 Method = Literal["bundle", "dc", "lbfgs"]
 METHODS = get_args(Method)
 _DC_ROUNDS = 5
-
-
-@dataclass(frozen=True, eq=False)
-class Alternation:
-    """The result of `alternate`; the factors are in the scorer.
-
-    Attributes:
-        objectives: the objective before the first round and after each half round, in float64, which never increases.
-        user_gaps: certified relative gap of the users' problems, per round.
-        item_gaps: certified relative gap of the problem in V, per round.
-
-    >>> import rankstruct as rs
-    >>> ratings = rs.recommenders.synthetic_ratings(users=10, rated=8)
-    >>> scorer = rs.MatrixFactorization(ratings.num_users, ratings.num_items, rank=2)
-    >>> found = alternate(scorer, ratings, rs.ListNetLoss(), rounds=2)
-    >>> found.objectives[-1] <= found.objectives[0]
-    True
-    """
-
-    objectives: list[float]
-    user_gaps: list[float] = field(default_factory=list)
-    item_gaps: list[float] = field(default_factory=list)
-
-
-def alternate(
-    scorer: MatrixFactorization,
-    ratings: Ratings,
-    loss: nn.Module,
-    *,
-    regularization: float = 1.0,
-    item_regularization: float | None = None,
-    rounds: int = 5,
-    labels: Labels = "grade",
-    tolerance: float = 1e-2,
-    max_iterations: int = 50,
-) -> Alternation:
-    """Train the factors, in float64 and in place, alternating between all users with V fixed and V with the users fixed.
-
-    Factors that start at 0 remain 0. `item_regularization` is lambda_V, lambda_U if None; `labels` are the labels for the loss,
-    which must be convex in the scores: `"grade"`, `"rating"`, or a function of the ratings; `max_iterations` limits the bundle
-    method of users and of V in each round.
-
-    Raises:
-        ValueError: the loss is not convex, or the scorer has user biases or another size.
-
-    Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.2; Weimer, Karatzoglou, Le, Smola, "CoFiRank",
-    NIPS 2007.
-    """
-    penalties = (regularization, regularization if item_regularization is None else item_regularization)
-    _check_alternation(scorer, ratings, loss, penalties, rounds)
-    lists = ratings.to_lists(labels)
-    exact = copy.deepcopy(scorer).double()
-    _put_users(exact, np.zeros((1, scorer.rank)), np.setdiff1d(np.arange(scorer.num_users), _users(lists)))
-    found = Alternation([_objective(exact, lists, loss, *penalties)])
-
-    def keep(changed: MatrixFactorization) -> None:
-        nonlocal exact
-        value = _objective(changed, lists, loss, *penalties)
-        if value <= found.objectives[-1]:  # otherwise the step only changed rounding
-            exact = changed
-        found.objectives.append(min(value, found.objectives[-1]))
-
-    options: dict[str, Any] = {"tolerance": tolerance, "max_iterations": max_iterations}
-    for _ in range(rounds):
-        changed = copy.deepcopy(exact)
-        solved = solve_users(changed, lists, loss, regularization=penalties[0], **options)
-        _put_users(changed, solved.w, _users(lists))
-        found.user_gaps.append(solved.gap)
-        keep(changed)
-        changed = copy.deepcopy(exact)
-        found.item_gaps.append(_solve_items(changed, lists, loss, penalties[1], Bundle(**options)))
-        keep(changed)
-    scorer.load_state_dict(exact.state_dict())
-    return found
-
-
-def _check_alternation(
-    scorer: MatrixFactorization, ratings: Ratings, loss: nn.Module, penalties: tuple[float, float], rounds: int
-) -> None:
-    if not min(penalties) > 0:
-        raise ValueError(f"regularization must be above 0, got {penalties[0]} and {penalties[1]}")
-    check_least(1, rounds=rounds)
-    if scorer.user_offsets is not None:
-        raise ValueError("alternating training does not support user biases; use MatrixFactorization(user_bias=False)")
-    if (scorer.num_users, scorer.num_items) != (ratings.num_users, ratings.num_items):
-        raise ValueError(
-            f"the scorer has {scorer.num_users} users and {scorer.num_items} items, the ratings {ratings.num_users} and "
-            f"{ratings.num_items}"
-        )
-    _check_convex(loss)
-
-
-def _solve_items(
-    scorer: MatrixFactorization, lists: RankingData, loss: nn.Module, regularization: float, solver: Bundle
-) -> float:
-    """Set the scorer's V to the optimum with the users fixed; returns the certified gap."""
-    before = _item_matrix(scorer)
-    risk = ranking_risk(loss, _item_features(scorer, lists), lists.labels.astype(np.float64), lists.offsets)
-    solution = solver.minimise(risk, lists.num_lists / regularization, warm_start=before.ravel())
-    _put(scorer.item_factors, scorer.item_offsets, solution.w.reshape(before.shape))
-    return solution.gap
 
 
 def solve_users(
@@ -170,7 +66,7 @@ def solve_users(
     if method == "lbfgs":
         return _descend(problems)
     if method == "bundle":
-        _check_convex(loss)
+        check_convex(loss)
         return problems.solve(problems.start)
     if not takes_reference_scores(loss):
         raise ValueError(
@@ -198,8 +94,8 @@ class _UserProblems:
         regularization: float,
         options: dict[str, Any],
     ) -> None:
-        self.loss, self.regularization, self.options = _each_list(loss), regularization, options
-        users = torch.from_numpy(_users(lists))
+        self.loss, self.regularization, self.options = each_list(loss), regularization, options
+        users = torch.from_numpy(users_of(lists))
         items = torch.from_numpy(lists.features[:, 1].astype(np.int64))
         self.labels = torch.from_numpy(lists.labels.astype(np.float64))
         self.lengths = torch.from_numpy(lists.lengths)
@@ -268,13 +164,13 @@ def adopt_users(
     This is strong generalisation: the users have rows in the scorer, whose values are replaced. Arguments are those of
     `solve_users`; `method` None is `user_method(loss)`.
     """
-    users, start = _users(lists), copy.deepcopy(scorer)
-    _put_users(start, np.zeros((1, scorer.rank + 1)), users)  # in a copy, since solving may fail
+    users, start = users_of(lists), copy.deepcopy(scorer)
+    put_users(start, np.zeros((1, scorer.rank + 1)), users)  # in a copy, since solving may fail
     with torch.inference_mode(False), torch.enable_grad():  # Lightning validates without gradients
         solved = solve_users(
             start, lists, loss, regularization=regularization, method=method or user_method(loss), tolerance=1e-2
         )
-    _put_users(scorer, solved.w, users)
+    put_users(scorer, solved.w, users)
 
 
 def new_user(
@@ -301,7 +197,7 @@ def new_user(
     return torch.from_numpy(solved.w[0, : scorer.rank]).to(scorer.item_factors.weight.dtype)
 
 
-def _check_convex(loss: nn.Module) -> None:
+def check_convex(loss: nn.Module) -> None:
     if not is_convex(loss):
         raise ValueError(
             f"the bundle method requires a loss that is convex in the scores, got {loss!r}; use reference='ideal', or train with "
@@ -309,49 +205,19 @@ def _check_convex(loss: nn.Module) -> None:
         )
 
 
-def _each_list(loss: nn.Module) -> nn.Module:
+def each_list(loss: nn.Module) -> nn.Module:
     """The loss without reduction."""
     loss = copy.deepcopy(loss)
     loss.reduction = "none"  # type: ignore[assignment]
     return loss
 
 
-def _users(lists: RankingData) -> np.ndarray:
+def users_of(lists: RankingData) -> np.ndarray:
     """The user of each list."""
     return lists.features[lists.offsets[:-1], 0].astype(np.int64)
 
 
-def _objective(
-    scorer: MatrixFactorization, lists: RankingData, loss: nn.Module, regularization: float, item_regularization: float
-) -> float:
-    with torch.no_grad():
-        scores = scorer(torch.from_numpy(lists.features))
-        labels, offsets = torch.from_numpy(lists.labels).to(scores.dtype), torch.from_numpy(lists.offsets)
-        values = _each_list(loss)(scores, labels, offsets=offsets)
-        of_users = scorer.user_factors.weight.square().sum()
-        of_items = float(np.square(_item_matrix(scorer)).sum())
-    return float(values.sum() + 0.5 * regularization * of_users) + 0.5 * item_regularization * of_items
-
-
-def _item_matrix(scorer: MatrixFactorization) -> np.ndarray:
-    """V, float64 `[items, rank]`, with the biases, if any, as an additional column."""
-    parts = [part.weight.detach() for part in (scorer.item_factors, scorer.item_offsets) if part is not None]
-    return torch.cat(parts, 1).double().numpy()
-
-
-def _item_features(scorer: MatrixFactorization, lists: RankingData) -> sp.csr_array:
-    """`[ratings, items * width]`: the row of a rating has its user's factor, and 1 for the bias, in the columns of its item."""
-    user, item = lists.features.T.astype(np.int64)
-    values = scorer.user_factors.weight.detach().double().numpy()[user]
-    if scorer.item_offsets is not None:
-        values = np.column_stack([values, np.ones(len(values))])
-    width = values.shape[1]
-    columns = item[:, None] * width + np.arange(width)
-    starts = np.arange(len(values) + 1) * width
-    return sp.csr_array((values.ravel(), columns.ravel(), starts), shape=(len(values), scorer.num_items * width))
-
-
-def _put(
+def put_rows(
     factors: nn.Embedding, biases: nn.Embedding | None, values: np.ndarray, rows: np.ndarray | slice = slice(None)
 ) -> None:
     """Set rows of the factors and, if any, of the biases, which are the last column of `values`."""
@@ -362,8 +228,8 @@ def _put(
                 embedding.weight[rows] = torch.tensor(columns, dtype=embedding.weight.dtype)
 
 
-def _put_users(scorer: MatrixFactorization, values: np.ndarray, users: np.ndarray) -> None:
-    _put(scorer.user_factors, scorer.user_offsets, values, users)
+def put_users(scorer: MatrixFactorization, values: np.ndarray, users: np.ndarray) -> None:
+    put_rows(scorer.user_factors, scorer.user_offsets, values, users)
 
 
 def _descend(problems: _UserProblems) -> SeparableSolution:
