@@ -37,8 +37,9 @@ MODULES = (
             *("columns", "text_tables", "commands.cells"),
         )
     ),
-    *("papers.plan", "papers.run", "papers.click_models", "papers.interleaving"),  # of the folder scripts
-    *("papers.significance", "papers.gaussian", "papers.perceptron"),
+    *("papers.plan", "papers.sources", "papers.classes", "papers.run"),  # of the folder scripts
+    *("papers.click_models", "papers.interleaving", "papers.exposure", "papers.significance"),
+    *("papers.gaussian", "papers.perceptron"),
 )
 _SECTION = re.compile(r"(Args|Arguments|Attributes|Returns|Raises|Yields|Warns):\s*$")
 

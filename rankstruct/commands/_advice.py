@@ -85,10 +85,6 @@ _ADVICE: tuple[tuple[str, Mapping[str, str]], ...] = (
         {_ANY: "since --group-file defines the lists; remove it"},
     ),
     (
-        r"; protocol='cross-validation' of a Source turns them into queries",
-        {**_configs("; --data.protocol cross-validation turns them into queries"), "predict": "", _ANY: ""},
-    ),
-    (
         r"; remove fold \(--data\.fold null\), or, .*?\(--data\.protocol cross-validation\)",
         {"convert": "; remove --folds"},
     ),

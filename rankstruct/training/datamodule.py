@@ -11,7 +11,7 @@ from typing import Any
 import pytorch_lightning as pl
 from torch import nn
 
-from rankstruct.data import BatchLoader, Pipeline, RankingData, Source, Splits, parse_steps
+from rankstruct.data import BatchLoader, Pipeline, RankingData, Source, Splits
 from rankstruct.data.folds import find_parts
 from rankstruct.data.predictions import read_for_model
 from rankstruct.data.record import KEY, check_split, check_unchanged, describe_source
@@ -236,7 +236,7 @@ class RankingDataModule(ListsDataModule):
             file = find_parts(source.path, source.fold, [name])[name]
             assert file is not None  # it is required
             data = model.reader(source)(file).grouped_by(source.diversity_groups)
-        return parse_steps(source.prepare_train if name == "train" else source.prepare_test)(self._steps(data))
+        return self._steps(data)
 
     def _trained(self) -> _Model:
         """What a model is trained on: that of a checkpoint, or the training lists."""
@@ -325,7 +325,7 @@ class RankingDataModule(ListsDataModule):
         if self.predict_path is None:
             return self.part("test")
         lists = self._trained().reader(self.source, labels="optional")(Path(self.predict_path))
-        return parse_steps(self.source.prepare_test)(self._steps(lists))
+        return self._steps(lists)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
     [
         (
             "x,y,kind\n1,2,good\n",
-            "got classification data .*file without a column 'qid'.* has columns qid, label and",
+            "expected lists, got a .csv file without a column 'qid'.* has columns qid, label and",
         ),
         ("", "expected column names in the first line, got an empty file"),
         (

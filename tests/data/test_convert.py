@@ -14,6 +14,7 @@ import torch
 import rankstruct.data.assembly as assembly
 import rankstruct.data.svmlight as svmlight
 import rankstruct.data.text as text
+from benchmarks.large import write_web_lists
 from rankstruct.data import (
     DataError,
     RankingData,
@@ -22,7 +23,6 @@ from rankstruct.data import (
     read_folds,
     read_lists,
     read_svmlight,
-    write_web_lists,
 )
 from rankstruct.data.dataset import FORMATS
 

@@ -464,7 +464,7 @@ def test_fewer_training_lists_and_steps_for_a_trainer_alone():
     entry = {"trainer": "regression", "alpha": 1.0}
     plan = Plan(
         {"few": entry, "bins": {**entry, "prepare": ["bins:5"]}},
-        Sets(builtin="synthetic", folds=[1], prepare_test=["binarize:2"]),
+        Sets(builtin="synthetic", folds=[1]),
         vary=Vary("lists", [5, 50]),
     )
     few, many, *_ = (run_cell(plan, cell) for cell in plan.cells())
