@@ -23,7 +23,8 @@ import rankstruct as rs
 from rankstruct import columns as module
 from rankstruct.cli import main
 from rankstruct.columns import Columns, Table
-from rankstruct.data import DataError, RankingData, convert_lists, read_alike, read_lists, read_scores
+from rankstruct.data import DataError, RankingData, convert_lists, read_lists, read_scores
+from rankstruct.data.folds import read_alike
 from rankstruct.models.saving import describe_scorer
 from rankstruct.training import RankingDataModule
 

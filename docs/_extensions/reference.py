@@ -33,8 +33,8 @@ MODULES = (
         for module in (
             *("measures", "feature_maps", "oracles", "losses", "clicks", "models", "preparation", "estimators"),
             *("metric", "recommenders", "data", "solvers", "training", "recommenders.training", "diagnostics"),
-            *("statistics", "kernels", "scoring", "embeddings", "hub", "text", "text.loading", "processes", "progress"),
-            *("columns", "text_tables", "commands.cells"),
+            *("statistics", "kernels", "scoring", "embeddings", "hub", "text", "text.loading"),
+            *("columns", "commands.cells"),
         )
     ),
     *("papers.plan", "papers.sources", "papers.classes", "papers.run"),  # of the folder scripts

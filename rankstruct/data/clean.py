@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
 
-__all__ = ["Binarize", "RemoveNearDuplicates", "RemoveZeroRows", "UnlabelledAsIrrelevant"]
+__all__: list[str] = []
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from rankstruct.data.formats import CSV, feature_names, read_lists
 from rankstruct.data.svmlight import SUFFIXES
 from rankstruct.data.text import PACKED
 
-__all__ = ["cross_validation_parts", "read_alike", "read_folds"]
+__all__ = ["read_folds"]
 
 PARTS = ("train", "vali", "test")
 _FILES = ", ".join(f"{part}.txt" for part in PARTS)

@@ -22,7 +22,7 @@ from rankstruct.data.formats import feature_names, read_lists
 from rankstruct.data.pipeline import Pipeline, check_preparation, prepare_splits
 from rankstruct.files import add_to_digest
 
-__all__ = ["Source", "read_splits"]
+__all__ = ["Source"]
 
 
 def _three(make: Callable[..., tuple[RankingData, object]], seed: int) -> Splits:
@@ -264,22 +264,3 @@ def _read_digest(files: tuple[tuple[str, Path, int, int, int, int], ...]) -> str
         digest.update(name.encode())
         add_to_digest(digest, file)
     return digest.hexdigest()[:16] if files else ""
-
-
-def read_splits(
-    path: str | Path | None = None,
-    fold: int | None = None,
-    *,
-    builtin: str | None = None,
-    labels: str = "grades",
-    seed: int = 0,
-    cache: bool = True,
-    zero_based: bool = False,
-) -> Splits:
-    """Read or generate the three parts, unprepared: `Source(...).read()` with the same arguments.
-
-    >>> read_splits(builtin="synthetic").train.num_lists
-    100
-    """
-    path = None if path is None else str(path)
-    return Source(path, fold, builtin, labels=labels, seed=seed, cache=cache, zero_based=zero_based).read()

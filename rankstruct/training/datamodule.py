@@ -11,8 +11,9 @@ from typing import Any
 import pytorch_lightning as pl
 from torch import nn
 
-from rankstruct.data import BatchLoader, Pipeline, RankingData, Source, Splits
+from rankstruct.data import BatchLoader, RankingData, Source, Splits
 from rankstruct.data.folds import find_parts
+from rankstruct.data.pipeline import Pipeline
 from rankstruct.data.predictions import read_for_model
 from rankstruct.data.record import KEY, check_split, check_unchanged, describe_source
 from rankstruct.models.saving import described_argument, described_names, described_preparation, read_checkpoint

@@ -28,8 +28,8 @@ from papers.baselines import (
 )
 from papers.sources import PaperSource, shuffle_documents
 from rankstruct.configs import instantiate
-from rankstruct.data import RankingData, Splits, check_preparation
-from rankstruct.data.pipeline import full_names
+from rankstruct.data import RankingData, Splits
+from rankstruct.data.pipeline import check_preparation, full_names
 from rankstruct.diagnostics import arrays_of, check_measures
 from rankstruct.measures import evaluate, parse_measure
 from rankstruct.messages import did_you_mean

@@ -11,7 +11,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from papers.classes import ClassTable, read_arff, read_csv, sample_queries
-from rankstruct.data import RankingData, Source, Splits, cross_validation_parts
+from rankstruct.data import RankingData, Source, Splits
+from rankstruct.data.folds import cross_validation_parts
 from rankstruct.data.formats import lacks_lists, suffix_of
 
 __all__ = ["PaperSource", "class_splits", "shuffle_documents", "trial_parts"]

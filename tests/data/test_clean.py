@@ -8,14 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 from rankstruct.columns import Columns
-from rankstruct.data import (
-    DataError,
-    RankingData,
-    RemoveNearDuplicates,
-    RemoveZeroRows,
-    concatenate,
-)
-from rankstruct.data.clean import keep_documents
+from rankstruct.data import DataError, RankingData, concatenate
+from rankstruct.data.clean import RemoveNearDuplicates, RemoveZeroRows, keep_documents
 
 
 def draw(lists=6, d=4, seed=0):

@@ -14,7 +14,8 @@ import pytest
 
 import rankstruct.data.assembly as assembly
 import rankstruct.data.delimited as delimited
-from rankstruct.data import DataError, columnar, convert_lists, read_alike, read_folds, read_lists
+from rankstruct.data import DataError, columnar, convert_lists, read_folds, read_lists
+from rankstruct.data.folds import read_alike
 from rankstruct.data.formats import feature_names
 
 pa = pytest.importorskip("pyarrow")

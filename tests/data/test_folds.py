@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from rankstruct.data import DataError, cross_validation_parts, read_alike, read_folds
+from rankstruct.data import DataError, read_folds
+from rankstruct.data.folds import cross_validation_parts, read_alike
 
 LINE = "1 qid:1 1:1 2:1\n"
 

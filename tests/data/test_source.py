@@ -8,17 +8,9 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from rankstruct.data import (
-    DataError,
-    RankingData,
-    Source,
-    concatenate,
-    parse_steps,
-    read_lists,
-    read_splits,
-    register_format,
-)
+from rankstruct.data import DataError, RankingData, Source, concatenate, read_lists, register_format
 from rankstruct.data.dataset import FORMATS
+from rankstruct.data.pipeline import parse_steps
 
 
 def write_folds(root, folds=(1, 2)):
@@ -64,7 +56,7 @@ def test_describes_itself(tmp_path):
     assert Source(**json.loads(json.dumps(asdict(source)))) == source
     assert source.with_fold(2).read_raw().train.features[0, 1] == 2
     assert Source(builtin="synthetic").with_fold(3) == Source(builtin="synthetic", seed=3)
-    train = read_splits(builtin="synthetic", seed=3).train
+    train = Source(builtin="synthetic", seed=3).read().train
     assert np.array_equal(Source(builtin="synthetic", seed=3).read().train.features, train.features)
 
 
@@ -173,4 +165,4 @@ def test_feature_ids_from_zero_in_all_parts_or_none(tmp_path):
     parts = Source(str(tmp_path), zero_based=True).read()
     dense = [part.features.toarray() if part.is_sparse else part.features for part in parts]
     assert [each.tolist() for each in dense] == [[[5, 6, 0], [0, 7, 0]], [[0, 8, 0]], [[0, 0, 9]]]
-    assert read_splits(tmp_path, zero_based=True, cache=False).vali.num_features == 3
+    assert Source(str(tmp_path), zero_based=True, cache=False).read().vali.num_features == 3
