@@ -74,8 +74,8 @@ def load_yaml(text: str, path: Any = "") -> Any:
 def _without_former(config: Any) -> Any:
     """The config of an earlier run without options of data that only the papers' experiments have now, if they had no effect."""
     data = config.get("data") if isinstance(config, dict) else None
-    given = data.get("init_args", data) if isinstance(data, dict) else None
-    if isinstance(given, dict) and str(data.get("class_path", "RankingDataModule")).endswith("RankingDataModule"):
+    if isinstance(data, dict) and str(data.get("class_path", "RankingDataModule")).endswith("RankingDataModule"):
+        given = data.get("init_args") or data
         for name, default in _FORMER.items():
             if name in given and given[name] == default:
                 del given[name]
