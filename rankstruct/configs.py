@@ -34,6 +34,16 @@ _ELSEWHERE = {
     "weight_decay": "model.optimizer.weight_decay",
 }
 
+#: Former options of data, and their defaults, which the configs of earlier runs have.
+_FORMER = {
+    "sizes": [10, 5, 35],
+    "queries": 50,
+    "documents": 100,
+    "relevant": None,
+    "prepare_train": [],
+    "prepare_test": [],
+}
+
 
 def load_yaml(text: str, path: Any = "") -> Any:
     r"""Parse YAML, with numbers as jsonargparse reads them.
@@ -56,9 +66,20 @@ def load_yaml(text: str, path: Any = "") -> Any:
     try:
         if text.count(":") > 1:
             _lines(yaml.compose(text, Loader=yaml.SafeLoader), f"{path}: " if path else "")
-        return jsonargparse.get_loader("yaml")(text)
+        return _without_former(jsonargparse.get_loader("yaml")(text))
     except RecursionError:
         raise ValueError(f"{path or 'a value'} is nested too deeply") from None
+
+
+def _without_former(config: Any) -> Any:
+    """The config of an earlier run without options of data that only the papers' experiments have now, if they had no effect."""
+    data = config.get("data") if isinstance(config, dict) else None
+    if isinstance(data, dict) and str(data.get("class_path", "RankingDataModule")).endswith("RankingDataModule"):
+        given = data.get("init_args") or data
+        for name, default in _FORMER.items():
+            if name in given and given[name] == default:
+                del given[name]
+    return config
 
 
 jsonargparse.set_loader(_MODE, load_yaml, (yaml.YAMLError,))

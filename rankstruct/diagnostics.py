@@ -22,7 +22,7 @@ from rankstruct.measures import Measure, evaluate, parse_measure
 from rankstruct.models import LinearScorer
 from rankstruct.solvers import Solution
 
-__all__ = ["Certificate", "certify", "describe", "draw_paths", "fit_path", "health_check", "mean_measures"]
+__all__ = ["Certificate", "certify", "health_check", "mean_measures"]
 
 
 def arrays_of(data: RankingData, suffix: str = "") -> dict[str, Any]:

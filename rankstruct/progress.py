@@ -10,7 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-__all__ = ["Progress", "announce", "listening", "shows_bars", "stage"]
+__all__: list[str] = []
 
 _PAUSE = 10.0  # least seconds between two lines of a log
 _STAGES: ContextVar[tuple[str, ...]] = ContextVar("stages", default=())

@@ -17,16 +17,7 @@ from numpy.typing import ArrayLike
 
 from rankstruct.arrays import as_numbers
 
-__all__ = [
-    "TESTS",
-    "PairedComparison",
-    "Spread",
-    "bootstrap_interval",
-    "compare_paired",
-    "differences",
-    "paired_p_value",
-    "spread",
-]
+__all__ = ["PairedComparison", "bootstrap_interval", "compare_paired", "paired_p_value"]
 
 Test = Literal["randomization", "wilcoxon", "t"]
 TESTS = get_args(Test)

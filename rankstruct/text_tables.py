@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-__all__ = ["escape_markdown", "format_table", "markdown_table"]
+__all__: list[str] = []
 
 
 def format_table(

@@ -21,10 +21,11 @@ from pathlib import Path
 import torch
 
 import rankstruct as rs
+from papers.sources import shuffle_documents
 from rankstruct.cli import run
 from rankstruct.commands._arguments import CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders
-from rankstruct.data import BatchLoader, Source, shuffle_documents
+from rankstruct.data import BatchLoader, Source
 from rankstruct.diagnostics import arrays_of, mean_measures
 from rankstruct.files import write_result
 from rankstruct.text_tables import markdown_table

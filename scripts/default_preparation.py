@@ -22,10 +22,11 @@ import numpy as np
 import torch
 
 import rankstruct as rs
+from papers.sources import shuffle_documents
 from rankstruct.cli import run
 from rankstruct.commands._arguments import CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders
-from rankstruct.data import RankingData, Source, shuffle_documents
+from rankstruct.data import RankingData, Source
 from rankstruct.diagnostics import arrays_of
 from rankstruct.files import write_result
 from rankstruct.statistics import compare_paired

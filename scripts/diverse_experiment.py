@@ -24,8 +24,9 @@ from torch import nn
 from rankstruct.cli import run
 from rankstruct.commands._arguments import CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders
-from rankstruct.data import DataError, RankingData, fit_preparation, read_splits, read_svmlight
+from rankstruct.data import DataError, RankingData, Source, read_svmlight
 from rankstruct.data.dataset import concatenate
+from rankstruct.data.pipeline import fit_preparation
 from rankstruct.diagnostics import arrays_of
 from rankstruct.estimators import LinearRanker
 from rankstruct.feature_maps import Positional
@@ -215,7 +216,7 @@ def compare(args: Sequence[str]) -> None:
     """Run what the folder does not hold yet; print the table of each reference; write JSON if asked."""
     options = build_parser().parse_args(args)
     data = (
-        read_splits(builtin="synthetic-groups").train if options.synthetic else read_hosts(options.data, options.host)
+        Source(builtin="synthetic-groups").read().train if options.synthetic else read_hosts(options.data, options.host)
     )
     data = fit_preparation(options.prepare, data)[1]
     judge: list[Measure] = [diverse_nDCG(options.k, gain=options.gain), nDCG(options.k, gain=options.gain)]

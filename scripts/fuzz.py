@@ -52,6 +52,7 @@ import torch
 import yaml
 
 import rankstruct as rs
+from papers.classes import read_arff, read_csv
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.configs import read_config as read_yaml
@@ -59,8 +60,6 @@ from rankstruct.data import (
     DataError,
     RankingData,
     convert_lists,
-    read_arff,
-    read_csv,
     read_lists,
     read_qrels,
     read_run,

@@ -24,7 +24,8 @@ from rankstruct import columns as module
 from rankstruct.cli import main
 from rankstruct.clicks import ClickLog
 from rankstruct.columns import Columns, Table
-from rankstruct.data import DataError, RankingData, concatenate, convert_lists, read_alike, read_lists, read_scores
+from rankstruct.data import DataError, RankingData, concatenate, convert_lists, read_lists, read_scores
+from rankstruct.data.folds import read_alike
 from rankstruct.models.saving import describe_scorer
 from rankstruct.recommenders import interactions
 from rankstruct.training import RankingDataModule
@@ -641,8 +642,8 @@ def test_columns_are_found_by_their_usual_names(tmp_path, caplog, label, qid):
     assert read_lists(two, label="rel", cache=False).features.tolist() == [[1, 3], [2, 4]]
     assert read_lists(two, label="Target", cache=False).features.tolist() == [[1, 3], [0, 4]]
     path = tmp_path / "classes.csv"
-    path.write_text("group,x,kind\n1,2,good\n")  # of classification data
-    with pytest.raises(DataError, match=r"got classification data .*; qid= and label= name them"):
+    path.write_text("group,x,kind\n1,2,good\n")  # without labels
+    with pytest.raises(DataError, match=r"expected lists, got a .csv file .*; qid= and label= name them"):
         read_lists(path)
 
 

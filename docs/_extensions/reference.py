@@ -33,12 +33,13 @@ MODULES = (
         for module in (
             *("measures", "feature_maps", "oracles", "losses", "clicks", "models", "preparation", "estimators"),
             *("metric", "recommenders", "data", "solvers", "training", "recommenders.training", "diagnostics"),
-            *("statistics", "kernels", "scoring", "embeddings", "hub", "text", "text.loading", "processes", "progress"),
-            *("columns", "text_tables", "commands.cells"),
+            *("statistics", "kernels", "scoring", "embeddings", "hub", "text", "text.loading"),
+            *("columns", "commands.cells"),
         )
     ),
-    *("papers.plan", "papers.run", "papers.click_models", "papers.interleaving"),  # of the folder scripts
-    *("papers.significance", "papers.gaussian", "papers.perceptron"),
+    *("papers.plan", "papers.sources", "papers.classes", "papers.run"),  # of the folder scripts
+    *("papers.click_models", "papers.interleaving", "papers.exposure", "papers.significance"),
+    *("papers.gaussian", "papers.perceptron"),
 )
 _SECTION = re.compile(r"(Args|Arguments|Attributes|Returns|Raises|Yields|Warns):\s*$")
 

@@ -53,33 +53,30 @@ def estimate_relevance(
 
     Args:
         log: the log.
-        propensities: `[ranks]`, above 0 and at most 1; or the result of an estimator, whose values above 1 count as 1. Where they
-            differ by query, `Propensities` with the ids of its queries, by which they are found.
+        propensities: `[ranks]`, above 0 and at most 1; or the result of an estimator, with its queries if they differ by query.
         base: likewise, b of trust bias.
         clip: propensities that divide and are below this number, above 0, are replaced by it, which lowers the variance and
             biases low ranks, unless the prediction is right.
         policy_aware: whether to divide by the mean propensity of the document over all sessions of its query, 0 where it was not
             shown, instead of that of the rank: the right expected value where documents are hidden at times, if the rankings do
             not depend on the clicks; of one that was never shown 0. None is True, but for `exposure` and `normalize="weights"`.
-        exposure: `[documents]`, in an order that `log.with_documents` has stated, to divide by instead: the expected
-            propensity of each document, counting 0 where it is not shown, under the random rankings of the production ranker,
-            where that is known; above 0 for documents in the log.
-        prediction: `[documents]`, in such an order, the attraction of each document that a model predicts, best one that was
-            fitted to other queries. A document that was never shown has this as the estimate.
+        exposure: `[documents]`, to divide by instead: the expected propensity of each document, counting 0 where it is not shown,
+            under the random rankings of the production ranker, where that is known; above 0 for documents in the log.
+        prediction: `[documents]`, the attraction of each document that a model predicts, best one that was fitted to other
+            queries. A document that was never shown has this as the estimate.
         normalize: `"sessions"`, divide by the number of sessions of the query; `"none"`, add up over them; `"weights"`, add up,
             divided by the mean of 1 / p over all clicks (self-normalised), so that all estimates add up to the number of clicks.
 
     Raises:
         ValueError: a propensity or exposure that is not above 0 (and at most 1), fewer propensities than ranks in the log,
-            predictions or exposures that are not one finite number per document, or whose order was not stated, propensities that
-            lack a query, or options that do not go together.
+            propensities that lack a query, predictions or exposures that are not one finite number per document, in an order
+            that `log.with_documents` has stated, or options that do not go together.
 
     >>> log = ClickLog.from_arrays(query=[1, 1, 1, 1], document=[5, 6, 5, 6], position=[1, 2, 1, 2], click=[1, 0, 0, 1],
     ...                            session=[0, 0, 1, 1])
     >>> estimate_relevance(log, [1.0, 0.5])
     array([0.5, 1. ])
-    >>> stated = log.with_documents([1, 1], [5, 6])
-    >>> estimate_relevance(stated, [1.0, 0.5], clip=0.8, prediction=[0.4, 0.9])
+    >>> estimate_relevance(log.with_documents(), [1.0, 0.5], clip=0.8, prediction=[0.4, 0.9])
     array([0.5   , 0.9625])
     """
     policy_aware = _is_policy_aware(normalize, policy_aware, exposure, plain=base is None and prediction is None)

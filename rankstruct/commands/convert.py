@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rankstruct.commands._arguments import CommandParser, add_column_options, column_options, whole_number
-from rankstruct.data import convert_folder, convert_lists
+from rankstruct.data import convert_lists
+from rankstruct.data.convert import convert_folder
 from rankstruct.files import naming
 from rankstruct.text_tables import format_table
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rankstruct.data import DataError, RankingData, read_alike
-from rankstruct.data.folds import find_parts
+from rankstruct.data import DataError, RankingData
+from rankstruct.data.folds import find_parts, read_alike
 from rankstruct.data.formats import feature_names
 from rankstruct.data.source import digest_of
 from rankstruct.diagnostics import arrays_of

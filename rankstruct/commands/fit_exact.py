@@ -20,7 +20,8 @@ from rankstruct.commands._arguments import CommandParser, add_cell_options, as_t
 from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.commands.cross_validate import refuse_twice
 from rankstruct.configs import HelpfulParser, instantiate, read_config
-from rankstruct.data import RankingData, Source, check_preparation
+from rankstruct.data import RankingData, Source
+from rankstruct.data.pipeline import check_preparation
 from rankstruct.diagnostics import draw_paths, fit_path
 from rankstruct.estimators import LinearRanker
 from rankstruct.files import naming, whole_file, write_result

@@ -3,7 +3,6 @@
 from rankstruct.data.assembly import *
 from rankstruct.data.batches import *
 from rankstruct.data.builtin import *
-from rankstruct.data.classification import *
 from rankstruct.data.clean import *
 from rankstruct.data.columnar import *
 from rankstruct.data.convert import *
@@ -13,7 +12,6 @@ from rankstruct.data.folds import *
 from rankstruct.data.formats import *
 from rankstruct.data.names import *
 from rankstruct.data.pipeline import *
-from rankstruct.data.protocols import *
 from rankstruct.data.runs import *
 from rankstruct.data.source import *
 from rankstruct.data.svmlight import *

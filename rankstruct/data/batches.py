@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import check_least
 
-__all__ = ["Batch", "BatchLoader", "ListDataset", "collate", "make_batch"]
+__all__ = ["Batch", "BatchLoader", "collate"]
 
 
 class Batch:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import numpy as np
 
-from rankstruct.data.classification import ClassTable, sample_queries
 from rankstruct.data.dataset import RankingData, Splits
 from rankstruct.data.errors import check_least
-from rankstruct.data.names import Names
-from rankstruct.files import whole_file
 
-__all__ = ["digits", "synthetic", "synthetic_groups", "write_web_lists"]
-
-_WEB_FEATURES = 136
-_WEB_CUTS = (0.05, 0.994, 1.881, 2.366)  # of a normal number, for the shares of the grades
+__all__ = ["digits", "synthetic", "synthetic_groups"]
 
 
 def digits(
@@ -64,11 +57,10 @@ def digits(
             f"documents must be from 1 to {min(map(len, pools))}, the images of the smallest part; got {documents}"
         )
 
-    table = ClassTable(images / 16, classes.astype(np.str_), [])
-
-    def sampled(rows: np.ndarray, number: int, name: str) -> RankingData:
-        data = sample_queries(table, str(relevant), queries=number, documents=documents, rows=rows, seed=rng)
-        return replace(data, qids=Names.of(np.char.add(name, data.qids)))
+    def sampled(pool: np.ndarray, number: int, name: str) -> RankingData:
+        rows = np.concatenate([rng.choice(pool, documents, replace=False) for _ in range(number)])
+        names = np.repeat([f"{name}{query}" for query in range(1, number + 1)], documents)
+        return RankingData.from_arrays(images[rows] / 16, classes[rows] == relevant, names, docids=rows)
 
     return Splits(*(sampled(*args) for args in zip(pools, queries, Splits._fields, strict=True)))
 
@@ -165,41 +157,6 @@ def synthetic_groups(
     utilities = np.where(main, 0.5 + values[:, 1:] @ weights, values[:, 1:] @ elsewhere)
     utilities = utilities + noise * rng.standard_normal(total)
     return replace(_graded(values, utilities, grades, lengths), diversity_groups=group.astype(np.int64)), weights
-
-
-def write_web_lists(path: str | os.PathLike[str], scale: float = 1.0, seed: int = 0) -> tuple[int, int]:
-    """Write an SVMlight file of the shape of MSLR-WEB10K's training set, to benchmark large data.
-
-    At scale 1 it has 6,000 lists, 720,000 documents and 136 features, about 1 GB; the numbers of lists and documents are
-    returned. Lists have very different lengths, and grades 0 to 4 have about that set's frequencies (52, 32, 13, 2 and 1
-    percent). A third of the features are counts, the others numbers from 0 to 1 with six digits. Each is a noisy view of the
-    variable that determines the grade, so that there is something to learn. The file is written atomically, and the same seed
-    writes the same bytes.
-
-    Source: T. Qin and T.-Y. Liu, "Introducing LETOR 4.0 Datasets", 2013, and the set's own page.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_web_lists(f"{folder}/train.txt", scale=0.001)
-    (6, 720)
-    """
-    check_least(0.001, scale=scale)
-    lists, documents = max(1, round(6000 * scale)), max(2, round(720_000 * scale))
-    rng = np.random.default_rng(seed)
-    shares = np.cumsum(rng.lognormal(sigma=0.6, size=lists))
-    ends = np.arange(1, lists + 1) + np.round(shares / shares[-1] * (documents - lists)).astype(np.int64)
-    signal = rng.uniform(-0.3, 0.3, _WEB_FEATURES)
-    counts = rng.permutation(_WEB_FEATURES) < _WEB_FEATURES // 3
-    line = "%d qid:%d " + " ".join(f"{at}:%d" if count else f"{at}:%.6f" for at, count in enumerate(counts, 1)) + "\n"
-    with whole_file(path) as file:
-        for number, length in enumerate(np.diff(ends, prepend=0).tolist(), 1):
-            grade = np.sqrt(0.15) * rng.standard_normal() + np.sqrt(0.85) * rng.standard_normal(length)
-            views = signal * grade[:, None] + np.sqrt(1 - signal**2) * rng.standard_normal((length, _WEB_FEATURES))
-            values = np.where(counts, np.floor(1.5 * np.exp(views)), 1 / (1 + np.exp(-views)))
-            labels = np.searchsorted(_WEB_CUTS, grade)
-            rows = np.column_stack([labels, np.full(length, number), values]).tolist()
-            file.writelines(line % tuple(row) for row in rows)
-    return lists, documents
 
 
 def _check_range(name: str, given: tuple[int, int], least: int) -> None:

@@ -1,4 +1,4 @@
-"""Steps that remove, reorder or relabel documents. The number of removed documents is logged."""
+"""Steps that remove or relabel documents. The number of removed documents is logged."""
 
 from __future__ import annotations
 
@@ -12,14 +12,7 @@ from numpy.typing import ArrayLike
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
 
-__all__ = [
-    "Binarize",
-    "RemoveNearDuplicates",
-    "RemoveZeroRows",
-    "UnlabelledAsIrrelevant",
-    "keep_documents",
-    "shuffle_documents",
-]
+__all__: list[str] = []
 
 _log = logging.getLogger(__name__)
 
@@ -39,19 +32,6 @@ def keep_documents(data: RankingData, kept: ArrayLike) -> RankingData:
     filled = (lengths > 0) | (data.lengths == 0)
     offsets = np.concatenate([[0], np.cumsum(lengths[filled])])
     return data.select_documents(np.flatnonzero(mask), offsets, data.qids[filled])
-
-
-def shuffle_documents(data: RankingData, seed: int = 0) -> RankingData:
-    """Shuffle the documents of every list.
-
-    In some files the order of documents reveals their labels to trainers and measures that break ties by order.
-
-    >>> data = RankingData.from_arrays(np.arange(6.0)[:, None], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 2, 2])
-    >>> shuffle_documents(data, seed=1).features.ravel()
-    array([2., 0., 3., 1., 4., 5.], dtype=float32)
-    """
-    keys = np.random.default_rng(seed).random(data.num_documents)
-    return data.select_documents(np.lexsort((keys, data.list_numbers)), data.offsets, data.qids)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from rankstruct.data.formats import find_reader, read_lists, suffix_of
 from rankstruct.data.svmlight import Lines, Options, read_svmlight
 from rankstruct.data.text import unpacked_name
 
-__all__ = ["Converted", "convert_folder", "convert_lists"]
+__all__ = ["Converted", "convert_lists"]
 
 _DTYPES = ("float32", "float16")
 

@@ -1,4 +1,4 @@
-"""The folder layout of LETOR benchmarks: `Fold1/train.txt`, `vali.txt` and `test.txt`."""
+"""Folds: the folders of LETOR benchmarks, `Fold1/train.txt`, `vali.txt` and `test.txt`, and those of cross-validation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rankstruct.columns import Columns
 from rankstruct.data.dataset import FORMATS, RankingData, Splits
@@ -15,7 +17,7 @@ from rankstruct.data.svmlight import SUFFIXES
 from rankstruct.data.text import PACKED
 from rankstruct.messages import Way
 
-__all__ = ["read_alike", "read_folds"]
+__all__ = ["read_folds"]
 
 PARTS = ("train", "vali", "test")
 _FILES = ", ".join(f"{part}.txt" for part in PARTS)
@@ -124,3 +126,21 @@ def _present(folder: Path) -> str:
     names = sorted(entry.name for entry in folder.iterdir())
     shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
     return f"{folder} has {shown or 'nothing'}"
+
+
+def cross_validation_parts(
+    number: int, fold: int, folds: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Training, validation and test indices of one fold; over all folds, each index is tested once and validated once.
+
+    `number` items are split at random; `fold` is from 1 to `folds`, at least 3.
+
+    >>> [part.tolist() for part in cross_validation_parts(4, 1, 4)]
+    [[1, 3], [0], [2]]
+    """
+    if not 1 <= fold <= folds or folds < 3 or number < folds:
+        raise ValueError(f"fold must be from 1 to {folds}, and folds from 3 to {number}; got fold {fold} of {folds}")
+    parts = np.array_split(np.random.default_rng(seed).permutation(number), folds)
+    test, vali = fold - 1, fold % folds
+    rest = [part for at, part in enumerate(parts) if at not in (test, vali)]
+    return np.concatenate(rest), parts[vali], parts[test]

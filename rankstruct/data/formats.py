@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rankstruct.data.assembly import read_rankdata
-from rankstruct.data.classification import ClassTable, read_arff, read_csv
 from rankstruct.data.columnar import column_names, read_arrow
 from rankstruct.data.dataset import FORMATS, RankingData
 from rankstruct.data.delimited import named, read_header
@@ -24,16 +23,13 @@ __all__ = ["read_lists"]
 CSV = ".csv"
 TABLE_OPTIONS = ("label", "qid", "docid", "features", "categorical")  #: of `read_arrow` alone
 
-#: Readers of classification data, from which `Source` samples queries; CSV files with a column `qid` are lists instead.
-CLASS_FORMATS: dict[str, Callable[..., ClassTable]] = {".arff": read_arff, CSV: read_csv}
-
 
 def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
     """Read a file of lists in the format of its suffix; files of unknown suffixes are SVMlight or LETOR files.
 
     Options are those of the reader: `num_features`, `labels`, `cache`; see `read_svmlight` for its own, of which `zero_based` is
     accepted, and ignored, for files without feature ids, and `read_arrow` for those of tables, such as `label`, `qid` and
-    `categorical`. A malformed file, or one of classification data, raises DataError.
+    `categorical`. A malformed file raises DataError.
     """
     optional = options.get("labels") == "optional"
     reader = find_reader(path, options.get("qid"), labelled=not optional)
@@ -51,26 +47,24 @@ def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
 def find_reader(
     path: str | os.PathLike[str], qid: str | None = None, *, labelled: bool = True
 ) -> Callable[..., RankingData]:
-    """The reader of a file of lists; a CSV file without the column `qid`, or one of its usual names, is classification data.
+    """The reader of a file of lists.
 
     Raises:
-        DataError: the file is classification data.
+        DataError: a CSV file without the column `qid`, or one of its usual names.
     """
     suffix = suffix_of(path)
-    if has_classes(path, qid, labelled=labelled):
-        if suffix == CSV and not Path(path).is_file():
+    if lacks_lists(path, qid, labelled=labelled):
+        if not Path(path).is_file():
             raise DataError(f"{path}: no such file")
-        table, found = (" without a column 'qid'", read_header(path).names) if suffix == CSV else ("", [])
-        if suffix == CSV and not found:
+        found = read_header(path).names
+        if not found:
             raise DataError(f"{path}: expected column names in the first line, got an empty file")
-        if qid is not None and found:
+        if qid is not None:
             raise missing_column(path, "qid", qid, found)
-        there = f"; this one has {named(found)}" if found else ""
         raise DataError(
-            f"{path}: expected lists, got classification data (a {suffix} file{table}); a table of lists, CSV or "
-            f"Parquet, has columns qid, label and features{there}",
+            f"{path}: expected lists, got a {suffix} file without a column 'qid'. A table of lists, CSV or Parquet, has columns "
+            f"qid, label and features; this one has {named(found)}",
             Way("qid label", None, "{} and {} name them"),
-            Way("protocol", "cross-validation", "{} of a Source turns classification data into queries"),
         )
     return reader_of(suffix)
 
@@ -117,12 +111,11 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
     return Path(unpacked_name(Path(path).name)).suffix.lower()
 
 
-def has_classes(path: str | os.PathLike[str], qid: str | None = None, *, labelled: bool = True) -> bool:
-    """Whether a file is classification data, by its suffix and, for CSV, its columns; lists may lack labels if not `labelled`."""
-    suffix = suffix_of(path)
-    if suffix not in CLASS_FORMATS or suffix in FORMATS:
+def lacks_lists(path: str | os.PathLike[str], qid: str | None = None, *, labelled: bool = True) -> bool:
+    """Whether a file is CSV without queries, or without labels if `labelled`; a column named `qid` is enough."""
+    if suffix_of(path) != CSV or CSV in FORMATS:
         return False
-    if suffix != CSV or not Path(path).is_file():
+    if not Path(path).is_file():
         return True
     wanted = (qid or "qid").casefold()
     names = read_header(path, [qid or "qid"]).names

@@ -12,7 +12,7 @@ from rankstruct.data.clean import Binarize, RemoveNearDuplicates, RemoveZeroRows
 from rankstruct.data.dataset import RankingData, Splits
 from rankstruct.preparation import KNOWN, Preparation, check_names, encoded_first, full_name
 
-__all__ = ["Pipeline", "check_preparation", "fit_preparation", "parse_steps", "prepare_splits"]
+__all__ = ["Pipeline"]
 
 _CHANGES: dict[str, Callable[..., Callable[[RankingData], RankingData]]] = {
     "remove-zero-rows": RemoveZeroRows,

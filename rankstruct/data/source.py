@@ -9,19 +9,21 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from typing_extensions import Self
 
 from rankstruct.data.builtin import digits, synthetic, synthetic_groups
 from rankstruct.data.dataset import RankingData, Splits, concatenate
 from rankstruct.data.errors import DataError
-from rankstruct.data.folds import PARTS, fold_files, read_folds
-from rankstruct.data.formats import CLASS_FORMATS, feature_names, has_classes, read_lists, suffix_of
-from rankstruct.data.pipeline import Pipeline, check_preparation, parse_steps, prepare_splits
-from rankstruct.data.protocols import PROTOCOLS, Protocol, class_splits, cross_validation_parts, trial_parts
+from rankstruct.data.folds import PARTS, cross_validation_parts, fold_files, read_folds
+from rankstruct.data.formats import feature_names, read_lists
+from rankstruct.data.pipeline import Pipeline, check_preparation, prepare_splits
 from rankstruct.files import add_to_digest
 from rankstruct.messages import Way
 
-__all__ = ["Source", "read_splits"]
+__all__ = ["Source"]
 
 
 def _three(make: Callable[..., tuple[RankingData, object]], seed: int) -> Splits:
@@ -42,9 +44,9 @@ class Source:
     r"""The data of a command: where lists come from, and how they are split, grouped and prepared.
 
     Args:
-        path: a folder with `train.txt`, `vali.txt` and `test.txt`, or with `Fold1`, `Fold2`, ...; a file of lists, or of
-            classification data (ARFF, CSV), which is split; or set `builtin`.
-        fold: the `Fold<n>` of the folder, if it has folds; with the other protocols, the number of the fold or trial, from 1.
+        path: a folder with `train.txt`, `vali.txt` and `test.txt`, or with `Fold1`, `Fold2`, ...; a file of lists, which is
+            split; or set `builtin`.
+        fold: the `Fold<n>` of the folder, if it has folds; with cross-validation, the number of the fold, from 1.
         builtin: `"digits"` (real), `"synthetic"` or `"synthetic-groups"` (with groups), which need no files.
         prepare: names of preparation steps, for all parts; see `fit_preparation`.
         labels: `"grades"` for non-negative integers, `"real"` for any number.
@@ -52,15 +54,9 @@ class Source:
             `"host = (\S+)"`, or a column index, from 0, before any preparation. None for those of the data.
         seed: seed of the built-in sets and of splits.
         cache: whether to cache parsed files.
-        protocol: `"folds"` (the official ones), `"cross-validation"` or `"trials"`; the last two split all lists of the first
-            fold (or of the file).
+        protocol: `"folds"` (the official ones) or `"cross-validation"`, which splits all lists of the first fold (or of the
+            file).
         parts: number of cross-validation folds, at least 3.
-        sizes: number of training, validation and test lists of a trial.
-        queries: number of queries per part of classification data, which cross-validation splits by rows.
-        documents: number of documents of such a query.
-        relevant: the class with label 1; None for the rarest.
-        prepare_train: further steps for the training lists only, which may not change features.
-        prepare_test: as `prepare_train`, for validation and test lists.
         zero_based: whether feature ids of SVMlight files start at 0.
         label: the column of labels of a table; None for the usual names, `label`, `relevance`, `rel`, `y` or `target`.
         qid: the column of queries of a table; None for `qid`, `query_id`, `query` or `group`.
@@ -78,18 +74,13 @@ class Source:
     diversity_groups: int | str | None = None
     seed: int = 0
     cache: bool = True
-    protocol: Protocol = "folds"
+    protocol: Literal["folds", "cross-validation"] = "folds"
     parts: int = 5
-    sizes: tuple[int, ...] = (10, 5, 35)
-    queries: int = 50
-    documents: int = 100
-    relevant: str | None = None
-    prepare_train: tuple[str, ...] = ()
-    prepare_test: tuple[str, ...] = ()
     zero_based: bool = False
     label: str | None = None
     qid: str | None = None
     categorical: tuple[str, ...] = ()
+    protocols: ClassVar[tuple[str, ...]] = ("folds", "cross-validation")
 
     def __post_init__(self) -> None:
         for entry in fields(self):  # frozen dataclasses are hashable
@@ -100,8 +91,8 @@ class Source:
         if self.builtin == "synthetic-hosts":  # the name in earlier runs
             object.__setattr__(self, "builtin", "synthetic-groups")
 
-    def with_fold(self, number: int) -> Source:
-        """The same source with another fold or trial; for a built-in set, with another seed."""
+    def with_fold(self, number: int) -> Self:
+        """The same source with another fold; for a built-in set, with another seed."""
         return replace(self, fold=number) if self.builtin is None else replace(self, seed=number)
 
     def read(self) -> Splits:
@@ -125,13 +116,7 @@ class Source:
 
     def prepare_splits(self, raw: Splits, extra: Sequence[str] = ()) -> tuple[Splits, Pipeline]:
         """Prepare the result of `read_raw`, with `extra` steps; returns the splits and the fitted steps of all parts."""
-        prepared, steps = prepare_splits([*self.prepare, *extra], raw)
-        return self.prepare_parts(prepared), steps
-
-    def prepare_parts(self, prepared: Splits) -> Splits:
-        """Apply `prepare_train` and `prepare_test`, which come last."""
-        more = parse_steps(self.prepare_test)
-        return Splits(parse_steps(self.prepare_train)(prepared.train), more(prepared.vali), more(prepared.test))
+        return prepare_splits([*self.prepare, *extra], raw)
 
     def check(self, *, files: bool = True) -> None:
         """Validate the options and, if `files`, the paths, without reading data.
@@ -139,12 +124,13 @@ class Source:
         Raises:
             ValueError: inconsistent options, an unknown name, or a missing path or fold; the message is one line.
         """
-        for name, value, known in (("protocol", self.protocol, PROTOCOLS), ("labels", self.labels, ("grades", "real"))):
+        for name, value, known in (
+            ("protocol", self.protocol, self.protocols),
+            ("labels", self.labels, ("grades", "real")),
+        ):
             if value not in known:
                 raise ValueError(f"data.{name}: {name} must be one of {', '.join(map(repr, known))}, got {value!r}")
         check_preparation(self.prepare)
-        for steps in (self.prepare_train, self.prepare_test):
-            parse_steps(steps)
         if isinstance(self.diversity_groups, str):
             try:
                 re.compile(self.diversity_groups)
@@ -167,12 +153,8 @@ class Source:
             raise ValueError(f"data.protocol {self.protocol!r} requires data.path; folds of a built-in set are seeds")
 
     def _check_path(self, path: str) -> None:
-        if has_classes(path, self.qid) and self.protocol != "cross-validation":
-            raise ValueError(f"{path}: classification data require protocol 'cross-validation', got {self.protocol!r}")
         if self.protocol != "folds" and self.fold is None:
-            raise ValueError(
-                f"data.protocol {self.protocol!r} requires data.fold, the number of the fold or trial, from 1"
-            )
+            raise ValueError(f"data.protocol {self.protocol!r} requires data.fold, the number of the fold, from 1")
         if self.protocol == "cross-validation" and not 1 <= (self.fold or 0) <= self.parts:
             raise ValueError(f"data.fold must be from 1 to data.parts = {self.parts}, got {self.fold}")
         if not Path(path).exists():
@@ -182,7 +164,7 @@ class Source:
         elif self.protocol == "folds":
             raise ValueError(
                 f"{path} is a file, and protocol 'folds' requires a folder with train.txt, vali.txt and test.txt; "
-                "'cross-validation' and 'trials' split a file"
+                "'cross-validation' splits a file"
             )
 
     @property
@@ -199,21 +181,16 @@ class Source:
         options = {"labels": self.labels, **self.reading}
         if self.protocol == "folds":
             return read_folds(path, self.fold, **options) if read is None else Splits(*map(read, self._fold_files()))
-        fold = self.fold or 1
-        if has_classes(path, self.qid):
-            table = CLASS_FORMATS[suffix_of(path)](path)
-            wanted = {"relevant": self.relevant, "queries": self.queries, "documents": self.documents}
-            return class_splits(table, fold, self.parts, seed=self.seed, **wanted)  # type: ignore[arg-type]
         if path.is_file():
             pool = read_lists(path, **options) if read is None else read(path)
         else:
             parts = read_folds(path, self._folder, **options) if read is None else map(read, self._fold_files())
             pool = concatenate(list(parts))
-        if self.protocol == "trials":
-            chosen = trial_parts(pool.num_lists, fold, self.sizes, self.seed)
-        else:
-            chosen = cross_validation_parts(pool.num_lists, fold, self.parts, self.seed)
-        return Splits(*(pool.select(part) for part in chosen))
+        return Splits(*(pool.select(part) for part in self._parts_of(pool.num_lists)))
+
+    def _parts_of(self, lists: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The training, validation and test lists of so many."""
+        return cross_validation_parts(lists, self.fold or 1, self.parts, self.seed)
 
     def _fold_files(self) -> list[Path]:
         return fold_files(str(self.path), self._folder)
@@ -238,7 +215,7 @@ class Source:
             return None
         path = Path(self.path)
         file = path if path.is_file() else self._fold_files()[0]
-        return None if has_classes(file, self.qid) else feature_names(file, **self.reading)
+        return feature_names(file, **self.reading)
 
     def digest(self, *, now: bool = False) -> str:
         """A digest of the content of the files, sixteen characters; "" for a built-in set, or if there are no files.
@@ -288,22 +265,3 @@ def _read_digest(files: tuple[tuple[str, Path, int, int, int, int], ...]) -> str
         digest.update(name.encode())
         add_to_digest(digest, file)
     return digest.hexdigest()[:16] if files else ""
-
-
-def read_splits(
-    path: str | Path | None = None,
-    fold: int | None = None,
-    *,
-    builtin: str | None = None,
-    labels: str = "grades",
-    seed: int = 0,
-    cache: bool = True,
-    zero_based: bool = False,
-) -> Splits:
-    """Read or generate the three parts, unprepared: `Source(...).read()` with the same arguments.
-
-    >>> read_splits(builtin="synthetic").train.num_lists
-    100
-    """
-    path = None if path is None else str(path)
-    return Source(path, fold, builtin, labels=labels, seed=seed, cache=cache, zero_based=zero_based).read()

@@ -52,10 +52,8 @@ from rankstruct.measures import DiscountedGain, Measure
 
 __all__ = [
     "ExposureLoss",
-    "ExposureTerms",
     "PLRankLoss",
     "expected_exposure",
-    "measure_exposure",
     "sample_rankings",
     "target_exposure",
 ]
@@ -409,20 +407,6 @@ class _Estimate(torch.autograd.Function):
         return differentiable_once(direction * (each / ctx.lists), scores, grads[0]), None, None, None, None
 
 
-class ExposureTerms(NamedTuple):
-    """Result of `measure_exposure`: one value per list, `[...]` each.
-
-    >>> _ = torch.manual_seed(0)
-    >>> terms = measure_exposure(torch.tensor([9.0, 0.0, -9.0]), torch.tensor([2, 1, 0]))
-    >>> terms._fields
-    ('distance', 'disparity', 'relevance')
-    """
-
-    distance: Tensor
-    disparity: Tensor
-    relevance: Tensor
-
-
 def _exposure_terms(
     scores: Tensor, labels: Tensor, where: Tensor, measure: DiscountedGain, samples: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -431,49 +415,6 @@ def _exposure_terms(
     one = _exposure(scores, where, measure, (samples + 1) // 2)
     other = _exposure(scores, where, measure, samples // 2)
     return one * other, (one + other) / 2 * wanted, wanted.square()
-
-
-@torch.no_grad()
-def measure_exposure(
-    scores: Tensor,
-    labels: Tensor,
-    where: Tensor | None = None,
-    *,
-    measure: str | Measure = "nDCG",
-    samples: int = 256,
-) -> ExposureTerms:
-    """Measure whether a Plackett-Luce policy gives documents of equal gain equal exposure, without bias from sampling.
-
-    With e the exposures of the documents and e* their targets (`expected_exposure`, `target_exposure`): the distance
-    sum_d (e_d - e*_d)^2 (EE-L), which is the disparity sum_d e_d^2 (EE-D, high if always the same documents are seen) minus twice
-    the relevance sum_d e_d e*_d (EE-R), plus a constant of the list.
-
-    Args:
-        scores, labels: `[..., list_size]`; where: bool, True for a real document.
-        measure: as in `expected_exposure`; its discount is the browsing model, geometric for `"nERU(d=0,half_life=2)"`.
-        samples: number of rankings sampled per list, at least 2.
-
-    Returns:
-        `distance`, `disparity` and `relevance`, `[...]` each.
-
-    Raises:
-        TypeError, ValueError: wrong types or shapes; a measure without discount and gains; samples below 2.
-
-    Source: Diaz, Mitra, Ekstrand, Biega, Carterette, CIKM 2020.
-
-    >>> _ = torch.manual_seed(0)
-    >>> labels = torch.tensor([1, 1, 0])
-    >>> for scores in (torch.tensor([9.0, -9.0, -99.0]), torch.tensor([9.0, 9.0, -99.0])):  # the same first, and fair
-    ...     measure_exposure(scores, labels, samples=10_000).distance.round(decimals=2)
-    tensor(0.0700)
-    tensor(0.)
-    """
-    check_lists(scores, labels, where)
-    chosen = _check_exposure(measure, samples, 0.0)
-    real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
-    given = torch.where(real, scores, 0.0), torch.where(real, labels, 0), real
-    spread, agreed, wanted = (each.where(real, 0.0).sum(-1) for each in _exposure_terms(*given, chosen, samples))
-    return ExposureTerms(spread - 2 * agreed + wanted, spread, agreed)
 
 
 class ExposureLoss(_PolicyLoss):

@@ -17,8 +17,8 @@ import numpy as np
 
 from rankstruct.data import DataError, RankingData, Splits, read_run
 from rankstruct.data.errors import check_least, check_matched
+from rankstruct.data.folds import cross_validation_parts
 from rankstruct.data.names import Names
-from rankstruct.data.protocols import cross_validation_parts
 from rankstruct.data.runs import check_retrieved
 from rankstruct.text.collection import TEXTS, Collection, Run, bm25_run, judgement_files, read_collection
 from rankstruct.text.encoder import encode_pairs, load_tokenizer

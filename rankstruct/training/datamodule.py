@@ -14,8 +14,9 @@ import torch
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import nn
 
-from rankstruct.data import BatchLoader, Pipeline, RankingData, Source, Splits, parse_steps
+from rankstruct.data import BatchLoader, RankingData, Source, Splits
 from rankstruct.data.folds import find_parts
+from rankstruct.data.pipeline import Pipeline
 from rankstruct.data.predictions import read_for_model
 from rankstruct.data.record import KEY, check_not_learned, check_split, check_unchanged, describe_source, list_marks
 from rankstruct.models.saving import described_argument, described_names, described_preparation, read_checkpoint
@@ -271,7 +272,7 @@ class RankingDataModule(ListsDataModule):
         if known := [learned[part].numpy() for part in _BEFORE[name] if part in learned]:
             marks = list_marks(data).view(np.int64)
             check_not_learned((marks != 0) & np.isin(marks, np.concatenate(known)), "lists", source, model.record)
-        return parse_steps(source.prepare_train if name == "train" else source.prepare_test)(self._steps(data))
+        return self._steps(data)
 
     def _trained(self) -> _Model:
         """What a model is trained on: that of a checkpoint, or the training lists."""
@@ -365,7 +366,7 @@ class RankingDataModule(ListsDataModule):
         if self.predict_path is None:
             return self.part("test")
         lists = self._trained().reader(self.source, labels="optional")(Path(self.predict_path))
-        return parse_steps(self.source.prepare_test)(self._steps(lists))
+        return self._steps(lists)
 
 
 @dataclass(frozen=True)

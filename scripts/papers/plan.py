@@ -26,9 +26,10 @@ from papers.baselines import (
     path_of,
     trainer_options,
 )
+from papers.sources import PaperSource, shuffle_documents
 from rankstruct.configs import instantiate
-from rankstruct.data import RankingData, Source, Splits, check_preparation, shuffle_documents
-from rankstruct.data.pipeline import full_names
+from rankstruct.data import RankingData, Splits
+from rankstruct.data.pipeline import check_preparation, full_names
 from rankstruct.diagnostics import arrays_of, check_measures
 from rankstruct.measures import evaluate, parse_measure
 from rankstruct.messages import did_you_mean
@@ -47,11 +48,12 @@ _LATER = {
     "qid": None,
     "categorical": (),
 }  # keys of a source that older requests lack, and their former values
+_FORMER: dict[str, Any] = {"prepare_train": (), "prepare_test": ()}  # keys of older requests that a source lacks
 
 
 @dataclass(frozen=True)
-class Sets(Source):
-    """The data of an experiment: a `Source` for each data set and fold.
+class Sets(PaperSource):
+    """The data of an experiment: a `PaperSource` for each data set and fold.
 
     Args:
         path: a folder of data sets, each with `Fold1` and so on, or files of classes (such as `letter.arff`); or, without `sets`,
@@ -60,19 +62,19 @@ class Sets(Source):
             into folds.
         folds: numbers of the folds, parts or trials; seeds for built-in data. `fold` and `seed` are not used.
 
-    The other keys are those of `Source`.
+    The other keys are those of `PaperSource`.
     """
 
     sets: tuple[str, ...] = ()
     folds: tuple[int, ...] = (1, 2, 3, 4, 5)
 
-    def of(self, set_name: str, fold: int) -> Source:
+    def of(self, set_name: str, fold: int) -> PaperSource:
         """The source of one data set and fold."""
-        given = {each.name: getattr(self, each.name) for each in fields(Source)}
+        given = {each.name: getattr(self, each.name) for each in fields(PaperSource)}
         path = None if self.path is None else str(Path(self.path) / set_name)
         if path is not None and self.protocol == "folds" and Path(path).is_file():
             given["protocol"] = "cross-validation"
-        return Source(**{**given, "path": path}).with_fold(fold)
+        return PaperSource(**{**given, "path": path}).with_fold(fold)
 
 
 @dataclass
@@ -229,7 +231,7 @@ class Plan:
     def request(self, cell: PlanCell) -> str:
         """A short digest of everything that a cell's result depends on."""
         data = {k: v for k, v in asdict(self.data).items() if k not in ("sets", "folds", "cache", "fold", "parts")}
-        data = {k: v for k, v in data.items() if k not in _LATER or v != _LATER[k]}
+        data = _FORMER | {k: v for k, v in data.items() if k not in _LATER or v != _LATER[k]}
         if self.data.protocol == "cross-validation":
             data["folds"] = self.data.parts
         spec = CHANGED_DEFAULTS.get(cell.spec["trainer"], {}) | cell.spec

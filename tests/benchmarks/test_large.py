@@ -3,7 +3,8 @@
 import pytest
 
 from benchmarks import large
-from rankstruct.data import read_svmlight, write_web_lists
+from benchmarks.large import write_web_lists
+from rankstruct.data import read_svmlight
 
 
 def test_the_shape_is_as_it_says(tmp_path):

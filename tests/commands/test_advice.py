@@ -19,7 +19,7 @@ from rankstruct.messages import SPELLING, ArgumentError, Way
 
 READERS = (read_svmlight, read_arrow, read_rankdata, read_lists, convert_lists)
 ARGUMENTS = {name for reader in READERS for name in inspect.signature(reader).parameters} - {"path", "source", "target"}
-ARGUMENTS |= {"diversity_groups", "docids", "ties", "empty", "convention", "protocol"}
+ARGUMENTS |= {"diversity_groups", "docids", "ties", "empty", "convention"}
 NAMED = re.compile(rf"(?<![\w.(,'-])({'|'.join(sorted(ARGUMENTS))})=")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z_.-]*[a-z]")
 

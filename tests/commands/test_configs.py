@@ -4,10 +4,12 @@ import importlib
 from pathlib import Path
 
 import pytest
+import yaml
 
 import experiment
 from rankstruct import cli
 from rankstruct.commands._arguments import as_typed, find_configs, shipped_configs, with_names
+from rankstruct.commands.fit import complete_config
 
 FOLDER = Path(__file__).parents[2] / "configs"
 
@@ -105,3 +107,16 @@ def test_one_is_printed_or_copied_but_never_over_a_file(tmp_path, capsys):
 def test_a_result_file_has_the_command_as_it_was_typed():
     typed = ["fit", "--config", "quickstart", "--output", "runs/a"]
     assert as_typed(find_configs(typed)) == ["rankstruct", *typed]
+
+
+def test_options_that_only_the_papers_have_now_are_ignored_in_the_configs_of_earlier_runs(tmp_path, capsys):
+    former = {"sizes": [10, 5, 35], "queries": 50, "documents": 100, "relevant": None}
+    data = {"builtin": "synthetic", "prepare_train": [], "prepare_test": [], **former}
+    config = {"model": {"scorer": "rankstruct.LinearScorer", "measures": ["AP"]}}
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({**config, "data": data}))
+    assert not {*former} & {*yaml.safe_load(complete_config(["fit", "--config", str(path)]))["data"]}
+    path.write_text(yaml.safe_dump({**config, "data": {**data, "sizes": [4, 4, 4]}}))
+    with pytest.raises(SystemExit):  # it had an effect
+        complete_config(["fit", "--config", str(path)])
+    assert "there is no option 'data.sizes'" in capsys.readouterr().err

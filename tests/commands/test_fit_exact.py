@@ -21,7 +21,7 @@ from rankstruct.commands.cells import CellFolders, CellsFailed, locked
 from rankstruct.commands.certify import certify_run
 from rankstruct.commands.fit import main as train
 from rankstruct.commands.fit_exact import fit_exact
-from rankstruct.data import digits, read_splits, synthetic
+from rankstruct.data import Source, digits, synthetic
 from rankstruct.diagnostics import certify, fit_path, health_check
 
 CONFIG = """
@@ -200,7 +200,7 @@ def test_diverse_rankings_from_a_config(tmp_path, capsys):
     assert all(row["gap"] <= 1e-3 for row in path)
     assert all(row["selected"] == row["validation"]["diverse_nDCG@5"] for row in path)
     ranker = pickle.loads((cell / "ranker.pkl").read_bytes())
-    test = read_splits(builtin="synthetic-groups").test
+    test = Source(builtin="synthetic-groups").read().test
     value = ranker.score(test.features, test.labels, test.list_numbers, diversity_groups=test.diversity_groups)
     assert [row["test"]["diverse_nDCG@5"] for row in path if row["chosen"]] == [pytest.approx(value)]
     assert main(["--config", config, "--output", str(tmp_path / "none"), "--data.builtin", "synthetic"]) == 1
@@ -268,7 +268,7 @@ def test_certificate_of_a_run_with_groups(tmp_path):
     train(["fit", *options, *loss, *more, "--trainer.enable_progress_bar", "false"])
     with pytest.warns(UserWarning, match="no better than w = 0"):
         found = certify_run(run_in(tmp_path))
-    data = read_splits(builtin="synthetic-groups").train
+    data = Source(builtin="synthetic-groups").read().train
     lists = (data.features, data.labels, data.list_numbers)
     with pytest.warns(UserWarning, match="no better than w = 0"):
         exact = rs.LinearRanker("diverse_RR@5", reference="ideal", C=10.0, tolerance=1e-6).fit(

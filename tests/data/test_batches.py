@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from rankstruct.data import BatchLoader, ListDataset, RankingData, collate, make_batch
+from rankstruct.data import BatchLoader, RankingData, collate
+from rankstruct.data.batches import ListDataset, make_batch
 from rankstruct.measures import evaluate
 from rankstruct.metric import RankingMetric
 

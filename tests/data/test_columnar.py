@@ -13,7 +13,8 @@ import pytest
 
 import rankstruct.data.assembly as assembly
 import rankstruct.data.delimited as delimited
-from rankstruct.data import DataError, convert_lists, read_alike, read_folds, read_lists
+from rankstruct.data import DataError, convert_lists, read_folds, read_lists
+from rankstruct.data.folds import read_alike
 from rankstruct.data.formats import feature_names
 
 pa = pytest.importorskip("pyarrow")
@@ -106,7 +107,7 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
     [
         (
             "x,y,kind\n1,2,good\n",
-            "got classification data .*file without a column 'qid'.* has columns qid, label and",
+            "expected lists, got a .csv file without a column 'qid'.* has columns qid, label and",
         ),
         ("", "expected column names in the first line, got an empty file"),
         (

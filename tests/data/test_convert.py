@@ -14,16 +14,9 @@ import torch
 import rankstruct.data.assembly as assembly
 import rankstruct.data.svmlight as svmlight
 import rankstruct.data.text as text
-from rankstruct.data import (
-    DataError,
-    RankingData,
-    convert_folder,
-    convert_lists,
-    read_folds,
-    read_lists,
-    read_svmlight,
-    write_web_lists,
-)
+from benchmarks.large import write_web_lists
+from rankstruct.data import DataError, RankingData, convert_lists, read_folds, read_lists, read_svmlight
+from rankstruct.data.convert import convert_folder
 from rankstruct.data.dataset import FORMATS
 
 
@@ -182,7 +175,8 @@ def test_a_format_of_ones_own_is_converted(tmp_path, monkeypatch):
 
 
 def test_half_precision_is_widened_where_it_is_used(tmp_path):
-    from rankstruct.data import Source, make_batch
+    from rankstruct.data import Source
+    from rankstruct.data.batches import make_batch
     from rankstruct.estimators import LinearRanker
 
     (tmp_path / "set").mkdir()

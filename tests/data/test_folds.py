@@ -1,8 +1,10 @@
-"""The official fold layout."""
+"""The official fold layout, and the parts of cross-validation."""
 
+import numpy as np
 import pytest
 
-from rankstruct.data import DataError, read_alike, read_folds
+from rankstruct.data import DataError, read_folds
+from rankstruct.data.folds import cross_validation_parts, read_alike
 
 LINE = "1 qid:1 1:1 2:1\n"
 
@@ -55,3 +57,13 @@ def test_names_of_features_are_those_of_tables_alone_whatever_their_other_column
     parts = read_alike([tmp_path / "a.csv", tmp_path / "b.csv"], label="grade", cache=False)
     assert [part.features.tolist() for part in parts] == [[[2.0, 3.0]]] * 2
     assert [part.labels.tolist() for part in parts] == [[0.0], [1.0]]
+
+
+def test_cross_validation_tests_everything_once():
+    folds = [cross_validation_parts(23, fold, 5) for fold in range(1, 6)]
+    for at in (1, 2):
+        assert sorted(np.concatenate([parts[at] for parts in folds])) == list(range(23))
+    for parts in folds:
+        assert sorted(np.concatenate(parts)) == list(range(23))
+    with pytest.raises(ValueError, match="from 1 to 5"):
+        cross_validation_parts(10, 6, 5)

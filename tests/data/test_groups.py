@@ -5,18 +5,9 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from rankstruct.data import (
-    Batch,
-    BatchLoader,
-    DataError,
-    ListDataset,
-    RankingData,
-    collate,
-    concatenate,
-    fit_preparation,
-    make_batch,
-    read_svmlight,
-)
+from rankstruct.data import Batch, BatchLoader, DataError, RankingData, collate, concatenate, read_svmlight
+from rankstruct.data.batches import ListDataset, make_batch
+from rankstruct.data.pipeline import fit_preparation
 
 
 def make(**options):

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 import rankstruct.data.text as text_module
+from papers.classes import read_arff, read_csv
 from rankstruct.data import (
     DataError,
     RankingData,
     convert_lists,
     join_run,
-    read_arff,
-    read_csv,
     read_folds,
     read_lists,
     read_qrels,

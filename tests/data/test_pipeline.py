@@ -3,18 +3,16 @@
 import numpy as np
 import pytest
 
-from rankstruct.data import (
-    Binarize,
+from rankstruct.data import RankingData, Splits
+from rankstruct.data.clean import Binarize, RemoveZeroRows
+from rankstruct.data.pipeline import (
     Pipeline,
-    RankingData,
-    RemoveZeroRows,
-    Splits,
     check_preparation,
     fit_preparation,
+    full_names,
     parse_steps,
     prepare_splits,
 )
-from rankstruct.data.pipeline import full_names
 from rankstruct.preparation import Preparation
 
 

@@ -8,17 +8,9 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from rankstruct.data import (
-    DataError,
-    RankingData,
-    Source,
-    concatenate,
-    parse_steps,
-    read_lists,
-    read_splits,
-    register_format,
-)
+from rankstruct.data import DataError, RankingData, Source, concatenate, read_lists, register_format
 from rankstruct.data.dataset import FORMATS
+from rankstruct.data.pipeline import parse_steps
 
 
 def write_folds(root, folds=(1, 2)):
@@ -36,13 +28,12 @@ def write_folds(root, folds=(1, 2)):
 def test_reads_groups_and_preparation_under_every_protocol(tmp_path):
     path = write_folds(tmp_path)
     whole = concatenate(Source(path, 1, cache=False).read())
-    for protocol, fold in (("folds", 2), ("cross-validation", 3), ("trials", 7)):
+    for protocol, fold in (("folds", 2), ("cross-validation", 3)):
         source = Source(
             path,
             fold,
             protocol=protocol,
             parts=4,
-            sizes=[5, 3, 4],
             diversity_groups=r"host = (\S+)",
             prepare=["query-minmax"],
         )
@@ -58,16 +49,6 @@ def test_reads_groups_and_preparation_under_every_protocol(tmp_path):
     assert sum(p.num_lists for p in Source(file, 1, protocol="cross-validation", parts=3, cache=False).read()) == 4
 
 
-def test_steps_for_one_part_alone(tmp_path):
-    source = Source(
-        write_folds(tmp_path), 1, prepare_train=["remove-zero-rows"], prepare_test=["binarize:9"], cache=False
-    )
-    train, vali, test = source.read()
-    raw = source.read_raw()
-    assert np.array_equal(train.labels, raw.train.labels)
-    assert [part.labels.max() for part in (train, vali, test)] == [1, 0, 0]
-
-
 def test_describes_itself(tmp_path):
     source = Source(write_folds(tmp_path), 1, prepare=["log"], cache=False)
     assert hash(source) == hash(Source(str(tmp_path), 1, prepare=("log",), cache=False))
@@ -75,7 +56,7 @@ def test_describes_itself(tmp_path):
     assert Source(**json.loads(json.dumps(asdict(source)))) == source
     assert source.with_fold(2).read_raw().train.features[0, 1] == 2
     assert Source(builtin="synthetic").with_fold(3) == Source(builtin="synthetic", seed=3)
-    train = read_splits(builtin="synthetic", seed=3).train
+    train = Source(builtin="synthetic", seed=3).read().train
     assert np.array_equal(Source(builtin="synthetic", seed=3).read().train.features, train.features)
 
 
@@ -93,7 +74,7 @@ def test_digest_is_of_the_content(tmp_path):
 def test_digest_of_now_sees_what_changed_meanwhile_and_side_files(tmp_path):
     lists = tmp_path / "lists.txt"
     lists.write_text("1 1:1\n0 1:2\n")
-    source, seen = Source(str(lists), 1, protocol="trials"), set()
+    source, seen = Source(str(lists), 1, protocol="cross-validation"), set()
     for side in ("1 1\n", "2\n"):
         (tmp_path / "lists.txt.query").write_text(side)
         seen.add(source.digest(now=True))
@@ -108,17 +89,16 @@ def test_digest_of_now_sees_what_changed_meanwhile_and_side_files(tmp_path):
         ({"path": None}, "give either data.path"),
         ({"builtin": "digits"}, "give either data.path"),
         ({"path": None, "builtin": "letters"}, "data.builtin must be one of digits"),
-        ({"path": None, "builtin": "digits", "protocol": "trials"}, "requires data.path"),
+        ({"path": None, "builtin": "digits", "protocol": "cross-validation"}, "requires data.path"),
         ({"fold": 3}, "Fold3: expected a folder"),
         ({"fold": None}, "give fold"),
         ({"path": "/nowhere"}, "/nowhere: no such file or folder"),
         ({"protocol": "split"}, "protocol must be one of 'folds'"),
-        ({"protocol": "trials", "fold": None}, "requires data.fold"),
+        ({"protocol": "cross-validation", "fold": None}, "requires data.fold"),
         ({"protocol": "cross-validation", "fold": 6}, "from 1 to data.parts = 5"),
         ({"labels": "stars"}, "labels must be one of"),
         ({"diversity_groups": "(host"}, "regular expression"),
         ({"prepare": ["logs"]}, "unknown preparation step 'logs'"),
-        ({"prepare_test": ["standardize"]}, "changes features"),
     ],
 )
 def test_says_at_once_what_cannot_be_read(options, message, tmp_path):
@@ -166,8 +146,6 @@ def test_suffixes_choose_the_reader(tmp_path):
     for name in ("train", "vali", "test"):
         (tmp_path / f"{name}.svm.gz").write_bytes(gzip.compress(b"1 qid:1 1:1\n"))
     assert Source(str(tmp_path), cache=False).read().test.num_documents == 1
-    with pytest.raises(ValueError, match="got classification data"):
-        read_lists(tmp_path / "x.arff")
 
 
 def test_what_earlier_runs_wrote_is_read():
@@ -187,4 +165,4 @@ def test_feature_ids_from_zero_in_all_parts_or_none(tmp_path):
     parts = Source(str(tmp_path), zero_based=True).read()
     dense = [part.features.toarray() if part.is_sparse else part.features for part in parts]
     assert [each.tolist() for each in dense] == [[[5, 6, 0], [0, 7, 0]], [[0, 8, 0]], [[0, 0, 9]]]
-    assert read_splits(tmp_path, zero_based=True, cache=False).vali.num_features == 3
+    assert Source(str(tmp_path), zero_based=True, cache=False).read().vali.num_features == 3

@@ -267,26 +267,6 @@ def test_target_exposure_is_the_mean_over_the_best_rankings():
     assert padded.tolist() == pytest.approx([0, 1, 1 / math.log2(3)])
 
 
-@pytest.mark.parametrize("measure", ["nDCG", "nDCG@2", "nERU(d=0,half_life=2)"])
-def test_exposure_is_measured_as_the_enumeration_says(measure):
-    """Fractional grades that tie, padding in another list."""
-    scores = torch.tensor([[0.5, 0.0, -0.4, 0.2], [1.0, 0.3, math.nan, math.nan]], dtype=torch.float64)
-    labels = torch.tensor([[0.1, 1.5, 0.1, 1.5], [1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
-    where = ~scores.isnan()
-    torch.manual_seed(3)
-    found = rs.losses.measure_exposure(scores, labels, where, measure=measure, samples=200_000)
-    wanted = rs.losses.target_exposure(labels, where, measure=measure)
-    discounts = plackett_luce.normalized_measure(measure, "the test").unchecked_weights(4)
-    for row, size in enumerate((4, 2)):
-        exposure = torch.zeros(4, dtype=torch.float64)
-        for order in itertools.permutations(range(size)):
-            exposure[list(order)] += probability(order, scores[row, :size]) * discounts[:size]
-        goal = wanted[row]
-        exact = ((exposure - goal) ** 2).sum(), (exposure**2).sum(), (exposure * goal).sum()
-        for value, it in zip(found, exact, strict=True):
-            assert value[row].item() == pytest.approx(it.item(), abs=0.01)
-
-
 def test_exposure_loss_is_unbiased():
     torch.manual_seed(0)
     scores, labels = torch.tensor([0.4, -0.2, 0.9], dtype=torch.float64), torch.tensor([1, 0, 0])

@@ -81,9 +81,9 @@ def test_runs_every_cell_once_and_keeps_values_by_query(finished):
 
 def test_a_cell_is_the_trainer_of_its_name_chosen_on_validation(finished):
     _, _, records = finished
-    from rankstruct.data import read_splits
+    from rankstruct.data import Source
 
-    train, vali, test = read_splits(builtin="synthetic", seed=2)
+    train, vali, test = Source(builtin="synthetic", seed=2).read()
     qids = [np.repeat(np.arange(part.num_lists), part.lengths) for part in (train, vali, test)]
     ranker = make_trainer("hinge", measure="AP", C=[1.0, 10.0])
     valid = {"X_valid": vali.features, "y_valid": vali.labels, "qid_valid": qids[1]}
@@ -464,7 +464,7 @@ def test_fewer_training_lists_and_steps_for_a_trainer_alone():
     entry = {"trainer": "regression", "alpha": 1.0}
     plan = Plan(
         {"few": entry, "bins": {**entry, "prepare": ["bins:5"]}},
-        Sets(builtin="synthetic", folds=[1], prepare_test=["binarize:2"]),
+        Sets(builtin="synthetic", folds=[1]),
         vary=Vary("lists", [5, 50]),
     )
     few, many, *_ = (run_cell(plan, cell) for cell in plan.cells())

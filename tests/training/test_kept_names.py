@@ -350,7 +350,7 @@ def test_parts_of_a_file_that_changed_are_not_test_lists(tmp_path):
     file = tmp_path / "data" / "all.txt"
     config = {
         "model": {"scorer": "rankstruct.LinearScorer", "measures": ["AP"]},
-        "data": {"path": str(file), "protocol": "trials", "fold": 1, "sizes": [5, 3, 3]},
+        "data": {"path": str(file), "protocol": "cross-validation", "fold": 1, "parts": 4},
     }
     run = Run(tmp_path, config, {"measures": ["test"], "validation": ["validate"], "lists": ["predict"]})
     lines = file.read_text().splitlines()

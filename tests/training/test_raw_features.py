@@ -14,7 +14,8 @@ from programs import run_in
 
 import rankstruct as rs
 from rankstruct.cli import main
-from rankstruct.data import RankingData, Source, fit_preparation, read_lists, read_scores
+from rankstruct.data import RankingData, Source, read_lists, read_scores
+from rankstruct.data.pipeline import fit_preparation
 from rankstruct.preparation import KNOWN
 
 pytestmark = pytest.mark.usefixtures("no_pictures_here")

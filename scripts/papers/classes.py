@@ -1,4 +1,4 @@
-"""Classification data from ARFF and CSV files (`read_arff`, `read_csv`), made into queries by `sample_queries`."""
+"""Classification data from ARFF and CSV files, and queries sampled from their classes."""
 
 from __future__ import annotations
 
