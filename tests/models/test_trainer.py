@@ -63,7 +63,7 @@ def test_without_validation_the_last_epoch_is_kept():
     assert training.kept == pytest.approx({0: 0.6, 1: 0.6}, rel=1e-4)
 
 
-def test_models_of_a_group_keep_the_same_epoch:
+def test_models_of_a_group_keep_the_same_epoch():
     said = []
     training = Numbers([[2, 1], [4, 6]], groups=[[0, 2], [1, 3]], max_epochs=2, patience=5)
     with listening(said.append):
