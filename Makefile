@@ -2,16 +2,13 @@
 ARGS ?=
 TORCH ?= torch
 
-.PHONY: test extras slow sanitize lint docs setup wheel lowest results benchmark ci
+.PHONY: test rest sanitize lint docs setup wheel lowest results benchmark ci
 
 test:  ## install what the tests need, and run them: the README's command
 	pip install -e ".[test]" && pytest -n auto --dist worksteal $(ARGS)
 
-extras:  ## install every extra, and run the tests that were skipped without one
-	pip install -e ".[dev]" && pytest -n auto --dist worksteal -m "needs and not slow" $(ARGS)
-
-slow:  ## the tests that `pytest` leaves out: long enumerations, notebooks, soak and fuzz runs; needs every extra
-	pytest -n auto --dist worksteal -m slow --durations 30 $(ARGS)
+rest:  ## install every extra, and run what `make test` leaves out: tests that need one, long enumerations, notebooks, soak and fuzz runs
+	pip install -e ".[dev]" && pytest -n auto --dist worksteal -m "slow or needs" --durations 30 $(ARGS)
 
 # Built to stop at a wrong address, index or operation. Python has to load the runtimes of the sanitizer and of C++ first.
 CORE := build/sanitize/_core.so
@@ -48,4 +45,4 @@ benchmark:  ## the figures of speed, for docs/results; the machine should be idl
 	python scripts/benchmark.py oracles --json docs/results/oracles.json
 	python scripts/benchmark.py losses --json docs/results/losses.json
 
-ci: test extras docs slow lint wheel setup
+ci: test setup wheel rest lint

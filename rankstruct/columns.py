@@ -1,19 +1,20 @@
 """Tables with categories and missing cells as matrices of numbers.
 
-A table is a data frame of pandas or polars, an Arrow table, an array of objects, or a mapping of names to columns. It becomes a
-matrix `[documents, d]` with one column for each of its own: numbers are unchanged, a category is its index in the sorted list of
-those found in training, a category that training did not have is -1, and a missing cell is NaN.
+A table is a data frame of pandas, whatever has Arrow's C stream protocol (polars, pyarrow, DuckDB), an array of objects, or a
+mapping of names to columns. It becomes a matrix `[documents, d]` with one column for each of its own: numbers are unchanged, a
+category is its index in the sorted list of those found in training, a category that training did not have is -1, and a missing
+cell is NaN.
 
-Categorical are columns of strings, pandas' `category`, polars' `Categorical` and `Enum`, and Arrow's dictionaries. Numbers and
-booleans, 0 and 1, are numeric. A missing cell is None, NaN, pandas' NA, a null or an empty string.
+Categorical are columns of strings and Arrow's dictionaries, as which pandas' `category` and polars' `Categorical` and `Enum`
+come. Numbers and booleans, 0 and 1, are numeric. A missing cell is None, NaN, pandas' NA, a null or an empty string.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -31,9 +32,6 @@ __all__ = ["Columns", "Table"]
 _log = logging.getLogger(__name__)
 MOST_CATEGORIES = 1000  #: of a column; text and identifiers have more
 UNSEEN = -1.0  #: the code of a category that training did not have
-_MARKED = ("category", "Categorical", "Enum", "dictionary")
-_TIMES = ("date", "time", "duration")
-_NESTED = ("list", "array", "struct", "large_list", "fixed_size_list", "map")
 
 
 class Columns(nn.Module):
@@ -67,21 +65,15 @@ class Columns(nn.Module):
         """
         if hasattr(table, "dtypes") and all(getattr(each, "kind", "O") in "biuf" for each in table.dtypes):
             return None  # the usual frame, at little cost
-        names, columns = _series(table)
-        for name, values in zip(names, columns, strict=True):
-            if _kind(values).lower().startswith(_NESTED):
-                raise TypeError(_nested(name, _kind(values)))
-            if _kind(values).lower().startswith(_TIMES):
-                raise ValueError(
-                    f"X: column {name!r} has {_kind(values)}; convert it to numbers, such as days since a date"
-                )
-        chosen = list(map(_is_categorical, names, columns))
-        if not any(chosen):
+        columns = {name: as_arrow(name, values) for name, values in named_columns(table).items()}
+        for name, column in columns.items():
+            check_kind("X: ", name, column.type)
+        categorical = [name for name, column in columns.items() if is_category(column.type)]
+        if not categorical:
             return None
-        found = {}
-        for name, values, is_categorical in zip(names, columns, chosen, strict=True):
-            found[name] = sorted({each for each in _distinct(name, values)[0] if each}) if is_categorical else None
-        return cls(found)
+        return cls(
+            {name: categories_of("X: ", name, each) if name in categorical else None for name, each in columns.items()}
+        )
 
     @property
     def description(self) -> str:
@@ -111,14 +103,16 @@ class Columns(nn.Module):
         """
         if isinstance(table, Table):
             return table.recoded(self)
-        names, given = _series(table)
-        if not names:
+        given = named_columns(table)
+        if not given:
             return table
-        if all(name == str(at) for at, name in enumerate(names)) and len(names) == len(self.names):
-            names = self.names
-        check_same_names("X", self.names, names)
-        series = dict(zip(names, given, strict=True))
-        columns = [_codes(name, series[name], each) for name, each in self.categories.items()]
+        if list(given) == list(map(str, range(len(self.names)))):
+            given = dict(zip(self.names, given.values(), strict=True))
+        check_same_names("X", self.names, list(given))
+        columns = [
+            _encoded(name, as_arrow(name, given[name], text=each is not None), each)
+            for name, each in self.categories.items()
+        ]
         return np.stack(columns, axis=1) if columns else np.zeros((0, 0))
 
     def extra_repr(self) -> str:
@@ -176,7 +170,7 @@ class Table:
 
 
 def as_table(name: str, X: Any) -> Any:
-    """Features as estimators take them: an Arrow record batch becomes a table, anything else is returned unchanged.
+    """Features as estimators take them: what has Arrow's C stream protocol becomes a table, anything else is unchanged.
 
     Raises:
         TypeError: an object that is not a table, but can be turned into one, which the message says how to.
@@ -187,8 +181,6 @@ def as_table(name: str, X: Any) -> Any:
     TypeError: X must be an array, a data frame of pandas or polars, an Arrow table or a sparse matrix, got a list of dicts: pass
     pandas.DataFrame(X)
     """
-    if hasattr(X, "to_struct_array") and hasattr(X, "column_names") and not hasattr(X, "combine_chunks"):
-        return importlib.import_module("pyarrow").Table.from_batches([X])
     for kind, way_out, is_one in _OTHER_KINDS:
         if is_one(X):
             got = kind or f"a {type(X).__name__}"
@@ -196,7 +188,9 @@ def as_table(name: str, X: Any) -> Any:
                 f"{name} must be an array, a data frame of pandas or polars, an Arrow table or a sparse matrix, got {got}: pass "
                 f"{way_out.format(name)}"
             )
-    return X
+    # Frames of pandas and polars, and Arrow's tables, stay what they are, since scikit-learn knows them.
+    is_known = hasattr(X, "iloc") or hasattr(X, "get_columns") or hasattr(X, "combine_chunks")
+    return X if is_known or not hasattr(X, "__arrow_c_stream__") else _pyarrow().table(X)
 
 
 #: Kinds of data that are not tables: how messages call them, what to pass instead, and a test.
@@ -209,12 +203,187 @@ _OTHER_KINDS: list[tuple[str, str, Callable[[Any], bool]]] = [
     ),
     ("", "pandas.DataFrame({})", lambda X: isinstance(X, Mapping)),
     ("", "{}.collect()", lambda X: hasattr(X, "collect_schema") and not hasattr(X, "get_columns")),  # polars' LazyFrame
-    ("", "{}.df()", lambda X: hasattr(X, "fetchnumpy")),  # DuckDB
     ("", "{}.compute()", lambda X: hasattr(X, "compute") and hasattr(X, "dtypes")),  # Dask
     ("", "{}.toPandas()", lambda X: hasattr(X, "toPandas")),  # Spark
     ("", "{}.to_pandas()", lambda X: hasattr(X, "features") and hasattr(X, "to_pandas")),  # Hugging Face's datasets
     ("", "one of its parts, such as {}.train", lambda X: hasattr(X, "train") and hasattr(X, "vali")),  # Splits
 ]
+
+
+def _pyarrow() -> Any:
+    """The module, imported when a table comes."""
+    import pyarrow
+    import pyarrow.compute
+
+    return pyarrow
+
+
+def named_columns(table: Any) -> dict[str, Any]:
+    """The columns of a table by name, those without names by number; none for a matrix of numbers."""
+    if isinstance(table, Mapping):
+        return dict(table)
+    if names := names_of(table):
+        if hasattr(table, "iloc"):
+            return {name: table.iloc[:, at] for at, name in enumerate(names)}
+        return dict(zip(names, _pyarrow().table(table).columns, strict=True))
+    if isinstance(table, list | tuple) and np.asarray(table, object).ndim == 2:
+        table = np.asarray(table, object)
+    if getattr(getattr(table, "dtype", None), "kind", "") != "O" or table.ndim != 2:
+        return {}
+    return {str(at): column for at, column in enumerate(table.T)}
+
+
+def as_arrow(name: str, values: Any, *, text: bool = False, where: str = "X: ") -> Any:
+    """A column of a table as an Arrow array without chunks, in which missing objects are null; with `text`, numbers may be text.
+
+    Raises:
+        ValueError: strings and numbers, or other objects.
+        TypeError: lists or other collections.
+    """
+    pa = _pyarrow()
+    if isinstance(values, pa.ChunkedArray):
+        return _without_chunks(values)
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    values = np.array([*values, None], object)[:-1] if isinstance(values, list | tuple) else values
+    is_object = getattr(getattr(values, "dtype", None), "kind", "") == "O"
+    if is_object and hasattr(next((each for each in values if not is_gone(each)), None), "to_datetime64"):
+        # Timestamps of pandas, which pyarrow would cut to microseconds.
+        stamps = [np.datetime64("NaT") if is_gone(each) else each.to_datetime64() for each in values]
+        values, is_object = np.array(stamps, "datetime64[ns]"), False
+    found = _as_arrow(values, is_object)
+    if found is not None and (is_category(found.type) or not (text and is_object)):
+        return found
+    cells = [None if is_gone(each) else each for each in values]
+    if not text and (found := _as_arrow(cells, True)) is not None:
+        return found
+    kinds = {type(each) for each in cells if each is not None}
+    words, numbers = (
+        {kind for kind in kinds if issubclass(kind, some)} for some in ((str, bytes), (Real, Decimal, np.bool_))
+    )
+    if kinds == numbers and not text:
+        return pa.array([None if each is None else float(each) for each in cells])
+    if text and kinds == words | numbers:
+        return pa.array([category_name(each) for each in cells])
+    if kinds == words | numbers:
+        raise ValueError(
+            f"{where}column {name!r} has strings and numbers; make it one of them, such as with astype(str)"
+        )
+    other = (kinds - words - numbers).pop().__name__
+    if not words:
+        raise TypeError(_nested(where, name, f"cells of type {other}"))
+    raise ValueError(f"{where}column {name!r} must have numbers, or strings for categories, got {other}")
+
+
+def _as_arrow(values: Any, is_object: bool) -> Any:
+    """Values as an Arrow array; None if it has no one type for them."""
+    try:
+        found = _pyarrow().array(values, from_pandas=is_object)
+        return _without_chunks(found) if hasattr(found, "chunks") else found
+    except (ValueError, TypeError, OverflowError, NotImplementedError):
+        return None
+
+
+def _without_chunks(column: Any) -> Any:
+    """A chunked Arrow array as one, without a copy of a single chunk."""
+    chunks = column.unify_dictionaries().chunks
+    pa = _pyarrow()
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
+
+
+def is_gone(value: Any) -> bool:
+    """Whether a cell is missing."""
+    return value in ("", b"") if isinstance(value, str | bytes) else is_missing(value) if np.ndim(value) == 0 else False
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of strings or bytes."""
+    return str(kind).partition("[")[0] in (
+        "string",
+        "large_string",
+        "string_view",
+        "binary",
+        "large_binary",
+        "binary_view",
+    )
+
+
+def is_category(kind: Any) -> bool:
+    """Whether the columns of an Arrow type are categorical."""
+    return is_text(kind) or str(kind).startswith("dictionary")
+
+
+def check_kind(where: str, name: str, kind: Any) -> None:
+    """Raise for an Arrow type that is neither numbers nor categories: ValueError, or TypeError for lists and structs."""
+    types, shown = _pyarrow().types, str(kind)[:100]
+    if types.is_nested(kind):
+        raise TypeError(_nested(where, name, shown))
+    if types.is_temporal(kind):
+        raise ValueError(
+            f"{where}column {name!r} has {shown}; convert it to numbers, such as days since a date, or remove the column"
+        )
+
+
+def _nested(where: str, name: str, kind: str) -> str:
+    # In the words of scikit-learn's check of estimators.
+    rule = "an argument must be a string or a number in each cell: make a column of each value"
+    return f"{where}column {name!r} has {kind}; {rule}"
+
+
+def plain(column: Any) -> Any:
+    """An Arrow array without an extension type, a dictionary, or a view, which Arrow computes little with."""
+    pa, kind = _pyarrow(), column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain(column.storage)
+    if pa.types.is_dictionary(kind):
+        return plain(column.dictionary).take(column.indices)
+    if str(kind).endswith("_view"):
+        return column.cast(pa.large_string() if str(kind) == "string_view" else pa.large_binary())
+    return column
+
+
+def numbers(where: str, name: str, column: Any, advice: str = "") -> np.ndarray:
+    """An Arrow array of numbers, of their own type, or as floats with NaN for what is missing.
+
+    Raises:
+        ValueError: other values; `advice` ends the message.
+    """
+    types, shown = _pyarrow().types, str(column.type)[:100]
+    column = plain(column)
+    if types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if types.is_decimal(column.type):
+        column = column.cast("float64")
+    if types.is_boolean(column.type) and column.null_count:
+        column = column.cast("uint8")
+    if not (types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type)):
+        raise ValueError(f"{where}expected numbers in column {name!r}, got {shown}{advice}")
+    values: np.ndarray = column.to_numpy(zero_copy_only=False)
+    return values
+
+
+def coded(where: str, name: str, column: Any) -> tuple[list[str | None], np.ndarray]:
+    """The distinct names of categories in an Arrow array, the last None for what is missing, and the index of each row's.
+
+    Raises:
+        ValueError: other values than strings and numbers.
+    """
+    pa, kind = _pyarrow(), column.type
+    try:
+        if not pa.types.is_dictionary(kind):
+            column = plain(column).dictionary_encode()
+        names = [*map(category_name, plain(column.dictionary).to_pylist()), None]
+    except (TypeError, pa.ArrowNotImplementedError):
+        raise ValueError(f"{where}expected strings or numbers in column {name!r}, got {str(kind)[:100]}") from None
+    return names, column.indices.cast("int64").fill_null(len(names) - 1).to_numpy(zero_copy_only=False)
+
+
+def categories_of(where: str, name: str, column: Any) -> list[str]:
+    """The sorted categories that occur in an Arrow array; raises ValueError if there are too many."""
+    names, numbers = coded(where, name, column)
+    known = {each for at in np.unique(numbers).tolist() if (each := names[at]) is not None}
+    check_number(name, known, where)
+    return sorted(known)
 
 
 def codes_of(names: Sequence[str | None], categories: Sequence[str]) -> np.ndarray:
@@ -238,13 +407,14 @@ def category_name(value: Any) -> str | None:
     """
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
+        with suppress(UnicodeDecodeError):
+            value = value.decode()
     if isinstance(value, str):
         return value or None
     if is_missing(value):
         return None
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, float | Decimal):
+        return str(int(value)) if value % 1 == 0 else str(value)
     if isinstance(value, int):
         return str(value)
     raise TypeError(type(value).__name__)
@@ -277,117 +447,23 @@ def say_once(message: str) -> None:
     _log.warning("%s", message)
 
 
-def _series(table: Any) -> tuple[list[str], list[Any]]:
-    """The names and the columns of a table, numbers for those without names; nothing for a matrix of numbers."""
-    if hasattr(table, "tocsr"):  # sparse
-        return [], []
-    if isinstance(table, Mapping):
-        return list(table), list(table.values())
-    if names := names_of(table):
-        if hasattr(table, "iloc"):
-            return names, [table.iloc[:, at] for at in range(len(names))]
-        return names, list(table.get_columns() if hasattr(table, "get_columns") else table.columns)
-    if isinstance(table, list | tuple) and np.asarray(table, object).ndim == 2:
-        table = np.asarray(table, object)
-    if getattr(getattr(table, "dtype", None), "kind", "") != "O" or table.ndim != 2:
-        return [], []
-    return list(map(str, range(table.shape[1]))), list(table.T)
-
-
-def _array(values: Any) -> np.ndarray:
-    if hasattr(values, "combine_chunks") and _is_marked(values):
-        values = values.cast(values.type.value_type)  # of a dictionary, pyarrow's to_numpy loses the nulls
-    found = values.to_numpy() if hasattr(values, "to_numpy") else values
-    if not isinstance(found, np.ndarray) or found.dtype.kind in "UST":
-        found = np.asarray(found, object)
-    return found
-
-
-def _is_marked(values: Any) -> bool:
-    """Whether the type of a column is one of categories."""
-    return _kind(values).startswith(_MARKED)
-
-
-def _kind(values: Any) -> str:
-    return str(getattr(values, "dtype", getattr(values, "type", "")))
-
-
-def _is_categorical(name: str, values: Any) -> bool:
-    """Whether a column has categories; raises ValueError for numbers among strings."""
-    if _is_marked(values):
-        return True
-    found = _array(values)
-    kinds = set(map(type, found)) if found.dtype == object else set()
-    if not any(issubclass(kind, str | bytes) for kind in kinds):
-        if nested := [kind.__name__ for kind in kinds if issubclass(kind, list | tuple | dict | set | np.ndarray)]:
-            raise TypeError(_nested(name, f"cells of type {nested[0]}"))
-        return False
-    numbers = tuple(kind for kind in kinds if issubclass(kind, Real))
-    if any(isinstance(each, numbers) and each == each for each in found):
-        raise ValueError(f"X: column {name!r} has strings and numbers; make it one of them, such as with astype(str)")
-    return True
-
-
-def _nested(name: str, kind: str) -> str:
-    # In the words of scikit-learn's check of estimators.
-    return f"X: column {name!r} has {kind}; an argument must be a string or a number in each cell: make a column of each value"
-
-
-def _is_gone(value: Any) -> bool:
-    """Whether a cell that is not a number is missing."""
-    return value in ("", b"") if isinstance(value, str | bytes) else is_missing(value)
-
-
-def _distinct(name: str, values: Any) -> tuple[list[str | None], np.ndarray]:
-    """The distinct names of categories of a column, and the index of each document's."""
-    found = _array(values)
-    if found.dtype != object:
-        given, numbers = np.unique(found, return_inverse=True)
-        distinct = given.tolist()
-    else:
-        places: dict[Any, int] = {}
-        keys = ((each, isinstance(each, bool | np.bool_)) for each in found)  # True equals 1
-        try:
-            numbers = np.fromiter((places.setdefault(each, len(places)) for each in keys), np.int64, len(found))
-        except TypeError:
-            raise _unknown_kind(name, found) from None
-        distinct = [each for each, _ in places]
-    try:
-        names = [category_name(each) for each in distinct]
-    except TypeError:
-        raise _unknown_kind(name, found) from None
-    check_number(name, {each for each in names if each is not None}, "X: ")
-    return names, numbers
-
-
-def _codes(name: str, values: Any, categories: Sequence[str] | None) -> np.ndarray:
-    """A column as float64."""
+def _encoded(name: str, column: Any, categories: Sequence[str] | None) -> np.ndarray:
+    """An Arrow array as float64, numbers or the codes of categories."""
+    check_kind("X: ", name, column.type)
+    numeric = not is_category(column.type)
     if categories is None:
-        return _numbers(name, values)
-    found = _array(values)
-    numeric = found.dtype.kind in "biuf" and not _is_marked(values) and not any(map(_is_number, categories))
-    if numeric and not np.isnan(found).all():
-        raise ValueError(f"X: {_changed(name, categories, f'numbers such as {found[~np.isnan(found)][0]!s}')}")
-    names, numbers = _distinct(name, values)
-    codes: np.ndarray = codes_of(names, categories)[numbers]
+        if numeric:
+            return numbers("X: ", name, column).astype(np.float64)
+        if words := categories_of("X: ", name, column):
+            raise ValueError(f"X: {_changed(name, None, _such_as(words))}")
+        return np.full(len(column), np.nan)
+    if numeric and not any(map(_is_number, categories)):
+        values = numbers("X: ", name, column)
+        if len(known := values[~np.isnan(values)]):
+            raise ValueError(f"X: {_changed(name, categories, f'numbers such as {known[0]!s}')}")
+    names, places = coded("X: ", name, column)
+    codes: np.ndarray = codes_of(names, categories)[places]
     return codes
-
-
-def _numbers(name: str, values: Any) -> np.ndarray:
-    found = _array(values)
-    if found.dtype.kind in "biuf":
-        return found.astype(np.float64)
-    if found.dtype != object:
-        raise _unknown_kind(name, found)
-    numbers = np.full(len(found), np.nan)
-    for at, value in enumerate(found):
-        if isinstance(value, Real | Decimal):
-            numbers[at] = float(value)
-        elif isinstance(value, str | bytes) and not _is_gone(value):
-            raise ValueError(f"X: {_changed(name, None, _such_as([str(value)]))}")
-        elif not _is_gone(value):
-            raise _unknown_kind(name, found)
-    return numbers
 
 
 def _is_number(name: str) -> bool:
@@ -406,13 +482,3 @@ def _changed(name: str, categories: Sequence[str] | None, got: str) -> str:
     """The message for a column that changed its kind."""
     before = "numbers" if categories is None else _such_as(categories)
     return f"column {name!r} had {before} in training, got {got}; convert it, so that it is the same in both"
-
-
-def _unknown_kind(name: str, found: np.ndarray) -> ValueError:
-    kind = str(found.dtype) if found.dtype != object else type(next(e for e in found if not _is_gone(e))).__name__
-    days = (
-        "; convert dates to numbers, such as days since one"
-        if found.dtype.kind in "mM" or "date" in kind.lower()
-        else ""
-    )
-    return ValueError(f"X: column {name!r} must have numbers, or strings for categories, got {kind}{days}")

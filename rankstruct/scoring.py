@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.autograd.function import once_differentiable
 from torch.autograd.graph import get_gradient_edge
 
 from rankstruct.data.errors import check_least
 from rankstruct.lists import check_tensor
+from rankstruct.losses.autograd import differentiable_once
 from rankstruct.losses.checks import check_positive
 from rankstruct.models.scorers import is_by_list
 
@@ -89,11 +89,10 @@ class _Sliced(torch.autograd.Function):
         return torch.cat(values)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        parameters = ctx.saved_tensors
+        parameters, again = ctx.saved_tensors, torch.is_grad_enabled()  # create_graph=True
         total: list[Tensor | None] = [None] * len(parameters)
-        module, straight = _device_module(ctx.kind), _adds_to_grad(parameters)
+        module, straight = _device_module(ctx.kind), not again and _adds_to_grad(parameters)
         with ExitStack() as stack:
             devices = [torch.device(ctx.kind, module.current_device())] if module else []
             stack.enter_context(torch.random.fork_rng(devices, device_type=ctx.kind if module else "cuda"))
@@ -101,7 +100,9 @@ class _Sliced(torch.autograd.Function):
             stack.enter_context(_silent_hooks(parameters))
             for options in ctx.autocast:
                 stack.enter_context(torch.autocast(**options))
-            for part, (state, device_state), grad in zip(ctx.parts, ctx.states, grads[0].split(ctx.sizes), strict=True):
+            for part, (state, device_state), grad in zip(
+                ctx.parts, ctx.states, grads[0].detach().split(ctx.sizes), strict=True
+            ):
                 torch.set_rng_state(state)
                 if module:
                     module.set_rng_state(device_state)
@@ -111,7 +112,7 @@ class _Sliced(torch.autograd.Function):
                 found = torch.autograd.grad(ctx.score(part), parameters, grad, allow_unused=True)
                 for at, (sum_so_far, each) in enumerate(zip(total, found, strict=True)):
                     total[at] = each if sum_so_far is None else sum_so_far if each is None else sum_so_far + each
-        return None, None, *total
+        return None, None, *(None if each is None else differentiable_once(each, *parameters, *grads) for each in total)
 
 
 @contextmanager

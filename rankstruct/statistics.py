@@ -1,4 +1,4 @@
-"""Statistical significance: tests of two systems, confidence intervals and correction for multiple tests.
+"""Statistical significance: tests of two systems and confidence intervals.
 
 Values `[n]` are finite, larger is better; paired values have the same shape and order, and a difference within rounding is a tie,
 see `differences`. Anything else raises ValueError. P-values are two-sided, never NaN, and 1 if fewer than two values remain or
@@ -24,11 +24,8 @@ __all__ = [
     "bootstrap_interval",
     "compare_paired",
     "differences",
-    "holm",
     "paired_p_value",
     "spread",
-    "stars",
-    "unpaired_p_value",
 ]
 
 Test = Literal["randomization", "wilcoxon", "t"]
@@ -56,11 +53,6 @@ class PairedComparison:
     wins: int
     losses: int
     p: float
-
-    @property
-    def stars(self) -> str:
-        """The p-value as `stars`."""
-        return stars(self.p)
 
 
 def compare_paired(first: ArrayLike, second: ArrayLike, test: Test = "wilcoxon", seed: int = 0) -> PairedComparison:
@@ -152,27 +144,10 @@ def _places(distances: np.ndarray, rounding: np.ndarray) -> np.ndarray:
     return places
 
 
-def _unit(*values: np.ndarray) -> float:
+def _unit(values: np.ndarray) -> float:
     """A power of 2 near the largest value: dividing by it is exact and keeps squares in range."""
-    largest = max(float(np.abs(each).max()) for each in values)
+    largest = float(np.abs(values).max())
     return float(np.ldexp(1.0, np.frexp(largest)[1] - 1)) if largest else 1.0
-
-
-def unpaired_p_value(first: ArrayLike, second: ArrayLike, *, equal_variance: bool = False) -> float:
-    """The p-value of the t-test of two independent samples `[n]`, `[m]`: Welch's, or Student's with `equal_variance`.
-
-    >>> round(unpaired_p_value([1.0, 2.0, 3.0, 4.0], [3.0, 4.0, 5.0, 6.0]), 4)
-    0.071
-    """
-    a, b = _values("first", first), _values("second", second)
-    if min(len(a), len(b)) < 2:
-        return 1.0
-    if np.ptp(a) == 0 and np.ptp(b) == 0:
-        return 1.0 if a[0] == b[0] else 0.0
-    import scipy.stats
-
-    unit = _unit(a, b)
-    return float(scipy.stats.ttest_ind(a / unit, b / unit, equal_var=equal_variance).pvalue)
 
 
 def bootstrap_interval(
@@ -200,41 +175,6 @@ def bootstrap_interval(
     options = {"method": "percentile", "batch": max(1, 2**22 // len(a)), "rng": np.random.default_rng(seed)}
     found = scipy.stats.bootstrap((a,), np.mean, confidence_level=level, n_resamples=resamples, **options)
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
-
-
-def holm(p_values: ArrayLike) -> np.ndarray:
-    """Holm's step-down correction: p-values that can be compared with the family-wise level.
-
-    The i-th smallest of m is `max over j <= i of min(1, (m - j + 1) p_j)`. The tests may depend on each other in any way.
-
-    Args:
-        p_values: any shape, all in one family; leave out what was not compared.
-
-    Raises:
-        ValueError: a value outside 0 to 1, or NaN, since the number of tests affects all of them.
-
-    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics, 1979.
-
-    >>> holm([0.01, 0.04, 0.03])
-    array([0.03, 0.06, 0.06])
-    """
-    p = np.asarray(p_values, float)
-    wrong = ~((p >= 0) & (p <= 1))
-    if wrong.any():
-        raise ValueError(f"p-values must be between 0 and 1, got {p[wrong][0]}; leave out what was not compared")
-    order = np.argsort(p, axis=None, kind="stable")
-    corrected = np.empty(p.size)
-    corrected[order] = np.maximum.accumulate(np.minimum(1.0, np.arange(p.size, 0, -1) * p.ravel()[order]))
-    return corrected.reshape(p.shape)
-
-
-def stars(p: float) -> str:
-    """Significance stars: `**` for p < 0.01, `*` for p < 0.05, otherwise an empty string.
-
-    >>> stars(0.003), stars(0.03), stars(0.3)
-    ('**', '*', '')
-    """
-    return "**" if p < 0.01 else "*" if p < 0.05 else ""
 
 
 @dataclass(frozen=True)

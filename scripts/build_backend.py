@@ -2,11 +2,13 @@
 
 Where there is no C++ compiler or an old one, and on Windows, Zig's is taken, a package like any other that is there for the build
 alone; the environment variable CXX names another, and CXX=zig asks for this one. And an editable install is a line with the path
-of the checkout, which type checkers can follow; the compiled core is put next to its sources.
+of the checkout, which type checkers can follow; the compiled core is put next to its sources, and compiled again only when these,
+the compiler or its flags have changed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shutil
@@ -14,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +54,60 @@ def build_wheel(directory: str, config_settings: Settings = None, metadata_direc
 
 
 def build_editable(directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
-    """Build the core in its place, and a wheel with nothing but the path to the checkout."""
-    editable = {"wheel.packages": [], "cmake.define.RANKSTRUCT_EDITABLE": "ON"}
-    return build_wheel(directory, {**(config_settings or {}), **editable}, metadata_directory)
+    """Build the core in its place, unless it is there, and a wheel with nothing but the path to the checkout."""
+    settings = {**(config_settings or {}), "wheel.packages": [], "cmake.define.RANKSTRUCT_EDITABLE": "ON"}
+    asked = _digest_of_request(config_settings)
+    try:
+        built = _RECORD.read_text(encoding="ascii") == f"{asked} {_digest_of_core()}"
+    except OSError:
+        built = False
+    if built:
+        return skbuild.build_wheel(directory, {**settings, "cmake.define.RANKSTRUCT_BUILT": "ON"}, metadata_directory)
+    _RECORD.unlink(missing_ok=True)
+    wheel = build_wheel(directory, settings, metadata_directory)
+    _RECORD.parent.mkdir(exist_ok=True)
+    _RECORD.write_text(f"{asked} {_digest_of_core()}", encoding="ascii")
+    return wheel
 
 
 get_requires_for_build_editable = get_requires_for_build_wheel
 prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
+
+
+#: Of the last editable build: digests of what was asked for and of the libraries. pip runs the build in the root of the checkout.
+_RECORD = Path("build", "editable.txt")
+_KERNELS = Path("rankstruct", "kernels")
+
+
+def _digest_of_request(config_settings: Settings) -> str:
+    """Of all that decides what the compiled core is: its sources, the compiler, flags and settings."""
+    variables = ("CXX", "CXXFLAGS", "LDFLAGS", "CMAKE_ARGS", "MACOSX_DEPLOYMENT_TARGET")
+    words = [platform.platform(), config_settings, *map(os.environ.get, variables)]
+    if _has_compiler():
+        compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), "")
+        with suppress(OSError):
+            words.append(subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout)
+    sources = [path for pattern in ("*.hpp", "*.cpp", "CMakeLists.txt") for path in sorted(_KERNELS.glob(pattern))]
+    return _digest_of([Path(__file__), *sources], repr(words))
+
+
+def _digest_of_core() -> str:
+    """Of the compiled libraries.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    libraries = sorted(_KERNELS.glob("_core*.*"))
+    if not libraries:
+        raise FileNotFoundError("no compiled core")
+    return _digest_of(libraries)
+
+
+def _digest_of(paths: list[Path], text: str = "") -> str:
+    digest = hashlib.sha256(text.encode())
+    for path in paths:
+        digest.update(f"{path.name} {path.stat().st_size} ".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _has_compiler() -> bool:

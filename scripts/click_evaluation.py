@@ -3,9 +3,12 @@
 Each seed draws queries, production rankers, a log of clicks on their rankings, and a better ranker, whose value is estimated from
 the log. The truth is its mean over very many queries, and for self-normalised estimates the share of the attraction. The first
 table has full lists of three production rankers, from which propensities can be estimated, the second random rankings of one with
-a cut-off. Prints the tables, and writes them as `click-evaluation.json`:
+a cut-off. A third, of `--tables interleaving`, has how often users of interleaved lists tell the better ranker from the first
+production ranker, at p < .05, and how often they seem to tell two equal ones apart. Prints the tables, and writes them as
+`click-evaluation.json`:
 
     python scripts/click_evaluation.py --output runs/click-evaluation
+    python scripts/click_evaluation.py --tables interleaving --seeds 50
 """
 
 from __future__ import annotations
@@ -20,15 +23,10 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GroupKFold, cross_val_predict
 
 import rankstruct as rs
+from papers.click_models import PositionModel, simulate_clicks
+from papers.interleaving import Preference, compare_interleaved, interleave
 from rankstruct.cli import run
-from rankstruct.clicks import (
-    ClickLog,
-    PositionModel,
-    estimate_relevance,
-    evaluate_from_clicks,
-    harvest_propensities,
-    simulate_clicks,
-)
+from rankstruct.clicks import ClickLog, estimate_relevance, evaluate_from_clicks, harvest_propensities
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.files import write_result
 from rankstruct.text_tables import markdown_table
@@ -101,6 +99,32 @@ def behind_cutoff(queries: int, sessions: int, seed: int) -> dict[tuple[str, str
     }
 
 
+def interleaved_sessions(queries: int, sessions: int, seed: int, method: Any) -> tuple[Preference, Preference]:
+    """What users of interleaved lists prefer: the better ranker to a production ranker, and two that are equal."""
+    labels, _, production, scores = draw(queries, seed)
+    rng, seen = np.random.default_rng(seed), MODEL.propensities(CUTOFF)
+    outcomes = np.empty((2, sessions))
+    for session in range(sessions):
+        its = SIZE * int(rng.integers(queries)) + np.arange(SIZE)
+        by_scores, by_production = (its[np.argsort(-each[its])] for each in (scores, production[0]))
+        for at, second in enumerate((by_production, by_scores)):
+            shown = interleave(by_scores, second, length=CUTOFF, method=method, seed=rng)
+            clicks = rng.random(CUTOFF) < seen * MODEL.attraction(labels[shown.documents])
+            outcomes[at, session] = shown.outcome(clicks)
+    return compare_interleaved(outcomes[0]), compare_interleaved(outcomes[1])
+
+
+def table_of_interleaving(given: Any) -> list[list[Any]]:
+    """A row for each method and number of sessions."""
+    rows = []
+    for method in ("team-draft", "probabilistic"):
+        for sessions in given.sessions:
+            pairs = [interleaved_sessions(given.queries, sessions, seed, method) for seed in range(given.seeds)]
+            shares = [np.mean([each.p < 0.05 for each in column]) for column in zip(*pairs, strict=True)]
+            rows.append([method, f"{sessions:,}", *(f"{100 * share:.0f}" for share in shares)])
+    return rows
+
+
 def _offsets(queries: int) -> np.ndarray:
     return np.arange(0, SIZE * queries + 1, SIZE)
 
@@ -133,12 +157,18 @@ def compare_estimates(args: Sequence[str]) -> None:
     parser.add_argument("--seeds", type=int, default=200, help="logs")
     parser.add_argument("--many", type=int, default=200_000, help="queries of which the truth is the mean")
     parser.add_argument("--output", default="runs/click-evaluation", help="folder of the result file")
+    known = ("full lists", "cut-off", "interleaving")
+    parser.add_argument("--tables", nargs="+", choices=known, default=[*known[:2]], help="which tables")
     given = parser.parse_args(args)
     truth = truths(given.many)
     tables = {
         name: (HEADER, table_of(simulate, truth, given))
         for name, simulate in (("full lists", full_lists), ("cut-off", behind_cutoff))
+        if name in given.tables
     }
+    if "interleaving" in given.tables:
+        header = ["method", "sessions", "better found, %", "equal ones told apart, %"]
+        tables["interleaving"] = (header, table_of_interleaving(given))
     for name, (header, rows) in tables.items():
         print(f"\n{name}\n\n{markdown_table(header, rows)}")
     command = ["python", "scripts/click_evaluation.py", *args]

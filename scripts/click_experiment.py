@@ -38,8 +38,9 @@ import numpy as np
 import torch
 
 import rankstruct as rs
+from papers.click_models import PositionModel, simulate_clicks
 from rankstruct.cli import run
-from rankstruct.clicks import ClickLog, PositionModel, propensities_by_swaps, simulate_clicks
+from rankstruct.clicks import ClickLog, propensities_by_swaps
 from rankstruct.commands._arguments import CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import RankingData, Source
@@ -328,6 +329,7 @@ def compare(args: Sequence[str]) -> None:
     parser.add_argument("--cutoffs", type=int, nargs="+", default=[0, 10], help="documents shown; 0 for all")
     parser.add_argument("--clicks", type=int, nargs="+", default=[100, 1000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds, of which each has a fold")
+    parser.add_argument("--first-seed", type=int, default=1, metavar="N", help="the first of them")
     parser.add_argument(
         "--rankers", type=int, nargs="+", default=[1], help="production rankers, of which sessions have one"
     )
@@ -336,18 +338,17 @@ def compare(args: Sequence[str]) -> None:
     parser.add_argument("--json", type=Path, help="write the tables to this file, for the documentation")
     given = parser.parse_args(args)
     sizes = tuple(given.clicks)
-    cells = []
+    cells, seeds = [], range(given.first_seed, given.first_seed + given.seeds)
     used = {
         method: min(given.tree_clicks, max(sizes)) if method == "LambdaMART" else max(sizes) for method in given.methods
     }
     for noise, cutoff, rankers in itertools.product(given.noise, given.cutoffs, given.rankers):
-        for seed in range(1, given.seeds + 1):
+        for seed in seeds:
             setting = Setting(noise, cutoff or None, seed, rankers)
             cells += cells_of(given.data, setting, sizes, used)
     with CellFolders(given.output) as store:
         results = store.run(train, cells, processes=given.processes, what="training runs").results
     settings = list(dict.fromkeys(setting for setting, *_ in (cell.config for cell in cells)))  # type: ignore[misc]
-    seeds = range(1, given.seeds + 1)
     tables = {}
     for setting in settings:
         for measure in MEASURES:

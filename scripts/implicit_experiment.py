@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 import rankstruct as rs
+from papers.significance import holm
 from rankstruct.cli import run
 from rankstruct.commands._arguments import CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders
@@ -42,7 +43,7 @@ from rankstruct.recommenders import (
     recommend,
 )
 from rankstruct.recommenders.splits import RatingsParts
-from rankstruct.statistics import compare_paired, holm
+from rankstruct.statistics import compare_paired
 from rankstruct.text_tables import format_table
 
 MEASURES = ("nDCG@10", "R@10", "nDCG@20", "R@20")
@@ -163,7 +164,7 @@ def compare(args: Sequence[str]) -> None:
     parser.add_argument("--device", default="cpu", help="such as cuda; times are of a device's own process there")
     parser.add_argument("--json", type=Path, help="write the tables to this file, for the documentation")
     given = parser.parse_args(args)
-    content = "".join(digest_of(str(path)) for path in sorted(Path(given.data).glob("*.txt")))
+    content = "".join(digest_of(str(path)) for path in InteractionsSource(path=given.data).files())
 
     def make(loss: str, number: int, fold: None, seed: int | None) -> Cell:
         setting = SETTINGS[number]

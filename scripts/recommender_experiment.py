@@ -20,6 +20,7 @@ A finished cell, one method on one part, is not run again.
 from __future__ import annotations
 
 import copy
+import hashlib
 import logging
 import math
 import sys
@@ -434,7 +435,8 @@ def recommender_experiment(
         By group, header and rows of a table, see `result_table`.
 
     Raises:
-        ValueError: an unknown method, a folder with results of another rank, or one that another process writes to.
+        ValueError: an unknown method, a folder with results of another rank or other data, or one that another process writes
+            to.
         CellsFailed: trainings failed; the others are kept.
     """
     every = _names(methods, features is not None)
@@ -444,7 +446,8 @@ def recommender_experiment(
     def make(group: str, number: int, read: Callable[[], RatingsParts], method: str, before: Mapping[str, Any]) -> Cell:
         folder, start = f"{group}-{number}", root / f"{group}-{number}" / "first-stage.pt"
         arguments = (method, read, features, rank, number, before, start)
-        return Cell(f"{folder}/{_plain(method)}", {"rank": rank}, arguments, method, group, number)
+        request = {"rank": rank, "data": digest_of_parts(read(), features), "before": before}
+        return Cell(f"{folder}/{_plain(method)}", request, arguments, method, group, number)
 
     with warnings.catch_warnings(), CellFolders(root) as store:
         warnings.filterwarnings("ignore", module="pytorch_lightning")
@@ -464,6 +467,16 @@ def recommender_experiment(
         rest = [make(*part, method, chosen[method, part[0]]) for part in parts if part[1] for method in every]
         found |= store.run(_run_method, rest, before=len(first), **options).results
     return {group: result_table(found, group, len(readers), every) for group, readers in groups.items()}
+
+
+def digest_of_parts(parts: RatingsParts, features: np.ndarray | None = None) -> str:
+    """A digest of all ratings, names and features that a method sees, sixteen characters."""
+    digest = hashlib.sha256(b"" if features is None else np.ascontiguousarray(features).tobytes())
+    for part in parts[:-1]:
+        arrays = part.user, part.item, part.rating, *(names.offsets for names in (part.user_names, part.item_names))
+        for array in (*arrays, part.user_names.text, part.item_names.text):
+            digest.update(f"{array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _plain(name: str) -> str:

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rankstruct as rs
-from rankstruct.clicks import ClickLog, PositionModel, simulate_clicks
+from papers.click_models import PositionModel, simulate_clicks
+from rankstruct.clicks import ClickLog
 from rankstruct.data import DataError
 
 LISTS, SIZE = 12, 6
@@ -101,6 +102,62 @@ def test_features_of_the_log_itself_are_in_its_order(clicked, right):
     assert names == list("abc")
     found = ranker().fit(features, log.with_documents(), propensity=PROPENSITIES)
     np.testing.assert_allclose(found.coef_, right, atol=1e-3)
+
+
+MEASURED = rs.clicks.evaluate_from_clicks
+
+
+def em(log, features):
+    return rs.clicks.propensities_by_em(log, features, max_iterations=2).values
+
+
+ESTIMATES = {  # by an argument of which each entry belongs to a document
+    "features": lambda log, values: em(log, np.stack([values, values**2], 1)),
+    "prediction": lambda log, values: rs.clicks.estimate_relevance(log, PROPENSITIES, clip=0.5, prediction=values),
+    "exposure": lambda log, values: rs.clicks.estimate_relevance(log, PROPENSITIES, exposure=0.1 + 0.8 * values),
+    "scores": lambda log, values: MEASURED(log, values, "DCG@3", PROPENSITIES).value,
+    "exposure of candidates": lambda log, values: (
+        MEASURED(log, values, "DCG@3", PROPENSITIES, query=QUERY, document=NAMES, exposure=0.1 + 0.8 * values).value
+    ),
+}
+
+
+@pytest.mark.parametrize("argument", ESTIMATES)
+def test_what_estimates_take_by_document_needs_a_stated_order(clicked, argument):
+    X, rows = clicked
+    log, values, order = ClickLog.read(rows), 1 / (1 + np.exp(-X[:, 0])), np.random.default_rng(2).permutation(len(X))
+    with pytest.raises(
+        ValueError, match=f"{argument.split()[0]} does not say which entry is which document of the log"
+    ):
+        ESTIMATES[argument](log, values)
+    if "candidates" in argument:
+        return
+    found = ESTIMATES[argument](log.with_documents(QUERY, NAMES), values)
+    other = ESTIMATES[argument](log.with_documents(QUERY[order], NAMES[order]), values[order])
+    np.testing.assert_allclose(other, found[order] if np.shape(found) == (len(X),) else found, rtol=1e-9)
+
+
+def test_features_of_regression_em_are_found_by_name(clicked):
+    X, rows = clicked
+    log, order = ClickLog.read(rows), np.random.default_rng(3).permutation(len(X))
+    right = em(log.with_documents(QUERY, NAMES), X.astype(np.float32))
+    frame = as_frame(X, order).assign(label=np.arange(len(X)))  # which is no feature
+    np.testing.assert_allclose(em(log, frame), right, rtol=1e-6)
+    with pytest.raises(
+        ValueError, match="features have no column 'document', without which their documents are not known"
+    ):
+        em(log.with_documents(), frame.drop(columns="docid"))
+
+
+def test_contexts_of_queries_are_found_by_name(clicked):
+    _, rows = clicked
+    log, ids = ClickLog.read(rows), np.array([f"q{i}" for i in range(LISTS)])
+    context, order = np.arange(LISTS)[:, None] % 2, np.random.default_rng(4).permutation(LISTS)
+    by = rs.clicks.propensities_by_context
+    right, found = by(log, context, ids), by(log, context[order], ids[order])
+    np.testing.assert_allclose(found.coefficients, right.coefficients, rtol=1e-9)
+    with pytest.raises(ValueError, match="one row for each query of the log, and there is none for q7"):
+        by(log, context[ids != "q7"], ids[ids != "q7"])
 
 
 def test_documents_that_were_never_shown_are_named_and_left_out(clicked, right):

@@ -5,13 +5,8 @@ import pandas as pd
 import pytest
 
 import rankstruct as rs
-from rankstruct.clicks import (
-    ClickLog,
-    PositionModel,
-    estimate_relevance,
-    harvest_propensities,
-    simulate_clicks,
-)
+from papers.click_models import PositionModel, simulate_clicks
+from rankstruct.clicks import ClickLog, Propensities, estimate_relevance, harvest_propensities
 from rankstruct.estimators.base import Documents
 from rankstruct.estimators.ensemble import deal_lists
 from rankstruct.estimators.from_clicks import CLICK_COSTS, lists_of_log, weigh_clicks
@@ -345,7 +340,8 @@ def test_rankers_in_boosted_ones_have_the_loss_for_clicks(logged):
 
 def test_propensities_may_differ_by_query(logged):
     X, log = logged
-    by_query = np.repeat(PROPENSITIES[None], LISTS, 0)
+    same = np.repeat(PROPENSITIES[None], LISTS, 0)
+    by_query = Propensities(same, same, same, 0.95, queries=log.queries)
     found = rs.LinearRanker(C=0.3).fit(X, log, propensity=by_query)
     np.testing.assert_array_equal(found.coef_, rs.LinearRanker(C=0.3).fit(X, log, propensity=PROPENSITIES).coef_)
     assert found.propensities_.shape == (LISTS, SIZE)

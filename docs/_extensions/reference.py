@@ -37,7 +37,8 @@ MODULES = (
             *("columns", "text_tables", "commands.cells"),
         )
     ),
-    *("papers.plan", "papers.run", "papers.gaussian", "papers.perceptron"),  # of the folder scripts
+    *("papers.plan", "papers.run", "papers.click_models", "papers.interleaving"),  # of the folder scripts
+    *("papers.significance", "papers.gaussian", "papers.perceptron"),
 )
 _SECTION = re.compile(r"(Args|Arguments|Attributes|Returns|Raises|Yields|Warns):\s*$")
 

@@ -12,6 +12,8 @@ from rankstruct.arrays import as_numbers
 from rankstruct.clicks.conditional import maximise, residuals
 from rankstruct.clicks.log import ClickLog
 from rankstruct.clicks.propensities import Propensities, _Cells, _check_connected
+from rankstruct.clicks.relevance import rows_of_queries
+from rankstruct.lists import known_ids
 
 __all__ = ["ContextPropensities", "propensities_by_context"]
 
@@ -42,10 +44,10 @@ class ContextPropensities:
         ranks, features = self.coefficients.shape
         return f"ContextPropensities(ranks={ranks}, features={features - 1})"
 
-    def predict(self, context: Any) -> Propensities:
+    def predict(self, context: Any, query: Any = None) -> Propensities:
         """The propensities in one context `[d]`, or in several, `[n, d]`, and their intervals.
 
-        Those of the contexts of all queries of a log, `[queries, ranks]`, are what `estimate_relevance` takes.
+        Those of the contexts of all queries of a log, with their ids as `query` `[n]`, are what `estimate_relevance` takes.
 
         Raises:
             ValueError: another number of features, or a value that is not finite.
@@ -59,10 +61,15 @@ class ContextPropensities:
         logs = design @ self.coefficients.T
         errors = np.sqrt(np.maximum(np.einsum("...i,kikj,...j->...k", design, self.covariance, design), 0))
         wide = ndtri(0.5 + self.confidence / 2) * errors
-        return Propensities(np.exp(logs), np.exp(logs - wide), np.exp(logs + wide), self.confidence)
+        ids = None if query is None else known_ids("query", query, "row")
+        if ids is not None and ids.shape != given.shape[:-1]:
+            raise ValueError(f"query must have one id per context, shape {given.shape[:-1]}; got {ids.shape}")
+        return Propensities(np.exp(logs), np.exp(logs - wide), np.exp(logs + wide), self.confidence, ids)
 
 
-def propensities_by_context(log: ClickLog, context: Any, *, confidence: float = 0.95) -> ContextPropensities:
+def propensities_by_context(
+    log: ClickLog, context: Any, query: Any, *, confidence: float = 0.95
+) -> ContextPropensities:
     """Estimate propensities that depend on the context of a query, from documents shown at several ranks (CPBM).
 
     In the contextual position-based model a document at rank k is clicked with probability p_k(x) a, where x is the context of
@@ -72,35 +79,36 @@ def propensities_by_context(log: ClickLog, context: Any, *, confidence: float = 
 
     Args:
         log: the log, of several rankers, or of one that changes, where users do not depend on the ranker.
-        context: `[queries, d]`, features of each query by its number in the log. If a feature belongs to the session, such as the
+        context: `[queries, d]`, features of each query of the log, in any order. If a feature belongs to the session, such as the
             device, make it a part of the query's id.
+        query: `[queries]`, the id of each row; ids that the log does not have are ignored.
         confidence: the level of the intervals.
 
     Raises:
-        ValueError: `context` is not of this shape, not finite, or has a feature that is the same for all queries or a combination
-            of others; a single query; ranks that no chain of documents with clicks connects to rank 1; too few clicks.
+        ValueError: `context` is not of this shape, not finite, lacks a query of the log, or has a feature that is the
+            same for all queries or a combination of others; a single query; ranks that no chain of documents with clicks
+            connects to rank 1; too few clicks.
 
     Source: Fang, Agarwal, Joachims, "Intervention Harvesting for Context-Dependent Examination-Bias Estimation", SIGIR 2019 (the
     model; here log-linear instead of a network).
 
-    >>> from dataclasses import replace
-    >>> from rankstruct.clicks import PositionModel, simulate_clicks
-    >>> rng = np.random.default_rng(0)
-    >>> log = simulate_clicks(PositionModel(), rng.normal(size=(2, 300)), [1, 0, 1] * 100, range(0, 301, 3), sessions=20_000)
-    >>> mobile = np.arange(100) % 2  # of each query: rank k is examined with probability k^-2, else k^-0.5
-    >>> seen = log.position ** -np.where(mobile[log.query], 2, 0.5)
-    >>> log = replace(log, click=rng.random(len(log)) < seen * np.array([0.9, 0.2, 0.9] * 100)[log.document])
-    >>> found = propensities_by_context(log, mobile[:, None])
+    >>> session = np.repeat(np.arange(40_000), 2)
+    >>> query, mobile = session % 100, session % 2  # the queries with odd numbers are mobile
+    >>> position = np.where(np.tile([0, 1], 40_000) == session // 100 % 2, 1, 2)  # two documents, by turns
+    >>> chance = np.tile([0.9, 0.2], 40_000) * np.where(position == 1, 1, np.where(mobile, 0.25, 0.7))
+    >>> click = np.random.default_rng(0).random(80_000) < chance
+    >>> log = ClickLog.from_arrays(query, np.tile([0, 1], 40_000), position, click, session)
+    >>> found = propensities_by_context(log, np.arange(100)[:, None] % 2, np.arange(100))
     >>> found.predict([0])
-    Propensities(1, 0.707 [0.684, 0.732], 0.571 [0.552, 0.59]; 95 % confidence)
+    Propensities(1, 0.695 [0.683, 0.708]; 95 % confidence)
     >>> found.predict([1])
-    Propensities(1, 0.265 [0.251, 0.279], 0.115 [0.103, 0.129]; 95 % confidence)
+    Propensities(1, 0.247 [0.24, 0.255]; 95 % confidence)
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")
     cells = _Cells(log)
     _check_connected(cells.ranks, cells.neighbours())
-    features = _checked_context(context, log)
+    features = _checked_context(context, query, log)
     center, scale = features.mean(0), features.std(0)
     constant = scale <= 1e-12 * np.abs(features).max(0)
     if constant.any():
@@ -132,10 +140,11 @@ def _with_constant(features: np.ndarray) -> np.ndarray:
     return np.concatenate([np.ones((*features.shape[:-1], 1)), features], -1)
 
 
-def _checked_context(context: Any, log: ClickLog) -> np.ndarray:
-    found = as_numbers("context", context).astype(np.float64)
-    if found.ndim != 2 or len(found) != len(log.queries) or not np.isfinite(found).all():
+def _checked_context(context: Any, query: Any, log: ClickLog) -> np.ndarray:
+    """The features by the number of the query in the log."""
+    found, ids = as_numbers("context", context).astype(np.float64), known_ids("query", query, "row")
+    if found.ndim != 2 or ids.shape != found.shape[:1] or not np.isfinite(found).all():
         raise ValueError(
-            f"context must have a row of finite features for each query of the log, {len(log.queries)}; got shape {found.shape}"
+            f"context must have a row of finite features for each id of query; got shapes {found.shape} and {ids.shape}"
         )
-    return found
+    return found[rows_of_queries("context", ids, log)]

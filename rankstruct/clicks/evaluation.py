@@ -81,8 +81,8 @@ def evaluate_from_clicks(
 
     Args:
         log: the log.
-        scores: of the ranker: `[documents]`, by the number in the log; or of all candidates, `[candidates]`, with their ids. For
-            tied documents the expected discount counts.
+        scores: of the ranker: of all candidates, `[candidates]`, with their ids; or `[documents]`, by the number in a log whose
+            order `log.with_documents` has stated. For tied documents the expected discount counts.
         measure: a discounted gain that is not normalised, such as `"DCG@10"`, `"P@5"`, `"RBP(patience=0.8)"`.
         propensities: of the log's rankings, as for `estimate_relevance`.
         query: `[candidates]`, ids as in the log; None for `scores` by number. Necessary if the ranker ranks documents that were
@@ -93,18 +93,16 @@ def evaluate_from_clicks(
         confidence: the level of the interval, which takes the queries as a sample, with all their sessions, and the propensities
             for true.
         seed: of the bootstrap.
-        options: `base`, `clip`, `policy_aware`, `exposure` (`[documents]`) of `estimate_relevance`.
+        options: `base`, `clip`, `policy_aware`, `exposure` (`[documents]`, in a stated order) of `estimate_relevance`.
 
     Raises:
         ValueError: no rows; no clicks with `normalize="weights"`; a measure that is not such a sum or that needs labels; scores
             or ids that do not match the log; or what `estimate_relevance` refuses.
 
-    >>> from rankstruct.clicks import PositionModel, simulate_clicks
-    >>> labels, offsets = np.array([1, 0, 1, 0, 0] * 40), np.arange(0, 201, 5)
-    >>> production = np.random.default_rng(0).normal(size=200)
-    >>> log = simulate_clicks(PositionModel(irrelevant=0.1), production, labels, offsets, sessions=20_000)
-    >>> evaluate_from_clicks(log, labels, "DCG@3", PositionModel().propensities(5))  # 1 + 1/log2(3) + 0.1/log2(4) = 1.681
-    ClickEvaluation(1.661 [1.637, 1.685]; 95 % confidence, 40 queries)
+    >>> given = {"query": [1, 1, 1, 1, 2, 2], "document": [5, 6, 5, 6, 5, 7], "position": [1, 2, 1, 2, 1, 2]}
+    >>> log = ClickLog.from_arrays(**given, click=[1, 0, 0, 1, 0, 1], session=[0, 0, 1, 1, 2, 2])
+    >>> evaluate_from_clicks(log, [1, 2, 2, 1], "DCG@1", [1.0, 0.5], query=[1, 1, 2, 2], document=[5, 6, 5, 7])
+    ClickEvaluation(0.6667 [0.2222, 1.111]; 95 % confidence, 2 queries)
     """
     chosen = _checked_measure(measure)
     if not len(log):
@@ -198,7 +196,10 @@ class _Candidates:
                 )
             own, found = np.zeros(len(log.documents)), predicted[self.kept] * log.sessions_of_queries()[self.query]
             own[self.document[shown]] = predicted[self.kept][shown]
-        relevance = estimate_relevance(log, propensities, prediction=own, normalize="none", **options)
+        if options.get("exposure") is not None:
+            log.check_order("exposure")
+        # `own` has the order of the log
+        relevance = estimate_relevance(log.with_documents(), propensities, prediction=own, normalize="none", **options)
         found[shown] = relevance[self.document[shown]]
         return found
 

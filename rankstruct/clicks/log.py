@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,11 +11,11 @@ import numpy as np
 
 from rankstruct.arrays import as_array, as_numbers
 from rankstruct.data import DataError
-from rankstruct.data.columnar import Ids, Table, find_columns
 from rankstruct.data.delimited import check_columns
 from rankstruct.data.errors import check_matched
+from rankstruct.data.tables import Table
 from rankstruct.lists import known_ids
-from rankstruct.roles import column_of, names_of, usual_columns
+from rankstruct.roles import usual_columns
 
 __all__ = ["ClickLog"]
 
@@ -27,8 +27,7 @@ _ONLY_NUMBERS = "; features must be numbers, remove other columns"
 class ClickLog:
     """A click log: one row per document that was shown, sorted by session and position.
 
-    A session is one ranking shown to one user; the sessions of a query are kept apart. Create a log with `from_arrays`, `read` or
-    `simulate_clicks`.
+    A session is one ranking shown to one user; the sessions of a query are kept apart. Create a log with `from_arrays` or `read`.
 
     Attributes:
         session: `[rows]`, the number of the session, from 0.
@@ -38,8 +37,8 @@ class ClickLog:
         click: bool `[rows]`.
         queries: `[queries]`, the id of each query.
         documents: `[documents]`, the id of each document.
-        of_table: whether the numbers of the documents are rows of a table that the caller has, as `with_documents` and
-            `simulate_clicks` make them. Only then do rankers match features without names by row.
+        of_table: whether the numbers of the documents are rows of a table that the caller has, as `with_documents` makes them.
+            Only then do rankers match features without names by row.
 
     >>> log = ClickLog.from_arrays(query=[7, 7, 8], document=["a", "b", "a"], position=[2, 1, 1], click=[1, 0, 0])
     >>> log
@@ -150,16 +149,11 @@ class ClickLog:
         """
         given = {"query": query, "document": document, "position": position, "click": click, "session": session}
         optional = ("session",) if session is None else ()
-        if names_of(path):
-            frame = _Frame(path, given, optional)
-            return cls.from_arrays(
-                **{role: column_of(path, name) for role, name in frame.columns.items()}, longest=longest
-            )
-        found = Table(path, given, optional=optional, numbers=_NUMBERS).read()
+        table = Table(path, given, optional=optional)
         try:
-            return cls._of_columns(found, longest)
+            return cls._of_columns(table.read(_NUMBERS), longest)
         except ValueError as error:
-            raise DataError(f"{path}: {error}") from None
+            raise error if isinstance(error, DataError) else DataError(f"{table}: {error}") from None
 
     def read_features(
         self,
@@ -184,9 +178,8 @@ class ClickLog:
         Raises:
             DataError: there are no features, one is not a number, or differs between the rows of a document.
         """
-        table: _Frame | _File = (
-            _Frame(path, {"query": query, "document": document}) if names_of(path) else _File(path, query, document)
-        )
+        table = Table(path, {"query": query, "document": document})
+        check_columns(table, table.names)
         if others is None:
             others = [name for role in ("position", "click", "session") for name in usual_columns(table.names, role)]
         features = [name for name in table.names if name not in (*table.columns.values(), *others)]
@@ -200,7 +193,9 @@ class ClickLog:
         if not (np.array_equal(queries.names, self.queries) and np.array_equal(names, self.documents)):
             raise DataError(f"{table} is not the file of the log: it has other documents")
         found, row = np.empty((len(first), len(features)), np.float32), 0
-        for values in table.features(features):
+        for batch in table.batches(features, advise=lambda *_: _ONLY_NUMBERS):
+            columns = [table.numbers(name, batch.column(name), _ONLY_NUMBERS) for name in features]
+            values = np.stack(columns, 1).astype(np.float32)
             its = of_row[row : row + len(values)]
             new = first[its] == np.arange(row, row + len(values))
             found[its[new]] = values[new]
@@ -257,9 +252,9 @@ class ClickLog:
             return f"document {self.documents[shown[at]]} of query {self.queries[owner[shown[at]]]}"
 
         if missing == "error" and known.any() and not known.all():
-            raise ValueError(
-                f"{int((~known).sum())} of {len(shown)} documents of the log are missing, such as {name(int(known.argmin()))}; "
-                "add them to the table, or leave out their clicks by log.with_documents(query, document, missing='drop')"
+            raise MissingDocuments(
+                f"{int((~known).sum())} of {len(shown)} documents of the log are missing, such as {name(int(known.argmin()))}",
+                "add them to the table, or leave out their clicks by log.with_documents(query, document, missing='drop')",
             )
         if len(shown):
             check_matched(
@@ -308,6 +303,41 @@ class ClickLog:
             at = np.minimum(np.searchsorted(ordered, wanted), len(keys) - 1)
             found[shown] = np.where(ordered[at] == wanted, order[at], -1)
         return found
+
+    def of_features(self, features: Any) -> tuple[ClickLog, np.ndarray]:
+        """The log with documents numbered by the rows of a table of features, and the features `[rows, d]`.
+
+        A data frame with columns of queries and documents, with usual names, is matched by them; one of labels is no feature.
+
+        Raises:
+            ValueError: features that are neither named nor in an order that `with_documents` has stated, or of a wrong shape.
+        """
+        log, names = self, names_of(features) or []
+        roles = find_columns("features", names, {"query": None, "document": None})
+        if any(roles.values()):
+            if missing := [role for role, name in roles.items() if name is None]:
+                raise ValueError(
+                    f"features have no column {missing[0]!r}, without which their documents are not known; add it"
+                )
+            log = self.with_documents(*(column_of(features, str(name)) for name in roles.values()))
+            others = {*roles.values(), *usual_columns(names, "label")}
+            found = np.stack([_feature(name, column_of(features, name)) for name in names if name not in others], 1)
+        else:
+            self.check_order("features")
+            found = as_numbers("features", features)
+        if found.ndim != 2 or len(found) != len(log.documents):
+            raise ValueError(
+                f"features must have a row for each document of the log, {len(log.documents)}; got {found.shape}"
+            )
+        return log, found
+
+    def check_order(self, name: str) -> None:
+        """Raise ValueError unless the order of `documents`, to which an argument refers by position, was stated."""
+        if not self.of_table:
+            raise ValueError(
+                f"{name} does not say which entry is which document of the log: pass log.with_documents(query, document), with "
+                f"the ids of each entry, as the log; log.with_documents() says that {name} has the order of log.documents"
+            )
 
     def _rows(self, kept: np.ndarray) -> ClickLog:
         """The log of some of its rows; sessions without any are gone."""
@@ -374,6 +404,18 @@ class ClickLog:
             )
 
 
+class MissingDocuments(ValueError):
+    """A table lacks documents of a log.
+
+    Attributes:
+        known: which.
+    """
+
+    def __init__(self, known: str, advice: str) -> None:
+        super().__init__(f"{known}; {advice}")
+        self.known = known
+
+
 def _report_never_shown(ids: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> None:
     """Report the documents of a table that are not in a log, which has those of `rows`."""
     seen = np.zeros(len(ids[0]), bool)
@@ -386,56 +428,6 @@ def _report_never_shown(ids: tuple[np.ndarray, np.ndarray], rows: np.ndarray) ->
         source="the log",
         advice="they were never shown, so training leaves them out",
     )
-
-
-class _Frame:
-    """The columns of a data frame that have a role, as `Table` has those of a file."""
-
-    def __init__(self, frame: Any, columns: dict[str, str | None], optional: Sequence[str] = ()) -> None:
-        self.frame, self.names = frame, names_of(frame)
-        found = find_columns(str(self), self.names, columns)
-        if missing := [role for role, name in found.items() if name is None and role not in optional]:
-            one = columns[missing[0]] or missing[0]
-            there = ", ".join(self.names)
-            raise DataError(f"{self}: there is no column {one!r}; there are {there[:200]!r}")
-        self.columns = {role: name for role, name in found.items() if name is not None}
-
-    def __str__(self) -> str:
-        return "the data frame"
-
-    def read(self) -> dict[str, Ids]:
-        """The ids by role."""
-        return {
-            role: Ids(*_numbered(known_ids(role, column_of(self.frame, name), "row")))
-            for role, name in self.columns.items()
-        }
-
-    def features(self, names: Sequence[str]) -> Iterator[np.ndarray]:
-        """The features `[rows, d]`, float32."""
-        yield np.stack([_feature(name, column_of(self.frame, name)) for name in names], 1)
-
-
-class _File(Table):
-    """The columns of a file that have a role."""
-
-    def __init__(self, path: Any, query: str | None, document: str | None) -> None:
-        super().__init__(path, {"query": query, "document": document})
-        check_columns(path, self.names)
-
-    def __str__(self) -> str:
-        return str(self.path)
-
-    def features(self, names: Sequence[str]) -> Iterator[np.ndarray]:
-        """The features `[rows, d]`, float32, in parts."""
-        for batch in self.batches(names, _ONLY_NUMBERS):
-            yield np.stack([self.numbers_of(name, batch.column(name)) for name in names], 1).astype(np.float32)
-
-
-def _feature(name: str, values: Any) -> np.ndarray:
-    try:
-        return as_numbers(name, values, exact=False).astype(np.float32)
-    except TypeError as error:
-        raise DataError(f"the data frame: {error}{_ONLY_NUMBERS}") from None
 
 
 def _checked_clicks(values: np.ndarray) -> np.ndarray:

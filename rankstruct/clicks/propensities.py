@@ -14,7 +14,6 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri
 
-from rankstruct.arrays import as_numbers
 from rankstruct.clicks.conditional import maximise
 from rankstruct.clicks.log import ClickLog
 
@@ -30,6 +29,7 @@ class Propensities:
         low: likewise, the lower ends of the intervals, which are symmetric in the logarithm.
         high: likewise, the upper ends.
         confidence: their level.
+        queries: `[queries]`, the ids of the queries, as in the log, where values differ by query.
 
     >>> Propensities(np.array([1.0, 0.5]), np.array([1.0, 0.4]), np.array([1.0, 0.625]), 0.95)
     Propensities(1, 0.5 [0.4, 0.625]; 95 % confidence)
@@ -39,6 +39,7 @@ class Propensities:
     low: np.ndarray
     high: np.ndarray
     confidence: float
+    queries: np.ndarray | None = None
 
     def __repr__(self) -> str:
         """Values and intervals; of several, the numbers of queries and ranks."""
@@ -55,7 +56,7 @@ def propensities_by_swaps(log: ClickLog, *, confidence: float = 0.95) -> Propens
 
     The ratio of the click rates of these documents at the two ranks, a Mantel-Haenszel mean over the documents, with the variance
     of Greenland and Robins, which holds for many documents shown rarely as well as for few shown often.
-    `simulate_clicks(swap=...)` is such an experiment. Any log that shows documents at rank 1 and elsewhere will do, if what moved
+    Any log that shows documents at rank 1 and elsewhere will do, if what moved
     them is independent of what users want.
 
     Args:
@@ -68,11 +69,12 @@ def propensities_by_swaps(log: ClickLog, *, confidence: float = 0.95) -> Propens
     Source: Joachims, Swaminathan, Schnabel, WSDM 2017, section 5.3; Mantel and Haenszel, JNCI 1959; Greenland and Robins,
     "Estimation of a Common Effect Parameter from Sparse Follow-Up Data", Biometrics 1985.
 
-    >>> from rankstruct.clicks import PositionModel, simulate_clicks
-    >>> lists = [2.0, 1.0, 0.0] * 50, [1, 0, 1] * 50, range(0, 151, 3)
-    >>> log = simulate_clicks(PositionModel(eta=1), *lists, sessions=20_000, swap=[2, 3])
+    >>> session = np.repeat(np.arange(20_000), 2)  # each shows a and b, by turns
+    >>> position, chance = np.tile([1, 2, 2, 1], 10_000), np.tile([0.8, 0.1, 0.4, 0.2], 10_000)  # rank 2 is seen half as often
+    >>> click = np.random.default_rng(0).random(40_000) < chance
+    >>> log = ClickLog.from_arrays(["q"] * 40_000, ["a", "b"] * 20_000, position, click, session)
     >>> propensities_by_swaps(log)
-    Propensities(1, 0.504 [0.491, 0.518], 0.336 [0.328, 0.343]; 95 % confidence)
+    Propensities(1, 0.497 [0.485, 0.51]; 95 % confidence)
     """
     cells = _Cells(log)
     logs, errors = np.zeros(cells.ranks), np.zeros(cells.ranks)
@@ -104,11 +106,12 @@ def harvest_propensities(log: ClickLog, *, confidence: float = 0.95) -> Propensi
     Source: Agarwal, Zaitsev, Wang, Li, Najork, Joachims, "Estimating Position Bias without Intrusive Interventions", WSDM 2019
     (all pairs; here by conditional likelihood).
 
-    >>> from rankstruct.clicks import PositionModel, simulate_clicks
-    >>> rankers = np.random.default_rng(0).normal(size=(2, 150))
-    >>> log = simulate_clicks(PositionModel(eta=1), rankers, [1, 0, 1] * 50, range(0, 151, 3), sessions=20_000)
+    >>> session = np.repeat(np.arange(20_000), 2)  # each shows a and b, by turns
+    >>> position, chance = np.tile([1, 2, 2, 1], 10_000), np.tile([0.8, 0.1, 0.4, 0.2], 10_000)  # rank 2 is seen half as often
+    >>> click = np.random.default_rng(0).random(40_000) < chance
+    >>> log = ClickLog.from_arrays(["q"] * 40_000, ["a", "b"] * 20_000, position, click, session)
     >>> harvest_propensities(log)
-    Propensities(1, 0.499 [0.486, 0.512], 0.334 [0.323, 0.346]; 95 % confidence)
+    Propensities(1, 0.497 [0.485, 0.51]; 95 % confidence)
     """
     cells = _Cells(log)
     _check_connected(cells.ranks, cells.neighbours())
@@ -141,7 +144,8 @@ def propensities_by_em(
 
     Args:
         log: the log.
-        features: `[documents, d]`, of the documents by their number in the log.
+        features: a data frame with columns of queries and documents, by which its rows are found; or `[documents, d]`, by the
+            number of the document in the log, for a log whose order `log.with_documents` has stated.
         regressor: an object with `fit(X, y, sample_weight)` and `predict_proba(X)`, as scikit-learn's classifiers; None for
             gradient boosting.
         max_iterations: None for 2000 without features and 30 with them.
@@ -150,21 +154,24 @@ def propensities_by_em(
             true, up to a factor.
 
     Raises:
-        ValueError: no click; ranks that share no documents with the others, without features; features of a wrong shape.
+        ValueError: no click; ranks that share no documents with the others, without features; features of a wrong shape, or
+            without names and stated order.
 
     Source: Wang, Golbandi, Bendersky, Metzler, Najork, "Position Bias Estimation for Unbiased Learning to Rank in Personal
     Search", WSDM 2018.
 
-    >>> from rankstruct.clicks import PositionModel, simulate_clicks
-    >>> rankers = np.random.default_rng(0).normal(size=(2, 150))
-    >>> log = simulate_clicks(PositionModel(eta=1), rankers, [1, 0, 1] * 50, range(0, 151, 3), sessions=20_000)
+    >>> session = np.repeat(np.arange(20_000), 2)  # each shows a and b, by turns
+    >>> position, chance = np.tile([1, 2, 2, 1], 10_000), np.tile([0.8, 0.1, 0.4, 0.2], 10_000)  # rank 2 is seen half as often
+    >>> click = np.random.default_rng(0).random(40_000) < chance
+    >>> log = ClickLog.from_arrays(["q"] * 40_000, ["a", "b"] * 20_000, position, click, session)
     >>> propensities_by_em(log)
-    Propensities(1, 0.506 [0.494, 0.519], 0.339 [0.328, 0.351]; 95 % confidence)
+    Propensities(1, 0.499 [0.487, 0.511]; 95 % confidence)
     """
+    log, rows = (log, None) if features is None else log.of_features(features)
     cells = _Cells(log, several=features is None)
     if not log.click.any():
         raise ValueError("the log has no clicks, so nothing can be estimated from it")
-    given = None if features is None else _checked_features(features, log)[cells.documents]
+    given = None if rows is None else rows[cells.documents]
     if given is None:
         _check_connected(cells.ranks, cells.neighbours())
     most = max_iterations or (2000 if given is None else 30)
@@ -278,15 +285,6 @@ def _with_intervals(logs: np.ndarray, errors: np.ndarray, confidence: float) -> 
         raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")
     wide = ndtri(0.5 + confidence / 2) * errors
     return Propensities(np.exp(logs), np.exp(logs - wide), np.exp(logs + wide), confidence)
-
-
-def _checked_features(features: Any, log: ClickLog) -> np.ndarray:
-    found = as_numbers("features", features)
-    if found.ndim != 2 or len(found) != len(log.documents):
-        raise ValueError(
-            f"features must have a row for each document of the log, {len(log.documents)}; got {found.shape}"
-        )
-    return found
 
 
 def _regressed(regressor: Any, features: np.ndarray, attracts: np.ndarray, weights: np.ndarray) -> np.ndarray:

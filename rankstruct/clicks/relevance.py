@@ -27,8 +27,9 @@ from typing import Any, Literal
 import numpy as np
 
 from rankstruct.arrays import as_numbers
-from rankstruct.clicks.log import ClickLog
+from rankstruct.clicks.log import ClickLog, common_numbers
 from rankstruct.clicks.propensities import Propensities
+from rankstruct.lists import known_ids
 
 __all__ = ["estimate_relevance"]
 
@@ -52,30 +53,33 @@ def estimate_relevance(
 
     Args:
         log: the log.
-        propensities: `[ranks]`, or `[queries, ranks]` where they differ by query, above 0 and at most 1; or the result of an
-            estimator, whose values above 1 count as 1.
-        base: of the same shape, b of trust bias.
+        propensities: `[ranks]`, above 0 and at most 1; or the result of an estimator, whose values above 1 count as 1. Where they
+            differ by query, `Propensities` with the ids of its queries, by which they are found.
+        base: likewise, b of trust bias.
         clip: propensities that divide and are below this number, above 0, are replaced by it, which lowers the variance and
             biases low ranks, unless the prediction is right.
         policy_aware: whether to divide by the mean propensity of the document over all sessions of its query, 0 where it was not
             shown, instead of that of the rank: the right expected value where documents are hidden at times, if the rankings do
             not depend on the clicks; of one that was never shown 0. None is True, but for `exposure` and `normalize="weights"`.
-        exposure: `[documents]`, to divide by instead: the expected propensity of each document, counting 0 where it is not shown,
-            under the random rankings of the production ranker, where that is known; above 0 for documents in the log.
-        prediction: `[documents]`, the attraction of each document that a model predicts, best one that was fitted to other
-            queries. A document that was never shown has this as the estimate.
+        exposure: `[documents]`, in an order that `log.with_documents` has stated, to divide by instead: the expected
+            propensity of each document, counting 0 where it is not shown, under the random rankings of the production ranker,
+            where that is known; above 0 for documents in the log.
+        prediction: `[documents]`, in such an order, the attraction of each document that a model predicts, best one that was
+            fitted to other queries. A document that was never shown has this as the estimate.
         normalize: `"sessions"`, divide by the number of sessions of the query; `"none"`, add up over them; `"weights"`, add up,
             divided by the mean of 1 / p over all clicks (self-normalised), so that all estimates add up to the number of clicks.
 
     Raises:
         ValueError: a propensity or exposure that is not above 0 (and at most 1), fewer propensities than ranks in the log,
-            predictions that are not one finite number per document, or options that do not go together.
+            predictions or exposures that are not one finite number per document, or whose order was not stated, propensities that
+            lack a query, or options that do not go together.
 
     >>> log = ClickLog.from_arrays(query=[1, 1, 1, 1], document=[5, 6, 5, 6], position=[1, 2, 1, 2], click=[1, 0, 0, 1],
     ...                            session=[0, 0, 1, 1])
     >>> estimate_relevance(log, [1.0, 0.5])
     array([0.5, 1. ])
-    >>> estimate_relevance(log, [1.0, 0.5], clip=0.8, prediction=[0.4, 0.9])
+    >>> stated = log.with_documents([1, 1], [5, 6])
+    >>> estimate_relevance(stated, [1.0, 0.5], clip=0.8, prediction=[0.4, 0.9])
     array([0.5   , 0.9625])
     """
     policy_aware = _is_policy_aware(normalize, policy_aware, exposure, plain=base is None and prediction is None)
@@ -141,18 +145,35 @@ def rows_of(by_rank: np.ndarray, log: ClickLog) -> np.ndarray:
 
 
 def checked_by_rank(values: Any, name: str, log: ClickLog) -> np.ndarray:
-    """Numbers by rank, or by query and rank."""
-    found = np.minimum(values.values, 1) if isinstance(values, Propensities) else as_numbers(name, values).astype(float)
+    """Numbers by rank, or by query of the log and rank."""
+    named = isinstance(values, Propensities)
+    found = np.minimum(values.values, 1) if named else as_numbers(name, values).astype(float)
     longest = int(log.position.max(initial=0))
-    if found.ndim == 2 and len(found) != len(log.queries):
-        raise ValueError(
-            f"{name} must have a row for each query of the log, {len(log.queries)}, or none; got shape {found.shape}"
-        )
+    if found.ndim == 2:
+        if not named or values.queries is None:
+            raise ValueError(
+                f"{name} that differ by query need the names of the queries: pass Propensities(values, low, high, confidence, "
+                f"queries), one id for each row; got shape {found.shape}"
+            )
+        found = found[rows_of_queries(name, values.queries, log)]
     if found.ndim not in (1, 2) or found.shape[-1] < longest or not np.isfinite(found).all():
         raise ValueError(
             f"{name} must be finite numbers for ranks 1 to {longest}, which the log has; got {np.atleast_1d(found).shape[-1]}"
         )
     return found
+
+
+def rows_of_queries(name: str, queries: Any, log: ClickLog) -> np.ndarray:
+    """The row of each query of the log."""
+    own, other = common_numbers(log.queries, known_ids("queries", queries, "row"))
+    row = np.full(max(own.max(initial=-1), other.max(initial=-1)) + 1, -1)
+    row[other] = np.arange(len(other))
+    if len(np.unique(other)) < len(other) or (row[own] < 0).any():
+        lacking = (
+            "" if (row[own] >= 0).all() else f", and there is none for {log.queries[int((row[own] < 0).argmax())]}"
+        )
+        raise ValueError(f"{name} must have one row for each query of the log{lacking}")
+    return row[own]
 
 
 def checked_propensities(propensities: Any, log: ClickLog) -> np.ndarray:
@@ -167,7 +188,8 @@ def checked_propensities(propensities: Any, log: ClickLog) -> np.ndarray:
 
 
 def checked_by_document(values: Any, name: str, log: ClickLog) -> np.ndarray:
-    """Finite numbers by document."""
+    """Finite numbers by document, in an order that was stated."""
+    log.check_order(name)
     found = as_numbers(name, values).astype(np.float64)
     if found.shape != (len(log.documents),) or not np.isfinite(found).all():
         raise ValueError(

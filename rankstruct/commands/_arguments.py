@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rankstruct.commands._effects import NEEDS, without_effect
 from rankstruct.messages import did_you_mean
 
 #: Of commands that start training runs.
@@ -212,11 +213,14 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, "formatter_class": _Formatter, **options})
         self._given: list[str] = []
+        self._command = ""
 
     @classmethod
     def of(cls, command: str, more: str) -> CommandParser:
         """The parser of a command of `rankstruct`, described by its summary and more."""
-        return cls(prog=f"rankstruct {command}", description=f"{described(command)} {more}")
+        parser = cls(prog=f"rankstruct {command}", description=f"{described(command)} {more}")
+        parser._command = command
+        return parser
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, and reject repeated options, whose first value would be lost, and probable misspellings."""
@@ -237,6 +241,9 @@ class CommandParser(argparse.ArgumentParser):
         for name in rest:
             if name.startswith("--") and (hint := self._hint(name.partition("=")[0], 0.75)):
                 self.error(f"unrecognized arguments: {name}{hint}")
+        typed = [name.strip("-") for name in self._given if name in once]
+        if wrong := without_effect(typed, NEEDS.get(self._command, ()), found):
+            raise ValueError(wrong)
         return found, rest
 
     def error(self, message: str) -> NoReturn:

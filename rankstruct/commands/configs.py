@@ -23,8 +23,6 @@ def main(args: Sequence[str]) -> None:
     given = parser.parse_args(args[1:])
     shipped = shipped_configs()
     if given.name is None:
-        if given.output is not None:
-            parser.error("--output needs NAME")
         print(format_table(["config", "what it does"], [[name, _first_line(path)] for name, path in shipped.items()]))
         return
     name = given.name.removesuffix(".yaml")

@@ -174,10 +174,6 @@ def main(args: Sequence[str]) -> None:
     options = parser.parse_args(args[1:])
     if len(options.files) > 2:
         parser.error(f"expected one or two files, got {len(options.files)}")
-    if options.qrels and column_options(options):
-        parser.error(
-            "--label, --qid and --categorical name columns of a table given as --labels; remove them with --qrels"
-        )
     empty = int(options.empty) if options.empty in "01" else options.empty
     policy: dict[str, Any] = {"empty": empty, "convention": options.convention}
     if options.ties:

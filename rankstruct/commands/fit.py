@@ -5,7 +5,8 @@
 `rankstruct test`: evaluate a checkpoint on the test lists.
 `rankstruct predict`: write scores and a TREC run file (for a factorisation, recommendations too).
 
-A run is a folder with `config.yaml`, TensorBoard events, `checkpoints/best.ckpt` and `last.ckpt`, `metrics.json`.
+A run is a folder with `config.yaml`, TensorBoard events, `checkpoints/best.ckpt` and `last.ckpt`, `metrics.json`, and
+`data.json`: names, digests and options of the training data.
 """
 
 from __future__ import annotations
@@ -41,11 +42,12 @@ from rankstruct import models
 from rankstruct.arrays import LARGEST
 from rankstruct.commands import rank
 from rankstruct.commands._arguments import configs_in, options_in
+from rankstruct.commands._effects import NEEDS, data_needs, without_effect
 from rankstruct.commands._help import Parser, library_losses, library_scorers, with_full_losses
 from rankstruct.commands.cells import locked
 from rankstruct.configs import misused, read_config
 from rankstruct.data import Source
-from rankstruct.data.record import KEY, check_unchanged
+from rankstruct.data.record import KEY, check_unchanged, write_record
 from rankstruct.data.source import digest_of
 from rankstruct.diagnostics import check_measures
 from rankstruct.feature_maps import FeatureMap
@@ -278,6 +280,9 @@ class RankingCLI(LightningCLI):
         _check_classes(config)
         self._check_scorer(config.model.get("scorer"))
         _check_options(config, self.config.subcommand)
+        typed = [name.strip("-").rstrip("+") for name, value in options_in(self._args) if value not in ("null", "None")]
+        if wrong := without_effect(typed, (*NEEDS[self.config.subcommand], *data_needs(config)), config):
+            raise ValueError(wrong)
         if self._quiet:
             _refuse_checkpoint(config)
         if self.config.subcommand != "fit" and config.ckpt_path is None:
@@ -521,6 +526,7 @@ class RankingCLI(LightningCLI):
         parameters = {**module.describe(), **_describe_optimizer(module.trainer.optimizers), **data.describe()}
         report = {"best": best, "test": measures, "parameters": parameters}
         write_text(self.folder / "metrics.json", json.dumps(report, indent=2))
+        write_record(self.folder, data.record, data.names)
         if isinstance(board, Board):
             steering = module.validation_metric.measures[0]
             shown = parameters | _options_of(module.loss)
@@ -754,8 +760,9 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
         return ""
     source = _source_of(config)
     for fold in folds:
-        if fold is not None and not hasattr(source, "fold"):
-            raise ValueError(f"data of the task {config.task} have no folds, got fold {fold}; leave out the folds")
+        if fold is not None and (not hasattr(source, "fold") or source.builtin is not None):
+            whose = source.builtin or f"the task {config.task}"
+            raise ValueError(f"data of {whose} have no folds, got fold {fold}; leave out the folds")
         (source if fold is None else replace(source, fold=fold)).check()
     if isinstance(source, Source):
         return source.digest(now=True)
@@ -777,6 +784,8 @@ def has_folds(args: Sequence[str]) -> bool:
     cli = _Parsed(args)
     config = cli.config[cli.subcommand]
     kind = TASKS[config.task]().source
+    if config.data.get("builtin") is not None:
+        return False
     return hasattr(kind, "fold") and (kind is not RatingsSource or config.data.get("split") == "fold")
 
 

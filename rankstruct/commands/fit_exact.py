@@ -67,9 +67,11 @@ def _fit_cell(
     if team.world_size > 1:
         ranker.set_params(distributed=False)
     ranker.prepend(steps.preparation)
+    names, features = source.feature_names(), raw.train.num_features
+    if names is not None and len(names) == features:
+        ranker.feature_names_in_ = np.array(names, dtype=object)
     with whole_file(Path(folder) / "ranker.pkl", "wb") as file:  # saved before anything else can fail
         pickle.dump(ranker, file)
-    names, features = source.feature_names(), raw.train.num_features
     if type(ranker) is LinearRanker:
         scorer = ranker.to_scorer()
         if names is not None:

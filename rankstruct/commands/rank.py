@@ -9,7 +9,6 @@ folder.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import pickle
 import platform
@@ -33,6 +32,7 @@ from rankstruct.data import DataError, RankingData
 from rankstruct.data.errors import shortened
 from rankstruct.data.formats import TABLE_OPTIONS, suffix_of
 from rankstruct.data.predictions import read_for_model, write_predictions
+from rankstruct.data.record import list_marks
 from rankstruct.diagnostics import check_measures
 from rankstruct.estimators import AutoRanker
 from rankstruct.estimators.auto import SELECTION
@@ -93,6 +93,8 @@ def rank(
                 store.give_up(cell)
                 raise
             (folder / _TRAINED).unlink(missing_ok=True)
+        elif not (folder / "README.md").is_file():
+            write_text(folder / "README.md", model_card(known, request))
     return (result, False) if known is None else (known, True)
 
 
@@ -226,9 +228,8 @@ def _tested(scores: np.ndarray, test: RankingData, measures: Sequence[str]) -> d
 def _remarks(lists: dict[str, RankingData]) -> list[str]:
     """Caveats of the test: test lists used in training, features constant in training, no relevant documents."""
     test, known = lists["test"], [data for name, data in lists.items() if name != "test"]
-    trained = {each for data in known for each in _contents(data)}
-    tested = _contents(test)
-    again = sum(each in trained for each in tested)
+    tested = list_marks(test)
+    again = int(((tested != 0) & np.isin(tested, np.concatenate([list_marks(data) for data in known]))).sum())
     ranges = [_ranges(data) for data in known]
     low, high = np.min([least for least, _ in ranges], axis=0), np.max([most for _, most in ranges], axis=0)
     new = np.flatnonzero((low == high) & (np.array(_ranges(test)) != low).any(axis=0)) + 1
@@ -244,16 +245,6 @@ def _remarks(lists: dict[str, RankingData]) -> list[str]:
     if not (test.labels > 0).any():
         remarks.append("no test document is relevant: every measure is 0 for any ranking")
     return remarks
-
-
-def _contents(data: RankingData) -> list[bytes]:
-    """Hashes of the lists of two or more documents by their features in any order; lists of zeros are skipped."""
-    ends = zip(data.offsets[:-1], data.offsets[1:], strict=True)
-    # + 0.0 turns -0.0 into 0.0
-    found = (dense(data.features[first:last]).astype(np.float32) + 0.0 for first, last in ends if last - first > 1)
-    return [
-        hashlib.blake2b(b"".join(sorted(map(bytes, each))), digest_size=16).digest() for each in found if each.any()
-    ]
 
 
 def _ranges(data: RankingData) -> tuple[np.ndarray, np.ndarray]:
@@ -448,10 +439,6 @@ def _click_files(given: argparse.Namespace) -> ClickFiles:
     for path in (Path(given.clicks), train, test):
         if path is not None and not path.is_file():
             raise DataError(f"{path}: no such file")
-    if train is None and test is None and column_options(given):
-        raise ValueError(
-            "--label, --qid and --categorical name columns of --train and --test, which are not given; remove them"
-        )
     how = {} if given.propensities is None else {"propensities": given.propensities}
     return ClickFiles(
         train=train, test=test, clicks=Path(given.clicks), clip=given.clip, drop_missing=given.drop_missing, **how
@@ -464,10 +451,6 @@ def main(args: Sequence[str]) -> None:
     given = parser.parse_args(args[1:])
     if given.folder is None and given.train is None and given.clicks is None:
         parser.error("give FOLDER, --train FILE or --clicks LOG")
-    if given.clicks is None and (given.propensities, given.clip, given.drop_missing) != (None, None, False):
-        raise ValueError(
-            "--propensities, --clip and --drop-missing are for a click log; give --clicks LOG, or remove them"
-        )
     files = (
         _click_files(given)
         if given.clicks is not None

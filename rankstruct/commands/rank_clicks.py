@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rankstruct.clicks import ClickLog, Propensities, harvest_propensities, propensities_by_em, propensities_by_swaps
+from rankstruct.clicks.log import MissingDocuments
 from rankstruct.commands.files import Files
 from rankstruct.data import DataError, RankingData, read_lists
 from rankstruct.data.formats import feature_names
@@ -123,10 +124,13 @@ class ClickFiles(Files):
         names, missing = np.asarray(train.qids)[train.list_numbers], "drop" if self.drop_missing else "error"
         try:
             return self._log.with_documents(names, np.asarray(train.docids), missing=missing)  # type: ignore[arg-type]
-        except ValueError as error:
+        except MissingDocuments as error:
             raise DataError(
-                f"{self.train}: {error}; it must have the documents of {self.clicks}, or --drop-missing leaves out their clicks"
+                f"{self.train}: {error.known}; --drop-missing leaves out their clicks, or add the documents of "
+                f"{self.clicks}"
             ) from None
+        except ValueError as error:
+            raise DataError(f"{self.train}: {error}") from None
 
     def _propensities(self, log: ClickLog, train: RankingData) -> Propensities:
         if self.propensities not in ESTIMATORS:

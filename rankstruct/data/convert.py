@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rankstruct.data.assembly import Assembly, Fill, halved, to_arrays, write_assembled
 from rankstruct.data.cache import SUFFIX, Stream
-from rankstruct.data.columnar import Roles, TableReader, read_arrow
+from rankstruct.data.columnar import ListReader, Roles, read_arrow
 from rankstruct.data.errors import shortened
 from rankstruct.data.folds import fold_files
 from rankstruct.data.formats import find_reader, read_lists, suffix_of
@@ -96,7 +96,7 @@ def _fill_from(source: Path, options: dict[str, Any], progress: bool) -> Fill:
         _check_options(source, options, ["num_features", "labels", "categorical", *Roles._fields])
         columns = Roles(**{role: options.pop(role, None) for role in Roles._fields})
         kept = {name: options[name] for name in ("num_features", "categorical") if name in options}
-        return TableReader(
+        return ListReader(
             source, kept.pop("num_features", None), options.get("labels", "grades"), columns, **kept, progress=progress
         ).fill
     data = read_lists(source, **options)

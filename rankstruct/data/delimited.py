@@ -50,6 +50,11 @@ class Header(NamedTuple):
         """The name of the separator, such as "comma"."""
         return SEPARATORS.get(self.separator, repr(self.separator))
 
+    def first_cells(self, name: str) -> set[str]:
+        """The cells of a column in the first rows."""
+        at = self.names.index(name)
+        return {row[at] for row in self.rows if at < len(row)}
+
 
 def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), separator: str | None = None) -> Header:
     """Infer the dialect of a CSV file, plain or compressed, from its first lines.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from numbers import Integral
+from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -74,6 +76,27 @@ def check_integers(least: int, **values: Any) -> None:
     for name, value in values.items():
         if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
             raise ValueError(f"{name} must be an integer from {least}, got {value!r}")
+
+
+def check_numbers(rule: str, within: Callable[[float], bool], **values: Any) -> None:
+    """Raise ValueError, with the rule in words, if an argument is not a finite number within it; True is none.
+
+    >>> check_numbers("a number above 0", lambda value: value > 0, learning_rate=0.1)
+    """
+    for name, value in values.items():
+        is_real = isinstance(value, Real) and not isinstance(value, bool)
+        if not (is_real and abs(value) < math.inf and within(value)):
+            raise ValueError(f"{name} must be {rule}, got {value!r}")
+
+
+def check_flags(**values: Any) -> None:
+    """Raise ValueError if an argument is not True or False, or 1 or 0.
+
+    >>> check_flags(verbose=False)
+    """
+    for name, value in values.items():
+        if not isinstance(value, Integral | np.bool_) or value not in (0, 1):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
 def check_least(least: float, **values: float | None) -> None:

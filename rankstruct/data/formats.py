@@ -9,11 +9,12 @@ from typing import Any
 
 from rankstruct.data.assembly import read_rankdata
 from rankstruct.data.classification import ClassTable, read_arff, read_csv
-from rankstruct.data.columnar import column_names, missing_column, read_arrow
+from rankstruct.data.columnar import column_names, read_arrow
 from rankstruct.data.dataset import FORMATS, RankingData
 from rankstruct.data.delimited import named, read_header
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.svmlight import read_svmlight
+from rankstruct.data.tables import missing_column
 from rankstruct.data.text import unpacked_name
 from rankstruct.roles import LIST_ROLES, usual_columns
 
@@ -69,10 +70,11 @@ def find_reader(
             f"Source turns them into queries. A table of lists, CSV or Parquet, has columns qid, label and features{there}; "
             "qid= and label= name them"
         )
-    return _reader_of(suffix)
+    return reader_of(suffix)
 
 
-def _reader_of(suffix: str) -> Callable[..., RankingData]:
+def reader_of(suffix: str) -> Callable[..., RankingData]:
+    """The reader of files of lists of a suffix."""
     return FORMATS.get(suffix, read_arrow if suffix == CSV else read_svmlight)
 
 
@@ -82,7 +84,7 @@ def feature_names(path: str | os.PathLike[str], **options: Any) -> list[str] | N
     >>> feature_names("train.txt") is None
     True
     """
-    if _reader_of(suffix_of(path)) is not read_arrow or not Path(path).is_file():
+    if reader_of(suffix_of(path)) is not read_arrow or not Path(path).is_file():
         return None
     return column_names(path, {role: options.get(role) for role in LIST_ROLES})
 

@@ -5,6 +5,7 @@ Training goes on only with the same data; other commands take the names of featu
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -12,8 +13,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
 from rankstruct.data.source import file_digest
+from rankstruct.files import write_text
 
 __all__: list[str] = []
 
@@ -29,6 +34,20 @@ def describe_source(source: Any) -> dict[str, Any]:
     """Plain data about a source whose files were just read: `path`, `files` (digests by name) and `options`."""
     path = None if source.path is None else str(Path(source.path).resolve())
     return {"path": path, "files": _digests(source), "options": _options(source)}
+
+
+def write_record(folder: Path, record: Mapping[str, Any], names: Mapping[str, Any]) -> None:
+    """Write what a checkpoint keeps of its data for people, with the names of features, users or items, to `data.json`."""
+    if record:
+        write_text(folder / "data.json", json.dumps(_plain(record) | dict(names), indent=2))
+
+
+def _plain(value: Any) -> Any:
+    """Without tensors, such as the hashes of lists."""
+    if not isinstance(value, Mapping):
+        return value
+    kept = {name: _plain(each) for name, each in value.items() if not hasattr(each, "shape")}
+    return {name: each for name, each in kept.items() if each != {} or value[name] == {}}
 
 
 def changed_files(source: Any, record: Mapping[str, Any]) -> dict[str, str]:
@@ -75,15 +94,56 @@ def _changed_option(source: Any, record: Mapping[str, Any]) -> str | None:
 
 
 def is_same_place(source: Any, record: Mapping[str, Any]) -> bool:
-    """Whether a source reads from the path of a record, or both are built in; data at another path are other data."""
+    """Whether a source reads from the path of a record, or both are built in, or it reads a copy: others are other data."""
     path = None if source.path is None else str(Path(source.path).resolve())
-    return bool(path == record["path"])
+    return path == record["path"] or (path is not None and not changed_files(source, record))
+
+
+_ROWS = 2**16  # hashed at once
+
+
+def list_marks(data: RankingData) -> np.ndarray:
+    """Hashes `[lists]` of the features of each list, uint64, in any order of its documents.
+
+    Lists of one document or of zeros, which many data sets have in common, are 0.
+    """
+    X = data.features
+    factors = np.random.default_rng(0).integers(2**63, size=X.shape[1], dtype=np.uint64) * 2 + 1
+    rows = np.zeros(len(data.labels), np.uint64)
+    for first in range(0, len(rows), _ROWS):
+        block = X[first : first + _ROWS]
+        bits = _bits(block.data if data.is_sparse else block)  # of zeros: 0, so that sparse and dense ones are alike
+        if data.is_sparse:
+            at = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
+            np.add.at(rows[first : first + _ROWS], at, bits * factors[block.indices])
+        else:
+            rows[first : first + _ROWS] = bits @ factors
+    rows ^= rows >> np.uint64(32)  # otherwise documents could exchange features
+    rows *= np.uint64(0x9E3779B97F4A7C15)
+    sums = np.append(np.uint64(0), np.cumsum(rows ^ rows >> np.uint64(29)))
+    return np.where(data.lengths > 1, sums[data.offsets[1:]] - sums[data.offsets[:-1]], np.uint64(0))
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    return (np.asarray(values, np.float32) + np.float32(0)).view(np.uint32).astype(np.uint64)  # -0 is 0
+
+
+def check_not_learned(learned: np.ndarray, what: str, source: Any, record: Mapping[str, Any]) -> None:
+    """Raise DataError if a model has learned from lists or ratings that it is evaluated on, `[n]` bool.
+
+    Those that the data of the record have twice are no reason.
+    """
+    if learned.any() and (changed_files(source, record) or _changed_option(source, record)):
+        raise DataError(
+            f"{int(learned.sum())} of the {len(learned)} {what} of {source.path or source.builtin} are data that the model has "
+            "learned from; give the data, the fold and the split of training, or others"
+        )
 
 
 def check_split(source: Any, record: Mapping[str, Any]) -> None:
     """Raise DataError if what is divided into parts, or how, has changed: the parts would have lists of training.
 
-    Test files of a folder may change, and so may the data: those of another path are other data.
+    Test files of a folder may change, and so may the data: those of another path are other data, unless they are a copy.
     """
     if not record or not is_same_place(source, record):
         return

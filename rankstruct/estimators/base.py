@@ -225,7 +225,7 @@ class Ranker(BaseEstimator):
 
         position    `[documents]`, the rank at which each was shown, from 1, NaN if it was not; or a column of the frame `X`
         propensity  `[ranks]`, the probability that users examine each rank, above 0 and at most 1, or the result of an estimator
-                    of `rankstruct.clicks`; of a log also `[queries, ranks]`; without `position` `[documents]`. None harvests the
+                    of `rankstruct.clicks`, of a log also by query; without `position` `[documents]`. None harvests the
                     propensities of a log, see `harvest_propensities`, and is an error for arrays
         clip        lower propensities are replaced by this one, against large weights; None for none
         qid, docid  of a log, the query and the name of each document, to find it; or columns of the frame `X`
@@ -978,7 +978,7 @@ def as_seed(random_state: RandomState) -> int:
     >>> as_seed(3), as_seed(np.random.RandomState(0))
     (3, 209652396)
     """
-    if isinstance(random_state, Integral) and random_state >= 0:
+    if isinstance(random_state, Integral) and not isinstance(random_state, bool) and random_state >= 0:
         return int(random_state)
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31))

@@ -32,6 +32,37 @@ def with_curvature(
     return _SmoothGradient.apply(scores, value, direction, offsets, again)
 
 
+def differentiable_once(gradient: Tensor, *inputs: Tensor) -> Tensor:
+    """`gradient`, computed in a backward pass from `inputs`, as a function of these whose derivative is an error.
+
+    torch's `once_differentiable` leaves it unconnected to them, so that in a sum with other terms the second derivatives of this
+    one would be missing in silence.
+    """
+    gradient = gradient.detach()
+    return _Once.apply(gradient, *inputs) if torch.is_grad_enabled() else gradient  # create_graph=True
+
+
+class _Once(torch.autograd.Function):
+    """Its first argument, as a function of all others."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(gradient: Tensor, *inputs: Tensor) -> Tensor:
+        return gradient.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        raise RuntimeError(
+            "this is differentiable once only: its gradient is estimated from samples or computed slice by slice, without a "
+            "graph; for second derivatives use another loss, such as ApproxNDCGLoss, or sliced_scores(..., size=None)"
+        )
+
+
 class _GivenGradient(torch.autograd.Function):
     """A precomputed value and direction: the gradient of a list is its direction times the incoming gradient.
 

@@ -29,7 +29,7 @@ def check_size(name: str, value: Any) -> None:
 
 def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
     """Raise ValueError unless `value` is one of `known`."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
 
 

@@ -38,12 +38,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from typing_extensions import Unpack
 
 from rankstruct.kernels import PolicyLoss, draw_few_ranks, draw_rankings, policy_curvature, policy_gradient, policy_loss
 from rankstruct.kernels.call import SCORES
 from rankstruct.lists import Lists, check_lists, is_eager, is_plain
+from rankstruct.losses.autograd import differentiable_once
 from rankstruct.losses.base import ListOptions, longest_of, takes_loops
 from rankstruct.losses.checks import check_values
 from rankstruct.losses.gains import GainLoss, differs, document_gains, normalized_gains, normalized_measure
@@ -202,11 +202,12 @@ class _Exposure(torch.autograd.Function):
         return torch.zeros_like(scores).scatter_add(-1, placed.movedim(0, -1).flatten(-2), each) / len(placed)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         scores, where, placed, worth = ctx.saved_tensors
-        rewards = torch.where(where, grads[0], 0.0)
-        return pl_rank_gradient(scores, where, placed, worth, rewards).to(scores.dtype), None, None, None
+        with torch.no_grad():
+            rewards = torch.where(where, grads[0], 0.0)
+            slope = pl_rank_gradient(scores, where, placed, worth, rewards).to(scores.dtype)
+        return differentiable_once(slope, scores, grads[0]), None, None, None
 
 
 # Set once, as in `autograd`.
@@ -397,16 +398,15 @@ class _Estimate(torch.autograd.Function):
     def forward(
         ctx: Any, scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None, lists: int
     ) -> Tensor:
-        ctx.save_for_backward(direction, offsets)
+        ctx.save_for_backward(scores, direction, offsets)
         ctx.lists = lists
         return value.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
-        direction, offsets = ctx.saved_tensors
+        scores, direction, offsets = ctx.saved_tensors
         each = grads[0].unsqueeze(-1) if offsets is None else grads[0].repeat_interleave(offsets.diff())
-        return direction * (each / ctx.lists), None, None, None, None
+        return differentiable_once(direction * (each / ctx.lists), scores, grads[0]), None, None, None, None
 
 
 class ExposureTerms(NamedTuple):

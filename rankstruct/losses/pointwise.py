@@ -19,7 +19,7 @@ from rankstruct.lists import refuse
 from rankstruct.losses.base import ListOptions, RankingLoss
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import Target, target_of
-from rankstruct.losses.reduction import lowest_share, weighted_mean
+from rankstruct.losses.reduction import first_share, weighted_mean
 from rankstruct.measures.ranked import is_relevant
 
 __all__ = ["ClassificationLoss", "ListOrdinalLoss", "OrdinalLoss", "SquaredLoss"]
@@ -261,10 +261,13 @@ class ListOrdinalLoss(RankingLoss):
         kinks = scores.unsqueeze(-2) + torch.where(low, 1.0, -1.0).to(scores)  # of theta_k: [lists, grades - 1, size]
         mass = where.to(scores) if weights is None else torch.where(where, weights.to(scores), 0.0)
         # The slope starts at minus the mass of the low documents, and each kink below theta adds its own mass.
-        still = torch.where(where.unsqueeze(-2), kinks.detach(), 0.0)
-        mass = mass.unsqueeze(-2)
-        below = lowest_share(still, where.unsqueeze(-2), mass, (mass * low).sum(-1, keepdim=True))
-        thetas = torch.where(below > 0, still, still.amin(-1, keepdim=True)).amax(-1, keepdim=True)
+        real, mass = where.unsqueeze(-2), mass.unsqueeze(-2)
+        still = torch.where(real, kinks.detach(), 0.0)
+        ascending, order = torch.where(real, still, torch.inf).contiguous().sort(dim=-1)
+        masses = mass.expand_as(kinks).gather(-1, order)
+        below = first_share(ascending, masses, (mass * low).sum(-1, keepdim=True))
+        below = torch.zeros_like(below).scatter(-1, order, below)
+        thetas = torch.where(real & (below > 0), still, still.amin(-1, keepdim=True)).amax(-1, keepdim=True)
         each = (low.to(scores) - below) * (kinks - thetas) + 0 * labels  # no term is below 0, and NaN stays NaN
         return weighted_mean(each.sum(-2), where, weights)
 

@@ -20,7 +20,7 @@ from typing_extensions import Unpack
 from rankstruct.losses.autograd import with_curvature
 from rankstruct.losses.base import ListOptions, RankingLoss, takes_loops
 from rankstruct.losses.checks import check_positive
-from rankstruct.losses.reduction import lowest_share, relative
+from rankstruct.losses.reduction import first_share, relative
 from rankstruct.measures.base import check_cutoff
 
 __all__ = [
@@ -269,11 +269,14 @@ class LowerLeftAUCLoss(_RecommendationLoss):
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list, by means and variances."""
-        masses = torch.stack([p, q]).double()
-        kept = torch.stack([torch.full_like(masses[0, ..., :1], each) for each in (self.relevant, self.irrelevant)])
-        chosen = (lowest_share(-scores.detach(), where, masses, kept) * masses / kept).to(scores.dtype)
-        means = (chosen * scores).sum(-1)
-        value = (chosen * (scores - means.unsqueeze(-1)) ** 2).sum(-1).sum(0)
+        descending, order = torch.where(where, scores.detach(), -torch.inf).sort(dim=-1, descending=True)
+        ranked, value, means = scores.gather(-1, order), torch.zeros_like(scores[..., 0]), []
+        for shares, kept in ((p, self.relevant), (q, self.irrelevant)):
+            each = shares.gather(-1, order).double()
+            chosen = (first_share(descending, each, kept) * each / kept).to(scores.dtype)
+            mean = (chosen * ranked).sum(-1)
+            value = value + (chosen * (ranked - mean.unsqueeze(-1)) ** 2).sum(-1)
+            means.append(mean)
         return value + (self.margin - means[0] + means[1]) ** 2
 
 

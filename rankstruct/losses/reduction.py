@@ -122,32 +122,28 @@ def weighted_mean(each: Tensor, chosen: Tensor, weights: Tensor | None = None) -
     return torch.where(chosen, weights * each, 0.0).sum(-1) / torch.where(total > 0, total, 1.0)
 
 
-def lowest_share(values: Tensor, where: Tensor, mass: Tensor, amount: Tensor) -> Tensor:
-    """The share of each document, 0 to 1, among the lowest of its list that together have the mass `amount`.
+def first_share(ranked: Tensor, mass: Tensor, amount: Tensor | float) -> Tensor:
+    """The share of each document, 0 to 1, among the first of its list that together have the mass `amount`.
 
-    Documents of equal value, which the order would cut between, have equal shares. O(n log n).
+    Documents of equal value, which the order would cut between, have equal shares.
 
     Args:
-        values: `[..., list_size]`, without gradient.
-        where: broadcasts to that shape, True for a real document.
-        mass: broadcasts with that shape, to that of the result; 0 or more, and 0 in the padding.
+        ranked: `[..., list_size]`, values in either order, without gradient.
+        mass: the same shape, 0 or more, and 0 in the padding, which comes last and has some share.
         amount: broadcasts to `[..., 1]`.
 
-    >>> real = torch.ones(3, dtype=torch.bool)
-    >>> lowest_share(torch.tensor([2.0, 1.0, 2.0]), real, torch.ones(3), torch.tensor(2.0))
-    tensor([0.5000, 1.0000, 0.5000])
+    >>> first_share(torch.tensor([1.0, 2.0, 2.0]), torch.ones(3), 2.0)
+    tensor([1.0000, 0.5000, 0.5000])
     """
-    ascending, order = torch.where(where, values, torch.inf).contiguous().sort(dim=-1)
-    shape = torch.broadcast_shapes(values.shape, mass.shape)
-    order = order.expand(shape)
-    sums = torch.nn.functional.pad(mass.expand(shape).gather(-1, order).cumsum(-1), (1, 0))
-    below, upto = sums[..., :-1], sums[..., 1:]
-    tied = (ascending[..., 1:] == ascending[..., :-1]) & ascending[..., 1:].isfinite()
-    if not is_plain(tied) or bool(tied.any()):
-        edges = (torch.searchsorted(ascending, ascending, right=right).expand(shape) for right in (False, True))
-        below, upto = (sums.gather(-1, edge) for edge in edges)
-    share = torch.where(upto > below, (amount - below) / (upto - below), 0.0).clamp(0, 1)
-    return torch.zeros_like(share).scatter(-1, order, share)
+    room = amount - (mass.cumsum(-1) - mass)
+    share = (room / mass.clamp(min=torch.finfo(mass.dtype).tiny)).clamp(0, 1)
+    tied = ranked[..., 1:] == ranked[..., :-1]
+    cut = tied & (share[..., 1:] != share[..., :-1])
+    if is_plain(cut) and not bool(cut.any()):  # the usual case
+        return share
+    begins = torch.nn.functional.pad(~tied, (1, 0), value=True).expand(share.shape)
+    total = mean_of_runs(mass, begins)
+    return torch.where(total > 0, mean_of_runs(share * mass, begins) / total, share)
 
 
 def mean_of_runs(values: Tensor, begins: Tensor) -> Tensor:

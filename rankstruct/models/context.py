@@ -92,8 +92,8 @@ class ContextScorer(_ListScorer):
     """An MLP that compares the documents of a list by self-attention.
 
     Blocks of attention and feed-forward layers describe each document in the context of its list, without positional encoding, so
-    that the order of the input does not matter. By the latent cross, the description a scales the last hidden layer h of an MLP
-    of the document alone: the score is linear in (1 + W a) h.
+    that the order of the input does not matter. The description, a, scales the last hidden layer, h, of an MLP of
+    the document alone (a latent cross): the score is linear in (1 + W a) h.
 
     Args:
         num_features: d, the number of features of a document.

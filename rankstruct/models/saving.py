@@ -159,6 +159,19 @@ def save_scorer(scorer: nn.Module, path: str | Path) -> None:
         torch.save({**describe_scorer(scorer, preparation, names), "state_dict": state}, file)
 
 
+def scorer_file(path: str | Path) -> Path:
+    """The file that `load_scorer` loads; raises FileNotFoundError if there is none."""
+    path = Path(path)
+    if path.is_dir():
+        inside = (path / "scorer.pt", newest_run(path) / "checkpoints" / "best.ckpt")
+        path = next((each for each in inside if each.is_file()), path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"no scorer at {path}; expected a file of save_scorer, a checkpoint or the folder of a run"
+        )
+    return path
+
+
 def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.Module:
     """Load a scorer from a file of `save_scorer`, a training checkpoint or the folder of a run, in evaluation mode, on the CPU.
 
@@ -178,14 +191,7 @@ def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.M
         FileNotFoundError: there is no such file.
         ValueError: the file is damaged or contains no scorer; its class is not trusted, or cannot be imported or built.
     """
-    path = Path(path)
-    if path.is_dir():
-        inside = (path / "scorer.pt", newest_run(path) / "checkpoints" / "best.ckpt")
-        path = next((each for each in inside if each.is_file()), path)
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"no scorer at {path}; expected a file of save_scorer, a checkpoint or the folder of a run"
-        )
+    path = scorer_file(path)
     content = read_checkpoint(path)
     described = content.get(_KEY)
     if not isinstance(described, dict) or not isinstance(described.get("class"), str):

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.data import BatchLoader
-from rankstruct.data.errors import check_least
+from rankstruct.data.errors import check_flags, check_integers
 from rankstruct.losses import RankingLoss
+from rankstruct.losses.checks import check_choice
 from rankstruct.models.scorers import evaluating
 from rankstruct.recommenders.factorization import MatrixFactorization
 from rankstruct.recommenders.ratings import Ratings, interactions
@@ -29,9 +30,9 @@ _BLOCK = 2**21  # scores at once, which stay in the caches between the loss and 
 
 def check_negatives(negatives: str, number: int, correct: bool) -> None:
     """Raise ValueError if options of `TrainingLists` are unknown or do not belong together."""
-    if negatives not in get_args(Negatives):
-        raise ValueError(f"negatives must be one of {', '.join(get_args(Negatives))}, got {negatives!r}")
-    check_least(1, number=number)
+    check_choice("negatives", negatives, get_args(Negatives))
+    check_integers(1, number=number)
+    check_flags(correct=correct)
     if negatives in ("all", "in-batch") and number != 1:
         raise ValueError(f"number is for negatives 'uniform' and 'popularity'; got {number} with {negatives!r}")
     if negatives == "all" and correct:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import filterfalse
 from numbers import Integral
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,8 +23,8 @@ from torch.optim.swa_utils import AveragedModel
 from typing_extensions import Self
 
 from rankstruct.data import Batch, DataError, Names
-from rankstruct.data.errors import check_integers, check_matched, shortened
-from rankstruct.estimators.base import RandomState, as_plain, as_seed, from_plain, is_number, named_loss
+from rankstruct.data.errors import check_flags, check_integers, check_matched, check_numbers, shortened
+from rankstruct.estimators.base import RandomState, all_or_nothing, as_plain, as_seed, from_plain, named_loss
 from rankstruct.lists import known_ids, refuse_other_names, refusing
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
@@ -31,7 +33,7 @@ from rankstruct.models import update_averages
 from rankstruct.models.trainer import Trainer
 from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, check_negatives, fold_in
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
-from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, places_of
+from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, numbers_of, places_of
 from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff, popularity, recommend
 from rankstruct.recommenders.splits import hold_out, without
 from rankstruct.roles import names_of
@@ -84,7 +86,8 @@ class Recommender(BaseEstimator):
     `fit` takes what `interactions` does: a SciPy sparse matrix `[users, items]`, whose values above 0 count as interactions, a
     table with columns `user` and `item`, or two columns. Some interactions of each user are held out and select the epoch. The
     model is the average of the weights over all steps, with more weight on later ones (see `polynomial_average`). Users without
-    interactions get the most popular items. If a fit fails, the estimator remains as it was before.
+    interactions get the most popular items; items without interactions, such as empty columns of a matrix, are not recommended,
+    and everywhere like items that `fit` has not seen. If a fit fails, the estimator remains as it was before.
 
     Args:
         loss: any loss of rankstruct, a module or its name with arguments; the softmax loss if None.
@@ -210,41 +213,55 @@ class Recommender(BaseEstimator):
             DataError, ValueError: malformed interactions, see `interactions`; an option out of range; nothing to learn from, or
                 to validate with.
         """
-        self._check_options()
-        device, measure, loss = as_device(self.device), parse_measure(self.measure), self.ranking_loss()
-        longest_cutoff([measure])
-        seed = as_seed(self.random_state)
-        columns = {"user": user, "item": item, "time": time, "min_rating": min_rating}
-        index = _Index.of(X, y, columns)
-        known = train = index.known
-        if not train.num_ratings:
-            raise DataError("expected interactions to learn from, got none")
-        held: Ratings | None = None
-        judged = train
+        with all_or_nothing(self):
+            self._check_options()
+            device, measure, loss = as_device(self.device), parse_measure(self.measure), self.ranking_loss()
+            longest_cutoff([measure])
+            seed = as_seed(self.random_state)
+            index = _Index.of(X, y, {"user": user, "item": item, "time": time, "min_rating": min_rating})
+            if not index.known.num_ratings:
+                raise DataError("expected interactions to learn from, got none")
+            train, held, missed = self._divide(index, validation, seed)
+            ranked = index.ranked(None, None)
+            if held is not None and not _can_judge(
+                held, train, index.known.num_items if ranked is None else len(ranked)
+            ):
+                if validation is not None:
+                    raise DataError(f"validation: for each user {_SAME}; pass others, or None to hold out some of X")
+                warnings.warn(f"for each user with held-out interactions {_SAME}; no epoch is selected", stacklevel=3)
+                train, held, missed = index.known, None, None
+            options: dict[str, Any] = {"exclude": train, "items": ranked, "missed": missed}
+
+            def validate(scorer: MatrixFactorization) -> float:
+                (values,) = evaluate_catalogue(_Served(scorer, train), held, [measure], **options).values()
+                return float(values.mean())
+
+            with torch.random.fork_rng([]), _of_any_size(index.known.num_items):
+                torch.manual_seed(seed)
+                found = self._train(
+                    train, validate if held is not None else None, loss.to(device), measure, device, seed
+                )
+            self._index, self.known_ = index, index.known
+            self.scorer_, self.history_, self.best_epoch_ = found
+        return self
+
+    def _divide(self, index: _Index, validation: Any, seed: int) -> tuple[Ratings, Ratings | None, np.ndarray | None]:
+        """The interactions to learn from, those of validation, if there is any, and its further ones, see `_Index.held`."""
+        train = index.known
         if validation is not None:
-            held = index.wide(validation, "validation", "miss")
-            judged = _widened(train, held.num_items)
-            held = without(held, judged)
-            if not held.num_ratings:
+            held, missed = index.held(validation, "validation")
+            held = without(held, train)
+            if not held.num_ratings and not missed.any():
                 raise DataError(
                     "validation has no interactions that are not in X too; pass others, or validation_share=0 to train without"
                 )
-        elif self.validation_share:
-            train, held = hold_out(known, self.validation_share, seed=seed)
-            if not held.num_ratings:  # too few interactions for a share of them
-                train, held = hold_out(known, 1, seed=seed)
-            judged, held = train, held if held.num_ratings else None
-        if held is not None and not _can_judge(held, judged, known.num_items):
-            if validation is not None:
-                raise DataError(f"validation: for each user {_SAME}; pass others, or None to hold out some of X")
-            warnings.warn(f"for each user with held-out interactions {_SAME}; no epoch is selected", stacklevel=3)
-            train, held = known, None
-        with torch.random.fork_rng([]), _of_any_size(known.num_items):
-            torch.manual_seed(seed)
-            found = self._train(train, held, judged, loss.to(device), measure, device, seed)
-        self._index, self.known_ = index, known
-        self.scorer_, self.history_, self.best_epoch_ = found
-        return self
+            return train, held, missed
+        if not self.validation_share:
+            return train, None, None
+        known, held = hold_out(train, self.validation_share, seed=seed)
+        if not held.num_ratings:  # too few interactions for a share of them
+            known, held = hold_out(train, 1, seed=seed)
+        return known, held if held.num_ratings else None, None
 
     def _check_options(self) -> None:
         """Raise ValueError for an option out of range."""
@@ -253,17 +270,14 @@ class Recommender(BaseEstimator):
         check_integers(0, layers=self.layers)
         if self.lists_per_batch is not None:
             check_integers(1, lists_per_batch=self.lists_per_batch)
-        share, dropout, temperature = self.validation_share, self.dropout, self.temperature
-        if not (is_number(share, 0) and share < 1):
-            raise ValueError(f"validation_share must be a fraction from 0 and below 1, got {share!r}")
-        if not (is_number(dropout, 0) and dropout < 1):
-            raise ValueError(f"dropout must be a number from 0 and below 1, got {dropout!r}")
-        if temperature is not None and not (is_number(temperature, 0) and temperature > 0):
-            raise ValueError(f"temperature must be a number above 0, or None, got {temperature!r}")
-        if not (is_number(self.learning_rate, 0) and self.learning_rate > 0):
-            raise ValueError(f"learning_rate must be a number above 0, got {self.learning_rate!r}")
-        if not is_number(self.weight_decay, 0):
-            raise ValueError(f"weight_decay must be a number from 0, got {self.weight_decay!r}")
+        if self.temperature is not None:
+            check_numbers("a number above 0, or None", lambda value: value > 0, temperature=self.temperature)
+        check_numbers("a number above 0", lambda value: value > 0, learning_rate=self.learning_rate)
+        check_numbers("a number from 0", lambda value: value >= 0, weight_decay=self.weight_decay)
+        check_numbers("a number from 0 and below 1", lambda value: 0 <= value < 1, dropout=self.dropout)
+        share = self.validation_share
+        check_numbers("a fraction from 0 and below 1", lambda value: 0 <= value < 1, validation_share=share)
+        check_flags(item_bias=self.item_bias, pairs=self.pairs, verbose=self.verbose)
         check_negatives(self.negatives, self.number, self.correct)
         if self.pairs and self.negatives == "all":
             raise ValueError(
@@ -284,7 +298,8 @@ class Recommender(BaseEstimator):
             y: the items of interactions, if X are users.
 
         Raises:
-            DataError: malformed interactions, or a matrix that is smaller than that of `fit`.
+            DataError: malformed interactions, a matrix that is smaller than that of `fit`, or ids such as "007" that are not
+                integers, if those of `fit` were.
             ValueError: a model with `layers`, whose graph would change.
         """
         check_is_fitted(self)
@@ -320,20 +335,19 @@ class Recommender(BaseEstimator):
     def _train(
         self,
         train: Ratings,
-        held: Ratings | None,
-        judged: Ratings,
+        validate: Callable[[MatrixFactorization], float] | None,
         loss: nn.Module,
         measure: Measure,
         device: torch.device,
         seed: int,
     ) -> tuple[MatrixFactorization, list[dict[str, float | None]], int]:
-        """The scorer, the history and the selected epoch; `judged` are the known interactions of the validation `held`."""
+        """The scorer, the history and the selected epoch; `validate` gives the validation measure, None without validation."""
         scorer = self._start(train, device, seed)
         lists = TrainingLists(train, self.negatives, number=self.number, correct=self.correct)
         rows, size = (train.to_pairs(), 4096) if self.pairs else (train.to_lists(), 64)
         size = self.lists_per_batch or size
         batches = UserBatches(rows, lists_per_batch=size, shuffle=True, seed=seed)
-        training = _Training(self, scorer, loss, lists, batches, measure, held, judged)
+        training = _Training(self, scorer, loss, lists, batches, validate)
         training.run(measure.name, disable=not self.verbose)
         scorer.load_state_dict(training.kept)
         return scorer.eval(), training.history[0], training.best_epochs[0]
@@ -353,7 +367,7 @@ class Recommender(BaseEstimator):
 
         Args:
             users: `[users]` or one user: row indices if `fit` got a matrix, otherwise names.
-            k: number of items; all if there are fewer.
+            k: number of items; all with interactions if there are fewer.
             exclude_known: whether to leave out what the user knows.
             items: the only items to rank, in the same form; None for all.
             exclude: items to leave out for all users.
@@ -384,13 +398,10 @@ class Recommender(BaseEstimator):
             check_matched(rows >= 0, names, what="users", source="the users of fit", advice=advice)
         known = self.known_ if exclude_known else None
         at = torch.from_numpy(np.maximum(rows, 0))
-        found, scores = (each.cpu().numpy() for each in recommend(self.scorer_, at, k, exclude=known, items=ranked))
+        found, scores = recommend(_Served(self.scorer_, self.known_), at, k, exclude=known, items=ranked)
         if (rows < 0).any():
-            found[rows < 0], scores[rows < 0] = (
-                each.numpy() for each in recommend(popularity(self.known_), 0, k, items=ranked)
-            )
-        found = self._index.named("items", found)
-        return (found[0], scores[0]) if one else (found, scores)
+            found[rows < 0], scores[rows < 0] = recommend(popularity(self.known_), 0, k, items=ranked)
+        return self._index.answer("items", found, scores, one)
 
     @_refusing
     def recommend_new(
@@ -412,10 +423,8 @@ class Recommender(BaseEstimator):
         one, known = self._index.of_new_users(X)
         with _of_any_size(known.num_items):
             factors = fold_in(self.scorer_, known, self.ranking_loss())
-        model, users = _Folded(self.scorer_, factors), torch.arange(known.num_users)
-        found, scores = recommend(model, users, k, exclude=known, items=ranked)
-        named, values = self._index.named("items", found.cpu().numpy()), scores.cpu().numpy()
-        return (named[0], values[0]) if one else (named, values)
+        model, users = _Served(self.scorer_, self.known_, factors), torch.arange(known.num_users)
+        return self._index.answer("items", *recommend(model, users, k, exclude=known, items=ranked), one)
 
     @_refusing
     def similar_items(
@@ -452,22 +461,18 @@ class Recommender(BaseEstimator):
 
     def _similar(self, what: str, given: Any, k: int, among: Any, exclude: Any) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
-        index, seen = self._index, self._index.seen(what)
-        one, names, rows = index.rows(what, given)
-        wrong = (rows < 0) | ~seen[np.maximum(rows, 0)]
+        seen, (one, names, rows) = self._index.seen[what], self._index.rows(what, given)
+        wrong = (rows < 0) | ~seen[rows]
         if wrong.any():
             raise ValueError(
                 f"{what} must be those of fit, with interactions, got {shortened(names[int(wrong.argmax())])}"
             )
-        chosen = index.ranked(among, exclude, what)
-        allowed = seen.copy()
-        if chosen is not None:
-            allowed &= np.isin(np.arange(len(seen)), chosen)
+        ranked = self._index.ranked(among, exclude, what)
+        allowed = np.isin(np.arange(len(seen)), np.arange(len(seen)) if ranked is None else ranked)
         table = self.scorer_._tables(None)[what == "items"].detach()
-        found, cosines = recommend(_Cosines(table), torch.from_numpy(rows), k, items=np.flatnonzero(allowed))
+        found, cosines = recommend(_Cosines(table), torch.from_numpy(rows), k, items=ranked)
         width = int((allowed.sum() - allowed[rows]).max(initial=0))
-        values = index.named(what, found[:, :width].cpu().numpy()), cosines[:, :width].cpu().numpy()
-        return (values[0][0], values[1][0]) if one else values
+        return self._index.answer(what, found[:, :width], cosines[:, :width], one)
 
     @_refusing
     def evaluate(
@@ -488,12 +493,13 @@ class Recommender(BaseEstimator):
         """
         check_is_fitted(self)
         check_choice("unknown_items", unknown_items, ("miss", "drop"))
-        test = self._index.wide(X, "X", unknown_items)
-        if not test.num_ratings:
+        test, missed = self._index.held(X, "X", unknown_items)
+        if not test.num_ratings and not missed.any():
             raise DataError("expected interactions to evaluate on, got none")
-        known = _widened(self.known_, test.num_items)
-        with _of_any_size(known.num_items):
-            found = evaluate_catalogue(_as_wide(self.scorer_, test.num_items), test, measures, exclude=known)
+        model = _Served(self.scorer_, self.known_)
+        options: dict[str, Any] = {"exclude": self.known_, "items": self._index.ranked(None, None), "missed": missed}
+        with _of_any_size(test.num_items):
+            found = evaluate_catalogue(model, test, measures, **options)
         return {name: float(values.mean()) for name, values in found.items()}
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -503,7 +509,7 @@ class Recommender(BaseEstimator):
 
 
 class _Training(Trainer):
-    """A factorisation in training; `judged` are the known interactions of the validation `held`."""
+    """A factorisation in training; `validate` gives the validation measure of the averages, None without validation."""
 
     kept: dict[str, Tensor]
 
@@ -514,12 +520,9 @@ class _Training(Trainer):
         loss: nn.Module,
         lists: TrainingLists,
         users: UserBatches,
-        measure: Measure,
-        held: Ratings | None,
-        judged: Ratings,
+        validate: Callable[[MatrixFactorization], float] | None,
     ) -> None:
-        self.scorer, self.loss, self.lists, self.users = scorer.train(), loss, lists, users
-        self.measure, self.held, self.judged = measure, held, judged
+        self.scorer, self.loss, self.lists, self.users, self.validate = scorer.train(), loss, lists, users, validate
         self.averaged = AveragedModel(scorer, multi_avg_fn=update_averages).eval()
         super().__init__(
             [*scorer.parameters(), *loss.parameters()],
@@ -528,7 +531,7 @@ class _Training(Trainer):
             weight_decay=options.weight_decay,
             max_epochs=options.max_epochs,
             patience=options.patience,
-            is_validated=held is not None,
+            is_validated=validate is not None,
         )
 
     def batches(self) -> Iterator[Batch]:
@@ -548,12 +551,8 @@ class _Training(Trainer):
 
     def validation(self, group: Sequence[int]) -> float:
         """The mean measure of the validation users."""
-        assert self.held is not None
-        scorer: Any = self.averaged.module
-        values = evaluate_catalogue(
-            _as_wide(scorer, self.held.num_items), self.held, [self.measure], exclude=self.judged
-        )
-        return float(values[self.measure.name].mean())
+        assert self.validate is not None
+        return self.validate(cast(MatrixFactorization, self.averaged.module))
 
     def keep(self, number: int) -> None:
         """Keep the averages."""
@@ -589,34 +588,59 @@ class _Index:
         else:
             users, items = X, y
             known = interactions(users, items, **columns)
-        return cls(known, False, {"users": _are_integers(users), "items": _are_integers(items)}, columns)
+        return cls(
+            known,
+            False,
+            {what: bool(_which_integers(ids).all()) for what, ids in (("users", users), ("items", items))},
+            columns,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}  # nothing that is computed from them
 
     def names(self, what: str) -> Names:
         """The names of `"users"` or `"items"`."""
         return self.known.user_names if what == "users" else self.known.item_names
 
-    def seen(self, what: str) -> np.ndarray:
-        """`[n]` bool: whether they have interactions."""
-        numbers = self.known.user if what == "users" else self.known.item
-        return np.bincount(numbers, minlength=len(self.names(what))) > 0
+    @cached_property
+    def numbers(self) -> dict[str, dict[str, int]]:
+        """The index of each name of users and items."""
+        return {what: numbers_of(self.names(what)) for what in ("users", "items")}
+
+    @cached_property
+    def seen(self) -> dict[str, np.ndarray]:
+        """`[n]` bool: whether users and items have interactions."""
+        counted = {"users": self.known.user, "items": self.known.item}
+        return {what: np.bincount(at, minlength=len(self.names(what))) > 0 for what, at in counted.items()}
+
+    def places(self, what: str, ids: np.ndarray | Names) -> np.ndarray:
+        """`[n]`: the indices of `ids_of`, -1 for all that are not exactly those of fit, and for items without interactions,
+        which were never learnt.
+        """
+        found = places_of(ids, self.numbers[what])
+        return np.where(self.seen[what][found], found, -1) if what == "items" else found
 
     def rows(self, what: str, given: Any) -> tuple[bool, list[str], np.ndarray]:
-        """Whether one user or item was given, the names, and their indices, -1 if unknown."""
+        """Whether one user or item was given, the names, and their indices, see `places`."""
         one = _is_one(given)
+        given = [given] if one else given
         try:
-            ids = ids_of(what, [given] if one else given)
+            ids = ids_of(what, given)
         except DataError as error:
-            raise ValueError(str(error).replace("interaction", what[:-1])) from None
-        return one, Names.of(ids).tolist(), places_of(ids, self.names(what))
+            raise DataError(str(error).replace("interaction", what[:-1])) from None
+        found = self.places(what, ids)
+        if self.by_index:
+            found[~_which_integers(given)] = -1
+        return one, Names.of(ids).tolist(), found
 
     def ranked(self, among: Any, exclude: Any, what: str = "items") -> np.ndarray | None:
-        """The indices of the items (or users) that may be in results; None for all."""
-        if among is None and exclude is None:
-            return None
-        chosen = np.arange(len(self.names(what))) if among is None else self._chosen(among, what, f"{what} to rank")
+        """The indices of the items (or users) that may be in results, only those with interactions; None for all."""
+        chosen = np.flatnonzero(self.seen[what])
+        if among is not None:
+            chosen = np.intersect1d(chosen, self._chosen(among, what, f"{what} to rank"))
         if exclude is not None:
             chosen = np.setdiff1d(chosen, self._chosen(exclude, what, f"{what} to exclude"))
-        return chosen
+        return None if len(chosen) == len(self.names(what)) else chosen
 
     def _chosen(self, given: Any, what: str, role: str) -> np.ndarray:
         _, names, places = self.rows(what, given)
@@ -624,22 +648,30 @@ class _Index:
             raise ValueError(f"{what} has none; None ranks all")
         source, advice = f"the {what} of fit", "they are left out"
         check_matched(places >= 0, names, what=role, source=source, advice=advice, stacklevel=6)
-        return np.unique(places[places >= 0])
+        return places[places >= 0]
 
-    def named(self, what: str, indices: np.ndarray) -> np.ndarray:
-        """The users or items at indices, which may be -1, in the form that `fit` got."""
-        if self.by_index:
-            return indices
-        names: Any = self.names(what).tolist()
-        if self.integers[what]:
-            names = list(map(int, names))
-        found = np.array([*names, None], object)[indices]  # the last is that of -1
-        whole = self.integers[what] and not (indices < 0).any() and max(names, default=0) < 2**63
-        return found.astype(np.int64) if whole else found
+    def answer(self, what: str, indices: Tensor, scores: Tensor, one: bool) -> tuple[np.ndarray, np.ndarray]:
+        """The results `[n, k]`, or `[k]` of one, with users or items in the form that `fit` got; indices may be -1."""
+        found: Any = indices.cpu().numpy()
+        if not self.by_index:
+            names: Any = self.names(what).tolist()
+            names = list(map(int, names)) if self.integers[what] else names
+            whole = self.integers[what] and not (found < 0).any() and max(names, default=0) < 2**63
+            found = np.array([*names, None], object)[found]  # the last is that of -1
+            found = found.astype(np.int64) if whole else found
+        values = scores.cpu().numpy()
+        return (found[0], values[0]) if one else (found, values)
 
     def read(self, X: Any, y: Any = None) -> Ratings:
         """Interactions in the form of `fit`, with names of their own."""
-        if not self.by_index and sp.issparse(X):
+        if self.by_index:
+            got = type(X).__name__ if y is None else "users and items"
+            if y is None and (sp.issparse(X) or isinstance(X, Ratings)):
+                found, got = interactions(X), "interactions with ids"
+                if _are_indices(found.user_names) and _are_indices(found.item_names):
+                    return found
+            raise DataError(f"expected a matrix [users, items], as in fit, got {got}; its rows and columns have no ids")
+        if sp.issparse(X):
             raise DataError(
                 "expected names of users and items, as in fit, got a matrix, whose rows and columns have none"
             )
@@ -649,55 +681,43 @@ class _Index:
         told = {name: value for name, value in self.columns.items() if value in columns or name == "min_rating"}
         return interactions(X, **told)
 
-    def wide(self, X: Any, name: str, unknown_items: str) -> Ratings:
-        """Interactions of users of `fit`; items that it has not seen follow its own, if they are misses, and are reported."""
-        given = self.read(X)
-        if sp.issparse(X) and (given.num_users, given.num_items) != (self.known.num_users, self.known.num_items):
+    def _check_sizes(self, given: Ratings, num_users: int) -> None:
+        """Raise DataError if a matrix is not of so many users and the items of `fit`."""
+        sizes = num_users, self.known.num_items
+        if self.by_index and (given.num_users, given.num_items) != sizes:
             raise DataError(
-                f"expected {self.known.num_users} users and {self.known.num_items} items, as in fit, got {given.num_users} and "
-                f"{given.num_items}"
+                f"expected {sizes[0]} users and {sizes[1]} items, as in fit, got {given.num_users} and {given.num_items}"
             )
-        places = {}
-        for what, numbers, advice in (
-            ("users", given.user, "they are left out"),
-            ("items", given.item, "they count as misses" if unknown_items == "miss" else "they are left out"),
-        ):
-            names = given.user_names if what == "users" else given.item_names
-            at, occurring = places_of(names, self.names(what)), np.unique(numbers)
-            matched = at[occurring] >= 0
-            if what == "items":
-                matched = matched & self.seen("items")[np.maximum(at[occurring], 0)]
-                if unknown_items == "drop":
-                    at[np.setdiff1d(occurring, occurring[matched])] = -1
-                else:
-                    new = occurring[at[occurring] < 0]
-                    at[new] = self.known.num_items + np.arange(len(new))
-            check_matched(
-                matched,
-                names[occurring],
-                what=f"{what} of {name}",
-                source=f"the {what} of fit",
-                advice=advice,
-                stacklevel=6,
-            )
-            places[what] = at[numbers]
-        kept = (places["users"] >= 0) & (places["items"] >= 0)
-        num_items = max(self.known.num_items, int(places["items"].max(initial=-1)) + 1)
-        sizes: dict[str, Any] = {"num_users": self.known.num_users, "num_items": num_items}
-        return interactions(places["users"][kept], places["items"][kept], **sizes)
+
+    def held(self, X: Any, name: str, unknown_items: str = "miss") -> tuple[Ratings, np.ndarray]:
+        """Interactions of users of `fit` with its items, and the number `[users]` of those with others, if they are misses."""
+        given = self.read(X)
+        self._check_sizes(given, self.known.num_users)
+        counted = "they count as misses" if unknown_items == "miss" else "they are left out"
+        user = self._matched("users", given.user, given.user_names, name, "they are left out")
+        item = self._matched("items", given.item, given.item_names, name, counted)
+        missed = user[(user >= 0) & (item < 0)] if unknown_items == "miss" else user[:0]
+        kept = (user >= 0) & (item >= 0)
+        sizes: dict[str, Any] = {"num_users": self.known.num_users, "num_items": self.known.num_items}
+        return interactions(user[kept], item[kept], **sizes), np.bincount(missed, minlength=self.known.num_users)
+
+    def _matched(self, what: str, numbers: np.ndarray, names: Names, name: str, advice: str) -> np.ndarray:
+        """The indices of users or items, -1 for those that are not in `fit`, which are reported."""
+        at, occurring = self.places(what, names), np.unique(numbers)
+        options: dict[str, Any] = {"what": f"{what} of {name}", "source": f"the {what} of fit", "advice": advice}
+        check_matched(at[occurring] >= 0, names[occurring], **options, stacklevel=7)
+        return at[numbers]
 
     def of_new_users(self, X: Any) -> tuple[bool, Ratings]:
         """Whether X are the items of one user, and the interactions of new users with the items of `fit`."""
         if sp.issparse(X) and len(X.shape) == 1:
             return True, self.of_new_users(sp.csr_array(X.reshape(1, -1)))[1]
+        one = False
         if isinstance(X, Ratings) or sp.issparse(X) or names_of(X):
             given = self.read(X)
-            if sp.issparse(X) and given.num_items != self.known.num_items:
-                raise DataError(
-                    f"expected {given.num_users} users and {self.known.num_items} items, as in fit, got {given.num_users} and "
-                    f"{given.num_items}"
-                )
-            users, names, num_users = given.user, given.item_names[given.item], given.num_users
+            self._check_sizes(given, given.num_users)
+            user, num_users = given.user, given.num_users
+            item = self._matched("items", given.item, given.item_names, "X", "they are left out")
         else:
             if _is_one(X) or isinstance(X, Mapping):
                 raise ValueError(f"X must be interactions, a list of items, or of lists of items, got {shortened(X)}")
@@ -710,26 +730,17 @@ class _Index:
                 raise ValueError(f"X must be a list of items, or of lists of items, got both, such as {shortened(X)}")
             one = not any(several)
             lists = [lists] if one else [list(each) for each in lists]
-            sizes = list(map(len, lists))
-            users, num_users = np.repeat(np.arange(len(lists)), sizes), len(lists)
-            names = (
-                Names.of(ids_of("items", [each for items in lists for each in items])) if sum(sizes) else Names.of([])
-            )
-        distinct, inverse = np.unique(np.asarray(names, object), return_inverse=True)
-        places = places_of(distinct, self.known.item_names)
-        check_matched(
-            places >= 0,
-            distinct,
-            what="items of X",
-            source="the items of fit",
-            advice="they are left out",
-            stacklevel=5,
-        )
-        items = places[inverse]
+            user, num_users = np.repeat(np.arange(len(lists)), list(map(len, lists))), len(lists)
+            _, names, item = self.rows("items", [each for items in lists for each in items])
+            distinct, first = np.unique(np.array(names, object), return_index=True)
+            options: dict[str, Any] = {
+                "what": "items of X",
+                "source": "the items of fit",
+                "advice": "they are left out",
+            }
+            check_matched(item[first] >= 0, distinct, **options, stacklevel=5)
         shape: dict[str, Any] = {"num_users": num_users, "num_items": self.known.num_items}
-        known = interactions(users[items >= 0], items[items >= 0], **shape)
-        is_list = not (isinstance(X, Ratings) or sp.issparse(X) or names_of(X))
-        return is_list and one, known
+        return one, interactions(user[item >= 0], item[item >= 0], **shape)
 
     def extended(self, X: Any, y: Any) -> tuple[_Index, np.ndarray]:
         """The index with further interactions, whose new users and items follow those of `fit`, and the users of them."""
@@ -740,19 +751,24 @@ class _Index:
                 f"{given.num_users} and {given.num_items}"
             )
         numbers, names = {}, {}
-        for what in ("users", "items"):
-            its = given.user_names if what == "users" else given.item_names
-            at = places_of(its, self.names(what))
+        for what, its, given_at in (
+            ("users", given.user_names, given.user),
+            ("items", given.item_names, given.item),
+        ):
+            at = places_of(its, self.numbers[what])
             new = np.flatnonzero(at < 0)
+            if self.integers[what] and (odd := next(filterfalse(_INTEGER.fullmatch, its[new]), None)):
+                raise DataError(
+                    f"{what} must be integers, as in fit, got {shortened(odd)}; fit a model with text as ids for others"
+                )
             at[new] = len(self.names(what)) + np.arange(len(new))
-            numbers[what] = at[given.user if what == "users" else given.item]
+            numbers[what] = at[given_at]
             names[what] = Names.joined([self.names(what), its[new]]) if len(new) else self.names(what)
         user = np.concatenate([known.user, numbers["users"]])
         item = np.concatenate([known.item, numbers["items"]])
         whole = interactions(user, item, num_users=len(names["users"]), num_items=len(names["items"]))
         whole = replace(whole, user_names=names["users"], item_names=names["items"])
-        integers = {what: is_whole and all(map(_is_integer, names[what])) for what, is_whole in self.integers.items()}
-        return replace(self, known=whole, integers=integers), np.unique(numbers["users"])
+        return replace(self, known=whole), np.unique(numbers["users"])
 
 
 def _is_one(given: Any) -> bool:
@@ -775,14 +791,20 @@ def _refuse_dense(given: Any, num_items: int) -> None:
         )
 
 
-def _are_integers(ids: Any) -> bool:
-    """Whether ids, which are valid, are integers."""
+_INTEGER = re.compile("0|-?[1-9][0-9]*")  # the one form of an integer as text
+
+
+def _which_integers(ids: Any) -> np.ndarray:
+    """`[n]` bool: whether ids, which are valid, are integers."""
     found = known_ids("ids", ids)
-    return found.dtype.kind in "iu" or (found.dtype.kind == "O" and all(isinstance(each, Integral) for each in found))
+    if found.dtype.kind == "O":
+        return np.array([isinstance(each, Integral) and not isinstance(each, bool) for each in found], bool)
+    return np.full(len(found), found.dtype.kind in "iu")
 
 
-def _is_integer(name: str) -> bool:
-    return name.removeprefix("-").isdecimal()
+def _are_indices(names: Names) -> bool:
+    """Whether names are the numbers from 0, as those of a matrix are."""
+    return names.tolist() == list(map(str, range(len(names))))
 
 
 def as_device(device: Any) -> torch.device:
@@ -809,32 +831,35 @@ def _can_judge(held: Ratings, known: Ratings, num_items: int) -> bool:
     """Whether some ranking of the items is better than another for any validation user; warns if for half of them none is."""
     users = np.unique(held.user)
     to_rank = num_items - np.bincount(known.user, minlength=known.num_users)[users]
-    relevant = np.bincount(held.user[held.item < num_items], minlength=held.num_users)[users]
+    relevant = np.bincount(held.user, minlength=held.num_users)[users]
     same = int(((relevant == 0) | (relevant == to_rank)).sum())
     if len(users) > same >= len(users) / 2:
         warnings.warn(f"for {same} of {len(users)} validation users {_SAME}; the others select the epoch", stacklevel=4)
     return same < len(users)
 
 
-def _widened(known: Ratings, num_items: int) -> Ratings:
-    """Interactions by index in a catalogue with further items."""
-    return interactions(known.user, known.item, num_users=known.num_users, num_items=num_items)
+class _Served:
+    """A factorisation, with the factors of new users if they are given; without biases, users of whom it has learnt nothing,
+    whose factors are 0, get the popular items, not all with a score of 0.
+    """
 
+    def __init__(self, scorer: MatrixFactorization, known: Ratings, factors: Tensor | None = None) -> None:
+        self.scorer, self.known, self.factors = scorer, known, factors
 
-def _as_wide(scorer: MatrixFactorization, num_items: int) -> Any:
-    """A model of a catalogue with further items, which are never recommended."""
-    return scorer if scorer.num_items == num_items else _Wide(scorer, num_items)
-
-
-class _Wide:
-    """A model with items that it does not know after its own."""
-
-    def __init__(self, scorer: MatrixFactorization, num_items: int) -> None:
-        self.scorer, self.more = scorer, num_items - scorer.num_items
+    def vectors(self, users: Tensor) -> tuple[Tensor, Tensor]:
+        if self.factors is None:
+            of_users, of_items = self.scorer.vectors(users)
+        else:
+            of_users, of_items = self.scorer.vectors(factors=self.factors[users.to(self.factors.device)])
+        nothing = ~of_users.any(-1, keepdim=True)
+        if nothing.any():
+            counts = popularity(self.known).scores.to(of_items)[:, None]
+            of_users, of_items = torch.cat([of_users, nothing.to(of_users)], -1), torch.cat([of_items, counts], -1)
+        return of_users, of_items
 
     def item_scores(self, users: Tensor) -> Tensor:
-        scores = self.scorer.item_scores(users.to(self.scorer.item_factors.weight.device))
-        return nn.functional.pad(scores, (0, self.more), value=-torch.inf)
+        of_users, of_items = self.vectors(users)
+        return of_users @ of_items.T
 
 
 class _Cosines:
@@ -848,16 +873,6 @@ class _Cosines:
         scores = self.unit[users] @ self.unit.T
         scores[torch.arange(len(users)), users] = -torch.inf
         return scores
-
-
-class _Folded:
-    """A model of new users, by their factors."""
-
-    def __init__(self, scorer: MatrixFactorization, factors: Tensor) -> None:
-        self.scorer, self.factors = scorer, factors
-
-    def item_scores(self, users: Tensor) -> Tensor:
-        return self.scorer.factor_scores(self.factors[users.to(self.factors.device)])
 
 
 def _grown(

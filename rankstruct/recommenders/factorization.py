@@ -184,11 +184,11 @@ class MatrixFactorization(Scorer):
         factors = nn.functional.dropout(factors, self.dropout, self.training)
         return factors if self.temperature is None else factors / self.temperature
 
-    def vectors(self, users: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def vectors(self, users: Tensor | None = None, *, factors: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Vectors `[users, d]` of some or all users and `[items, d]` of all items, whose products are the scores.
 
         Biases are an additional column, with a 1 on the other side. An index of item vectors for maximum inner product search
-        needs nothing else.
+        needs nothing else. `factors` `[users, rank]` are those of new users, see `fold_in`, who have no biases.
 
         >>> scorer = MatrixFactorization(3, 5, rank=2, temperature=0.1)
         >>> users, items = scorer.vectors()
@@ -197,11 +197,12 @@ class MatrixFactorization(Scorer):
         """
         users = None if users is None else users.to(self.item_factors.weight.device)
         of_users, of_items = self._tables(users)
-        of_users, of_items = self._directed(of_users, users=True), self._directed(of_items)
+        of_users = self._directed(of_users if factors is None else factors, users=True)
+        of_items = self._directed(of_items)
         if self.item_offsets is not None:
             ones = of_users.new_ones(*of_users.shape[:-1], 1)
             of_users, of_items = torch.cat([of_users, ones], -1), torch.cat([of_items, self.item_offsets.weight], -1)
-        if self.user_offsets is not None:
+        if self.user_offsets is not None and factors is None:
             biases = self.user_offsets.weight if users is None else self.user_offsets(users)
             of_users, of_items = (
                 torch.cat([of_users, biases], -1),

@@ -15,10 +15,9 @@ and the neutral rating (the vote d of expected rank utility):
 
 from __future__ import annotations
 
-import datetime
 import re
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -27,14 +26,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from rankstruct.arrays import as_numbers
+from rankstruct.columns import as_table
 from rankstruct.data import DataError, Names, RankingData
-from rankstruct.data.columnar import find_columns, seconds
 from rankstruct.data.errors import check_integers, check_least, shortened
+from rankstruct.data.tables import Ids, Table, find_columns, id_text, seconds
 from rankstruct.data.text import SPACE
 from rankstruct.estimators.base import is_number
 from rankstruct.lists import known_ids
-from rankstruct.roles import column_of, names_of
+from rankstruct.roles import names_of
 
 __all__ = [
     "Ratings",
@@ -362,74 +361,67 @@ def as_ratings(given: Any) -> Ratings:
 
 def columns_of(
     table: Any, times: Any = None, named: dict[str, str | None] | None = None, min_rating: float | None = None
-) -> tuple[Any, Any, Any]:
-    """The columns of users, items and times of a table, of the rows that count."""
-    columns, named = names_of(table), named or dict.fromkeys(("user", "item", "time"))
-    found = find_columns("X", columns, named | {"rating": None})
-    for role, name in named.items():
-        if name is not None and found[role] is None:
-            raise DataError(f"X has no column {name!r}; there are {', '.join(map(repr, columns))[:200]}")
-    if found["user"] is None or found["item"] is None:
-        advice = "; name them with user= and item=" if columns else ""
+) -> tuple[np.ndarray, np.ndarray, Any]:
+    """The users, items and times of the rows of a data frame that count; `times` instead of those of the frame."""
+    if not names_of(as_table("users", table)):
         raise DataError(
             "expected arrays of users and items, a SciPy sparse matrix, or a table with columns user and item; got "
-            f"{type(table).__name__}" + (f" with columns {', '.join(columns)}" if columns else "") + advice
+            f"{type(table).__name__}"
         )
-    if times is None and found["time"] is not None:
-        times = column_of(table, str(found["time"]))
-    rating = (
-        found["rating"] if found["rating"] not in [each for role, each in found.items() if role != "rating"] else None
-    )
-    values = None if rating is None else column_of(table, rating)
-    kept = rows_that_count("X", rating, values, min_rating)
-    parts = (column_of(table, found["user"]), column_of(table, found["item"]), times)
-    if kept is None:
-        return parts
-    users, items, times = (None if part is None else np.asarray(part)[kept] for part in parts)
-    return users, items, times
+    named = named or dict.fromkeys(("user", "item", "time"))
+    found, own = rows_that_count(Table(table, named, optional=("time",)), min_rating)
+    return found["user"].rows, found["item"].rows, own if times is None else times
 
 
-def rows_that_count(source: str, name: str | None, ratings: Any, min_rating: float | None) -> np.ndarray | None:
-    """A mask `[rows]` of the rows whose rating is at least `min_rating`; None for all, and a warning if their ratings differ.
+def rows_that_count(table: Table, min_rating: float | None) -> tuple[dict[str, Ids], np.ndarray | None]:
+    """The users and items of the rows of a table whose rating is at least `min_rating`, and their times, if there are any.
 
-    Args:
-        source: the table, for messages.
-        name: the column of ratings; None if there is none.
-        ratings: its values, of any type.
-        min_rating: the least rating that counts; None for all rows.
+    None is for all rows, and a warning if their ratings differ.
 
     Raises:
         ValueError: `min_rating` is not a number.
-        DataError: there are no ratings, or none that counts.
+        DataError: an id or a time is missing; there are no ratings, or none that counts.
     """
     if min_rating is not None and not is_number(min_rating, -np.inf):
         raise ValueError(f"min_rating must be a number, got {min_rating!r}")
+    found = table.read()
+    time = found.pop("time", None)
+    if time is not None and not (known := np.isfinite(time)).all():
+        at = int(known.argmin())
+        got = "none" if np.isnan(time[at]) else time[at]
+        raise DataError(f"{table.place(at)}: expected a time, got {got}")
+    name = find_columns(table, [each for each in table.names if each not in table.columns.values()], {"rating": None})[
+        "rating"
+    ]
     values = None
     if name is not None:
-        with suppress(TypeError, ValueError):
-            values = as_numbers(name, ratings, exact=False).astype(np.float64)
+        with suppress(DataError):  # not of numbers
+            values = np.concatenate(
+                [np.zeros(0), *(table.numbers(name, each.column(0)) for each in table.batches([name]))]
+            )
+    rows = len(found["user"].places)
     if min_rating is not None:
         if values is None:
-            raise DataError(f"{source}: min_rating is set, but there is no column of ratings, such as 'rating'")
+            raise DataError(f"{table}: min_rating is set, but there is no column of ratings, such as 'rating'")
         counted = values >= min_rating
-        said = f"of the {len(values)} rows of {source}"
+        said = f"of the {rows} rows of {table}"
         if not counted.any():
             raise DataError(f"none {said} has a rating of at least {min_rating:g}")
-        if counted.all():
-            return None
-        said = f"{int(counted.sum())} {said} have a rating of at least {min_rating:g} and count as interactions"
-        warnings.warn(said, stacklevel=4)
-        return counted
+        if not counted.all():
+            said = f"{int(counted.sum())} {said} have a rating of at least {min_rating:g} and count as interactions"
+            warnings.warn(said, stacklevel=4)
+            found = {role: Ids(ids.names, ids.places[counted]) for role, ids in found.items()}
+            time = None if time is None else time[counted]
+        return found, time
     known = np.zeros(0) if values is None else values[np.isfinite(values)]
     if name is not None and (values is None or (len(known) and known.min() < known.max())):
         within = "" if values is None else f", from {known.min():g} to {known.max():g}"
-        rows = len(ratings)
         warnings.warn(
-            f"{source} has a column of ratings, {name!r}{within}: all {rows} rows count as interactions, whatever their rating; "
+            f"{table} has a column of ratings, {name!r}{within}: all {rows} rows count as interactions, whatever their rating; "
             "pass min_rating= (data.min_rating), such as 4 of 5 stars, or remove the column",
             stacklevel=4,
         )
-    return None
+    return found, time
 
 
 def _of_matrix(given: Any, user_names: Any, item_names: Any) -> Ratings:
@@ -657,7 +649,7 @@ def _number_names(
         at = {each: numbers[name] for each, name in name_of.items()}
         return np.array([at[each] for each in written], np.int64), known
     known = _names(f"{what[:-1]}_names", names)
-    places = places_of(ids, known)
+    places = places_of(ids, numbers_of(known))
     if (places < 0).any():
         name = Names.of(ids)[int(places.argmin())]
         raise DataError(f"{what} has the name {shortened(name)}, which is not among those given")
@@ -708,25 +700,6 @@ def ids_of(what: str, given: Any) -> np.ndarray | Names:
     return texts
 
 
-def id_text(what: str, value: Any) -> str:
-    """An id of any type as text; raises DataError for bytes that are no text."""
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            raise DataError(f"{what} must be text in UTF-8, got {shortened(value)}") from None
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None and not hasattr(value, "to_datetime64"):
-        value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
-    if isinstance(value, np.datetime64 | datetime.date):  # pandas' ones, which are in UTC then, may have nanoseconds
-        moment = value.to_datetime64() if hasattr(value, "to_datetime64") else np.datetime64(value)
-        day, _, clock = str(moment).partition("T")
-        clock = clock.rstrip("0").rstrip(".") if "." in clock else clock
-        if len(clock) in (2, 5):  # dates in hours or minutes
-            clock += ":00" * (2 if len(clock) == 2 else 1)
-        return day if clock in ("", "00:00:00") else f"{day} {clock}"
-    return str(value)
-
-
 _WHOLE = re.compile(r"(-?[1-9][0-9]*|0)\.0")
 
 
@@ -740,13 +713,17 @@ def plain_names(texts: Collection[str]) -> dict[str, str]:
     return {text: text[:-2] if whole else text for text in texts}
 
 
-def places_of(ids: np.ndarray | Names, names: Names) -> np.ndarray:
-    """`[n]` int64: the index in `names` of each of `ids_of`, -1 if it is not there; "1.0" is "1" if it is not a name itself.
+def numbers_of(names: Names) -> dict[str, int]:
+    """The index of each name, for `places_of`."""
+    return {name: number for number, name in enumerate(names)}
 
-    >>> places_of(ids_of("items", ["y", "z", "1.0"]), Names.of(["x", "y", "1"]))
+
+def places_of(ids: np.ndarray | Names, numbers: Mapping[str, int]) -> np.ndarray:
+    """`[n]` int64: the index of each of `ids_of`, -1 if it is not there; "1.0" is "1" if it is not a name itself.
+
+    >>> places_of(ids_of("items", ["y", "z", "1.0"]), numbers_of(Names.of(["x", "y", "1"])))
     array([ 1, -1,  2])
     """
-    numbers = {name: number for number, name in enumerate(names)}
     written = ids.tolist() if isinstance(ids, Names) or ids.dtype.kind == "O" else Names.of(ids).tolist()
 
     def place(text: str) -> int:

@@ -19,16 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankstruct.data import DataError
-from rankstruct.data.columnar import Table, find_columns, is_table
 from rankstruct.data.delimited import SEPARATORS, decoded_lines, read_header
 from rankstruct.data.errors import check_least, check_matched, shortened
 from rankstruct.data.names import Names
+from rankstruct.data.tables import Table, find_columns, id_text, is_table
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
 from rankstruct.recommenders.ratings import (
     SCALES,
     Ratings,
     align,
-    id_text,
     implicit,
     interactions,
     k_core,
@@ -404,37 +403,15 @@ def _of_table(
     columns: dict[str, str | None],
     min_rating: float | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    reader = Table(path, columns, optional=("time",), numbers=("time",))
-    if missing := [name for role, name in columns.items() if name is not None and role not in reader.columns]:
-        raise DataError(
-            f"{path}: there is no column {missing[0]!r}; there are {', '.join(map(repr, reader.names))[:200]}"
-        )
-    table = reader.read()
+    table = Table(path, columns, optional=("time",))
+    ids, time = rows_that_count(table, min_rating)
     parts = []
     for role, numbers in (("user", users), ("item", items)):
-        ids, name = table[role], reader.columns[role]
-        written = [id_text(role, each).strip(SPACE) for each in ids.names]
-        if (empty := np.array([not each for each in [*written, "x"]])[ids.places]).any():
-            raise DataError(f"{path}, row {int(empty.argmax()) + 1}: expected an id in column {name!r}, got none")
-        parts.append(_places(written, numbers)[ids.places])
-    time = table.get("time")
+        written = [id_text(role, each).strip(SPACE) for each in ids[role].names]
+        parts.append(_places(written, numbers)[ids[role].places])
     if time is None and times:
         raise DataError(f"{path}: times is set, but there is no column of times, such as 'time' or 'timestamp'")
-    if time is not None and not np.isfinite(time).all():
-        at = int(np.isfinite(time).argmin())
-        raise DataError(f"{path}, row {at + 1}: expected a time, got {'none' if np.isnan(time[at]) else time[at]}")
-    rating = next(
-        (name for name in _roles(path, reader.names, ("rating",)) if name not in reader.columns.values()), None
-    )
-    values: Any = np.zeros(len(parts[0]))
-    if rating is not None:
-        try:
-            values = Table(path, {"rating": rating}, numbers=("rating",)).read()["rating"]
-        except DataError:  # not of numbers
-            values = [""] * len(parts[0])
-    kept = rows_that_count(str(path), rating, values, min_rating)
-    user, item, when = (each if each is None or kept is None else each[kept] for each in (*parts, time))
-    return user, item, when
+    return parts[0], parts[1], time
 
 
 def _places(written: Collection[str], numbers: dict[str, int]) -> np.ndarray:

@@ -165,12 +165,20 @@ def _score_blocks(model: CatalogueModel, users: Tensor) -> Iterator[tuple[Tensor
 
 
 def top_lists(
-    model: CatalogueModel, users: Tensor, relevant: Ratings, k: int, *, exclude: Ratings | None = None
+    model: CatalogueModel,
+    users: Tensor,
+    relevant: Ratings,
+    k: int,
+    *,
+    exclude: Ratings | None = None,
+    items: Any = None,
+    missed: np.ndarray | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The lists that measures with cut-offs up to k judge: `(scores, labels, where)`, for users by index `[users]`.
 
     The first k documents are the recommended items, labelled 1 if they are in `relevant`, or labelled 0 in place of missing ones;
-    the relevant items that were not recommended follow. A relevant item in `exclude` cannot be recommended, but counts.
+    the relevant items that were not recommended follow. A relevant item in `exclude` cannot be recommended, but counts. Other
+    arguments are those of `evaluate_catalogue`.
 
     >>> from rankstruct.recommenders import interactions
     >>> train, test = interactions([0], [0], num_items=3), interactions([0, 0], [0, 2], num_items=3)
@@ -178,16 +186,22 @@ def top_lists(
     tensor([[0., 1., 1.]])
     """
     users = users.cpu()
-    items = _best(model, users, k, exclude=exclude, test=relevant)[0].cpu()
-    items = nn.functional.pad(items, (0, k - items.shape[1]), value=-1)
-    keys = (users[:, None] * relevant.num_items + items).numpy()
+    best = _best(model, users, k, exclude=exclude, test=relevant, ranked=items)[0].cpu()
+    best = nn.functional.pad(best, (0, k - best.shape[1]), value=-1)
+    keys = (users[:, None] * relevant.num_items + best).numpy()
     held = relevant.keys()
     at = np.searchsorted(held, keys).clip(max=max(len(held) - 1, 0))
-    hit = torch.from_numpy(held[at] == keys if len(held) else np.zeros(keys.shape, bool)) & (items >= 0)
-    missing = torch.from_numpy(np.diff(relevant.offsets))[users] - hit.sum(1)
+    hit = torch.from_numpy(held[at] == keys if len(held) else np.zeros(keys.shape, bool)) & (best >= 0)
+    missing = torch.from_numpy(_num_relevant(relevant, missed))[users] - hit.sum(1)
     rest = torch.arange(int(missing.max()) if len(users) else 0) < missing[:, None]
     scores = -torch.arange(k + rest.shape[1], dtype=torch.float32).repeat(len(users), 1)
     return scores, torch.cat([hit, rest], 1).float(), torch.cat([torch.ones_like(hit), rest], 1)
+
+
+def _num_relevant(relevant: Ratings, missed: np.ndarray | None) -> np.ndarray:
+    """`[users]`: the number of relevant items of each user."""
+    counts = np.diff(relevant.offsets)
+    return counts if missed is None else counts + missed
 
 
 def evaluate_catalogue(
@@ -196,6 +210,8 @@ def evaluate_catalogue(
     measures: str | Measure | Iterable[str | Measure] = ("nDCG@10", "R@10"),
     *,
     exclude: Any = None,
+    items: Sequence[int] | np.ndarray | None = None,
+    missed: np.ndarray | None = None,
 ) -> dict[str, Tensor]:
     """Evaluate the top of the full catalogue for each user with test interactions: `{name: [users] float64}`.
 
@@ -209,6 +225,8 @@ def evaluate_catalogue(
         test: interactions with relevant items; a user with none is left out.
         measures: measures with a cut-off.
         exclude: items not to rank for a user, such as the training interactions, with the same user and item indices.
+        items: the indices of the only items to rank; None for all.
+        missed: `[users]`, the number of further relevant items of each user, which the model does not know; None for none.
 
     Raises:
         ValueError: no measure, or one without a cut-off; `test` and `exclude` differ in the number of users or items; or as
@@ -233,11 +251,11 @@ def evaluate_catalogue(
             "test and exclude must have the same users and items, got other names; read them together, or pass user_names and "
             "item_names of one to the other"
         )
-    users = torch.from_numpy(np.flatnonzero(np.diff(test.offsets)))
+    users = torch.from_numpy(np.flatnonzero(_num_relevant(test, missed)))
     parts = [
         evaluate(*lists[:2], parsed, where=lists[2])
         for block in users.split(2**14)
-        for lists in [top_lists(model, block, test, k, exclude=exclude)]
+        for lists in [top_lists(model, block, test, k, exclude=exclude, items=items, missed=missed)]
     ]
     return ByMeasure(
         {each.name: torch.cat([part[each.name] for part in parts]) if parts else torch.zeros(0) for each in parsed}

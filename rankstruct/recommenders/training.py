@@ -18,17 +18,25 @@ from torch import Tensor, nn
 
 from rankstruct.data import Batch, BatchLoader, DataError, Names, RankingData, Splits
 from rankstruct.data.errors import check_least, check_matched
-from rankstruct.data.record import EARLIER, KEY, check_split, check_unchanged, describe_source, is_same_place
+from rankstruct.data.record import (
+    EARLIER,
+    KEY,
+    check_not_learned,
+    check_split,
+    check_unchanged,
+    describe_source,
+    is_same_place,
+)
 from rankstruct.files import whole_file
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
 from rankstruct.metric import RankingMetric
 from rankstruct.models import load_scorer
-from rankstruct.models.saving import described_argument, read_checkpoint
+from rankstruct.models.saving import described_argument, read_checkpoint, scorer_file
 from rankstruct.recommenders.alternating import adopt_users
 from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, check_negatives
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
-from rankstruct.recommenders.ratings import Labels, Ratings, merge, standardised
+from rankstruct.recommenders.ratings import Labels, Ratings, merge, numbers_of, places_of, standardised
 from rankstruct.recommenders.reading import InteractionsSource, RatingsSource
 from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff, recommend, top_lists
 from rankstruct.recommenders.splits import RatingsParts, nothing
@@ -111,6 +119,11 @@ class RatingsDataModule(ListsDataModule):
         given = {stage: _packed_lists(lists) for stage, lists in self.given.items()}
         return {**self._described(), **names, "known": known, "given": given, "remarks": self.remarks()}
 
+    @property
+    def names(self) -> dict[str, Any]:
+        """The names of `users` and `items`."""
+        return {"users": list(self.known.user_names), "items": list(self.known.item_names)}
+
     def _described(self) -> dict[str, Any]:
         """The record of the source of the ratings; nothing for ratings in memory."""
         source = getattr(self, "source", None)
@@ -133,6 +146,21 @@ class RatingsDataModule(ListsDataModule):
                     "the ratings have other users or items than those that the model was trained on; read them by the names "
                     "of the checkpoint (trained_on=), or give Ratings user_names= and item_names= of training"
                 )
+
+    def test_dataloader(self) -> BatchLoader:
+        """Return all test lists; raises DataError if the model has learned from some of them."""
+        self._check_test()
+        return super().test_dataloader()
+
+    def val_dataloader(self) -> BatchLoader:
+        """Return all validation lists; raises DataError if the test lists show that the data were divided otherwise."""
+        self._check_test()
+        return super().val_dataloader()
+
+    def _check_test(self) -> None:
+        record = getattr(self, "_trained", {})
+        if "again" in record:
+            check_not_learned(record["again"], "test ratings", getattr(self, "source", None), record)
 
     def _only_known(self, record: dict[str, Any], told: str) -> None:
         """Take what users knew in training from a record, since there are no ratings, for the reason told."""
@@ -226,6 +254,7 @@ class SplitRatingsDataModule(RatingsDataModule):
         labels = "grade" if told else labels  # of no ratings
         super().__init__(parts.train, parts.vali, parts.test, labels=labels, recommend=recommend, **given, **batches)
         self.left_out = parts.left_out
+        self._trained = record
         if told:
             self._only_known(record, told)
 
@@ -295,6 +324,7 @@ class InteractionsDataModule(RatingsDataModule):
         self.pairs = pairs_per_batch is not None
         if self.pairs:
             self._parts["train"] = train.to_pairs()
+        self._trained = record
         if told:
             self._only_known(record, told)
 
@@ -344,8 +374,9 @@ class FactorizationModule(RankingModule):
         regularization: lambda_U.
         item_regularization: lambda_V; lambda_U if None.
         start_from: the folder of a run, or a file of `save_scorer`, with the initial factorisation, such as one trained on the
-            squared loss; biases that one of the two lacks are unchanged. Validation and test measures are only meaningful if it
-            was trained on the same split, with the same seed. None starts from `scorer`.
+            squared loss; users and items are matched by name, if the run has kept them, and others, like biases that one of the
+            two lacks, are unchanged. Validation and test measures are only meaningful if it was trained on the same split, with
+            the same seed. None starts from `scorer`.
         item_means: whether item biases are initialised to mean labels, minus the global mean and shrunk to 0 by five
             pseudo-ratings; a hinge that learns from few items of a list requires this, or `start_from`.
         optimizer: a function from parameters to an optimizer; AdamW with learning rate 0.01 and no weight decay if None. Sparse
@@ -450,7 +481,7 @@ class FactorizationModule(RankingModule):
         if self.trainer.ckpt_path is not None:
             return
         if self.start_from is not None:
-            _copy_factors(load_scorer(self.start_from), self.scorer, self.start_from)
+            _copy_factors(self.start_from, self.scorer, data.known)
         if self.item_means and self.scorer.item_offsets is not None:
             labels = data.lists.labels - data.lists.labels.mean()
             sums = np.bincount(data.lists.features[:, 1].astype(np.int64), labels, minlength=len(counts))
@@ -628,6 +659,8 @@ def _read_parts(
 ) -> tuple[RatingsParts, dict[str, Any], str]:
     """The parts of a source, with the users and items of a checkpoint if given; its record; why there are no ratings, or "".
 
+    The record also says which test ratings the model has learned from, by `again`.
+
     There are none if the files have changed since training: they would be split otherwise.
     """
     if trained_on is None:
@@ -654,7 +687,7 @@ def _read_parts(
     ratings: dict[str, Any] = {
         name: _by_names(getattr(parts, name), places[0], places[1], users, items) for name in parts._fields[:-1]
     }
-    return parts._replace(**ratings), record, ""
+    return parts._replace(**ratings), record | {"again": np.isin(ratings["test"].keys(), known.keys())}, ""
 
 
 def _read_by_order(source: RatingsSource | InteractionsSource, checkpoint: dict[str, Any]) -> RatingsParts:
@@ -702,15 +735,26 @@ def _unpacked_lists(given: dict[str, Tensor], known: Ratings) -> RankingData:
     return RankingData(features, labels, offsets, known.user_names[users[offsets[:-1]]], known.item_names[items])
 
 
-def _copy_factors(source: nn.Module, target: MatrixFactorization, name: str) -> None:
+def _copy_factors(name: str, target: MatrixFactorization, known: Ratings) -> None:
+    """Set the factors and biases of users and items to those of another run, by their names if it has kept them."""
+    source: Any = load_scorer(name)
+    record = read_checkpoint(scorer_file(name)).get(KEY, {})
     wanted = (target.num_users, target.num_items, target.rank)
     found = tuple(getattr(source, attribute, None) for attribute in ("num_users", "num_items", "rank"))
-    if found != wanted:
+    if found[2] != wanted[2] or not (record or found == wanted):
         raise ValueError(
             f"{name} has a {type(source).__name__} with users, items and rank {found}; start_from requires {wanted}"
         )
-    weights = target.state_dict()
-    target.load_state_dict({**weights, **{key: w for key, w in source.state_dict().items() if key in weights}})
+    others = _unpacked(record)[:2] if record else (known.user_names, known.item_names)
+    weights, theirs = target.state_dict(), source.state_dict()
+    for kind, names, before in zip(("user", "item"), (known.user_names, known.item_names), others, strict=True):
+        at = places_of(names, numbers_of(before))
+        advice = "they keep their initial factors"
+        check_matched(at >= 0, names, what=f"{kind}s of the data", source=name, advice=advice)
+        for key in (f"{kind}_factors.weight", f"{kind}_offsets.weight"):
+            if key in weights and key in theirs:
+                weights[key][torch.from_numpy(at >= 0)] = theirs[key][at[at >= 0]].to(weights[key])
+    target.load_state_dict(weights)
 
 
 def _squared(factors: nn.Embedding, biases: nn.Embedding | None, rows: Tensor | None = None) -> Tensor:

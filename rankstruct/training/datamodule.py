@@ -8,18 +8,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import nn
 
 from rankstruct.data import BatchLoader, Pipeline, RankingData, Source, Splits, parse_steps
 from rankstruct.data.folds import find_parts
 from rankstruct.data.predictions import read_for_model
-from rankstruct.data.record import KEY, check_split, check_unchanged, describe_source
+from rankstruct.data.record import KEY, check_not_learned, check_split, check_unchanged, describe_source, list_marks
 from rankstruct.models.saving import described_argument, described_names, described_preparation, read_checkpoint
 from rankstruct.preparation import Preparation, full_name
 
 __all__ = ["ListsDataModule", "RankingDataModule"]
+
+#: The parts that a model has learned from, or was selected by, when a part is evaluated.
+_BEFORE = {"train": (), "vali": ("train",), "test": ("train", "vali")}
 
 
 class ListsDataModule(pl.LightningDataModule):
@@ -86,6 +91,11 @@ class ListsDataModule(pl.LightningDataModule):
     @property
     def record(self) -> dict[str, Any]:
         """What a checkpoint keeps of the data, plain values and tensors, from which `restore` takes names; nothing by default."""
+        return {}
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """The names that a model is tied to, such as those of features, for reports; none by default."""
         return {}
 
     def restore(self, checkpoint: dict[str, Any], *, resumed: bool = False) -> None:
@@ -235,7 +245,8 @@ class RankingDataModule(ListsDataModule):
             return Splits(*map(self.part, Splits._fields))
         raw = self.source.read_raw()
         splits, self._steps = self.source.prepare_splits(raw)
-        record = describe_source(self.source) | {"num_features": raw.train.num_features}
+        learned = {part: torch.tensor(list_marks(getattr(raw, part)).view(np.int64)) for part in ("train", "vali")}
+        record = describe_source(self.source) | {"num_features": raw.train.num_features, "learned": learned}
         self._own = _Model(self.source.feature_names(), raw.train.num_features, self._steps.preparation, record)
         return splits
 
@@ -256,6 +267,10 @@ class RankingDataModule(ListsDataModule):
             file = find_parts(source.path, source.fold, [name])[name]
             assert file is not None  # it is required
             data = model.reader(source)(file).grouped_by(source.diversity_groups)
+        learned = model.record.get("learned", {})
+        if known := [learned[part].numpy() for part in _BEFORE[name] if part in learned]:
+            marks = list_marks(data).view(np.int64)
+            check_not_learned((marks != 0) & np.isin(marks, np.concatenate(known)), "lists", source, model.record)
         return parse_steps(source.prepare_train if name == "train" else source.prepare_test)(self._steps(data))
 
     def _trained(self) -> _Model:
@@ -273,6 +288,11 @@ class RankingDataModule(ListsDataModule):
     def feature_names(self) -> list[str] | None:
         """The names of the raw features; None if they have only numbers."""
         return self._trained().names
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """The names of the raw features, as `feature_names`."""
+        return {"feature_names": self.feature_names}
 
     @property
     def num_features(self) -> int:

@@ -27,9 +27,10 @@ from matplotlib.figure import Figure
 
 from papers.page import Section, figure, page
 from papers.plan import Plan
+from papers.significance import holm, stars
 from rankstruct.diagnostics import draw_paths, panels
 from rankstruct.files import versions, whole_file, write_result, write_text
-from rankstruct.statistics import PairedComparison, Spread, bootstrap_interval, compare_paired, holm, spread, stars
+from rankstruct.statistics import PairedComparison, Spread, bootstrap_interval, compare_paired, spread
 from rankstruct.text_tables import escape_markdown, format_table
 
 Row = tuple[str, Any]  # a trainer's name and the value of the varied option, or None
@@ -299,7 +300,7 @@ def win_table(plan: Plan, gathered: Gathered, set_name: str) -> Table:
             line.append(f"{gathered.mean(row, measure).mean:.4f}")
             if row != reference:
                 found = compare_paired(gathered.units(reference, measure), gathered.units(row, measure), plan.test)
-                line[-1] += f" {found.wins}/{found.losses} {found.stars}".rstrip()
+                line[-1] += f" {found.wins}/{found.losses} {stars(found.p)}".rstrip()
         rows.append(line)
     rows.sort(key=lambda line: line[0] != row_name(plan, reference))
     title = _title(set_name, f"{row_name(plan, reference)} against each other")

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 import rankstruct as rs
-from rankstruct.clicks import (
-    ClickLog,
-    PositionModel,
-    TrustModel,
-    evaluate_from_clicks,
-    harvest_propensities,
-    propensities_by_context,
-    simulate_clicks,
-)
+from papers.click_models import PositionModel, TrustModel, simulate_clicks
+from rankstruct.clicks import ClickLog, evaluate_from_clicks, harvest_propensities, propensities_by_context
 from rankstruct.statistics import bootstrap_interval, compare_paired
 
 ATTRACTION = np.array([0.9, 0.2, 0.6, 0.3, 0.7])  # of two queries, with 3 and 2 documents
@@ -39,7 +32,7 @@ def expected(cutoff=3, base=None, propensities=PROPENSITY, measure="DCG", **opti
     total = 0.0
     for pattern in itertools.product([False, True], repeat=len(document)):
         clicks = np.array(pattern)
-        log = ClickLog(session, QUERY[document], document, position, clicks, np.arange(2), np.arange(5))
+        log = ClickLog(session, QUERY[document], document, position, clicks, np.arange(2), np.arange(5), of_table=True)
         found = evaluate_from_clicks(log, SCORES, measure, propensities, **given)
         total += np.where(clicks, chance, 1 - chance).prod() * found.value
     return total
@@ -165,7 +158,7 @@ def small(clicks=(1, 0, 0, 1)):
 
 def test_candidates_are_found_by_their_ids_in_any_order():
     log = small()
-    plain = evaluate_from_clicks(log, [0.0, 1, 1, 0], "DCG", [1, 0.5])  # 7 and 8 of a, 7 and 9 of b
+    plain = evaluate_from_clicks(log.with_documents(), [0.0, 1, 1, 0], "DCG", [1, 0.5])  # 7 and 8 of a, 7 and 9 of b
     assert plain.value == pytest.approx((DISCOUNTS[1] * 1 + DISCOUNTS[1] * 2) / 2)
     given = {"query": ["b", "c", "a", "a", "b"], "document": [9, 7, 8, 7, 7]}
     assert evaluate_from_clicks(log, [0, 5, 1, 0, 1], "DCG", [1, 0.5], **given).value == plain.value
@@ -190,16 +183,16 @@ def test_the_order_of_the_rows_does_not_matter():
     found, same = (evaluate_from_clicks(each, new, "DCG@3", given, **ids(labels)) for each in (log, shuffled))
     np.testing.assert_allclose(same.values, found.values, rtol=1e-12)
     context = np.random.default_rng(1).normal(size=(20, 1))
-    first, second = (propensities_by_context(each, context[: len(each.queries)]) for each in (log, shuffled))
+    first, second = (propensities_by_context(each, context, np.arange(20)) for each in (log, shuffled))
     np.testing.assert_allclose(second.coefficients, first.coefficients, rtol=1e-9)
 
 
 def test_all_clicks_or_none():
-    assert evaluate_from_clicks(small((0, 0, 0, 0)), [0.0, 1, 1, 0], "P@1", [1, 0.5]).value == 0
-    found = evaluate_from_clicks(small((1, 1, 1, 1)), [0.0, 1, 1, 0], "P@1", [1, 1])
+    assert evaluate_from_clicks(small((0, 0, 0, 0)).with_documents(), [0.0, 1, 1, 0], "P@1", [1, 0.5]).value == 0
+    found = evaluate_from_clicks(small((1, 1, 1, 1)).with_documents(), [0.0, 1, 1, 0], "P@1", [1, 1])
     assert (found.value, found.low, found.high) == (1, 1, 1)
     with pytest.raises(ValueError, match="the log has no clicks, or too few; use normalize='sessions'"):
-        evaluate_from_clicks(small((0, 0, 0, 0)), [0.0, 1, 1, 0], "P@1", [1, 0.5], normalize="weights")
+        evaluate_from_clicks(small((0, 0, 0, 0)).with_documents(), [0.0, 1, 1, 0], "P@1", [1, 0.5], normalize="weights")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +222,12 @@ def test_all_clicks_or_none():
     ],
 )
 def test_what_is_wrong_is_named(change, message):
-    given = {"log": small(), "scores": [0.0, 1, 1, 0], "measure": "DCG", "propensities": [1, 0.5]} | change
+    given = {
+        "log": small().with_documents(),
+        "scores": [0.0, 1, 1, 0],
+        "measure": "DCG",
+        "propensities": [1, 0.5],
+    } | change
     with pytest.raises(ValueError, match=message):
         evaluate_from_clicks(given.pop("log"), given.pop("scores"), given.pop("measure"), **given)
 

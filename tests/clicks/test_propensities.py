@@ -3,14 +3,8 @@
 import numpy as np
 import pytest
 
-from rankstruct.clicks import (
-    ClickLog,
-    PositionModel,
-    harvest_propensities,
-    propensities_by_em,
-    propensities_by_swaps,
-    simulate_clicks,
-)
+from papers.click_models import PositionModel, simulate_clicks
+from rankstruct.clicks import ClickLog, harvest_propensities, propensities_by_em, propensities_by_swaps
 
 MODEL, RANKS = PositionModel(eta=1, relevant=0.8, irrelevant=0.1), 10
 ESTIMATORS = [propensities_by_swaps, harvest_propensities, propensities_by_em]

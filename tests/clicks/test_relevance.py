@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankstruct.clicks import ClickLog, PositionModel, Propensities, TrustModel, estimate_relevance, simulate_clicks
+from papers.click_models import PositionModel, TrustModel, simulate_clicks
+from rankstruct.clicks import ClickLog, Propensities, estimate_relevance
 
 ATTRACTION = np.array([0.9, 0.2, 0.6])
 RANKINGS = [(0, 1, 2), (2, 0, 1), (1, 2, 0)]
@@ -25,7 +26,9 @@ def expected(chance, cutoff=3, rankings=RANKINGS, propensities=PROPENSITY, **opt
     for pattern in itertools.product([0, 1], repeat=rows):
         clicks = np.array(pattern)
         query = np.zeros(rows, np.int32)
-        log = ClickLog(session, query, documents.ravel(), position, clicks > 0, np.array([5]), np.arange(3))
+        log = ClickLog(
+            session, query, documents.ravel(), position, clicks > 0, np.array([5]), np.arange(3), of_table=True
+        )
         found = estimate_relevance(log, propensities[:cutoff], **options)
         total += np.where(clicks, probability, 1 - probability).prod() * found
     return total
@@ -119,8 +122,9 @@ def test_a_doubly_robust_estimate_varies_less_than_a_plain_one():
 def test_propensities_by_query():
     rng = np.random.default_rng(0)
     log = simulate_clicks(PositionModel(), rng.normal(size=12), [0, 1, 1] * 4, range(0, 13, 3), sessions=400)
-    table = rng.uniform(0.2, 1, (4, 3))
-    found = estimate_relevance(log, table)
+    table, order = rng.uniform(0.2, 1, (4, 3)), rng.permutation(4)
+    shuffled = table[order]
+    found = estimate_relevance(log, Propensities(shuffled, shuffled, shuffled, 0.95, queries=order))
     for query in range(4):
         np.testing.assert_array_equal(
             found[3 * query : 3 * query + 3], estimate_relevance(log, table[query])[3 * query : 3 * query + 3]
@@ -170,6 +174,10 @@ def test_estimated_propensities_above_1_count_as_1():
     np.testing.assert_array_equal(estimate_relevance(log, estimated), estimate_relevance(log, np.minimum(values, 1)))
 
 
+def by_query(*values, queries):
+    return Propensities(np.array(values), np.array(values), np.array(values), 0.95, queries)
+
+
 @pytest.mark.parametrize(
     ("propensities", "options", "message"),
     [
@@ -195,8 +203,15 @@ def test_estimated_propensities_above_1_count_as_1():
         ([1.0, 0.5, 0.2], {"exposure": [1, 1, 1.5]}, "exposure must be .* at most 1; that of document 2 is 1.5"),
         ([1.0, 0.5, 0.2], {"prediction": [0.5]}, "prediction must be a finite number for each of the 3 documents; got"),
         ([1.0, 0.5, 0.2], {"prediction": [0.5, 0, np.nan]}, "prediction must be a finite number .* NaN or infinite"),
-        ([[1.0, 0.5, 0.2]] * 2, {}, "propensities must have a row for each query of the log, 1, or none; got shape"),
-        ([[1.0, 0.5, 0]], {}, "that of rank 3 and query 0 is 0"),
+        ([[1.0, 0.5, 0.2]], {}, "propensities that differ by query need the names of the queries"),
+        (
+            by_query([1.0, 0.5, 0.2], queries=None),
+            {},
+            "propensities that differ by query need the names of the queries",
+        ),
+        (by_query([1.0, 0.5, 0.2], queries=[1]), {}, "one row for each query of the log, and there is none for 0"),
+        (by_query([1.0, 0.5, 0.2], [1.0, 0.5, 0.2], queries=[0, 0]), {}, "must have one row for each query of the log"),
+        (by_query([1.0, 0.5, 0], queries=[0]), {}, "that of rank 3 and query 0 is 0"),
     ],
 )
 def test_what_is_wrong_is_named(propensities, options, message):

@@ -61,6 +61,7 @@ def test_a_fit_keeps_the_names_of_its_features(tmp_path):
     assert main(fit) == 0
     cell = tmp_path / "out" / "raw" / "all"
     assert rs.load_scorer(cell).feature_names == ("bm25", "clicks")
+    assert pickle.loads((cell / "ranker.pkl").read_bytes()).feature_names_in_.tolist() == ["bm25", "clicks"]
     turned = [
         [row[at] for at in (0, 1, 3, 2)] for row in (line.split(",") for line in ["qid,label,bm25,clicks", *lines])
     ]

@@ -437,14 +437,8 @@ def test_files_without_validation_and_test(data, tmp_path):
         (["{data}", "--fold", "1", "--measures", "quality"], "quality"),
         (["{data}", "--fold", "1", "--measures", "AP", "quality"], "quality"),
         (["{data}", "--fold", "1", "--time-budget", "-3"], "time_budget must be 0 or more"),
-        (
-            ["{data}", "--fold", "1", "--clip", "0.1"],
-            "--propensities, --clip and --drop-missing are for a click log; give --clicks LOG",
-        ),
-        (
-            ["{data}", "--fold", "1", "--propensities", "harvest"],
-            "--propensities, --clip and --drop-missing are for a click log",
-        ),
+        (["{data}", "--fold", "1", "--clip", "0.1"], "--clip has no effect without --clicks LOG"),
+        (["{data}", "--fold", "1", "--propensities", "harvest"], "--propensities has no effect without --clicks LOG"),
     ],
 )
 def test_what_is_refused_is_one_line_and_leaves_nothing(given, said, data, tmp_path, capsys):

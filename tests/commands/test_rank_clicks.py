@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import rankstruct as rs
+from papers.click_models import PositionModel, simulate_clicks
 from rankstruct.cli import main as rankstruct
-from rankstruct.clicks import ClickLog, PositionModel, harvest_propensities, simulate_clicks
+from rankstruct.clicks import ClickLog, harvest_propensities
 
 pytest.importorskip("pyarrow")
 
@@ -134,7 +135,7 @@ def test_features_may_come_from_lists(data, tmp_path, how, capsys):
         ({}, ["--vali", "FILE"], "--clicks takes --train, for features, and --test"),
         ({}, ["--test", "missing.csv"], "missing.csv: no such file"),
         ({}, ["--measures", "RR@10"], "RR@10 does not support item_weights"),
-        ({}, ["--label", "grade"], "--label, --qid and --categorical name columns of --train and --test"),
+        ({}, ["--label", "grade"], "--label has no effect without --train or --test; remove it"),
     ],
 )
 def test_what_is_wrong_is_named(data, tmp_path, change, options, message, capsys):
@@ -156,7 +157,8 @@ def test_lists_without_a_document_of_the_log_are_refused(data, tmp_path, capsys)
     command = ["rank", "--clicks", str(data / "bare.csv"), "--train", str(tmp_path / "lists.csv"), *QUICK]
     assert rankstruct([*command, "--output", str(tmp_path / "out")]) == 1
     assert "documents of the log are missing, such as document" in (said := capsys.readouterr().err)
-    assert "--drop-missing leaves out their clicks" in said
+    assert "; --drop-missing leaves out their clicks, or add the documents of" in said
+    assert "with_documents" not in said
     dropped = "of the .* documents of the log .* are not in the table.* rows with .* clicks"
     with pytest.warns(UserWarning, match="of the table"), pytest.warns(UserWarning, match=dropped):
         assert rankstruct([*command, "--drop-missing", "--output", str(tmp_path / "out")]) == 0

@@ -178,6 +178,18 @@ def test_the_same_request_is_answered_without_training(data, fresh, tmp_path, mo
             assert "nothing was trained" in capsys.readouterr().out
 
 
+def test_every_file_that_is_named_at_the_end_is_there(data, fresh, tmp_path, capsys):
+    _, source = fresh(TABLES)
+    folder = shutil.copytree(source, tmp_path / "out")
+    card = (folder / "README.md").read_text()
+    (folder / "README.md").unlink()
+    assert run(TABLES, folder, data) == 0
+    assert (folder / "README.md").read_text() == card
+    (folder / "README.md").write_text("# Edited\n")  # which a user may do
+    assert run(TABLES, folder, data) == 0
+    assert (folder / "README.md").read_text() == "# Edited\n"
+
+
 @pytest.mark.parametrize("name", ["request.json", "result.json", "scorer.pt", "ranker.pkl"])
 @pytest.mark.parametrize("content", ["", "x", "{}", "[]", "null", None])
 def test_a_damaged_folder_is_not_finished(name, content, data, fresh, tmp_path, capsys):

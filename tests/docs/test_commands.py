@@ -14,9 +14,9 @@ from programs import SCRIPTS, run_in
 from programs import main as program
 from scripts_by_path import script
 
+from papers.click_models import PositionModel, simulate_clicks
 from papers.plan import read_plan
 from rankstruct.cli import COMMANDS, main
-from rankstruct.clicks import PositionModel, simulate_clicks
 from rankstruct.commands import fit_exact
 from rankstruct.commands._arguments import find_configs
 from rankstruct.commands.fit import complete_config

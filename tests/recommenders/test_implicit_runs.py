@@ -136,7 +136,9 @@ def test_training_starts_from_the_interactions_or_at_random(start):
         CatalogueModule(scorer, start="svd")
     with pytest.raises(TypeError, match="scorer must be a MatrixFactorization or a LightGCN, got LinearScorer"):
         CatalogueModule(rs.LinearScorer(2))
-    with pytest.raises(ValueError, match="negatives must be one of all, uniform, popularity, in-batch, got 'some'"):
+    with pytest.raises(
+        ValueError, match="negatives must be one of 'all', 'uniform', 'popularity', 'in-batch', got 'some'"
+    ):
         CatalogueModule(scorer, negatives="some")
 
 

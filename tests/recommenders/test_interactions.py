@@ -103,7 +103,9 @@ def test_missing_ids_are_errors_everywhere(ids):
         lambda: ClickLog.from_arrays(others, ids, [1, 1, 2], labels),
         lambda: rs.evaluate([0.0, 1.0, 2.0], labels, "AP", qid=ids),
     ):
-        with pytest.raises(ValueError, match=r"must not be missing; that of .* 1 is"):
+        with pytest.raises(
+            ValueError, match=r"must not be missing; that of .* 1 is|row 2: expected a name .* got none"
+        ):
             make()
 
 
@@ -214,7 +216,7 @@ def test_an_arrow_table_is_a_table():
     found = interactions(pa.table({"user_id": [1, 2], "item_id": ["x", "y"], "datetime": [JANUARY, JANUARY]}))
     assert pairs(found) == {("1", "x"), ("2", "y")}
     assert found.time.tolist() == [SECONDS, SECONDS]
-    with pytest.raises(DataError, match="users must not be missing; that of interaction 1 is"):
+    with pytest.raises(DataError, match="the data frame, row 2: expected a name in column 'user_id', got none"):
         interactions(pa.table({"user_id": [1, None], "item_id": ["x", "y"]}))
 
 
@@ -286,7 +288,9 @@ def test_missing_times_are_errors(tmp_path, times):
         lambda: interactions(["a", "b"], [1, 2], times=times),
         lambda: Ratings.from_arrays(["a", "b"], [1, 2], [1, 1], scale="binary", time=times),
     ):
-        with pytest.raises(DataError, match=r"must not be missing; that of interaction 1 is"):
+        with pytest.raises(
+            DataError, match=r"must not be missing; that of interaction 1 is|row 2: expected a time, got none"
+        ):
             make()
     with pytest.raises(DataError, match="row 2: expected a time, got none"):
         read_interactions(tmp_path / "x.parquet")

@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 
 import rankstruct as rs
-from rankstruct.recommenders import hold_out, item_means, popularity, synthetic_ratings
+from rankstruct.recommenders import Ratings, hold_out, item_means, popularity, synthetic_ratings
 from rankstruct.recommenders.training import FactorizationModule, RatingsDataModule
 from rankstruct.training import RankingDataModule
 
@@ -131,3 +131,31 @@ def test_the_objective_does_not_count_users_that_are_not_trained():
     with torch.no_grad():
         scorer.user_factors.weight[40:] *= 100
     assert module.objective(batches) == pytest.approx(before)
+
+
+def test_training_starts_from_the_factors_of_the_same_users_and_items(tmp_path):
+    ratings = synthetic_ratings(users=12, items=9, rank=2, rated=6)
+    first = FactorizationModule(rs.MatrixFactorization(12, 9, rank=2, seed=1), rs.ListNetLoss())
+    run = trainer(1)
+    run.fit(first, RatingsDataModule(ratings))
+    run.save_checkpoint(tmp_path / "first.ckpt")
+    users, items = ([f"{n}" for n in range(size)][::-1] for size in (12, 9))
+    names = {"user_names": ["other", *users[1:]], "item_names": items}
+    other = Ratings.from_arrays(names["user_names"], items[:1] * 12, [3] * 12, scale="stars", **names)
+    module = FactorizationModule(
+        rs.MatrixFactorization(12, 9, rank=2, seed=2), rs.ListNetLoss(), start_from=str(tmp_path / "first.ckpt")
+    )
+    before = module.scorer.user_factors.weight[0].clone()
+    with pytest.warns(
+        UserWarning, match=r"1 of the 12 users of the data \(8\.3%\) are not in .*first\.ckpt, such as 'other'"
+    ):
+        trainer(0).fit(module, RatingsDataModule(other))
+    torch.testing.assert_close(module.scorer.item_factors.weight, first.scorer.item_factors.weight.flip(0))
+    torch.testing.assert_close(module.scorer.user_factors.weight[1:], first.scorer.user_factors.weight.flip(0)[1:])
+    torch.testing.assert_close(module.scorer.user_factors.weight[0], before)
+    unknown = Ratings.from_arrays(["a"] * 2, ["x", "y"], [1, 2], scale="stars")
+    module = FactorizationModule(
+        rs.MatrixFactorization(1, 2, rank=2), rs.ListNetLoss(), start_from=str(tmp_path / "first.ckpt")
+    )
+    with pytest.raises(ValueError, match=r"none of the 1 users of the data is in .*first\.ckpt"):
+        trainer(0).fit(module, RatingsDataModule(unknown))

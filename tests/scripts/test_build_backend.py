@@ -72,7 +72,10 @@ def test_an_old_compiler_is_none(calls, monkeypatch, tmp_path):
         assert backend.get_requires_for_build_wheel() == needed
 
 
-def test_an_editable_wheel_holds_no_package(calls, monkeypatch):
+def test_an_editable_wheel_holds_no_package(calls, monkeypatch, tmp_path):
+    (tmp_path / "rankstruct" / "kernels").mkdir(parents=True)
+    (tmp_path / "rankstruct" / "kernels" / "_core.so").write_bytes(b"one")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CXX", "c++")
     script("build_backend").build_editable("here", {"cmake.build-type": "Debug"}, "metadata")
     (name, (directory, settings, metadata), _) = calls[-1]
@@ -80,3 +83,50 @@ def test_an_editable_wheel_holds_no_package(calls, monkeypatch):
     assert settings["wheel.packages"] == []
     assert settings["cmake.define.RANKSTRUCT_EDITABLE"] == "ON"
     assert settings["cmake.build-type"] == "Debug"
+
+
+def test_the_core_is_compiled_again_only_if_something_changed(calls, monkeypatch, tmp_path):
+    kernels = tmp_path / "rankstruct" / "kernels"
+    kernels.mkdir(parents=True)
+    (kernels / "kernels.cpp").write_text("int a;")
+    library = kernels / "_core.so"
+    library.write_bytes(b"one")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CXX", "c++")
+    backend = script("build_backend")
+
+    def compiles(**settings):
+        backend.build_editable("here", settings or None)
+        return "cmake.define.RANKSTRUCT_BUILT" not in calls[-1][1][1]
+
+    assert [compiles(), compiles()] == [True, False]
+    for change in (
+        lambda: (kernels / "kernels.cpp").write_text("int b;"),
+        lambda: (kernels / "new.hpp").write_text(""),
+        lambda: library.write_bytes(b"two"),
+        lambda: monkeypatch.setenv("CXXFLAGS", "-O0"),
+        lambda: (tmp_path / "build" / "editable.txt").write_text(""),
+        lambda: (tmp_path / "build" / "editable.txt").unlink(),
+    ):
+        change()
+        assert [compiles(), compiles()] == [True, False]
+    assert compiles(**{"cmake.build-type": "Debug"})
+    library.unlink()
+    with pytest.raises(FileNotFoundError, match="no compiled core"):
+        compiles()
+
+
+def test_a_build_that_fails_is_tried_again(calls, monkeypatch, tmp_path):
+    (tmp_path / "rankstruct" / "kernels").mkdir(parents=True)
+    (tmp_path / "rankstruct" / "kernels" / "_core.so").write_bytes(b"one")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CXX", "c++")
+    backend = script("build_backend")
+    backend.build_editable("here")
+    (tmp_path / "rankstruct" / "kernels" / "new.hpp").write_text("")
+    with monkeypatch.context() as patch:
+        patch.setattr(backend.skbuild, "build_wheel", lambda *_: (_ for _ in ()).throw(OSError("the disk is full")))
+        with pytest.raises(OSError, match="full"):
+            backend.build_editable("here")
+    backend.build_editable("here")
+    assert "cmake.define.RANKSTRUCT_BUILT" not in calls[-1][1][1]

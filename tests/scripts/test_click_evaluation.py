@@ -26,3 +26,13 @@ def test_right_propensities_are_unbiased_and_others_are_not(tmp_path, capsys):
     assert behind["IPS", "true"] < -40
     assert abs(behind["IPS, policy-aware", "true"]) < 8
     assert abs(behind["doubly robust, policy-aware", "true"]) < 8
+
+
+def test_interleaving_finds_the_better_ranker(tmp_path):
+    given = ["--tables", "interleaving", "--queries", "50", "--sessions", "400", "--seeds", "3", "--many", "100"]
+    assert estimates.main([*given, "--output", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "click-evaluation.json").read_text())["tables"]
+    assert [*found] == ["interleaving"]
+    for _, sessions, better, equal in found["interleaving"]["rows"]:
+        assert sessions == "400"
+        assert float(better) > 60 > float(equal)

@@ -7,7 +7,8 @@ import pytest
 from scripts_by_path import script
 
 import rankstruct as rs
-from rankstruct.clicks import estimate_relevance, simulate_clicks
+from papers.click_models import simulate_clicks
+from rankstruct.clicks import estimate_relevance
 from rankstruct.data import Source
 
 experiment = script("click_experiment")

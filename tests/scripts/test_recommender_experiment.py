@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,6 +89,30 @@ def test_results_are_kept_and_not_computed_again(quick, tmp_path, monkeypatch):
     assert not trained
     with pytest.raises(ValueError, match="holds a run that differs in rank"):
         recommender_experiment(groups(), tmp_path, rank=3)
+
+
+@pytest.mark.parametrize("changed", ["a rating", "a name", "the features"])
+def test_results_of_other_data_are_not_those_of_these(monkeypatch, tmp_path, changed):
+    monkeypatch.setattr(recommenders, "FACTORIZATIONS", {"squared": None, START: None})
+    monkeypatch.setattr(recommenders, "COMPARATORS", {})
+    measured = {name: {"setting": {}, "values": [0.5, 0.6], "validation": 0.5} for name in recommenders.MEASURES}
+    monkeypatch.setattr(recommenders, "_run_method", lambda *_: {"users": [0, 1], "seconds": 0, "measures": measured})
+    before = ratings()
+
+    def run(given, features):
+        parts = {"weak": [lambda seed=seed: weak_parts(given, 20, seed) for seed in range(2)]}
+        recommender_experiment(parts, tmp_path, rank=2, features=features)
+
+    features = np.zeros((50, 2))
+    run(before, features)
+    run(before, features)
+    if changed == "a rating":
+        after = replace(before, rating=np.where(np.arange(before.num_ratings) == 7, 6 - before.rating, before.rating))
+    else:
+        names = before.user_names.tolist()
+        after = replace(before, user_names=["other", *names[1:]]) if changed == "a name" else before
+    with pytest.raises(ValueError, match="holds a run that differs in data"):
+        run(after, features + (changed == "the features"))
 
 
 def test_later_seeds_keep_what_the_first_one_chose(quick, tmp_path):

@@ -265,6 +265,16 @@ def test_a_file_to_predict_is_read_by_name(lists_run, change, tmp_path):
     assert str(path) in err
 
 
+def test_a_run_says_in_words_what_it_was_trained_on(lists_run):
+    """As `request.json` of `rankstruct rank`: what the checkpoint keeps of the data, for people."""
+    found = json.loads((lists_run.folder / "data.json").read_text())
+    names = [*NAMES, *(["state"] if lists_run.kind == "categories" else [])]
+    assert found["feature_names"] == (None if lists_run.kind == "svmlight" else names)
+    assert found["path"] == str(lists_run.data)
+    assert set(found["files"]) == {f"{part}.{lists_run.suffix}" for part in ("train", "vali", "test")}
+    assert found["options"]["prepare"] == ["standardize"]
+
+
 def test_a_scorer_knows_the_names_of_its_features(lists_run, tmp_path):
     scorer = rs.load_scorer(lists_run.folder)
     names = [*NAMES, *(["state"] if lists_run.kind == "categories" else [])]
@@ -340,16 +350,62 @@ def test_parts_of_a_file_that_changed_are_not_test_lists(tmp_path):
     file = tmp_path / "data" / "all.txt"
     config = {
         "model": {"scorer": "rankstruct.LinearScorer", "measures": ["AP"]},
-        "data": {"path": str(file), "protocol": "trials", "fold": 1, "sizes": [6, 3, 3]},
+        "data": {"path": str(file), "protocol": "trials", "fold": 1, "sizes": [5, 3, 3]},
     }
     run = Run(tmp_path, config, {"measures": ["test"], "validation": ["validate"], "lists": ["predict"]})
     lines = file.read_text().splitlines()
-    file.write_text("\n".join(lines[6:] + lines[:6]) + "\n")
-    for name in run.answers:
+    copies = {
+        "same": lines,
+        "rotated": lines[6:] + lines[:6],
+        "shorter": lines[6:],
+        "shuffled": lines[5::-1] + lines[6:],
+    }
+    for name, content in copies.items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(content) + "\n")
+    for name in ("same", "shuffled"):  # as many lists, in the same order, are divided alike
+        run.answers[name] = ["test", "--data.path", str(tmp_path / f"{name}.txt")]
+        assert run.answer(name)[0] == run.first["measures"][0]
+    for name in ("rotated", "shorter"):
+        run.answers[name] = ["test", "--data.path", str(tmp_path / f"{name}.txt")]
+    run.answers["another trial"] = ["test", "--data.fold", "2"]
+    run.answers["another trial of a copy"] = ["test", "--data.fold", "2", "--data.path", str(tmp_path / "same.txt")]
+    for name in ("rotated", "shorter", "another trial", "another trial of a copy"):
+        found, err = run.answer(name)
+        assert found is None, name
+        assert "has learned from" in err
+    file.write_text("\n".join(copies["rotated"]) + "\n")
+    for name in run.answers.keys() - {"same", "shuffled", "another trial of a copy"}:
         found, err = run.answer(name)
         assert found is None
-        assert "all.txt" in err
+        assert "all.txt" in err or "rotated.txt" in err or "shorter.txt" in err
     assert_no_resuming(run, "all.txt")
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_test_lists_of_another_fold_are_not_tested_if_they_are_those_of_training(sparse, tmp_path):
+    values = np.random.default_rng(0).random((10, 5)).round(3)
+    parts = [
+        [f"{at % 2} qid:{q} {1 + sparse * at}:{x} 9:1" for at, x in enumerate(row)] for q, row in enumerate(values)
+    ]
+    for fold in (1, 2):
+        at = {"train": range(2, 10), "vali": [1], "test": [0]}
+        for part, lists in at.items():
+            path = tmp_path / "data" / f"Fold{fold}" / f"{part}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(f"{line}\n" for number in lists for line in parts[(number + 3 * (fold - 1)) % 10]))
+    config = {
+        "model": {"scorer": "rankstruct.LinearScorer", "measures": ["AP"]},
+        "data": {"path": str(tmp_path / "data"), "fold": 1},
+    }
+    run = Run(tmp_path, config, {"measures": ["test"], "validation": ["validate"]})
+    run.answers |= {f"{command} 2": [command, "--data.fold", "2"] for command in ("test", "validate")}
+    for name in ("test 2", "validate 2"):
+        found, err = run.answer(name)
+        assert found is None
+        assert "1 of the 1 lists of" in err
+        assert "has learned from" in err
+    (run.data / "Fold1" / "test.txt").write_text("".join(f"{line}\n" for line in parts[0][::-1]))
+    assert run.answer("measures")[0] == run.first["measures"][0]  # they may change
 
 
 # Ratings and interactions
@@ -480,6 +536,13 @@ def test_other_data_are_matched_by_name(catalogue_run, tmp_path):
         for file in files:
             rewritten(file, lambda rows: [row[::-1] for row in rows])  # by the names of columns
     assert catalogue_run.answer("other")[0] == catalogue_run.first["measures"][0]
+    if catalogue_run.kind == "ratings":  # as many of each user, so that other ones are tested
+        for change in (other_order, lambda rows: [*rows[:3], *rows[4:]]):
+            rewritten(path, change)
+            found, err = catalogue_run.answer("other")
+            assert found is None
+            assert "has learned from" in err
+            shutil.copy(catalogue_run.file, path)
     for file in files:
         rewritten(file, lambda rows: [["other" if each == "i3" else each for each in row] for row in rows])
     with pytest.warns(UserWarning, match=r"1 of the 18 items of .* \(5\.6%\) are not in the training data"):
@@ -492,6 +555,14 @@ def test_other_data_are_matched_by_name(catalogue_run, tmp_path):
     found, err = catalogue_run.answer("other")
     assert found is None
     assert "none of the 18 items of" in err
+
+
+@pytest.mark.parametrize("catalogue_run", ["ratings"], indirect=True)
+def test_a_catalogue_run_says_in_words_what_it_was_trained_on(catalogue_run):
+    found = json.loads((catalogue_run.folder / "data.json").read_text())
+    assert sorted(found["items"]) == sorted(f"i{number}" for number in range(18))
+    assert len(found["users"]) == 24
+    assert (list(found["files"]), found["options"]["num_train"]) == (["."], 6)
 
 
 @pytest.mark.filterwarnings("ignore:.* are not in .*nothing is learnt about them")

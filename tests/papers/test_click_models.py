@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rankstruct.clicks import (
+from papers.click_models import (
     CascadeModel,
     ClickModel,
     DynamicBayesianModel,

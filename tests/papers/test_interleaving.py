@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rankstruct.clicks import Interleaved, PositionModel, compare_interleaved, interleave
+from papers.click_models import PositionModel
+from papers.interleaving import Interleaved, compare_interleaved, interleave
 
 METHODS = ["team-draft", "probabilistic"]
 FIRST, SECOND = ["a", "b", "c", "d"], ["b", "c", "a", "e"]

@@ -1,0 +1,587 @@
+"""The one reader of tables: CSV, Parquet and Arrow files, and data frames, as Arrow batches whose columns are found by role.
+
+A CSV file has column names in the first line, from which the separator (comma, semicolon, tab or bar) is inferred; UTF-16 is
+detected by its byte order mark. Numbers have a decimal point, True and False are 1 and 0, and an empty cell or NaN is a null. It
+may be compressed: `.gz`, `.bz2`, `.xz` or `.zst`. Files of other formats and data frames have types.
+
+Ids are integers or strings, as they are written: in a CSV file without surrounding blanks, and whole floats as integers.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rankstruct.arrays import LARGEST, as_array, as_numbers
+from rankstruct.columns import as_arrow, as_table, is_text, named_columns, numbers, plain
+from rankstruct.data.delimited import Header, check_quotes, named, open_unpacked, read_header, wrong_encoding
+from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.names import Names
+from rankstruct.data.text import SPACE, check_file, parse_number, unpacked_name
+from rankstruct.messages import did_you_mean
+from rankstruct.roles import find_column
+
+__all__: list[str] = []
+
+_CELLS = 2**22  # in memory at once
+_TYPED = (".parquet", ".pq", ".arrow", ".feather")
+_WHOLE = r"^(-?[1-9]\d*|0)\.0$"  # integers in a column of floats, as pandas writes those next to missing ones
+_DATES = "; write dates as 2024-01-31 or 2024-01-31T10:00:00, all with a time zone or none"
+
+
+def is_csv(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is CSV by its name, with any separator: `.csv`, `.tsv`, or RecBole's `.inter`."""
+    return unpacked_name(Path(path).name).casefold().endswith((".csv", ".tsv", ".inter"))
+
+
+def is_table(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is CSV, Parquet or Arrow by its name."""
+    return is_csv(path) or _is_typed(path)
+
+
+def _is_typed(path: str | os.PathLike[str]) -> bool:
+    return Path(unpacked_name(Path(path).name)).suffix.casefold() in _TYPED
+
+
+def find_columns(
+    source: object, names: Sequence[str], given: Mapping[str, str | None], argument: str | None = None
+) -> dict[str, str | None]:
+    """The column of each role, None if there is none, as `find_column` does; raises DataError if there are several."""
+    try:
+        return {role: find_column(names, role, name, argument) for role, name in given.items()}
+    except ValueError as error:
+        raise DataError(f"{source}: {error}") from None
+
+
+def missing_column(source: object, role: str, given: str | None, names: Sequence[str], advice: str = "") -> DataError:
+    """The error for a table without the column of a role, `given` or with a usual name, with those that it has."""
+    near = did_you_mean(given or role, names)
+    more = "" if given else advice
+    return DataError(f"{source}: there is no column {given or role!r}; there are {named(names)}{more}{near}")
+
+
+class Ids(NamedTuple):
+    """A column of ids.
+
+    Attributes:
+        names: the distinct ids, sorted: integers, strings or dates.
+        places: int32 `[rows]`, the index of each row's id in `names`.
+    """
+
+    names: np.ndarray
+    places: np.ndarray
+
+    @property
+    def rows(self) -> np.ndarray:
+        """`[rows]`, the id of each row."""
+        return self.names[self.places]
+
+
+class Table:
+    """A table in a file or in memory: its columns, and those that have a role, such as a user or a click.
+
+    Args:
+        source: a CSV, Parquet or Arrow file, CSV unless its name is that of another format; or a data frame.
+        roles: the name of each role's column, None for the one with a usual name.
+        optional: roles that may be missing.
+        argument: "" if callers cannot name columns, for messages.
+
+    Attributes:
+        names: all columns, in order.
+        columns: the column of each role.
+        header: the dialect of a CSV file; None for others. Columns of Parquet and Arrow files have `kinds`, their types by name.
+
+    Raises:
+        DataError: the file is missing, damaged or of another format, or a column is missing.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        roles: Mapping[str, str | None],
+        *,
+        optional: Collection[str] = (),
+        argument: str | None = None,
+    ) -> None:
+        self.header: Header | None = None
+        self.kinds: dict[str, Any] = {}
+        self.path = Path(source) if isinstance(source, str | os.PathLike) else None
+        if self.path is None:
+            with self._data_errors():
+                self._frame = named_columns(as_table("X", source))
+            self.names = list(self._frame)
+        else:
+            check_file(self.path)
+            if not _is_typed(self.path):
+                self.header = read_header(self.path, [name or role for role, name in roles.items()])
+                self.names = self.header.names
+            else:
+                with self._errors():
+                    schema = _schema(self.path)
+                self.names, self.kinds = schema.names, {field.name: field.type for field in schema}
+        if not self.names:
+            raise DataError(f"{self}: expected column names in the first line, got an empty file")
+        found = find_columns(self, self.names, roles, argument)
+        if several := [name for name in found.values() if self.names.count(str(name)) > 1]:
+            raise DataError(f"{self}: expected one column {several[0]!r}, got several")
+        for role, name in found.items():
+            if name is None and (role not in optional or roles[role] is not None):
+                advice = "" if argument == "" else f"; {role}= names another column"
+                raise missing_column(self, role, roles[role], self.names, advice)
+        self.columns = {role: name for role, name in found.items() if name is not None}
+
+    def __str__(self) -> str:
+        """The path, or "the data frame", for messages."""
+        return "the data frame" if self.path is None else str(self.path)
+
+    def read(self, numeric: Collection[str] = ()) -> dict[str, Any]:
+        """The columns by role: `Ids`; for roles that are `numeric`, numbers, which may be NaN; for `"time"`, see `seconds`.
+
+        Raises:
+            DataError: a missing id, or a value that is no number.
+        """
+        parts: dict[str, list[Any]] = {role: [] for role in self.columns}
+        texts = [
+            name for role, name in self.columns.items() if role not in numeric and (role != "time" or self._has_dates)
+        ]
+        before = 0
+        for batch in self.batches(list(self.columns.values()), texts):
+            for role, name in self.columns.items():
+                column = batch.column(name)
+                if role == "time":
+                    part = self._times(name, column)
+                else:
+                    part = self.numbers(name, column) if role in numeric else self.ids(name, column, before)
+                parts[role].append(part)
+            before += len(batch)
+        return {role: self._joined(role, each, numeric) for role, each in parts.items()}
+
+    def _joined(self, role: str, parts: list[Any], numeric: Collection[str]) -> Any:
+        name = self.columns[role]
+        if role == "time" and parts:
+            if len({part.dtype.kind == "M" for part in parts}) > 1:
+                raise DataError(f"{self}: expected numbers or dates in column {name!r}, got both{_DATES}")
+            return seconds(f"{self}: column {name!r}", np.concatenate(parts))
+        if role in (*numeric, "time"):
+            return np.concatenate(parts) if parts else np.zeros(0)
+        return self._numbered(parts)
+
+    def _numbered(self, parts: list[Any]) -> Ids:
+        """Ids of Arrow arrays."""
+        if not parts:
+            return Ids(np.zeros(0, object), np.zeros(0, np.int32))
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        whole = pa.chunked_array([part.dictionary_encode() for part in parts]).unify_dictionaries()
+        known = whole.chunk(0).dictionary
+        if self.header is not None and pc.all(pc.match_substring_regex(known, _WHOLE)).as_py():
+            known = pc.utf8_slice_codeunits(known, 0, -2)
+        names = known.to_numpy(zero_copy_only=False)
+        order = np.argsort(names)
+        new = np.empty(len(order), np.int32)
+        new[order] = np.arange(len(order))
+        return Ids(names[order], new[np.concatenate([each.indices.to_numpy() for each in whole.chunks])])
+
+    def batches(
+        self,
+        names: Sequence[str] | None = None,
+        texts: Sequence[str] = (),
+        advise: Callable[[str, str, str], str] = lambda *_: "",
+    ) -> Iterator[Any]:
+        """The rows as Arrow batches with some columns, None for all.
+
+        Args:
+            names: the columns.
+            texts: the columns of a CSV file that are not parsed as numbers.
+            advise: the end of the message about a cell of a CSV file that is no number, given the column, the type and the cell.
+        """
+        with self._errors(names, texts, advise):
+            if self.path is None:
+                import pyarrow as pa
+
+                chosen = self.names if names is None else names
+                yield pa.RecordBatch.from_arrays([self._column(name, name in texts) for name in chosen], list(chosen))
+            elif self.header is None:
+                yield from _typed_batches(self.path, names)
+            else:
+                yield from _csv_batches(self.path, self.header, names, texts)
+
+    def _column(self, name: str, text: bool) -> Any:
+        """A column of a data frame as an Arrow array; with `text`, numbers among strings are strings."""
+        with self._data_errors():
+            try:
+                return as_arrow(name, self._frame[name], where=f"{self}: ")
+            except ValueError:
+                if not text:
+                    raise
+                return as_arrow(name, self._frame[name], text=True, where=f"{self}: ")
+
+    def place(self, row: int) -> str:
+        """The place of a row, from 0, for messages."""
+        return f"{self}, row {row + 1}"
+
+    def refuse(
+        self, wrong: np.ndarray, name: str, expected: str, before: int, values: Any = None, advice: str = ""
+    ) -> None:
+        """Raise DataError for the first row, counted from `before`, with a wrong value in a column."""
+        if wrong.any():
+            at = int(wrong.argmax())
+            value = None if values is None else values[at]
+            value = value.item() if isinstance(value, np.generic) else value
+            got = "none" if value is None or value != value else shortened(value)
+            raise DataError(f"{self.place(before + at)}: expected {expected} in column {name!r}, got {got}{advice}")
+
+    def numbers(self, name: str, column: Any, advice: str = "") -> np.ndarray:
+        """An Arrow array as numbers, NaN if missing."""
+        with self._data_errors():
+            return numbers(f"{self}: ", name, column, advice)
+
+    def ids(self, name: str, column: Any, before: int) -> Any:
+        """An Arrow array of ids as one of integers, strings or dates; raises DataError for a missing id, with its row."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        shown, types = str(column.type)[:100], pa.types
+        if shown.startswith("extension<arrow.uuid"):
+            column = pa.array([None if each is None else str(each) for each in column.to_pylist()], pa.string())
+        found = plain(column)
+        kind = found.type
+        try:
+            if types.is_floating(kind):
+                values = found.to_numpy(zero_copy_only=False).astype(np.float64)
+                wrong = ~np.isnan(values) & ((np.floor(values) != values) | (np.abs(values) > LARGEST))
+                self.refuse(wrong, name, "a name or an integer", before, values)
+                found = pa.array(values, from_pandas=True).cast(pa.int64())
+            elif types.is_decimal(kind) and kind.scale == 0:
+                found = found.cast(pa.string())
+            elif is_text(kind) or types.is_fixed_size_binary(kind):
+                found = found.cast(pa.large_string())
+                if self.header is not None:
+                    found = pc.utf8_trim(found, SPACE)  # as in runs and qrels
+            elif types.is_boolean(kind):
+                found = pc.if_else(found, "True", "False")
+            elif types.is_null(kind):
+                found = found.cast(pa.string())
+            elif not (types.is_integer(kind) or types.is_timestamp(kind) or types.is_date(kind)):
+                raise TypeError
+        except (TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise DataError(f"{self}: expected names (strings or integers) in column {name!r}, got {shown}") from None
+        missing = found.is_null()
+        if is_text(found.type):
+            missing = pc.or_(missing, pc.equal(pc.utf8_trim(found, SPACE), "").fill_null(False))
+        self.refuse(missing.to_numpy(zero_copy_only=False), name, "a name", before)
+        return found
+
+    def _times(self, name: str, column: Any) -> np.ndarray:
+        """An Arrow array of times, as numbers or datetime64."""
+        column = _as_times(column)
+        if not _is_date(column.type):
+            return self.numbers(name, column, _DATES)
+        dates: np.ndarray = column.to_numpy(zero_copy_only=False)
+        return dates
+
+    @property
+    def _has_dates(self) -> bool:
+        """Whether the times of a CSV file are dates, or integers that float64 may not represent, by the first rows."""
+        if self.header is None:
+            return False
+        cells = self.header.first_cells(self.columns["time"]) - {""}
+        return bool(cells) and all(re.match(r"\d{4}-\d\d-\d\d|[-+]?\d{16,}$", cell) for cell in cells)
+
+    @contextmanager
+    def _data_errors(self) -> Iterator[None]:
+        """Errors of values as DataError."""
+        try:
+            yield
+        except DataError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise DataError(str(error)) from None
+
+    @contextmanager
+    def _errors(
+        self,
+        names: Sequence[str] | None = None,
+        texts: Sequence[str] = (),
+        advise: Callable[[str, str, str], str] = lambda *_: "",
+    ) -> Iterator[None]:
+        """Errors of pyarrow as DataError."""
+        import pyarrow as pa
+
+        try:
+            yield
+        except UnicodeDecodeError as error:  # from a CSV file in UTF-16
+            assert self.header is not None
+            raise wrong_encoding(self, self.header.encoding, error) from None
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, DataError):
+                raise
+            if self.path is not None and self.header is not None:
+                raise _csv_error(self.path, self.header, names, texts, error, advise) from None
+            raise DataError(f"{self}: expected a Parquet or Arrow file, got: {_first_line(error)}") from None
+
+
+def as_names(ids: Any) -> Names:
+    """Arrow ids of `Table.ids` as names: integers in digits, dates as `id_text` writes them."""
+    import pyarrow as pa
+
+    if not (is_text(ids.type) or pa.types.is_integer(ids.type)):
+        known = ids.dictionary_encode()
+        texts = [id_text("ids", each) for each in known.dictionary.to_numpy(zero_copy_only=False)]
+        ids = pa.array(texts, pa.large_string()).take(known.indices)
+    ids = ids.cast(pa.large_string())
+    if not len(ids):
+        return Names.of([])
+    _, places, text = ids.buffers()
+    offsets = np.frombuffer(places, np.int64)[ids.offset : ids.offset + len(ids) + 1]
+    content = np.frombuffer(text, np.uint8) if text else np.zeros(0, np.uint8)
+    return Names(content[offsets[0] : offsets[-1]].copy(), offsets - offsets[0])
+
+
+def id_text(what: str, value: Any) -> str:
+    """An id of any type as text; raises DataError for bytes that are no text."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise DataError(f"{what} must be text in UTF-8, got {shortened(value)}") from None
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None and not hasattr(value, "to_datetime64"):
+        value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+    if isinstance(value, np.datetime64 | datetime.date):  # pandas' ones, which are in UTC then, may have nanoseconds
+        moment = value.to_datetime64() if hasattr(value, "to_datetime64") else np.datetime64(value)
+        day, _, clock = str(moment).partition("T")
+        clock = clock.rstrip("0").rstrip(".") if "." in clock else clock
+        if len(clock) in (2, 5):  # dates in hours or minutes
+            clock += ":00" * (2 if len(clock) == 2 else 1)
+        return day if clock in ("", "00:00:00") else f"{day} {clock}"
+    return str(value)
+
+
+# Times
+
+
+def seconds(name: str, values: Any) -> np.ndarray:
+    """Times in memory, numbers or dates as in files, NaN if missing.
+
+    Integers are kept exactly, other numbers are float64. Dates are in seconds from 1970, integers if all are whole; or datetime64
+    if float64 would merge different ones, such as those of nanoseconds.
+
+    Raises:
+        DataError: other values, or years whose seconds are no 64-bit integers.
+    """
+    try:
+        found = as_array(name, values)
+        if found.dtype.kind == "M":
+            return _seconds_of_dates(name, found)
+        if found.dtype.kind not in "OUS":
+            return _of_numbers(name, found)
+    except (TypeError, ValueError) as error:
+        raise DataError(str(error)) from None
+    with suppress(TypeError, ValueError):
+        return _of_numbers(name, found)
+    import pyarrow as pa
+
+    try:
+        column = _as_times(as_arrow(name, found.astype(object)))
+        if _is_date(column.type):
+            return _seconds_of_dates(name, column.to_numpy(zero_copy_only=False))
+        return numbers("", name, column)
+    except (pa.ArrowException, TypeError, ValueError):
+        raise DataError(f"{name} must be numbers or dates, such as '2024-01-31', got {str(values)[:60]}") from None
+
+
+def _of_numbers(name: str, values: np.ndarray) -> np.ndarray:
+    found = as_numbers(name, values, exact=False)
+    return found if found.dtype.kind in "iu" else found.astype(np.float64)
+
+
+def _seconds_of_dates(name: str, dates: np.ndarray) -> np.ndarray:
+    """Dates as `seconds` has them; datetime64 of any unit."""
+    missing = np.isnat(dates)
+    known = np.where(missing, np.zeros(1, dates.dtype), dates)
+    whole = known.astype("datetime64[s]")
+    beyond = np.abs(known.astype("datetime64[Y]").astype(np.float64)) > 2.9e11  # years, of which seconds would wrap
+    if beyond.any():
+        raise DataError(
+            f"{name} must be dates whose seconds from 1970 are 64-bit integers, got {known[beyond][0]}, as of entry "
+            f"{int(beyond.argmax())}"
+        )
+    found = whole.astype(np.int64)
+    fraction = (known - whole) / np.timedelta64(1, "s") if (whole != known).any() else None
+    if fraction is not None:
+        exact, found = dates, found + fraction
+        if len(np.unique(found)) < len(np.unique(known)):
+            return exact
+    return np.where(missing, np.nan, found) if missing.any() else found
+
+
+def _as_times(column: Any) -> Any:
+    """An Arrow array of dates, without the time zone, or of numbers; text is parsed if all of it is one of the two."""
+    import pyarrow as pa
+
+    dates = [pa.timestamp(unit, zone) for zone in (None, "UTC") for unit in ("us", "ns")]
+    for kind in (*dates, pa.int64(), pa.float64()):
+        if is_text(column.type):
+            with suppress(pa.ArrowInvalid):
+                column = column.cast(kind)
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp(column.type.unit))
+    return column
+
+
+def _is_date(kind: Any) -> bool:
+    return str(kind).startswith(("timestamp", "date"))
+
+
+# Files
+
+
+def _schema(path: Path) -> Any:
+    """The names and types of a Parquet or Arrow file's columns."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    with open(path, "rb") as file:
+        begins = _begins(path, file)
+        if begins[:4] == b"PAR1":
+            return pa.parquet.ParquetFile(file).schema_arrow
+        return (pa.ipc.open_file if begins == b"ARROW1" else pa.ipc.open_stream)(file).schema
+
+
+def _begins(path: Path, file: Any) -> bytes:
+    """The first bytes of a file, which is rewound."""
+    begins: bytes = file.read(6)
+    file.seek(0)
+    if unpacked_name(path.name) != path.name:
+        raise DataError(
+            f"{path}: expected an uncompressed Parquet or Arrow file, since these compress internally; decompress the file"
+        )
+    return begins
+
+
+def _typed_batches(path: Path, names: Sequence[str] | None) -> Iterator[Any]:
+    """The rows of a Parquet or Arrow file."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    with open(path, "rb") as file:
+        begins = _begins(path, file)
+        if begins[:4] == b"PAR1":
+            parquet = pa.parquet.ParquetFile(file)
+            width = max(1, parquet.metadata.num_columns if names is None else len(names))
+            yield from parquet.iter_batches(max(1, min(2**16, _CELLS // width)), columns=names)
+            return
+        if begins == b"ARROW1":
+            reader = pa.ipc.open_file(file)
+            batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+        else:
+            batches = iter(pa.ipc.open_stream(file))
+        for batch in batches:
+            batch.validate(full=True)  # the offsets of a damaged file point anywhere in memory
+            yield batch if names is None else batch.select(names)
+
+
+def _csv_batches(
+    path: Path, header: Header, names: Sequence[str] | None, texts: Sequence[str], *, use_threads: bool = True
+) -> Iterator[Any]:
+    """The rows of a CSV file; all columns except `texts` are parsed as numbers, without type inference."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    kinds = {name: pa.bool_() if _are_flags(header, name) else pa.float64() for name in header.names}
+    kinds |= dict.fromkeys(texts, pa.string())
+    options = {
+        "read_options": pa.csv.ReadOptions(
+            column_names=header.names,
+            skip_rows=1,
+            encoding=header.encoding.removesuffix("-sig"),
+            use_threads=use_threads,
+        ),
+        "parse_options": pa.csv.ParseOptions(delimiter=header.separator, quote_char='"' if header.quotes else False),
+        "convert_options": pa.csv.ConvertOptions(column_types=kinds, include_columns=names),
+    }
+    with open_unpacked(path) as stream, pa.csv.open_csv(stream, **options) as reader:
+        yield from reader
+        if header.quotes and stream.raw.quotes % 2:
+            check_quotes(path, header)
+
+
+def _csv_error(
+    path: Path,
+    header: Header,
+    names: Sequence[str] | None,
+    texts: Sequence[str],
+    error: Exception,
+    advise: Callable[[str, str, str], str],
+) -> DataError:
+    """The error of a CSV file with column names and row number."""
+    import pyarrow as pa
+
+    said = _first_line(error)
+    try:  # a single thread reports row numbers
+        for _ in _csv_batches(path, header, names, texts, use_threads=False):
+            pass
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as again:
+        said = _first_line(again)
+    if header.quotes and ('"' in said or "out of sync" in said):  # by a line end within quotation marks
+        check_quotes(path, header)
+    row = re.search(r"Row #(\d+): ", said)
+    place = f"{path}, row {int(row[1]) - 1}" if row else str(path)
+    if value := re.search(r"CSV column #(\d+): .*CSV conversion error to (\w+): (?:invalid value )?(.*)", said):
+        name, kind, got = header.names[int(value[1])], value[2], value[3]
+        expected = {"bool": "True or False, as in the rows before,", "string": "text in UTF-8"}.get(kind, "a number")
+        advice, got = advise(name, kind, got), shortened(got.strip("'"))
+        return DataError(f"{place}: expected {expected} in column {name!r}, got {got}{advice}")
+    if cells := re.search(r"Expected (\d+) columns, got (\d+): ?(.*)", said):
+        return DataError(
+            f"{place}: expected {cells[1]} cells separated by {header.between}s, one for each of "
+            f"{named(header.names)}, got {cells[2]}: {shortened(cells[3])}"
+        )
+    return DataError(f"{place}: expected a CSV file, got: {said}")
+
+
+def _are_flags(header: Header, name: str) -> bool:
+    """Whether the first rows of a column have only True and False."""
+    cells = header.first_cells(name) - {""}
+    return bool(cells) and {cell.casefold() for cell in cells} <= {"true", "false"}
+
+
+def are_whole(header: Header, name: str) -> bool:
+    """Whether the first rows of a column of names are integers written as floats, as pandas does beside missing ones."""
+    cells = header.first_cells(name)
+    return bool(cells) and all(re.match(_WHOLE, cell) for cell in cells)
+
+
+def are_words(header: Header, name: str) -> bool:
+    """Whether no cell in the first rows of a column is like a number or a date, and some are not empty."""
+    cells = header.first_cells(name) - null_words()
+    looks_so = re.compile(r"[-+]?\d+,\d+|\d{4}-\d\d-\d\d.*|true|false", re.IGNORECASE)
+    return bool(cells) and not any(looks_so.fullmatch(cell) or is_number(cell) for cell in cells)
+
+
+def null_words() -> set[str]:
+    """The cells of CSV files that are nulls."""
+    import pyarrow.csv
+
+    return set(pyarrow.csv.ConvertOptions().null_values)
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number, see `parse_number`."""
+    try:
+        parse_number(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:200]

@@ -1,0 +1,244 @@
+"""Every option of every command has an effect where it is accepted; elsewhere it is refused in one line.
+
+A new option fails here until it is said in which modes of its command it has an effect.
+"""
+
+import argparse
+import importlib
+
+import pytest
+from jsonargparse import Namespace
+
+from rankstruct import cli
+from rankstruct.commands import _effects
+from rankstruct.commands._effects import NEEDS, without_effect
+from rankstruct.commands.fit import check_data, has_folds
+
+#: By command: how its options are typed, its modes, and the options with an effect in each; "*" are those of every mode.
+MODES = {
+    "cache": {
+        "": "--clear --limit=5G",
+        "modes": {"": ""},
+    },
+    "certify": {"": "--tolerance=0.1", "modes": {"--run r": "--tolerance"}},
+    "configs": {"": "--output=o", "modes": {"": "", "quickstart": "--output"}},
+    "convert": {
+        "": "--output=o --folds=1 --dtype=float16 --num-features=3 --real-labels --zero-based --group-file=g "
+        "--label=y --qid=q --docid=d --categorical=c",
+        "modes": {
+            "a.txt": "* --zero-based --group-file",
+            "a.csv": "*",
+            "folder": "* --folds --zero-based --group-file",
+            "tables": "* --folds",
+        },
+        "*": "--output --dtype --num-features --real-labels --label --qid --docid --categorical",
+    },
+    "evaluate": {
+        "": "--measures=AP --ties=input --empty=1 --convention=letor --real-labels --zero-based --label=y --qid=q "
+        "--categorical=c --test=t --csv=c --json=j",
+        "modes": {
+            "s --labels a.txt": "* --real-labels --zero-based --label --qid --categorical",
+            "s --labels a.csv": "* --real-labels --label --qid --categorical",
+            "s --labels a.parquet": "* --real-labels --label --qid --categorical",
+            "r --qrels q": "*",
+            "s s --labels a.csv": "* --real-labels --label --qid --categorical --test",
+            "r r --qrels q": "* --test",
+        },
+        "*": "--measures --ties --empty --convention --csv --json",
+    },
+    "rank": {
+        "": "--fold=1 --vali=v --test=t.csv --propensities=em --clip=0.1 --drop-missing --zero-based --label=y --qid=q "
+        "--categorical=c --measures=AP --mode=fast --time-budget=1 --seed=1 --output=o",
+        "modes": {
+            "folder": "* --fold --zero-based --label --qid --categorical --vali",
+            "tables": "* --fold --label --qid --categorical --vali",
+            "--train a.txt": "* --zero-based --label --qid --categorical --vali",
+            "--train a.csv": "* --label --qid --categorical --vali",
+            "--clicks l.csv": "* --propensities --clip --vali",
+            "--clicks l.csv --test a.csv": "* --propensities --clip --label --qid --categorical --vali",
+            "--clicks l.csv --train a.csv": "* --propensities --clip --drop-missing --label --qid --categorical --vali",
+            "--clicks l.csv --train a.txt": "* --zero-based --propensities --clip --drop-missing --label --qid "
+            "--categorical --vali",
+        },
+        "*": "--test --measures --mode --time-budget --seed --output",
+    },
+    "tune": {
+        "": "--space=a=int:1,2 --folds=1 --trials=3 --processes=1 --seed=1 --seeds=2 --no-prune",
+        "modes": {"--config c --output o": "*"},
+        "*": "--space --folds --trials --processes --seed --seeds --no-prune",
+    },
+    "cross-validate": {
+        "": "--folds=1 --grid=a=1 --processes=1 --seeds=2",
+        "modes": {"--config c --output o": "*"},
+        "*": "--folds --grid --processes --seeds",
+    },
+    "compare": {
+        "": "--folds=1 --grid=a=1 --processes=1 --seeds=2",
+        "modes": {"--configs c --output o": "*"},
+        "*": "--folds --grid --processes --seeds",
+    },
+    "fit-exact": {
+        "": "--folds=1 --processes=1 --output=o",
+        "modes": {"--config c": "*"},
+        "*": "--folds --processes --output",
+    },
+}
+
+
+class Parsed(Exception):
+    """The command was accepted; nothing is run."""
+
+
+@pytest.fixture
+def parse(monkeypatch, tmp_path):
+    """Parse a command line in a folder with files; returns what is said, or "" if it is accepted, and the options."""
+    monkeypatch.chdir(tmp_path)
+    for name, suffix in (("folder", "txt"), ("tables", "csv")):
+        (tmp_path / name / "Fold1").mkdir(parents=True)
+        (tmp_path / name / "Fold1" / f"train.{suffix}").write_text("")
+
+    def parse(command, args):
+        seen = []
+        plain = argparse.ArgumentParser.parse_known_args
+
+        def known(self, *given, **options):
+            seen.append(self)
+            return plain(self, *given, **options)
+
+        def check(typed, needs, values):
+            if wrong := without_effect(typed, needs, values):
+                return wrong
+            raise Parsed
+
+        monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", known)
+        monkeypatch.setattr("rankstruct.commands._arguments.without_effect", check)
+        main = importlib.import_module(f"rankstruct.commands.{cli.COMMANDS[command][0]}").main
+        try:
+            main([command, *args])
+        except Parsed:
+            return "", seen[0]
+        except ValueError as error:
+            return str(error), seen[0]
+        raise AssertionError
+
+    return parse
+
+
+def test_every_command_has_its_modes():
+    assert {*MODES, "fit", "validate", "test", "predict"} == set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("command", "mode"),
+    [pytest.param(name, mode, id=f"{name} {mode}") for name in MODES for mode in MODES[name]["modes"]],
+)
+def test_an_option_has_an_effect_or_is_refused(command, mode, parse):
+    case = MODES[command]
+    effective = case["modes"][mode].replace("*", case.get("*", "")).split()
+    said, parser = parse(command, mode.split())
+    assert said == ""
+    options = {string for action in parser._actions for string in action.option_strings} - {"-h", "--help"}
+    typed = {option.partition("=")[0]: option for option in case[""].split()}
+    assert options <= {*typed, *(word for each in case["modes"] for word in each.split())}
+    if command == "cache":  # exclude each other, as argparse says
+        return
+    for name, option in typed.items():
+        if name in mode.split():
+            continue
+        option = option.replace("--test=t", "--test=wilcoxon") if command == "evaluate" else option
+        said, _ = parse(command, [*mode.split(), *option.split("=", 1)])
+        if name in effective:
+            assert said == "", option
+        else:
+            assert said.startswith(f"{name} has no effect without "), said
+            assert said.endswith("; remove it")
+
+
+#: Sections of data with which each of the options has an effect, and such with which it has none.
+DATA = {
+    "ranking": [
+        ("parts", {"protocol": "cross-validation"}, {"protocol": "trials"}),
+        ("sizes", {"protocol": "trials"}, {"protocol": "folds"}),
+        ("queries", {"path": "a.arff"}, {"path": "a.txt"}),
+        ("documents", {"path": "a.arff"}, {"builtin": "digits"}),
+        ("relevant", {"path": "a.arff"}, {"path": "folder"}),
+        *(
+            (name, {"path": "folder"}, {"builtin": "digits"})
+            for name in ("fold", "labels", "label", "qid", "categorical")
+        ),
+        ("cache", {"path": "folder"}, {"builtin": "digits"}),
+        ("zero_based", {"path": "folder"}, {"path": "tables"}),
+        ("keep_relevant", {"builtin": "digits", "max_list_size": 5}, {"builtin": "digits"}),
+    ],
+    "ratings": [
+        ("format", {"path": "a.csv"}, {"builtin": "synthetic"}),
+        ("scale", {"path": "a.csv"}, {"builtin": "synthetic"}),
+        ("num_train", {"split": "weak"}, {"split": "fold"}),
+        ("min_test", {"split": "strong"}, {"split": "fold"}),
+        ("new_users", {"split": "strong"}, {"split": "weak"}),
+        ("validation", {"split": "fold"}, {"split": "strong"}),
+    ],
+    "implicit": [
+        ("times", {"path": "a.csv"}, {"builtin": "synthetic"}),
+        ("min_rating", {"path": "a.csv"}, {"builtin": "synthetic"}),
+        ("test_share", {"split": "time"}, {"split": "leave-one-out"}),
+    ],
+    "text": [("keep_relevant", {"max_list_size": 8}, {"max_list_size": None})],
+}
+
+
+@pytest.mark.parametrize("task", DATA)
+def test_an_option_of_the_data_has_an_effect_or_is_refused(task, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "train.txt").write_text("")
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "train.csv").write_text("")
+    (tmp_path / "a.arff").write_text("")
+    names = {option.removeprefix("data.") for need in _effects._DATA[task] for option in need.options.split()}
+    assert names == {name for name, _, _ in DATA[task]}
+    for name, *sections in DATA[task]:
+        known = {
+            "path": None,
+            "builtin": None,
+            "protocol": "folds",
+            "split": "weak",
+            "max_list_size": None,
+            "qid": None,
+        }
+        effects = []
+        for section in sections:
+            values = Namespace(task=task, data=Namespace(**known | section))
+            effects.append(without_effect([f"data.{name}"], _effects.data_needs(values), values))
+        assert effects[0] == ""
+        assert effects[1].startswith(f"--data.{name} has no effect with")
+    own = Namespace(task=task, data=Namespace(class_path="my.Module", init_args=Namespace()))
+    assert without_effect(["data.parts", "data.scale"], _effects.data_needs(own), own) == ""
+
+
+def test_every_command_that_trains_nothing_refuses_options_of_training(tmp_path, capsys):
+    for command in ("validate", "test", "predict"):
+        for option in (
+            "output",
+            "checkpoint.filename",
+            "early_stopping.patience",
+            "trainer.max_epochs",
+            "model.loss.measure",
+        ):
+            said = without_effect([option], NEEDS[command], None)
+            assert said == f"--{option} has no effect without training, by `rankstruct fit`; remove it"
+        for option in ("data.path", "data.fold", "model.scorer", "trainer.devices", "run", "ckpt_path"):
+            assert without_effect([option], NEEDS[command], None) == ""
+    args = ["fit", "--model.scorer", "LinearScorer", "--data.builtin", "digits", "--output", str(tmp_path)]
+    assert cli.main([*args, "--data.predict_path", "x.txt"]) == 1
+    said = "--data.predict_path has no effect without `rankstruct predict`; remove it"
+    assert capsys.readouterr().err == f"rankstruct fit: {said}\n"
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_built_in_set_has_no_folds():
+    """Each would be the same data, and their mean and interval that of copies."""
+    args = ["fit", "--model.scorer", "LinearScorer", "--data.builtin", "digits"]
+    assert not has_folds(args)
+    with pytest.raises(ValueError, match=r"data of digits have no folds, got fold 2; leave out the folds"):
+        check_data(args, [2])
