@@ -353,12 +353,13 @@ class Ranker(BaseEstimator):
                 0, which removes documents, need a loss that accepts them. Ignored by preparation and validation.
             position, propensity, clip: for clicks, how they are corrected for the ranks; see the class.
             X_valid, y_valid, qid_valid: validation lists, used for selection as the class describes; or `X_valid` alone, of the
-                kinds that have labels and lists.
+                kinds that have labels and lists. A warning says if in half of them the measure is the same for every ranking.
             diversity_groups_valid, item_weights_valid: their groups and weights, for the measure.
 
         Raises:
             ValueError: wrong shapes, values or options, such as a label below 0 or one that the measure does not accept, missing
-                groups or validation lists, too few lists, a loss that cannot be minimised here, or columns that are not found.
+                groups or validation lists, too few lists, validation lists of which every ranking is equally good, a loss that
+                cannot be minimised here, or columns that are not found.
             TypeError: item weights other than 0 and 1, or clicks, with a loss that does not accept item weights; or X of a kind
                 that is not a table.
         """
