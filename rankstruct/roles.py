@@ -169,7 +169,8 @@ def split_table(
 def _refuse_swapped(y: Any, qid: Any) -> None:
     """Raise ValueError if labels have a usual name of lists, and lists one of labels."""
     names = [each if isinstance(each, str) else getattr(each, "name", None) for each in (y, qid)]
-    if all(isinstance(name, str) for name in names) and all(map(usual_columns, ([n] for n in names), ("qid", "label"))):
+    roles = zip(names, ("qid", "label"), strict=True)
+    if all(isinstance(name, str) and usual_columns([name], role) for name, role in roles):
         raise ValueError(
             f"y is the column {names[0]!r} and qid the column {names[1]!r}: they are swapped; pass the labels as y, the lists as "
             "qid"

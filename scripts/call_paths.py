@@ -11,6 +11,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def main() -> None:
             use()
             calls = walked(use)
             files = [file for file, _ in calls]
-            changes = sum(a != b for a, b in zip(files, files[1:], strict=False))
+            changes = sum(a != b for a, b in pairwise(files))
             print(f"{name:28}{len(set(files)):8}{len(set(calls)):11}{len(calls):9}{changes:9}", flush=True)
 
 

@@ -13,9 +13,9 @@ from rankstruct.arrays import as_array, as_numbers
 from rankstruct.data import DataError
 from rankstruct.data.delimited import check_columns
 from rankstruct.data.errors import check_matched
-from rankstruct.data.tables import Table
+from rankstruct.data.tables import Table, find_columns
 from rankstruct.lists import known_ids
-from rankstruct.roles import usual_columns
+from rankstruct.roles import column_of, names_of, usual_columns
 
 __all__ = ["ClickLog"]
 
@@ -428,6 +428,13 @@ def _report_never_shown(ids: tuple[np.ndarray, np.ndarray], rows: np.ndarray) ->
         source="the log",
         advice="they were never shown, so training leaves them out",
     )
+
+
+def _feature(name: str, values: Any) -> np.ndarray:
+    try:
+        return as_numbers(name, values, exact=False).astype(np.float32)
+    except TypeError as error:
+        raise DataError(f"the data frame: {error}{_ONLY_NUMBERS}") from None
 
 
 def _checked_clicks(values: np.ndarray) -> np.ndarray:
