@@ -256,8 +256,6 @@ class Ranker(BaseEstimator):
     loss: str | nn.Module | None
     prepare: Sequence[str] | None
     drop_empty: bool
-    validation_share: float
-    random_state: RandomState
     preparation_: Preparation
     lists_: int
     longest_list_: int
@@ -752,20 +750,6 @@ class Ranker(BaseEstimator):
         measure = getattr(named_loss(self.loss), "measure", None)
         return measure if isinstance(measure, Diverse) else None
 
-    def _held_out(self, qid: np.ndarray) -> np.ndarray:
-        """Mask `[documents]` of the held-out lists; of a single list, some of its documents are held out."""
-        names, of_row = np.unique(qid, return_inverse=True)
-        if len(names) == 1:
-            names = of_row = np.arange(len(qid))
-        number = round(self.validation_share * len(names))
-        if not 0 < number < len(names):
-            raise ValueError(
-                f"validation_share {self.validation_share:g} of {len(names)} lists is {number} lists; pass X_valid, y_valid and "
-                "qid_valid, or validation_share=0 to train without validation"
-            )
-        taken = np.random.default_rng(as_seed(self.random_state)).permutation(len(names))[:number]
-        return np.isin(of_row, taken)
-
     def _check_valid(self, given: bool, diversity_groups_valid: Any, item_weights_valid: Any) -> None:
         if item_weights_valid is not None and not given:
             raise ValueError("item_weights_valid needs X_valid, y_valid and qid_valid; pass them too or omit it")
@@ -775,24 +759,6 @@ class Ranker(BaseEstimator):
             raise ValueError(
                 f"{self._measure().name} needs diversity_groups_valid=, one id per validation document: its host or topic"
             )
-
-    def _divided(self, train: Documents, valid: Documents | None) -> tuple[Documents, Documents | None]:
-        """Training and validation documents: those passed to `fit`, or held-out lists; None if `validation_share` is 0.
-
-        Their item weights count in the measure if they are those of clicks.
-        """
-        if valid is not None or not self.validation_share:
-            return train, valid
-        held = self._held_out(train.qid)
-        valid = train.rows(held)
-        if not self.from_clicks:
-            valid = valid._replace(item_weights=None)
-        name = (
-            "the measure that selects on clicks" if self.from_clicks else f"validation_share={self.validation_share:g}"
-        )
-        rest = train.rows(~held)
-        self._check_judged(name, valid, rest)
-        return rest, valid
 
     @property
     def from_clicks(self) -> bool:

@@ -42,7 +42,6 @@ from rankstruct.arrays import as_numbers, as_single
 from rankstruct.estimators.base import (
     Documents,
     FlatLists,
-    RandomState,
     Ranker,
     as_seed,
     bring_together,
@@ -52,12 +51,12 @@ from rankstruct.estimators.base import (
     is_number,
     named_loss,
 )
+from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.lists import numbered_ids, to_tensor
 from rankstruct.losses import (
     AdditiveRankLoss,
-    GradedLoss,
     PerturbedLoss,
     StructuredHingeLoss,
     second_derivatives,
@@ -258,7 +257,7 @@ def _gradient_rms(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> 
 _CHOSEN = "measure= selects the number of trees, and loss= is the training objective"
 
 
-class BoostedRanker(Ranker):
+class BoostedRanker(EarlyStoppingRanker):
     """Boosted trees of LightGBM, XGBoost or CatBoost, or the mean score of several such models, trained on a ranking loss.
 
     Args:
@@ -328,10 +327,8 @@ class BoostedRanker(Ranker):
         self,
         measure: str | Measure | None = None,
         *,
-        loss: str | nn.Module | None = None,
         noise: float = 0.5,
         library: Literal["lightgbm", "xgboost", "catboost"] = "lightgbm",
-        prepare: Sequence[str] = (),
         start: Ranker | None = None,
         leaf_ranker: LinearRanker | None = None,
         n_estimators: int = 1000,
@@ -342,20 +339,14 @@ class BoostedRanker(Ranker):
         colsample_bytree: float = 0.5,
         options: Mapping[str, Any] | None = None,
         patience: int = 50,
-        seeds: int = 1,
-        validation_share: float = 0.2,
-        drop_empty: bool = True,
         n_jobs: int | None = None,
-        random_state: RandomState = 0,
-        verbose: bool = False,
+        **shared: Any,
     ) -> None:
-        self.measure, self.loss, self.noise, self.library = measure, loss, noise, library
-        self.prepare, self.start, self.leaf_ranker = prepare, start, leaf_ranker
+        super().__init__(measure, patience=patience, **shared)
+        self.noise, self.library, self.start, self.leaf_ranker = noise, library, start, leaf_ranker
         self.n_estimators, self.learning_rate, self.num_leaves = n_estimators, learning_rate, num_leaves
         self.min_child_samples, self.subsample, self.colsample_bytree = min_child_samples, subsample, colsample_bytree
-        self.options, self.patience = options, patience
-        self.seeds, self.validation_share, self.drop_empty = seeds, validation_share, drop_empty
-        self.n_jobs, self.random_state, self.verbose = n_jobs, random_state, verbose
+        self.options, self.n_jobs = options, n_jobs
 
     def _takes_sparse(self) -> bool:
         return super()._takes_sparse() and (not _is_ranker(self.start) or get_tags(self.start).input_tags.sparse)
@@ -394,14 +385,13 @@ class BoostedRanker(Ranker):
                 f"loss must be one of {', '.join(map(repr, _CatBoost.losses))} with library='catboost', which passes custom "
                 f"objectives blocks of documents that split lists; got {self.loss!r}: use library='lightgbm'"
             )
-        for name, least in (("n_estimators", 1), ("num_leaves", 2), ("seeds", 1)):
+        super()._check_fit_options(has_validation)
+        for name, least in (("n_estimators", 1), ("num_leaves", 2)):
             value = getattr(self, name)
             if not (isinstance(value, Integral) and least <= int(value) < 2**31):
                 raise ValueError(f"{name} must be an integer from {least} to {2**31 - 1}, got {value!r}")
         if not is_number(self.patience, 1):
             raise ValueError(f"patience must be at least 1, got {self.patience!r}")
-        if not (is_number(self.validation_share, 0) and self.validation_share < 1):
-            raise ValueError(f"validation_share must be in [0, 1), got {self.validation_share!r}")
         if not (is_number(self.noise, 0) and self.noise < np.inf):
             raise ValueError(f"noise must be finite and at least 0, got {self.noise!r}")
         if self.start is not None and not _is_ranker(self.start):
@@ -418,7 +408,7 @@ class BoostedRanker(Ranker):
         """Return the loss that `fit` minimises, without noise; raises ValueError if `loss` is invalid, or CatBoost's own."""
         if self.library == "catboost":
             raise ValueError(f"{self.loss or 'QueryRMSE'} is a loss of CatBoost, not of rankstruct")
-        return self._loss(lambda: GradedLoss("AUC"))
+        return super().ranking_loss()
 
     def _fit_start(self, train: Documents, valid: Documents | None) -> None:
         self.start_ = None if self.start is None else self._for_clicks(clone(self.start))

@@ -19,17 +19,16 @@ from rankstruct.estimators.base import (
     PREPARE,
     Documents,
     FlatLists,
-    RandomState,
-    Ranker,
     as_seed,
     bring_together,
     check_groups_of,
     dense,
     is_number,
 )
+from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.lists import group_documents, to_tensor
-from rankstruct.losses import GradedLoss, draws, takes_groups
+from rankstruct.losses import draws, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import ContextScorer, DeepSetScorer, MeanScorer, MLPScorer, polynomial_average
 from rankstruct.models.scorers import widths, with_preparation
@@ -47,7 +46,7 @@ _SCORERS: dict[str | None, Callable[..., nn.Module]] = {
 }
 
 
-class MLPRanker(Ranker):
+class MLPRanker(EarlyStoppingRanker):
     """A multilayer perceptron, or the mean score of several, trained on a ranking loss.
 
     Training lists are shuffled each epoch; batches are flat, without padding. The model is the average of the weights over all
@@ -101,7 +100,6 @@ class MLPRanker(Ranker):
         self,
         measure: str | Measure | None = None,
         *,
-        loss: str | nn.Module | None = None,
         prepare: Sequence[str] = PREPARE,
         hidden: int | Sequence[int] = (64, 32),
         dropout: float = 0.5,
@@ -113,20 +111,14 @@ class MLPRanker(Ranker):
         max_epochs: int = 100,
         patience: int = 20,
         validate_every: int = 1,
-        seeds: int = 1,
-        validation_share: float = 0.2,
-        drop_empty: bool = True,
         device: str | torch.device | None = None,
-        random_state: RandomState = 0,
-        verbose: bool = False,
+        **options: Any,
     ) -> None:
-        self.measure, self.loss, self.prepare = measure, loss, prepare
+        super().__init__(measure, prepare=prepare, patience=patience, **options)
         self.hidden, self.dropout, self.context, self.noise = hidden, dropout, context, noise
         self.learning_rate, self.weight_decay = learning_rate, weight_decay
         self.lists_per_batch, self.max_epochs = lists_per_batch, max_epochs
-        self.patience, self.validate_every = patience, validate_every
-        self.seeds, self.validation_share, self.drop_empty = seeds, validation_share, drop_empty
-        self.device, self.random_state, self.verbose = device, random_state, verbose
+        self.validate_every, self.device = validate_every, device
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
         check_groups_of(self.ranking_loss(), train.diversity_groups)
@@ -164,7 +156,8 @@ class MLPRanker(Ranker):
         first._train(copies, lists, trained, judged, [np.flatnonzero(folds == number) for number in range(len(copies))])
 
     def _check_fit_options(self, has_validation: bool) -> None:
-        for name in ("lists_per_batch", "max_epochs", "patience", "validate_every", "seeds"):
+        super()._check_fit_options(has_validation)
+        for name in ("lists_per_batch", "max_epochs", "patience", "validate_every"):
             value = getattr(self, name)
             if not (isinstance(value, Integral) and 1 <= int(value) < 2**31):
                 raise ValueError(f"{name} must be an integer from 1 to {2**31 - 1}, got {value!r}")
@@ -172,16 +165,11 @@ class MLPRanker(Ranker):
             raise ValueError(f"context must be None, 'attention', 'mean' or a callable, got {self.context!r}")
         if not (is_number(self.noise, 0) and self.noise < math.inf):
             raise ValueError(f"noise must be a finite number of at least 0, got {self.noise!r}")
-        for name in ("dropout", "validation_share"):
-            if not (is_number(getattr(self, name), 0) and getattr(self, name) < 1):
-                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)!r}")
+        if not (is_number(self.dropout, 0) and self.dropout < 1):
+            raise ValueError(f"dropout must be in [0, 1), got {self.dropout!r}")
         rate, decay = self.learning_rate, self.weight_decay
         if not (is_number(rate, 0) and 0 < rate < math.inf and is_number(decay, 0)):
             raise ValueError(f"learning_rate must be above 0 and weight_decay at least 0; got {rate!r} and {decay!r}")
-
-    def ranking_loss(self) -> nn.Module:
-        """Return the loss that `fit` minimises; raises ValueError if `loss` is invalid."""
-        return self._loss(lambda: GradedLoss("AUC"))
 
     @property
     def by_list(self) -> bool:  # type: ignore[override]
