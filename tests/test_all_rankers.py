@@ -460,7 +460,11 @@ def test_the_quick_start_of_lightgbm():
     ranker = rs.BoostedRanker(
         "nDCG@5", n_estimators=20, learning_rate=0.1, num_leaves=7, min_child_samples=2, patience=5
     )
-    ranker.fit(X, y, group=sizes, eval_set=[(X_valid, y_valid)], eval_group=[sizes])
+    with pytest.raises(
+        TypeError, match=r"^there is no eval_set=; pass validation lists as X_valid=, y_valid= and qid_valid="
+    ):
+        ranker.fit(X, y, group=sizes, eval_set=[(X_valid, y_valid)], eval_group=[sizes])
+    ranker.fit(X, y, group=sizes, X_valid=X_valid, y_valid=y_valid, qid_valid=np.repeat(np.arange(len(sizes)), sizes))
     assert ranker.predict(X_valid).shape == (48,)
     assert ranker.feature_importances_.shape == (3,)
     assert 1 <= ranker.best_iterations_[0] <= ranker.models_[0].num_trees() <= len(ranker.history_[0]) <= 20
@@ -474,9 +478,13 @@ def test_the_quick_start_of_xgboost():
     frame = frame_of(1)
     X, y, qid = frame[["a", "b", "c"]].to_numpy(), frame["label"].to_numpy(), frame["qid"]
     options = {"library": "xgboost", "n_estimators": 5, "min_child_samples": 1, "learning_rate": 0.1}
-    ranker = rs.BoostedRanker(**options).fit(X, y, qid=qid, eval_set=[(X, y)], eval_qid=[qid], sample_weight=np.ones(8))
+    valid = {"X_valid": X, "y_valid": y, "qid_valid": qid}
+    ranker = rs.BoostedRanker(**options).fit(X, y, qid=qid, **valid, sample_weight=np.ones(8))
     table = frame[["a", "b", "c", "qid"]]
-    same = rs.BoostedRanker(**options).fit(table, y, eval_set=[(table, y)])
+    same = rs.BoostedRanker(**options).fit(table, y, X_valid=table, y_valid=y)
+    for unknown in ({"eval_set": [(X, y)]}, {"eval_qid": [qid]}):
+        with pytest.raises(TypeError, match=r"^there is no eval_.*=; pass validation lists as X_valid="):
+            ranker.fit(X, y, qid=qid, **unknown)
     np.testing.assert_array_equal(same.predict(table), ranker.predict(X))
     assert same.score(table, y) == ranker.score(X, y, qid) > 0.7
 
@@ -517,6 +525,7 @@ def test_the_quick_start_of_scikit_learn():
         ("BoostedRanker", "num_iterations", "pass n_estimators="),
         ("BoostedRanker", "iterations", "pass n_estimators="),
         ("BoostedRanker", "seed", "pass random_state="),
+        ("BoostedRanker", "reg_lambda", r"pass parameters of the library as options=\{'reg_lambda'"),
         ("BoostedRanker", "tree_method", r"pass parameters of the library as options=\{'tree_method'"),
         ("BoostedRanker", "learning_rat", r"did you mean learning_rate\?"),
         ("AutoRanker", "time_limit", "pass time_budget="),

@@ -196,8 +196,6 @@ def test_validation_logs_are_matched_by_name_too(clicked):
     assert other.validation_ == pytest.approx(one.validation_)
     with pytest.raises(ValueError, match="X_valid does not say which row is which document of the log"):
         make().fit(X, log, QUERY, **train, X_valid=X, y_valid=log, qid_valid=QUERY)
-    with pytest.raises(ValueError, match="eval_set must have labels; pass a log as y_valid="):
-        make().fit(X, log, QUERY, **train, eval_set=[(X, log)], eval_qid=[QUERY])
 
 
 def test_numbers_and_strings_are_equal_if_they_are_written_alike(clicked, right):

@@ -688,16 +688,15 @@ def test_the_lists_of_a_frame_are_those_of_an_ensemble():
 
 
 @pytest.mark.parametrize("library", marked(FRAMES))
-def test_validation_lists_of_lightgbm_are_columns(library):
+def test_validation_lists_are_columns(library):
     table, frame, y, qid = whole(library)
-    sizes = {"eval_set": [(frame, y)], "eval_group": [[8] * 30]}
-    wanted = SMALL["linear"]().fit(frame, y, qid, **sizes).predict(frame)
-    for more in (
-        {"eval_set": [(table, "rel")]},
-        {"eval_set": [(table, "rel")], "eval_qid": ["query"]},
-        {"eval_set": [(table, y)], "eval_group": [[8] * 30]},
+    wanted = SMALL["linear"]().fit(frame, y, qid, X_valid=frame, y_valid=y, qid_valid=qid).predict(frame)
+    for valid in (
+        {"X_valid": table},
+        {"X_valid": table, "y_valid": "rel", "qid_valid": "query"},
+        {"X_valid": table, "y_valid": y},
     ):
-        np.testing.assert_array_equal(SMALL["linear"]().fit(table, **more).predict(frame), wanted)
+        np.testing.assert_array_equal(SMALL["linear"]().fit(table, **valid).predict(frame), wanted)
     by_sizes = SMALL["linear"]().fit(table, "rel", group=[8] * 30, X_valid=frame, y_valid=y, qid_valid=qid)
     np.testing.assert_array_equal(by_sizes.predict(table), wanted)
     assert by_sizes.feature_names_in_.tolist() == list(frame)

@@ -299,33 +299,6 @@ def test_a_precomputed_kernel_has_no_documents_to_leave_out():
         rs.KernelRanker(kernel="precomputed", loss=GRADED).fit(X @ X.T, y, qid, item_weights=np.arange(96) > 0)
 
 
-def test_validation_lists_as_users_of_lightgbm_write_them(make):
-    lists, valid = draw(), draw(seed=1)
-    expected = make().fit(*lists, **dict(zip(("X_valid", "y_valid", "qid_valid"), valid, strict=True)))
-    X, y, qid = valid
-    for given in (
-        {"eval_set": [(X, y)], "eval_group": [np.bincount(qid)]},
-        {"eval_set": [(X, y)], "eval_qid": [qid]},
-        {"eval_set": (X, y), "eval_qid": [qid]},
-    ):
-        found = make().fit(*lists, **given)
-        np.testing.assert_array_equal(found.predict(X, qid), expected.predict(X, qid))
-        assert getattr(found, "history_", None) == getattr(expected, "history_", None)
-    for wrong, message in (
-        ({"eval_set": [(X, y)]}, r"eval_set needs either eval_group=\[sizes\]"),
-        ({"eval_set": [(X, y)], "eval_group": [np.bincount(qid)], "eval_qid": [qid]}, "needs either"),
-        ({"eval_set": [(X, y), (X, y)], "eval_qid": [qid, qid]}, "eval_set must be one pair, .* got 2"),
-        ({"eval_qid": [qid]}, "eval_group and eval_qid need eval_set"),
-        (
-            {"eval_set": [(X, y)], "eval_group": [[3, 4]]},
-            "eval_group must be the sizes .* 96 documents; got 2 of sum 7",
-        ),
-        ({"eval_set": [(X, y)], "eval_qid": [qid], "X_valid": X}, "pass validation lists once"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            make().fit(*lists, **wrong)
-
-
 def test_missing_features_are_taken_where_the_tag_says_so(make):
     X, y, qid = draw()
     clean = make().fit(X, y, qid)

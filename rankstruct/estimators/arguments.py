@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
 from rankstruct.lists import NO_GROUPS
@@ -20,6 +20,11 @@ OF_METHODS = {
     **dict.fromkeys(("eval_at", "eval_metric", "eval_names"), _CHOSEN),
     **dict.fromkeys(("early_stopping_rounds", "callbacks"), _STOPPED),
     **dict.fromkeys(("init_score", "init_model", "base_margin", "xgb_model", "baseline"), _NO_START),
+    **dict.fromkeys(
+        ("eval_set", "eval_group", "eval_qid"),
+        "pass validation lists as X_valid=, y_valid= and qid_valid=, one id per document, which of sizes is "
+        "np.repeat(np.arange(len(sizes)), sizes)",
+    ),
     **dict.fromkeys(
         ("eval_sample_weight", "sample_weight_eval_set", "eval_init_score", "base_margin_eval_set"),
         "validation lists weigh the same; item_weights_valid= weighs their documents",
@@ -61,7 +66,6 @@ _SYNONYMS = {
     "min_child_samples": ("min_data_in_leaf", "min_child_weight", "min_samples_leaf"),
     "subsample": ("bagging_fraction",),
     "colsample_bytree": ("feature_fraction", "rsm"),
-    "reg_lambda": ("lambda_l2", "l2_leaf_reg"),
     "n_jobs": ("num_threads", "thread_count", "nthread"),
     "patience": ("early_stopping_rounds", "early_stopping_round", "n_iter_no_change", "early_stopping"),
     "validation_share": ("validation_fraction", "validation_split", "test_size"),
@@ -147,6 +151,17 @@ def explaining(other_names: Mapping[str, str], what: str = "") -> Callable[[_Cal
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def with_inherited(kind: type) -> Callable[..., None]:
+    """The constructor of a class, in whose signature the keyword arguments of the base class take the place of `**options`."""
+    begin: Any = kind.__init__  # type: ignore[misc]
+    own = dict(signature(begin).parameters)
+    if others := [name for name, each in own.items() if each.kind is Parameter.VAR_KEYWORD]:
+        del own[others[0]]
+        inherited = signature(kind.__mro__[1].__init__).parameters  # type: ignore[misc]
+        begin.__signature__ = Signature([*own.values(), *(each for name, each in inherited.items() if name not in own)])
+    return begin
 
 
 def _renamed(argument: str, known: Mapping[str, Any]) -> str:

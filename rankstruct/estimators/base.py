@@ -7,7 +7,6 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,9 +25,9 @@ from rankstruct.arrays import LARGEST, as_array, as_numbers
 from rankstruct.clicks import ClickLog
 from rankstruct.columns import Columns, Table, as_table, check_same_names, say_once
 from rankstruct.data import RankingData
-from rankstruct.estimators.arguments import OF_METHODS, explaining, lacking
+from rankstruct.estimators.arguments import OF_METHODS, explaining, lacking, with_inherited
 from rankstruct.estimators.from_clicks import find_documents, lists_of_log, weigh_clicks
-from rankstruct.lists import group_documents, ids_of_sizes, list_ids, numbered_ids
+from rankstruct.lists import group_documents, list_ids, numbered_ids
 from rankstruct.losses import AdditiveRankLoss, takes_groups
 from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
@@ -145,14 +144,37 @@ _NO_CLICKS = _Clicks()
 
 
 class FlatLists(NamedTuple):
-    """Arguments of `ranking_risk`: documents grouped by list and, optionally, groups, list weights and item weights."""
+    """Documents grouped by list and, optionally, groups, list weights and item weights: the arguments of `ranking_risk`.
+
+    All but the offsets may be tensors on a device; offsets are read by losses on the CPU.
+    """
 
     X: Any
-    labels: np.ndarray
+    labels: Any
     offsets: np.ndarray
-    diversity_groups: np.ndarray | None
-    weights: np.ndarray | None = None
-    item_weights: np.ndarray | None = None
+    diversity_groups: Any = None
+    weights: Any = None
+    item_weights: Any = None
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of documents of each list."""
+        return np.diff(self.offsets)
+
+    @property
+    def optional(self) -> dict[str, Any]:
+        """The columns that losses and measures take beyond labels, where there are any."""
+        columns = {"diversity_groups": self.diversity_groups, "item_weights": self.item_weights}
+        return {name: column for name, column in columns.items() if column is not None}
+
+    def offsets_of(self, numbers: np.ndarray) -> np.ndarray:
+        """The offsets of some lists, put one after the other."""
+        return np.append(0, (self.offsets[numbers + 1] - self.offsets[numbers]).cumsum())
+
+    def documents_of(self, numbers: np.ndarray) -> np.ndarray:
+        """The rows of the documents of some lists, list by list."""
+        offsets = self.offsets_of(numbers)
+        return np.arange(offsets[-1]) + np.repeat(self.offsets[numbers] - offsets[:-1], np.diff(offsets))
 
     def rows(self, rows: np.ndarray, offsets: np.ndarray) -> FlatLists:
         """A selection or reordering of the documents, with its offsets."""
@@ -234,8 +256,6 @@ class Ranker(BaseEstimator):
     loss: str | nn.Module | None
     prepare: Sequence[str] | None
     drop_empty: bool
-    validation_share: float
-    random_state: RandomState
     preparation_: Preparation
     lists_: int
     longest_list_: int
@@ -254,10 +274,10 @@ class Ranker(BaseEstimator):
     __metadata_request__score: ClassVar[dict] = {"qid": True, "diversity_groups": True, "sample_weight": True}
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Let the constructor name the right option for one that there is not."""
+        """Let the constructor name the right option for one that there is not; `**options` of its are those of the base class."""
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            cls.__init__ = explaining(cls.other_options, cls.__name__)(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = explaining(cls.other_options, cls.__name__)(with_inherited(cls))  # type: ignore[method-assign]
 
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError, which for a name of another library's estimators says what there is here."""
@@ -313,9 +333,6 @@ class Ranker(BaseEstimator):
         qid_valid: Any = None,
         diversity_groups_valid: Any = None,
         item_weights_valid: Any = None,
-        eval_set: Any = None,
-        eval_group: Any = None,
-        eval_qid: Any = None,
     ) -> Self:
         """Fit the ranker to labels or clicks.
 
@@ -334,17 +351,17 @@ class Ranker(BaseEstimator):
                 0, which removes documents, need a loss that accepts them. Ignored by preparation and validation.
             position, propensity, clip: for clicks, how they are corrected for the ranks; see the class.
             X_valid, y_valid, qid_valid: validation lists, used for selection as the class describes; or `X_valid` alone, of the
-                kinds that have labels and lists.
+                kinds that have labels and lists. A warning says if in half of them the measure is the same for every ranking.
             diversity_groups_valid, item_weights_valid: their groups and weights, for the measure.
-            eval_set, eval_group, eval_qid: the same as in LightGBM: `[(X_valid, y_valid)]` with `[sizes]` or `[qid_valid]`.
 
         Raises:
             ValueError: wrong shapes, values or options, such as a label below 0 or one that the measure does not accept, missing
-                groups or validation lists, too few lists, a loss that cannot be minimised here, or columns that are not found.
+                groups or validation lists, too few lists, validation lists of which every ranking is equally good, a loss that
+                cannot be minimised here, or columns that are not found.
             TypeError: item weights other than 0 and 1, or clicks, with a loss that does not accept item weights; or X of a kind
                 that is not a table.
         """
-        lists = X_valid, y_valid, qid_valid, diversity_groups_valid, item_weights_valid, eval_set, eval_group, eval_qid
+        lists = X_valid, y_valid, qid_valid, diversity_groups_valid, item_weights_valid
         with all_or_nothing(self):
             documents = _opened("X", X, y, qid, group, diversity_groups)
             clicks = _Clicks(position, propensity, clip, docid)
@@ -383,15 +400,15 @@ class Ranker(BaseEstimator):
         qid: Any,
         diversity_groups: Any,
         item_weights: Any,
-        *eval_set: Any,
     ) -> tuple[Any, ...] | None:
         """Features, labels, lists, groups and weights of validation documents; `features` are those of training."""
         X, y, qid, diversity_groups = _opened("X_valid", X, y, qid, None, diversity_groups)
         if isinstance(y, ClickLog):
             X, y, qid, item_weights = self._take_valid_log(X, y, qid, features)
-        pair = _validation(partial(self._divide, features=features), X, y, qid, *eval_set)
-        self._check_valid(pair is not None, diversity_groups, item_weights)
-        return pair and (*pair, diversity_groups, item_weights)
+        lists = self._divide(X, y, qid, features=features)
+        given = are_given(*lists)
+        self._check_valid(given, diversity_groups, item_weights)
+        return (*lists, diversity_groups, item_weights) if given else None
 
     def _take_log(
         self, X: Any, y: Any, qid: Any, group: Any, sample_weight: Any, item_weights: Any, clicks: _Clicks
@@ -733,20 +750,6 @@ class Ranker(BaseEstimator):
         measure = getattr(named_loss(self.loss), "measure", None)
         return measure if isinstance(measure, Diverse) else None
 
-    def _held_out(self, qid: np.ndarray) -> np.ndarray:
-        """Mask `[documents]` of the held-out lists; of a single list, some of its documents are held out."""
-        names, of_row = np.unique(qid, return_inverse=True)
-        if len(names) == 1:
-            names = of_row = np.arange(len(qid))
-        number = round(self.validation_share * len(names))
-        if not 0 < number < len(names):
-            raise ValueError(
-                f"validation_share {self.validation_share:g} of {len(names)} lists is {number} lists; pass X_valid, y_valid and "
-                "qid_valid, or validation_share=0 to train without validation"
-            )
-        taken = np.random.default_rng(as_seed(self.random_state)).permutation(len(names))[:number]
-        return np.isin(of_row, taken)
-
     def _check_valid(self, given: bool, diversity_groups_valid: Any, item_weights_valid: Any) -> None:
         if item_weights_valid is not None and not given:
             raise ValueError("item_weights_valid needs X_valid, y_valid and qid_valid; pass them too or omit it")
@@ -756,24 +759,6 @@ class Ranker(BaseEstimator):
             raise ValueError(
                 f"{self._measure().name} needs diversity_groups_valid=, one id per validation document: its host or topic"
             )
-
-    def _divided(self, train: Documents, valid: Documents | None) -> tuple[Documents, Documents | None]:
-        """Training and validation documents: those passed to `fit`, or held-out lists; None if `validation_share` is 0.
-
-        Their item weights count in the measure if they are those of clicks.
-        """
-        if valid is not None or not self.validation_share:
-            return train, valid
-        held = self._held_out(train.qid)
-        valid = train.rows(held)
-        if not self.from_clicks:
-            valid = valid._replace(item_weights=None)
-        name = (
-            "the measure that selects on clicks" if self.from_clicks else f"validation_share={self.validation_share:g}"
-        )
-        rest = train.rows(~held)
-        self._check_judged(name, valid, rest)
-        return rest, valid
 
     @property
     def from_clicks(self) -> bool:
@@ -1008,46 +993,6 @@ def are_given(X_valid: Any, y_valid: Any, qid_valid: Any) -> bool:
     if any(given) != all(given):
         raise ValueError("pass X_valid, y_valid and qid_valid together, all three or none")
     return any(given)
-
-
-def _validation(
-    divide: Callable[[Any, Any, Any], tuple[Any, Any, Any]],
-    X_valid: Any,
-    y_valid: Any,
-    qid_valid: Any,
-    eval_set: Any,
-    eval_group: Any,
-    eval_qid: Any,
-) -> tuple[Any, Any, Any] | None:
-    """Features, labels and lists of the validation documents, from either notation, after `divide`."""
-    if eval_set is None:
-        if eval_group is not None or eval_qid is not None:
-            raise ValueError("eval_group and eval_qid need eval_set=[(X_valid, y_valid)]; pass it too or omit them")
-        given = divide(X_valid, y_valid, qid_valid)
-        return given if are_given(*given) else None
-    if X_valid is not None or y_valid is not None or qid_valid is not None:
-        raise ValueError("pass validation lists once, as X_valid, y_valid and qid_valid or as eval_set")
-    if isinstance(eval_set, RankingData) or any(isinstance(each, RankingData) for each in eval_set):
-        raise ValueError("eval_set must be one pair, [(X_valid, y_valid)], got RankingData: pass it as X_valid=")
-    pairs = [eval_set] if isinstance(eval_set, tuple) else list(eval_set)
-    if len(pairs) != 1 or len(pairs[0]) != 2:
-        raise ValueError(
-            f"eval_set must be one pair, [(X_valid, y_valid)], got {len(pairs)} of length {len(pairs[0]) if pairs else 0}; pass "
-            "all validation lists as one set, with eval_group=[sizes] or eval_qid=[qid_valid]"
-        )
-    X, y = as_table("eval_set", pairs[0][0]), pairs[0][1]
-    if isinstance(y, ClickLog):
-        raise ValueError("eval_set must have labels; pass a log as y_valid=, with X_valid=")
-    sizes, ids = (None if given is None else list(given) for given in (eval_group, eval_qid))
-    if sizes is None and ids is None and (given := divide(X, y, None))[2] is not None:
-        return given
-    found = [*(sizes or ()), *(ids or ())]
-    if (sizes is None) == (ids is None) or len(found) != 1:
-        raise ValueError(
-            "eval_set needs either eval_group=[sizes], the sizes of consecutive lists, or eval_qid=[qid_valid], one id per "
-            "document"
-        )
-    return divide(X, y, found[0] if sizes is None else ids_of_sizes("eval_group", found[0], np.shape(X)[0]))
 
 
 def _document_weights(sample_weight: Any, qid: np.ndarray) -> np.ndarray | None:

@@ -42,7 +42,6 @@ from rankstruct.arrays import as_numbers, as_single
 from rankstruct.estimators.base import (
     Documents,
     FlatLists,
-    RandomState,
     Ranker,
     as_seed,
     bring_together,
@@ -52,12 +51,12 @@ from rankstruct.estimators.base import (
     is_number,
     named_loss,
 )
+from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.lists import numbered_ids, to_tensor
 from rankstruct.losses import (
     AdditiveRankLoss,
-    GradedLoss,
     PerturbedLoss,
     StructuredHingeLoss,
     second_derivatives,
@@ -257,7 +256,7 @@ def _gradient_rms(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> 
 _CHOSEN = "measure= selects the number of trees, and loss= is the training objective"
 
 
-class BoostedRanker(Ranker):
+class BoostedRanker(EarlyStoppingRanker):
     """Boosted trees of LightGBM, XGBoost or CatBoost, or the mean score of several such models, trained on a ranking loss.
 
     Args:
@@ -270,7 +269,7 @@ class BoostedRanker(Ranker):
             OHSUMED and MQ2008 validation AP was better with 0.5 than with none under all four losses that were tried.
         library: `"lightgbm"` or `"xgboost"`, which must be installed: `pip install 'rankstruct[boosting]'`; or `"catboost"`,
             `pip install 'rankstruct[catboost]'`. CatBoost's trees have the depth log2(`num_leaves`), rounded up, and keep its own
-            defaults in place of `noise`, `min_child_samples`, `subsample`, `colsample_bytree` and `reg_lambda`.
+            defaults in place of `noise`, `min_child_samples`, `subsample` and `colsample_bytree`.
         prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
         start: an unfitted ranker, such as `LinearRanker()`, fitted to the same raw documents; the trees add to its scores.
         leaf_ranker: an unfitted `LinearRanker`, which refits the leaf values of the grown trees at little cost: its features are
@@ -281,7 +280,6 @@ class BoostedRanker(Ranker):
         min_child_samples: the minimum number of documents in a leaf; in XGBoost the minimum sum of second derivatives.
         subsample: the fraction of documents sampled for each tree.
         colsample_bytree: the fraction of features sampled for each tree.
-        reg_lambda: added to the sum of second derivatives of a leaf.
         options: further parameters of the library, by its names. `"categorical_feature"` lists the columns of prepared features
             that LightGBM should take as categories, integers from 0.
         patience: trees without improvement of the validation measure before training stops.
@@ -328,10 +326,8 @@ class BoostedRanker(Ranker):
         self,
         measure: str | Measure | None = None,
         *,
-        loss: str | nn.Module | None = None,
         noise: float = 0.5,
         library: Literal["lightgbm", "xgboost", "catboost"] = "lightgbm",
-        prepare: Sequence[str] = (),
         start: Ranker | None = None,
         leaf_ranker: LinearRanker | None = None,
         n_estimators: int = 1000,
@@ -340,23 +336,16 @@ class BoostedRanker(Ranker):
         min_child_samples: int = 20,
         subsample: float = 0.8,
         colsample_bytree: float = 0.5,
-        reg_lambda: float = 0.0,
         options: Mapping[str, Any] | None = None,
         patience: int = 50,
-        seeds: int = 1,
-        validation_share: float = 0.2,
-        drop_empty: bool = True,
         n_jobs: int | None = None,
-        random_state: RandomState = 0,
-        verbose: bool = False,
+        **shared: Any,
     ) -> None:
-        self.measure, self.loss, self.noise, self.library = measure, loss, noise, library
-        self.prepare, self.start, self.leaf_ranker = prepare, start, leaf_ranker
+        super().__init__(measure, patience=patience, **shared)
+        self.noise, self.library, self.start, self.leaf_ranker = noise, library, start, leaf_ranker
         self.n_estimators, self.learning_rate, self.num_leaves = n_estimators, learning_rate, num_leaves
         self.min_child_samples, self.subsample, self.colsample_bytree = min_child_samples, subsample, colsample_bytree
-        self.reg_lambda, self.options, self.patience = reg_lambda, options, patience
-        self.seeds, self.validation_share, self.drop_empty = seeds, validation_share, drop_empty
-        self.n_jobs, self.random_state, self.verbose = n_jobs, random_state, verbose
+        self.options, self.n_jobs = options, n_jobs
 
     def _takes_sparse(self) -> bool:
         return super()._takes_sparse() and (not _is_ranker(self.start) or get_tags(self.start).input_tags.sparse)
@@ -369,10 +358,10 @@ class BoostedRanker(Ranker):
             check_groups_of(loss, train.diversity_groups)
         train, valid = self._divided(train, valid)
         self._fit_start(train, valid)
-        lists = self._grown_on(train, self._fit_preparation(train.X, train.qid), self._training_lists)
-        held_out = None
+        lists, start = self._grown_on(train, self._fit_preparation(train.X, train.qid), self._training_lists)
+        held_out, valid_start = None, None
         if valid is not None:
-            held_out = self._grown_on(valid, self._prepared(valid.X, valid.qid), bring_together)
+            held_out, valid_start = self._grown_on(valid, self._prepared(valid.X, valid.qid), bring_together)
         if self.noise and loss is not None:
             loss = PerturbedLoss(loss, sigma=self.noise, samples=1)
         self.models_: list[Any] = []
@@ -382,11 +371,9 @@ class BoostedRanker(Ranker):
         for seed in range(first, first + self.seeds):
             with torch.random.fork_rng([]):
                 torch.manual_seed(seed)
-                objective = None
-                if loss is not None:
-                    given = {"diversity_groups": lists.diversity_groups, "item_weights": lists.item_weights}
-                    objective = boosting_objective(loss, **given)
-                self._train(_LIBRARIES[self.library](self, objective, lists, held_out, seed), held_out)
+                objective = None if loss is None else boosting_objective(loss, **lists.optional)
+                model = _LIBRARIES[self.library](self, objective, (lists, held_out), (start, valid_start), seed)
+                self._train(model, held_out)
         self._fit_leaves(lists, held_out)
 
     def _check_fit_options(self, has_validation: bool) -> None:
@@ -397,14 +384,13 @@ class BoostedRanker(Ranker):
                 f"loss must be one of {', '.join(map(repr, _CatBoost.losses))} with library='catboost', which passes custom "
                 f"objectives blocks of documents that split lists; got {self.loss!r}: use library='lightgbm'"
             )
-        for name, least in (("n_estimators", 1), ("num_leaves", 2), ("seeds", 1)):
+        super()._check_fit_options(has_validation)
+        for name, least in (("n_estimators", 1), ("num_leaves", 2)):
             value = getattr(self, name)
             if not (isinstance(value, Integral) and least <= int(value) < 2**31):
                 raise ValueError(f"{name} must be an integer from {least} to {2**31 - 1}, got {value!r}")
         if not is_number(self.patience, 1):
             raise ValueError(f"patience must be at least 1, got {self.patience!r}")
-        if not (is_number(self.validation_share, 0) and self.validation_share < 1):
-            raise ValueError(f"validation_share must be in [0, 1), got {self.validation_share!r}")
         if not (is_number(self.noise, 0) and self.noise < np.inf):
             raise ValueError(f"noise must be finite and at least 0, got {self.noise!r}")
         if self.start is not None and not _is_ranker(self.start):
@@ -421,7 +407,7 @@ class BoostedRanker(Ranker):
         """Return the loss that `fit` minimises, without noise; raises ValueError if `loss` is invalid, or CatBoost's own."""
         if self.library == "catboost":
             raise ValueError(f"{self.loss or 'QueryRMSE'} is a loss of CatBoost, not of rankstruct")
-        return self._loss(lambda: GradedLoss("AUC"))
+        return super().ranking_loss()
 
     def _fit_start(self, train: Documents, valid: Documents | None) -> None:
         self.start_ = None if self.start is None else self._for_clicks(clone(self.start))
@@ -436,7 +422,7 @@ class BoostedRanker(Ranker):
             ranker.set_params(loss=AdditiveRankLoss(), drop_empty=False)
         return ranker
 
-    def _fit_leaves(self, train: _Grown, valid: _Grown | None) -> None:
+    def _fit_leaves(self, train: FlatLists, valid: FlatLists | None) -> None:
         self.leaf_ranker_ = None
         if self.leaf_ranker is None:
             return
@@ -453,15 +439,17 @@ class BoostedRanker(Ranker):
             given["qid_valid"] = np.repeat(np.arange(len(valid.offsets) - 1), np.diff(valid.offsets))
         self.leaf_ranker_.fit(_leaf_features(scorer, train.X), train.labels, group=np.diff(train.offsets), **given)
 
-    def _grown_on(self, documents: Documents, prepared: Any, together: Callable[..., FlatLists]) -> _Grown:
-        """The data that trees are grown on, grouped by list."""
+    def _grown_on(
+        self, documents: Documents, prepared: Any, together: Callable[..., FlatLists]
+    ) -> tuple[FlatLists, np.ndarray | None]:
+        """The lists that trees are grown on, and their scores by `start_`."""
         lists = together(np.arange(len(documents.y)), *documents[1:])
         start = None if self.start_ is None else self.start_.predict(documents.X, documents.qid)[lists.X]
         whole = np.array_equal(lists.X, np.arange(len(documents.y)))
         X = prepared if whole else prepared[lists.X]  # a copy takes as much memory as the trees
-        return _Grown(_features(X), *lists[1:], start, self._categorical)
+        return lists._replace(X=_features(X)), start
 
-    def _train(self, model: Any, valid: _Grown | None) -> None:
+    def _train(self, model: Any, valid: FlatLists | None) -> None:
         """Add trees until the validation measure stops improving."""
         history: list[float] = []
         with Progress(total=self.n_estimators, unit=" trees", disable=not self.verbose, leave=False) as bar:
@@ -472,10 +460,11 @@ class BoostedRanker(Ranker):
                 announce(f"tree {bar.n + 1}")
                 if valid is None or scores is None:
                     return True
-                lists: dict[str, Any] = {"offsets": torch.tensor(valid.offsets)}
-                lists |= {"diversity_groups": valid.diversity_groups, "item_weights": valid.item_weights}
+                offsets: Any = torch.tensor(valid.offsets)
                 with _threads_for(len(scores)):
-                    (values,) = evaluate(scores, valid.labels, [self._measure()], **lists).values()
+                    (values,) = evaluate(
+                        scores, valid.labels, [self._measure()], offsets=offsets, **valid.optional
+                    ).values()
                 history.append(float(values.mean()))
                 best = int(np.argmax(history)) + 1
                 bar.set_postfix_str(f"{self._measure().name} {history[best - 1]:.4f}")
@@ -557,19 +546,6 @@ class BoostedRanker(Ranker):
         super().__setstate__(state)
         if "models_" in state:
             self.models_ = [_LIBRARIES[self.library].read(text) for text in state["models_"]]
-
-
-class _Grown(NamedTuple):
-    """The data that trees are grown on: lists, list and item weights, the scores of `start`, the categorical columns."""
-
-    X: Any
-    labels: np.ndarray
-    offsets: np.ndarray
-    diversity_groups: np.ndarray | None
-    weights: np.ndarray | None
-    item_weights: np.ndarray | None
-    start: np.ndarray | None
-    categorical: list[int]
 
 
 class _Split(NamedTuple):
@@ -668,11 +644,11 @@ class _LightGBM(_Stepwise):
         self,
         ranker: BoostedRanker,
         objective: BoostingObjective,
-        train: _Grown,
-        valid: _Grown | None,
+        lists: tuple[FlatLists, FlatLists | None],
+        starts: tuple[np.ndarray | None, np.ndarray | None],
         seed: int,
     ) -> None:
-        library, self.objective = _installed("lightgbm"), objective
+        library, self.objective, (train, valid) = _installed("lightgbm"), objective, lists
         options = {
             "learning_rate": ranker.learning_rate,
             "num_leaves": ranker.num_leaves,
@@ -680,7 +656,6 @@ class _LightGBM(_Stepwise):
             "bagging_fraction": ranker.subsample,
             "bagging_freq": 1,
             "feature_fraction": ranker.colsample_bytree,
-            "lambda_l2": ranker.reg_lambda,
             "objective": "none",
             "metric": "none",
             "seed": seed,
@@ -693,19 +668,19 @@ class _LightGBM(_Stepwise):
             len(train.labels) < 2 * ranker.min_child_samples
         ):  # grow trees of one leaf instead of failing for lack of features
             options["feature_pre_filter"] = False
-        lengths = np.diff(train.offsets)
+        lengths = train.lengths
         given = {
             "weight": None if train.weights is None else np.repeat(train.weights, lengths),
-            "categorical_feature": options.pop("categorical_feature", train.categorical),  # which LightGBM wants here
+            "categorical_feature": options.pop("categorical_feature", ranker._categorical),  # which LightGBM wants here
         }
         data = library.Dataset(
-            train.X, as_single("y", train.labels), group=lengths, init_score=train.start, params=options, **given
+            train.X, as_single("y", train.labels), group=lengths, init_score=starts[0], params=options, **given
         )
         self.booster = library.Booster(options, data)
         self.valid = valid is not None
         if valid is not None:
-            lists = {"group": np.diff(valid.offsets), "init_score": valid.start, "reference": data, "params": options}
-            self.booster.add_valid(library.Dataset(valid.X, valid.labels, **lists), "valid")
+            given = {"group": valid.lengths, "init_score": starts[1], "reference": data, "params": options}
+            self.booster.add_valid(library.Dataset(valid.X, valid.labels, **given), "valid")
 
     def add_tree(self) -> None:
         try:
@@ -778,8 +753,8 @@ class _XGBoost(_Stepwise):
         self,
         ranker: BoostedRanker,
         objective: BoostingObjective,
-        train: _Grown,
-        valid: _Grown | None,
+        lists: tuple[FlatLists, FlatLists | None],
+        starts: tuple[np.ndarray | None, np.ndarray | None],
         seed: int,
     ) -> None:
         library, self.objective, self.trees = _installed("xgboost"), objective, 0
@@ -791,7 +766,7 @@ class _XGBoost(_Stepwise):
             "min_child_weight": ranker.min_child_samples,
             "subsample": ranker.subsample,
             "colsample_bytree": ranker.colsample_bytree,
-            "reg_lambda": ranker.reg_lambda,
+            "reg_lambda": 0.0,
             "base_score": 0.0,
             "seed": seed,
             "nthread": ranker.n_jobs or 0,
@@ -801,13 +776,13 @@ class _XGBoost(_Stepwise):
         self.train, *self.valid = [
             self.matrix(
                 part.X,
-                part.categorical,
+                ranker._categorical,
                 as_single("y", part.labels),
                 weight=part.weights,
-                group=np.diff(part.offsets),
-                base_margin=part.start,
+                group=part.lengths,
+                base_margin=start,
             )
-            for part in (train, valid)
+            for part, start in zip(lists, starts, strict=True)
             if part is not None
         ]
         self.booster = library.Booster(options, [self.train, *self.valid])
@@ -886,9 +861,16 @@ class _CatBoost:
     single = True  # features are compared in float32
     losses: ClassVar = ("QueryRMSE", "YetiRank", "QuerySoftMax")
 
-    def __init__(self, ranker: BoostedRanker, objective: None, train: _Grown, valid: _Grown | None, seed: int) -> None:
-        loss = ranker.loss or "QueryRMSE"
-        if len(train.categorical):
+    def __init__(
+        self,
+        ranker: BoostedRanker,
+        objective: None,
+        lists: tuple[FlatLists, FlatLists | None],
+        starts: tuple[np.ndarray | None, np.ndarray | None],
+        seed: int,
+    ) -> None:
+        (train, valid), loss = lists, ranker.loss or "QueryRMSE"
+        if ranker._categorical:
             raise ValueError(
                 "with library='catboost', categorical columns need prepare=['encode']; LightGBM and XGBoost take them"
             )
@@ -904,20 +886,20 @@ class _CatBoost:
             "allow_writing_files": False,
             **(ranker.options or {}),
         }
-        self.train, self.valid, self.watch = self.pool(train), None, _Watch()
+        self.train, self.valid, self.watch = self.pool(train, starts[0]), None, _Watch()
         if valid is not None:
-            self.valid = self.pool(valid)
+            self.valid = self.pool(valid, starts[1])
             options |= {"eval_metric": self.watch, "use_best_model": False}
         self.options = options
 
     @staticmethod
-    def pool(part: _Grown) -> Any:
-        lengths = np.diff(part.offsets)
+    def pool(part: FlatLists, start: np.ndarray | None) -> Any:
+        lengths = part.lengths
         given = {
             "group_id": np.repeat(np.arange(len(lengths)), lengths),
             "weight": part.item_weights,
             "group_weight": None if part.weights is None else np.repeat(part.weights, lengths),
-            "baseline": part.start,
+            "baseline": start,
         }
         return _installed("catboost").Pool(part.X, part.labels, **given)
 

@@ -16,12 +16,10 @@ from typing_extensions import Self
 
 from rankstruct.estimators.base import Documents, RandomState, as_seed
 from rankstruct.estimators.linear import LinearRanker
-from rankstruct.feature_maps import FeatureMap
 from rankstruct.measures import Measure
 from rankstruct.models import KernelScorer
 from rankstruct.models.scorers import with_preparation
-from rankstruct.oracles.registry import Reference
-from rankstruct.solvers import DC, Annealing, Kernel, KernelMap, Solver
+from rankstruct.solvers import Kernel, KernelMap
 
 __all__ = ["KernelRanker"]
 
@@ -68,24 +66,16 @@ class KernelRanker(LinearRanker):
         landmarks: int = 1000,
         random_state: RandomState = 0,
         C: float | Sequence[float] = 100.0,
-        feature_map: str | FeatureMap | None = None,
-        reference: Reference | None = None,
-        loss: str | nn.Module | None = None,
-        prepare: Sequence[str] | None = None,
-        solver: str | Solver | DC | Annealing = "bundle",
-        tolerance: float = 1e-3,
-        max_iterations: int = 10_000,
-        start: str | None = None,
-        regularize_towards: str | None = None,
-        drop_empty: bool = True,
-        verbose: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__(measure, C=C, feature_map=feature_map, reference=reference, loss=loss, solver=solver)
-        self.tolerance, self.max_iterations, self.start = tolerance, max_iterations, start
-        self.prepare = prepare
-        self.regularize_towards, self.drop_empty, self.verbose = regularize_towards, drop_empty, verbose
+        super().__init__(measure, C=C, **options)
         self.kernel, self.gamma, self.degree, self.offset = kernel, gamma, degree, offset
         self.exact_up_to, self.landmarks, self.random_state = exact_up_to, landmarks, random_state
+
+    def _check_fit_options(self, has_validation: bool) -> None:
+        if self.distributed:
+            raise ValueError("KernelRanker fits the lists of one process: omit distributed, or use LinearRanker")
+        super()._check_fit_options(has_validation)
 
     def __sklearn_tags__(self) -> Tags:
         """Declare pairwise features for a precomputed kernel."""

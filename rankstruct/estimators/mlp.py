@@ -19,17 +19,16 @@ from rankstruct.estimators.base import (
     PREPARE,
     Documents,
     FlatLists,
-    RandomState,
-    Ranker,
     as_seed,
     bring_together,
     check_groups_of,
     dense,
     is_number,
 )
+from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.lists import group_documents, to_tensor
-from rankstruct.losses import GradedLoss, draws, takes_groups
+from rankstruct.losses import draws, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import ContextScorer, DeepSetScorer, MeanScorer, MLPScorer, polynomial_average
 from rankstruct.models.scorers import widths, with_preparation
@@ -47,7 +46,7 @@ _SCORERS: dict[str | None, Callable[..., nn.Module]] = {
 }
 
 
-class MLPRanker(Ranker):
+class MLPRanker(EarlyStoppingRanker):
     """A multilayer perceptron, or the mean score of several, trained on a ranking loss.
 
     Training lists are shuffled each epoch; batches are flat, without padding. The model is the average of the weights over all
@@ -101,7 +100,6 @@ class MLPRanker(Ranker):
         self,
         measure: str | Measure | None = None,
         *,
-        loss: str | nn.Module | None = None,
         prepare: Sequence[str] = PREPARE,
         hidden: int | Sequence[int] = (64, 32),
         dropout: float = 0.5,
@@ -113,33 +111,26 @@ class MLPRanker(Ranker):
         max_epochs: int = 100,
         patience: int = 20,
         validate_every: int = 1,
-        seeds: int = 1,
-        validation_share: float = 0.2,
-        drop_empty: bool = True,
         device: str | torch.device | None = None,
-        random_state: RandomState = 0,
-        verbose: bool = False,
+        **options: Any,
     ) -> None:
-        self.measure, self.loss, self.prepare = measure, loss, prepare
+        super().__init__(measure, prepare=prepare, patience=patience, **options)
         self.hidden, self.dropout, self.context, self.noise = hidden, dropout, context, noise
         self.learning_rate, self.weight_decay = learning_rate, weight_decay
         self.lists_per_batch, self.max_epochs = lists_per_batch, max_epochs
-        self.patience, self.validate_every = patience, validate_every
-        self.seeds, self.validation_share, self.drop_empty = seeds, validation_share, drop_empty
-        self.device, self.random_state, self.verbose = device, random_state, verbose
+        self.validate_every, self.device = validate_every, device
 
     def _fit(self, train: Documents, valid: Documents | None) -> None:
         check_groups_of(self.ranking_loss(), train.diversity_groups)
         train, valid = self._divided(train, valid)
         features = dense(self._fit_preparation(train.X, train.qid))
-        lists = _Tensors(self._training_lists(features, *train[1:]), self._place())
+        lists = _on(self._place(), self._training_lists(features, *train[1:]))
         held_out = None
         if valid is not None:
             features = dense(self._prepared(valid.X, valid.qid))
-            held_out = _Tensors(bring_together(features, *valid[1:]), self._place())
-        self._train(
-            [self], lists, [lists.numbers], held_out, [lists.numbers[:0] if held_out is None else held_out.numbers]
-        )
+            held_out = _on(self._place(), bring_together(features, *valid[1:]))
+        judged = np.arange(0 if held_out is None else len(held_out.lengths))
+        self._train([self], lists, [np.arange(len(lists.lengths))], held_out, [judged])
 
     @staticmethod
     def _fit_folds(copies: Sequence[MLPRanker], documents: Documents, parts: np.ndarray, weigh_valid: bool) -> None:
@@ -157,16 +148,16 @@ class MLPRanker(Ranker):
             each._check_fit_options(True)
             each.preparation_, each.n_features_in_ = Preparation(), documents.X.shape[1]
             each._begin(documents._replace(X=parts).rows(parts != number))
-        lists = _Tensors(bring_together(*documents), first._place())
+        lists = _on(first._place(), bring_together(*documents))
         trained = [
             np.flatnonzero((folds != number) & (varied | (not first.drop_empty))) for number in range(len(copies))
         ]
-        judged = copy.copy(lists)
-        judged.item_weights = lists.item_weights if weigh_valid else None
+        judged = lists if weigh_valid else lists._replace(item_weights=None)
         first._train(copies, lists, trained, judged, [np.flatnonzero(folds == number) for number in range(len(copies))])
 
     def _check_fit_options(self, has_validation: bool) -> None:
-        for name in ("lists_per_batch", "max_epochs", "patience", "validate_every", "seeds"):
+        super()._check_fit_options(has_validation)
+        for name in ("lists_per_batch", "max_epochs", "patience", "validate_every"):
             value = getattr(self, name)
             if not (isinstance(value, Integral) and 1 <= int(value) < 2**31):
                 raise ValueError(f"{name} must be an integer from 1 to {2**31 - 1}, got {value!r}")
@@ -174,16 +165,11 @@ class MLPRanker(Ranker):
             raise ValueError(f"context must be None, 'attention', 'mean' or a callable, got {self.context!r}")
         if not (is_number(self.noise, 0) and self.noise < math.inf):
             raise ValueError(f"noise must be a finite number of at least 0, got {self.noise!r}")
-        for name in ("dropout", "validation_share"):
-            if not (is_number(getattr(self, name), 0) and getattr(self, name) < 1):
-                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)!r}")
+        if not (is_number(self.dropout, 0) and self.dropout < 1):
+            raise ValueError(f"dropout must be in [0, 1), got {self.dropout!r}")
         rate, decay = self.learning_rate, self.weight_decay
         if not (is_number(rate, 0) and 0 < rate < math.inf and is_number(decay, 0)):
             raise ValueError(f"learning_rate must be above 0 and weight_decay at least 0; got {rate!r} and {decay!r}")
-
-    def ranking_loss(self) -> nn.Module:
-        """Return the loss that `fit` minimises; raises ValueError if `loss` is invalid."""
-        return self._loss(lambda: GradedLoss("AUC"))
 
     @property
     def by_list(self) -> bool:  # type: ignore[override]
@@ -204,9 +190,9 @@ class MLPRanker(Ranker):
     def _train(
         self,
         copies: Sequence[MLPRanker],
-        lists: _Tensors,
+        lists: FlatLists,
         trained: Sequence[np.ndarray],
-        valid: _Tensors | None,
+        valid: FlatLists | None,
         held_out: Sequence[np.ndarray],
     ) -> None:
         """Train the networks of this ranker, or of copies that differ in their lists and seeds."""
@@ -249,37 +235,15 @@ class MLPRanker(Ranker):
         return with_preparation(copy.deepcopy(self.scorer_), self.preparation_)
 
 
-class _Tensors:
-    """Documents grouped by list, on a device."""
-
-    def __init__(self, lists: FlatLists, device: torch.device) -> None:
-        self.X = to_tensor(np.asarray(lists.X[:])).to(device, torch.float32)
-        self.labels = to_tensor(as_single("y", lists.labels)).to(device)
-        groups = lists.diversity_groups
-        self.diversity_groups = None if groups is None else torch.as_tensor(groups, device=device)
-        self.weights = None if lists.weights is None else torch.as_tensor(lists.weights, device=device)
-        self.item_weights = (
-            None
-            if lists.item_weights is None
-            else torch.as_tensor(lists.item_weights, dtype=torch.float32, device=device)
-        )
-        self.starts, self.lengths = lists.offsets[:-1], np.diff(lists.offsets)
-        self.numbers = np.arange(len(self.lengths))
-
-    def rows(self, numbers: np.ndarray) -> np.ndarray:
-        """The documents of some lists."""
-        lengths = self.lengths[numbers]
-        return np.arange(lengths.sum()) + np.repeat(self.starts[numbers] - (lengths.cumsum() - lengths), lengths)
-
-    def given(self, numbers: np.ndarray, rows: Tensor) -> dict[str, Tensor]:
-        """The arguments of a loss for some lists and their documents."""
-        # Offsets are on the CPU, so that losses need not synchronise to read them.
-        found = {"labels": self.labels[rows], "offsets": torch.as_tensor(np.append(0, self.lengths[numbers].cumsum()))}
-        if self.diversity_groups is not None:
-            found["diversity_groups"] = self.diversity_groups[rows]
-        if self.item_weights is not None:
-            found["item_weights"] = self.item_weights[rows]
-        return found
+def _on(device: torch.device, lists: FlatLists) -> FlatLists:
+    """The lists as tensors on a device, in single precision."""
+    tensors: dict[str, Any] = {name: torch.as_tensor(each, device=device) for name, each in lists.optional.items()}
+    if lists.item_weights is not None:
+        tensors["item_weights"] = tensors["item_weights"].float()
+    if lists.weights is not None:
+        tensors["weights"] = torch.as_tensor(lists.weights, device=device)
+    X = to_tensor(np.asarray(lists.X[:])).to(device, torch.float32)
+    return lists._replace(X=X, labels=to_tensor(as_single("y", lists.labels)).to(device), **tensors)
 
 
 class _Networks(Trainer):
@@ -294,8 +258,8 @@ class _Networks(Trainer):
     def __init__(
         self,
         options: MLPRanker,
-        lists: _Tensors,
-        valid: _Tensors | None,
+        lists: FlatLists,
+        valid: FlatLists | None,
         trained: Sequence[np.ndarray],
         held_out: Sequence[np.ndarray],
         seeds: Sequence[int],
@@ -367,7 +331,7 @@ class _Networks(Trainer):
     def losses(self, batch: Sequence[np.ndarray]) -> Tensor:
         """The mean loss of each network on some of its lists, `[networks]`."""
         device = self.lists.X.device
-        rows = [self.lists.rows(each) for each in batch]
+        rows = [self.lists.documents_of(each) for each in batch]
         longest = max(map(len, rows))
         real = np.concatenate([np.arange(len(each)) + number * longest for number, each in enumerate(rows)])
         padded = np.zeros(len(rows) * longest, np.int64)
@@ -389,7 +353,7 @@ class _Networks(Trainer):
         parts = [numbers] if self.one_loss else batch
         values, first = [], 0
         for number, part in zip(self.active, parts, strict=False):
-            last = first + int(self.lists.lengths[part].sum())
+            last = first + int(self.lists.offsets_of(part)[-1])
             with self._drawing(number):
                 loss = self.own_losses[0 if self.one_loss else number]
                 values.append(self._values(loss, scores[first:last], part, documents[at[first:last]]))
@@ -412,11 +376,18 @@ class _Networks(Trainer):
 
     def _values(self, loss: nn.Module, scores: Tensor, numbers: np.ndarray, rows: Tensor) -> Tensor:
         """The loss of each of some lists, for the scores of their documents."""
-        given = self.lists.given(numbers, rows)
+        given = self._given(self.lists, numbers, rows)
         if not takes_groups(loss):
             given.pop("diversity_groups", None)
         found: Tensor = loss(scores, **given, reduction="none")
         return found
+
+    def _given(self, lists: FlatLists, numbers: np.ndarray, rows: Tensor) -> dict[str, Any]:
+        """The arguments of losses and measures for some lists and their documents."""
+        offsets = torch.as_tensor(lists.offsets_of(numbers))
+        return {"labels": lists.labels[rows], "offsets": offsets} | {
+            n: each[rows] for n, each in lists.optional.items()
+        }
 
     def _add_noise(self, features: Tensor, documents: Sequence[int]) -> None:
         """Add the noise of training to features `[networks, longest, d]`."""
@@ -451,11 +422,11 @@ class _Networks(Trainer):
             features = torch.baddbmm(bias.unsqueeze(1), features, matrix.mT)
         return features.squeeze(-1)
 
-    def _list_scores(self, weights: Tensor, lists: _Tensors, numbers: np.ndarray, rows: np.ndarray) -> Tensor:
+    def _list_scores(self, weights: Tensor, lists: FlatLists, numbers: np.ndarray, rows: np.ndarray) -> Tensor:
         """Scores of the documents of some lists by a network that sees the whole list."""
         parts = weights.split([shape.numel() for shape in self.shapes.values()])
         named = {name: part.view(shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
-        offsets = torch.as_tensor(np.append(0, lists.lengths[numbers].cumsum()))
+        offsets = torch.as_tensor(lists.offsets_of(numbers))
         features = lists.X[torch.as_tensor(rows, device=lists.X.device)]
         found: Tensor = torch.func.functional_call(self.scorer, named, (features,), {"offsets": offsets})
         return found
@@ -468,7 +439,7 @@ class _Networks(Trainer):
         self.scorer.eval()
         for number in group:
             lists = self.held_out[number]
-            rows = self.valid.rows(lists)
+            rows = self.valid.documents_of(lists)
             at = torch.as_tensor(rows, device=self.valid.X.device)
             if self.options.by_list:
                 scores = self._list_scores(self.averages[number], self.valid, lists, rows)
@@ -476,7 +447,7 @@ class _Networks(Trainer):
                 weights, parts = self.averages[number].unsqueeze(0), at.split(_DOCUMENTS)
                 found = [self._scores(weights, self.valid.X[part].unsqueeze(0)).squeeze(0) for part in parts]
                 scores = torch.cat(found)
-            given: dict[str, Any] = self.valid.given(lists, at)
+            given = self._given(self.valid, lists, at)
             values.append(evaluate(scores, measures=[measure], **given)[measure.name])
         return float(torch.cat(values).mean())
 

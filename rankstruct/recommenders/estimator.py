@@ -205,7 +205,8 @@ class Recommender(BaseEstimator):
             y: the items of interactions, if X are users.
             validation: interactions of the same users with the same items, in the same form, that select the epoch; those that
                 are in X too do not count. Users and items that are not in X are a warning, and an error if none is; such users
-                are left out, such items count as misses.
+                are left out, such items count as misses. So are users for whom every ranking is equally good: a warning if they
+                are half, an error if they are all; where held-out interactions are such, no epoch is selected.
             user, item, time: the columns of a table, here and in later calls, if they have other names.
             min_rating: only rows of a table with at least this rating count, here and in later calls; see `interactions`.
 

@@ -1,0 +1,75 @@
+"""What rankers share that hold out lists, and of their iterations keep the one with the best measure on these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral
+
+import numpy as np
+from torch import nn
+
+from rankstruct.estimators.base import Documents, RandomState, Ranker, as_seed, is_number
+from rankstruct.losses import GradedLoss
+from rankstruct.measures import Measure
+
+__all__: list[str] = []
+
+
+class EarlyStoppingRanker(Ranker):
+    """A ranker of several models with early stopping; subclasses say in which iterations they are trained."""
+
+    def __init__(
+        self,
+        measure: str | Measure | None = None,
+        *,
+        loss: str | nn.Module | None = None,
+        prepare: Sequence[str] = (),
+        patience: int,
+        seeds: int = 1,
+        validation_share: float = 0.2,
+        drop_empty: bool = True,
+        random_state: RandomState = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.measure, self.loss, self.prepare, self.patience, self.seeds = measure, loss, prepare, patience, seeds
+        self.validation_share, self.drop_empty = validation_share, drop_empty
+        self.random_state, self.verbose = random_state, verbose
+
+    def _check_fit_options(self, has_validation: bool) -> None:
+        if not (isinstance(self.seeds, Integral) and 1 <= int(self.seeds) < 2**31):
+            raise ValueError(f"seeds must be an integer from 1 to {2**31 - 1}, got {self.seeds!r}")
+        if not (is_number(self.validation_share, 0) and self.validation_share < 1):
+            raise ValueError(f"validation_share must be in [0, 1), got {self.validation_share!r}")
+
+    def ranking_loss(self) -> nn.Module:
+        """Return the loss that `fit` minimises; raises ValueError if `loss` is invalid."""
+        return self._loss(lambda: GradedLoss("AUC"))
+
+    def _divided(self, train: Documents, valid: Documents | None) -> tuple[Documents, Documents | None]:
+        """Training and validation documents: those passed to `fit`, or held-out lists; None if `validation_share` is 0.
+
+        Their item weights count in the measure if they are those of clicks.
+        """
+        if valid is not None or not self.validation_share:
+            return train, valid
+        held = self._held_out(train.qid)
+        rest, valid = train.rows(~held), train.rows(held)
+        name = "the measure that selects on clicks"
+        if not self.from_clicks:
+            valid, name = valid._replace(item_weights=None), f"validation_share={self.validation_share:g}"
+        self._check_judged(name, valid, rest)
+        return rest, valid
+
+    def _held_out(self, qid: np.ndarray) -> np.ndarray:
+        """Mask `[documents]` of the held-out lists; of a single list, some of its documents are held out."""
+        names, of_row = np.unique(qid, return_inverse=True)
+        if len(names) == 1:
+            names = of_row = np.arange(len(qid))
+        number = round(self.validation_share * len(names))
+        if not 0 < number < len(names):
+            raise ValueError(
+                f"validation_share {self.validation_share:g} of {len(names)} lists is {number} lists; pass X_valid, y_valid and "
+                "qid_valid, or validation_share=0 to train without validation"
+            )
+        taken = np.random.default_rng(as_seed(self.random_state)).permutation(len(names))[:number]
+        return np.isin(of_row, taken)
