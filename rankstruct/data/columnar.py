@@ -235,7 +235,7 @@ class ListReader:
             if count:
                 self.missing[name] = self.missing.get(name, 0) + count
         changes = np.ones(len(batch), bool)
-        changes[1:] = np.diff(qids.dictionary_encode().indices.to_numpy()) != 0
+        changes[1:] = np.diff(qids.indices.to_numpy()) != 0
         starts = np.flatnonzero(changes)
         return DocumentBlock(
             labels=labels,

@@ -180,7 +180,7 @@ class Table:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        whole = pa.chunked_array([part.dictionary_encode() for part in parts]).unify_dictionaries()
+        whole = pa.chunked_array(parts).unify_dictionaries()
         known = whole.chunk(0).dictionary
         if self.header is not None and pc.all(pc.match_substring_regex(known, _WHOLE)).as_py():
             known = pc.utf8_slice_codeunits(known, 0, -2)
@@ -245,7 +245,7 @@ class Table:
             return numbers(f"{self}: ", name, column, advice)
 
     def ids(self, name: str, column: Any, before: int) -> Any:
-        """An Arrow array of ids as one of integers, strings or dates; raises DataError for a missing id, with its row."""
+        """An Arrow array of ids as a dictionary of integers, strings or dates; a missing id is a DataError with its row."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -263,9 +263,7 @@ class Table:
             elif types.is_decimal(kind) and kind.scale == 0:
                 found = found.cast(pa.string())
             elif is_text(kind) or types.is_fixed_size_binary(kind):
-                found = found.cast(pa.large_string())
-                if self.header is not None:
-                    found = pc.utf8_trim(found, SPACE)  # as in runs and qrels
+                found = found if "string" in str(kind) else found.cast(pa.large_string())
             elif types.is_boolean(kind):
                 found = pc.if_else(found, "True", "False")
             elif types.is_null(kind):
@@ -274,10 +272,15 @@ class Table:
                 raise TypeError
         except (TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise DataError(f"{self}: expected names (strings or integers) in column {name!r}, got {shown}") from None
-        missing = found.is_null()
-        if is_text(found.type):
-            missing = pc.or_(missing, pc.equal(pc.utf8_trim(found, SPACE), "").fill_null(False))
-        self.refuse(missing.to_numpy(zero_copy_only=False), name, "a name", before)
+        found = found.dictionary_encode()
+        places, known = found.indices, found.dictionary
+        if is_text(known.type):
+            trimmed = pc.utf8_trim(known, SPACE)
+            blank = pc.take(pc.equal(trimmed, ""), places)
+            self.refuse(blank.fill_null(True).to_numpy(zero_copy_only=False), name, "a name", before)
+            if self.header is not None and not trimmed.equals(known):  # as in runs and qrels
+                found = trimmed.take(places).dictionary_encode()
+        self.refuse(places.is_null().to_numpy(zero_copy_only=False), name, "a name", before)
         return found
 
     def _times(self, name: str, column: Any) -> np.ndarray:
@@ -330,14 +333,13 @@ class Table:
 
 
 def as_names(ids: Any) -> Names:
-    """Arrow ids of `Table.ids` as names: integers in digits, dates as `id_text` writes them."""
+    """Ids of `Table.ids` as names: integers in digits, dates as `id_text` writes them."""
     import pyarrow as pa
 
-    if not (is_text(ids.type) or pa.types.is_integer(ids.type)):
-        known = ids.dictionary_encode()
-        texts = [id_text("ids", each) for each in known.dictionary.to_numpy(zero_copy_only=False)]
-        ids = pa.array(texts, pa.large_string()).take(known.indices)
-    ids = ids.cast(pa.large_string())
+    known = ids.dictionary
+    if not (is_text(known.type) or pa.types.is_integer(known.type)):
+        known = pa.array([id_text("ids", each) for each in known.to_numpy(zero_copy_only=False)], pa.large_string())
+    ids = known.cast(pa.large_string()).take(ids.indices)
     if not len(ids):
         return Names.of([])
     _, places, text = ids.buffers()

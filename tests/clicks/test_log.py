@@ -130,7 +130,6 @@ def features_of(path, **change):
 
 
 def test_features_are_those_of_the_documents_by_number(tmp_path):
-    pytest.importorskip("pyarrow")
     path = features_of(tmp_path / "log.csv")
     log = ClickLog.read(path)
     names, features = log.read_features(path)
@@ -154,7 +153,6 @@ def test_features_are_those_of_the_documents_by_number(tmp_path):
     ],
 )
 def test_what_is_no_feature_of_a_document_is_refused(tmp_path, change, message):
-    pytest.importorskip("pyarrow")
     log = ClickLog.read(features_of(tmp_path / "log.csv"))
     with pytest.raises(DataError, match=message):
         log.read_features(features_of(tmp_path / "other.csv", **change))
