@@ -22,6 +22,7 @@ from typing_extensions import Self
 
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_integers, check_matched, shortened
+from rankstruct.data.tables import Ids
 from rankstruct.estimators.base import RandomState, as_plain, as_seed, from_plain, is_number, named_loss
 from rankstruct.lists import known_ids, refuse_other_names, refusing
 from rankstruct.losses import SoftmaxLoss
@@ -742,7 +743,7 @@ def _refuse_dense(given: Any, num_items: int) -> None:
 
 def _are_integers(ids: Any) -> bool:
     """Whether ids, which are valid, are integers."""
-    found = known_ids("ids", ids)
+    found = ids.names if isinstance(ids, Ids) else known_ids("ids", ids)
     return found.dtype.kind in "iu" or (found.dtype.kind == "O" and all(isinstance(each, Integral) for each in found))
 
 

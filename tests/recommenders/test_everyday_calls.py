@@ -214,7 +214,7 @@ def test_columns_are_two_arrays_or_have_any_names(by_name):
     assert named.evaluate(held) == named.evaluate(held.rename(columns={"buyer": "user", "sku": "item"}))
     with pytest.raises(DataError, match="the data frame: there is no column 'who'; there are 'user, item'"):
         Recommender().fit(NAMED, user="who", item="item")
-    with pytest.raises(DataError, match="there is no column .user.; .*; user= names another column"):
+    with pytest.raises(DataError, match=r"there is no column .user.; .*; user= names another column"):
         Recommender().fit(NAMED.rename(columns={"user": "buyer"}))
     for given in (MATRIX, [1, 2]):
         with pytest.raises(DataError, match="user names a column of a table"):
