@@ -283,7 +283,10 @@ class ListReader:
 
     def _labels(self, name: str, column: Any, before: int) -> np.ndarray:
         if is_text(kind := plain(column).type) and "binary" not in str(kind):  # such as "1.0"
-            words = plain(column).to_pylist()
+            try:
+                words = plain(column).to_pylist()
+            except UnicodeDecodeError as error:  # of a damaged file
+                raise DataError(f"{self.path}: expected text in UTF-8 in column {name!r}, got: {error}") from None
             wrong = np.array([word is not None and not is_number(word) for word in words], bool)
             self.table.refuse(wrong, name, "a number", before, words)
             column = plain(column).cast("float64")

@@ -270,6 +270,8 @@ class Table:
                 found = found.cast(pa.string())
             elif not (types.is_integer(kind) or types.is_timestamp(kind) or types.is_date(kind)):
                 raise TypeError
+            if is_text(found.type):
+                found.validate(full=True)  # UTF-8, of which a Parquet file may have anything
         except (TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise DataError(f"{self}: expected names (strings or integers) in column {name!r}, got {shown}") from None
         found = found.dictionary_encode()
@@ -429,6 +431,7 @@ def _as_times(column: Any) -> Any:
     """An Arrow array of dates, without the time zone, or of numbers; text is parsed if all of it is one of the two."""
     import pyarrow as pa
 
+    column = plain(column)
     dates = [pa.timestamp(unit, zone) for zone in (None, "UTC") for unit in ("us", "ns")]
     for kind in (*dates, pa.int64(), pa.float64()):
         if is_text(column.type):
