@@ -31,7 +31,7 @@ from rankstruct.data.dataset import RankingData, register_format
 from rankstruct.data.delimited import check_columns, named
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.tables import (
-    Table,
+    TableReader,
     are_whole,
     are_words,
     as_names,
@@ -136,7 +136,7 @@ class ListReader:
 
     def _open(self) -> None:
         """Find the roles and the names of the columns, and which have strings or categories."""
-        self.table = Table(self.path, {"qid": self.columns.qid}, optional=("qid",))
+        self.table = TableReader(self.path, {"qid": self.columns.qid}, optional=("qid",))
         names = self.table.names
         check_columns(self.path, names)
         self.roles = self._find_roles(names)
@@ -363,7 +363,7 @@ def column_names(path: str | os.PathLike[str], known: Mapping[str, str | None]) 
     Raises:
         DataError: a file of another format, or several columns for a role.
     """
-    names = Table(path, {"qid": known["qid"]}, optional=("qid",)).names
+    names = TableReader(path, {"qid": known["qid"]}, optional=("qid",)).names
     roles = find_columns(path, names, known).values()
     return [name for name in names if name not in roles]
 

@@ -84,7 +84,7 @@ class Ids(NamedTuple):
         return self.names[self.places]
 
 
-class Table:
+class TableReader:
     """A table in a file or in memory: its columns, and those that have a role, such as a user or a click.
 
     Args:
@@ -258,7 +258,7 @@ class Table:
             if types.is_floating(kind):
                 values = found.to_numpy(zero_copy_only=False).astype(np.float64)
                 wrong = ~np.isnan(values) & ((np.floor(values) != values) | (np.abs(values) > LARGEST))
-                self.refuse(wrong, name, "a name or an integer", before, values)
+                self.refuse(wrong, name, "an id (a string or an integer)", before, values)
                 found = pa.array(values, from_pandas=True).cast(pa.int64())
             elif types.is_decimal(kind) and kind.scale == 0:
                 found = found.cast(pa.string())
@@ -273,16 +273,16 @@ class Table:
             if is_text(found.type):
                 found.validate(full=True)  # UTF-8, of which a Parquet file may have anything
         except (TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            raise DataError(f"{self}: expected names (strings or integers) in column {name!r}, got {shown}") from None
+            raise DataError(f"{self}: expected ids (strings or integers) in column {name!r}, got {shown}") from None
         found = found.dictionary_encode()
         places, known = found.indices, found.dictionary
         if is_text(known.type):
             trimmed = pc.utf8_trim(known, SPACE)
             blank = pc.take(pc.equal(trimmed, ""), places)
-            self.refuse(blank.fill_null(True).to_numpy(zero_copy_only=False), name, "a name", before)
+            self.refuse(blank.fill_null(True).to_numpy(zero_copy_only=False), name, "an id", before)
             if self.header is not None and not trimmed.equals(known):  # as in runs and qrels
                 found = trimmed.take(places).dictionary_encode()
-        self.refuse(places.is_null().to_numpy(zero_copy_only=False), name, "a name", before)
+        self.refuse(places.is_null().to_numpy(zero_copy_only=False), name, "an id", before)
         return found
 
     def _times(self, name: str, column: Any) -> np.ndarray:
@@ -335,7 +335,7 @@ class Table:
 
 
 def as_names(ids: Any) -> Names:
-    """Ids of `Table.ids` as names: integers in digits, dates as `id_text` writes them."""
+    """Ids of `TableReader.ids` as names: integers in digits, dates as `id_text` writes them."""
     import pyarrow as pa
 
     known = ids.dictionary

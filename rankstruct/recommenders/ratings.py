@@ -29,7 +29,7 @@ import scipy.sparse as sp
 from rankstruct.columns import as_table
 from rankstruct.data import DataError, Names, RankingData
 from rankstruct.data.errors import check_integers, check_least, shortened
-from rankstruct.data.tables import Ids, Table, find_columns, id_text, seconds
+from rankstruct.data.tables import Ids, TableReader, find_columns, id_text, seconds
 from rankstruct.data.text import SPACE
 from rankstruct.estimators.base import is_number
 from rankstruct.lists import known_ids
@@ -369,11 +369,11 @@ def columns_of(
             f"{type(table).__name__}"
         )
     named = named or dict.fromkeys(("user", "item", "time"))
-    found, own = rows_that_count(Table(table, named, optional=("time",)), min_rating)
+    found, own = rows_that_count(TableReader(table, named, optional=("time",)), min_rating)
     return found["user"], found["item"], own if times is None else times
 
 
-def rows_that_count(table: Table, min_rating: float | None) -> tuple[dict[str, Ids], np.ndarray | None]:
+def rows_that_count(table: TableReader, min_rating: float | None) -> tuple[dict[str, Ids], np.ndarray | None]:
     """The users and items of the rows of a table whose rating is at least `min_rating`, and their times, if there are any.
 
     None is for all rows, and a warning if their ratings differ.

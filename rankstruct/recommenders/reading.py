@@ -21,7 +21,7 @@ import numpy as np
 from rankstruct.data import DataError
 from rankstruct.data.delimited import SEPARATORS, decoded_lines, read_header
 from rankstruct.data.errors import check_least, check_matched, shortened
-from rankstruct.data.tables import Ids, Table, find_columns, is_table
+from rankstruct.data.tables import Ids, TableReader, find_columns, is_table
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
 from rankstruct.recommenders.ratings import (
     SCALES,
@@ -358,7 +358,7 @@ def _interactions_of(
     if is_table(path) or (
         path.is_file() and (told or None not in _roles(path, read_header(path, ["user"]).names, ("user", "item")))
     ):
-        ids, when = rows_that_count(Table(path, columns, optional=("time",)), min_rating)
+        ids, when = rows_that_count(TableReader(path, columns, optional=("time",)), min_rating)
         if when is None and times:
             raise DataError(f"{path}: times is set, but there is no column of times, such as 'time' or 'timestamp'")
         users, items = ids["user"], ids["item"]
@@ -367,7 +367,7 @@ def _interactions_of(
             f"{path}: min_rating is for tables, whose first line has the column names user, item and rating"
         )
     else:
-        lines = _Lines(path, times)
+        lines = _InteractionLines(path, times)
         for number, line in _lines(path):
             if not (line == "#" or line.startswith(("# ", "#\t"))):
                 lines.add(number, line)
@@ -382,7 +382,7 @@ def _interactions_of(
     return interactions(users, items, times=when)
 
 
-class _Lines:
+class _InteractionLines:
     """The interactions of lines `user item item ...` or `user item time`, and what speaks against it that they are such."""
 
     def __init__(self, path: Path, times: bool | None) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rankstruct.clicks import ClickLog
 from rankstruct.columns import as_table
 from rankstruct.data import DataError
-from rankstruct.data.tables import Table
+from rankstruct.data.tables import TableReader
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -59,7 +59,9 @@ KINDS = [
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_source_has_the_same_columns(kind, tmp_path):
     given = source(kind, tmp_path)
-    table = Table(given, {"user": None, "item": None, "time": None, "rating": None, "click": None}, optional=("click",))
+    table = TableReader(
+        given, {"user": None, "item": None, "time": None, "rating": None, "click": None}, optional=("click",)
+    )
     assert table.names == list(COLUMNS)
     assert table.columns == {"user": "user", "item": "item", "time": "timestamp", "rating": "rating"}
     found = table.read(["rating"])
@@ -68,7 +70,7 @@ def test_every_source_has_the_same_columns(kind, tmp_path):
     np.testing.assert_array_equal(found["rating"], [0.5, np.nan, 2, 1])
     assert found["time"].tolist() == [1704153600, 1704240000, 1704153600, 1704326400]
     with pytest.raises(DataError, match="there is no column 'who'; there are 'user, item, timestamp, rating'"):
-        Table(given, {"user": "who"})
+        TableReader(given, {"user": "who"})
 
 
 def test_frames_with_the_protocol_are_tables():

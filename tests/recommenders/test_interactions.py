@@ -103,9 +103,7 @@ def test_missing_ids_are_errors_everywhere(ids):
         lambda: ClickLog.from_arrays(others, ids, [1, 1, 2], labels),
         lambda: rs.evaluate([0.0, 1.0, 2.0], labels, "AP", qid=ids),
     ):
-        with pytest.raises(
-            ValueError, match=r"must not be missing; that of .* 1 is|row 2: expected a name .* got none"
-        ):
+        with pytest.raises(ValueError, match=r"must not be missing; that of .* 1 is|row 2: expected an id .* got none"):
             make()
 
 
@@ -211,7 +209,7 @@ def test_an_arrow_table_is_a_table():
     found = interactions(pa.table({"user_id": [1, 2], "item_id": ["x", "y"], "datetime": [JANUARY, JANUARY]}))
     assert pairs(found) == {("1", "x"), ("2", "y")}
     assert found.time.tolist() == [SECONDS, SECONDS]
-    with pytest.raises(DataError, match="the data frame, row 2: expected a name in column 'user_id', got none"):
+    with pytest.raises(DataError, match="the data frame, row 2: expected an id in column 'user_id', got none"):
         interactions(pa.table({"user_id": [1, None], "item_id": ["x", "y"]}))
 
 

@@ -160,7 +160,7 @@ def test_blanks_around_names_in_memory_are_named():
 )
 @pytest.mark.parametrize("empty", ["", " ", b"", "\t"])
 def test_an_empty_id_is_an_error(make, empty):
-    with pytest.raises(DataError, match=r"must not be empty; that of \w+ 1 is|row 2: expected a name .*, got none"):
+    with pytest.raises(DataError, match=r"must not be empty; that of \w+ 1 is|row 2: expected an id .*, got none"):
         make([type(empty)() + (b"a" if isinstance(empty, bytes) else "a"), empty])
 
 
