@@ -203,6 +203,11 @@ _OTHER_KINDS: list[tuple[str, str, Callable[[Any], bool]]] = [
     ),
     ("", "pandas.DataFrame({})", lambda X: isinstance(X, Mapping)),
     ("", "{}.collect()", lambda X: hasattr(X, "collect_schema") and not hasattr(X, "get_columns")),  # polars' LazyFrame
+    (
+        "",
+        "{}.df()",
+        lambda X: hasattr(X, "fetchnumpy") and not hasattr(X, "__arrow_c_stream__"),  # an earlier DuckDB
+    ),
     ("", "{}.compute()", lambda X: hasattr(X, "compute") and hasattr(X, "dtypes")),  # Dask
     ("", "{}.toPandas()", lambda X: hasattr(X, "toPandas")),  # Spark
     ("", "{}.to_pandas()", lambda X: hasattr(X, "features") and hasattr(X, "to_pandas")),  # Hugging Face's datasets

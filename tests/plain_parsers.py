@@ -90,6 +90,13 @@ def _streams(content: bytes, make, most: int, errors: tuple[type[Exception], ...
     return b"".join(found)
 
 
+def moment(value):
+    """A date and time as a name: without a clock of zeros, or zeros at the end of the fraction."""
+    day, clock = value.isoformat(" ", "microseconds").split(" ")
+    clock = clock.rstrip("0").rstrip(".") if "." in clock else clock
+    return day if clock == "00:00:00" else f"{day} {clock}"
+
+
 def utf8(content: bytes) -> str:
     """Text in UTF-8."""
     try:
@@ -433,7 +440,7 @@ def csv_lists(content: bytes) -> dict:
     }
     label, qid, docid = roles
     found = [
-        [row[at] if at in roles[1:] else values[at][number] for at in range(len(names))]
+        [row[at].strip(" \t\r\n") if at in roles[1:] else values[at][number] for at in range(len(names))]
         for number, row in enumerate(rows)
     ]
     return lists(

@@ -262,11 +262,11 @@ def kinds_of_data():
         "got a DuckDBPyRelation: pass X.df()": DuckDBPyRelation(),
         "got a path: pass rankstruct.data.read_lists(X)": "train.txt",
         "got a Splits: pass one of its parts, such as X.train": parts,
-        "column 'e' has List(Float64)": frames.with_columns(e=polars.Series([[1.0, 2.0]] * len(frame))),
-        "column 'e' has Struct({'a': Float64, 'b': Float64})": frames.with_columns(e=polars.struct("a", "b")),
+        "column 'e' has large_list<item: double>": frames.with_columns(e=polars.Series([[1.0, 2.0]] * len(frame))),
+        "column 'e' has struct<a: double, b: double>": frames.with_columns(e=polars.struct("a", "b")),
         "column 'e' has large_list<": frames.with_columns(e=polars.Series([[1.0, 2.0]] * len(frame))).to_arrow(),
         "column 'e' has struct<": frames.with_columns(e=polars.struct("a", "b")).to_arrow(),
-        "column 'e' has cells of type list": lists,
+        "column 'e' has list<": lists,
         "X must have shape [documents, d], got (48,)": frame["a"],
     }
 

@@ -154,7 +154,6 @@ def test_searches_take_tables():
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet", "feather", "rankdata"])
 @pytest.mark.parametrize("kind", ["object", "category"])
 def test_files_have_the_codes_of_frames(tmp_path, suffix, kind, caplog):
-    pytest.importorskip("pyarrow")
     frame, y, qid = draw()
     path = write(tmp_path / f"a.{suffix}", frame.astype({"brand": kind}).assign(shop="shop " + frame["shop"]), y, qid)
     data = read_lists(path, cache=tmp_path / "cache")
@@ -337,7 +336,6 @@ print(json.dumps(found))
 @pytest.mark.filterwarnings("ignore:X has feature names")
 @pytest.mark.parametrize("name", marked(SMALL))
 def test_one_line_trains_every_ranker_from_every_source(name, tmp_path):
-    pytest.importorskip("pyarrow")
     table, frame, _, qid = whole("pandas")
     table = table.assign(shop="shop " + table["shop"])  # digits in a CSV file are numbers
     made = {"pandas": SMALL[name]().fit(table)}
@@ -493,7 +491,6 @@ def test_more_that_is_refused():
 
 
 def test_files_with_other_categories_are_recoded(tmp_path):
-    pytest.importorskip("pyarrow")
     frame, y, qid = draw()
     frame["shop"] = "shop " + frame["shop"]  # numbers in a CSV file are numbers
     train = frame.assign(brand=frame["brand"].replace("cat", "dog"))
@@ -522,7 +519,6 @@ def test_files_with_other_categories_are_recoded(tmp_path):
 
 
 def test_numbers_are_categories_where_an_option_says_so(tmp_path):
-    pytest.importorskip("pyarrow")
     frame = pd.DataFrame({"shop": [10, 2, 10, 7], "x": [1.0, 2.0, np.nan, 4.0]})
     for suffix in ("csv", "parquet"):
         path = write(tmp_path / f"a.{suffix}", frame, [0, 1, 0, 1], [1, 1, 2, 2])
@@ -541,7 +537,6 @@ def test_numbers_are_categories_where_an_option_says_so(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "rankdata"])
 def test_lists_of_numbers_keep_the_names_of_their_features(tmp_path, suffix):
-    pytest.importorskip("pyarrow")
     frame, y, qid = draw()
     frame = frame[["large", "small"]]
     data = read_lists(write(tmp_path / f"a.{suffix}", frame, y, qid), cache=tmp_path / "cache")
@@ -594,7 +589,6 @@ def test_column_names_are_unique(library, again):
 
 
 def test_categories_in_csv_are_found_in_the_first_rows(tmp_path, monkeypatch):
-    pytest.importorskip("pyarrow")
     path = tmp_path / "a.csv"
     for cell in ("2024-01-01", "0,5", "1", "true"):  # neither numbers nor categories in silence
         path.write_text(f'qid;label;x\n1;1;{cell}\n1;0;"a"\n')
@@ -622,7 +616,6 @@ def test_categories_in_csv_are_found_in_the_first_rows(tmp_path, monkeypatch):
     ("label", "qid"), [("relevance", "query_id"), ("rel", "query"), ("target", "group"), ("Y", "QID")]
 )
 def test_columns_are_found_by_their_usual_names(tmp_path, caplog, label, qid):
-    pytest.importorskip("pyarrow")
     for suffix in ("csv", "parquet"):
         path = write(tmp_path / f"a.{suffix}", pd.DataFrame({"x": [1.0, 2.0]}), [1, 0], [1, 1], (label, qid))
         caplog.clear()
@@ -754,7 +747,6 @@ def test_columns_that_cannot_be_found(library):
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    pytest.importorskip("pyarrow")
     folder = tmp_path_factory.mktemp("tables")
     for number, (part, suffix) in enumerate({"train": "csv", "vali": "parquet", "test": "csv"}.items()):
         frame, y, qid = draw(seed=number)

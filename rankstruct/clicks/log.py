@@ -13,7 +13,7 @@ from rankstruct.arrays import as_array, as_numbers
 from rankstruct.data import DataError
 from rankstruct.data.delimited import check_columns
 from rankstruct.data.errors import check_matched
-from rankstruct.data.tables import Table, find_columns
+from rankstruct.data.tables import TableReader, find_columns
 from rankstruct.lists import known_ids
 from rankstruct.roles import column_of, names_of, usual_columns
 
@@ -149,7 +149,7 @@ class ClickLog:
         """
         given = {"query": query, "document": document, "position": position, "click": click, "session": session}
         optional = ("session",) if session is None else ()
-        table = Table(path, given, optional=optional)
+        table = TableReader(path, given, optional=optional)
         try:
             return cls._of_columns(table.read(_NUMBERS), longest)
         except ValueError as error:
@@ -178,7 +178,7 @@ class ClickLog:
         Raises:
             DataError: there are no features, one is not a number, or differs between the rows of a document.
         """
-        table = Table(path, {"query": query, "document": document})
+        table = TableReader(path, {"query": query, "document": document})
         check_columns(table, table.names)
         if others is None:
             others = [name for role in ("position", "click", "session") for name in usual_columns(table.names, role)]

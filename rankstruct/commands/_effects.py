@@ -21,13 +21,12 @@ class Need(NamedTuple):
 
 def _has_ids(*paths: Any) -> bool:
     """Whether one of the files, or of the files of lists in a folder, has feature ids, as SVMlight files have."""
-    from rankstruct.data.formats import CLASS_FORMATS, reader_of, suffix_of
+    from rankstruct.data.formats import reader_of, suffix_of
     from rankstruct.data.svmlight import read_svmlight
 
     chosen = [Path(path) for path in paths if path is not None]
     files = [file for path in chosen for file in (path.rglob("t*.*") if path.is_dir() else [path])]
-    suffixes = {suffix_of(file) for file in files} - {*CLASS_FORMATS}
-    return any(reader_of(suffix) is read_svmlight for suffix in suffixes)
+    return any(reader_of(suffix_of(file)) is read_svmlight for file in files)
 
 
 def _source(values: Any) -> Any:
@@ -50,12 +49,6 @@ _PREDICTION = Need("data.predict_path data.recommend", "without `rankstruct pred
 _DATA = {
     "ranking": (
         Need("data.parts", "without --data.protocol cross-validation", lambda v: v.data.protocol == "cross-validation"),
-        Need("data.sizes", "without --data.protocol trials", lambda v: v.data.protocol == "trials"),
-        Need(
-            "data.queries data.documents data.relevant",
-            "without classification data",
-            lambda v: _source(v) is not None and _has_classes(_source(v), v.data.qid),
-        ),
         Need(
             "data.fold data.labels data.label data.qid data.categorical data.zero_based data.cache",
             "without files, with --data.builtin",
@@ -102,12 +95,6 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "test": (_TRAINING, _PREDICTION),
     "predict": (_TRAINING, Need("model.measures", "without `rankstruct test` or `validate`", lambda values: False)),
 }
-
-
-def _has_classes(path: str, qid: str | None) -> bool:
-    from rankstruct.data.formats import has_classes
-
-    return Path(path).is_file() and has_classes(path, qid)
 
 
 def without_effect(typed: Iterable[str], needs: Iterable[Need], values: Any) -> str:

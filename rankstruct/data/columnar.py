@@ -31,7 +31,7 @@ from rankstruct.data.dataset import RankingData, register_format
 from rankstruct.data.delimited import check_columns, named
 from rankstruct.data.errors import REAL, DataError, shortened
 from rankstruct.data.tables import (
-    Table,
+    TableReader,
     are_whole,
     are_words,
     as_names,
@@ -136,7 +136,7 @@ class ListReader:
 
     def _open(self) -> None:
         """Find the roles and the names of the columns, and which have strings or categories."""
-        self.table = Table(self.path, {"qid": self.columns.qid}, optional=("qid",))
+        self.table = TableReader(self.path, {"qid": self.columns.qid}, optional=("qid",))
         names = self.table.names
         check_columns(self.path, names)
         self.roles = self._find_roles(names)
@@ -235,7 +235,7 @@ class ListReader:
             if count:
                 self.missing[name] = self.missing.get(name, 0) + count
         changes = np.ones(len(batch), bool)
-        changes[1:] = np.diff(qids.dictionary_encode().indices.to_numpy()) != 0
+        changes[1:] = np.diff(qids.indices.to_numpy()) != 0
         starts = np.flatnonzero(changes)
         return DocumentBlock(
             labels=labels,
@@ -284,7 +284,10 @@ class ListReader:
 
     def _labels(self, name: str, column: Any, before: int) -> np.ndarray:
         if is_text(kind := plain(column).type) and "binary" not in str(kind):  # such as "1.0"
-            words = plain(column).to_pylist()
+            try:
+                words = plain(column).to_pylist()
+            except UnicodeDecodeError as error:  # of a damaged file
+                raise DataError(f"{self.path}: expected text in UTF-8 in column {name!r}, got: {error}") from None
             wrong = np.array([word is not None and not is_number(word) for word in words], bool)
             self.table.refuse(wrong, name, "a number", before, words)
             column = plain(column).cast("float64")
@@ -361,7 +364,7 @@ def column_names(path: str | os.PathLike[str], known: Mapping[str, str | None]) 
     Raises:
         DataError: a file of another format, or several columns for a role.
     """
-    names = Table(path, {"qid": known["qid"]}, optional=("qid",)).names
+    names = TableReader(path, {"qid": known["qid"]}, optional=("qid",)).names
     roles = find_columns(path, names, known).values()
     return [name for name in names if name not in roles]
 

@@ -67,16 +67,14 @@ def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), 
     """
     head, encoding = _head(path)
     recbole = Path(unpacked_name(str(path))).suffix.casefold() == ".inter"
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if recbole else csv.QUOTE_MINIMAL
     separators = [separator] if separator else SEPARATORS  # ties go to the first
-    found = {each: _rows(head, each, csv.QUOTE_NONE if recbole else csv.QUOTE_MINIMAL) for each in separators}
-    chosen = max(
-        found,
-        key=lambda each: (any(_has(_names(found[each]), name) for name in wanted), len(_names(found[each]))),
-    )
-    names = _names(found[chosen])
+    found = {each: next(_rows(head, each, quoting), []) for each in separators}
+    chosen = max(found, key=lambda each: (any(_has(found[each], name) for name in wanted), len(found[each])))
+    names = found[chosen]
     if recbole:  # with types: user_id:token
         names = [name.partition(":")[0] for name in names]
-    return Header(names, chosen, encoding, found[chosen][1:], not recbole)
+    return Header(names, chosen, encoding, [*_rows(head, chosen, quoting)][1:], not recbole)
 
 
 def _has(names: Sequence[str], wanted: str) -> bool:
@@ -174,18 +172,10 @@ def _head(path: str | os.PathLike[str]) -> tuple[str, str]:
     return text if last < 0 or size < _HEAD else text[: last + 1], encoding
 
 
-def _rows(text: str, separator: str, quoting: Literal[0, 3]) -> list[list[str]]:
-    found: list[list[str]] = []
+def _rows(text: str, separator: str, quoting: Literal[0, 3]) -> Iterator[list[str]]:
     with suppress(csv.Error):  # the reader of the file reports the error
-        found.extend(
-            [cell.strip() for cell in row]
-            for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting)
-        )
-    return found
-
-
-def _names(rows: list[list[str]]) -> list[str]:
-    return rows[0] if rows else []
+        for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting):
+            yield [cell.strip() for cell in row]
 
 
 def named(names: Iterable[str], most: int = 200) -> str:

@@ -86,7 +86,7 @@ class Ids(NamedTuple):
         return self.names[self.places]
 
 
-class Table:
+class TableReader:
     """A table in a file or in memory: its columns, and those that have a role, such as a user or a click.
 
     Args:
@@ -182,7 +182,7 @@ class Table:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        whole = pa.chunked_array([part.dictionary_encode() for part in parts]).unify_dictionaries()
+        whole = pa.chunked_array(parts).unify_dictionaries()
         known = whole.chunk(0).dictionary
         if self.header is not None and pc.all(pc.match_substring_regex(known, _WHOLE)).as_py():
             known = pc.utf8_slice_codeunits(known, 0, -2)
@@ -247,7 +247,7 @@ class Table:
             return numbers(f"{self}: ", name, column, advice)
 
     def ids(self, name: str, column: Any, before: int) -> Any:
-        """An Arrow array of ids as one of integers, strings or dates; raises DataError for a missing id, with its row."""
+        """An Arrow array of ids as a dictionary of integers, strings or dates; a missing id is a DataError with its row."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -260,26 +260,31 @@ class Table:
             if types.is_floating(kind):
                 values = found.to_numpy(zero_copy_only=False).astype(np.float64)
                 wrong = ~np.isnan(values) & ((np.floor(values) != values) | (np.abs(values) > LARGEST))
-                self.refuse(wrong, name, "a name or an integer", before, values)
+                self.refuse(wrong, name, "an id (a string or an integer)", before, values)
                 found = pa.array(values, from_pandas=True).cast(pa.int64())
             elif types.is_decimal(kind) and kind.scale == 0:
                 found = found.cast(pa.string())
             elif is_text(kind) or types.is_fixed_size_binary(kind):
-                found = found.cast(pa.large_string())
-                if self.header is not None:
-                    found = pc.utf8_trim(found, SPACE)  # as in runs and qrels
+                found = found if "string" in str(kind) else found.cast(pa.large_string())
             elif types.is_boolean(kind):
                 found = pc.if_else(found, "True", "False")
             elif types.is_null(kind):
                 found = found.cast(pa.string())
             elif not (types.is_integer(kind) or types.is_timestamp(kind) or types.is_date(kind)):
                 raise TypeError
+            if is_text(found.type):
+                found.validate(full=True)  # UTF-8, of which a Parquet file may have anything
         except (TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            raise DataError(f"{self}: expected names (strings or integers) in column {name!r}, got {shown}") from None
-        missing = found.is_null()
-        if is_text(found.type):
-            missing = pc.or_(missing, pc.equal(pc.utf8_trim(found, SPACE), "").fill_null(False))
-        self.refuse(missing.to_numpy(zero_copy_only=False), name, "a name", before)
+            raise DataError(f"{self}: expected ids (strings or integers) in column {name!r}, got {shown}") from None
+        found = found.dictionary_encode()
+        places, known = found.indices, found.dictionary
+        if is_text(known.type):
+            trimmed = pc.utf8_trim(known, SPACE)
+            blank = pc.take(pc.equal(trimmed, ""), places)
+            self.refuse(blank.fill_null(True).to_numpy(zero_copy_only=False), name, "an id", before)
+            if self.header is not None and not trimmed.equals(known):  # as in runs and qrels
+                found = trimmed.take(places).dictionary_encode()
+        self.refuse(places.is_null().to_numpy(zero_copy_only=False), name, "an id", before)
         return found
 
     def _times(self, name: str, column: Any) -> np.ndarray:
@@ -332,14 +337,13 @@ class Table:
 
 
 def as_names(ids: Any) -> Names:
-    """Arrow ids of `Table.ids` as names: integers in digits, dates as `id_text` writes them."""
+    """Ids of `TableReader.ids` as names: integers in digits, dates as `id_text` writes them."""
     import pyarrow as pa
 
-    if not (is_text(ids.type) or pa.types.is_integer(ids.type)):
-        known = ids.dictionary_encode()
-        texts = [id_text("ids", each) for each in known.dictionary.to_numpy(zero_copy_only=False)]
-        ids = pa.array(texts, pa.large_string()).take(known.indices)
-    ids = ids.cast(pa.large_string())
+    known = ids.dictionary
+    if not (is_text(known.type) or pa.types.is_integer(known.type)):
+        known = pa.array([id_text("ids", each) for each in known.to_numpy(zero_copy_only=False)], pa.large_string())
+    ids = known.cast(pa.large_string()).take(ids.indices)
     if not len(ids):
         return Names.of([])
     _, places, text = ids.buffers()
@@ -429,6 +433,7 @@ def _as_times(column: Any) -> Any:
     """An Arrow array of dates, without the time zone, or of numbers; text is parsed if all of it is one of the two."""
     import pyarrow as pa
 
+    column = plain(column)
     dates = [pa.timestamp(unit, zone) for zone in (None, "UTC") for unit in ("us", "ns")]
     for kind in (*dates, pa.int64(), pa.float64()):
         if is_text(column.type):

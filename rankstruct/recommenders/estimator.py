@@ -24,6 +24,7 @@ from typing_extensions import Self
 
 from rankstruct.data import Batch, DataError, Names
 from rankstruct.data.errors import check_flags, check_integers, check_matched, check_numbers, shortened
+from rankstruct.data.tables import Ids
 from rankstruct.estimators.base import RandomState, all_or_nothing, as_plain, as_seed, from_plain, named_loss
 from rankstruct.lists import known_ids, refuse_other_names, refusing
 from rankstruct.losses import SoftmaxLoss
@@ -796,6 +797,8 @@ _INTEGER = re.compile("0|-?[1-9][0-9]*")  # the one form of an integer as text
 
 def _which_integers(ids: Any) -> np.ndarray:
     """`[n]` bool: whether ids, which are valid, are integers."""
+    if isinstance(ids, Ids):
+        return _which_integers(ids.names)[ids.places]
     found = known_ids("ids", ids)
     if found.dtype.kind == "O":
         return np.array([isinstance(each, Integral) and not isinstance(each, bool) for each in found], bool)

@@ -29,7 +29,7 @@ import scipy.sparse as sp
 from rankstruct.columns import as_table
 from rankstruct.data import DataError, Names, RankingData
 from rankstruct.data.errors import check_integers, check_least, shortened
-from rankstruct.data.tables import Ids, Table, find_columns, id_text, seconds
+from rankstruct.data.tables import Ids, TableReader, find_columns, id_text, seconds
 from rankstruct.data.text import SPACE
 from rankstruct.estimators.base import is_number
 from rankstruct.lists import known_ids
@@ -359,7 +359,7 @@ def as_ratings(given: Any) -> Ratings:
 
 def columns_of(
     table: Any, times: Any = None, named: dict[str, str | None] | None = None, min_rating: float | None = None
-) -> tuple[np.ndarray, np.ndarray, Any]:
+) -> tuple[Ids, Ids, Any]:
     """The users, items and times of the rows of a data frame that count; `times` instead of those of the frame."""
     if not names_of(as_table("users", table)):
         raise DataError(
@@ -367,11 +367,11 @@ def columns_of(
             f"{type(table).__name__}"
         )
     named = named or dict.fromkeys(("user", "item", "time"))
-    found, own = rows_that_count(Table(table, named, optional=("time",)), min_rating)
-    return found["user"].rows, found["item"].rows, own if times is None else times
+    found, own = rows_that_count(TableReader(table, named, optional=("time",)), min_rating)
+    return found["user"], found["item"], own if times is None else times
 
 
-def rows_that_count(table: Table, min_rating: float | None) -> tuple[dict[str, Ids], np.ndarray | None]:
+def rows_that_count(table: TableReader, min_rating: float | None) -> tuple[dict[str, Ids], np.ndarray | None]:
     """The users and items of the rows of a table whose rating is at least `min_rating`, and their times, if there are any.
 
     None is for all rows, and a warning if their ratings differ.
@@ -552,21 +552,18 @@ def align(parts: Sequence[Ratings]) -> list[Ratings]:
     """Convert parts to common user and item indices; raises DataError if their scales differ."""
     if len({part.scale for part in parts}) > 1:
         raise DataError(f"parts must be on the same scale, got {', '.join(part.scale for part in parts)}")
-    names = {
-        kind: ordered_names([name for part in parts for name in getattr(part, kind)])
-        for kind in ("user_names", "item_names")
-    }
-    return [
-        Ratings.from_arrays(
-            part.user_names[part.user],
-            part.item_names[part.item],
-            part.rating,
-            scale=part.scale,
-            time=part.time,
-            **names,
-        )
-        for part in parts
-    ]
+    users, items = (
+        ordered_names([name for part in parts for name in getattr(part, kind)]) for kind in ("user_names", "item_names")
+    )
+    of_users, of_items = numbers_of(users), numbers_of(items)
+    found = []
+    for part in parts:
+        user, item = places_of(part.user_names, of_users)[part.user], places_of(part.item_names, of_items)[part.item]
+        order = np.lexsort((item, user)) if part.scale == "binary" else np.argsort(user, kind="stable")
+        time = None if part.time is None else part.time[order]
+        names = {"user_names": users, "item_names": items}
+        found.append(part._with(user=user[order], item=item[order], rating=part.rating[order], time=time, **names))
+    return found
 
 
 def synthetic_ratings(
@@ -612,23 +609,30 @@ def _number_names(
     what: str, given: Sequence | np.ndarray | Names, names: Names | np.ndarray | None
 ) -> tuple[np.ndarray, Names]:
     """The indices of names, and the unique names in order."""
-    ids = ids_of(what, given)
+    ids = given if isinstance(given, Ids) else _distinct(ids_of(what, given))
+    if ids.names.dtype.kind in "iu" and names is None:
+        return ids.places.astype(np.int64), Names.of(ids.names)
+    written = _texts(what, ids.names).tolist() if ids is given else Names.of(ids.names).tolist()
     if names is None:
-        if not isinstance(ids, Names) and ids.dtype.kind in "iu":  # a fast path
-            unique, indices = np.unique(ids, return_inverse=True)
-            return indices.astype(np.int64), Names.of(unique)
-        written = ids.tolist()
-        name_of = {name: name for name in written} if isinstance(ids, Names) else plain_names(written)
-        known = ordered_names(list(name_of.values()))
-        numbers = numbers_of(known)
-        at = {each: numbers[name] for each, name in name_of.items()}
-        return np.array([at[each] for each in written], np.int64), known
-    known = _names(f"{what[:-1]}_names", names)
-    places = places_of(ids, numbers_of(known))
-    if (places < 0).any():
-        name = Names.of(ids)[int(places.argmin())]
-        raise DataError(f"{what} has the name {shortened(name)}, which is not among those given")
-    return places, known
+        plain = plain_names(written)
+        texts = written if isinstance(given, Names) else [plain[each] for each in written]
+        known = ordered_names(texts)
+        at = places_of(Names.of(texts), numbers_of(known))
+    else:
+        known = _names(f"{what[:-1]}_names", names)
+        at = places_of(Names.of(written), numbers_of(known))
+    if (at < 0).any():
+        raise DataError(f"{what} has the name {shortened(written[int(at.argmin())])}, which is not among those given")
+    return at[ids.places], known
+
+
+def _distinct(ids: np.ndarray | Names) -> Ids:
+    """The distinct ids of `ids_of`, integers sorted, and their places."""
+    if not isinstance(ids, Names) and ids.dtype.kind in "iu":
+        return Ids(*np.unique(ids, return_inverse=True))
+    numbers: dict[str, int] = {}
+    places = np.array([numbers.setdefault(each, len(numbers)) for each in ids.tolist()], np.int64)
+    return Ids(np.array([*numbers, None], object)[:-1], places)
 
 
 def _names(what: str, given: Any) -> Names:
@@ -665,15 +669,21 @@ def ids_of(what: str, given: Any) -> np.ndarray | Names:
         raise DataError(f"{what} must be one-dimensional strings or integers, got {got}")
     if found.dtype.kind in "iu":
         return found
-    values = found if found.dtype.kind == "M" else found.tolist()
-    written = [each if type(each) is str else id_text(what, each) for each in values]
+    return _texts(what, found, one)
+
+
+def _texts(what: str, ids: np.ndarray, one: str = "interaction") -> np.ndarray:
+    """Ids as strings without blanks around them, as objects; raises DataError for an empty one."""
+    written = [
+        each if type(each) is str else id_text(what, each) for each in (ids if ids.dtype.kind == "M" else ids.tolist())
+    ]
     texts = np.empty(len(written), object)
     texts[:] = [each.strip(SPACE) for each in written]
     if empty := [at for at, each in enumerate(texts) if not each]:
         raise DataError(f"{what} must not be empty; that of {one} {empty[0]} is")
     if around := next((each for each, text in zip(written, texts, strict=True) if each != text), None):
         warnings.warn(
-            f"{what} has names with blanks around them, such as {shortened(around)}, which are removed", stacklevel=4
+            f"{what} has names with blanks around them, such as {shortened(around)}, which are removed", stacklevel=5
         )
     return texts
 

@@ -21,7 +21,7 @@ import numpy as np
 from rankstruct.data import DataError
 from rankstruct.data.delimited import SEPARATORS, decoded_lines, read_header
 from rankstruct.data.errors import check_least, check_matched, shortened
-from rankstruct.data.tables import Table, find_columns, id_text, is_table, seconds
+from rankstruct.data.tables import Ids, TableReader, find_columns, is_table
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
 from rankstruct.messages import Way
 from rankstruct.recommenders.ratings import (
@@ -31,9 +31,6 @@ from rankstruct.recommenders.ratings import (
     implicit,
     interactions,
     k_core,
-    of_indices,
-    ordered_names,
-    plain_names,
     rows_that_count,
     synthetic_ratings,
 )
@@ -345,78 +342,46 @@ def read_interactions(
     ...     [part.to_csr().toarray().tolist() for part in read_interactions(train, test)]
     [[[1.0, 1.0], [0.0, 1.0]], [[0.0, 0.0], [1.0, 0.0]]]
     """
-    users: dict[str, int] = {}
-    items: dict[str, int] = {}
     columns = {"user": user, "item": item, "time": time}
-    parts = [_numbered(Path(path), users, items, times, columns, min_rating) for path in paths]
-    names = ordered_names(users), ordered_names(items)
-    places = [
-        np.argsort([numbers[name] for name in order]) for numbers, order in zip((users, items), names, strict=True)
-    ]
-    found = []
-    for path, (of_users, of_items, when) in zip(paths, parts, strict=True):
-        if not len(of_users):
-            raise DataError(f"{path} has no interactions")
-        when = None if when is None else seconds("times", when)
-        found.append(of_indices(places[0][of_users], places[1][of_items], *names, when))
-    return found[0] if len(found) == 1 else found
+    parts = [_interactions_of(Path(path), times, columns, min_rating) for path in paths]
+    return parts[0] if len(parts) == 1 else align(parts)
 
 
-def _numbered(
-    path: Path,
-    users: dict[str, int],
-    items: dict[str, int],
-    times: bool | None,
-    columns: dict[str, str | None],
-    min_rating: float | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """User, item and, if there are any, time of each interaction of a file; new names get the next number."""
+def _interactions_of(
+    path: Path, times: bool | None, columns: dict[str, str | None], min_rating: float | None
+) -> Ratings:
+    """The interactions of a file."""
     if any(map(path.match, ("u.data", "*.base", "ratings.dat"))):
         raise _has_ratings(path)
     told = any(columns.values())
     if is_table(path) or (
         path.is_file() and (told or None not in _roles(path, read_header(path, ["user"]).names, ("user", "item")))
     ):
-        return _of_table(path, users, items, times, columns, min_rating)
-    if min_rating is not None:
+        ids, when = rows_that_count(TableReader(path, columns, optional=("time",)), min_rating)
+        if when is None and times:
+            raise DataError(f"{path}: times is set, but there is no column of times, such as 'time' or 'timestamp'")
+        users, items = ids["user"], ids["item"]
+    elif min_rating is not None:
         raise DataError(
             f"{path}: min_rating is for tables, whose first line has the column names user, item and rating"
         )
-    lines = _Lines(path, times)
-    for number, line in _lines(path):
-        if not (line == "#" or line.startswith(("# ", "#\t"))):
-            lines.add(number, line)
-    lines.check()
-    of_users = _places(lines.users, users)[np.asarray(lines.user, np.int64)]
-    return of_users, _places(lines.items, items)[np.asarray(lines.item, np.int64)], lines.times()
+    else:
+        lines = _InteractionLines(path, times)
+        for number, line in _lines(path):
+            if not (line == "#" or line.startswith(("# ", "#\t"))):
+                lines.add(number, line)
+        lines.check()
+        users, items = (
+            Ids(np.array([*names], object), np.asarray(places))
+            for names, places in ((lines.users, lines.user), (lines.items, lines.item))
+        )
+        when = lines.times()
+    if not len(users.places):
+        raise DataError(f"{path} has no interactions")
+    return interactions(users, items, times=when)
 
 
-def _of_table(
-    path: Path,
-    users: dict[str, int],
-    items: dict[str, int],
-    times: bool | None,
-    columns: dict[str, str | None],
-    min_rating: float | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    table = Table(path, columns, optional=("time",))
-    ids, time = rows_that_count(table, min_rating)
-    parts = []
-    for role, numbers in (("user", users), ("item", items)):
-        written = [id_text(role, each).strip(SPACE) for each in ids[role].names]
-        parts.append(_places(written, numbers)[ids[role].places])
-    if time is None and times:
-        raise DataError(f"{path}: times is set, but there is no column of times, such as 'time' or 'timestamp'")
-    return parts[0], parts[1], time
-
-
-def _places(written: Collection[str], numbers: dict[str, int]) -> np.ndarray:
-    """The number of each distinct id of a file; new names get the next."""
-    names = plain_names(written)
-    return np.array([numbers.setdefault(names[each], len(numbers)) for each in written], np.int64)
-
-
-class _Lines:
+class _InteractionLines:
     """The interactions of lines `user item item ...` or `user item time`, and what speaks against it that they are such."""
 
     def __init__(self, path: Path, times: bool | None) -> None:

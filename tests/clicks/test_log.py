@@ -116,7 +116,7 @@ def test_files(suffix, tmp_path):
     with pytest.raises(DataError, match="position must not be missing, that of row 4 is"):
         ClickLog.read(path)
     write({**columns, "query": ["b", "b", None, "a", "b", "b"]})
-    with pytest.raises(DataError, match="row 3: expected a name in column 'query', got none"):
+    with pytest.raises(DataError, match="row 3: expected an id in column 'query', got none"):
         ClickLog.read(path)
     with pytest.raises(DataError, match="No such file"):
         ClickLog.read(tmp_path / "other.csv")
@@ -130,7 +130,6 @@ def features_of(path, **change):
 
 
 def test_features_are_those_of_the_documents_by_number(tmp_path):
-    pytest.importorskip("pyarrow")
     path = features_of(tmp_path / "log.csv")
     log = ClickLog.read(path)
     names, features = log.read_features(path)
@@ -154,7 +153,6 @@ def test_features_are_those_of_the_documents_by_number(tmp_path):
     ],
 )
 def test_what_is_no_feature_of_a_document_is_refused(tmp_path, change, message):
-    pytest.importorskip("pyarrow")
     log = ClickLog.read(features_of(tmp_path / "log.csv"))
     with pytest.raises(DataError, match=message):
         log.read_features(features_of(tmp_path / "other.csv", **change))
@@ -248,9 +246,9 @@ def test_a_data_frame_is_read_like_a_file(kind):
         ("rank", [1, 2, 2, 1, 0, 3], "position must be 1 or more, since the first is 1; that of row 4 is 0"),
         ("rank", [1.0, 2.0, 2.0, 1.0, 1.5, 3.0], "position must be a whole number, that of row 4 is 1.5"),
         ("clicked", [0.0, 1.0, 0.5, 0.0, 0.0, 1.0], "click must be 0 or 1, that of row 2 is 0.5"),
-        ("qid", [1.0, 1.0, np.nan, 2.0, 1.0, 1.0], "row 3: expected a name in column 'qid', got none"),
-        ("Doc_ID", ["x", "y", "x", None, "y", "x"], "row 4: expected a name in column 'Doc_ID', got none"),
-        ("session_id", [7.0, 7.0, 9.0, 9.0, np.nan, 8.0], "row 5: expected a name in column 'session_id', got none"),
+        ("qid", [1.0, 1.0, np.nan, 2.0, 1.0, 1.0], "row 3: expected an id in column 'qid', got none"),
+        ("Doc_ID", ["x", "y", "x", None, "y", "x"], "row 4: expected an id in column 'Doc_ID', got none"),
+        ("session_id", [7.0, 7.0, 9.0, 9.0, np.nan, 8.0], "row 5: expected an id in column 'session_id', got none"),
     ):
         with pytest.raises(ValueError, match=message):
             ClickLog.read(as_frame(kind, columns | {name: values}))

@@ -144,7 +144,7 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
         ),
         ("qid;label;x\n1;0;1;7\n", "row 1: expected 3 cells separated by semicolons, .*, got 4: '1;0;1;7'"),
         ("qid,label,x\n1,,1\n", "row 1: expected a number in column 'label', got none; use 0 for unknown labels"),
-        ("qid,docid,label,x\n1,,1,2\n", "row 1: expected a name in column 'docid', got none"),
+        ("qid,docid,label,x\n1,,1,2\n", "row 1: expected an id in column 'docid', got none"),
         (
             "qid,label,x\n1,16777217,1\n",
             "row 1: expected a grade that is exact in float32, up to 16777216, .*got 16777217",
@@ -154,7 +154,7 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
         ("q\0i\0d\0", "expected text in UTF-8, got null characters, as in UTF-16 without a byte order mark; save"),
         ("qid,label,x\n1,-1,1\n", "row 1: expected a grade, an integer from 0 in column 'label'"),
         ("qid,label,x\n1,0,1\n2,0,1\n1,0,1\n", "row 3: expected contiguous documents of each query"),
-        ("qid,label,x\n,0,1\n", "row 1: expected a name in column 'qid'"),
+        ("qid,label,x\n,0,1\n", "row 1: expected an id in column 'qid'"),
         (",qid,label,x\n0,1,0,1\n", "got '' for column 1; the row number .* is not a feature"),
         ("qid,label,x,x\n1,0,1,2\n", "got 'x' for column 4"),
     ],
@@ -215,7 +215,7 @@ def test_missing_values_are_told_once_a_reading_by_column(tmp_path, monkeypatch,
         ({"label": [*[1] * 499, 0.5]}, r"row 500: expected a grade, an integer from 0 in column 'label'"),
         ({"label": [*[1] * 80, None, *[1] * 419]}, r"row 81: expected a number in column 'label'"),
         ({"qid": [*range(499), 7]}, r"row 500: expected contiguous documents of each query, got qid:7 again, .* row 8"),
-        ({"qid": [*range(499), None]}, r"row 500: expected a name in column 'qid'"),
+        ({"qid": [*range(499), None]}, r"row 500: expected an id in column 'qid'"),
         ({"x": [*[0.0] * 300, float("inf"), *[0.0] * 199]}, r"row 301: expected finite numbers .* in 'x'"),
         ({"x": [*[0.0] * 300, 1e39, *[0.0] * 199]}, r"row 301: expected finite numbers"),
         ({"x": [[1.0], *[[1.0, 2.0]] * 499]}, "expected numbers in column 'x', got list"),
@@ -366,7 +366,7 @@ TYPES = {
         ["a", "a", "b"],
         [0, 0, 1],
     ),
-    "no name": (of("string", ["1", "", "2"]), "row 2: .*, got ''", "row 2: expected a name", [0, math.nan, 1]),
+    "no name": (of("string", ["1", "", "2"]), "row 2: .*, got ''", "row 2: expected an id", [0, math.nan, 1]),
     **{
         kind: (of(kind, [b"a", b"a", b"b"]), f"got {kind}", ["a", "a", "b"], [0, 0, 1])
         for kind in ("binary", "large_binary", "binary_view")

@@ -51,7 +51,6 @@ def test_names_of_features_are_those_of_tables_alone_whatever_their_other_column
     (tmp_path / "b.train").write_text("1 qid:1 2:1\n")
     first, second = read_alike([tmp_path / "a.train", tmp_path / "b.train"], cache=False)
     assert first.num_features == second.num_features == 2
-    pytest.importorskip("pyarrow")
     (tmp_path / "a.csv").write_text("qid,grade,x,y\n1,0,2,3\n")
     (tmp_path / "b.csv").write_text("qid,y,grade,x\n1,3,1,2\n")
     parts = read_alike([tmp_path / "a.csv", tmp_path / "b.csv"], label="grade", cache=False)

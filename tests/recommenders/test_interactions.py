@@ -103,9 +103,7 @@ def test_missing_ids_are_errors_everywhere(ids):
         lambda: ClickLog.from_arrays(others, ids, [1, 1, 2], labels),
         lambda: rs.evaluate([0.0, 1.0, 2.0], labels, "AP", qid=ids),
     ):
-        with pytest.raises(
-            ValueError, match=r"must not be missing; that of .* 1 is|row 2: expected a name .* got none"
-        ):
+        with pytest.raises(ValueError, match=r"must not be missing; that of .* 1 is|row 2: expected an id .* got none"):
             make()
 
 
@@ -137,7 +135,6 @@ def test_clicks_on_numbers_among_strings_are_on_strings():
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_the_index_of_a_frame_is_another_column(tmp_path, suffix):
-    pytest.importorskip("pyarrow")
     table = pd.DataFrame({"user": list("abcd"), "item": 1, "position": 1, "click": 0}).query("user != 'b'")
     getattr(table, f"to_{suffix}")(tmp_path / f"x.{suffix}")
     assert pairs(read_interactions(tmp_path / f"x.{suffix}")) == {(user, "1") for user in "acd"}
@@ -148,7 +145,6 @@ def test_the_index_of_a_frame_is_another_column(tmp_path, suffix):
 
 
 def test_a_repeated_column_of_ids_is_an_error(tmp_path):
-    pytest.importorskip("pyarrow")
     (tmp_path / "x.csv").write_text("q,item,q,position,click\na,b,c,1,1\n")
     with pytest.raises(DataError, match="expected one column 'q', got several"):
         ClickLog.read(tmp_path / "x.csv", query="q", document="item")
@@ -156,7 +152,6 @@ def test_a_repeated_column_of_ids_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_frames_and_their_files_have_the_same_names(tmp_path, suffix):
-    pytest.importorskip("pyarrow")
     table = pd.DataFrame({"user": [1.0, 2.0], "item": pd.array([3, 4], dtype="Int64")})
     write = {"csv": lambda path: table.astype(int).to_csv(path, index=False), "parquet": table.to_parquet}[suffix]
     write(tmp_path / f"x.{suffix}")
@@ -176,7 +171,6 @@ def test_frames_and_their_files_have_the_same_names(tmp_path, suffix):
     ],
 )
 def test_a_column_of_whole_floats_in_text_has_integers(tmp_path, suffix, cells, names):
-    pytest.importorskip("pyarrow")
     path, sep = tmp_path / f"x.{suffix}", "," if "csv" in suffix else "\t"
     pd.DataFrame({"user": cells, "item": "z", "position": range(1, len(cells) + 1), "click": 1}).to_csv(
         path, sep=sep, index=False
@@ -197,7 +191,6 @@ def test_a_folder_without_common_users_is_an_error(tmp_path, judged):
 
 
 def test_integers_in_one_file_and_floats_in_another_are_the_same(tmp_path):
-    pytest.importorskip("pyarrow")
     (tmp_path / "train.csv").write_text("user,item\n1,10\n1,11\n2,13\n2,14\n")
     (tmp_path / "valid.csv").write_text("user,item\n1.0,13.0\n")
     (tmp_path / "test.csv").write_text("user,item\n1.0,14\n")
@@ -216,7 +209,7 @@ def test_an_arrow_table_is_a_table():
     found = interactions(pa.table({"user_id": [1, 2], "item_id": ["x", "y"], "datetime": [JANUARY, JANUARY]}))
     assert pairs(found) == {("1", "x"), ("2", "y")}
     assert found.time.tolist() == [SECONDS, SECONDS]
-    with pytest.raises(DataError, match="the data frame, row 2: expected a name in column 'user_id', got none"):
+    with pytest.raises(DataError, match="the data frame, row 2: expected an id in column 'user_id', got none"):
         interactions(pa.table({"user_id": [1, None], "item_id": ["x", "y"]}))
 
 
@@ -240,7 +233,6 @@ def test_an_arrow_table_is_a_table():
     ],
 )
 def test_times_are_numbers_or_dates_in_frames_lists_and_files(tmp_path, time):
-    pytest.importorskip("pyarrow")
     table = pd.DataFrame({"user": ["a", "b"], "item": [1, 2]}).assign(datetime=[time, time])
     table.to_csv(tmp_path / "x.csv", index=False)
     table.to_parquet(tmp_path / "x.parquet")
@@ -255,14 +247,12 @@ def test_times_are_numbers_or_dates_in_frames_lists_and_files(tmp_path, time):
 
 
 def test_dates_of_two_kinds_in_a_column_are_an_error(tmp_path):
-    pytest.importorskip("pyarrow")
     (tmp_path / "x.csv").write_text("user,item,time\na,x,2024-01-02T10:00:00Z\nb,y,2024-01-02T10:00:00\n")
     with pytest.raises(DataError, match=r"numbers in column 'time', got string; write dates as 2024-01-31 or"):
         read_interactions(tmp_path / "x.csv")
 
 
 def test_dates_without_hours_and_tensors_are_times():
-    pytest.importorskip("pyarrow")
     for times in (["2024-01-02"], [datetime.date(2024, 1, 2)], torch.tensor([1704153600])):
         assert interactions(["a"], ["x"], times=times).time.tolist() == [1704153600]
 
@@ -280,7 +270,6 @@ def test_dates_without_hours_and_tensors_are_times():
     ],
 )
 def test_missing_times_are_errors(tmp_path, times):
-    pytest.importorskip("pyarrow")
     table = pd.DataFrame({"user": ["a", "b"], "item": [1, 2], "timestamp": times})
     table.to_parquet(tmp_path / "x.parquet")
     for make in (
@@ -298,7 +287,6 @@ def test_missing_times_are_errors(tmp_path, times):
 
 @pytest.mark.parametrize("times", [["soon", "later"], [5, "2024-01-01"], [object(), object()], np.ones(2, "m8[s]")])
 def test_other_times_are_errors(times):
-    pytest.importorskip("pyarrow")
     with pytest.raises(DataError, match=r"times must be (real )?numbers"):
         interactions(["a", "b"], [1, 2], times=times)
 
@@ -361,7 +349,6 @@ def test_interactions_take_no_arguments_that_would_not_count(option, value):
     ],
 )
 def test_files_with_column_names_are_tables(tmp_path, name, text):
-    pytest.importorskip("pyarrow")
     (tmp_path / name).write_text(text)
     found = read_interactions(tmp_path / name)
     assert pairs(found) == {("a", "x"), ("b", "y")}
@@ -372,7 +359,6 @@ def test_files_with_column_names_are_tables(tmp_path, name, text):
 @pytest.mark.parametrize("text", ['a\t"cd\tno', 'a\tcd\t"no', '"a\tcd\tno'])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_quotation_mark_that_is_not_closed_is_an_error(tmp_path, number, text, first):
-    pytest.importorskip("pyarrow")
     rows = ['u\t"x"\ty', *(f"u{row}\tx{row}\tz" for row in range(number))]
     rows.insert(1 if first else number + 1, text)
     (tmp_path / "x.tsv").write_text("\n".join(["user\titem\ttitle", *rows, ""]))
@@ -382,7 +368,6 @@ def test_a_quotation_mark_that_is_not_closed_is_an_error(tmp_path, number, text,
 
 
 def test_quotation_marks_are_characters_in_inter_files_and_within_cells(tmp_path):
-    pytest.importorskip("pyarrow")
     (tmp_path / "x.inter").write_text('user_id:token\titem_id:token\na\t"cd\nb\t"cd"\n')
     assert pairs(read_interactions(tmp_path / "x.inter")) == {("a", '"cd'), ("b", '"cd"')}
     (tmp_path / "x.csv").write_text('user,item\na,5" disk\nb,"x ""y"", z"\n')
@@ -558,7 +543,6 @@ def test_interactions_count_in_the_first_file_that_has_them(tmp_path, caplog):
 
 @pytest.mark.parametrize("suffix", [".tsv", ".inter"])
 def test_a_folder_has_tables_of_any_separator(tmp_path, suffix):
-    pytest.importorskip("pyarrow")
     for name, item in (("train", 1), ("valid", 2), ("test", 3)):
         others = "8\t2\n8\t3\n" if name == "train" else ""
         (tmp_path / f"{name}{suffix}").write_text(f"user_id\titem_id\n7\t{item}\n{others}")
@@ -591,7 +575,6 @@ def test_a_test_file_equal_to_training_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("name", ["x.csv", "x.txt"])
 def test_a_split_by_time_of_a_file_without_times_names_it(tmp_path, name):
-    pytest.importorskip("pyarrow")
     (tmp_path / name).write_text("user,item\na,x\na,y\n" if name == "x.csv" else "a x y\n")
     with pytest.raises(DataError, match=rf"{name}: the split 'time' requires times"):
         InteractionsSource(path=str(tmp_path / name), split="time").read()
@@ -599,7 +582,6 @@ def test_a_split_by_time_of_a_file_without_times_names_it(tmp_path, name):
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_times_of_tables_are_in_a_column_and_finite(tmp_path, suffix):
-    pytest.importorskip("pyarrow")
     path, table = tmp_path / f"x.{suffix}", pd.DataFrame({"user": [1, 1], "item": [2, 3]})
     save = {"csv": lambda table: table.to_csv(path, index=False), "parquet": lambda table: table.to_parquet(path)}[
         suffix

@@ -145,7 +145,6 @@ def of_inter(tmp_path, table, **options):
 
 
 def of_parquet(tmp_path, table, **options):
-    pytest.importorskip("pyarrow")
     table.to_parquet(tmp_path / "x.parquet")
     return read_interactions(tmp_path / "x.parquet", **options)
 
@@ -197,7 +196,6 @@ def made(times):
 
 def of_file(suffix):
     def make(times):
-        pytest.importorskip("pyarrow")
         import tempfile
         from pathlib import Path
 
@@ -223,7 +221,6 @@ MAKERS = {
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("kind", ["integers", "dates", "text", "stamps", "zone"])
 def test_times_that_differ_by_a_nanosecond_differ(make, kind):
-    pytest.importorskip("pyarrow")
     times = {
         "integers": NANOSECONDS,
         "dates": pd.Series(DATES),
