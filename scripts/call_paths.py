@@ -1,6 +1,6 @@
 """Count what one use of the library walks through: files entered, Python functions called, and changes of file from call to call.
 
-    python scripts/call_paths.py            # about ten seconds
+    python scripts/call_paths.py            # about 20 seconds
 
 A reader follows the same path. Each use is called once before it is counted, so that imports and caches do not count.
 """
@@ -11,6 +11,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,19 @@ def uses(folder: Path) -> dict[str, Callable[[], Any]]:
     features, relevance, qid = draw.normal(size=(200, 5)), draw.integers(0, 3, 200), np.repeat(np.arange(20), 10)
     users, items = draw.integers(0, 40, 600), draw.integers(0, 30, 600)
     table = folder / "table.csv"
-    rows = [f"{q},{y},{','.join(f'{value:.3f}' for value in x)}" for q, y, x in zip(qid, relevance, features, strict=True)]
+    rows = [
+        f"{q},{y},{','.join(f'{value:.3f}' for value in x)}" for q, y, x in zip(qid, relevance, features, strict=True)
+    ]
     table.write_text("\n".join(["qid,label,a,b,c,d,e", *rows]) + "\n")
 
     def from_table() -> torch.Tensor:
         data = rs.data.read_lists(table)
         model = torch.nn.Linear(5, 1)
-        return ap(model(torch.as_tensor(data.features, dtype=torch.float32)).squeeze(-1), torch.as_tensor(data.labels), offsets=data.offsets)
+        return ap(
+            model(torch.as_tensor(data.features, dtype=torch.float32)).squeeze(-1),
+            torch.as_tensor(data.labels),
+            offsets=data.offsets,
+        )
 
     return {
         "AP loss, padded": lambda: ap(scores, labels).backward(),
@@ -88,7 +95,7 @@ def main() -> None:
             use()
             calls = walked(use)
             files = [file for file, _ in calls]
-            changes = sum(a != b for a, b in zip(files, files[1:], strict=False))
+            changes = sum(a != b for a, b in pairwise(files))
             print(f"{name:28}{len(set(files)):8}{len(set(calls)):11}{len(calls):9}{changes:9}", flush=True)
 
 

@@ -88,7 +88,7 @@ class AdditiveRankLoss(RankingLoss):
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
         """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
+        return self.evaluate(scores, labels, lists)
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss."""

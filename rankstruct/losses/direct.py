@@ -83,7 +83,7 @@ class DirectLoss(HingeLoss):
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
         """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
+        return self.evaluate(scores, labels, lists)
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss: the positive side by the oracle, for any layout, the others by `per_list`."""
@@ -187,7 +187,7 @@ class PerturbedLoss(RankingLoss):
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
         """The mean loss of the perturbed scores: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
+        return self.evaluate(scores, labels, lists)
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The mean loss; a reduction is passed to the loss only if it differs from its own."""

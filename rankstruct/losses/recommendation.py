@@ -91,7 +91,7 @@ class TopKSoftmaxLoss(_RecommendationLoss):
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
         """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
+        return self.evaluate(scores, labels, lists)
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list."""
@@ -136,7 +136,7 @@ class PairwiseSoftmaxLoss(_RecommendationLoss):
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
         """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
+        return self.evaluate(scores, labels, lists)
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list."""
@@ -215,7 +215,7 @@ class BilateralSoftmaxLoss(_RecommendationLoss):
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
         """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
+        return self.evaluate(scores, labels, lists)
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list."""
@@ -265,7 +265,7 @@ class LowerLeftAUCLoss(_RecommendationLoss):
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
         """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
+        return self.evaluate(scores, labels, lists)
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list, by means and variances."""
@@ -307,7 +307,7 @@ class WARPLoss(_RecommendationLoss):
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
         """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
+        return self.evaluate(scores, labels, lists)
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list, by sums over the highest irrelevant scores."""

@@ -111,7 +111,7 @@ class TopSurrogateLoss(GainLoss):
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[LayoutOptions]) -> Tensor:
         """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
+        return self.evaluate(scores, labels, lists)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
         """One value per list."""
