@@ -442,7 +442,7 @@ def check_offsets(offsets: Tensor, documents: int, name: str = "offsets", what: 
 def longest_list(offsets: Tensor, documents: int) -> int:
     """The size of the longest list, of offsets on the CPU; raises ValueError if they are not in order."""
     bounds = offsets.numpy()
-    sizes = np.diff(bounds)
+    sizes = bounds[1:] - bounds[:-1]
     if bounds[0] != 0 or bounds[-1] != documents or (sizes.size and sizes.min() < 0):
         check_offsets(offsets, documents)
     return int(sizes.max(initial=0))

@@ -59,6 +59,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY
 from functools import partial, wraps
+from inspect import Signature, signature
 from typing import Any, ClassVar
 
 import torch
@@ -133,8 +134,7 @@ class RankingLoss(WithFields):
 
     A subclass may also define `solve(scores, lists)`, which returns value and gradient from compiled loops, for padded or flat
     lists: `lists` has labels, where, offsets and item weights. `per_list` is then used for other devices, torch.func,
-    `torch.compile` and higher-order derivatives. `torch.compile` recompiles each `forward` at most eight times: to compile many
-    losses in one process, define `forward` in each class.
+    `torch.compile` and higher-order derivatives.
 
     Args:
         reduction: `"mean"`, `"sum"` or `"none"`.
@@ -173,8 +173,7 @@ class RankingLoss(WithFields):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "forward" in vars(cls):
-            cls.forward = _refusing_positions(cls)
+        cls.forward = _own_forward(cls)
 
     def setup(self) -> None:
         """Validate the fields and create any other state; called once, by the constructor."""
@@ -345,9 +344,12 @@ class RankingLoss(WithFields):
         return ", ".join(text if name == "measure" else f"{name}={text}" for name, text in texts.items())
 
 
-def _refusing_positions(kind: type[torch.nn.Module]) -> Callable[..., Any]:
-    """Make the `forward` of a class explain which arguments have to be passed by name if it gets too many by position."""
-    forward, names = kind.forward, by_position(kind.forward)
+def _own_forward(kind: type[RankingLoss]) -> Callable[..., Tensor]:
+    """The `forward` of a class, its own or that of a base: it explains which arguments have to be passed by name if it gets too
+    many by position.
+    """
+    forward = getattr(kind.forward, "plain_forward", kind.forward)
+    names = by_position(forward)
     if names is None:
         return forward
     most = len(names)
@@ -358,10 +360,15 @@ def _refusing_positions(kind: type[torch.nn.Module]) -> Callable[..., Any]:
             refuse_positions(names[1:], given[1:])
         return forward(*given, **named)
 
-    # torch.compile recompiles each code a few times only, so every class has its own.
     own: Any = call
+    own.plain_forward = forward
+    # torch.compile recompiles each code a few times only, so every class has its own.
     own.__code__ = own.__code__.replace(co_name=f"forward_of_{kind.__name__}")
-    return call
+    if forward is vars(RankingLoss)["forward"]:
+        *first, lists = signature(forward).parameters.values()
+        lists = lists.replace(annotation=Unpack[kind.call_options])
+        own.__signature__ = Signature([*first, lists], return_annotation=Tensor)
+    return own
 
 
 def _text(value: Any) -> str:

@@ -9,11 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from rankstruct.kernels.dispatch import Prepared
 from rankstruct.lists import Lists, is_eager, is_plain
-from rankstruct.losses.base import HingeOptions
 from rankstruct.losses.checks import check_values
 from rankstruct.losses.hinge import HingeLoss, hinge, reduced_hinge
 from rankstruct.losses.reduction import Reduction, reduce_lists
@@ -71,10 +69,6 @@ class GradedLoss(HingeLoss):
         super().setup()
         if self.resolved.measure.min_relevant is not None:
             raise ValueError(f"the thresholds replace min_relevant; remove it from {self.resolved.measure.name}")
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, lists)
 
     def prepared(self, lists: Lists, longest: int) -> Prepared | None:
         """The call of a loop that finds the sums of the hinges, if there is one."""

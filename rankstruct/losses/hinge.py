@@ -10,7 +10,6 @@ from dataclasses import KW_ONLY
 from typing import cast
 
 from torch import Tensor
-from typing_extensions import Unpack
 
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.kernels.dispatch import ArrayOracle, Prepared, solve_at_once
@@ -167,10 +166,6 @@ class StructuredHingeLoss(HingeLoss):
     >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[0, 1]]), diversity_groups=torch.tensor([[3, 3]]))
     tensor(1.1000)
     """
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, lists)
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced hinge, by the oracle."""

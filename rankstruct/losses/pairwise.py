@@ -14,13 +14,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
-from typing_extensions import Unpack
 
 from rankstruct.kernels import circle, pair_loss, pairwise_hinge
 from rankstruct.kernels.dispatch import CpuLists, Prepared
 from rankstruct.lists import Lists, is_eager, refuse_inexact, without_weight_zero
 from rankstruct.losses.autograd import with_gradient
-from rankstruct.losses.base import ListOptions, RankingLoss, longest_of
+from rankstruct.losses.base import RankingLoss, longest_of
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import GainLoss, loop_discounts, normalized_gains, normalized_measure, tables_of
 from rankstruct.losses.reduction import Reduction, reduce_lists, relative
@@ -71,10 +70,6 @@ class RankSVMLoss(RankingLoss):
         if self.pair_weights is not None:
             _check_pair_weights(self.pair_weights)
             self.pair_weights = [(high, low, weight) for high, low, weight in self.pair_weights]
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, lists)
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss, by sorting if all pairs have equal weight."""
@@ -172,10 +167,6 @@ class RankNetLoss(RankingLoss):
         """Check the steepness."""
         check_positive("sigma", self.sigma)
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, lists)
-
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
         return _mean_over_pairs(softplus(-self.sigma * _differences(scores)), labels, where, weights)
@@ -216,10 +207,6 @@ class FidelityLoss(RankingLoss):
     def setup(self) -> None:
         """Check the steepness."""
         check_positive("sigma", self.sigma)
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, lists)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -314,10 +301,6 @@ class LambdaLoss(GainLoss):
     def takes_negative_labels(self) -> bool:  # type: ignore[override]
         """Whether the measure is used and defines gains for negative labels."""
         return self.scheme != "uniform" and self.gain.takes_negative_labels
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, lists)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -508,10 +491,6 @@ class CircleLoss(RankingLoss):
         margin = self.margin
         if isinstance(margin, bool) or not isinstance(margin, int | float) or not -math.inf < margin < math.inf:
             raise ValueError(f"margin must be a finite number, got {margin!r}")
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, lists)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""

@@ -38,13 +38,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from rankstruct.kernels import PolicyLoss, draw_few_ranks, draw_rankings, policy_curvature, policy_gradient, policy_loss
 from rankstruct.kernels.call import SCORES
 from rankstruct.lists import Lists, check_lists, is_eager, is_plain, refuse_inexact
 from rankstruct.losses.autograd import differentiable_once
-from rankstruct.losses.base import ListOptions, longest_of, takes_loops
+from rankstruct.losses.base import longest_of, takes_loops
 from rankstruct.losses.checks import check_values
 from rankstruct.losses.gains import GainLoss, differs, document_gains, normalized_gains, normalized_measure, tables_of
 from rankstruct.losses.reduction import Reduction, reduce_lists
@@ -312,10 +311,6 @@ class PLRankLoss(_PolicyLoss):
     PLRankLoss(nDCG@10, samples=32, reduction=mean)
     """
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, lists)
-
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss: for eager tensors in one pass, otherwise by `per_list`, with the same random numbers."""
         value = self._fused(scores, lists, reduction) if is_eager(scores) and takes_loops(scores) else None
@@ -495,10 +490,6 @@ class ExposureLoss(_PolicyLoss):
     def checked(self, measure: Measure) -> DiscountedGain:
         """The measure, if it is a normalised discounted gain; samples and disparity are checked too."""
         return _check_exposure(measure, self.samples, self.disparity)
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, lists)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
