@@ -65,7 +65,7 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
         ValueError: shapes do not match, or both `where` and `offsets` are given.
     """
     for name, value in (("scores", scores), ("labels", labels), ("where", where), ("offsets", offsets)):
-        if value is not None:
+        if not (value is None or isinstance(value, Tensor)):
             check_tensor(name, value)
     if not scores.dtype.is_floating_point:
         raise TypeError(f"scores must be floating point, got {scores.dtype}; use scores.float()")
@@ -82,12 +82,13 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
             f"labels must have the shape of scores, one label per document; got labels {tuple(labels.shape)} "
             f"and scores {tuple(scores.shape)}"
         )
-    for name, value in (("labels", labels), ("where", where)):
-        if value is not None and value.device != scores.device:
-            raise ValueError(f"{name} must be on the device of scores, {scores.device}; got {value.device}")
-    if where is not None and offsets is not None:
-        raise ValueError("pass where (padded lists) or offsets (flat lists), not both")
+    if labels.device != scores.device:
+        raise ValueError(f"labels must be on the device of scores, {scores.device}; got {labels.device}")
     if where is not None:
+        if where.device != scores.device:
+            raise ValueError(f"where must be on the device of scores, {scores.device}; got {where.device}")
+        if offsets is not None:
+            raise ValueError("pass where (padded lists) or offsets (flat lists), not both")
         if where.dtype != torch.bool:
             raise TypeError(f"where must be boolean (True = a real document), got {where.dtype}; use where.bool()")
         if where.shape != scores.shape:
@@ -282,7 +283,7 @@ def is_plain(values: Tensor) -> bool:
     >>> is_plain(torch.zeros(3)), is_plain(torch.zeros(3, device="meta"))
     (True, False)
     """
-    if type(values) is not Tensor or values.device.type != "cpu" or torch.compiler.is_compiling():
+    if type(values) is not Tensor or not values.is_cpu or torch.compiler.is_compiling():
         return False
     if torch._C._are_functorch_transforms_active():  # torch.func has no public test
         return False
@@ -291,7 +292,7 @@ def is_plain(values: Tensor) -> bool:
 
 def is_eager(values: Tensor) -> bool:
     """Whether the values are plain and no transform of torch.func, dispatch mode or `torch.jit.trace` is active."""
-    if type(values) is not Tensor or values.device.type != "cpu" or torch.compiler.is_compiling():
+    if type(values) is not Tensor or not values.is_cpu or torch.compiler.is_compiling():
         return False
     watched = torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack()
     return not watched and torch._C._get_tracing_state() is None
@@ -436,6 +437,15 @@ def check_offsets(offsets: Tensor, documents: int, name: str = "offsets", what: 
         raise ValueError(
             f"{name} must not decrease; {name}[{at}] = {int(offsets[at])} > {name}[{at + 1}] = {int(offsets[at + 1])}"
         )
+
+
+def longest_list(offsets: Tensor, documents: int) -> int:
+    """The size of the longest list, of offsets on the CPU; raises ValueError if they are not in order."""
+    bounds = offsets.numpy()
+    sizes = bounds[1:] - bounds[:-1]
+    if bounds[0] != 0 or bounds[-1] != documents or (sizes.size and sizes.min() < 0):
+        check_offsets(offsets, documents)
+    return int(sizes.max(initial=0))
 
 
 def pad(flat: Tensor, offsets: Tensor, fill: float = 0) -> tuple[Tensor, Tensor]:
@@ -596,11 +606,6 @@ NOT_NEGATIVE = (
 )
 
 
-def _lowest(values: Tensor) -> float:
-    """The minimum, by NumPy if it supports the dtype: several times as fast for integers."""
-    return values.amin().item() if values.dtype == torch.bfloat16 else values.numpy().min()
-
-
 def refuse_inexact(labels: Tensor, where: Tensor | None, dtype: torch.dtype) -> None:
     """Raise ValueError if the label of a real document is a whole number that `dtype` cannot represent: two could become equal.
 
@@ -633,8 +638,13 @@ def refuse_negative(labels: Tensor, where: Tensor | None) -> Tensor:
     >>> refuse_negative(torch.tensor([1, -100]), torch.tensor([True, False]))
     tensor([   1, -100])
     """
-    if not labels.dtype.is_signed or (is_plain(labels) and (labels.numel() == 0 or not _lowest(labels) < 0)):
+    if not labels.dtype.is_signed:
         return labels
+    if is_plain(labels):
+        # NumPy's is several times as fast for integers.
+        values = labels.detach() if labels.dtype == torch.bfloat16 else labels.detach().numpy()
+        if labels.numel() == 0 or not values.min() < 0:
+            return labels
     return refuse(labels, labels < 0 if where is None else where & (labels < 0), NOT_NEGATIVE)
 
 

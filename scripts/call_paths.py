@@ -1,6 +1,6 @@
 """Count what one use of the library walks through: files entered, Python functions called, and changes of file from call to call.
 
-    python scripts/call_paths.py            # about ten seconds
+    python scripts/call_paths.py            # about 20 seconds
 
 A reader follows the same path. Each use is called once before it is counted, so that imports and caches do not count.
 """

@@ -49,6 +49,9 @@ RIGHT = {
     "_GivenGradient": lambda scores: rs.RankSVMLoss(reduction="none")(scores, LABELS),
     "_GivenGradientEager": lambda scores: rs.RankSVMLoss(reduction="none")(scores, LABELS),
     "_MeanGivenGradient": lambda scores: rs.StructuredHingeLoss("AP")(scores, LABELS),
+    "_WeightedMeanGivenGradient": lambda scores: rs.StructuredHingeLoss("AP")(
+        scores, LABELS, weights=torch.tensor([1.0, 0.5, 0.0])
+    ),
     "_SmoothGradient": lambda scores: rs.RankNetLoss(reduction="none")(scores, LABELS),
     "_SmoothedRanks": lambda scores: rs.ApproxNDCGLoss(temperature=1.0, reduction="none")(scores, LABELS),
     "_UnitRows": lambda scores: _UnitRows.apply(scores)[0],

@@ -26,7 +26,15 @@ def test_lists_of_one_document_that_a_pointwise_loss_learns_from_are_not():
     assert rs.SquaredLoss()(torch.zeros(8, 1), torch.ones(8, 1)) > 0
 
 
-@pytest.mark.parametrize("loss", [rs.StructuredHingeLoss("nDCG@10"), rs.GradedLoss("AP")])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        rs.StructuredHingeLoss("nDCG@10"),
+        rs.GradedLoss("AP"),
+        rs.losses.AdditiveRankLoss(),
+        rs.CombinedLoss([rs.StructuredHingeLoss("AP")]),
+    ],
+)
 def test_groups_that_a_loss_does_not_look_at_are_announced(loss):
     scores, labels, diversity_groups = torch.randn(2, 5), torch.randint(0, 3, (2, 5)), torch.randint(0, 2, (2, 5))
     with pytest.warns(UserWarning, match="ignores diversity_groups=; use a diversity measure"):

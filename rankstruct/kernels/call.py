@@ -7,12 +7,10 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from rankstruct.kernels import core
-from rankstruct.lists import check_offsets
 
 #: Task loss, value and direction.
 Answer = tuple[Tensor, Tensor, Tensor]
@@ -51,12 +49,3 @@ class Call(NamedTuple):
             torch.nn.functional.pad(each.double(), (0, 1)) for each in (self.thresholds, self.threshold_weights)
         )
         return thresholds, weights, len(self.thresholds)
-
-
-def longest_list(offsets: Tensor, documents: int) -> int:
-    """The size of the longest list; raises ValueError if offsets are not in order."""
-    bounds = offsets.numpy()
-    sizes = np.diff(bounds)
-    if bounds[0] != 0 or bounds[-1] != documents or (sizes.size and sizes.min() < 0):
-        check_offsets(offsets, documents)
-    return int(sizes.max(initial=0))

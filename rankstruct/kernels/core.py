@@ -88,15 +88,19 @@ class Loop:
         self.name, self.kind = name, kind
         self.fields = options
         self._options = type(name, (ctypes.Structure,), {"_fields_": list(options.items())})
-        self._function = getattr(library, f"rankstruct_{name}")
-        self._function.argtypes = [c_void_p, c_longlong, c_longlong, c_void_p]
-        self._function.restype = c_longlong
+        self.function = getattr(library, f"rankstruct_{name}")
+        self.function.argtypes = [c_void_p, c_longlong, c_longlong, c_void_p]
+        self.function.restype = c_longlong
 
     def options(self, *values: Any) -> ctypes.Structure:
         """The options for `__call__`; NumPy arrays are passed by address and kept alive."""
-        arrays = [value for value in values if isinstance(value, np.ndarray)]
-        made = self._options(*(value.ctypes.data if isinstance(value, np.ndarray) else value for value in values))
-        made._arrays = arrays
+        made = self._options()
+        made._arrays = []
+        for name, value in zip(self.fields, values, strict=True):
+            if isinstance(value, np.ndarray):
+                made._arrays.append(value)
+                value = value.ctypes.data
+            setattr(made, name, value)
         return made
 
     def elsewhere(self, options: ctypes.Structure, address: Callable[[np.ndarray], int]) -> ctypes.Structure:
@@ -109,7 +113,7 @@ class Loop:
 
     def __call__(self, batch: Batch, first: int, last: int, options: ctypes.Structure) -> int:
         """Solve the lists `[first, last)`."""
-        return int(self._function(ctypes.byref(batch), first, last, ctypes.byref(options)))
+        return int(self.function(ctypes.byref(batch), first, last, ctypes.byref(options)))
 
     def scratch(self, batch: Batch, longest: int, options: ctypes.Structure) -> Scratch:
         """The scratch that a device needs for lists of at most `longest` documents; the batch's addresses are not read."""

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels import core
-from rankstruct.kernels.call import LABELS, SCORES, Answer, Call, longest_list
-from rankstruct.lists import Lists, list_of_each
+from rankstruct.kernels.call import LABELS, SCORES, Answer, Call
+from rankstruct.lists import Lists, list_of_each, longest_list
 
 _MOST_SCRATCH = 2**30  # bytes
 _FEWEST_BLOCKS = 256  # at least, if there are as many lists; fewer leave a device idle

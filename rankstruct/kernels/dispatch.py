@@ -13,6 +13,7 @@ Without a padded implementation, the batch is copied from other devices to the C
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -23,11 +24,21 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels import core, cuda
-from rankstruct.kernels.call import LABELS, SCORES, Answer, Call, longest_list
+from rankstruct.kernels.call import LABELS, SCORES, Answer, Call
 from rankstruct.kernels.threads import share_lists
-from rankstruct.lists import NOT_NEGATIVE, Lists, batch_first, check_offsets, is_eager, pad, refuse_inexact, unpad
+from rankstruct.lists import (
+    NOT_NEGATIVE,
+    Lists,
+    batch_first,
+    check_offsets,
+    is_eager,
+    longest_list,
+    pad,
+    refuse_inexact,
+    unpad,
+)
 
-__all__ = ["Answer", "Call", "CpuLists", "ListOperator", "PaddedLists", "Prepared", "discount_table", "mean_value"]
+__all__ = ["Answer", "Call", "CpuLists", "ListOperator", "PaddedLists", "Prepared", "discount_table"]
 
 _WORTH_A_THREAD = 20_000  # documents; starting a thread costs as much as sorting a few thousand
 _MOST_AT_ONCE = 2**24  # documents in vectorised torch, some 2 GB
@@ -48,44 +59,6 @@ class Prepared(NamedTuple):
     gains: np.ndarray | None = None
 
 
-def mean_value(
-    prepared: Prepared, scores: Tensor, labels: Tensor, where: Tensor | None
-) -> tuple[float, int, Tensor] | None:
-    """A shortcut for eager padded lists on the CPU: the mean value, the number of lists and the direction.
-
-    None if it does not apply or something is refused; `ListOperator` then computes the result or raises the error.
-    """
-    kind, label_kind = SCORES.get(scores.dtype), LABELS.get(labels.dtype)
-    if kind is None or label_kind is None or not (scores.is_contiguous() and labels.is_contiguous()):
-        return None
-    if where is not None and not where.is_contiguous():
-        return None
-    documents, size = scores.numel(), scores.shape[-1]
-    if documents == 0 or not has_loops(_CPU):
-        return None
-    if documents >= 2 * _WORTH_A_THREAD and torch.get_num_threads() > 1:
-        return None
-    call, least_label, gains = prepared
-    count = documents // size
-    direction = torch.empty_like(scores)
-    values = scores.new_empty(2 * count)
-    task_loss = values.data_ptr()
-    value = task_loss + count * values.element_size()
-    addresses = (scores.data_ptr(), labels.data_ptr(), None if where is None else where.data_ptr())
-    table = None if gains is None else gains.ctypes.data
-    batch = core.Batch(
-        *addresses,
-        *(None, None, None, table, None, None, None, task_loss, value, direction.data_ptr()),
-        *(count, size, 0 if gains is None else len(gains), 0, call.min_relevant, least_label, kind, label_kind),
-    )
-    _set_thresholds(batch, call)
-    if call.loop(batch, 0, count, call.options) != -1:
-        return None
-    real = max(batch.real_lists, 1)
-    mean = batch.sum / real
-    return (mean, real, direction) if abs(mean) <= _LARGEST[kind] else None
-
-
 #: Scores to values, one per list, and gradients, as the solvers call it; float64.
 ArrayOracle = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -103,18 +76,6 @@ def solve_at_once(prepared: Prepared, lists: Lists, otherwise: ArrayOracle) -> A
     return solve
 
 
-def _set_thresholds(batch: core.Batch, call: Call) -> None:
-    """Set the thresholds of a call, if any, in a batch, which keeps them alive."""
-    if call.thresholds is not None and (tables := call.threshold_tables()) is not None:
-        thresholds, weights, batch.threshold_count = tables
-        batch.thresholds, batch.threshold_weights = thresholds.data_ptr(), weights.data_ptr()
-        batch.kept = thresholds, weights
-
-
-_CPU = torch.device("cpu")
-_LARGEST = [torch.finfo(dtype).max for dtype in SCORES]
-
-
 class CpuLists:
     """Inputs and outputs of the compiled core for lists on the CPU; copies are avoided.
 
@@ -122,30 +83,37 @@ class CpuLists:
         scores, lists: on the CPU.
         least_label: labels of real documents below it are refused.
         gains: float64, the gains of integer labels from 0, if known.
+        longest: size of the longest list, if known.
 
     Attributes:
         task_loss, value, direction: the outputs of a loop.
         longest: size of the longest list, padding included.
     """
 
-    def __init__(self, scores: Tensor, lists: Lists, least_label: float, gains: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        scores: Tensor,
+        lists: Lists,
+        least_label: float,
+        gains: np.ndarray | None = None,
+        longest: int | None = None,
+    ) -> None:
         labels, where, offsets, reference_scores, groups, item_weights, _ = lists
         self.shape = shape = scores.shape
-        if labels.dtype == torch.int64:
-            refuse_inexact(labels, where, torch.float64)
-        scores = _contiguous(scores if scores.dtype in SCORES else scores.float())
-        labels = _contiguous(labels if labels.dtype in LABELS else labels.double())
-        where, offsets = _contiguous(where), None if offsets is None else _contiguous(offsets.long())
-        reference_scores = None if reference_scores is None else _contiguous(reference_scores.double())
-        groups = None if groups is None else _contiguous(groups.long())
-        item_weights = None if item_weights is None else _contiguous(item_weights.double())
+        scores = (scores if scores.dtype in SCORES else scores.float()).contiguous()
+        labels = (labels if labels.dtype in LABELS else labels.double()).contiguous()
+        where = None if where is None else where.contiguous()
+        reference_scores = None if reference_scores is None else reference_scores.double().contiguous()
+        groups = None if groups is None else groups.long().contiguous()
+        item_weights = None if item_weights is None else item_weights.double().contiguous()
         many: tuple[int, ...]
         if offsets is None:
             many, self.longest = shape[:-1], shape[-1]
             count = math.prod(many)
         else:
-            many = (offsets.shape[0] - 1,)
-            count, self.longest = many[0], longest_list(offsets, shape[0])
+            offsets = offsets.long().contiguous()
+            count = offsets.shape[0] - 1
+            many, self.longest = (count,), longest_list(offsets, shape[0]) if longest is None else longest
         self.task_loss = scores.new_empty(many)
         self.value = scores.new_empty(many)
         self.direction = scores.new_empty(shape)
@@ -176,6 +144,12 @@ class CpuLists:
             LABELS[labels.dtype],
         )
 
+    def mean(self) -> tuple[float, int] | None:
+        """The mean value of the lists that are not all padding, and their number; None if it overflows."""
+        count = max(self.batch.real_lists, 1)
+        mean = self.batch.sum / count
+        return (mean, count) if abs(mean) <= _LARGEST[self.batch.score_type] else None
+
     def take(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Take other contiguous scores of the same dtype; returns the tensors for their values and directions."""
         self.given = (scores, *self.given[1:])
@@ -191,10 +165,13 @@ class CpuLists:
         """
         batch = self.batch
         batch.min_relevant = call.min_relevant
-        _set_thresholds(batch, call)
+        if call.thresholds is not None and (tables := call.threshold_tables()) is not None:
+            thresholds, weights, batch.threshold_count = tables
+            batch.thresholds, batch.threshold_weights = thresholds.data_ptr(), weights.data_ptr()
+            batch.kept = thresholds, weights  # as long as the batch
         documents = self.direction.numel()
         if documents < 2 * _WORTH_A_THREAD or (threads := self._threads(documents)) < 2:
-            found = call.loop(batch, 0, self.count, call.options)
+            found = call.loop.function(ctypes.byref(batch), 0, self.count, ctypes.byref(call.options))
         else:
             found = self._share(call, threads)
         if found == core.OUT_OF_MEMORY:
@@ -221,7 +198,8 @@ class CpuLists:
         offsets = self.given[3]
         bounds = _bounds(self.count, self.longest) if offsets is None else offsets.numpy()
         found = share_lists(loop, bounds, threads)
-        self.batch.sum = math.fsum(share.sum for share in shares)
+        # In the order of one thread, to the last bit.
+        self.batch.sum = float(np.add.accumulate(self.value.numpy().ravel(), dtype=np.float64)[-1])
         self.batch.real_lists = sum(share.real_lists for share in shares)
         return found
 
@@ -268,8 +246,7 @@ class CpuLists:
         )
 
 
-def _contiguous(values: Any) -> Any:
-    return values if values is None or values.is_contiguous() else values.contiguous()
+_LARGEST = [torch.finfo(dtype).max for dtype in SCORES]
 
 
 @lru_cache(maxsize=8)
@@ -363,6 +340,8 @@ class ListOperator:
         return task_loss.to(scores), value.to(scores), direction.to(scores)
 
     def _solve(self, scores: Tensor, lists: Lists, least_label: float, options: Sequence[Any]) -> Answer:
+        if lists.labels.dtype == torch.int64:
+            refuse_inexact(lists.labels, lists.where, torch.float64)
         batch = CpuLists(scores, lists, least_label)
         call = self._compiled(batch.longest, *options)
         wrong = batch.run(call)
@@ -376,8 +355,10 @@ class ListOperator:
 
     def by_grade(self, scores: Tensor, lists: Lists, gains: np.ndarray, options: Sequence[Any]) -> Answer | None:
         """The results for eager tensors on the CPU, with gains from a table; None if a label is not in it."""
-        if not has_loops(_CPU):
+        if not has_loops(scores.device):
             return None
+        if lists.labels.dtype == torch.int64:
+            refuse_inexact(lists.labels, lists.where, torch.float64)
         batch = CpuLists(scores, lists, 0.0, gains)
         found = batch.run(self._compiled(batch.longest, *options))
         return batch.answer(scores.dtype) if found == -1 else None

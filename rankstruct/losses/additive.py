@@ -8,7 +8,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from rankstruct.lists import Lists, refuse_groups_of_lists
 from rankstruct.losses.base import HingeOptions, RankingLoss
@@ -85,10 +84,6 @@ class AdditiveRankLoss(RankingLoss):
     def takes_reference_scores(self) -> bool:  # type: ignore[override]
         """Whether `reference_scores=` can fix the tangent."""
         return not self.convex
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss."""

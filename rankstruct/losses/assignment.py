@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
-from rankstruct.lists import Lists, check_tensor, vmap_rule
+from rankstruct.lists import Lists, check_tensor, is_under_autocast, vmap_rule
 from rankstruct.losses.autograd import with_gradient
 from rankstruct.losses.base import RankingLoss
-from rankstruct.losses.reduction import Reduction, check_reduction, reduce_lists
+from rankstruct.losses.reduction import HALVES, Reduction, reduce_lists
 
 __all__ = ["AssignmentHingeLoss", "AssignmentLayer", "assign_positions"]
 
@@ -93,20 +93,22 @@ class AssignmentHingeLoss(RankingLoss):
 
     def forward(self, scores: Tensor, cost: Tensor | None = None, **lists: Unpack[AssignmentOptions]) -> Tensor:
         """The loss: a scalar, or one value per matrix with reduction `"none"`."""
-        return self.call(scores, cost, {**lists})
+        if isinstance(scores, Tensor) and is_under_autocast(scores):
+            with torch.autocast(scores.device.type, enabled=False):
+                return self.forward(scores.float() if scores.dtype in HALVES else scores, cost, **lists)
+        return self._reduced(scores, cost, **self.checked_options(scores, cost, lists))
 
-    def _called(  # type: ignore[override]
+    def _reduced(
         self,
         scores: Tensor,
         cost: Tensor | None,
         *,
+        reduction: Reduction,
         target: Tensor | None = None,
         where: Tensor | None = None,
         where_positions: Tensor | None = None,
         weights: Tensor | None = None,
-        reduction: Reduction = "mean",
     ) -> Tensor:
-        check_reduction(reduction)
         if cost is None and target is None:
             raise ValueError(
                 "pass cost (one number per document and position), target (one position per document), or both"

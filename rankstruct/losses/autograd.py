@@ -20,11 +20,6 @@ def with_gradient(scores: Tensor, value: Tensor, direction: Tensor, offsets: Ten
     return function.apply(scores, value, direction, offsets)
 
 
-def mean_with_gradient(scores: Tensor, mean: float, count: int, direction: Tensor) -> Tensor:
-    """`mean`, that of `count` values, as a function of `scores`, with gradient `direction / count`."""
-    return _MeanGivenGradient.apply(scores, mean, count, direction)
-
-
 def with_curvature(
     scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None, again: Callable[[Tensor], Tensor]
 ) -> Tensor:
@@ -84,7 +79,8 @@ class _GivenGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         direction, offsets = ctx.saved_tensors
-        return _repeat_per_document(grads[0], direction, offsets) * direction, None, None, None
+        each = grads[0].unsqueeze(-1) if offsets is None else _repeat_per_document(grads[0], direction, offsets)
+        return each * direction, None, None, None
 
 
 class _GivenGradientForward(_GivenGradient):
@@ -133,6 +129,38 @@ class _MeanGivenGradient(torch.autograd.Function):
         return ctx.saved_tensors[0] * (grads[0] / ctx.count), None, None, None
 
 
+class _WeightedMeanGivenGradient(torch.autograd.Function):
+    """As `_MeanGivenGradient`, with weights of the lists, which add up to `total`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        scores: Tensor,
+        mean: Tensor,
+        weights: Tensor,
+        total: Tensor,
+        direction: Tensor,
+        offsets: Tensor | None,
+    ) -> Tensor:
+        ctx.save_for_backward(weights, total, direction, offsets)
+        return mean.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        weights, total, direction, offsets = ctx.saved_tensors
+        each = grads[0] / total * weights
+        each = each.unsqueeze(-1) if offsets is None else _repeat_per_document(each, direction, offsets)
+        return each * direction, None, None, None, None, None
+
+
+#: `with_gradient` for eager scores.
+eager_with_gradient = _GivenGradientEager.apply
+#: The mean of `count` values as a function of the scores, with gradient `direction / count`.
+mean_with_gradient = _MeanGivenGradient.apply
+#: The same with weights of the lists.
+weighted_mean_with_gradient = _WeightedMeanGivenGradient.apply
+
+
 class _SmoothGradient(torch.autograd.Function):
     """`_GivenGradient` for a smooth function: higher-order derivatives are those of `again(scores)`, of the same values."""
 
@@ -154,11 +182,10 @@ class _SmoothGradient(torch.autograd.Function):
         scores, direction, offsets = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True
             return *torch.autograd.grad(ctx.again(scores), scores, grads[0], create_graph=True), None, None, None, None
-        return _repeat_per_document(grads[0], direction, offsets) * direction, None, None, None, None
+        each = grads[0].unsqueeze(-1) if offsets is None else _repeat_per_document(grads[0], direction, offsets)
+        return each * direction, None, None, None, None
 
 
-def _repeat_per_document(values: Tensor, documents: Tensor, offsets: Tensor | None) -> Tensor:
+def _repeat_per_document(values: Tensor, documents: Tensor, offsets: Tensor) -> Tensor:
     """Repeat one value per list for each of its documents."""
-    if offsets is None:
-        return values.unsqueeze(-1)
     return values.repeat_interleave(offsets.diff().to(documents.device), output_size=documents.shape[0])

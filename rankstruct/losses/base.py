@@ -55,9 +55,11 @@ tensor(1.2500)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY
-from functools import partial
+from functools import partial, wraps
+from inspect import Signature, signature
 from typing import Any, ClassVar
 
 import torch
@@ -65,25 +67,27 @@ from torch import Tensor
 from typing_extensions import Self, TypedDict, Unpack
 
 from rankstruct.kernels import dispatch
-from rankstruct.kernels.call import longest_list
 from rankstruct.lists import (
     Lists,
     are_single_documents,
     as_offsets,
+    by_position,
     check_lists,
     checked_item_weights,
     is_plain,
     is_under_autocast,
     length_buckets,
+    longest_list,
     refuse_inexact,
     refuse_negative,
     refuse_other_names,
+    refuse_positions,
     warn_of_single_documents,
 )
 from rankstruct.losses.autograd import with_curvature
-from rankstruct.losses.checks import check_values, warn_of_cutoff
+from rankstruct.losses.checks import check_choice, check_values, warn_of_cutoff
 from rankstruct.losses.options import WithFields, fields_of
-from rankstruct.losses.reduction import HALVES, Reduction, check_reduction, reduce_lists
+from rankstruct.losses.reduction import HALVES, REDUCTIONS, Reduction, reduce_lists
 from rankstruct.measures import Measure, nDCG
 from rankstruct.measures.discounted_gain import warn_of_large_gains
 
@@ -130,8 +134,7 @@ class RankingLoss(WithFields):
 
     A subclass may also define `solve(scores, lists)`, which returns value and gradient from compiled loops, for padded or flat
     lists: `lists` has labels, where, offsets and item weights. `per_list` is then used for other devices, torch.func,
-    `torch.compile` and higher-order derivatives. `torch.compile` recompiles each `forward` at most eight times: to compile many
-    losses in one process, define `forward` in each class.
+    `torch.compile` and higher-order derivatives.
 
     Args:
         reduction: `"mean"`, `"sum"` or `"none"`.
@@ -170,6 +173,10 @@ class RankingLoss(WithFields):
     _: KW_ONLY
     reduction: Reduction = "mean"
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.forward = _own_forward(cls)
+
     def setup(self) -> None:
         """Validate the fields and create any other state; called once, by the constructor."""
 
@@ -202,63 +209,72 @@ class RankingLoss(WithFields):
         """
         raise NotImplementedError(f"{type(self).__name__} must define per_list")
 
-    def evaluate(self, scores: Tensor, labels: Tensor, lists: AllOptions) -> Tensor:
-        """As `call`, with a warning for lists of one document; this is what `forward` returns."""
-        value = self.call(scores, labels, {**lists})
-        if are_single_documents(scores) and (scores.dim() > 2 or (is_plain(value) and not value.detach().any())):
+    def evaluate(self, scores: Tensor, labels: Tensor, options: Mapping[str, Any]) -> Tensor:
+        """The reduced loss: what `forward` returns. Here the arguments are checked and become `Lists`, outside autocast."""
+        if isinstance(scores, Tensor) and (
+            torch.is_autocast_enabled("cpu") if scores.is_cpu else is_under_autocast(scores)
+        ):
+            wide = scores.float() if scores.dtype in HALVES else scores
+            with torch.autocast(scores.device.type, enabled=False):  # it would multiply matrices in half precision
+                return self.evaluate(wide, labels, options)
+        reduction, lists = self.reduction, Lists(labels)
+        if options or not isinstance(scores, Tensor):
+            options = self.checked_options(scores, labels, options)
+            reduction, lists = options.pop("reduction"), Lists(labels, **options)
+        check_lists(scores, labels, lists.where, lists.offsets)
+        value = self.of_lists(scores, lists, reduction)
+        if (
+            scores.shape[-1] == 1
+            and are_single_documents(scores)
+            and (scores.dim() > 2 or (is_plain(value) and not value.detach().any()))
+        ):
             warn_of_single_documents(scores)  # [lists, 1] may be intended with a pointwise loss
-        self.look_once(labels, lists.get("where"), lists.get("offsets"))
+        if lists.diversity_groups is not None and not self.takes_groups and not torch.compiler.is_compiling():
+            warnings.warn(
+                f"{self!r} ignores diversity_groups=; use a diversity measure, such as StructuredHingeLoss('diverse_nDCG@10')",
+                stacklevel=3,
+            )
+        if not self._looked:
+            self.look_once(lists)
         return value
 
-    def look_once(self, labels: Tensor, where: Tensor | None = None, offsets: Any = None) -> None:
+    def look_once(self, lists: Lists) -> None:
         """At the first call on the CPU, warn of labels whose gains are huge, and of a cut-off of the measure that neglects most
         relevant documents of long lists.
         """
-        if self._looked or torch.compiler.is_compiling() or not (is_plain(labels) and labels.is_cpu):
+        labels, where, measure = lists.labels.detach(), lists.where, getattr(self, "measure", None)
+        if torch.compiler.is_compiling() or not is_plain(labels):
             return
         self._looked = True
-        real, measure = labels.detach() if where is None else labels.detach()[where], getattr(self, "measure", None)
+        real = labels if where is None else labels[where]
         if getattr(self, "target", None) == "gain":
             warn_of_large_gains(nDCG(), real, "another target=")
         elif isinstance(measure, Measure):
             warn_of_large_gains(measure, real)
-            warn_of_cutoff(measure, labels.detach(), where, as_offsets(offsets))
+            warn_of_cutoff(measure, labels, where, lists.offsets)
 
-    def call(self, scores: Tensor, labels: Any, lists: dict[str, Any]) -> Tensor:
-        """As `of_lists`, after checking the arguments' names and outside autocast."""
-        given = {"reduction": self.reduction, **lists}
-        self._check_names(scores, labels, given)
-        if not (isinstance(scores, Tensor) and is_under_autocast(scores)):
-            return self._called(scores, labels, **given)
-        wide = scores.float() if scores.dtype in HALVES else scores
-        with torch.autocast(scores.device.type, enabled=False):  # it would multiply matrices in half precision
-            return self._called(wide, labels, **given)
-
-    def _called(self, scores: Tensor, labels: Tensor, *, reduction: Reduction, **lists: Any) -> Tensor:
-        check_reduction(reduction)
-        check_lists(scores, labels, lists.get("where"), lists.get("offsets"))
-        return self.of_lists(scores, Lists(labels, **lists), reduction)
-
-    def _check_names(self, scores: Any, labels: Any, lists: dict[str, Any]) -> None:
-        """Raise TypeError for arguments that the loss does not accept."""
-        known = self.call_options.__annotations__
-        if unknown := [name for name in lists if name not in known and name != "item_weights"]:
-            refuse_other_names(unknown)
-            taken = [name for name in known if name != "item_weights" or self.takes_item_weights]
-            raise TypeError(
-                f"unexpected keyword argument {unknown[0]!r}; in addition to scores and labels, this loss accepts "
-                f"{', '.join(taken)}"
-            )
-        if lists.get("item_weights") is None:
-            lists.pop("item_weights", None)
-        elif not self.takes_item_weights:
+    def checked_options(self, scores: Any, labels: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments beyond scores and labels; raises TypeError or ValueError for those that the loss does not accept."""
+        known, options = self.call_options.__annotations__, {**options}
+        for name in options:
+            if name not in known and name != "item_weights":
+                refuse_other_names(each for each in options if each not in known)
+                taken = [each for each in known if each != "item_weights" or self.takes_item_weights]
+                raise TypeError(
+                    f"unexpected keyword argument {name!r}; in addition to scores and labels, this loss accepts "
+                    f"{', '.join(taken)}"
+                )
+        if options.get("item_weights") is not None and not self.takes_item_weights:
             self.refuse_item_weights()
-        if "offsets" in lists:
-            lists["offsets"] = as_offsets(lists["offsets"])
+        if "offsets" in options and not isinstance(options["offsets"], Tensor):
+            options["offsets"] = as_offsets(options["offsets"])
         if not isinstance(scores, Tensor) and type(labels).__module__.partition(".")[0] in ("lightgbm", "xgboost"):
             raise TypeError(
                 "to use a loss as the objective of LightGBM or XGBoost, pass rankstruct.boosting_objective(loss)"
             )
+        if options.setdefault("reduction", self.reduction) not in REDUCTIONS:
+            check_choice("reduction", options["reduction"], REDUCTIONS)
+        return options
 
     def refuse_item_weights(self) -> None:
         """Raise the TypeError of a loss that does not support item weights."""
@@ -328,6 +344,33 @@ class RankingLoss(WithFields):
     def _shown(self, options: dict[str, Any]) -> str:
         texts = {name: _text(value) for name, value in options.items() if value is not None}
         return ", ".join(text if name == "measure" else f"{name}={text}" for name, text in texts.items())
+
+
+def _own_forward(kind: type[RankingLoss]) -> Callable[..., Tensor]:
+    """The `forward` of a class, its own or that of a base: it explains which arguments have to be passed by name if it gets too
+    many by position.
+    """
+    forward = getattr(kind.forward, "plain_forward", kind.forward)
+    names = by_position(forward)
+    if names is None:
+        return forward
+    most = len(names)
+
+    @wraps(forward)
+    def call(*given: Any, **named: Any) -> Any:
+        if len(given) > most:
+            refuse_positions(names[1:], given[1:])
+        return forward(*given, **named)
+
+    own: Any = call
+    own.plain_forward = forward
+    # torch.compile recompiles each code a few times only, so every class has its own.
+    own.__code__ = own.__code__.replace(co_name=f"forward_of_{kind.__name__}")
+    if forward is vars(RankingLoss)["forward"]:
+        *first, lists = signature(forward).parameters.values()
+        lists = lists.replace(annotation=Unpack[kind.call_options])
+        own.__signature__ = Signature([*first, lists], return_annotation=Tensor)
+    return own
 
 
 def _text(value: Any) -> str:

@@ -130,7 +130,7 @@ class CombinedLoss(RankingLoss):
         `reference_scores` are passed to the components whose reference depends on scores, `diversity_groups` to those that accept
         them, and `item_weights` to all; a component that does not support them raises TypeError.
         """
-        return self.evaluate(scores, labels, {**lists})
+        return self.evaluate(scores, labels, lists)
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced sum or maximum."""

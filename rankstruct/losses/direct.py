@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 
 from rankstruct.feature_maps import Positional
 from rankstruct.lists import Lists, refuse_groups_of_lists
-from rankstruct.losses.base import AllOptions, HingeOptions, RankingLoss, takes_groups
+from rankstruct.losses.base import AllOptions, RankingLoss, takes_groups
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import checked_gains
 from rankstruct.losses.hinge import HingeLoss, hinge
@@ -80,10 +80,6 @@ class DirectLoss(HingeLoss):
     def takes_negative_labels(self) -> bool:  # type: ignore[override]
         """Whether the measure defines gains for negative labels."""
         return self.resolved.signed
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss: the positive side by the oracle, for any layout, the others by `per_list`."""
@@ -188,7 +184,7 @@ class PerturbedLoss(RankingLoss):
 
     def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
         """The mean loss of the perturbed scores: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
+        return self.evaluate(scores, labels, lists)
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The mean loss; a reduction is passed to the loss only if it differs from its own."""

@@ -11,9 +11,8 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
-from rankstruct.losses.base import ListOptions, RankingLoss
+from rankstruct.losses.base import RankingLoss
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.listwise import approximate_ranks, cumulative_logsumexp, ranked_by_label
 from rankstruct.losses.reduction import relative, weighted_mean
@@ -41,10 +40,6 @@ class MarginMSELoss(RankingLoss):
     convex = True
     takes_item_weights = True
     takes_negative_labels = True
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -103,10 +98,6 @@ class RankDistilLoss(RankingLoss):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a whole number >= 1 or None, got {value!r}")
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
-
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
         if self.samples is not None:
@@ -148,10 +139,6 @@ class DiscountedRankMSELoss(RankingLoss):
     def setup(self) -> None:
         """Check the temperature."""
         check_positive("temperature", self.temperature)
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""

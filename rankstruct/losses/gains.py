@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -15,6 +16,8 @@ from rankstruct.losses.checks import are_usual
 from rankstruct.measures import DiscountedGain, Measure, nDCG, parse_measure
 
 Target = Literal["grade", "gain"]
+
+_GRADES = 32  # whole labels whose gains are tabulated
 
 
 class GainLoss(RankingLoss):
@@ -101,6 +104,21 @@ def loop_discounts(measure: DiscountedGain, scores: Tensor, offsets: Tensor | No
     """The discounts for the longest list, for compiled loops, and the number of ranks up to the cut-off."""
     size = longest_of(scores, offsets)
     return measure.unchecked_weights(size), size if measure.cutoff is None else min(measure.cutoff, size)
+
+
+def tables_of(measure: DiscountedGain, size: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """The discounts of `size` ranks, and the gains of the first whole labels, or None if a user's function computes them."""
+    try:
+        return _tables(measure, size)
+    except TypeError:  # an unhashable measure
+        return _tables.__wrapped__(measure, size)
+
+
+@lru_cache(maxsize=64)
+def _tables(measure: DiscountedGain, size: int) -> tuple[np.ndarray, np.ndarray | None]:
+    ours = type(measure).__module__.startswith("rankstruct.") and not callable(getattr(measure, "gain", None))
+    gains = measure.document_gains(torch.arange(_GRADES)).numpy() if ours else None
+    return measure.unchecked_weights(size).numpy(), gains
 
 
 def differs(values: Tensor, where: Tensor | None) -> Tensor:

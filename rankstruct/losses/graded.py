@@ -9,19 +9,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from rankstruct.kernels.dispatch import Prepared
 from rankstruct.lists import Lists, is_eager, is_plain
-from rankstruct.losses.base import HingeOptions
 from rankstruct.losses.checks import check_values
-from rankstruct.losses.hinge import HingeLoss, hinge, quick_hinge, reduced_hinge
+from rankstruct.losses.hinge import HingeLoss, hinge, reduced_hinge
 from rankstruct.losses.reduction import Reduction, reduce_lists
 from rankstruct.measures import Measure
 
 __all__ = ["GradedLoss"]
 
 _MOST_GRADES = 10_000  # thresholds found from the labels: each is a copy of the batch
+_MOST_PREPARED = 16  # for which a sum over grades is prepared
 
 
 class GradedLoss(HingeLoss):
@@ -71,16 +70,6 @@ class GradedLoss(HingeLoss):
         if self.resolved.measure.min_relevant is not None:
             raise ValueError(f"the thresholds replace min_relevant; remove it from {self.resolved.measure.name}")
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        whole = self.grades is None and self.grade_weights is None
-        value = quick_hinge(self, scores, labels, graded=True, **lists) if whole else None
-        if value is None:
-            return self.evaluate(scores, labels, {**lists})
-        if not self._looked:
-            self.look_once(labels, lists.get("where"))
-        return value
-
     def prepared(self, lists: Lists, longest: int) -> Prepared | None:
         """The call of a loop that finds the sums of the hinges, if there is one."""
         oracle, bound = self.resolved.oracle, (self.resolved.measure, self.resolved.feature_map, self.reference)
@@ -92,15 +81,19 @@ class GradedLoss(HingeLoss):
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced sum of the hinges: by the oracle's `solve_grades`, otherwise one threshold at a time."""
-        signed = self.grades is not None and len(self.grades) > 0 and min(self.grades) <= 0
-        check_values(scores, lists, signed)
-        resolved, reference = self.resolved, self.reference
+        resolved, reference, given = self.resolved, self.reference, lists
         assert reference is not None
         lists = lists if lists.item_weights is None else resolved.weighted(scores, lists)
+        grades = self._prepared_grades(lists)
+        value = self.by_loop(scores, lists, reduction, grades) if grades else None
+        if value is not None:
+            return value
+        signed = self.grades is not None and len(self.grades) > 0 and min(self.grades) <= 0
+        check_values(scores, given, signed)
         known = resolved.checked(scores, lists, reference)
         thresholds, factors = self._thresholds(known.labels, known.where)
         solve_grades = resolved.oracle.solve_grades
-        one_by_one = known.item_weights is not None and not resolved.oracle.grades_take_item_weights
+        one_by_one = known.item_weights is not None and not resolved.oracle.loops_take_item_weights
         if solve_grades is None or one_by_one:
             return reduce_lists(self._one_by_one(scores, known, thresholds, factors, signed), lists, reduction)
         if not (signed or is_plain(known.labels)):  # not checked yet
@@ -110,6 +103,16 @@ class GradedLoss(HingeLoss):
         return reduced_hinge(
             scores, solve_grades(scores.detach(), known, *bound, thresholds, factors[order]), lists, reduction
         )
+
+    def _prepared_grades(self, lists: Lists) -> int:
+        """The highest whole grade, if a sum over all grades up to it may be prepared, otherwise 0."""
+        labels, where = lists.labels, lists.where
+        if not (self.grades is None and self.grade_weights is None and is_eager(labels) and labels.numel()):
+            return 0
+        if labels.dtype == torch.bfloat16:  # which NumPy lacks
+            return 0
+        highest = labels.detach().numpy().max(initial=0, where=True if where is None else where.numpy())
+        return int(highest) if 1 <= highest <= _MOST_PREPARED else 0
 
     def _thresholds(self, labels: Tensor, where: Tensor | None) -> tuple[Tensor, Tensor]:
         """The grades, and the weight of each, float64 on the CPU."""

@@ -6,27 +6,26 @@ gradient = psi(r^) - psi(r*)
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import KW_ONLY
-from typing import Any, cast
+from typing import cast
 
-import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.kernels.call import longest_list
-from rankstruct.kernels.dispatch import ArrayOracle, Prepared, mean_value, solve_at_once
-from rankstruct.lists import Lists, is_eager
-from rankstruct.losses.autograd import mean_with_gradient, with_gradient
-from rankstruct.losses.base import AllOptions, HingeOptions, RankingLoss
-from rankstruct.losses.reduction import HALVES, Reduction, mean_of_values, reduce_lists
+from rankstruct.kernels.dispatch import ArrayOracle, Prepared, solve_at_once
+from rankstruct.lists import Lists, is_eager, longest_list
+from rankstruct.losses.autograd import (
+    eager_with_gradient,
+    mean_with_gradient,
+    weighted_mean_with_gradient,
+    with_gradient,
+)
+from rankstruct.losses.base import HingeOptions, RankingLoss
+from rankstruct.losses.reduction import HALVES, Reduction, mean_of_values, reduce_lists, shares_of_lists
 from rankstruct.measures import Measure
 from rankstruct.oracles.registry import Reference, Resolved, resolve
 
 __all__ = ["HingeLoss", "StructuredHingeLoss"]
-
-_MOST_GRADES = 16  # for which a sum over grades is prepared
 
 
 class HingeLoss(RankingLoss):
@@ -89,20 +88,25 @@ class HingeLoss(RankingLoss):
         """Raise the TypeError that says why, and which measure is nearest."""
         self.resolved.refuse_item_weights()
 
-    def evaluate(self, scores: Tensor, labels: Tensor, lists: AllOptions) -> Tensor:
-        """As in the base class, with a warning for groups that the measure does not use."""
-        value = super().evaluate(scores, labels, lists)
-        if lists.get("diversity_groups") is not None and not self.takes_groups and not torch.compiler.is_compiling():
-            warnings.warn(
-                f"{self!r} ignores diversity_groups=; use a diversity measure, such as StructuredHingeLoss('diverse_nDCG@10')",
-                stacklevel=3,
-            )
-        return value
-
     def prepared(self, lists: Lists, longest: int) -> Prepared | None:
         """The call of a loop that finds the hinges of eager CPU lists of at most `longest` documents, if there is one."""
         assert self.reference is not None
         return self.resolved.prepared(self.reference, longest)
+
+    def by_loop(self, scores: Tensor, lists: Lists, reduction: Reduction, grades: int = 0) -> Tensor | None:
+        """The reduced hinge by one call of a loop, as in `Resolved.by_loop`."""
+        assert self.reference is not None
+        found = self.resolved.by_loop(scores, lists, self.reference, grades)
+        if found is None:
+            return None
+        value, direction = found.value, found.direction
+        if scores.dtype in HALVES:
+            value, direction = value.to(scores.dtype), direction.to(scores.dtype)
+        elif reduction == "mean" and lists.weights is None and (mean := found.mean()):
+            return mean_with_gradient(scores, *mean, direction)
+        elif reduction == "mean" and lists.weights is not None and (shares := shares_of_lists(value, lists)):
+            return weighted_mean_with_gradient(scores, *shares, direction, lists.offsets)
+        return reduce_lists(eager_with_gradient(scores, value, direction, lists.offsets), lists, reduction)
 
     def at_once(self, lists: Lists, otherwise: ArrayOracle) -> ArrayOracle:
         """The values and gradients of flat lists as a function of the scores, all float64 arrays, by one call of a loop.
@@ -163,19 +167,14 @@ class StructuredHingeLoss(HingeLoss):
     tensor(1.1000)
     """
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[HingeOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        value = quick_hinge(self, scores, labels, **lists)
-        if value is None:
-            return self.evaluate(scores, labels, {**lists})
-        if not self._looked:
-            self.look_once(labels, lists.get("where"))
-        return value
-
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced hinge, by the oracle."""
         assert self.reference is not None
-        lists = lists if lists.item_weights is None else self.resolved.weighted(scores, lists)
+        if lists.item_weights is not None:
+            lists = self.resolved.weighted(scores, lists)
+        value = self.by_loop(scores, lists, reduction)
+        if value is not None:
+            return value
         return reduced_hinge(scores, self.resolved.solve(scores, lists, self.reference), lists, reduction)
 
 
@@ -184,44 +183,10 @@ def hinge(scores: Tensor, lists: Lists, resolved: Resolved, reference: str) -> T
     return reduced_hinge(scores, resolved.solve(scores, lists, reference), lists._replace(weights=None), "none")
 
 
-def quick_hinge(
-    loss: HingeLoss, scores: Tensor, labels: Tensor, where: Tensor | None = None, *, graded: bool = False, **more: Any
-) -> Tensor | None:
-    """The mean hinge of padded lists by the fast path: one call of a compiled loop and one autograd node.
-
-    None if more is needed or the input is invalid; the general path then handles or reports it. If `graded`, the sum over
-    the whole grades up to the highest label.
-    """
-    if more or loss.reduction != "mean" or type(labels) is not Tensor or not is_eager(scores):
-        return None
-    shape = scores.shape
-    if labels.shape != shape or not labels.is_cpu or len(shape) == 0 or (len(shape) > 1 and shape[-1] == 1):
-        return None
-    if where is not None and (type(where) is not Tensor or where.dtype != torch.bool or where.shape != shape):
-        return None
-    grades = 0
-    if graded and labels.numel():
-        if labels.dtype == torch.bfloat16:  # which NumPy lacks
-            return None
-        highest = labels.detach().numpy().max(initial=0, where=True if where is None else where.numpy())
-        if not 1 <= highest <= _MOST_GRADES:
-            return None
-        grades = int(highest)
-    assert loss.reference is not None
-    prepared = loss.resolved.prepared(loss.reference, shape[-1], grades)
-    found = None if prepared is None else mean_value(prepared, scores, labels, where)
-    return None if found is None else mean_with_gradient(scores, *found)
-
-
 def reduced_hinge(scores: Tensor, found: tuple[Tensor, Tensor, Tensor], lists: Lists, reduction: Reduction) -> Tensor:
     """The reduced hinge as a function of the scores, from the task loss, value and direction that an oracle returned."""
     _, value, direction = found
-    if (
-        reduction == "mean"
-        and lists.weights is None
-        and is_eager(value)
-        and value.dtype not in HALVES
-        and value.numel()
-    ):
+    mean = reduction == "mean" and lists.weights is None
+    if mean and is_eager(value) and value.dtype not in HALVES and value.numel():
         return mean_with_gradient(scores, *mean_of_values(value, lists), direction)
     return reduce_lists(with_gradient(scores, value, direction, lists.offsets), lists, reduction)

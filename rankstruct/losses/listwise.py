@@ -11,11 +11,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from rankstruct.kernels import smoothed_ranks
 from rankstruct.lists import Lists, is_plain, refuse_inexact
-from rankstruct.losses.base import ListOptions, RankingLoss, padded, takes_loops
+from rankstruct.losses.base import RankingLoss, padded, takes_loops
 from rankstruct.losses.checks import check_positive, check_values
 from rankstruct.losses.gains import GainLoss, Target, differs, normalized_gains, target_of
 from rankstruct.losses.reduction import mean_of_runs
@@ -49,10 +48,6 @@ class ListNetLoss(RankingLoss):
     target: Target = "grade"
     convex = True
     takes_item_weights = True
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -141,10 +136,6 @@ class SoftmaxLoss(RankingLoss):
     def takes_negative_labels(self) -> bool:  # type: ignore[override]
         """Whether labels are a teacher's scores."""
         return self.target == "teacher"
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -284,10 +275,6 @@ class ListMLELoss(RankingLoss):
     """
 
     takes_item_weights = True
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -437,10 +424,6 @@ class ApproxNDCGLoss(GainLoss):
         """A normalised discounted gain, or RR."""
         return measure if isinstance(measure, RR) else super().checked(measure)
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
-
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
         measure: DiscountedGain | RR = self.gain
@@ -490,10 +473,6 @@ class SmoothAPLoss(RankingLoss):
     def takes_negative_labels(self) -> bool:  # type: ignore[override]
         """Whether `min_relevant` is 0 or less, so that labels may be negative."""
         return self.min_relevant is not None and self.min_relevant <= 0
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""

@@ -15,11 +15,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from rankstruct.kernels import neural_entropy, neural_gain
 from rankstruct.lists import Lists
-from rankstruct.losses.base import ListOptions, RankingLoss
+from rankstruct.losses.base import RankingLoss
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import GainLoss, differs, loop_discounts, normalized_gains
 from rankstruct.losses.smooth import in_sigmas
@@ -85,10 +84,6 @@ class NeuralSortLoss(RankingLoss):
         """Check the temperature."""
         check_positive("temperature", self.temperature)
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
-
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
         wanted = neural_sort(labels, where, temperature=self.temperature).exp()
@@ -137,10 +132,6 @@ class NeuralNDCGLoss(GainLoss):
         if isinstance(self.scalings, bool) or not isinstance(self.scalings, int) or self.scalings < 0:
             raise ValueError(f"scalings must be a whole number >= 0, got {self.scalings!r}")
         super().setup()
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""

@@ -7,14 +7,13 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, Field, field
-from functools import wraps
 from inspect import Parameter, Signature
 from typing import Any, ClassVar, Literal, get_args, get_origin
 
 import torch
 from typing_extensions import dataclass_transform
 
-from rankstruct.lists import by_position, knows_cutoffs, refuse_positions
+from rankstruct.lists import knows_cutoffs
 from rankstruct.losses.checks import check_choice, check_size
 
 _FIELDS = "_own_fields"
@@ -28,8 +27,6 @@ class WithFields(torch.nn.Module):
         super().__init_subclass__(**options)
         _declare_fields(cls)
         cls.__init__ = _refusing_cutoffs(vars(cls).get("__init__") or _initializer(cls))  # type: ignore[method-assign]
-        if "forward" in vars(cls):
-            cls.forward = _refusing_positions(cls)
 
 
 def _declare_fields(kind: type) -> None:
@@ -104,22 +101,3 @@ def _refusing_cutoffs(begin: Callable[..., None]) -> Callable[..., None]:
     takes = inspect.signature(begin).parameters
     other = any(each.kind is Parameter.VAR_KEYWORD for each in takes.values())
     return begin if other or "measure" not in takes else knows_cutoffs(begin)
-
-
-def _refusing_positions(kind: type[torch.nn.Module]) -> Callable[..., Any]:
-    """Make the `forward` of a class explain which arguments have to be passed by name if it gets too many by position."""
-    forward, names = kind.forward, by_position(kind.forward)
-    if names is None:
-        return forward
-    most = len(names)
-
-    @wraps(forward)
-    def call(*given: Any, **named: Any) -> Any:
-        if len(given) > most:
-            refuse_positions(names[1:], given[1:])
-        return forward(*given, **named)
-
-    # torch.compile recompiles each code a few times only, so every class has its own.
-    own: Any = call
-    own.__code__ = own.__code__.replace(co_name=f"forward_of_{kind.__name__}")
-    return call

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
-from typing_extensions import Unpack
 
 from rankstruct.kernels import circle, pair_loss, pairwise_hinge
-from rankstruct.lists import Lists, without_weight_zero
+from rankstruct.kernels.dispatch import CpuLists, Prepared
+from rankstruct.lists import Lists, is_eager, refuse_inexact, without_weight_zero
 from rankstruct.losses.autograd import with_gradient
-from rankstruct.losses.base import ListOptions, RankingLoss
+from rankstruct.losses.base import RankingLoss, longest_of
 from rankstruct.losses.checks import check_positive
-from rankstruct.losses.gains import GainLoss, loop_discounts, normalized_gains, normalized_measure
+from rankstruct.losses.gains import GainLoss, loop_discounts, normalized_gains, normalized_measure, tables_of
 from rankstruct.losses.reduction import Reduction, reduce_lists, relative
 from rankstruct.measures import DiscountedGain, Measure
 
@@ -68,10 +70,6 @@ class RankSVMLoss(RankingLoss):
         if self.pair_weights is not None:
             _check_pair_weights(self.pair_weights)
             self.pair_weights = [(high, low, weight) for high, low, weight in self.pair_weights]
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss, by sorting if all pairs have equal weight."""
@@ -169,10 +167,6 @@ class RankNetLoss(RankingLoss):
         """Check the steepness."""
         check_positive("sigma", self.sigma)
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
-
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
         return _mean_over_pairs(softplus(-self.sigma * _differences(scores)), labels, where, weights)
@@ -213,10 +207,6 @@ class FidelityLoss(RankingLoss):
     def setup(self) -> None:
         """Check the steepness."""
         check_positive("sigma", self.sigma)
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -312,10 +302,6 @@ class LambdaLoss(GainLoss):
         """Whether the measure is used and defines gains for negative labels."""
         return self.scheme != "uniform" and self.gain.takes_negative_labels
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
-
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
         costs = self._cost(_differences(scores))
@@ -394,6 +380,17 @@ def _sum_over_pairs(
         unit: divides values and gradients.
         pair_weights: see `RankSVMLoss`.
     """
+    prepared = None
+    if pair_weights is None and is_eager(scores):
+        longest = longest_of(scores, lists.offsets)
+        with suppress(TypeError):  # an unhashable measure
+            prepared = _prepared(measure, longest, scheme, cost, float(sigma), float(mu))
+    if prepared is not None and scores.numel():
+        if measure is None:
+            refuse_inexact(lists.labels, lists.where, torch.float64)
+        batch = CpuLists(scores, lists, prepared.least_label, prepared.gains, longest)
+        if batch.run(prepared.call) == -1:
+            return batch.value / unit, batch.direction / unit
     discounts, steps, kept = torch.empty(0), torch.empty(0), 0
     named = _named_grades(pair_weights, lists.labels.dtype)
     if measure is not None:
@@ -403,6 +400,20 @@ def _sum_over_pairs(
     given = scores, lists, 0.0, discounts, steps, kept
     _, value, direction = pair_loss(*given, scheme, cost, float(sigma), float(mu), *named)
     return value / unit, direction / unit
+
+
+@lru_cache(maxsize=64)
+def _prepared(measure: DiscountedGain | None, longest: int, *options: Any) -> Prepared | None:
+    """The call for lists of at most `longest` documents; None if the gains are not those of a table."""
+    if measure is None:
+        nothing = torch.empty(0)
+        return Prepared(pair_loss.call(longest, nothing, nothing, 0, *options, None, None), 0.0)
+    discounts, gains = tables_of(measure, longest)
+    if gains is None:
+        return None
+    kept = longest if measure.cutoff is None else min(measure.cutoff, longest)
+    tables = torch.from_numpy(discounts), _steps(measure, longest), kept
+    return Prepared(pair_loss.call(longest, *tables, *options, None, None), 0.0, gains)
 
 
 def _named_grades(pair_weights: PairWeights | None, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
@@ -480,10 +491,6 @@ class CircleLoss(RankingLoss):
         margin = self.margin
         if isinstance(margin, bool) or not isinstance(margin, int | float) or not -math.inf < margin < math.inf:
             raise ValueError(f"margin must be a finite number, got {margin!r}")
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""

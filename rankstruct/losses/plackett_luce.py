@@ -32,21 +32,20 @@ Objectives for Stochastic Learning to Rank with Gradient Boosted Trees", SIGIR 2
 from __future__ import annotations
 
 import inspect
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from rankstruct.kernels import PolicyLoss, draw_few_ranks, draw_rankings, policy_curvature, policy_gradient, policy_loss
 from rankstruct.kernels.call import SCORES
-from rankstruct.lists import Lists, check_lists, is_eager, is_plain
+from rankstruct.lists import Lists, check_lists, is_eager, is_plain, refuse_inexact
 from rankstruct.losses.autograd import differentiable_once
-from rankstruct.losses.base import ListOptions, longest_of, takes_loops
+from rankstruct.losses.base import longest_of, takes_loops
 from rankstruct.losses.checks import check_values
-from rankstruct.losses.gains import GainLoss, differs, document_gains, normalized_gains, normalized_measure
+from rankstruct.losses.gains import GainLoss, differs, document_gains, normalized_gains, normalized_measure, tables_of
 from rankstruct.losses.reduction import Reduction, reduce_lists
 from rankstruct.measures import DiscountedGain, Measure
 
@@ -60,7 +59,6 @@ __all__ = [
 
 
 _FEW = 2  # k log2(n) / n, up to which ranks are sampled one by one
-_GRADES = 32  # whole labels whose gains are tabulated
 
 
 @torch.no_grad()
@@ -312,10 +310,6 @@ class PLRankLoss(_PolicyLoss):
     PLRankLoss(nDCG@10, samples=32, reduction=mean)
     """
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
-
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss: for eager tensors in one pass, otherwise by `per_list`, with the same random numbers."""
         value = self._fused(scores, lists, reduction) if is_eager(scores) and takes_loops(scores) else None
@@ -339,15 +333,13 @@ class PLRankLoss(_PolicyLoss):
             return None
         measure, size = self.gain, longest_of(scores, lists.offsets)
         known = lists._replace(labels=lists.labels.detach())
-        try:
-            discounts, table = _tables(measure, size)
-        except TypeError:  # an unhashable measure
-            discounts, table = _tables.__wrapped__(measure, size)
+        discounts, table = tables_of(measure, size)
         drawn = partial(
             _drawn_loss, scores.detach(), measure=measure, size=size, samples=self.samples, discounts=discounts
         )
         found = None if table is None else drawn(known, gains=table)
         if found is None:
+            refuse_inexact(known.labels, lists.where, torch.float64)
             real = check_values(scores, lists, measure.takes_negative_labels)
             gains = document_gains(measure, torch.where(real, known.labels, 0), real)
             found = drawn(known._replace(labels=gains), gains=None)
@@ -357,14 +349,6 @@ class PLRankLoss(_PolicyLoss):
             mean = torch.scalar_tensor(found.mean, dtype=scores.dtype)
             return _Estimate.apply(scores, mean, found.direction, None, found.lists)
         return reduce_lists(_Estimate.apply(scores, found.values, found.direction, lists.offsets, 1), lists, reduction)
-
-
-@lru_cache(maxsize=16)
-def _tables(measure: DiscountedGain, size: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """The discounts of `size` ranks, and the gains of the first whole labels, or None if a user's function computes them."""
-    ours = type(measure).__module__.startswith("rankstruct.") and not callable(getattr(measure, "gain", None))
-    gains = measure.document_gains(torch.arange(_GRADES)).numpy() if ours else None
-    return measure.unchecked_weights(size).numpy(), gains
 
 
 def _drawn_loss(
@@ -448,10 +432,6 @@ class ExposureLoss(_PolicyLoss):
     def checked(self, measure: Measure) -> DiscountedGain:
         """The measure, if it is a normalised discounted gain; samples and disparity are checked too."""
         return _check_exposure(measure, self.samples, self.disparity)
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""

@@ -13,10 +13,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
-from typing_extensions import Unpack
 
 from rankstruct.lists import refuse
-from rankstruct.losses.base import ListOptions, RankingLoss
+from rankstruct.losses.base import RankingLoss
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import Target, target_of
 from rankstruct.losses.reduction import first_share, weighted_mean
@@ -55,10 +54,6 @@ class SquaredLoss(RankingLoss):
     def takes_negative_labels(self) -> bool:  # type: ignore[override]
         """Whether labels may be any numbers, which they may unless the target is the gain."""
         return self.target == "grade"
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -122,10 +117,6 @@ class ClassificationLoss(RankingLoss):
         """Whether `min_relevant` is 0 or less, so that labels may be negative."""
         return self.min_relevant is not None and self.min_relevant <= 0
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
-
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
         relevant = is_relevant(labels, self.min_relevant)
@@ -181,10 +172,6 @@ class OrdinalLoss(RankingLoss):
     def thresholds(self) -> Tensor:
         """The ascending thresholds theta, `[grades - 1]`; theta_k separates the grades up to k from those above."""
         return torch.cat([self.first, softplus(self.steps)]).cumsum(0)
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -245,10 +232,6 @@ class ListOrdinalLoss(RankingLoss):
     def setup(self) -> None:
         """Check the number of grades."""
         _check_grades(self.grades)
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""

@@ -15,10 +15,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
-from typing_extensions import Unpack
 
 from rankstruct.losses.autograd import with_curvature
-from rankstruct.losses.base import ListOptions, RankingLoss, takes_loops
+from rankstruct.losses.base import RankingLoss, takes_loops
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.reduction import first_share, relative
 from rankstruct.measures.base import check_cutoff
@@ -89,10 +88,6 @@ class TopKSoftmaxLoss(_RecommendationLoss):
         check_positive("temperature", self.temperature)
         check_positive("weight_temperature", self.weight_temperature)
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
-
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list."""
         highest = torch.where(where, scores.detach(), -torch.inf).topk(min(self.k, scores.shape[-1]), dim=-1).values
@@ -133,10 +128,6 @@ class PairwiseSoftmaxLoss(_RecommendationLoss):
         """Check the numbers."""
         check_positive("temperature", self.temperature)
         check_positive("scale", self.scale)
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list."""
@@ -213,10 +204,6 @@ class BilateralSoftmaxLoss(_RecommendationLoss):
         check_positive("temperature", self.temperature)
         check_positive("relevant_temperature", self.relevant_temperature)
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
-
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list."""
         return _soft_maximum(scores, q, self.temperature) - _soft_maximum(scores, p, self.relevant_temperature)
@@ -263,10 +250,6 @@ class LowerLeftAUCLoss(_RecommendationLoss):
             if getattr(self, name) > 1:
                 raise ValueError(f"{name} must be at most 1, got {getattr(self, name)!r}")
 
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
-
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list, by means and variances."""
         descending, order = torch.where(where, scores.detach(), -torch.inf).sort(dim=-1, descending=True)
@@ -304,10 +287,6 @@ class WARPLoss(_RecommendationLoss):
     def setup(self) -> None:
         """Check the margin."""
         check_positive("margin", self.margin)
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list, by sums over the highest irrelevant scores."""

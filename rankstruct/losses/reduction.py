@@ -18,11 +18,6 @@ Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS = get_args(Reduction)
 
 
-def check_reduction(reduction: str) -> None:
-    """Raise ValueError unless `reduction` is valid for `reduce_lists`."""
-    check_choice("reduction", reduction, REDUCTIONS)
-
-
 def reduce_lists(
     values: Tensor, lists: Lists, reduction: Reduction = "mean", dtype: torch.dtype | None = None
 ) -> Tensor:
@@ -39,61 +34,84 @@ def reduce_lists(
             finite; a loss that overflows the dtype (on the CPU, outside `torch.compile` and torch.func; elsewhere it is inf or
             NaN).
     """
-    check_reduction(reduction)
-    lists = _with_rows(lists)
-    dtype = values.dtype if dtype is None else dtype
+    if reduction not in REDUCTIONS:
+        check_choice("reduction", reduction, REDUCTIONS)
+    where, offsets, weights = lists.where, lists.offsets, lists.weights
+    dtype, plain = values.dtype if dtype is None else dtype, is_plain(values)
     if values.dtype in HALVES:  # half precision cannot count to 70,000
         values = values.float()
-    reduced = _reduced(values, lists, reduction).to(dtype)
-    if is_plain(reduced) and not (reduced.dim() == 0 and math.isfinite(reduced.item())):
+    if weights is not None:
+        weights = _checked_weights(weights, values, plain)
+    if reduction != "mean":
+        reduced = values if weights is None else values * weights
+        reduced = reduced.sum() if reduction == "sum" else reduced
+    elif where is None and offsets is None and weights is None:
+        reduced = values.mean() if values.numel() else values.sum()
+    else:
+        counted = torch.ones_like(values) if weights is None else weights
+        if (real := _real_lists(where, offsets)) is not None:
+            counted = counted * real.to(values.device)
+        total = counted.sum()
+        reduced = (values * counted).sum() / torch.where(total == 0, 1.0, total)
+    reduced = reduced.to(dtype)
+    if plain and not (reduced.dim() == 0 and math.isfinite(reduced.item())):
         _refuse_overflow(reduced.detach(), values.detach())
     return reduced
 
 
-def _with_rows(lists: Lists) -> Lists:
-    """Replace `where` by the mask `[lists, 1]` of the lists that have a document, for flat lists that have both."""
-    where, offsets = lists.where, lists.offsets
-    if where is None or offsets is None:
-        return lists
-    before, offsets = torch.nn.functional.pad(where.cumsum(0), (1, 0)), offsets.to(where.device)
-    return lists._replace(where=(before[offsets[1:]] > before[offsets[:-1]]).unsqueeze(-1), offsets=None)
-
-
-def _reduced(values: Tensor, lists: Lists, reduction: str) -> Tensor:
-    where, offsets, weights = lists.where, lists.offsets, lists.weights
-    if weights is not None:
+def _checked_weights(weights: Tensor, values: Tensor, plain: bool) -> Tensor:
+    """The weights in the shape and dtype of the values; raises an error if they are not numbers of 0 or more."""
+    if not isinstance(weights, Tensor):
         check_tensor("weights", weights)
-        try:
-            weights = weights.to(values).expand(values.shape)
-        except RuntimeError:
-            raise ValueError(
-                f"weights must be one per list, shape {tuple(values.shape)}; got {tuple(weights.shape)} (to weight documents, "
-                "use item_weights)"
-            ) from None
-        weights = refuse(weights, ~((weights >= 0) & weights.isfinite()), "weights must be finite and >= 0", "list")
-    if reduction != "mean":
-        weighted = values if weights is None else values * weights
-        return weighted.sum() if reduction == "sum" else weighted
-    if where is None and offsets is None and weights is None:
-        return values.mean() if values.numel() else values.sum()
-    counted = torch.ones_like(values) if weights is None else weights
-    if where is not None:
-        counted = counted * where.any(-1)
-    elif offsets is not None:
-        counted = counted * (offsets.diff() > 0).to(values.device)
+    try:
+        weights = weights.to(values).expand(values.shape)
+    except RuntimeError:
+        raise ValueError(
+            f"weights must be one per list, shape {tuple(values.shape)}; got {tuple(weights.shape)} (to weight documents, "
+            "use item_weights)"
+        ) from None
+    if plain and weights.numel():
+        lowest, highest = weights.detach().aminmax()  # NaN if there is one
+        if lowest.item() >= 0 and highest.item() < math.inf:
+            return weights
+    return refuse(weights, ~((weights >= 0) & weights.isfinite()), "weights must be finite and >= 0", "list")
+
+
+def _real_lists(where: Tensor | None, offsets: Tensor | None) -> Tensor | None:
+    """Which lists are not all padding, `[...]`; None if this is known of all."""
+    if where is None:
+        return None if offsets is None else offsets.diff() > 0
+    if offsets is None:
+        return where.any(-1)
+    before, offsets = torch.nn.functional.pad(where.cumsum(0), (1, 0)), offsets.to(where.device)
+    return before[offsets[1:]] > before[offsets[:-1]]
+
+
+def shares_of_lists(value: Tensor, lists: Lists) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The mean of eager values, the weight of each list in it, and their sum, as `reduce_lists` computes them.
+
+    None if the mean overflows or the weights have a gradient of their own.
+    """
+    assert lists.weights is not None
+    counted = _checked_weights(lists.weights, value, True)
+    if counted.requires_grad or not value.numel():
+        return None
+    if lists.where is not None or lists.offsets is not None:
+        real = _real_lists(lists.where, lists.offsets)
+        assert real is not None
+        counted = counted * real
     total = counted.sum()
-    return (values * counted).sum() / torch.where(total == 0, 1.0, total)
+    if total.item() == 0:
+        total = torch.ones_like(total)
+    mean = (value * counted).sum() / total
+    return (mean, counted, total) if math.isfinite(mean.item()) else None
 
 
 def mean_of_values(value: Tensor, lists: Lists) -> tuple[float, int]:
     """The mean over the lists that are not all padding, and their number: `reduce_lists` by NumPy."""
-    lists, values = _with_rows(lists), value.numpy()
-    count = values.size
-    if lists.where is not None:
-        count = max(int(np.count_nonzero(lists.where.numpy().any(-1))), 1)
-    elif lists.offsets is not None:
-        count = max(int(np.count_nonzero(np.diff(lists.offsets.numpy()))), 1)
-    # In the order of the compiled loops, so that `mean_value` is identical to the last bit.
+    real, values = _real_lists(lists.where, lists.offsets), value.numpy()
+    count = values.size if real is None else max(int(np.count_nonzero(real.numpy())), 1)
+    # In the order of the compiled loops, which add up the same numbers.
     mean = float(np.add.accumulate(values.ravel(), dtype=np.float64)[-1]) / count
     if not abs(mean) <= torch.finfo(value.dtype).max:
         _refuse_overflow(value.new_tensor(mean), value)

@@ -17,11 +17,10 @@ from dataclasses import KW_ONLY
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from typing_extensions import Self, Unpack
+from typing_extensions import Self
 
 from rankstruct.kernels import smooth_grad
 from rankstruct.lists import Lists, is_plain
-from rankstruct.losses.base import ListOptions
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import GainLoss, checked_gains, differs, loop_discounts
 from rankstruct.measures import DiscountedGain, Measure
@@ -94,10 +93,6 @@ class SmoothLoss(GainLoss):
         SmoothLoss(nDCG@10, sigma=0.25, reduction=sum)
         """
         return self.with_options(sigma=float(sigma))
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""

@@ -20,11 +20,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.special import ndtr
 from torch.utils.checkpoint import checkpoint
-from typing_extensions import Unpack
 
 from rankstruct.kernels import NODES, SHARES, soft_rank
 from rankstruct.lists import Lists
-from rankstruct.losses.base import ListOptions
 from rankstruct.losses.checks import check_choice
 from rankstruct.losses.gains import loop_discounts
 from rankstruct.losses.smooth import SmoothLoss, check_sigma, in_sigmas, smoothed_gains
@@ -110,10 +108,6 @@ class SoftRankLoss(SmoothLoss):
 
     _: KW_ONLY
     ranks: RankModel = "binomial"
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[ListOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""

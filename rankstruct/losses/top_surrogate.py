@@ -42,7 +42,6 @@ from __future__ import annotations
 from typing import Literal
 
 from torch import Tensor
-from typing_extensions import Unpack
 
 from rankstruct.kernels import swap_surrogate
 from rankstruct.lists import Lists, refuse
@@ -108,10 +107,6 @@ class TopSurrogateLoss(GainLoss):
                     f"{measure.name}; use rescaling='margin'"
                 )
         return measure
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[LayoutOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, {**lists})
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
         """One value per list."""

@@ -108,7 +108,7 @@ def binary_oracle(
         refuses_negative=True,
         prepare=prepare,
         solve_grades=solve,
-        grades_take_item_weights=takes_item_weights,
+        loops_take_item_weights=takes_item_weights,
     )
 
 

@@ -96,6 +96,7 @@ def rank_oracle(operator: ListOperator, explain: Callable[..., RankMethod]) -> O
         takes_reference_scores=True,
         takes_item_weights=True,
         refuses_negative=True,
+        loops_take_item_weights=True,
         prepare=None if operator.name == core.diverse.name else prepare,
     )
 

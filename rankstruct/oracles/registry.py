@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, parse_feature_map
-from rankstruct.kernels.dispatch import Prepared
+from rankstruct.kernels import dispatch
+from rankstruct.kernels.dispatch import CpuLists, Prepared
 from rankstruct.lists import (
     Lists,
     check_groups,
     check_tensor,
+    is_eager,
+    longest_list,
     refuse_groups_of_lists,
     refuse_negative,
     without_weight_zero,
@@ -73,8 +76,8 @@ class Oracle:
             `longest` documents; with thresholds and weights too, for the sum of `solve_grades`. None if there is no such call.
         solve_grades: like `solve`, then thresholds of the labels, float64 and ascending, and their weights: the results
             with labels from each threshold on as relevant, summed. If None, as for a custom `solve`, thresholds are solved one
-            by one, as they are with item weights unless `grades_take_item_weights`.
-        grades_take_item_weights: whether `solve_grades` uses item weights, if `solve` does.
+            by one, as they are with item weights unless `loops_take_item_weights`.
+        loops_take_item_weights: whether the calls of `prepare`, and `solve_grades`, use item weights, if `solve` does.
 
     >>> from types import SimpleNamespace
     >>> def no_ranking(scores, lists, measure, feature_map, reference):  # a placeholder: returns the reference
@@ -92,7 +95,7 @@ class Oracle:
     refuses_negative: bool = False
     prepare: Callable[..., Prepared | None] | None = None
     solve_grades: Callable[..., tuple[Tensor, Tensor, Tensor]] | None = None
-    grades_take_item_weights: bool = False
+    loops_take_item_weights: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,6 @@ class Resolved:
     def prepared(self, reference: str, longest: int, grades: int = 0) -> Prepared | None:
         """`Oracle.prepare`, or for the sum over the whole grades up to `grades`; cached for recent list sizes."""
         key = reference, longest, grades
-        if key in self._prepared:
-            return self._prepared[key]
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
         prepare, found = self.oracle.prepare, None
@@ -128,6 +129,26 @@ class Resolved:
             found = prepare(self.measure, self.feature_map, reference, longest, thresholds, torch.ones_like(thresholds))
         self._prepared[key] = found
         return found
+
+    def by_loop(self, scores: Tensor, lists: Lists, reference: str, grades: int = 0) -> CpuLists | None:
+        """`solve`, or the sum over the whole grades up to `grades`, by one call of a prepared loop, for eager lists on the CPU.
+
+        None if there is no such loop or it refuses a number; `solve` then computes the result or raises the error.
+        """
+        _, _, offsets, reference_scores, groups, item_weights, _ = lists
+        if reference_scores is not None or groups is not None or not (is_eager(scores) and scores.numel()):
+            return None
+        if not dispatch.has_loops(scores.device) or (
+            item_weights is not None and not self.oracle.loops_take_item_weights
+        ):
+            return None
+        longest = scores.shape[-1] if offsets is None else longest_list(offsets, scores.shape[0])
+        key = reference, longest, grades
+        prepared = self._prepared[key] if key in self._prepared else self.prepared(*key)
+        if prepared is None:
+            return None
+        batch = CpuLists(scores, lists, prepared.least_label, prepared.gains, longest)
+        return batch if batch.run(prepared.call) == -1 else None
 
     @property
     def takes_item_weights(self) -> bool:

@@ -1,4 +1,4 @@
-"""The mean hinge of padded lists by the shortest way: the usual one's numbers to the last bit, or none."""
+"""A hinge by one call of a prepared loop: the numbers of the oracle's operator to the last bit, or none."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,31 +9,34 @@ from combinations import legal_combinations
 
 import rankstruct as rs
 from rankstruct.kernels import dispatch
-from rankstruct.losses.hinge import HingeLoss, quick_hinge
 from rankstruct.oracles import gains
-from rankstruct.oracles.registry import REFERENCES
+from rankstruct.oracles.registry import REFERENCES, Resolved
 
 DTYPES = [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64]
 
 
+BY_LOOP = Resolved.by_loop
+
+
 @pytest.fixture
 def short(monkeypatch):
-    """Whether each call of a loss found the shortest way."""
+    """Whether each call of a loss was one of a prepared loop."""
     taken = []
 
     def spy(*given, **options):
-        found = quick_hinge(*given, **options)
+        found = BY_LOOP(*given, **options)
         taken.append(found is not None)
         return found
 
-    for module in ("hinge", "graded"):
-        monkeypatch.setattr(f"rankstruct.losses.{module}.quick_hinge", spy)
+    monkeypatch.setattr(Resolved, "by_loop", spy)
     return taken
 
 
 def usual(loss, *given, **lists):
-    """What it is by the way of everything else."""
-    return HingeLoss.forward(loss, *given, **lists)
+    """What it is by the oracle's operator."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Resolved, "by_loop", lambda *given, **options: None)
+        return loss(*given, **lists)
 
 
 def both(way, scores, labels, upstream=1.0, **lists):
@@ -109,9 +112,9 @@ def test_sums_over_grades_have_the_usual_numbers_to_the_last_bit(measure, dtype,
         padded = torch.where(where, labels.double(), 100.0)
         assert torch.equal(loss(scores, padded, where=where), usual(loss, scores, padded, where=where))
     assert ways > 20
-    scores, labels = torch.randn(3, 50), torch.arange(150).view(3, 50) % 30
+    scores, labels, before = torch.randn(3, 50), torch.arange(150).view(3, 50) % 30, len(short)
     assert torch.equal(loss(scores, labels), usual(loss, scores, labels))
-    assert not short[-1]
+    assert len(short) == before
 
 
 def test_it_is_taken_for_what_trains(short):
@@ -130,17 +133,13 @@ def test_it_is_taken_for_what_trains(short):
 
 
 AP = rs.StructuredHingeLoss("AP")
-#: What it leaves to the usual way, with how many calls at most: the loss, scores, labels and what else is given.
-OTHERS = {
+#: What a loop solves beyond the mean of padded lists: the loss, scores, labels and what else is given.
+TAKEN = {
     "weights": (AP, {"weights": torch.tensor([1.0, 2.0, 0.5, 0.0])}),
     "a sum": (rs.StructuredHingeLoss("AP", reduction="sum"), {}),
     "one a list": (rs.StructuredHingeLoss("AP", reduction="none"), {}),
     "a sum asked for": (AP, {"reduction": "sum"}),
     "a mean asked for": (AP, {"reduction": "mean"}),
-    "reference scores": (
-        rs.StructuredHingeLoss("AP", reference="predicted"), {"reference_scores": torch.arange(24.0).view(4, 6)}
-    ),
-    "diversity_groups": (rs.StructuredHingeLoss("diverse_nDCG@3"), {"diversity_groups": torch.arange(24).view(4, 6) % 5}),
     "half precision": (AP, {"scores": torch.arange(24.0).view(4, 6).sin().half()}),
     "bfloat16": (AP, {"scores": torch.arange(24.0).view(4, 6).sin().bfloat16()}),
     "small integers": (AP, {"labels": (torch.arange(24).view(4, 6) % 2).to(torch.int16)}),
@@ -148,19 +147,36 @@ OTHERS = {
     "scores in other order": (AP, {"scores": torch.arange(24.0).view(6, 4).sin().mT}),
     "labels in other order": (AP, {"labels": (torch.arange(24).view(6, 4) % 2).mT}),
     "where in other order": (AP, {"where": (torch.arange(24).view(6, 4) % 5 > 0).mT}),
+    "flat lists": (
+        AP, {"scores": torch.arange(24.0).cos(), "labels": torch.arange(24) % 2, "offsets": torch.tensor([0, 4, 4, 24])}
+    ),
+    "flat lists of a list": (AP, {"scores": torch.arange(9.0).cos(), "labels": torch.arange(9) % 2, "offsets": [0, 4, 9]}),
+    "item weights": (rs.StructuredHingeLoss("nDCG"), {"item_weights": torch.arange(24.0).view(4, 6) % 4}),
+    "item weights of pairs": (rs.StructuredHingeLoss("AUC"), {"item_weights": torch.arange(24.0).view(4, 6) % 4 + 1}),
+    "item weights of grades": (rs.GradedLoss("AUC"), {"item_weights": torch.arange(24.0).view(4, 6) % 4}),
+}  # fmt: skip
+#: What is left to the oracle's operator.
+OTHERS = {
+    "reference scores": (
+        rs.StructuredHingeLoss("AP", reference="predicted"), {"reference_scores": torch.arange(24.0).view(4, 6)}
+    ),
+    "diversity_groups": (rs.StructuredHingeLoss("diverse_nDCG@3"), {"diversity_groups": torch.arange(24).view(4, 6) % 5}),
     "no list": (AP, {"scores": torch.zeros(0, 6), "labels": torch.zeros(0, 6)}),
     "no document": (AP, {"scores": torch.zeros(4, 0), "labels": torch.zeros(4, 0)}),
+    "no document of a discounted gain": (
+        rs.StructuredHingeLoss("nDCG", feature_map="pairwise"), {"scores": torch.zeros(4, 0), "labels": torch.zeros(4, 0)}
+    ),
     "grades that are named": (rs.GradedLoss("AP", grades=[1]), {}),
     "no grade": (rs.GradedLoss("AP"), {"labels": torch.zeros(4, 6)}),
     "another oracle": (rs.StructuredHingeLoss("diverse_RR@3"), {"diversity_groups": torch.arange(24).view(4, 6) % 5}),
     "a gain of a user's": (rs.StructuredHingeLoss(rs.DCG(gain=lambda labels: labels * 2.0)), {}),
     "fractional labels": (rs.StructuredHingeLoss("nDCG"), {"labels": torch.arange(24.0).view(4, 6) % 3 / 2}),
     "labels beyond the table": (rs.StructuredHingeLoss("DCG(gain='linear')"), {"labels": torch.arange(24).view(4, 6) + 250}),
+    "item weights of a cut-off": (rs.StructuredHingeLoss("R@3"), {"item_weights": torch.arange(24.0).view(4, 6) % 4 + 1}),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("loss", "other"), OTHERS.values(), ids=OTHERS)
-def test_what_it_leaves_to_the_usual_way(loss, other, short):
+def check_both_ways(loss, other):
     lists = {"scores": torch.arange(24.0).view(4, 6).cos(), "labels": torch.arange(24).view(4, 6) % 2, **other}
     scores, labels = lists.pop("scores"), lists.pop("labels")
     for _ in range(2):
@@ -169,23 +185,28 @@ def test_what_it_leaves_to_the_usual_way(loss, other, short):
         assert torch.equal(found, expected)
         (a,), (b,) = (torch.autograd.grad(each.sum(), leaf) for each in (found, expected))
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(("loss", "other"), TAKEN.values(), ids=TAKEN)
+def test_what_a_loop_solves(loss, other, short):
+    check_both_ways(loss, other)
+    assert short[-1]
+
+
+@pytest.mark.parametrize(("loss", "other"), OTHERS.values(), ids=OTHERS)
+def test_what_it_leaves_to_the_operator(loss, other, short):
+    check_both_ways(loss, other)
     assert not any(short)
 
 
-def test_flat_lists_take_the_usual_way(short):
-    scores, labels, offsets = torch.randn(9), torch.randint(0, 2, (9,)), torch.tensor([0, 4, 9])
-    assert torch.equal(AP(scores, labels, offsets=offsets), usual(AP, scores, labels, offsets=offsets))
-    assert not any(short)
-
-
-def test_a_large_batch_takes_the_usual_way_where_there_are_threads(short):
+def test_threads_change_nothing_to_the_last_bit(short):
     before, (scores, labels, _) = torch.get_num_threads(), draw((50, 1000), torch.float32, torch.int64, False, 0)
     try:
         torch.set_num_threads(2)
         several = both(AP, scores, labels)
-        assert not any(short)
         torch.set_num_threads(1)
         assert all(map(torch.equal, both(AP, scores, labels), several))
+        assert all(short)
     finally:
         torch.set_num_threads(before)
 
@@ -232,18 +253,18 @@ def test_what_is_wrong_is_said_by_the_usual_way(measure, change, message, short)
     assert torch.equal(right, usual(loss, torch.zeros(3), torch.tensor([0, 1, 0])))
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("measure", ["AP", "F1"])
-def test_a_loss_that_its_dtype_cannot_hold_is_refused_by_the_usual_way(measure, short):
+def test_a_loss_that_its_dtype_cannot_hold_is_refused(measure, reduction):
+    loss = rs.StructuredHingeLoss(measure, reduction=reduction)
     with pytest.raises(ValueError, match=r"too large for torch\.float32"):
-        rs.StructuredHingeLoss(measure)(torch.tensor([3e38, -3e38, 3e38]), torch.tensor([0, 1, 0]))
-    assert not any(short)
+        loss(torch.tensor([3e38, -3e38, 3e38]), torch.tensor([0, 1, 0]))
 
 
 @pytest.mark.filterwarnings("default:scores .* are lists of one document")
-def test_lists_of_one_document_are_warned_of(short):
+def test_lists_of_one_document_are_warned_of():
     with pytest.warns(UserWarning, match="lists of one document"):
         AP(torch.zeros(5, 1), torch.ones(5, 1))
-    assert not any(short)
 
 
 def test_what_grades_gain_is_learnt_as_they_come(short):
