@@ -158,11 +158,7 @@ def test_an_option_has_an_effect_or_is_refused(command, mode, parse):
 #: Sections of data with which each of the options has an effect, and such with which it has none.
 DATA = {
     "ranking": [
-        ("parts", {"protocol": "cross-validation"}, {"protocol": "trials"}),
-        ("sizes", {"protocol": "trials"}, {"protocol": "folds"}),
-        ("queries", {"path": "a.arff"}, {"path": "a.txt"}),
-        ("documents", {"path": "a.arff"}, {"builtin": "digits"}),
-        ("relevant", {"path": "a.arff"}, {"path": "folder"}),
+        ("parts", {"protocol": "cross-validation"}, {"protocol": "folds"}),
         *(
             (name, {"path": "folder"}, {"builtin": "digits"})
             for name in ("fold", "labels", "label", "qid", "categorical")
@@ -195,7 +191,6 @@ def test_an_option_of_the_data_has_an_effect_or_is_refused(task, tmp_path, monke
     (tmp_path / "folder" / "train.txt").write_text("")
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "train.csv").write_text("")
-    (tmp_path / "a.arff").write_text("")
     names = {option.removeprefix("data.") for need in _effects._DATA[task] for option in need.options.split()}
     assert names == {name for name, _, _ in DATA[task]}
     for name, *sections in DATA[task]:
