@@ -210,7 +210,7 @@ class Ranker(BaseEstimator):
     It is put in front if there are any in training, unless the class supports them itself.
 
     Labels and lists may be columns of a data frame, named or found by their usual names (`fit(frame)`): `label`, `relevance`,
-    `rel`, `y` or `target`; `qid`, `query_id`, `query` or `group`. They are no features, and `predict` and `score` take frames
+    `rel`, `y` or `target`; `qid`, `query_id`, `query` or `group`. They are not features, and `predict` and `score` take frames
     with or without them.
 
     A `fit` that fails or is interrupted leaves an earlier model as it was, or the ranker unfitted. (Only Ctrl-C while the solver

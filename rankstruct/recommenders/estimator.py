@@ -93,7 +93,7 @@ class Recommender(BaseEstimator):
     Args:
         loss: any loss of rankstruct, a module or its name with arguments; the softmax loss if None.
         rank: dimension of the factors.
-        temperature: scores are cosines over this; None for plain inner products. Worth trying from 0.05, for ramps and for
+        temperature: scores are cosines divided by this; None for plain inner products. Worth trying from 0.05, for ramps and for
             catalogues of which users know little, to 0.3.
         dropout: the dropout probability of the entries of user factors; 0.3 is worth trying for hinges and ramps.
         item_bias: whether items have biases, the popularity that users' tastes do not explain.
