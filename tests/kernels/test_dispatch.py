@@ -65,13 +65,13 @@ def same(found, expected):
 @pytest.fixture
 def called(monkeypatch):
     """The batches that loops were called with."""
-    batches, call = [], core.Loop.__call__
+    batches, run = [], dispatch.CpuLists.run
 
-    def spy(loop, batch, *given):
-        batches.append(core.Batch.from_buffer_copy(batch))
-        return call(loop, batch, *given)
+    def spy(lists, call):
+        batches.append(lists.batch)
+        return run(lists, call)
 
-    monkeypatch.setattr(core.Loop, "__call__", spy)
+    monkeypatch.setattr(dispatch.CpuLists, "run", spy)
     return batches
 
 
@@ -234,7 +234,7 @@ def test_padding_may_hold_anything():
 
 def test_memory_that_is_not_there_is_an_error(monkeypatch):
     scores, labels, _, _ = draw(False, 4, 9)
-    monkeypatch.setattr(core.Loop, "__call__", lambda *given: core.OUT_OF_MEMORY)
+    monkeypatch.setattr(core.pairwise_average_precision, "function", lambda *given: core.OUT_OF_MEMORY)
     with pytest.raises(MemoryError, match="no memory for the scratch of lists of 9 documents"):
         rs.StructuredHingeLoss("AP")(scores, labels)
 
