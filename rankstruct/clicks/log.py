@@ -15,7 +15,7 @@ from rankstruct.data.delimited import check_columns
 from rankstruct.data.errors import check_matched
 from rankstruct.data.tables import TableReader, find_columns
 from rankstruct.lists import known_ids
-from rankstruct.roles import column_of, names_of, usual_columns
+from rankstruct.roles import column_of, find_column, names_of, usual_columns
 
 __all__ = ["ClickLog"]
 
@@ -313,7 +313,7 @@ class ClickLog:
             ValueError: features that are neither named nor in an order that `with_documents` has stated, or of a wrong shape.
         """
         log, names = self, names_of(features) or []
-        roles = find_columns("features", names, {"query": None, "document": None})
+        roles = {role: find_column(names, role) for role in ("query", "document")}
         if any(roles.values()):
             if missing := [role for role, name in roles.items() if name is None]:
                 raise ValueError(
