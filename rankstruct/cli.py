@@ -102,14 +102,7 @@ def run(
             raise
         return say(f"out of memory: {error}", 1)  # of torch, on whatever device
     except BrokenPipeError as error:
-        try:
-            print(flush=True)
-        except BrokenPipeError:  # the reader of stdout has closed it, as `head` does; another pipe is an error
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-            )  # nor may the interpreter complain as it ends
-            return 1
-        return say(str(error), 1)
+        return 1 if _is_stdout_closed() else say(str(error), 1)
     except (ValueError, OSError) as error:
         return say(str(error), 1)
     except MemoryError as error:
@@ -118,6 +111,16 @@ def run(
         warnings.formatwarning = usual
         SPELLING.reset(spelling)
     return 0
+
+
+def _is_stdout_closed() -> bool:
+    """Whether the reader of stdout has closed it, as `head` does; if so, the interpreter will not complain as it ends."""
+    try:
+        print(flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def _meant(name: str) -> str:

@@ -234,7 +234,7 @@ def test_ids_of_any_type(tmp_path, users, names):
             "user,item\na,b\nc\n",
             "x.csv, row 2: expected 2 cells separated by commas, one for each of 'user, item', got 1: 'c'",
         ),
-        ("x.csv", "user,item\na,b\nc,\n", "x.csv, row 2: expected a name in column 'item', got none"),
+        ("x.csv", "user,item\na,b\nc,\n", "x.csv, row 2: expected an id in column 'item', got none"),
         ("x.csv", "user,item,time\na,b,soon\n", "x.csv, row 1: expected a number in column 'time', got 'soon'"),
         ("x.csv", "user,item,time\na,b,\n", "x.csv, row 1: expected a time, got none"),
         ("x.csv", "user,item,time\na,b,2024-01-01\na,c,soon\n", "expected a number in column 'time', got '2024-01-01'"),

@@ -396,7 +396,7 @@ def test_comments_are_ignored(tmp_path):
         (
             "x.txt",
             "a 1 978300760\nb 7 978300761\n",
-            r"looks like a time, such as 978300761; set times=True \(--data.times",
+            "looks like a time, such as 978300761; set times=True if it is one",
         ),
         ("x.txt", "a 1 1704153600000.0\n", "looks like a time, such as 1704153600000.0"),
     ],
