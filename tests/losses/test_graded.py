@@ -141,8 +141,15 @@ def test_grades_and_weights_of_any_numbers_compile(measure):
             torch.testing.assert_close(traced(scores, labels), loss(scores, labels))
 
 
-@pytest.mark.parametrize("measure", ["AUC", "AP", "nDCG@10", "R@5"])
-@pytest.mark.parametrize("options", [{}, {"grade_weights": [1.0, 0.5, 2.0]}])
+@pytest.mark.parametrize(
+    ("measure", "options"),
+    [
+        ("AUC", {}),
+        ("AP", {"grade_weights": [1.0, 0.5, 2.0]}),
+        ("nDCG@10", {}),
+        ("R@5", {"grade_weights": [1.0, 0.5, 2.0]}),
+    ],
+)
 def test_all_grades_of_the_labels_compile_and_map(measure, options):
     scores, where = torch.randn(4, 12, requires_grad=True), torch.rand(4, 12) < 0.8
     loss = rs.GradedLoss(measure, **options)

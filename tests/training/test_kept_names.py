@@ -21,7 +21,12 @@ import rankstruct as rs
 from rankstruct.cli import main
 from rankstruct.training import RankingDataModule
 
-pytestmark = pytest.mark.usefixtures("no_pictures_here")
+pytestmark = [
+    pytest.mark.usefixtures("no_pictures_here"),
+    pytest.mark.filterwarnings(
+        "ignore:in .* validation lists of ratings.csv all labels are equal"
+    ),  # few ratings of a user
+]
 
 QUIET = ["--trainer.enable_progress_bar", "false"]
 NAMES = ["bm25", "clicks", "age", "length"]
