@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import run_in
 
 import rankstruct as rs
 
@@ -29,8 +28,8 @@ trainer: {max_epochs: 2}
 
 @contextmanager
 def busy() -> Iterator[None]:
-    """Two processes for each core, which count up."""
-    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    """A process for each core, which counts up."""
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:
         yield
     finally:
@@ -58,8 +57,6 @@ def outcome(args, output, number):
     kind = args[0]
     if kind == "rank":
         model, result = folder, folder / "result.json"
-    elif kind == "fit":
-        model, result = (run := run_in(folder)), run / "metrics.json"
     else:
         result = folder / "tune.json"
         (model,) = {path.parent for path in folder.rglob("metrics.json")}
@@ -67,7 +64,7 @@ def outcome(args, output, number):
     return without_times(json.loads(result.read_text())), weights, done.stdout.splitlines()[0]
 
 
-@pytest.mark.parametrize("kind", ["rank", "fit", pytest.param("tune", marks=pytest.mark.needs("optuna"))])
+@pytest.mark.parametrize("kind", ["rank", pytest.param("tune", marks=pytest.mark.needs("optuna"))])
 def test_the_model_does_not_depend_on_the_load(kind, tmp_path):
     if kind == "rank":  # time for the linear ranker and one MLP
         rng = np.random.default_rng(0)
@@ -80,12 +77,10 @@ def test_the_model_does_not_depend_on_the_load(kind, tmp_path):
         (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
         train = str(tmp_path / "train.txt")
         args = ["rank", "--train", train, "--test", train, "--time-budget", "0.2"]
-    elif kind == "fit":
-        args = ["fit", "--config", "quickstart", "--trainer.max_epochs", "2"]
     else:
         (tmp_path / "config.yaml").write_text(TUNED)
         space = "model.optimizer.init_args.lr=log:1e-4,1"
-        args = ["tune", "--config", str(tmp_path / "config.yaml"), "--space", space, "--trials", "3"]
+        args = ["tune", "--config", str(tmp_path / "config.yaml"), "--space", space, "--trials", "2"]
     idle = outcome(args, tmp_path, "idle")
     with busy():
         loaded = outcome(args, tmp_path, "loaded")

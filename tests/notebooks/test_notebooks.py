@@ -12,6 +12,11 @@ SHORTER = {
     "04-train-for-one-measure-test-on-another": {"C=[1, 100, 10000]": "C=[1, 100]"},
     "08-text-re-ranker": {"epochs=6": "epochs=2"},
     "09-retrieval-with-a-memory-bank": {"range(3)": "range(2)"},
+    "11-clicks": {
+        "max_epochs=60": "max_epochs=10",
+        "sessions=20_000": "sessions=5000",
+        "1000, 3000, 10_000, 30_000]": "1000]",
+    },
 }
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
