@@ -37,7 +37,12 @@ nitpick_ignore = [
             "rankstruct.feature_maps.Kind",
             "rankstruct.data.dataset.Reader",
         ),  # type variables
-        *("rankstruct.kernels.core.Loop", "core.Loop", "rankstruct.solvers.shared.Team"),  # within the package
+        *(
+            "rankstruct.kernels.core.Loop",
+            "core.Loop",
+            "rankstruct.solvers.shared.Team",
+            "rankstruct.messages.Way",
+        ),  # private
         *("TypeAliasForwardRef", "pytorch_lightning.callbacks.weight_averaging.WeightAveraging"),
         "numpy.random.mtrand.RandomState",  # in NumPy's documentation without "mtrand"
     )

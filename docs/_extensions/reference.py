@@ -39,7 +39,7 @@ MODULES = (
     ),
     *("papers.plan", "papers.sources", "papers.classes", "papers.run"),  # of the folder scripts
     *("papers.click_models", "papers.interleaving", "papers.exposure", "papers.significance"),
-    *("papers.gaussian", "papers.perceptron"),
+    *("papers.gaussian", "papers.perceptron", "papers.alternating", "papers.genres"),
 )
 _SECTION = re.compile(r"(Args|Arguments|Attributes|Returns|Raises|Yields|Warns):\s*$")
 

@@ -156,10 +156,10 @@ def explaining(other_names: Mapping[str, str], what: str = "") -> Callable[[_Cal
 def with_inherited(kind: type) -> Callable[..., None]:
     """The constructor of a class, in whose signature the keyword arguments of the base class take the place of `**options`."""
     begin: Any = kind.__init__  # type: ignore[misc]
-    own = dict(signature(begin).parameters)
+    own = dict(signature(begin, eval_str=True).parameters)
     if others := [name for name, each in own.items() if each.kind is Parameter.VAR_KEYWORD]:
         del own[others[0]]
-        inherited = signature(kind.__mro__[1].__init__).parameters  # type: ignore[misc]
+        inherited = signature(kind.__mro__[1].__init__, eval_str=True).parameters  # type: ignore[misc]
         begin.__signature__ = Signature([*own.values(), *(each for name, each in inherited.items() if name not in own)])
     return begin
 
