@@ -498,6 +498,11 @@ class Recommender(BaseEstimator):
         test, missed = self._index.held(X, "X", unknown_items)
         if not test.num_ratings and not missed.any():
             raise DataError("expected interactions to evaluate on, got none")
+        if not missed.any() and not without(test, self.known_).num_ratings:
+            raise DataError(
+                f"all {test.num_ratings} interactions of X are in fit too, which are not recommended; pass others, such as those that "
+                "hold_out leaves out"
+            )
         model = _Served(self.scorer_, self.known_)
         options: dict[str, Any] = {"exclude": self.known_, "items": self._index.ranked(None, None), "missed": missed}
         with _of_any_size(test.num_items):

@@ -817,10 +817,14 @@ def test_names_are_those_of_fit():
         for use in (model.evaluate, model.recommend_new, lambda each, refit=refit: refit(validation=each)):
             with pytest.raises(DataError, match=r"as in fit|of fit"):
                 use(other)
-    assert by_index.evaluate(interactions(matrix)) == by_index.evaluate(matrix)
-    assert by_name.evaluate(interactions(table)) == by_name.evaluate(table)
-    swapped = interactions(table, item_names=sorted(set(table["item"]), reverse=True))
-    assert by_name.evaluate(swapped) == by_name.evaluate(table)  # names count, not indices
+    dense = matrix.toarray()
+    new = sp.csr_array(((dense == 0) & dense.any(0) & dense.any(1)[:, None]).astype(float))
+    rows, columns = new.nonzero()
+    others = pd.DataFrame({"user": [f"u{row}" for row in rows], "item": [f"i{column}" for column in columns]})
+    assert by_index.evaluate(interactions(new)) == by_index.evaluate(new)
+    assert by_name.evaluate(interactions(others)) == by_name.evaluate(others)
+    swapped = interactions(others, item_names=sorted(set(others["item"]), reverse=True))
+    assert by_name.evaluate(swapped) == by_name.evaluate(others)  # names count, not indices
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "Int64", "int64[pyarrow]", "float64", object])

@@ -509,7 +509,7 @@ def test_min_rating_needs_ratings_in_later_calls_too():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = Recommender(rank=2, max_epochs=1).fit(rated, min_rating=3)
-        assert model.evaluate(rated) is not None
+        assert model.evaluate(rated.assign(item=np.roll(rated["item"], 1))) is not None
         for call in (
             model.evaluate,
             model.partial_fit,
@@ -518,3 +518,11 @@ def test_min_rating_needs_ratings_in_later_calls_too():
         ):
             with pytest.raises(DataError, match="min_rating is set, but there is no column of ratings"):
                 call(NAMED)
+
+
+def test_interactions_of_fit_are_not_evaluated_as_misses_in_silence():
+    model = Recommender(rank=2, max_epochs=1).fit(NAMED)
+    with pytest.raises(
+        DataError, match=rf"all {len(NAMED)} interactions of X are in fit too, which are not recommended"
+    ):
+        model.evaluate(NAMED)
