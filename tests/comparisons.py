@@ -813,8 +813,8 @@ def _agrees(comparison: Comparison, checks: list[Check], path: Path) -> bool:
     for name in comparison.loops:
         loop = getattr(core, name)
         function = library[f"rankstruct_{name}"]
-        function.argtypes, function.restype = loop._function.argtypes, loop._function.restype
-        loop._function = function
+        function.argtypes, function.restype = loop.function.argtypes, loop.function.restype
+        loop.function = function
     return all(check(None) for check in checks)
 
 

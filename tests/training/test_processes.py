@@ -14,6 +14,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from programs import run_in
+from pytorch_lightning.trainer.states import TrainerState
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rankstruct as rs
@@ -178,7 +179,7 @@ def test_the_objective_is_that_of_all_lists(data, tmp_path):
 
 def test_fewer_lists_than_processes_are_named(data):
     lists = RankingDataModule(path=str(data), lists_per_batch=1)
-    lists.trainer = type("Trainer", (), {"global_rank": 0, "world_size": 50})()
+    lists.trainer = type("Trainer", (), {"global_rank": 0, "world_size": 50, "state": TrainerState()})()
     with pytest.raises(ValueError, match=r"training lists with different labels, fewer than the 50 processes"):
         lists.train_dataloader()
     assert [len(lists.val_dataloader()), len(lists.test_dataloader())] == [1, 1]
