@@ -500,8 +500,8 @@ class Recommender(BaseEstimator):
             raise DataError("expected interactions to evaluate on, got none")
         if not missed.any() and not without(test, self.known_).num_ratings:
             raise DataError(
-                f"all {test.num_ratings} interactions of X are in fit too, which are not recommended; pass others, such as those that "
-                "hold_out leaves out"
+                f"all {test.num_ratings} interactions of X are in fit too, which are not recommended; pass others, such as those "
+                "that hold_out leaves out"
             )
         model = _Served(self.scorer_, self.known_)
         options: dict[str, Any] = {"exclude": self.known_, "items": self._index.ranked(None, None), "missed": missed}
