@@ -1,5 +1,6 @@
 """LinearRanker and KernelRanker: optimum, conventions of scikit-learn, grouping, paths of C, what is refused."""
 
+import inspect
 import pickle
 import warnings
 from functools import partial
@@ -670,3 +671,15 @@ def test_neighbouring_documents_are_selected_without_a_copy():
         for part, whole in zip(found[:3], documents[:3], strict=True):
             np.testing.assert_array_equal(part, whole[mask])
     assert len(documents.rows(np.zeros(6, bool)).y) == 0
+
+
+def test_a_subclass_may_have_annotations_for_type_checkers_alone():
+    class Mine(rs.MLPRanker):
+        def __init__(self, measure: "OnlyForTypeCheckers" = None, *, mine: int = 1, **options):  # noqa: F821
+            super().__init__(measure, **options)
+            self.mine = mine
+
+    names = list(inspect.signature(Mine).parameters)
+    assert names[:2] == ["measure", "mine"]
+    assert {"hidden", "patience", "random_state"} <= set(names)
+    assert clone(Mine(mine=3, hidden=[4])).get_params()["mine"] == 3

@@ -156,12 +156,20 @@ def explaining(other_names: Mapping[str, str], what: str = "") -> Callable[[_Cal
 def with_inherited(kind: type) -> Callable[..., None]:
     """The constructor of a class, in whose signature the keyword arguments of the base class take the place of `**options`."""
     begin: Any = kind.__init__  # type: ignore[misc]
-    own = dict(signature(begin, eval_str=True).parameters)
+    own = _parameters(begin)
     if others := [name for name, each in own.items() if each.kind is Parameter.VAR_KEYWORD]:
         del own[others[0]]
-        inherited = signature(kind.__mro__[1].__init__, eval_str=True).parameters  # type: ignore[misc]
+        inherited = _parameters(kind.__mro__[1].__init__)  # type: ignore[misc]
         begin.__signature__ = Signature([*own.values(), *(each for name, each in inherited.items() if name not in own)])
     return begin
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
+    """The parameters of a function, whose annotations are evaluated in its own module, if it has all of their names."""
+    try:
+        return dict(signature(function, eval_str=True).parameters)
+    except NameError:  # of what is imported for type checkers alone
+        return dict(signature(function).parameters)
 
 
 def _renamed(argument: str, known: Mapping[str, Any]) -> str:
