@@ -84,9 +84,9 @@ def _digest_of_request(config_settings: Settings) -> str:
     variables = ("CXX", "CXXFLAGS", "LDFLAGS", "CMAKE_ARGS", "MACOSX_DEPLOYMENT_TARGET")
     words = [platform.platform(), config_settings, *map(os.environ.get, variables)]
     if _has_compiler():
-        compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), "")
         with suppress(OSError):
-            words.append(subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout)
+            command = [os.environ.get("CXX") or _find_compiler() or "", "--version"]
+            words.append(subprocess.run(command, capture_output=True, check=False).stdout)
     sources = [path for pattern in ("*.hpp", "*.cpp", "CMakeLists.txt") for path in sorted(_KERNELS.glob(pattern))]
     return _digest_of([Path(__file__), *sources], repr(words))
 
@@ -118,9 +118,13 @@ def _has_compiler() -> bool:
         return False
     if sys.platform == "darwin" and not _succeeds("xcode-select", "--print-path"):
         return False  # c++ is there, but only asks for Apple's tools
-    compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+    compiler = _find_compiler()
     flags = ["-std=c++20", *(["-march=x86-64-v3"] if platform.machine() == "x86_64" else [])]
     return compiler is not None and _succeeds(compiler, *flags, "-fsyntax-only", "-x", "c++", os.devnull)
+
+
+def _find_compiler() -> str | None:
+    return next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 
 
 def _succeeds(*command: str) -> bool:

@@ -11,6 +11,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 
 def random_list(rng, graded: bool, most: int) -> tuple[np.ndarray, np.ndarray, float]:
@@ -28,6 +29,16 @@ def random_list(rng, graded: bool, most: int) -> tuple[np.ndarray, np.ndarray, f
 def all_ranks(n: int) -> np.ndarray:
     """The 1-based rank of every document in every ranking, [rankings, documents]."""
     return np.array(list(itertools.permutations(range(1, n + 1))), dtype=int).reshape(math.factorial(n), n)
+
+
+def probability(order, scores):
+    """Of a ranking, of its first ranks or of all, by the Plackett-Luce policy of scores; a tensor that can be differentiated."""
+    value = torch.ones((), dtype=torch.float64)
+    left = list(range(len(scores)))
+    for document in order:
+        value = value * torch.exp(scores[document] - torch.logsumexp(scores[left], 0))
+        left.remove(document)
+    return value
 
 
 def measure_values(measure, labels: np.ndarray, ranks: np.ndarray, weights=1.0) -> np.ndarray:

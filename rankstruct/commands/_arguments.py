@@ -155,14 +155,10 @@ def _with_options(args: Sequence[str]) -> Iterator[tuple[str, str, str]]:
 
 #: Commands with the options of a config, and their options of folds.
 _OF_CONFIGS = {
-    "fit": "",
-    "validate": "",
-    "test": "",
-    "cross-validate": "--folds",
-    "compare": "--folds",
-    "tune": "--folds",
+    **dict.fromkeys(("fit", "validate", "test"), ""),
+    **dict.fromkeys(("cross-validate", "compare", "tune", "fit-exact"), "--folds"),
+    "experiment": "--data.folds",
 }
-_OF_CONFIGS |= {"fit-exact": "--folds", "experiment": "--data.folds"}
 
 
 def as_option(command: str, argument: str, value: Any) -> str | None:
@@ -227,6 +223,12 @@ def add_column_options(parser: argparse.ArgumentParser, roles: Sequence[str] = (
         )
     numbers = "columns of numbers that are categories, in such files"
     parser.add_argument("--categorical", nargs="+", metavar="COLUMN", default=[], help=numbers)
+
+
+def add_real_labels(parser: argparse.ArgumentParser) -> None:
+    """Add `--real-labels`, whose value is that of the argument `labels` of `read_lists`."""
+    told = "allow any number as label, not only grades"
+    parser.add_argument("--real-labels", dest="labels", action="store_const", const="real", default="grades", help=told)
 
 
 def column_options(given: argparse.Namespace) -> dict[str, Any]:

@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rankstruct.commands._arguments import CommandParser, add_column_options, column_options, whole_number
+from rankstruct.commands._arguments import (
+    CommandParser,
+    add_column_options,
+    add_real_labels,
+    column_options,
+    whole_number,
+)
 from rankstruct.data import convert_lists
 from rankstruct.data.convert import convert_folder
 from rankstruct.files import naming
@@ -29,8 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     half = "float16: half the size, three digits, numbers up to 65504"
     parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help=half)
     parser.add_argument("--num-features", type=whole_number(1), help="number of features (default: the greatest id)")
-    real = "allow any number as label, not only grades"
-    parser.add_argument("--real-labels", dest="labels", action="store_const", const="real", default="grades", help=real)
+    add_real_labels(parser)
     parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight files start at 0")
     parser.add_argument("--group-file", help="file with the sizes of the lists, for SVMlight files without qid")
     add_column_options(parser, ("label", "qid", "docid"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rankstruct.commands._arguments import CommandParser, add_column_options, as_typed, column_options
+from rankstruct.commands._arguments import CommandParser, add_column_options, add_real_labels, as_typed, column_options
 from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_run, read_scores
 from rankstruct.data.errors import check_matched
 from rankstruct.files import whole_file, write_result
@@ -165,8 +165,7 @@ def _parser() -> CommandParser:
     empty = "value of lists without relevant documents"
     parser.add_argument("--empty", choices=["0", "1", "skip", "error"], default="0", help=empty)
     parser.add_argument("--convention", choices=["letor"], help="compute as the LETOR tool does")
-    real = "allow any number as label, not only grades"
-    parser.add_argument("--real-labels", dest="labels", action="store_const", const="real", default="grades", help=real)
+    add_real_labels(parser)
     parser.add_argument("--zero-based", action="store_true", help="feature ids in the file of --labels start at 0")
     add_column_options(parser)
     parser.add_argument("--test", choices=TESTS, default=TESTS[0], help="paired test for two files")

@@ -442,7 +442,12 @@ def takes_groups(loss: torch.nn.Module) -> bool:
 
 
 def draws(loss: torch.nn.Module) -> bool:
-    """Whether a loss, or one that it consists of, declares that it draws random numbers; True if none declares anything."""
+    """Whether a loss, or one that it consists of, declares that it draws random numbers; True if none declares anything.
+
+    >>> import rankstruct as rs
+    >>> draws(rs.PLRankLoss()), draws(rs.ListNetLoss()), draws(torch.nn.MSELoss())
+    (True, False, True)
+    """
     declared = [each.draws for each in loss.modules() if hasattr(each, "draws")]
     return any(declared) or not declared
 

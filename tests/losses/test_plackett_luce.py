@@ -8,19 +8,10 @@ from functools import partial
 
 import pytest
 import torch
+from brute_force import probability
 
 import rankstruct as rs
 from rankstruct.losses import plackett_luce
-
-
-def probability(order, scores):
-    """Of a ranking, of its first ranks or of all, under the policy; a tensor that can be differentiated."""
-    value = torch.ones((), dtype=torch.float64)
-    left = list(range(len(scores)))
-    for document in order:
-        value = value * torch.exp(scores[document] - torch.logsumexp(scores[left], 0))
-        left.remove(document)
-    return value
 
 
 def enumerated(scores, worth, rewards):

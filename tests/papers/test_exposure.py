@@ -5,20 +5,11 @@ import math
 
 import pytest
 import torch
+from brute_force import probability
 
 import rankstruct as rs
 from papers.exposure import measure_exposure
 from rankstruct.measures import parse_measure
-
-
-def probability(order, scores):
-    """Of a ranking, of its first ranks or of all, under the policy; a tensor that can be differentiated."""
-    value = torch.ones((), dtype=torch.float64)
-    left = list(range(len(scores)))
-    for document in order:
-        value = value * torch.exp(scores[document] - torch.logsumexp(scores[left], 0))
-        left.remove(document)
-    return value
 
 
 @pytest.mark.parametrize("measure", ["nDCG", "nDCG@2", "nERU(d=0,half_life=2)"])
