@@ -10,11 +10,14 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+
+from rankstruct.kernels import dispatch
 
 
 class Memory:
@@ -137,19 +140,34 @@ def language() -> ModuleType:
 
 
 @contextmanager
-def stand_in() -> Iterator[ModuleType]:
-    """`rankstruct.kernels.gpu` as it would be imported with this in place of Triton."""
-    mine = ("triton", "rankstruct.kernels.gpu")
-    kept = {name: module for name, module in sys.modules.items() if name in mine or name.startswith(tuple(f"{m}." for m in mine))}
-    for name in kept:
-        del sys.modules[name]
-    triton = ModuleType("triton")
-    triton.jit, triton.language, triton.cdiv = Kernel, language(), lambda a, b: -(-a // b)
-    sys.modules["triton"], sys.modules["triton.language"] = triton, triton.language
+def imported_anew(stand_in: ModuleType | None = None) -> Iterator[ModuleType]:
+    """`rankstruct.kernels.gpu` as it is imported now, with Triton or what stands in for it."""
+    mine = ("rankstruct.kernels.gpu", *(("triton",) if stand_in else ()))
+
+    def take() -> dict[str, ModuleType]:
+        names = [name for name in sys.modules if name in mine or name.startswith(tuple(f"{each}." for each in mine))]
+        return {name: sys.modules.pop(name) for name in names}
+
+    kept = take()
+    if stand_in:
+        sys.modules.update({"triton": stand_in, "triton.language": stand_in.language})
     try:
         yield importlib.import_module("rankstruct.kernels.gpu")
     finally:
-        for name in list(sys.modules):
-            if name in mine or name.startswith(tuple(f"{m}." for m in mine)):
-                del sys.modules[name]
+        take()
         sys.modules.update(kept)
+
+
+@cache
+def kernels() -> ModuleType:
+    """The kernels in NumPy."""
+    triton = ModuleType("triton")
+    triton.jit, triton.language = Kernel, language()
+    with imported_anew(triton) as made:
+        return made
+
+
+def use(patch: Any) -> None:
+    """Until `patch`, a `pytest.MonkeyPatch`, ends, tensors of the CPU go where those of CUDA devices go, to these kernels."""
+    patch.setattr(dispatch, "has_loops", lambda device: False)
+    patch.setattr(dispatch, "kernels_of", lambda device: kernels())

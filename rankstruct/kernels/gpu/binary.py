@@ -132,7 +132,7 @@ def solve_binary(
                     level = table
                     if METHOD == CONVEX:
                         level = table - 1  # from rank 1
-                    pairwise.place_convex(r_score, i_score, p, m, factor, level, slope, r_sums, decided, BLOCK)
+                    pairwise.place_convex(r_score, i_score, p, m, factor, level, slope, r_sums, ends, decided, BLOCK)
                 else:
                     pairwise.place_to_cutoff(r_score, i_score, p, m, k, gain, table, 2.0 / pairs, r_sums, i_sums, heads, own_sums,
                                              cells, decided, steps, BLOCK)  # fmt: skip

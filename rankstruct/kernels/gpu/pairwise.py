@@ -28,7 +28,7 @@ def worth(table, p, m, gain, NORMALIZED: tl.constexpr, BLOCK: tl.constexpr):
     can_err = can_err & (tl.load(table) != tl.load(table + p + m - 1, can_err, other=0.0))
     total = tl.where(can_err, total, 1.0)
     if NORMALIZED:
-        return tl.where(can_err, 1.0 / total, 0.0), tl.where(can_err, 1.0, 0.0)
+        return tl.where(can_err, 1.0 / total, 0.0), as_double(tl.where(can_err, 1.0, 0.0))
     return tl.where(can_err, gain, 0.0), tl.where(can_err, gain * total, 0.0)
 
 
@@ -53,13 +53,14 @@ def walk(low, high, j, valid, score, total, p, factor, r_score, sums, level, slo
 
 
 @triton.jit
-def place_convex(r_score, i_score, p, m, factor, level, slope, sums, decided, BLOCK: tl.constexpr):
+def place_convex(r_score, i_score, p, m, factor, level, slope, sums, ends, decided, BLOCK: tl.constexpr):
     """AP without a cut-off and convex discounts, by irrelevant document."""
     if m > BLOCK:
-        j = tl.minimum((tl.arange(0, BLOCK) + 1) * BLOCK, m)
-        valid = (tl.arange(0, BLOCK) * BLOCK) < m
+        block = tl.arange(0, BLOCK)
+        j = tl.minimum((block + 1) * BLOCK, m)
+        valid = block * BLOCK < m
         score = tl.load(i_score + j - 1, valid, other=0.0)
-        tl.store(decided + j - 1, walk(1, p + 1, j, valid, score, zero(), p, factor, r_score, sums, level, slope, True), valid)
+        tl.store(ends + block, walk(1, p + 1, j, valid, score, zero(), p, factor, r_score, sums, level, slope, True), valid)
         tl.debug_barrier()  # each block reads its bounds and where to begin
     low = 1
     for begin in range(0, m, BLOCK):
@@ -68,7 +69,7 @@ def place_convex(r_score, i_score, p, m, factor, level, slope, sums, decided, BL
         high = p + 1
         total = zero()
         if m > BLOCK:
-            high = tl.maximum(tl.load(decided + tl.minimum(begin + BLOCK, m) - 1), low)
+            high = tl.maximum(tl.load(ends + begin // BLOCK), low)
             total = tl.load(sums + low - 1)
         score = tl.load(i_score + j - 1, valid, other=0.0)
         found = walk(low, high, j, valid, score, total, p, factor, r_score, sums, level, slope, False)
