@@ -484,7 +484,7 @@ def test_the_option_that_is_meant(wrong, right):
         (
             "experiment",
             "trainrs: {a b: {trainer: hinge}}",
-            "1: there is no option 'trainrs.a b'; did you mean trainers",
+            "1: there is no option 'trainrs.a b.trainer'; did you mean trainers",
         ),
         (
             "fit-exact",
