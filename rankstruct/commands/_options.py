@@ -155,20 +155,10 @@ def _evaluate() -> CommandParser:
     return parser
 
 
-def _rank() -> CommandParser:
-    parser = CommandParser.of("rank", "The ranker is selected from a few candidate models by cross-validation.")
+def _add_click_options(parser: CommandParser) -> None:
+    """Add `--clicks LOG`, and the options of a log."""
     clicks = Need("without --clicks LOG", lambda v: v.clicks)
     train = Need("without --train FILE: a log with features has all documents", lambda v: v.train)
-    lists = Need("without --train or --test", lambda v: v.folder or v.train or v.test or v.clicks is None)
-    parser.add_argument(
-        "folder",
-        nargs="?",
-        metavar="FOLDER",
-        help="folder with train.txt and optionally vali.txt and test.txt, or with folds of these",
-    )
-    fold = "fold number, if FOLDER has Fold1, Fold2, ..."
-    parser.add_argument("--fold", type=whole_number(1), help=fold, needs=[Need("without FOLDER", lambda v: v.folder)])
-    parser.add_argument("--train", metavar="FILE", help="training lists, instead of FOLDER")
     parser.add_argument(
         "--clicks",
         metavar="LOG",
@@ -191,6 +181,21 @@ def _rank() -> CommandParser:
         help="leave out, and count, the clicks on documents that --train lacks (default: an error)",
         needs=[clicks, train],
     )
+
+
+def _rank() -> CommandParser:
+    parser = CommandParser.of("rank", "The ranker is selected from a few candidate models by cross-validation.")
+    lists = Need("without --train or --test", lambda v: v.folder or v.train or v.test or v.clicks is None)
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        metavar="FOLDER",
+        help="folder with train.txt and optionally vali.txt and test.txt, or with folds of these",
+    )
+    fold = "fold number, if FOLDER has Fold1, Fold2, ..."
+    parser.add_argument("--fold", type=whole_number(1), help=fold, needs=[Need("without FOLDER", lambda v: v.folder)])
+    parser.add_argument("--train", metavar="FILE", help="training lists, instead of FOLDER")
+    _add_click_options(parser)
     parser.add_argument(
         "--vali", metavar="FILE", help="validation lists, added to the training lists for cross-validation"
     )
@@ -296,139 +301,103 @@ def _fit_exact() -> CommandParser:
     return parser
 
 
-#: The common options of configs by their group: name, value, help. Those of model and data are by task.
-_OF_A_CONFIG: dict[str, list[tuple[str, str, str]]] = {
-    "the run": [
-        ("config", "CONFIG", "a YAML file, or a name from `rankstruct configs`"),
-        ("run", "FOLDER", "folder of an earlier run, or of several, of which the newest is resumed (fit) or used"),
-        (
-            "task",
-            "TASK",
-            "ranking (default) or text: rank documents by features, or by text; ratings or implicit: train a "
-            "factorisation of ratings, or of interactions",
-        ),
-        (
-            "output",
-            "FOLDER",
-            "where the run's folder, named by the time, is created (default: runs/ and the config's name)",
-        ),
-        ("seed_everything", "N", "seed of all random numbers (default: 0)"),
-        ("average_weights", "BOOL", "validate, test and save an average of the weights (default: false)"),
-        ("save_every_steps", "N", "also save last.ckpt every N steps, for long epochs (default: 0)"),
-        ("ckpt_path", "FILE", "a checkpoint to start from, instead of --run"),
-        ("print_config", "", "print the complete config and exit"),
-    ],
-    "the trainer (Lightning's)": [
-        ("trainer.max_epochs", "N", "number of epochs at most (default: 100)"),
-        ("trainer.max_time", "TIME", "stop after DD:HH:MM:SS"),
-        ("trainer.accelerator", "NAME", "cpu, gpu, mps or auto (default: auto)"),
-        ("trainer.devices", "N", "number of devices, or auto (default: auto)"),
-        ("trainer.precision", "NAME", "such as 32-true, bf16-mixed or 16-mixed"),
-        ("trainer.check_val_every_n_epoch", "N", "epochs between two validations (default: 1)"),
-        ("trainer.gradient_clip_val", "X", "clip gradients at this norm"),
-        ("trainer.deterministic", "BOOL", "whether nondeterministic operations are errors"),
-        (
-            "trainer.callbacks",
-            "NAME",
-            "such as rankstruct.training.AnnealSigma; --trainer.callbacks+ adds to the config's",
-        ),
-        ("trainer.enable_progress_bar", "BOOL", "false for one line per epoch instead of a bar, as in a log"),
-    ],
-    "checkpoints and early stopping (Lightning's)": [
-        ("checkpoint.dirpath", "FOLDER", "folder of the checkpoints (default: checkpoints in the run's folder)"),
-        ("checkpoint.save_weights_only", "BOOL", "save the model's weights alone (default: false)"),
-        ("early_stopping.patience", "N", "validations without improvement after which training stops (default: 20)"),
-        ("early_stopping.min_delta", "X", "the smallest increase of the first measure that counts (default: 0)"),
-    ],
-}
-_LISTS = [
-    (
-        "model.measures",
-        "NAMES",
-        "measures of validation and test; the first controls training (default: AP, nDCG@10, RR@10)",
-    ),
-    ("model.regularization", "X", "lambda of the objective, for all weights of the scorer (default: 0)"),
-    (
-        "model.schedule",
-        "NAME",
-        "constant, or online: learning rate 1 / (lambda (t + t0)) at step t (default: constant)",
-    ),
-    ("model.t0", "X", "the offset of that schedule, which bounds its first steps (default: 100)"),
-    ("model.start", "NAME", "given, or regression: least squares on the gains (default: given)"),
-    ("model.regularize_towards", "NAME", "zero, or start, which suits nonconvex losses (default: zero)"),
-]
-_FACTORS = [
-    ("model.regularization", "X", "lambda of the users' factors (default: 0)"),
-    ("model.item_regularization", "X", "lambda of the items' factors (default: that of the users)"),
-    ("model.start_from", "PATH", "a run, or a file of save_scorer, with the initial factorisation"),
-]
-_USERS = [
-    ("data.users_per_batch", "N", "number of users per training batch (default: 64)"),
-    ("data.recommend", "N", "number of items that predict recommends to each user (default: 10)"),
-]
-_OF_A_TASK: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
+#: The common options of configs by their group, one a line: name, value, help.
+_OF_THE_RUN = """
+config CONFIG a YAML file, or a name from `rankstruct configs`
+run FOLDER folder of an earlier run, or of several, of which the newest is resumed (fit) or used
+task TASK ranking (default) or text: rank documents by features, or by text; ratings or implicit: train a factorisation
+output FOLDER where the run's folder, named by the time, is created (default: runs/ and the config's name)
+seed_everything N seed of all random numbers (default: 0)
+average_weights BOOL validate, test and save an average of the weights (default: false)
+save_every_steps N also save last.ckpt every N steps, for long epochs (default: 0)
+ckpt_path FILE a checkpoint to start from, instead of --run
+print_config - print the complete config and exit"""
+_OF_LIGHTNING = """
+trainer.max_epochs N number of epochs at most (default: 100)
+trainer.max_time TIME stop after DD:HH:MM:SS
+trainer.accelerator NAME cpu, gpu, mps or auto (default: auto)
+trainer.devices N number of devices, or auto (default: auto)
+trainer.precision NAME such as 32-true, bf16-mixed or 16-mixed
+trainer.check_val_every_n_epoch N epochs between two validations (default: 1)
+trainer.gradient_clip_val X clip gradients at this norm
+trainer.deterministic BOOL whether nondeterministic operations are errors
+trainer.callbacks NAME such as rankstruct.training.AnnealSigma; --trainer.callbacks+ adds to those of the config
+trainer.enable_progress_bar BOOL false for one line per epoch instead of a bar, as in a log
+checkpoint.dirpath FOLDER folder of the checkpoints (default: checkpoints in the run's folder)
+checkpoint.save_weights_only BOOL save the model's weights alone (default: false)
+early_stopping.patience N validations without improvement after which training stops (default: 20)
+early_stopping.min_delta X the smallest increase of the first measure that counts (default: 0)"""
+_OF_LISTS = """
+model.measures NAMES measures of validation and test; the first controls training (default: AP, nDCG@10, RR@10)
+model.regularization X lambda of the objective, for all weights of the scorer (default: 0)
+model.schedule NAME constant, or online: learning rate 1 / (lambda (t + t0)) at step t, for SGD (default: constant)
+model.t0 X the offset of that schedule, which bounds its first steps (default: 100)
+model.start NAME given, or regression: least squares on the gains (default: given)
+model.regularize_towards NAME zero, or start, which suits nonconvex losses (default: zero)"""
+_OF_FACTORS = """
+model.regularization X lambda of the users' factors (default: 0)
+model.item_regularization X lambda of the items' factors (default: that of the users)
+model.start_from PATH a run, or a file of save_scorer, with the initial factorisation
+data.users_per_batch N number of users per training batch (default: 64)
+data.recommend N number of items that predict recommends to each user (default: 10)"""
+#: The scorers of each task, and the options of its model and its data.
+_OF_A_TASK = {
     "ranking": (
         "ContextScorer, DeepSetScorer, KernelScorer, LinearScorer, MLPScorer, TreeScorer",
-        [
-            *_LISTS,
-            ("data.path", "FOLDER", "folder with train.txt, vali.txt and test.txt, of any format, or with Fold1 and so on"),
-            ("data.fold", "N", "the number n of the folder Fold<n>, if there are any"),
-            ("data.builtin", "NAME", "digits (real), synthetic or synthetic-groups, which need no files"),
-            ("data.lists_per_batch", "N", "lists per training batch (default: 8)"),
-            ("data.documents_per_batch", "N", "or the documents per training batch at most, including padding"),
-            ("data.max_list_size", "N", "longer training lists are subsampled to this size in each epoch"),
-            ("data.prepare", "NAMES", "steps that prepare the features, such as query-zscore"),
-            ("data.labels", "KIND", "grades, or real for any number (default: grades)"),
-            ("data.label", "COLUMN", "the column of labels of a table (default: label, relevance, rel, y or target)"),
-            ("data.qid", "COLUMN", "the column of queries of a table (default: qid, query_id, query or group)"),
-            ("data.categorical", "COLUMNS", "columns of numbers of a table that are categories"),
-            ("data.diversity_groups", "HOW", "groups of documents: a regular expression for the comments, or a column index"),
-            ("data.predict_path", "FILE", "lists to predict (default: the test lists)"),
-        ],
+        _OF_LISTS
+        + """
+data.path FOLDER folder with train.txt, vali.txt and test.txt, of any format, or with Fold1 and so on
+data.fold N the number n of the folder Fold<n>, if there are any
+data.builtin NAME digits (real), synthetic or synthetic-groups, which need no files
+data.lists_per_batch N lists per training batch (default: 8)
+data.documents_per_batch N or the documents per training batch at most, including padding
+data.max_list_size N longer training lists are subsampled to this size in each epoch
+data.prepare NAMES steps that prepare the features, such as query-zscore
+data.labels KIND grades, or real for any number (default: grades)
+data.label COLUMN the column of labels of a table (default: label, relevance, rel, y or target)
+data.qid COLUMN the column of queries of a table (default: qid, query_id, query or group)
+data.categorical COLUMNS columns of numbers of a table that are categories
+data.diversity_groups HOW groups of documents: a regular expression for the comments, or a column index
+data.predict_path FILE lists to predict (default: the test lists)""",
     ),
     "text": (
         "CrossEncoderScorer",
-        [
-            *_LISTS,
-            ("data.path", "FOLDER", "folder with corpus.jsonl, queries.jsonl and qrels*.tsv, BEIR's format"),
-            ("data.builtin", "NAME", "questions, a small synthetic collection, which needs no files"),
-            ("data.lists_per_batch", "N", "lists per training batch (default: 4)"),
-            ("data.max_list_size", "N", "longer training lists are subsampled to this size in each epoch (default: 16)"),
-            ("data.fold", "N", "the test fold of a single qrels.tsv, from 1 to 5"),
-        ],
+        _OF_LISTS
+        + """
+data.path FOLDER folder with corpus.jsonl, queries.jsonl and qrels*.tsv, BEIR's format
+data.builtin NAME questions, a small synthetic collection, which needs no files
+data.lists_per_batch N lists per training batch (default: 4)
+data.max_list_size N longer training lists are subsampled to this size in each epoch (default: 16)
+data.fold N the test fold of a single qrels.tsv, from 1 to 5""",
     ),
     "ratings": (
         "LightGCN, MatrixFactorization",
-        [
-            ("model.measures", "NAMES", "measures of validation and test; the first controls training (default: nDCG@10)"),
-            *_FACTORS,
-            ("model.item_means", "BOOL", "start the biases of items from their mean labels (default: false)"),
-            ("data.path", "PATH", "file of ratings, or folder with u.data or ratings.dat, of MovieLens"),
-            ("data.builtin", "NAME", "synthetic, ratings from a known factorisation, which needs no file"),
-            ("data.split", "NAME", "weak, strong or fold (default: weak)"),
-            ("data.num_train", "N", "known ratings of each user (default: 20)"),
-            ("data.fold", "N", "the fold number, for the split fold"),
-            ("data.labels", "KIND", "grade, rating or standardised (default: grade)"),
-            ("data.max_items", "N", "ratings sampled in each epoch from users with more"),
-            *_USERS,
-        ],
+        _OF_FACTORS
+        + """
+model.measures NAMES measures of validation and test; the first controls training (default: nDCG@10)
+model.item_means BOOL start the biases of items from their mean labels (default: false)
+data.path PATH file of ratings, or folder with u.data or ratings.dat, of MovieLens
+data.builtin NAME synthetic, ratings from a known factorisation, which needs no file
+data.split NAME weak, strong or fold (default: weak)
+data.num_train N known ratings of each user (default: 20)
+data.fold N the fold number, for the split fold
+data.labels KIND grade, rating or standardised (default: grade)
+data.max_items N ratings sampled in each epoch from users with more""",
     ),
     "implicit": (
         "LightGCN, MatrixFactorization",
-        [
-            ("model.measures", "NAMES", "measures of validation and test; the first controls training (default: nDCG@10, R@10)"),
-            *_FACTORS,
-            ("model.start", "NAME", "spectral, or random factors (default: spectral)"),
-            ("model.negatives", "NAME", "all other items, or sampled ones: uniform, popularity or in-batch (default: all)"),
-            ("model.number", "N", "number of sampled items per list (default: 1)"),
-            ("model.correct", "BOOL", "whether scores of sampled items are corrected (default: false)"),
-            ("data.path", "PATH", "folder with train.txt, valid.txt and test.txt, or a file to split"),
-            ("data.builtin", "NAME", "synthetic, which needs no file"),
-            ("data.split", "NAME", "how one file is split: ratio, leave-one-out or time (default: ratio)"),
-            *_USERS,
-        ],
+        _OF_FACTORS
+        + """
+model.measures NAMES measures of validation and test; the first controls training (default: nDCG@10, R@10)
+model.start NAME spectral, or random factors (default: spectral)
+model.negatives NAME all other items, or sampled ones: uniform, popularity or in-batch (default: all)
+model.number N number of sampled items per list (default: 1)
+model.correct BOOL whether scores of sampled items are corrected (default: false)
+data.path PATH folder with train.txt, valid.txt and test.txt, or a file to split
+data.builtin NAME synthetic, which needs no file
+data.split NAME how one file is split: ratio, leave-one-out or time (default: ratio)""",
     ),
-}  # fmt: skip
+}
 
 
 def _of_a_config(command: str, task: str) -> CommandParser:
@@ -441,20 +410,23 @@ def _of_a_config(command: str, task: str) -> CommandParser:
         "likewise"
     )
     scorers, options = _OF_A_TASK.get(task, _OF_A_TASK["ranking"])
-    custom = "or a custom class by its path"
-    model = [
-        ("model.scorer", "NAME", f"the scorer: {scorers}; {custom}, such as my.module.MyScorer"),
-        ("model.loss", "NAME", f"the loss: {', '.join(loss_names())}; {custom} (default: StructuredHingeLoss of AP)"),
-        ("model.optimizer", "NAME", "such as torch.optim.SGD (default: AdamW with learning rate 0.01 and no weight decay)"),
-    ]  # fmt: skip
-    run, *others = _OF_A_CONFIG.items()
-    kinds = {kind: [each for each in options if each[0].startswith(f"{kind}.")] for kind in ("model", "data")}
-    groups = [run, ("the model", model + kinds["model"]), (f"the data of the task {task}", kinds["data"]), *others]
-    for title, rows in groups:
-        group = parser.add_argument_group(title)
-        for name, value, told in rows:
-            names = ["-c", "--config"] if name == "config" else [f"--{name}"]
-            group.add_argument(*names, help=told, **({"metavar": value} if value else {"action": "store_true"}))  # type: ignore[arg-type]
+    classes = f"""
+model.scorer NAME the scorer: {scorers}; or a custom class by its path, such as my.module.MyScorer
+model.loss NAME the loss: {", ".join(loss_names())}; or a custom class by its path (default: StructuredHingeLoss of AP)
+model.optimizer NAME such as torch.optim.SGD (default: AdamW with learning rate 0.01 and no weight decay)"""
+    groups = {
+        "": "the run",
+        "model": "the model",
+        "data": f"the data of the task {task}",
+        "trainer": "the trainer (Lightning's)",
+    }
+    groups |= {"checkpoint": "checkpoints (Lightning's)", "early_stopping": "early stopping (Lightning's)"}
+    made = {prefix: parser.add_argument_group(title) for prefix, title in groups.items()}
+    for line in (_OF_THE_RUN + classes + options + _OF_LIGHTNING).strip().splitlines():
+        name, value, told = line.split(" ", 2)
+        names = ["-c", "--config"] if name == "config" else [f"--{name}"]
+        shown: dict[str, Any] = {"action": "store_true"} if value == "-" else {"metavar": value}
+        made[name.rpartition(".")[0]].add_argument(*names, help=told, **shown)
     return parser
 
 

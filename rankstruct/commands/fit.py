@@ -70,17 +70,14 @@ from rankstruct.training.callbacks import (
     Announcements,
     AtomicCheckpoints,
     AverageWeights,
+    Ends,
     EpochLines,
     LastCheckpoint,
     PredictionWriter,
     ProgressBar,
     ResumeHint,
-    StaysStopped,
-    StepCheckpoint,
     Stoppable,
-    Terminable,
     TestScores,
-    Validated,
     is_trial,
 )
 from rankstruct.training.datamodule import ListsDataModule, RankingDataModule
@@ -350,7 +347,7 @@ class RankingCLI(LightningCLI):
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> pl.Trainer:
         data = self.datamodule
-        callbacks = [*callbacks, Stoppable(), Terminable()]
+        callbacks = [*callbacks, Stoppable()]
         # Lightning's bars are on stdout.
         bars = not self._quiet and config.get("enable_progress_bar") is not False and shows_bars(sys.stdout, sys.stderr)
         config["enable_progress_bar"] = bars
@@ -360,13 +357,11 @@ class RankingCLI(LightningCLI):
             if self._get(self.config, "average_weights"):
                 callbacks = [AverageWeights(), *callbacks]
             # The first checkpoint callback is that of the best model; it writes before last.ckpt is written.
-            callbacks.append(LastCheckpoint())
-            if steps := self._get(self.config, "save_every_steps"):
-                callbacks.append(StepCheckpoint(steps))
+            callbacks.append(LastCheckpoint(self._get(self.config, "save_every_steps")))
             self._test_scores = TestScores()
             if data.complete:
                 callbacks += [TrainingBoard(data.objective_batches()), self._test_scores]
-            callbacks += [Validated(), StaysStopped(), ResumeHint()]
+            callbacks += [Ends(), ResumeHint()]
             callbacks.append(Announcements() if self._quiet else ProgressBar() if bars else EpochLines())
         else:
             callbacks = [c for c in callbacks if not isinstance(c, EarlyStopping | ModelCheckpoint)]
