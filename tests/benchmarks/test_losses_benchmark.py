@@ -8,7 +8,7 @@ import torch
 
 from benchmark import main as benchmark
 from benchmarks.losses import LOSSES, benchmark_losses, both_ways, draw, peak_megabytes
-from rankstruct.commands._help import library_losses
+from rankstruct.commands._options import loss_names
 
 
 @pytest.mark.soak
@@ -27,7 +27,7 @@ def test_every_loss_is_timed_and_threads_are_restored():
 
 def test_every_loss_of_lists_has_a_row():
     timed = {type(make()).__name__ for make in LOSSES.values()}
-    assert set(library_losses()) - timed == {"PerturbedLoss"}  # whose cost is that of another
+    assert set(loss_names()) - timed == {"PerturbedLoss"}  # whose cost is that of another
 
 
 def test_every_loss_takes_grades():
