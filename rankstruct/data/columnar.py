@@ -25,8 +25,8 @@ import numpy as np
 
 from rankstruct.arrays import LARGEST_SINGLE
 from rankstruct.columns import Columns, check_number, coded, codes_of, is_category, is_text, plain
-from rankstruct.data.assembly import Assembly, DocumentBlock, assemble
-from rankstruct.data.cache import Stream
+from rankstruct.data.assembly import Assembly, DocumentBlock, Stream
+from rankstruct.data.cache import assemble, described
 from rankstruct.data.dataset import RankingData, register_format
 from rankstruct.data.delimited import check_columns, named
 from rankstruct.data.errors import REAL, DataError, shortened
@@ -173,13 +173,11 @@ class ListReader:
                     bar.update(len(batch))
         if not assembly.rows:
             raise DataError(f"{self.path}: expected documents, one per row, got none")
-        assembly.check_names(self.path, ", row ", "row")
-        assembly.filled |= self.missing
-        assembly.fill_value = math.nan
         width = max(self.num_features or 0, assembly.width)
+        arrays = assembly.finish(self.path, "row", num_features=width, sparse=False)
         # A column of lists, and features that are missing in the file, have no names.
-        assembly.kinds = columns if columns.categorical or len(columns.names) == width else None
-        return assembly.finish(None, width, False)
+        named = columns if columns.categorical or len(columns.names) == width else None
+        return described(arrays, math.nan, self.missing, named)
 
     def log_columns(self) -> None:
         """Warn of columns that were taken for a role or left out, whether the data were read from the file or from the cache."""

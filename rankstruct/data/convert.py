@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankstruct.data.assembly import Assembly, Fill, halved, to_arrays, write_assembled
-from rankstruct.data.cache import SUFFIX, Stream
+from rankstruct.data.assembly import Assembly, Stream, check_half, halved
+from rankstruct.data.cache import SUFFIX, Fill, to_arrays, write_assembled
 from rankstruct.data.columnar import ListReader, Roles, read_arrow
 from rankstruct.data.errors import shortened
 from rankstruct.data.folds import fold_files
@@ -104,7 +104,7 @@ def _fill_from(source: Path, options: dict[str, Any], progress: bool) -> Fill:
     def fill(assembly: Assembly) -> dict[str, Stream]:
         arrays = to_arrays(data)
         if assembly.half:
-            assembly.check_dense(not data.is_sparse)
+            check_half(True, sparse=data.is_sparse)
             arrays["features"] = halved(arrays["features"], source)
         return {name: Stream.of(array) for name, array in arrays.items()}
 

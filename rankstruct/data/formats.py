@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rankstruct.data.assembly import read_rankdata
+from rankstruct.data.cache import read_rankdata
 from rankstruct.data.columnar import column_names, read_arrow
 from rankstruct.data.dataset import FORMATS, RankingData
 from rankstruct.data.delimited import named, read_header

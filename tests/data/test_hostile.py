@@ -26,8 +26,7 @@ from rankstruct.data import (
     read_scores,
     read_svmlight,
 )
-from rankstruct.data.assembly import from_arrays, to_arrays
-from rankstruct.data.cache import load_arrays, map_arrays, write_arrays
+from rankstruct.data.cache import from_arrays, load_arrays, map_arrays, to_arrays, write_arrays
 from rankstruct.data.dataset import FORMATS
 from rankstruct.recommenders import read_ratings
 
@@ -295,7 +294,7 @@ def test_a_dense_array_that_no_memory_holds(tmp_path, monkeypatch):
         raise MemoryError
 
     path = write(tmp_path / "train.txt", "1 qid:1 1:1 2147483646:1\n0 qid:1 1:0.5\n")
-    monkeypatch.setattr("rankstruct.data.assembly.as_array", no_memory)
+    monkeypatch.setattr("rankstruct.data.assembly.Stream.array", no_memory)
     refused(
         read_svmlight,
         path,
