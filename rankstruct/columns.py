@@ -27,7 +27,7 @@ from torch import nn
 from rankstruct.arrays import is_missing
 from rankstruct.roles import names_of
 
-__all__ = ["Columns", "Table"]
+__all__ = ["Columns", "EncodedTable"]
 
 _log = logging.getLogger(__name__)
 MOST_CATEGORIES = 1000  #: of a column; text and identifiers have more
@@ -101,7 +101,7 @@ class Columns(nn.Module):
         Raises:
             ValueError: missing or additional columns, strings in a numeric column, numbers in a column of words, or other values.
         """
-        if isinstance(table, Table):
+        if isinstance(table, EncodedTable):
             return table.recoded(self)
         given = named_columns(table)
         if not given:
@@ -121,10 +121,10 @@ class Columns(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class EncodedTable:
     """An encoded table: the matrix `[documents, d]` and its columns; estimators take it like any other table.
 
-    >>> table = Table(np.array([[1.0], [0.0]]), Columns.find({"brand": ["b", "a"]}))
+    >>> table = EncodedTable(np.array([[1.0], [0.0]]), Columns.find({"brand": ["b", "a"]}))
     >>> table.values.shape, table.columns.categories
     ((2, 1), {'brand': ('a', 'b')})
     """
@@ -140,10 +140,10 @@ class Table:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.values, dtype)
 
-    def select(self, names: Sequence[str]) -> Table:
+    def select(self, names: Sequence[str]) -> EncodedTable:
         """The columns of these names, in this order."""
         own = self.columns.categories
-        return Table(
+        return EncodedTable(
             self.values[:, [list(own).index(name) for name in names]], Columns({each: own[each] for each in names})
         )
 

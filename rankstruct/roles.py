@@ -81,7 +81,7 @@ def find_column(names: Iterable[str], role: str, given: str | None = None, argum
     return found[0] if found else None
 
 
-class Split(NamedTuple):
+class TableParts(NamedTuple):
     """A table divided into features, labels and lists.
 
     Attributes:
@@ -114,7 +114,7 @@ def split_table(
     has_sizes: bool = False,
     features: Collection[str] = (),
     known: Mapping[str, str] | None = None,
-) -> Split:
+) -> TableParts:
     """Take labels and lists that are columns of a data frame out of its features; anything else is returned unchanged.
 
     Args:
@@ -135,7 +135,7 @@ def split_table(
     _refuse_swapped(y, qid)
     if not names:
         _refuse_names(given)
-        return Split(X, y, qid, position, {}, True, docid)
+        return TableParts(X, y, qid, position, {}, True, docid)
     free, roles, caller_named = [name for name in names if name not in features], {}, True
     for role, value in given.items():
         if isinstance(value, str):
@@ -161,7 +161,7 @@ def split_table(
     if dropped:
         X = columns_at(X, [at for at, name in enumerate(names) if name not in dropped])
     labels, lists, positions, names = (taken.get(role, value) for role, value in given.items())
-    return Split(X, labels, lists, positions, roles, caller_named, names)
+    return TableParts(X, labels, lists, positions, roles, caller_named, names)
 
 
 def _refuse_swapped(y: Any, qid: Any) -> None:
