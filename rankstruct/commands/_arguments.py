@@ -214,7 +214,7 @@ def add_cell_options(parser: argparse.ArgumentParser, cells: str, output: str | 
 
 def add_column_options(parser: argparse.ArgumentParser, roles: Sequence[str] = ("label", "qid")) -> None:
     """Add the options that name columns of tables; see `column_options`."""
-    from rankstruct.roles import USUAL  # imports NumPy, which `rankstruct --help` does not need
+    from rankstruct.columns import USUAL  # imports NumPy, which `rankstruct --help` does not need
 
     for role in roles:
         usual = ", ".join(USUAL[role])

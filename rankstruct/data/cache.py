@@ -8,6 +8,7 @@ and atomically, so that a killed process leaves no damaged file.
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import logging
 import math
@@ -29,7 +30,7 @@ from rankstruct.data.assembly import Assembly, Stream
 from rankstruct.data.dataset import RankingData, register_format
 from rankstruct.data.errors import REAL, DataError, shortened
 from rankstruct.data.names import Names
-from rankstruct.data.text import check_file
+from rankstruct.data.text import add_to_digest, check_file
 from rankstruct.files import whole_file
 from rankstruct.messages import Way
 
@@ -332,14 +333,20 @@ def read_rankdata(
 Fill = Callable[[Assembly], dict[str, Stream]]
 
 
-def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], key: Callable[[], str]) -> RankingData:
-    """The lists that `fill` adds to an `Assembly`, cached under `key()` and memory-mapped the next time.
+def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], options: object) -> RankingData:
+    """The lists that `fill` adds to an `Assembly`, cached and memory-mapped the next time.
 
-    A large file is streamed to the cache, so that reading it takes no more memory than converting it.
+    The key is that of the file's content and the options, plain data that determine the arrays. A large file is streamed to the
+    cache, so that reading it takes no more memory than converting it.
     """
     folder = cache_folder(cache)
-    kept = None if folder is None else folder / f"{path.stem[:80]}-{key()}{SUFFIX}"
-    if kept is not None:
+    kept = None
+    if folder is not None:
+        # SHA-256: the fastest hash of hashlib on processors that support it, and free of collisions.
+        digest = hashlib.sha256()
+        size = add_to_digest(digest, path)
+        digest.update(json.dumps([size, options]).encode())
+        kept = folder / f"{path.stem[:80]}-{digest.hexdigest()[:32]}{SUFFIX}"
         if (found := _kept(kept, path)) is not None:
             return found
         if path.stat().st_size >= _STREAMED_FROM:

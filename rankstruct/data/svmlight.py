@@ -8,8 +8,6 @@ ASCII blanks and tabs; other white space is part of a name, but not allowed at t
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections import deque
@@ -31,7 +29,6 @@ from rankstruct.data.dataset import RankingData, register_format
 from rankstruct.data.errors import REAL, DataError, check_least, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import Piece, check_file, split_blanks, whole_lines
-from rankstruct.files import add_to_digest
 from rankstruct.messages import Way
 from rankstruct.progress import Progress
 
@@ -119,11 +116,12 @@ def read_svmlight(
     path = Path(path)
     options = Options(num_features, labels, float(fill), sparse, zero_based, omitted)
     lines = Lines(path, options, group_file)
-    return assemble(path, lines.fill, cache, lines.key)
+    sizes = None if lines.sizes is None else lines.sizes.decode("latin-1")
+    return assemble(path, lines.fill, cache, [_FORMAT, vars(options), lines.required, sizes])
 
 
 class Lines:
-    """The reader of one file: its cache key, and its arrays from pieces."""
+    """The reader of one file: its arrays from pieces."""
 
     def __init__(
         self,
@@ -140,16 +138,6 @@ class Lines:
         sides = (side for suffix in _GROUP_SUFFIXES if (side := Path(f"{path}{suffix}")).is_file())
         self.group = next(sides, None) if group_file is None else Path(group_file)
         self.sizes = None if self.group is None else b"".join(piece.text for piece in whole_lines(self.group))
-
-    def key(self) -> str:
-        """A cache key of the content of the files and the options, 32 characters."""
-        # SHA-256: the fastest hash of hashlib on processors that support it, and free of collisions.
-        digest = hashlib.sha256()
-        size = add_to_digest(digest, self.path)
-        given = [_FORMAT, size, self.required, self.sizes is None, vars(self.options)]
-        digest.update(json.dumps(given).encode())
-        digest.update(self.sizes or b"")
-        return digest.hexdigest()[:32]
 
     def fill(self, assembly: Assembly) -> dict[str, Stream]:
         """Add all documents, and return the resulting arrays."""

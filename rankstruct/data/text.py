@@ -59,6 +59,14 @@ def check_file(path: str | os.PathLike[str]) -> int:
     return found.st_size
 
 
+def add_to_digest(digest: Any, path: str | os.PathLike[str]) -> int:
+    """Update a `hashlib` digest with the bytes of a file, block by block; returns their number."""
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+        return file.tell()
+
+
 def unpacked_name(name: str) -> str:
     """The name of a file without the suffix of its compression.
 
