@@ -107,7 +107,7 @@ def solve(
     Task loss and value are NaN for lists with an invalid number or a label below `least_label`, and for all lists if offsets on
     the device are out of order.
     """
-    labels, where, offsets, reference_scores, groups, item_weights, _ = lists
+    labels, where, offsets, reference_scores, groups, item_weights, *_ = lists
     shape, device = scores.shape, scores.device
     scores = (scores if scores.dtype in SCORES else scores.float()).contiguous()
     labels = (labels if labels.dtype in LABELS else labels.double()).contiguous()
