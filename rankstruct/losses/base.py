@@ -130,7 +130,49 @@ class AllOptions(HingeOptions, total=False):
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
-class RankingLoss(torch.nn.Module):
+class _DataclassModule(torch.nn.Module):
+    """A torch module whose subclasses are dataclasses, unless they have an `__init__` of their own; `setup()` is called last."""
+
+    _by_hand: ClassVar[bool] = False
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        self = super().__new__(cls)
+        torch.nn.Module.__init__(self)  # before the dataclass sets its fields, which may be modules
+        return self
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # Types written as text are evaluated.
+        annotations = vars(cls).get("__annotations__", {})
+        scope = {**vars(sys.modules.get(cls.__module__, sys)), **vars(cls)}
+        for name, hint in annotations.items():
+            if isinstance(hint, str):
+                with suppress(Exception):  # a name that is not defined yet; the text suffices for a signature
+                    annotations[name] = eval(hint, scope)
+        cls._by_hand = "__init__" in vars(cls) or (cls._by_hand and not annotations)
+        dataclass(eq=False, repr=False, init=not cls._by_hand)(cls)
+        for option in fields(cls):  # type: ignore[arg-type]
+            if option.init and option.name in vars(cls) and not isinstance(vars(cls)[option.name], property):
+                delattr(cls, option.name)  # so that a buffer can have this name
+        takes = signature(cls.__init__).parameters
+        kinds = {each.kind for each in takes.values()}
+        if "measure" in takes and "__init__" in vars(cls) and Parameter.VAR_KEYWORD not in kinds:
+            cls.__init__ = knows_cutoffs(cls.__init__)  # type: ignore[method-assign]
+
+    def __post_init__(self) -> None:
+        for option in fields(self):  # type: ignore[arg-type]
+            if option.init:
+                value = getattr(self, option.name)
+                if get_origin(option.type) is Literal:
+                    check_choice(option.name, value, get_args(option.type))
+                check_size(option.name, value)
+        self.setup()
+
+    def setup(self) -> None:
+        """Validate the fields and create any other state; called once, by the constructor."""
+
+
+class RankingLoss(_DataclassModule):
     """Base class of all losses: a dataclass whose fields are the options; `per_list` computes the loss.
 
     Fields before `KW_ONLY` are positional arguments of the constructor, in order; `reduction` is keyword-only. A field of type
@@ -174,43 +216,22 @@ class RankingLoss(torch.nn.Module):
     curvature: ClassVar[Callable[..., Tensor] | None] = None
 
     _looked = False
-    _by_hand: ClassVar[bool] = False
     _: KW_ONLY
     reduction: Reduction = "mean"
 
-    def __new__(cls, *given: Any, **named: Any) -> Self:
-        """Prepare the module before `__init__` sets the fields, which may be modules too."""
-        self = super().__new__(cls)
-        torch.nn.Module.__init__(self)
-        return self
-
     def __init_subclass__(cls, **options: Any) -> None:
-        """Make the class a dataclass, unless it has an `__init__` of its own, with its own `forward`."""
         super().__init_subclass__(**options)
-        _make_dataclass(cls)
         if "forward" in vars(cls):
             cls.forward = explaining({}, instead=MASK)(cls.forward)
         elif getattr(cls.forward, "of_lists", False):
             cls.forward = _forward_of(cls)
-
-    def __post_init__(self) -> None:
-        for option in fields(self):  # type: ignore[arg-type]
-            if option.init:
-                value = getattr(self, option.name)
-                if get_origin(option.type) is Literal:
-                    check_choice(option.name, value, get_args(option.type))
-                check_size(option.name, value)
-        self.setup()
-
-    def setup(self) -> None:
-        """Validate the fields and create any other state; called once, by the constructor."""
 
     @property
     def options(self) -> dict[str, Any]:
         """The constructor's arguments, by name."""
         own = sorted(
             (each for each in fields(self) if each.init), key=lambda each: (each.kw_only, each.name == "reduction")
-        )  # type: ignore[arg-type]
+        )
         return {each.name: getattr(self, each.name) for each in own}
 
     def with_options(self, **changes: Any) -> Self:
@@ -373,31 +394,6 @@ class RankingLoss(torch.nn.Module):
         return ", ".join(text if name == "measure" else f"{name}={text}" for name, text in texts.items())
 
 
-def _make_dataclass(kind: type[RankingLoss]) -> None:
-    """Make a class a dataclass, with an `__init__` unless it has or inherits one that is written by hand.
-
-    Types written as text are evaluated. Defaults are removed from the class, so that buffers can have these names.
-    """
-    annotations = vars(kind).get("__annotations__", {})
-    scope = {**vars(sys.modules.get(kind.__module__, sys)), **vars(kind)}
-    for name, hint in annotations.items():
-        if isinstance(hint, str):
-            with suppress(Exception):  # a name that is not defined yet; the text suffices for a signature
-                annotations[name] = eval(hint, scope)
-    kind._by_hand = "__init__" in vars(kind) or (kind._by_hand and not annotations)
-    dataclass(eq=False, repr=False, init=not kind._by_hand)(kind)
-    for option in fields(kind):  # type: ignore[arg-type]
-        if option.init and option.name in vars(kind) and not isinstance(vars(kind)[option.name], property):
-            delattr(kind, option.name)
-    takes = signature(kind.__init__).parameters
-    if (
-        "measure" in takes
-        and "__init__" in vars(kind)
-        and Parameter.VAR_KEYWORD not in [p.kind for p in takes.values()]
-    ):
-        kind.__init__ = knows_cutoffs(kind.__init__)  # type: ignore[method-assign]
-
-
 def _forward_of(kind: type[RankingLoss]) -> Callable[..., Tensor]:
     """The `forward` of `RankingLoss` for another class: with its signature, and with code of its own.
 
@@ -414,7 +410,6 @@ def _forward_of(kind: type[RankingLoss]) -> Callable[..., Tensor]:
 
 
 RankingLoss.forward.of_lists = True  # type: ignore[attr-defined]
-_make_dataclass(RankingLoss)
 
 
 def _text(value: Any) -> str:

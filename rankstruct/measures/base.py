@@ -168,7 +168,7 @@ class Measure(ABC):
         values, defined = each
         return values, defined
 
-    def __call__(
+    def __call__(  # type: ignore[misc]  # where may be given by position
         self,
         scores: Any,
         labels: Any,

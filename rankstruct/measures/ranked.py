@@ -254,7 +254,7 @@ def _rank(scores: Tensor, lists: Lists, where: Tensor, index: Tensor, ties: Ties
         "pooled": lists.pooled,
         "weights": weights,
     }
-    by_rank = {name: value.gather(-1, order) for name, value in columns.items() if value is not None}
+    by_rank: dict[str, Any] = {name: value.gather(-1, order) for name, value in columns.items() if value is not None}
     positive = (ranked_scores > 0).sum(-1)
     return RankedLists(labels.gather(-1, order), where, order, index, positive, first, last, **by_rank)
 
