@@ -15,7 +15,7 @@ from rankstruct.data import DataError
 from rankstruct.data.delimited import check_columns
 from rankstruct.data.errors import check_matched
 from rankstruct.data.tables import TableReader
-from rankstruct.lists import known_ids
+from rankstruct.ids import known_ids
 from rankstruct.roles import column_of
 
 __all__ = ["ClickLog"]
