@@ -286,7 +286,7 @@ def test_every_ranker_trains_on_a_table(name, tmp_path):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize(
     "names",
-    [["mlp"], pytest.param([name for name in SMALL if name not in ("mlp", "xgboost")], marks=pytest.mark.slow)],
+    [["mlp"], pytest.param([name for name in SMALL if name not in ("mlp", "xgboost")], marks=pytest.mark.soak)],
     ids=["mlp", "others"],
 )
 def test_a_new_process_scores_the_same_from_every_file(names, tmp_path):
