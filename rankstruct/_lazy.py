@@ -21,6 +21,12 @@ _MODULES = (
     *("measures", "losses", "models", "oracles", "feature_maps", "estimators", "data", "statistics", "solvers", "hub"),
     *("clicks", "recommenders", "recommenders.training", "training"),
 )
+#: Names of other libraries of recommenders, such as implicit, and what is here.
+_OTHERS = {
+    **dict.fromkeys(("AlternatingLeastSquares", "BayesianPersonalizedRanking", "ALS", "BPR"), "Recommender"),
+    **dict.fromkeys(("train_test_split", "leave_k_out_split", "leave_last_k_out_split"), "recommenders.hold_out"),
+    **dict.fromkeys(("ranking_metrics_at_k", "precision_at_k", "ndcg_at_k"), "recommenders.evaluate_catalogue"),
+}
 
 
 def public_names(module: ModuleType) -> list[str]:
@@ -46,13 +52,28 @@ def attach(package: str, file: str) -> tuple[Callable[[str], object], Callable[[
         if name in homes:
             # Not asked for again, and known to who traces the code.
             module, own = homes[name]
-            return vars(sys.modules[package]).setdefault(name, getattr(import_module(module), own))
+            return vars(sys.modules[package]).setdefault(name, getattr(_hinting(package, import_module(module)), own))
         if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
-            return import_module(f"{package}.{name}")
-        hint = "" if name.startswith("_") else _hint(package, name, tuple(homes))
-        raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
+            return _hinting(package, import_module(f"{package}.{name}"))
+        raise _unknown(package, package, name, tuple(homes))
 
     return find, lambda: list(homes)
+
+
+def _hinting(package: str, module: ModuleType) -> ModuleType:
+    """A module of the package, whose error for an unknown name has a hint from now on."""
+
+    def find(name: str) -> object:
+        known = () if name.startswith("_") else tuple(public_names(module))
+        raise _unknown(package, module.__name__, name, known)
+
+    vars(module).setdefault("__getattr__", find)
+    return module
+
+
+def _unknown(package: str, module: str, name: str, known: tuple[str, ...]) -> AttributeError:
+    hint = "" if name.startswith("_") else _hint(package, name, known)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
 
 
 def _imports(stub: Path, package: str) -> dict[str, tuple[str, str]]:
@@ -65,6 +86,8 @@ def _imports(stub: Path, package: str) -> dict[str, tuple[str, str]]:
 @cache  # jsonargparse tries names of other packages, again and again
 def _hint(package: str, name: str, known: tuple[str, ...]) -> str:
     """What may be meant by an unknown name; nothing is imported to find it."""
+    if name in _OTHERS:
+        return f"; did you mean {package}.{_OTHERS[name]}?"
     if near := did_you_mean(f"{name}Loss", known, least=0.95) or did_you_mean(name, known, least=0.9):
         return near
     for module in _MODULES:

@@ -40,7 +40,7 @@ def _add_column_options(
     parser: CommandParser, roles: Sequence[str] = ("label", "qid"), needs: Sequence[Need] = ()
 ) -> None:
     """Add the options that name columns of tables; see `column_options`."""
-    from rankstruct.roles import USUAL
+    from rankstruct.columns import USUAL
 
     for role in roles:
         told = f"column of CSV, Parquet and Arrow files (default: {', '.join(USUAL[role])})"

@@ -71,25 +71,27 @@ def evaluate_scores(
         raise DataError(
             f"{scores}: expected {data.num_documents} scores, one per document of {labels}; got {len(values)}"
         )
-    return _evaluated(str(scores), values, data, measures, options)
+    lists = {"scores": values, "labels": data.labels, "offsets": data.offsets}
+    return _evaluated(str(scores), lists, data.qids, data.docids, measures, options)
 
 
 def _evaluated(
     name: str,
-    scores: np.ndarray,
-    lists: Any,
+    lists: dict[str, np.ndarray],
+    qids: Any,
+    docids: Any,
     measures: Sequence[str],
     options: dict[str, Any],
     notes: Sequence[str] = (),
 ) -> Evaluated:
     if options.get("ties") == "docid":
-        if lists.docids is None:
+        if docids is None:
             raise DataError(
                 f"{name}: --ties docid breaks ties by document id, and the documents of --labels have no ids"
             )
-        options["docids"] = lists.docids
-    found = evaluate(scores, lists.labels, list(measures), offsets=lists.offsets, **options)
-    return Evaluated(name, [str(q) for q in lists.qids], {n: v.numpy() for n, v in found.items()}, tuple(notes))
+        options["docids"] = docids
+    found = evaluate(measures=list(measures), **lists, **options)
+    return Evaluated(name, [str(q) for q in qids], {n: v.numpy() for n, v in found.items()}, tuple(notes))
 
 
 def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **options: object) -> Evaluated:
@@ -105,12 +107,10 @@ def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **
         DataError: a file is malformed, or the two have no query, or none of the retrieved documents, in common.
     """
     joined = join_run(read_run(run), read_qrels(qrels))
-    notes = []
-    if joined.not_judged:
-        notes.append(f"{joined.not_judged} of {len(joined.scores)} documents are not judged and count as label 0")
-    options |= {"ideal_labels": joined.ideal_labels, "ideal_offsets": joined.ideal_offsets}
-    options |= {"judged": joined.judged, "pooled": joined.pooled}
-    return _evaluated(str(run), joined.scores, joined, measures, options, notes)
+    judged, notes = joined.arguments["judged"], []
+    if not judged.all():
+        notes.append(f"{int((~judged).sum())} of {len(judged)} documents are not judged and count as label 0")
+    return _evaluated(str(run), joined.arguments, joined.qids, joined.docids, measures, options, notes)
 
 
 def compare_systems(

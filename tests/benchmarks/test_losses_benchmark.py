@@ -11,7 +11,7 @@ from benchmarks.losses import LOSSES, benchmark_losses, both_ways, draw, peak_me
 from rankstruct.commands._options import loss_names
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_every_loss_is_timed_and_threads_are_restored():
     before = torch.get_num_threads()
     timings = benchmark_losses(shape=(4, 30), shares=[0.1, 0.5], rounds=2, memory=False)
@@ -38,7 +38,7 @@ def test_every_loss_takes_grades():
         benchmark_losses(["ListMLE"], shape=(2, 20), grades=6)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no resource module")
 def test_memory_is_that_of_the_loss():
     # One float32 matrix of all pairs would be 38 MB here, and is not made; one number a document of the other batch is 38 MB too.
