@@ -1,5 +1,6 @@
 """The kernel of binary relevance: one program a list, for all its thresholds, after one sort. It splits the list by relevance,
-calls a method, and writes the coefficients, tied documents sharing theirs."""
+calls a method, and writes the coefficients, tied documents sharing theirs.
+"""
 
 from __future__ import annotations
 
@@ -107,9 +108,7 @@ def solve_binary(
         scale = zero() + 1.0
         shift = zero()
         if can_err:
-            if METHOD <= FIRST:
-                scale = 2.0 / pairs
-            elif METHOD == AREA:
+            if METHOD <= FIRST or METHOD == AREA:
                 scale = 2.0 / pairs
             k = tl.minimum(cutoff, p + m)
             if METHOD == AUC:
@@ -203,7 +202,9 @@ def solve_binary(
                 skipped = tl.load(numbers + 3) * as_double(p)
                 rest = as_double(p) - skipped
                 if METHOD == AREA:
-                    missed = partial_auc.place_area(r_score, i_score, p, m, low, high, skipped, i_sums, decided, steps, False, BLOCK)
+                    missed = partial_auc.place_area(
+                        r_score, i_score, p, m, low, high, skipped, i_sums, decided, steps, False, BLOCK
+                    )
                     loss = missed / (rest * (high - low))
                     tl.debug_barrier()  # the placement
                     pairwise.add_pairs(p, m, r_score, i_score, r_place, i_place, decided, coefficient, None, r_sums, i_sums, 1.0,
@@ -215,16 +216,22 @@ def solve_binary(
                     tl.debug_barrier()  # the placement has been read
                     loss -= partial_auc.place_from_start(q_r_score, q_i_score, p, low, skipped, decided, steps, BLOCK)
                     loss /= (high - low) * rest
-                    partial_auc.add_area(q_r_place, q_i_place, p, decided, low, skipped, -1.0, coefficient, steps, BLOCK)
+                    partial_auc.add_area(
+                        q_r_place, q_i_place, p, decided, low, skipped, -1.0, coefficient, steps, BLOCK
+                    )
                 else:
                     scale = 2.0 / (high * rest)
-                    missed = partial_auc.place_area(r_score, i_score, p, m, low, high, skipped, i_sums, decided, steps, True, BLOCK)
+                    missed = partial_auc.place_area(
+                        r_score, i_score, p, m, low, high, skipped, i_sums, decided, steps, True, BLOCK
+                    )
                     loss = missed / (rest * (high - low))
                     partial_auc.add_area(r_place, i_place, p, decided, high, skipped, 1.0, coefficient, steps, BLOCK)
                     if REFERENCE == PREDICTED:
                         tl.debug_barrier()  # the placement has been read
                         partial_auc.place_by_score(q_r_score, q_i_score, p, m, decided, steps, BLOCK)
-                        partial_auc.add_area(q_r_place, q_i_place, p, decided, high, skipped, -1.0, coefficient, steps, BLOCK)
+                        partial_auc.add_area(
+                            q_r_place, q_i_place, p, decided, high, skipped, -1.0, coefficient, steps, BLOCK
+                        )
             if REFERENCE == PREDICTED:
                 tl.debug_barrier()  # the coefficients
                 if METHOD <= AREA:
@@ -234,9 +241,39 @@ def solve_binary(
                     above = reciprocal_rank.above_lowest(q_r_score, q_i_score, p, m, steps)
                     reciprocal_rank.add_above(q_r_place, q_i_place, p, above, coefficient, -1.0, BLOCK)
             tl.debug_barrier()  # the coefficients
-            product = write(coefficient, r_score, r_place, p, chosen, direction, scale, share, shift, r_sums, heads, ends, TIED, BLOCK)
+            product = write(
+                coefficient,
+                r_score,
+                r_place,
+                p,
+                chosen,
+                direction,
+                scale,
+                share,
+                shift,
+                r_sums,
+                heads,
+                ends,
+                TIED,
+                BLOCK,
+            )
             tl.debug_barrier()  # the scratch has been read
-            product += write(coefficient, i_score, i_place, m, chosen, direction, scale, share, shift, i_sums, heads, ends, TIED, BLOCK)
+            product += write(
+                coefficient,
+                i_score,
+                i_place,
+                m,
+                chosen,
+                direction,
+                scale,
+                share,
+                shift,
+                i_sums,
+                heads,
+                ends,
+                TIED,
+                BLOCK,
+            )
             loss_of_all += share * loss
             value_of_all += share * tl.maximum(loss + product, 0.0)
         tl.debug_barrier()  # the next threshold writes the same scratch, and adds to the direction
@@ -280,7 +317,7 @@ def solve(call: Call, batch: Batch) -> bool:
         batch.size, batch.stride, square, len(thresholds), batch.longest.bit_length() + 1, cutoff,
         METHOD=method, REFERENCE=reference, MEASURE=given.get("measure", 0), NORMALIZED=bool(given.get("normalized")),
         STRICT=single and bool(np.isnan(call.min_relevant)), ROUND=single, TIED=batch.weights is None and (method != CONTINGENCY.value or reference != IDEAL.value), BLOCK=batch.block,
-        num_warps=batch.block // 128, enable_fp_fusion=False,
+        num_warps=batch.block // 64, enable_fp_fusion=False,
     )  # fmt: skip
     return True
 

@@ -1,12 +1,13 @@
 """Measures of a contingency table; see f1.hpp. Each number k of positive documents has a lane, which finds by bisection the best
-number of relevant ones among them."""
+number of relevant ones among them.
+"""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from rankstruct.kernels.gpu.common import as_double, add, zero
+from rankstruct.kernels.gpu.common import add, as_double, zero
 
 #: The measures, by the numbers of f1.hpp.
 PRECISION, RECALL, SUCCESS, F, ACCURACY, BREAK_EVEN = (tl.constexpr(number) for number in range(6))

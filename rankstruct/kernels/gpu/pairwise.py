@@ -14,7 +14,20 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from rankstruct.kernels.gpu.common import as_double, ABOVE, AT_LEAST, AT_MOST, BELOW, HALF_ABOVE, WITHIN_HALF, add, bisect, later, sum_up, zero
+from rankstruct.kernels.gpu.common import (
+    ABOVE,
+    AT_LEAST,
+    AT_MOST,
+    BELOW,
+    HALF_ABOVE,
+    WITHIN_HALF,
+    add,
+    as_double,
+    bisect,
+    later,
+    sum_up,
+    zero,
+)
 
 
 @triton.jit
@@ -60,7 +73,9 @@ def place_convex(r_score, i_score, p, m, factor, level, slope, sums, ends, decid
         j = tl.minimum((block + 1) * BLOCK, m)
         valid = block * BLOCK < m
         score = tl.load(i_score + j - 1, valid, other=0.0)
-        tl.store(ends + block, walk(1, p + 1, j, valid, score, zero(), p, factor, r_score, sums, level, slope, True), valid)
+        tl.store(
+            ends + block, walk(1, p + 1, j, valid, score, zero(), p, factor, r_score, sums, level, slope, True), valid
+        )
         tl.debug_barrier()  # each block reads its bounds and where to begin
     low = 1
     for begin in range(0, m, BLOCK):
@@ -95,7 +110,7 @@ def find_own(r_score, i_score, p, m, scale, r_sums, i_sums, own_best, own_sums, 
     tl.debug_barrier()  # the sums
     tl.store(own_sums + p, 0.0)
     carry = zero()
-    for block in range(0, (p + BLOCK - 1) // BLOCK):
+    for block in range((p + BLOCK - 1) // BLOCK):
         i = p - 1 - block * BLOCK - tl.arange(0, BLOCK)  # from the last one
         inside = i >= 0
         score = tl.load(r_score + i, inside, other=0.0)
@@ -160,7 +175,7 @@ def place_to_cutoff(r_score, i_score, p, m, k, gain, table, scale, r_sums, i_sum
                 best_b = row_b
     tl.debug_barrier()  # the last row
     b_here = best_b
-    for back in range(0, best_t):
+    for back in range(best_t):
         row = best_t - back
         tl.store(decided + row - 1, b_here)
         before = cells + tl.cast(row - 1, tl.int64) * columns
@@ -180,7 +195,9 @@ def place_to_cutoff(r_score, i_score, p, m, k, gain, table, scale, r_sums, i_sum
 
 
 @triton.jit
-def place_first(r_score, i_score, p, m, k, scale, r_sums, i_sums, own_best, own_sums, decided, steps, BLOCK: tl.constexpr):
+def place_first(
+    r_score, i_score, p, m, k, scale, r_sums, i_sums, own_best, own_sums, decided, steps, BLOCK: tl.constexpr
+):
     """Reciprocal rank: all ranks of the first relevant document. Returns the task loss."""
     find_own(r_score, i_score, p, m, scale, r_sums, i_sums, own_best, own_sums, steps, BLOCK)
     best = zero() - float("inf")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from rankstruct.kernels.gpu.common import as_double, ABOVE, AT_MOST, add, bisect, later, sum_up, zero
+from rankstruct.kernels.gpu.common import ABOVE, AT_MOST, add, as_double, bisect, later, sum_up, zero
 
 
 @triton.jit
@@ -79,7 +79,9 @@ def place_area(r_score, i_score, p, m, low, high, skipped, sums, decided, steps,
         counts = i < p
         if RESTRICTED:
             counts = counts & (weight > 0.0)
-        best = tl.maximum(tl.associative_scan(tl.where(counts, best, 0), 0, later), placed)  # rounding might decrease it
+        best = tl.maximum(
+            tl.associative_scan(tl.where(counts, best, 0), 0, later), placed
+        )  # rounding might decrease it
         placed = tl.max(best, 0)
         best = tl.where(counts, best, 0)
         tl.store(decided + i, best, i < p)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from rankstruct.kernels.gpu.common import as_double, ABOVE, add, bisect, zero
+from rankstruct.kernels.gpu.common import ABOVE, add, as_double, bisect, zero
 
 
 @triton.jit
