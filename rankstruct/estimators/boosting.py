@@ -53,8 +53,9 @@ from rankstruct.estimators.base import (
 )
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.estimators.linear import LinearRanker
+from rankstruct.ids import numbered_ids
 from rankstruct.kernels.threads import threads_of_torch
-from rankstruct.lists import numbered_ids, to_tensor
+from rankstruct.lists import to_tensor
 from rankstruct.losses import (
     AdditiveRankLoss,
     PerturbedLoss,

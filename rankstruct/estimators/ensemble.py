@@ -20,7 +20,7 @@ from typing_extensions import Self
 
 from rankstruct.estimators.base import Documents, RandomState, Ranker, as_seed, check_labels, measured
 from rankstruct.estimators.mlp import MLPRanker
-from rankstruct.lists import group_documents
+from rankstruct.ids import group_documents
 from rankstruct.measures import Measure
 from rankstruct.models.scorers import EnsembleScorer, check_weights, mean_of_z_scores, with_preparation
 from rankstruct.preparation import has_missing

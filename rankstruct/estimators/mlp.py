@@ -26,8 +26,9 @@ from rankstruct.estimators.base import (
     is_number,
 )
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
+from rankstruct.ids import group_documents
 from rankstruct.kernels.threads import threads_of_torch
-from rankstruct.lists import group_documents, to_tensor
+from rankstruct.lists import to_tensor
 from rankstruct.losses import draws, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import ContextScorer, DeepSetScorer, MeanScorer, MLPScorer, polynomial_average

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import filterfalse
 from numbers import Integral
 from operator import le, lt
@@ -27,10 +27,11 @@ from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_flags, check_integers, check_matched, check_numbers, shortened
 from rankstruct.data.tables import Ids
 from rankstruct.estimators.base import RandomState, all_or_nothing, as_plain, as_seed, from_plain, named_loss
-from rankstruct.lists import known_ids, refuse_other_names, refusing
+from rankstruct.ids import known_ids
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
+from rankstruct.messages import explaining
 from rankstruct.models import update_averages
 from rankstruct.models.trainer import Trainer
 from rankstruct.recommenders.catalogue import Kind, Negatives, TrainingLists, fold_in
@@ -82,7 +83,7 @@ _OTHER_ATTRIBUTES = {
     "save": "use joblib.dump(model, path), pickle or skops",
     "load": "use joblib.load(path), pickle or skops",
 }
-_refusing = refusing(partial(refuse_other_names, other_names=_OTHER_NAMES))
+_refusing = explaining(_OTHER_NAMES)
 
 
 class Recommender(BaseEstimator):
