@@ -37,6 +37,7 @@ class Header(NamedTuple):
         encoding: Python's name of the encoding, by the byte order mark; UTF-8 without one.
         rows: the first rows after it.
         quotes: whether cells may be in quotation marks, as in all files but RecBole's `.inter`.
+        first: the line of the first row, from 1.
     """
 
     names: list[str]
@@ -44,6 +45,7 @@ class Header(NamedTuple):
     encoding: str
     rows: list[list[str]]
     quotes: bool = True
+    first: int = 2
 
     @property
     def between(self) -> str:

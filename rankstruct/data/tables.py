@@ -94,6 +94,7 @@ class TableReader:
         roles: the name of each role's column, None for the one with a usual name.
         optional: roles that may be missing.
         argument: "" if callers cannot name columns, for messages.
+        names: the columns of a CSV file without names in the first line.
 
     Attributes:
         names: all columns, in order.
@@ -111,6 +112,7 @@ class TableReader:
         *,
         optional: Collection[str] = (),
         argument: str | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         self.header: Header | None = None
         self.kinds: dict[str, Any] = {}
@@ -123,6 +125,10 @@ class TableReader:
             check_file(self.path)
             if not _is_typed(self.path):
                 self.header = read_header(self.path, [name or role for role, name in roles.items()])
+                if names:
+                    self.header = self.header._replace(
+                        names=list(names), rows=[self.header.names, *self.header.rows], first=1
+                    )
                 self.names = self.header.names
             else:
                 with self._errors():
@@ -508,7 +514,7 @@ def _csv_batches(
     options = {
         "read_options": pa.csv.ReadOptions(
             column_names=header.names,
-            skip_rows=1,
+            skip_rows=header.first - 1,
             encoding=header.encoding.removesuffix("-sig"),
             use_threads=use_threads,
         ),
@@ -541,7 +547,7 @@ def _csv_error(
     if header.quotes and ('"' in said or "out of sync" in said):  # by a line end within quotation marks
         check_quotes(path, header)
     row = re.search(r"Row #(\d+): ", said)
-    place = f"{path}, row {int(row[1]) - 1}" if row else str(path)
+    place = f"{path}, row {int(row[1]) - header.first + 1}" if row else str(path)
     if value := re.search(r"CSV column #(\d+): .*CSV conversion error to (\w+): (?:invalid value )?(.*)", said):
         name, kind, got = header.names[int(value[1])], value[2], value[3]
         expected = {"bool": "True or False, as in the rows before,", "string": "text in UTF-8"}.get(kind, "a number")
