@@ -91,13 +91,13 @@ def _hint(package: str, name: str, known: tuple[str, ...]) -> str:
     if near := did_you_mean(f"{name}Loss", known, least=0.95) or did_you_mean(name, known, least=0.9):
         return near
     for module in _MODULES:
-        if name in _listed(module):
+        if name in listed(module):
             return f", but {package}.{module} has"
     if near := did_you_mean(name, known, least=0.75):
         return near
     if measure := _measure(name):
         return f"; measures go by name, such as {measure!r}"
-    elsewhere = {each: f"{package}.{module}.{each}" for module in _MODULES for each in _listed(module)}
+    elsewhere = {each: f"{package}.{module}.{each}" for module in _MODULES for each in listed(module)}
     return "".join(f"; did you mean {elsewhere[near]}?" for near in nearest(name, elsewhere, least=0.8))
 
 
@@ -105,13 +105,13 @@ def _measure(name: str) -> str:
     """The measure that other libraries call so, as it is written here: `nDCG@10` for `ndcg_cut_10`; empty if there is none."""
     stem, *cutoff = re.split("(?:_cut|_at)?_(?=[0-9]+$)", name.lower())
     aliases = _assigned(_HERE / "measures" / "base.py", "_ALIASES")
-    measures = {each.lower(): each for each in _listed("measures")}
+    measures = {each.lower(): each for each in listed("measures")}
     found = measures.get(aliases.get(stem.replace("_", ""), stem))
     return "@".join([found, *cutoff]) if found else ""
 
 
 @cache
-def _listed(module: str) -> list[str]:
+def listed(module: str) -> list[str]:
     """The names in `__all__` of a module of the package, or of the files of a room."""
     place = _HERE / module.replace(".", "/")
     if not place.is_dir():

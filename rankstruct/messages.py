@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -77,14 +76,14 @@ def needs_groups(name: str, what: str) -> ArgumentError:
 
 
 def one_line(message: str) -> str:
-    r"""Put a message on one line, without type names; the middle of a very long one is cut out.
+    r"""Put a message on one line; the middle of a very long one is cut out.
 
-    >>> one_line("Parser key x:\n  Expected a typing.Literal[1, 2]. Got value: 3")
-    'Parser key x: Expected one of 1, 2. Got value: 3'
+    >>> one_line("Parser key x:\n  Expected an int. Got value: 3")
+    'Parser key x: Expected an int. Got value: 3'
     >>> len(one_line("x" * 10_000))
     605
     """
-    text = re.sub(r"a typing\.Literal\[([^]]*)\]", r"one of \1", " ".join(message.split()))
+    text = " ".join(message.split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 200]} ... {text[-200:]}"
 
 

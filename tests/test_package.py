@@ -160,7 +160,7 @@ def test_nothing_is_imported_to_answer_a_mistyped_name():
 
 @pytest.mark.parametrize("module", _lazy._MODULES)
 def test_the_names_that_a_module_is_said_to_have_are_its_public_names(module):
-    assert set(_lazy._listed(module)) == set(_lazy.public_names(importlib.import_module(f"rankstruct.{module}")))
+    assert set(_lazy.listed(module)) == set(_lazy.public_names(importlib.import_module(f"rankstruct.{module}")))
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)

@@ -32,12 +32,12 @@ __all__ = ["CombinedLoss", "convex_part"]
 class CombinedLoss(RankingLoss):
     """SVMcombo: a weighted sum of losses (a slack each), or the largest of them (one slack for all).
 
-    In the paper the sum did better. The components are on different scales (the first-relevant map of `RR` is not normalised, the
-    pairwise map is), so tune the weights.
+    In the paper the sum was better. The components are on different scales (the first-relevant map of `RR` is not normalised,
+    the pairwise map is), so tune the weights.
 
     Args:
-        losses: loss modules, each with its own measure, feature map and reference; their reduction is ignored. A mapping names
-            them, otherwise they are named by number and measure.
+        losses: loss modules with measures, feature maps and references of their own; their reduction is ignored. A mapping
+            names them; in a sequence, number and measure are the name.
         weights: one per loss, >= 0; all 1 if None.
         slack: `"separate"`, the sum of weight times loss; `"shared"`, for each list the maximum of weight times loss.
         reduction: `"mean"`, `"sum"` or `"none"`.

@@ -30,10 +30,10 @@ class DirectLoss(HingeLoss):
     negative  ( max_r F - max_r [F - epsilon Delta] ) / epsilon        moves towards better rankings
     both      their mean, with the smallest bias
 
-    The positive side bounds the task loss of the ranking by score from above, the negative one from below (for the maps that
-    prefer it); both tend to it as epsilon goes to 0. Neither is convex, and the gradient is sparse and noisy for small epsilon.
-    Use it to fine-tune a deep scorer, trained with a convex bound first, at a small learning rate; the positive side with
-    epsilon 1 is the nonconvex bound `reference="predicted"`.
+    The positive side is an upper bound of the task loss of the ranking by score, the negative side a lower bound (for feature
+    maps that score this ranking highest). Both tend to the task loss as epsilon goes to 0. Neither is convex, and the gradient
+    is sparse and noisy for small epsilon. Use the loss to fine-tune, at a small learning rate, a deep scorer that was trained
+    with a convex bound. The positive side with epsilon 1 is the nonconvex bound `reference="predicted"`.
 
     Args:
         measure: a measure or its name.
@@ -136,9 +136,9 @@ def _flip(labels: Tensor, where: Tensor, measure: DiscountedGain) -> tuple[Tenso
 class PerturbedLoss(RankingLoss):
     """Any loss, averaged over random perturbations of the scores: a smooth function, estimated from samples.
 
-    The structured hinge is piecewise linear; its mean over Gaussian noise is smooth, still convex and a bound if the hinge is,
-    and its gradient is the mean over the rankings of the perturbed scores. This helps deep scorers if the gradient of single
-    rankings is too sparse; the noise should be about the size of the score differences that matter.
+    The structured hinge is piecewise linear. Its mean over Gaussian noise is smooth, and still convex and a bound if the hinge
+    is. The gradient is the mean over the rankings of the perturbed scores. This helps deep scorers if the gradient of a single
+    ranking is too sparse. The noise should be about the size of the score differences that matter.
 
     Noise is sampled from torch's global generator, in both training and evaluation.
 

@@ -113,10 +113,10 @@ def require_diverse(measure: Measure) -> None:
 class Diverse(Measure):
     """A measure of the diversified list: only the first document of each group, by score.
 
-    A normalised measure is divided by the value of the best diverse ranking, which shows the best document of each of the best
-    groups. The list-specific cut-off of mWTA is also that of the best documents of the groups: 3 if there are two grades among
-    the three best, otherwise one more than the number of groups with a document of the highest grade. With one document per group
-    it equals the measure itself.
+    A normalised measure is divided by the value of the best diverse ranking, which shows the best documents of the best
+    groups. The list-specific cut-off of mWTA is that of the groups' best documents: 3 if there are two grades among the three
+    best, otherwise one more than the number of groups with a document of the highest grade. With one document per group, the
+    value is that of the measure itself.
 
     Its name is `diverse_` followed by the name of the measure, such as `diverse_RR@10`.
 

@@ -55,7 +55,7 @@ def evaluate(
     pooled: Any = None,
     item_weights: Any = None,
 ) -> dict[str, Tensor]:
-    """Evaluate measures on each list: `{name: [...] float64 on the device of scores}`; aliases work too, `["MAP"]` for `AP`.
+    """Evaluate measures list by list: `{name: [...] float64 on the device of scores}`; aliases work too, `["MAP"]` for `AP`.
 
     Args:
         scores: any real numbers, also integers of any size; documents tie if their scores are exactly equal.
@@ -66,8 +66,8 @@ def evaluate(
         qid, group: instead of offsets, list ids `[documents]` in any order, with lists by first appearance; or sizes `[lists]`.
         ties: `"expected"`, the mean over all orders of tied documents (see `Measure.under_ties`); `"input"`, input order;
             `"worst"`, lowest labels first; `"docid"`, by descending id with scores in single precision, as in trec_eval.
-        empty: the value of a list with nothing relevant (for AUC also everything): 0, 1, `"skip"` (NaN) or `"error"`. A list that
-            is all padding has that value too, but never raises an error.
+        empty: the value of a list with nothing relevant (for AUC also with everything relevant): 0, 1, `"skip"` (NaN) or
+            `"error"`. A list that is all padding has that value too, but never raises an error.
         convention: `"letor"` for the LETOR tool's handling of ties, nDCG's discount, lists shorter than k and empty ones.
         num_relevant: `[...]`, the number of relevant documents of each list, retrieved or not, for AP and similar measures.
         ideal_labels, ideal_offsets: labels of all judged documents, for the best ranking: `[..., judged]`, NaN in the padding.

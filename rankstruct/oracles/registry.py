@@ -325,7 +325,7 @@ class Explanation(NamedTuple):
 def explain_oracle(
     measure: str | Measure, feature_map: str | FeatureMap | None = None, *, list_size: int = 1000, grades: int = 2
 ) -> Explanation:
-    """Explain how the most violated ranking is found for lists of `list_size` documents with `grades` grades, and its cost.
+    """Explain the method and the cost of finding the most violated ranking of `list_size` documents with `grades` grades.
 
     Raises:
         ValueError: the pair has no oracle.

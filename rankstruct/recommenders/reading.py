@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rankstruct.columns import USUAL
 from rankstruct.data import DataError
 from rankstruct.data.delimited import read_header
 from rankstruct.data.errors import check_least, check_matched, shortened
@@ -42,7 +43,6 @@ from rankstruct.recommenders.splits import (
     weak_split,
     without,
 )
-from rankstruct.roles import USUAL
 
 __all__ = [
     "InteractionsSource",
@@ -378,8 +378,8 @@ class _Fields(NamedTuple):
             return np.array(list(map(int, column.names)), np.int64)[column.places]
         wrong = next((at for at, word in enumerate(column.names) if not is_number(word)), None)
         if wrong is not None:
-            place = self.at(path, int((column.places == wrong).argmax()))
-            raise DataError(f"{place}: expected a number as {what}, got {shortened(column.names[wrong])}")
+            line = self.at(path, int((column.places == wrong).argmax()))
+            raise DataError(f"{line}: expected a number as {what}, got {shortened(column.names[wrong])}")
         return np.array(list(map(parse_number, column.names)))[column.places]
 
 
