@@ -43,6 +43,7 @@ nitpick_ignore = [
             "rankstruct.solvers.shared.Team",
             "rankstruct.messages.Way",
             "rankstruct.data.runs.JoinedRun",
+            "rankstruct.lists.Columns",
         ),  # private
         *("TypeAliasForwardRef", "pytorch_lightning.callbacks.weight_averaging.WeightAveraging"),
         "numpy.random.mtrand.RandomState",  # in NumPy's documentation without "mtrand"
