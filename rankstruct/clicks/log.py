@@ -14,7 +14,7 @@ from rankstruct.columns import find_column, names_of, usual_columns
 from rankstruct.data import DataError
 from rankstruct.data.errors import check_matched
 from rankstruct.data.tables import TableReader, check_columns
-from rankstruct.lists import known_ids
+from rankstruct.ids import known_ids
 from rankstruct.messages import ArgumentError
 from rankstruct.roles import column_of
 

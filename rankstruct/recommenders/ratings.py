@@ -33,7 +33,7 @@ from rankstruct.data.tables import Ids, TableReader, find_columns, id_text
 from rankstruct.data.text import SPACE
 from rankstruct.data.times import seconds
 from rankstruct.estimators.base import is_number
-from rankstruct.lists import known_ids
+from rankstruct.ids import known_ids
 from rankstruct.roles import names_of
 
 __all__ = [
