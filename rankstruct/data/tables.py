@@ -504,7 +504,8 @@ def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), 
     """
     begins = next(read_blocks(path, 16), b"")
     encoding = next((name for mark, name in _MARKS if begins.startswith(mark)), "utf-8")
-    lines, size = [], 0
+    lines: list[str] = []
+    size = 0
     for line in decoded_lines(path, encoding):
         size += len(line)
         if lines and size > _HEAD:
