@@ -340,8 +340,8 @@ model.item_regularization X lambda of the items' factors (default: that of the u
 model.start_from PATH a run, or a file of save_scorer, with the initial factorisation
 data.users_per_batch N number of users per training batch (default: 64)
 data.recommend N number of items that predict recommends to each user (default: 10)"""
-#: The scorers of each task, and the options of its model and its data.
-_OF_A_TASK = {
+#: The tasks: the scorers of each, and the options of its model and its data.
+TASKS = {
     "ranking": (
         "ContextScorer, DeepSetScorer, KernelScorer, LinearScorer, MLPScorer, TreeScorer",
         _OF_LISTS
@@ -359,16 +359,6 @@ data.qid COLUMN the column of queries of a table (default: qid, query_id, query 
 data.categorical COLUMNS columns of numbers of a table that are categories
 data.diversity_groups HOW groups of documents: a regular expression for the comments, or a column index
 data.predict_path FILE lists to predict (default: the test lists)""",
-    ),
-    "text": (
-        "CrossEncoderScorer",
-        _OF_LISTS
-        + """
-data.path FOLDER folder with corpus.jsonl, queries.jsonl and qrels*.tsv, BEIR's format
-data.builtin NAME questions, a small synthetic collection, which needs no files
-data.lists_per_batch N lists per training batch (default: 4)
-data.max_list_size N longer training lists are subsampled to this size in each epoch (default: 16)
-data.fold N the test fold of a single qrels.tsv, from 1 to 5""",
     ),
     "ratings": (
         "LightGCN, MatrixFactorization",
@@ -397,6 +387,16 @@ data.path PATH folder with train.txt, valid.txt and test.txt, or a file to split
 data.builtin NAME synthetic, which needs no file
 data.split NAME how one file is split: ratio, leave-one-out or time (default: ratio)""",
     ),
+    "text": (
+        "CrossEncoderScorer",
+        _OF_LISTS
+        + """
+data.path FOLDER folder with corpus.jsonl, queries.jsonl and qrels*.tsv, BEIR's format
+data.builtin NAME questions, a small synthetic collection, which needs no files
+data.lists_per_batch N lists per training batch (default: 4)
+data.max_list_size N longer training lists are subsampled to this size in each epoch (default: 16)
+data.fold N the test fold of a single qrels.tsv, from 1 to 5""",
+    ),
 }
 
 
@@ -409,7 +409,7 @@ def _of_a_config(command: str, task: str) -> CommandParser:
         "--trainer.help lists all options of the trainer, --model.help, --data.help, --checkpoint.help and --early_stopping.help "
         "likewise"
     )
-    scorers, options = _OF_A_TASK.get(task, _OF_A_TASK["ranking"])
+    scorers, options = TASKS.get(task, TASKS["ranking"])
     classes = f"""
 model.scorer NAME the scorer: {scorers}; or a custom class by its path, such as my.module.MyScorer
 model.loss NAME the loss: {", ".join(loss_names())}; or a custom class by its path (default: StructuredHingeLoss of AP)
@@ -438,7 +438,7 @@ def loss_names() -> list[str]:
 
 def scorer_names(task: str) -> list[str]:
     """The names of the scorers of a task."""
-    return _OF_A_TASK[task][0].split(", ")
+    return TASKS[task][0].split(", ")
 
 
 _PARSERS = {
@@ -531,6 +531,10 @@ _OF_CONFIGS = {
 }
 
 
+#: Options with other names than the arguments.
+_OTHER_NAMES = {"fold": "folds", "missing": "drop_missing"}
+
+
 def as_option(command: str, argument: str, value: Any) -> str | None:
     """An argument of the library as the option of a command that sets it; None if there is none.
 
@@ -550,6 +554,6 @@ def as_option(command: str, argument: str, value: Any) -> str | None:
             return _OF_CONFIGS[command]
         return " ".join([f"--data.{argument}", *shown]) if argument in known else None
     for action in parser_of(command)._actions if command in _PARSERS else ():
-        if action.option_strings and action.dest in (argument, {"fold": "folds"}.get(argument)):
+        if action.option_strings and action.dest in (argument, _OTHER_NAMES.get(argument)):
             return " ".join([action.option_strings[-1], *(shown if action.nargs != 0 else [])])
     return None

@@ -40,7 +40,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from rankstruct.arrays import LARGEST
 from rankstruct.commands import rank
 from rankstruct.commands._arguments import configs_in, options_in
-from rankstruct.commands._options import check_effects, loss_names, scorer_names
+from rankstruct.commands._options import TASKS, check_effects, loss_names, scorer_names
 from rankstruct.commands._parser import Parser, with_full_losses
 from rankstruct.commands.cells import locked
 from rankstruct.configs import misused, read_config
@@ -102,35 +102,23 @@ class _Task(NamedTuple):
     writers: tuple[type[PredictionWriter] | type[RecommendationWriter], ...] = (PredictionWriter,)
 
 
-def _ranking() -> _Task:
-    return _Task(RankingModule, RankingDataModule, {"data.num_features": "num_features"}, Source)
+_SIZES = {"data.num_users": "num_users", "data.num_items": "num_items"}
+_BOTH = (PredictionWriter, RecommendationWriter)
+_TASKS = {
+    "ranking": _Task(RankingModule, RankingDataModule, {"data.num_features": "num_features"}, Source),
+    "ratings": _Task(FactorizationModule, SplitRatingsDataModule, _SIZES, RatingsSource, RatingsDataModule, _BOTH),
+    "implicit": _Task(
+        CatalogueModule, InteractionsDataModule, _SIZES, InteractionsSource, RatingsDataModule, (RecommendationWriter,)
+    ),
+}
 
 
-def _ratings() -> _Task:
-    links = {"data.num_users": "num_users", "data.num_items": "num_items"}
-    writers = (PredictionWriter, RecommendationWriter)
-    data = SplitRatingsDataModule
-    return _Task(FactorizationModule, data, links, RatingsSource, RatingsDataModule, writers)
-
-
-def _implicit() -> _Task:
-    links = {"data.num_users": "num_users", "data.num_items": "num_items"}
-    data, writers = InteractionsDataModule, (RecommendationWriter,)
-    return _Task(CatalogueModule, data, links, InteractionsSource, RatingsDataModule, writers)
-
-
-def _text() -> _Task:
-    text, training = import_module("rankstruct.text"), import_module("rankstruct.text.loading")
-    return _Task(
-        RankingModule,
-        training.TextDataModule,
-        {"data.encoder": "encoder", "data.fetch": "fetch"},
-        text.TextSource,
-        training.TextDataModule,
-    )
-
-
-TASKS = {"ranking": _ranking, "ratings": _ratings, "implicit": _implicit, "text": _text}
+def task_of(name: str) -> _Task:
+    """A task by its name; what is not of `rankstruct` alone is imported for the task that needs it."""
+    if name != "text":
+        return _TASKS[name]
+    source, data = import_module("rankstruct.text").TextSource, import_module("rankstruct.text.loading").TextDataModule
+    return _Task(RankingModule, data, {"data.encoder": "encoder", "data.fetch": "fetch"}, source, data)
 
 
 _TRAINER = {"num_sanity_val_steps": 0, "log_every_n_steps": 10, "max_epochs": 100, "enable_model_summary": False}
@@ -187,7 +175,7 @@ class RankingCLI(LightningCLI):
         self._command = args[0]
         self._args = args
         self._task_name = _find_task(args)
-        self._task = TASKS[self._task_name]()
+        self._task = task_of(self._task_name)
         self._names_data = _names_data(args)
         _silence(everything=quiet)
         with ExitStack() as self._held:  # the lock of the folder of a run that trains
@@ -324,7 +312,6 @@ class RankingCLI(LightningCLI):
         if subcommand in ("test", "validate"):
             parser.set_defaults({"verbose": False})  # rankstruct prints the table
         assert isinstance(parser, Parser)
-        parser.look_at(configs_in(self._args), self._args)
         parser.name(subcommand, {"model.scorer": scorer_names(self._task_name), "model.loss": loss_names()})
         return parser
 
@@ -508,7 +495,11 @@ class RankingCLI(LightningCLI):
     def _save_report(self, best: dict[str, Any], measures: dict[str, float]) -> None:
         """Write the results to `metrics.json` and to TensorBoard."""
         module, data, board = self.model, self.datamodule, self.trainer.logger
-        parameters = {**module.describe(), **_describe_optimizer(module.trainer.optimizers), **data.describe()}
+        optimizers = [(type(each).__name__, each.param_groups[0]) for each in module.trainer.optimizers]
+        used = (
+            {"optimizer": name, "learning_rate": group.get("initial_lr", group["lr"])} for name, group in optimizers
+        )
+        parameters = {**module.describe(), **next(used, {"optimizer": ""}), **data.describe()}
         report = {"best": best, "test": measures, "parameters": parameters}
         write_text(self.folder / "metrics.json", json.dumps(report, indent=2))
         write_record(self.folder, data.record, data.names)
@@ -536,14 +527,6 @@ def _options_of(loss: torch.nn.Module) -> dict[str, str]:
         options["parts"] = ", ".join(parts)
     name = f"{options.pop('measure', '')} {type(loss).__name__}".strip()
     return {"loss": name} | {f"loss.{option}": value for option, value in options.items() if value is not None}
-
-
-def _describe_optimizer(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Any]:
-    """The name and the initial learning rate of the optimizer, for reports."""
-    if not optimizers:
-        return {"optimizer": ""}
-    group = optimizers[0].param_groups[0]
-    return {"optimizer": type(optimizers[0]).__name__, "learning_rate": group.get("initial_lr", group["lr"])}
 
 
 #: Base classes of the classes that a config may name, in addition to Lightning's own.
@@ -760,7 +743,7 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
 
 def _source_of(config: Any) -> Any:
     """The source of the data that a config describes."""
-    kind = TASKS[config.task]().source
+    kind = task_of(config.task).source
     return kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
 
 
@@ -768,7 +751,7 @@ def has_folds(args: Sequence[str]) -> bool:
     """Whether the data of a training command, such as `["fit", "--config", FILE]`, may come in folds."""
     cli = _Parsed(args)
     config = cli.config[cli.subcommand]
-    kind = TASKS[config.task]().source
+    kind = task_of(config.task).source
     if config.data.get("builtin") is not None:
         return False
     return hasattr(kind, "fold") and (kind is not RatingsSource or config.data.get("split") == "fold")

@@ -29,10 +29,11 @@ import scipy.sparse as sp
 from rankstruct.columns import as_table
 from rankstruct.data import DataError, Names, RankingData
 from rankstruct.data.errors import check_integers, check_least, shortened
-from rankstruct.data.tables import Ids, TableReader, find_columns, id_text, seconds
+from rankstruct.data.tables import Ids, TableReader, find_columns, id_text
 from rankstruct.data.text import SPACE
+from rankstruct.data.times import seconds
 from rankstruct.estimators.base import is_number
-from rankstruct.lists import known_ids
+from rankstruct.ids import known_ids
 from rankstruct.roles import names_of
 
 __all__ = [

@@ -18,9 +18,8 @@ import numpy as np
 
 from rankstruct.columns import USUAL
 from rankstruct.data import DataError
-from rankstruct.data.delimited import read_header
 from rankstruct.data.errors import check_least, check_matched, shortened
-from rankstruct.data.tables import Ids, TableReader, find_columns, is_csv, is_number, is_table
+from rankstruct.data.tables import Ids, TableReader, find_columns, is_csv, is_number, is_table, read_header
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
 from rankstruct.messages import Way
 from rankstruct.recommenders.ratings import (
