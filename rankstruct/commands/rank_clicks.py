@@ -15,7 +15,7 @@ from rankstruct.clicks.log import MissingDocuments
 from rankstruct.commands.files import Files
 from rankstruct.data import DataError, RankingData, read_lists
 from rankstruct.data.formats import feature_names
-from rankstruct.estimators.base import dense
+from rankstruct.estimators.training_data import dense
 from rankstruct.text_tables import format_table
 
 ESTIMATORS = {"harvest": harvest_propensities, "swaps": propensities_by_swaps, "em": propensities_by_em}
