@@ -6,26 +6,26 @@ brute-force code is in tests/brute_force.py, so this runs from a checkout.
 """
 
 import sys
-import tempfile
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 import rankstruct as rs
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.files import write_result
-from rankstruct.kernels import dispatch
 from rankstruct.oracles.registry import resolve
 from rankstruct.progress import Progress
 from rankstruct.text_tables import format_table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import lanes
 from brute_force import hinges, random_problem, random_weighted_problem, surrogates_of_lists
-from combinations import references_of_pairs
-from emulated_device import build, emulate
+from combinations import legal_combinations, references_of_pairs
 
 BINARY = "nDCG(min_relevant=1"
 MEASURES = [f"{name}@{k}" for name in ("P", f"{BINARY})", "DCG") for k in (1, 3, 10)]
@@ -117,6 +117,47 @@ def verify_weighted(rng: np.random.Generator, lists: int, most: int) -> dict[tup
     return counts
 
 
+def verify_kernels(lists: int, seconds: float, seed: int, only: Sequence[str] | None) -> int:
+    """Compare the kernels of devices with the core, a few lists at a time: values, and what their directions are worth."""
+    rng, start, done, failures, worst, others = np.random.default_rng(seed), time.monotonic(), 0, 0, 0.0, 0
+    pairs = [(m, f, r) for m, f, r in legal_combinations(cutoffs=(None, 1, 3)) if not isinstance(f, rs.Positional)]
+    pairs = [each for each in pairs if not only or type(each[0]).__name__ in only]
+    kernels, bar = lanes.kernels(), Progress(total=lists, unit="list")
+    while done < lists and time.monotonic() - start < seconds:
+        for measure, feature_map, reference in pairs:
+            batch, size, block = (int(rng.integers(*ends)) for ends in ((1, 9), (0, 13), (3, 17)))
+            kernels.Batch.block = block  # so that short lists have several blocks
+            lanes.Lanes.checks = rng.random() < 0.1
+            scores = rng.normal(size=(batch, size)) * 10.0 ** rng.integers(-3, 4, size=(batch, 1))
+            tied = rng.random((batch, 1)) < 0.4
+            given = torch.tensor(np.where(tied, np.round(scores * 2) / 2, scores))
+            labels = torch.tensor((rng.random((batch, size)) < rng.random((batch, 1))) * 1.0)
+            options = {"feature_map": feature_map, "reference": reference}
+            options["where"] = torch.tensor(rng.random((batch, size)) < rng.choice([0.6, 1.0]))
+            if reference in ("predicted", "below-window") and rng.random() < 0.5:
+                options["reference_scores"] = torch.tensor(rng.normal(size=(batch, size)).round(1))
+            if measure.name == "AUC" and rng.random() < 0.5 and not isinstance(feature_map, rs.PartialPairwise):
+                options["item_weights"] = torch.tensor(rng.integers(1, 4, size=(batch, size)) / 2)
+            expected = rs.most_violated(given, labels, measure, **options)
+            with pytest.MonkeyPatch.context() as patch:
+                lanes.use(patch)
+                found = rs.most_violated(given, labels, measure, **options)
+            own = (found.direction * given).sum(-1) + found.task_loss
+            there = (expected.direction * given).sum(-1) + expected.task_loss
+            errors = torch.maximum((found.value - expected.value).abs(), (own - there).abs())
+            errors = errors / given.abs().amax(-1).clamp(min=1) if size else errors
+            wrong = ~(errors < 1e-12)
+            others += int(((found.direction - expected.direction).abs() > 1e-12).any(-1).sum())
+            worst, failures, done = max(worst, float(errors.max())), failures + int(wrong.sum()), done + batch
+            bar.update(batch)
+            if wrong.any():
+                at = int(wrong.nonzero()[0])
+                print(f"FAILED {measure.name} {feature_map.name} {reference}: {given[at].tolist()} {labels[at].tolist()}")
+    bar.close()
+    print(f"{done:,} lists, {failures} wrong; largest error {worst:.1e}; another ranking as good: {others}; seed {seed}")
+    return failures
+
+
 def main() -> int:
     """Compare, and write what was found."""
     parser = CommandParser(description=__doc__)
@@ -129,18 +170,15 @@ def main() -> int:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the counts to this file, as `write_results.py` reads them"
     )
-    emulated = "emulated: what CUDA devices do, built for the CPU; torch: what others do; no surrogates"
-    parser.add_argument("--device", choices=["cpu", "emulated", "torch"], default="cpu", help=emulated)
+    kernels = "kernels: those of devices, with NumPy in place of Triton, against the core; they have no positional maps"
+    parser.add_argument("--device", choices=["cpu", "kernels"], default="cpu", help=kernels)
     options = parser.parse_args()
     oracles_alone = bool(options.measures) or options.device != "cpu"
     if options.json and oracles_alone:
         parser.error("--json is for all measures on the CPU; leave out --measures and --device")
-    if options.device == "emulated":
-        with tempfile.TemporaryDirectory() as folder:
-            emulate(build(Path(folder)))
-    elif options.device == "torch":
-        dispatch.has_loops = lambda device: False
-
+    if options.device == "kernels":
+        failures = verify_kernels(options.lists, options.seconds, options.seed, options.measures)
+        return int(failures > 0)
     wanted = options.measures or [type(measure).__name__ for measure, *_ in references_of_pairs()]
     pairs = {key: value for key, value in references_of_pairs().items() if type(key[0]).__name__ in wanted}
     counts: dict[tuple[str, str], list[float]] = {}

@@ -23,7 +23,7 @@ import rankstruct as rs
 from rankstruct import columns as module
 from rankstruct.cli import main
 from rankstruct.clicks import ClickLog
-from rankstruct.columns import Columns, Table
+from rankstruct.columns import Columns, EncodedTable
 from rankstruct.data import DataError, RankingData, concatenate, convert_lists, read_lists, read_scores
 from rankstruct.data.folds import read_alike
 from rankstruct.models.saving import describe_scorer
@@ -167,7 +167,7 @@ def test_files_have_the_codes_of_frames(tmp_path, suffix, kind, caplog):
     assert data.missing.sum() == frame.isna().to_numpy().sum()
     told = [each.message for each in caplog.records if "categorical columns" in each.message]
     assert told[0].endswith("'brand' (5, such as 'acme'), 'size' (3, such as 'L'), 'shop' (2, such as 'shop 1')")
-    assert isinstance(data.table, Table)
+    assert isinstance(data.table, EncodedTable)
     again = read_lists(path, cache=tmp_path / "cache")  # mapped
     assert again.columns.categories == data.columns.categories
     np.testing.assert_array_equal(again.features, data.features)
@@ -286,7 +286,7 @@ def test_every_ranker_trains_on_a_table(name, tmp_path):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize(
     "names",
-    [["mlp"], pytest.param([name for name in SMALL if name not in ("mlp", "xgboost")], marks=pytest.mark.slow)],
+    [["mlp"], pytest.param([name for name in SMALL if name not in ("mlp", "xgboost")], marks=pytest.mark.soak)],
     ids=["mlp", "others"],
 )
 def test_a_new_process_scores_the_same_from_every_file(names, tmp_path):

@@ -19,7 +19,7 @@ import rankstruct as rs
 from rankstruct.data.clean import keep_documents
 from rankstruct.estimators.linear import ranking_risk
 from rankstruct.estimators.training_data import TrainingData, gather
-from rankstruct.lists import group_documents
+from rankstruct.ids import group_documents
 from rankstruct.solvers import DC, Bundle, RowsOf, Status, group_regression
 
 

@@ -10,12 +10,13 @@ from typing import Any, Literal
 import numpy as np
 
 from rankstruct.arrays import as_array, as_numbers
+from rankstruct.columns import find_column, names_of, usual_columns
 from rankstruct.data import DataError
 from rankstruct.data.delimited import check_columns
 from rankstruct.data.errors import check_matched
 from rankstruct.data.tables import TableReader
-from rankstruct.lists import known_ids
-from rankstruct.roles import column_of, find_column, names_of, usual_columns
+from rankstruct.ids import known_ids
+from rankstruct.roles import column_of
 
 __all__ = ["ClickLog"]
 

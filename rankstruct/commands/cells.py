@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from rankstruct._version import __version__
 from rankstruct.configs import load_json
-from rankstruct.files import add_to_digest, write_text
+from rankstruct.files import write_text
 from rankstruct.progress import Progress, listening, stage
 
 __all__ = [
@@ -405,9 +405,7 @@ class CellFolders:
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    add_to_digest(digest, path)
-    return digest.hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _differences(present: dict[str, Any], wanted: dict[str, Any]) -> list[str]:

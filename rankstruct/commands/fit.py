@@ -25,7 +25,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,12 +37,11 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
-from rankstruct import models
 from rankstruct.arrays import LARGEST
 from rankstruct.commands import rank
 from rankstruct.commands._arguments import configs_in, options_in
-from rankstruct.commands._effects import NEEDS, data_needs, without_effect
-from rankstruct.commands._help import Parser, library_losses, library_scorers, with_full_losses
+from rankstruct.commands._options import check_effects, loss_names, scorer_names
+from rankstruct.commands._parser import Parser, with_full_losses
 from rankstruct.commands.cells import locked
 from rankstruct.configs import misused, read_config
 from rankstruct.data import Source
@@ -57,7 +55,6 @@ from rankstruct.measures import Measure, parse_measure
 from rankstruct.messages import did_you_mean
 from rankstruct.models.saving import read_checkpoint
 from rankstruct.progress import shows_bars
-from rankstruct.recommenders import factorization
 from rankstruct.recommenders.reading import InteractionsSource, RatingsSource
 from rankstruct.recommenders.training import (
     CatalogueModule,
@@ -73,17 +70,14 @@ from rankstruct.training.callbacks import (
     Announcements,
     AtomicCheckpoints,
     AverageWeights,
+    Ends,
     EpochLines,
     LastCheckpoint,
     PredictionWriter,
     ProgressBar,
     ResumeHint,
-    StaysStopped,
-    StepCheckpoint,
     Stoppable,
-    Terminable,
     TestScores,
-    Validated,
     is_trial,
 )
 from rankstruct.training.datamodule import ListsDataModule, RankingDataModule
@@ -106,7 +100,6 @@ class _Task(NamedTuple):
     source: type[Source] | type[Any]
     base: type[ListsDataModule] = ListsDataModule  # of data modules that a config names by class path
     writers: tuple[type[PredictionWriter] | type[RecommendationWriter], ...] = (PredictionWriter,)
-    scorers: ModuleType = models  # the package of its scorers, in addition to custom ones
 
 
 def _ranking() -> _Task:
@@ -117,13 +110,13 @@ def _ratings() -> _Task:
     links = {"data.num_users": "num_users", "data.num_items": "num_items"}
     writers = (PredictionWriter, RecommendationWriter)
     data = SplitRatingsDataModule
-    return _Task(FactorizationModule, data, links, RatingsSource, RatingsDataModule, writers, factorization)
+    return _Task(FactorizationModule, data, links, RatingsSource, RatingsDataModule, writers)
 
 
 def _implicit() -> _Task:
     links = {"data.num_users": "num_users", "data.num_items": "num_items"}
     data, writers = InteractionsDataModule, (RecommendationWriter,)
-    return _Task(CatalogueModule, data, links, InteractionsSource, RatingsDataModule, writers, factorization)
+    return _Task(CatalogueModule, data, links, InteractionsSource, RatingsDataModule, writers)
 
 
 def _text() -> _Task:
@@ -134,7 +127,6 @@ def _text() -> _Task:
         {"data.encoder": "encoder", "data.fetch": "fetch"},
         text.TextSource,
         training.TextDataModule,
-        scorers=text,
     )
 
 
@@ -279,8 +271,7 @@ class RankingCLI(LightningCLI):
         _check_options(config, self.config.subcommand)
         given = dict(options_in(self._args))  # the last value of each; null resets a value of the config
         typed = [name.strip("-").rstrip("+") for name, value in given.items() if value not in ("null", "None")]
-        if wrong := without_effect(typed, (*NEEDS[self.config.subcommand], *data_needs(config)), config):
-            raise ValueError(wrong)
+        check_effects(self.config.subcommand, typed, config)
         if self._quiet:
             _refuse_checkpoint(config)
         if self.config.subcommand != "fit" and config.ckpt_path is None:
@@ -295,10 +286,9 @@ class RankingCLI(LightningCLI):
             return
         missing = sizes - set(vars(scorer.get("init_args", Namespace())))
         if missing:
-            known = ", ".join(library_scorers(sizes, self._task.scorers))
             raise ValueError(
                 f"model.scorer: the constructor of {path} has no argument {' or '.join(sorted(missing))}, which the data set; "
-                f"scorers of this task: {known}"
+                f"scorers of this task: {', '.join(scorer_names(self._task_name))}"
             )
 
     def _keep_names(self, config: Any) -> None:
@@ -335,8 +325,7 @@ class RankingCLI(LightningCLI):
             parser.set_defaults({"verbose": False})  # rankstruct prints the table
         assert isinstance(parser, Parser)
         parser.look_at(configs_in(self._args), self._args)
-        scorers = library_scorers(set(self._task.links.values()), self._task.scorers)
-        parser.shorten(subcommand, {"model.scorer": scorers, "model.loss": library_losses()})
+        parser.name(subcommand, {"model.scorer": scorer_names(self._task_name), "model.loss": loss_names()})
         return parser
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
@@ -358,7 +347,7 @@ class RankingCLI(LightningCLI):
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> pl.Trainer:
         data = self.datamodule
-        callbacks = [*callbacks, Stoppable(), Terminable()]
+        callbacks = [*callbacks, Stoppable()]
         # Lightning's bars are on stdout.
         bars = not self._quiet and config.get("enable_progress_bar") is not False and shows_bars(sys.stdout, sys.stderr)
         config["enable_progress_bar"] = bars
@@ -368,13 +357,11 @@ class RankingCLI(LightningCLI):
             if self._get(self.config, "average_weights"):
                 callbacks = [AverageWeights(), *callbacks]
             # The first checkpoint callback is that of the best model; it writes before last.ckpt is written.
-            callbacks.append(LastCheckpoint())
-            if steps := self._get(self.config, "save_every_steps"):
-                callbacks.append(StepCheckpoint(steps))
+            callbacks.append(LastCheckpoint(self._get(self.config, "save_every_steps")))
             self._test_scores = TestScores()
             if data.complete:
                 callbacks += [TrainingBoard(data.objective_batches()), self._test_scores]
-            callbacks += [Validated(), StaysStopped(), ResumeHint()]
+            callbacks += [Ends(), ResumeHint()]
             callbacks.append(Announcements() if self._quiet else ProgressBar() if bars else EpochLines())
         else:
             callbacks = [c for c in callbacks if not isinstance(c, EarlyStopping | ModelCheckpoint)]

@@ -13,9 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from rankstruct.columns import USUAL
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.text import read_blocks, text_lines, unpacked_name
-from rankstruct.roles import USUAL
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _MARKS = (  # UTF-32 first, since UTF-16's are prefixes

@@ -20,13 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankstruct.arrays import LARGEST, as_array, as_numbers
-from rankstruct.columns import as_arrow, as_table, is_text, named_columns, numbers, plain
+from rankstruct.columns import as_arrow, as_table, find_column, is_text, named_columns, numbers, plain
 from rankstruct.data.delimited import Header, check_quotes, named, open_unpacked, read_header, wrong_encoding
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import SPACE, check_file, parse_number, unpacked_name
 from rankstruct.messages import Way, did_you_mean
-from rankstruct.roles import find_column
 
 __all__: list[str] = []
 
@@ -94,6 +93,8 @@ class TableReader:
         roles: the name of each role's column, None for the one with a usual name.
         optional: roles that may be missing.
         argument: "" if callers cannot name columns, for messages.
+        features: columns that have no role, though their names may be usual ones.
+        advice: the ends of messages about missing roles.
 
     Attributes:
         names: all columns, in order.
@@ -111,6 +112,8 @@ class TableReader:
         *,
         optional: Collection[str] = (),
         argument: str | None = None,
+        features: Collection[str] = (),
+        advice: Mapping[str, str | Way] | None = None,
     ) -> None:
         self.header: Header | None = None
         self.kinds: dict[str, Any] = {}
@@ -130,13 +133,13 @@ class TableReader:
                 self.names, self.kinds = schema.names, {field.name: field.type for field in schema}
         if not self.names:
             raise DataError(f"{self}: expected column names in the first line, got an empty file")
-        found = find_columns(self, self.names, roles, argument)
+        found = find_columns(self, [name for name in self.names if name not in features], roles, argument)
         if several := [name for name in found.values() if self.names.count(str(name)) > 1]:
             raise DataError(f"{self}: expected one column {several[0]!r}, got several")
         for role, name in found.items():
             if name is None and (role not in optional or roles[role] is not None):
-                advice = "" if argument == "" else Way(role, None, "{} names another column")
-                raise missing_column(self, role, roles[role], self.names, advice)
+                way = "" if argument == "" else Way(role, None, "{} names another column")
+                raise missing_column(self, role, roles[role], self.names, (advice or {}).get(role, way))
         self.columns = {role: name for role, name in found.items() if name is not None}
 
     def __str__(self) -> str:

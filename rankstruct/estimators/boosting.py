@@ -44,8 +44,9 @@ from rankstruct.estimators.base import Ranker, as_seed, check_groups_of, is_numb
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.training_data import TrainingData, check_item_weights, dense, fit_to, whole
+from rankstruct.ids import numbered_ids
 from rankstruct.kernels.threads import threads_of_torch
-from rankstruct.lists import numbered_ids, to_tensor
+from rankstruct.lists import to_tensor
 from rankstruct.losses import (
     AdditiveRankLoss,
     PerturbedLoss,

@@ -23,7 +23,7 @@ from rankstruct.data.clean import keep_documents
 from rankstruct.estimators.base import RandomState, Ranker, as_seed, check_labels, measured
 from rankstruct.estimators.mlp import MLPRanker
 from rankstruct.estimators.training_data import TrainingData, fit_to, whole
-from rankstruct.lists import group_documents
+from rankstruct.ids import group_documents
 from rankstruct.measures import Measure
 from rankstruct.models.scorers import EnsembleScorer, check_weights, mean_of_z_scores, with_preparation
 from rankstruct.preparation import has_missing

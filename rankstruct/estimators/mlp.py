@@ -19,8 +19,9 @@ from rankstruct.arrays import as_single
 from rankstruct.estimators.base import PREPARE, as_seed, check_groups_of, is_number
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.estimators.training_data import TrainingData, dense
+from rankstruct.ids import group_documents
 from rankstruct.kernels.threads import threads_of_torch
-from rankstruct.lists import group_documents, to_tensor
+from rankstruct.lists import to_tensor
 from rankstruct.losses import draws, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import ContextScorer, DeepSetScorer, MeanScorer, MLPScorer, polynomial_average

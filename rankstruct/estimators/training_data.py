@@ -13,7 +13,7 @@ from sklearn.utils import column_or_1d
 from rankstruct.arrays import as_array, as_numbers
 from rankstruct.columns import as_table
 from rankstruct.data import RankingData
-from rankstruct.lists import group_documents, numbered_ids
+from rankstruct.ids import group_documents, numbered_ids
 from rankstruct.solvers import RowsOf
 
 __all__: list[str] = []

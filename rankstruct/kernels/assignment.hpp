@@ -41,15 +41,15 @@ struct Assignment {
     Span<const double> c, a;   // of each position
     Index k;                   // the first position with a = 0
 
-    KERNEL Index documents() const { return score.size; }
-    KERNEL int classes() const { return int(gain.size); }
-    KERNEL int size_of(Index g) const { return starts[g + 1] - starts[g]; }
-    KERNEL double a_at(Index i) const { return i < k ? a[i] : 0.0; }
+    Index documents() const { return score.size; }
+    int classes() const { return int(gain.size); }
+    int size_of(Index g) const { return starts[g + 1] - starts[g]; }
+    double a_at(Index i) const { return i < k ? a[i] : 0.0; }
     // The decrease of c and a after a position.
-    KERNEL double fall_of_c(Index i) const { return i + 1 < documents() ? c[i] - c[i + 1] : 0.0; }
-    KERNEL double fall_of_a(Index i) const { return i + 1 < documents() ? a_at(i) - a_at(i + 1) : 0.0; }
-    KERNEL double range_of_c() const { return c[0] - c[documents() - 1]; }
-    KERNEL double range_of_a() const { return a_at(0) - a_at(documents() - 1); }
+    double fall_of_c(Index i) const { return i + 1 < documents() ? c[i] - c[i + 1] : 0.0; }
+    double fall_of_a(Index i) const { return i + 1 < documents() ? a_at(i) - a_at(i + 1) : 0.0; }
+    double range_of_c() const { return c[0] - c[documents() - 1]; }
+    double range_of_a() const { return a_at(0) - a_at(documents() - 1); }
 };
 
 struct Exchange {
@@ -59,7 +59,6 @@ struct Exchange {
 // Scratch of the sweep. The large tables are only reserved for lists that need them.
 struct SweepSpace {
     static constexpr Index lanes = 4;   // classes exchanged together
-    static constexpr Index shared = 8;  // classes that fit a device; with more it uses prices
 
     Span<double> fall_of_c, fall_of_a, margin;  // by position
     Span<Index> forth, back;                    // by number of documents
@@ -71,10 +70,9 @@ struct SweepSpace {
     Growing<int> level_starts;
     Growing<double> levels;
 
-    KERNEL static Index width(Index classes) { return (classes + lanes - 1) / lanes * lanes; }
+    static Index width(Index classes) { return (classes + lanes - 1) / lanes * lanes; }
 
-    KERNEL SweepSpace(Arena& arena, Index documents, Index classes, Index ranks)
-        : table(arena, (ranks + 1) * shared * (shared + 2)), exchanges(arena, 2 * ranks + 2), level_starts(arena, 0), levels(arena, 0) {
+    SweepSpace(Arena& arena, Index documents, Index classes) {
         arena.take_each(documents, fall_of_c, fall_of_a, margin);
         arena.take_each(documents + 1, forth, back);
         arena.take_each(classes, outside, inside, next, first, last);
@@ -82,7 +80,7 @@ struct SweepSpace {
     }
 
     // Reserve memory for the sweep of k positions.
-    KERNEL bool reserve(Index k, Index classes) {
+    bool reserve(Index k, Index classes) {
         return table.reserve((k + 1) * (classes + width(classes) * (classes + 1))) && exchanges.reserve(2 * k + 2);
     }
 };
@@ -91,7 +89,7 @@ struct SweepSpace {
 // how much each boundary prefers every document inside to every one outside, negative if it does not. Returns whether none is
 // negative, which is optimal for all positions. Comparisons with NaN, from 0 times infinity, are false. O(k L).
 template <int FEW>
-KERNEL inline bool greedy_of(const Assignment& problem, Index k, Span<int> classes, SweepSpace& space) {
+inline bool greedy_of(const Assignment& problem, Index k, Span<int> classes, SweepSpace& space) {
     const Index last = (FEW ? FEW : problem.classes()) - 1;
     const Span<const double> score = problem.score;
     const Span<int> next = space.next;
@@ -148,14 +146,14 @@ KERNEL inline bool greedy_of(const Assignment& problem, Index k, Span<int> class
     return nested;
 }
 
-KERNEL inline bool greedy(const Assignment& problem, Index k, Span<int> classes, SweepSpace& space) {
+inline bool greedy(const Assignment& problem, Index k, Span<int> classes, SweepSpace& space) {
     return (problem.classes() == 2 ? greedy_of<2> : greedy_of<0>)(problem, k, classes, space);
 }
 
 // The first position, after 0, from which on the documents are best ordered by score whatever precedes them, because a hardly
 // decreases relative to c. At the boundaries from there on, values never increase along the order by score, except that the
 // sweep's integers, rounded term by term, may by a unit.
-KERNEL inline Index first_by_score(const Assignment& problem, Span<int> next) {
+inline Index first_by_score(const Assignment& problem, Span<int> next) {
     constexpr double rounding = 0x1p-50;
     Index i = least(problem.k, problem.documents() - 1);
     for (Index g = 0; g < problem.classes(); ++g) next[g] = problem.starts[g];
@@ -177,7 +175,7 @@ KERNEL inline Index first_by_score(const Assignment& problem, Span<int> next) {
 // The residual sweep of the first k positions; the others follow by score.
 class Sweep {
   public:
-    KERNEL Sweep(const Assignment& problem, Index k, Span<int> classes, SweepSpace& space)
+    Sweep(const Assignment& problem, Index k, Span<int> classes, SweepSpace& space)
         : problem(problem), k(k), count(problem.classes()), width(SweepSpace::width(count)), classes(classes), space(space) {
         double largest_score = 0.0, largest_gain = 0.0;
         for (Index g = 0; g < count; ++g) {
@@ -206,7 +204,7 @@ class Sweep {
     // nothing there, and continues to where no exchange is worth anything: satisfied boundaries would not start one, up to the
     // next that is not satisfied. Returns whether it finished: not if an exchange is wanted where it began, or after too many
     // visits. Then `classes` is no longer a ranking.
-    KERNEL bool improve(Index until, Index& looks) {
+    bool improve(Index until, Index& looks) {
         if (scale == 0.0) return true;
         if (until < 0) settle();
         Index end = k - 1;
@@ -238,31 +236,31 @@ class Sweep {
     // inside[i, g], documents of class g in positions 0..i; through[i, g, h], h with gaps; best[i, h], the largest of them and 0.
     Span<Index> inside, best, through;
 
-    KERNEL double score_of(Index g, Index t) const { return problem.score[problem.starts[g] + t]; }
+    double score_of(Index g, Index t) const { return problem.score[problem.starts[g] + t]; }
 
     // W, the value of one more document of class g inside boundary i with t inside. Products are rounded separately: otherwise
     // the compiler could use fused multiply-adds in some places and not in others, which gives two values of one W and cycles
     // that improve forever.
-    KERNEL Index worth(Index i, Index g, Index t) const {
+    Index worth(Index i, Index g, Index t) const {
         return Index(space.fall_of_c[i] * score_of(g, t)) - Index(space.fall_of_a[i] * problem.gain[g]);
     }
 
     // The same summed over all boundaries from position i on: the value of the document at position i.
-    KERNEL Index worth_at(Index i, Index g, Index t) const {
+    Index worth_at(Index i, Index g, Index t) const {
         const Index last = problem.documents() - 1, at = least(i, last);
         const Index earned = Index(scale * (problem.c[at] - problem.c[last]) * score_of(g, t));
         return at < problem.k ? earned - Index(scale * (problem.a[at] - problem.a_at(last)) * problem.gain[g]) : earned;
     }
 
     // The output row of `reach` of a last position: `through` of the next one, where no class changes.
-    KERNEL Span<Index> begin_behind(Index last) {
+    Span<Index> begin_behind(Index last) {
         best.slice((last + 1) * width, (last + 2) * width).fill(impossible);
         return through.slice((last + 1) * count * width, (last + 2) * count * width);
     }
 
     // Move documents back, from the last position to the first, to where they gain most before the next document of their class:
     // most of the sweep's improvements at a lower cost.
-    KERNEL void settle() {
+    void settle() {
         for (Index i = 0; i < k; ++i) {
             for (Index g = 0; g < count; ++g) inside[i * count + g] = i ? inside[(i - 1) * count + g] : 0;
             ++inside[i * count + classes[i]];
@@ -288,7 +286,7 @@ class Sweep {
     }
 
     // Compute `reach` at the boundary after which documents follow by score: O(n + L^2).
-    KERNEL void look_behind() {
+    void look_behind() {
         const Span<Index> before = inside.slice((k - 1) * count, k * count);
         // Prefix sums of the gain if the remaining documents all move one position forward or back.
         const Span<Index> forth = space.forth, back = space.back;
@@ -333,7 +331,7 @@ class Sweep {
     }
 
     // Compute `through` and `best` of position i from those of the next one. Returns the largest value of an exchange.
-    KERNEL Index look_at(Index i, Index last) {
+    Index look_at(Index i, Index last) {
         Index *enter = space.enter.data, *leave = space.leave.data;
         for (Index g = 0; g < count; ++g) {
             const Index t = inside[i * count + g];
@@ -346,9 +344,9 @@ class Sweep {
                          count, width);
     }
 
-    KERNEL static Index fill_rows(Index* __restrict__ row, Index* __restrict__ best, const Index* __restrict__ stays,
-                                  const Index* __restrict__ best_behind, Index x, const Index* __restrict__ enter,
-                                  const Index* __restrict__ leave, Index count, Index width) {
+    static Index fill_rows(Index* __restrict__ row, Index* __restrict__ best, const Index* __restrict__ stays,
+                           const Index* __restrict__ best_behind, Index x, const Index* __restrict__ enter,
+                           const Index* __restrict__ leave, Index count, Index width) {
         constexpr Index lanes = SweepSpace::lanes;
         Index highest_of_all = 0;
         for (Index h = 0; h < width; h += lanes) {
@@ -376,7 +374,7 @@ class Sweep {
     //
     // Returns the next position, or `last` + 1 if an exchange after it is wanted. `looks` is decremented, and below 0 if there
     // were too few.
-    KERNEL Index go_forwards(Index last, Index until, Index& looks) {
+    Index go_forwards(Index last, Index until, Index& looks) {
         Index i = last + 1;
         while (i >= 0 && looks >= 0) {
             if (i > last) {  // at first, and after an exchange with later positions
@@ -406,10 +404,10 @@ class Sweep {
         return i;
     }
 
-    KERNEL Index through_at(Index i, Index h, Index g) const { return through[(i * count + g) * width + h]; }
+    Index through_at(Index i, Index h, Index g) const { return through[(i * count + g) * width + h]; }
 
     // The best class to exchange h for at boundary i; y if none is better.
-    KERNEL int best_of(Index i, Index h, int y) const {
+    int best_of(Index i, Index h, int y) const {
         for (int g = 0; g < count; ++g)
             if (through_at(i, h, g) > through_at(i, h, y)) y = g;
         return y;
@@ -417,7 +415,7 @@ class Sweep {
 
     // Give position i the class y, and change the later positions before `end` as `through` says; returns the last one changed,
     // or `end` if later ones change too.
-    KERNEL Index change(Index i, int y, Index end) {
+    Index change(Index i, int y, Index end) {
         const Span<Exchange> waiting = space.exchanges.first(2 * k + 2);
         waiting[0] = {int(i), classes[i], y};
         classes[i] = y;
@@ -447,7 +445,7 @@ constexpr int TOGETHER = 4, COARSEST = 64, MOST_LEVELS = 16;  // of the multilev
 
 // A coarser problem: means of TOGETHER adjacent documents of a class, with c and a at evenly spaced positions. It takes 3 numbers
 // per document from `numbers`, and its classes from `starts`.
-KERNEL inline Assignment coarsen(const Assignment& fine, Span<double> numbers, Span<int> starts) {
+inline Assignment coarsen(const Assignment& fine, Span<double> numbers, Span<int> starts) {
     const Index n = fine.documents(), count = fine.classes();
     starts[0] = 0;
     for (Index g = 0; g < count; ++g) starts[g + 1] = starts[g] + (fine.size_of(g) + TOGETHER - 1) / TOGETHER;
@@ -471,7 +469,7 @@ KERNEL inline Assignment coarsen(const Assignment& fine, Span<double> numbers, S
 
 // Expand the solution of a coarser problem to a finer one: each document stands for up to TOGETHER. In place, from the end,
 // because the last one of a class may stand for fewer.
-KERNEL inline void refine(const Assignment& coarse, const Assignment& fine, Span<int> classes, Span<int> placed) {
+inline void refine(const Assignment& coarse, const Assignment& fine, Span<int> classes, Span<int> placed) {
     for (Index g = 0; g < coarse.classes(); ++g) placed[g] = coarse.size_of(g);
     Index to = fine.documents();
     for (Index i = coarse.documents() - 1; i >= 0; --i) {
@@ -482,7 +480,7 @@ KERNEL inline void refine(const Assignment& coarse, const Assignment& fine, Span
 
 // The sweep of the first k positions, starting from a coarser level's solution, which leaves little to improve. Returns whether
 // there was enough memory.
-KERNEL inline bool by_levels(const Assignment& problem, Index k, Span<int> classes, SweepSpace& space) {
+inline bool by_levels(const Assignment& problem, Index k, Span<int> classes, SweepSpace& space) {
     const Index count = problem.classes(), room = 3 * (problem.documents() + 2 * MOST_LEVELS * count);
     Assignment level[MOST_LEVELS] = {problem};
     Index top = 0, used = 0;
@@ -509,7 +507,7 @@ KERNEL inline bool by_levels(const Assignment& problem, Index k, Span<int> class
 // This is the cut-off, or the position after which the order by score is optimal anyway. Often the greedy ranking is already
 // optimal, O(n L), or becomes so by a sweep of a few positions. If that takes too many visits, as with many ranks before a
 // cut-off, it starts from the solution of a coarser problem. In practice O(n + k L^2), at worst O(n^2 L^2).
-KERNEL inline Index by_sweep(const Assignment& problem, Span<int> classes, SweepSpace& space) {
+inline Index by_sweep(const Assignment& problem, Span<int> classes, SweepSpace& space) {
     const Index n = problem.documents(), k = first_by_score(problem, space.next), ranks = least(k + 1, n);
     bool best = greedy(problem, ranks, classes, space);
     if (best && ranks < n) {  // the leading documents by score are inside the last boundary, as all later ones prefer
@@ -533,7 +531,7 @@ struct PriceSpace {
     Span<double> c, a, score, gain, price, cost, left, distance, worth;
     Span<int> place, holder, previous, known;
 
-    KERNEL PriceSpace(Arena& arena, Index documents) {
+    PriceSpace(Arena& arena, Index documents) {
         arena.take_each(documents, c, a, score, gain, price, cost, left, distance, worth, place, holder, previous, known);
     }
 };
@@ -541,10 +539,10 @@ struct PriceSpace {
 // Prices of positions, for which each document wants the position with the lowest cost.
 class Prices {
   public:
-    KERNEL Prices(Index n, PriceSpace& space) : n(n), space(space) {}
+    Prices(Index n, PriceSpace& space) : n(n), space(space) {}
 
     // Compute the prices from each boundary's best set considered alone; documents are by descending score.
-    KERNEL void begin() {
+    void begin() {
         // Scores, gains and values in the order of the last boundary, which is nearly the order of the next.
         double *__restrict__ s = space.cost.data, *__restrict__ b = space.distance.data, *__restrict__ worth = space.worth.data;
         for (Index q = 0; q < n; ++q) {
@@ -568,7 +566,7 @@ class Prices {
     }
 
     // Give each document a position of lowest cost, if one is free, and the rest one by augmenting paths.
-    KERNEL void assign() {
+    void assign() {
         space.place.first(n).fill(-1);
         space.holder.first(n).fill(-1);
         for (Index q = 0; q < n; ++q) {
@@ -589,7 +587,7 @@ class Prices {
     const Index n;
     PriceSpace& space;
 
-    KERNEL static void insert(Index q, double* worth, double* s, double* b) {
+    static void insert(Index q, double* worth, double* s, double* b) {
         const double its = worth[q], its_s = s[q], its_b = b[q];
         if (!(its > worth[q - 1])) return;
         for (; q > 0 && its > worth[q - 1]; --q) {
@@ -603,7 +601,7 @@ class Prices {
     }
 
     // The first position from j on with exactly this cost; n if there is none.
-    KERNEL Index find(double value, Index j) const {
+    Index find(double value, Index j) const {
         const double* cost = space.cost.data;
         for (; j + PRICES_TOGETHER <= n; j += PRICES_TOGETHER) {
             Index found = 0;
@@ -614,7 +612,7 @@ class Prices {
         return j;
     }
 
-    KERNEL double lowest_cost() const {
+    double lowest_cost() const {
         const double* cost = space.cost.data;
         double lowest = far;
         Index j = 0;
@@ -630,7 +628,7 @@ class Prices {
     }
 
     // Compute the cost of each position for a document; returns the lowest.
-    KERNEL double set_costs(Index document) const {
+    double set_costs(Index document) const {
         const double s = space.score[document], b = space.gain[document];
         const double *c = space.c.data, *a = space.a.data, *price = space.price.data;
         double* __restrict__ cost = space.cost.data;
@@ -639,7 +637,7 @@ class Prices {
     }
 
     // Lower the costs to those of the path through a document that holds a position, where shorter; returns the lowest.
-    KERNEL double relax(int by, double shift) const {
+    double relax(int by, double shift) const {
         const double s = space.score[by], b = space.gain[by];
         const double *c = space.c.data, *a = space.a.data, *price = space.left.data;
         double* __restrict__ cost = space.cost.data;
@@ -656,7 +654,7 @@ class Prices {
     //
     // Source: Jonker and Volgenant, "A shortest augmenting path algorithm for dense and sparse linear assignment problems",
     // Computing, 1987.
-    KERNEL void augment(int document) {
+    void augment(int document) {
         const Span<int> previous = space.previous, holder = space.holder;
         for (Index j = 0; j < n; ++j) {
             previous[j] = document;
@@ -683,7 +681,7 @@ class Prices {
 
 // Any gains: prices from thresholds, then shortest augmenting paths. Computes all of `classes`. O(n^2) if the best sets of the
 // boundaries are nested, at worst O(n^3); O(n) memory.
-KERNEL inline void by_prices(const Assignment& problem, Span<int> classes, PriceSpace& space) {
+inline void by_prices(const Assignment& problem, Span<int> classes, PriceSpace& space) {
     const Index n = problem.documents(), last = n - 1;
     const Span<const int> group = problem.group;
     const Span<int> next = space.known;

@@ -19,12 +19,12 @@ struct BandedList {
     Span<const int> relevant;  // positions, by descending score
     T highest, bands_per_score;
 
-    KERNEL Index p() const { return relevant.size; }
-    KERNEL Index m() const { return size - p(); }
+    Index p() const { return relevant.size; }
+    Index m() const { return size - p(); }
     // The score relative to the highest one, and that at a number of bands below it.
-    KERNEL double score(Index at) const { return double(scores[at]) - double(highest); }
-    KERNEL double edge(double bands) const { return -bands / double(bands_per_score); }
-    KERNEL int band_of(Index at) const { return int((highest - scores[at]) * bands_per_score); }
+    double score(Index at) const { return double(scores[at]) - double(highest); }
+    double edge(double bands) const { return -bands / double(bands_per_score); }
+    int band_of(Index at) const { return int((highest - scores[at]) * bands_per_score); }
 };
 
 struct Bands {
@@ -39,8 +39,8 @@ struct Bands {
     Span<unsigned char> sorted;    // [BANDS + 1]: whether the documents are sorted
     Span<double> coefficient;      // [BANDS + 1]: of each document, 0 if they are sorted
 
-    KERNEL Bands(Arena& arena, const Batch& batch, Index longest) {
-        const bool used = takes(batch) && !arena.on_device && longest >= LONG_LIST;
+    Bands(Arena& arena, const Batch& batch, Index longest) {
+        const bool used = takes(batch) && longest >= LONG_LIST;
         band = arena.take<unsigned short>(used ? longest : 0);
         arena.take_each(used ? longest : 0, relevant, place, number);
         arena.take_each(used ? BANDS + 1 : 0, before, first);
@@ -48,13 +48,13 @@ struct Bands {
         coefficient = arena.take<double>(used ? BANDS + 1 : 0);
     }
 
-    KERNEL static bool takes(const Batch& batch) {
-        return !batch.order && !batch.where && !batch.chosen && !batch.gains && !batch.thresholds && !batch.item_weights;
+    static bool takes(const Batch& batch) {
+        return !batch.where && !batch.chosen && !batch.gains && !batch.thresholds && !batch.item_weights;
     }
 
     // Put the documents of a list in bands; false if it has many relevant ones, or numbers that may be refused.
     template <class T>
-    KERNEL bool divide(const Batch& batch, Index index, Relevance relevance, double widest, SortSpace<T>& sort, BandedList<T>& list) const {
+    bool divide(const Batch& batch, Index index, Relevance relevance, double widest, SortSpace<T>& sort, BandedList<T>& list) const {
         const Index start = batch.begin(index), n = batch.begin(index + 1) - start;
         if (!takes(batch)) return false;
         const T* scores = static_cast<const T*>(batch.scores) + start;
@@ -79,7 +79,7 @@ struct Bands {
 
     // Lay out the documents of the bands that are sorted; false if they are too many.
     template <class T>
-    KERNEL bool lay_out(const BandedList<T>& banded, ListSpace<T>& space, List& list) const {
+    bool lay_out(const BandedList<T>& banded, ListSpace<T>& space, List& list) const {
         Index found = 0;
         for (Index i = 0; i < banded.size; ++i) {
             place[found] = int(i);
@@ -99,7 +99,7 @@ struct Bands {
     }
 
     // Split the list that was laid out, and number its irrelevant documents from 1.
-    KERNEL BinaryList split(const List& list, const BinarySpace& space) const {
+    BinaryList split(const List& list, const BinarySpace& space) const {
         const BinaryList found = space.split(list.score, [&](int rank) { return band[list.place[rank]] == BANDS; },
                                              [](Index i) { return i; });
         int own = -1, earlier = 0;
@@ -113,7 +113,7 @@ struct Bands {
 
     // Write the direction of the documents that are not sorted, and 0 for the others; returns its product with the scores.
     template <class T>
-    KERNEL double write_rest(const BandedList<T>& list, T* direction) const {
+    double write_rest(const BandedList<T>& list, T* direction) const {
         const double* its = coefficient.data;
         const unsigned short* of = band.data;
         for (Index i = 0; i < list.size; ++i) direction[i] = T(its[of[i]]);
@@ -123,7 +123,7 @@ struct Bands {
   private:
     // Write the positions of relevant documents to `place`; returns their number, or -1 if a label is refused.
     template <class Label>
-    KERNEL Index find_relevant(const Label* labels, Index size, Relevance relevance, double least_label) const {
+    Index find_relevant(const Label* labels, Index size, Relevance relevance, double least_label) const {
         constexpr Index block = 64;  // most have no relevant document
         Index found = 0;
         for (Index begin = 0; begin < size; begin += block) {

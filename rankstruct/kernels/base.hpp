@@ -1,14 +1,8 @@
-// Basics of all kernels. The same source compiles for the host and for CUDA (NVRTC), so there is no standard library beyond
-// <cmath> and, on the host, malloc.
+// Basics of all kernels.
 #pragma once
 
-#ifdef __CUDACC__
-#define KERNEL __host__ __device__
-#else
 #include <cmath>
 #include <cstdlib>
-#define KERNEL
-#endif
 
 namespace rankstruct {
 
@@ -19,24 +13,24 @@ using Bits64 = unsigned long long;
 constexpr double INFINITE = __builtin_bit_cast(double, Bits64(0x7FF0000000000000));
 
 template <class T>
-KERNEL constexpr T least(T a, T b) {
+constexpr T least(T a, T b) {
     return b < a ? b : a;
 }
 
 template <class T>
-KERNEL constexpr T most(T a, T b) {
+constexpr T most(T a, T b) {
     return a < b ? b : a;
 }
 
 template <class T>
-KERNEL inline void exchange(T& a, T& b) {
+inline void exchange(T& a, T& b) {
     const T kept = a;
     a = b;
     b = kept;
 }
 
 // Whether a number is neither infinite nor NaN; for those, value - value is NaN.
-KERNEL inline bool is_finite(double value) { return value - value == 0.0; }
+inline bool is_finite(double value) { return value - value == 0.0; }
 
 // A contiguous array. A checked build (`make sanitize`) traps at an index out of range.
 template <class T>
@@ -44,36 +38,35 @@ struct Span {
     T* data = nullptr;
     Index size = 0;
 
-    KERNEL T& operator[](Index i) const {
+    T& operator[](Index i) const {
 #ifdef RANKSTRUCT_CHECKED
         if (i < 0 || i >= size) __builtin_trap();
 #endif
         return data[i];
     }
-    KERNEL Span slice(Index first, Index last) const {
+    Span slice(Index first, Index last) const {
 #ifdef RANKSTRUCT_CHECKED
         if (first < 0 || last < first || last > size) __builtin_trap();
 #endif
         return {data + first, last - first};
     }
-    KERNEL Span first(Index count) const { return slice(0, count); }
-    KERNEL T* begin() const { return data; }
-    KERNEL T* end() const { return data + size; }
-    KERNEL void fill(T value) const {
+    Span first(Index count) const { return slice(0, count); }
+    T* begin() const { return data; }
+    T* end() const { return data + size; }
+    void fill(T value) const {
         for (Index i = 0; i < size; ++i) data[i] = value;
     }
-    KERNEL operator Span<const T>() const { return {data, size}; }
+    operator Span<const T>() const { return {data, size}; }
 };
 
 // Hands out scratch from one block of memory. Without memory it only counts bytes: constructing the same spaces on such an arena
 // first gives the size to allocate.
 struct Arena {
     char* memory = nullptr;
-    bool on_device = false;  // where scratch cannot grow
     Index used = 0;
 
     template <class T>
-    KERNEL Span<T> take(Index count) {
+    Span<T> take(Index count) {
         constexpr Index line = 64;
         char* begin = memory ? memory + used : nullptr;
         used += (count * Index(sizeof(T)) + line - 1) / line * line;
@@ -81,44 +74,31 @@ struct Arena {
     }
     // Several spans of one size.
     template <class... T>
-    KERNEL void take_each(Index count, Span<T>&... spans) {
+    void take_each(Index count, Span<T>&... spans) {
         ((spans = take<T>(count)), ...);
     }
 };
 
-// Scratch whose size is not known in advance and that few lists need. On the host it grows and loses its content. On a device it
-// has a fixed share of the arena, and a kernel that needs more must use another method.
+// Scratch whose size is not known in advance and that few lists need. It grows, and loses its content.
 template <class T>
 class Growing {
   public:
-    KERNEL Growing(Arena& arena, Index share) : grows(!arena.on_device) {
-        if (grows) return;
-        size = share;
-        memory = arena.take<T>(share).data;
-    }
+    Growing() = default;
     Growing(const Growing&) = delete;
     Growing& operator=(const Growing&) = delete;
-#ifdef __CUDACC__
-    KERNEL bool reserve(Index count) { return count <= size; }
-#else
-    ~Growing() {
-        if (grows) std::free(memory);
-    }
+    ~Growing() { std::free(memory); }
     bool reserve(Index count) {
         if (count <= size) return true;
-        if (!grows) return false;
         std::free(memory);
         memory = static_cast<T*>(std::malloc(size_t(count) * sizeof(T)));
         size = memory ? count : 0;
         return memory != nullptr;
     }
-#endif
-    KERNEL Span<T> first(Index count) const { return Span<T>{memory, size}.first(count); }
+    Span<T> first(Index count) const { return Span<T>{memory, size}.first(count); }
 
   private:
     T* memory = nullptr;
     Index size = 0;
-    bool grows;
 };
 
 }  // namespace rankstruct

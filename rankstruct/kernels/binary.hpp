@@ -12,10 +12,10 @@ struct BinaryList {
     Span<int> relevant, irrelevant;  // ranks in the list
     Span<double> relevant_score, irrelevant_score;
 
-    KERNEL Index p() const { return relevant.size; }
-    KERNEL Index m() const { return irrelevant.size; }
+    Index p() const { return relevant.size; }
+    Index m() const { return irrelevant.size; }
     // The number of pairs as double, which is exact.
-    KERNEL double pairs() const { return double(p()) * double(m()); }
+    double pairs() const { return double(p()) * double(m()); }
 };
 
 // Scratch of one BinaryList.
@@ -23,7 +23,7 @@ struct BinarySpace {
     Span<int> relevant, irrelevant;
     Span<double> relevant_score, irrelevant_score;
 
-    KERNEL BinarySpace(Arena& arena, Index longest)
+    BinarySpace(Arena& arena, Index longest)
         : relevant(arena.take<int>(longest)),
           irrelevant(arena.take<int>(longest)),
           relevant_score(arena.take<double>(longest)),
@@ -31,7 +31,7 @@ struct BinarySpace {
 
     // Split ranks, in this order, by relevance; score is by rank.
     template <class Relevant, class Rank>
-    KERNEL BinaryList split(Span<const double> score, Relevant is_relevant, Rank rank_of) const {
+    BinaryList split(Span<const double> score, Relevant is_relevant, Rank rank_of) const {
         Index p = 0, m = 0;
         for (Index i = 0; i < score.size; ++i) {
             const int rank = int(rank_of(i));
@@ -52,11 +52,11 @@ struct Relevance {
     enum { ABOVE_ZERO, FROM_SINGLE, FROM } kind;
     double from;
 
-    KERNEL static Relevance of(const Batch& batch) {
+    static Relevance of(const Batch& batch) {
         const double from = batch.min_relevant;
         return {from == from ? FROM_SINGLE : ABOVE_ZERO, double(float(from))};
     }
-    KERNEL bool operator()(double label) const {
+    bool operator()(double label) const {
         return kind == ABOVE_ZERO ? label > 0.0 : (kind == FROM ? label : double(float(label))) >= from;
     }
 };
@@ -65,7 +65,7 @@ struct Relevance {
 //
 // `ranks` have one label, by descending score. The order among them is arbitrary: if it depended on the input, a scorer that
 // starts at zero would learn the input order. O(n).
-KERNEL inline void share_among_tied(const List& list, Span<const int> ranks) {
+inline void share_among_tied(const List& list, Span<const int> ranks) {
     Index begin = 0;
     while (begin < ranks.size) {
         const int first = ranks[begin];
@@ -81,13 +81,13 @@ KERNEL inline void share_among_tied(const List& list, Span<const int> ranks) {
     }
 }
 
-KERNEL inline bool any_tied(Span<const double> score) {
+inline bool any_tied(Span<const double> score) {
     bool tied = false;
     for (Index i = 1; i < score.size; ++i) tied |= score[i] == score[i - 1];
     return tied;
 }
 
-KERNEL inline void share_among_tied(const List& list, const BinaryList& split) {
+inline void share_among_tied(const List& list, const BinaryList& split) {
     if (any_tied(split.relevant_score)) share_among_tied(list, split.relevant);
     if (any_tied(split.irrelevant_score)) share_among_tied(list, split.irrelevant);
 }
@@ -99,14 +99,14 @@ struct ChosenSpace {
     Span<int> rank_at, rank;  // by position, -1 for no document; in the order of the positions
     Span<double> value;
 
-    KERNEL ChosenSpace(Arena& arena, Index longest)
+    ChosenSpace(Arena& arena, Index longest)
         : sort(arena, longest),
           binary(arena, longest),
           rank_at(arena.take<int>(longest)),
           rank(arena.take<int>(longest)),
           value(arena.take<double>(longest)) {}
 
-    KERNEL BinaryList split(const List& list, const BinaryList& own, Relevance relevance) {
+    BinaryList split(const List& list, const BinaryList& own, Relevance relevance) {
         if (!list.chosen.size) return own;
         const Span<int> ranks = rank_at.first(list.places);
         ranks.fill(-1);
@@ -141,7 +141,7 @@ struct Binary {
     Relevance relevance;
     Span<const double> thresholds, weights;
 
-    KERNEL Binary(const Batch& batch, const Rule& rule)
+    Binary(const Batch& batch, const Rule& rule)
         : rule(rule),
           relevance(Relevance::of(batch)),
           thresholds{batch.thresholds, batch.thresholds ? batch.threshold_count : 0},
@@ -154,14 +154,14 @@ struct Binary {
         Span<double> total;
         typename Rule::Space rule;
 
-        KERNEL Space(Arena& arena, const Binary& kernel, const Batch& batch, Index longest)
+        Space(Arena& arena, const Binary& kernel, const Batch& batch, Index longest)
             : binary(arena, longest),
               chosen(arena, batch.chosen ? longest : 0),
               total(arena.take<double>(kernel.graded ? longest : 0)),
               rule(arena, kernel.rule, batch, longest) {}
     };
 
-    KERNEL Index solve(List& list, Space& space) const {
+    Index solve(List& list, Space& space) const {
         if (!graded) return solve_one(list, relevance, space);
         const Span<double> total = space.total.first(list.size);
         total.fill(0.0);
@@ -182,14 +182,14 @@ struct Binary {
 
     template <class T>
         requires(Rule::solves_long)
-    KERNEL bool solve_long(const Batch& batch, Index index, List& list, ListSpace<T>& layout, Space& space) const {
+    bool solve_long(const Batch& batch, Index index, List& list, ListSpace<T>& layout, Space& space) const {
         return rule.solve_long(batch, index, relevance, list, layout, space.binary, space.rule);
     }
 
   private:
     bool graded;
 
-    KERNEL Index solve_one(List& list, Relevance is_relevant, Space& space) const {
+    Index solve_one(List& list, Relevance is_relevant, Space& space) const {
         const Span<const double> label = list.label;
         const BinaryList split =
             space.binary.split(list.score, [&](int rank) { return is_relevant(label[rank]); }, [](Index i) { return i; });

@@ -12,32 +12,26 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from rankstruct.kernels.core import Loop
-from rankstruct.kernels.dispatch import Answer, Call, CpuLists, ListOperator, PaddedLists
-from rankstruct.measures.ranked import is_relevant
+from rankstruct.kernels.dispatch import Call, CpuLists, ListOperator
 
 NO_CUTOFF = 2**62
 
 
 class ArgmaxMethod(NamedTuple):
-    """A method to find the most violated ranking, and its two implementations.
+    """A method to find the most violated ranking.
 
     Attributes:
         name: a short description.
         cost: its cost for a list of n documents, p of them relevant and m not.
         loop: the loop of the compiled core.
-        padded: the same in torch, from `(PaddedLists, relevant, *options)` to the result.
-        long_list: the list size from which `padded` is faster than the loop on a CUDA device, as measured on an H200.
     """
 
     name: str
     cost: str
     loop: Loop
-    padded: Callable[..., Answer]
-    long_list: int = NO_CUTOFF
 
 
 def binary_kernel(
@@ -53,9 +47,9 @@ def binary_kernel(
     Args:
         name: its name.
         options: the schema of its options, besides the lists and the definition of relevance.
-        method: from `(longest, *options)` to the method, and the options of its two implementations.
+        method: from `(longest, *options)` to the method, and the options of its loop.
         gains: whether labels are gains, at most one gain above 0 per list.
-        weighted: whether documents may have item weights, which only the loop uses.
+        weighted: whether documents may have item weights.
     """
 
     def compiled(
@@ -66,41 +60,8 @@ def binary_kernel(
         check = _refuse_several_gains if gains else None
         return Call(found.loop, found.loop.options(*own), from_label, thresholds, weights, check)
 
-    def padded(
-        lists: PaddedLists, min_relevant: float | None, thresholds: Tensor | None, weights: Tensor | None, *given: Any
-    ) -> Answer:
-        found, own = method(lists.scores.shape[-1], *given)
-        if thresholds is None or weights is None:
-            return found.padded(lists, is_relevant(lists.labels, min_relevant), *own)
-        return sum_over_thresholds(found, own, lists, thresholds, weights)
-
-    def is_long(longest: int, min_relevant: float | None, thresholds: Tensor | None, weights: Any, *given: Any) -> bool:
-        return longest >= method(longest, *given)[0].long_list
-
     schema = f"float? min_relevant, Tensor? thresholds, Tensor? weights{', ' if options else ''}{options}"
-    return ListOperator(name, schema, compiled, padded, gains=gains, weighted=weighted, is_long=is_long)
-
-
-def sum_over_thresholds(
-    method: ArgmaxMethod, options: tuple[Any, ...], lists: PaddedLists, thresholds: Tensor, weights: Tensor
-) -> Answer:
-    """The weighted sum of a method's results in torch at each threshold, each with a copy of the lists."""
-    count, device = thresholds.shape[0], lists.scores.device
-    if count == 0:
-        nothing = lists.scores.new_zeros(lists.scores.shape[0])
-        return nothing, nothing.clone(), torch.zeros_like(lists.scores)
-    reached = lists.labels >= thresholds.to(device).view(-1, 1, 1)
-    scores, labels, where = (each.repeat(count, 1) for each in lists[:3])
-    many = PaddedLists(
-        scores, labels, where, None if lists.reference_scores is None else lists.reference_scores.repeat(count, 1)
-    )
-    answers = method.padded(many, reached.flatten(0, 1), *options)
-    # Not a matrix product, which may have lower precision.
-    shares = (each.unflatten(0, (count, -1)) for each in answers)
-    task_loss, value, direction = (
-        (each * weights.to(device).view(-1, *[1] * (each.dim() - 1))).sum(0) for each in shares
-    )
-    return task_loss, value, direction
+    return ListOperator(name, schema, compiled, gains=gains, weighted=weighted)
 
 
 def _refuse_several_gains(lists: CpuLists) -> None:

@@ -56,8 +56,6 @@ class Batch(ctypes.Structure):
         *((name, c_int) for name in ("score_type", "label_type")),
         ("sum", c_double),
         ("real_lists", c_longlong),
-        ("order", c_void_p),
-        ("scratch", c_void_p),
     ]
 
 
@@ -67,12 +65,6 @@ if library.rankstruct_batch_bytes() != ctypes.sizeof(Batch):
     )
 
 OUT_OF_MEMORY = -2
-
-
-class Scratch(ctypes.Structure):
-    """The fields of `Scratch` in lists.hpp."""
-
-    _fields_ = [("memory", c_void_p), *((name, c_longlong) for name in ("longest", "fixed", "per_document"))]
 
 
 class Loop:
@@ -103,25 +95,9 @@ class Loop:
             setattr(made, name, value)
         return made
 
-    def elsewhere(self, options: ctypes.Structure, address: Callable[[np.ndarray], int]) -> ctypes.Structure:
-        """The same options with the tables at other addresses, `address(array)`."""
-        made = type(options).from_buffer_copy(options)
-        names = [name for name, kind in self.fields.items() if kind is c_void_p and getattr(options, name) is not None]
-        for name, table in zip(names, options._arrays, strict=True):
-            setattr(made, name, address(table))
-        return made
-
     def __call__(self, batch: Batch, first: int, last: int, options: ctypes.Structure) -> int:
         """Solve the lists `[first, last)`."""
         return int(self.function(ctypes.byref(batch), first, last, ctypes.byref(options)))
-
-    def scratch(self, batch: Batch, longest: int, options: ctypes.Structure) -> Scratch:
-        """The scratch that a device needs for lists of at most `longest` documents; the batch's addresses are not read."""
-        found = Scratch(longest=longest)
-        asked = Batch.from_buffer_copy(batch)
-        asked.scratch = ctypes.addressof(found)
-        self(asked, 0, 0, options)
-        return found
 
 
 _TABLE, _COUNT, _FLAG, _REAL = c_void_p, c_longlong, c_longlong, c_double

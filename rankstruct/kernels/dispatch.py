@@ -3,45 +3,40 @@
 Every operator takes `(scores, lists, least_label, *options)` and returns `(task_loss, value, direction)`; torch sees the fields
 of `Lists`, with item weights if documents may have them. Types and shapes have been checked. The operator converts tensors of
 any layout, device and dtype, refuses non-finite numbers and labels below `least_label`, and returns results with the dtype and
-device of `scores`. It has up to two implementations:
-
-    compiled  from `(longest, *options)` to a `Call` of a loop of the compiled core, for the CPU and, with NVRTC, CUDA
-    padded    from `(PaddedLists, *options)` to the results, in vectorised torch, for other devices
-
-Without a padded implementation, the batch is copied from other devices to the CPU and back.
+device of `scores`. Its implementation makes `(longest, *options)` a `Call` of a loop of the compiled core. On CUDA and ROCm
+devices, the kernel of that name in `kernels.gpu` takes the same call; without one, on other devices, without Triton, or with the
+environment variable RANKSTRUCT_TRITON=0, the batch is copied to the CPU and the results are copied back.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
+import os
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.kernels import core, cuda
+from rankstruct.kernels import core
 from rankstruct.kernels.call import LABELS, SCORES, Answer, Call
 from rankstruct.kernels.threads import share_lists
 from rankstruct.lists import (
     NOT_NEGATIVE,
     Lists,
     batch_first,
-    check_offsets,
     is_eager,
     longest_list,
-    pad,
     refuse_inexact,
-    unpad,
 )
 
-__all__ = ["Answer", "Call", "CpuLists", "ListOperator", "PaddedLists", "Prepared", "discount_table"]
+__all__ = ["Answer", "Call", "CpuLists", "ListOperator", "Prepared", "discount_table"]
 
 _WORTH_A_THREAD = 20_000  # documents; starting a thread costs as much as sorting a few thousand
-_MOST_AT_ONCE = 2**24  # documents in vectorised torch, some 2 GB
 _LISTS = "Tensor scores, Tensor labels, Tensor? where, Tensor? offsets, Tensor? reference_scores, Tensor? groups"
 
 
@@ -98,7 +93,7 @@ class CpuLists:
         gains: np.ndarray | None = None,
         longest: int | None = None,
     ) -> None:
-        labels, where, offsets, reference_scores, groups, item_weights, _ = lists
+        labels, where, offsets, reference_scores, groups, item_weights, *_ = lists
         self.shape = shape = scores.shape
         scores = (scores if scores.dtype in SCORES else scores.float()).contiguous()
         labels = (labels if labels.dtype in LABELS else labels.double()).contiguous()
@@ -254,18 +249,6 @@ def _bounds(lists: int, longest: int) -> np.ndarray:
     return np.arange(lists + 1, dtype=np.int64) * longest
 
 
-class PaddedLists(NamedTuple):
-    """Tensors `[lists, list_size]` of any device, both above 0; `reference_scores` is None if `scores` determine the reference.
-
-    Scores and `reference_scores` are 0 for padding and non-finite numbers.
-    """
-
-    scores: Tensor
-    labels: Tensor
-    where: Tensor
-    reference_scores: Tensor | None
-
-
 #: All operators by name.
 KERNELS: dict[str, ListOperator] = {}
 
@@ -279,11 +262,9 @@ class ListOperator:
     Args:
         name: its name.
         options: the schema of its options, such as `"float margin"`.
-        compiled: the implementation for the CPU and CUDA.
-        padded: the implementation for other devices; it takes no item weights, with which lists go to the CPU.
+        compiled: from `(longest, *options)` to the call of a loop.
         gains: whether labels are gains.
         weighted: whether documents have item weights, which must be finite and above 0.
-        is_long: from `(list size, *options)` to whether `padded` is faster than `compiled` on a CUDA device; never if None.
     """
 
     def __init__(
@@ -291,15 +272,13 @@ class ListOperator:
         name: str,
         options: str,
         compiled: Callable[..., Call],
-        padded: Callable[..., Answer] | None = None,
         *,
         gains: bool = False,
         weighted: bool = False,
-        is_long: Callable[..., bool] | None = None,
     ) -> None:
-        self.name, self.gains, self._is_long = name, gains, is_long
+        self.name, self.gains = name, gains
         self._fields = 6 if weighted else 5  # of `Lists`
-        self._compiled, self._padded = compiled, padded
+        self._compiled = compiled
         qualified = f"rankstruct::{name}"
         lists = f"{_LISTS}, Tensor? item_weights" if weighted else _LISTS
         torch.library.define(qualified, f"({lists}, float least_label, {options}) -> (Tensor, Tensor, Tensor)")
@@ -324,16 +303,9 @@ class ListOperator:
         device = scores.device
         if has_loops(device):
             return self._solve(scores, lists, least_label, options)
-        padded = self._padded if lists.item_weights is None else None
-        is_long = self._is_long if padded is not None and lists.offsets is None else None
-        answers = None
-        if has_kernels(device) and not (is_long and is_long(scores.shape[-1], *options)):
-            answers = cuda.solve(scores, lists, least_label, self._compiled, options)
-        if answers is not None:
-            pass
-        elif padded is not None:
-            answers = _answer_padded(padded, scores, lists, least_label, options)
-        else:
+        kernels = kernels_of(device)
+        answers = kernels and kernels.solve(scores, lists, least_label, self._compiled, options)
+        if answers is None:
             there = Lists(*(None if value is None else value.cpu() for value in lists))  # type: ignore[arg-type]
             answers = self._solve(scores.cpu(), there, least_label, options)
         task_loss, value, direction = answers
@@ -369,47 +341,18 @@ def has_loops(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
-def has_kernels(device: torch.device) -> bool:
-    """Whether the loops compiled for CUDA are used for the device; tests override this."""
-    return device.type == "cuda" and cuda.reaches(device)
+def kernels_of(device: torch.device) -> ModuleType | None:
+    """The kernels for a device; None if its lists go to the CPU. Tests override this."""
+    return _kernels() if device.type == "cuda" and os.environ.get("RANKSTRUCT_TRITON", "1") != "0" else None
 
 
-def _answer_padded(
-    body: Callable[..., Answer], scores: Tensor, lists: Lists, least_label: float, options: Sequence[Any]
-) -> Answer:
-    labels, where, offsets, reference_scores = lists[:4]
-    scores = scores if scores.dtype in SCORES else scores.float()
-    where = torch.ones(labels.shape, dtype=torch.bool, device=labels.device) if where is None else where
-    shape, real = scores.shape, where
-    if offsets is not None:
-        if offsets.device.type == "cpu":  # readable without waiting for the device
-            check_offsets(offsets, shape[0])
-        reference_scores = None if reference_scores is None else pad(reference_scores, offsets)[0]
-        masked = pad(where, offsets)[0].bool()
-        (scores, real), (labels, _) = pad(scores, offsets), pad(labels, offsets)
-        real = real & masked
-    many = scores.shape[:-1]
-    rows = (many.numel(), scores.shape[-1])
-    scores, labels, real = scores.reshape(rows), labels.reshape(rows), real.reshape(rows)
-    broken = real & ~(scores.isfinite() & labels.isfinite() & (labels >= least_label))
-    if reference_scores is not None:
-        reference_scores = reference_scores.double().reshape(rows)
-        broken = broken | (real & ~reference_scores.isfinite())
-        reference_scores = torch.where(real & ~broken, reference_scores, 0.0)
-    scores = torch.where(real & ~broken, scores, 0.0)
-    if scores.numel():
-        given, at_once = PaddedLists(scores, labels, real, reference_scores), max(_MOST_AT_ONCE // rows[1], 1)
-        answers = [
-            body(PaddedLists._make(None if each is None else each[start : start + at_once] for each in given), *options)
-            for start in range(0, rows[0], at_once)
-        ]
-        task_loss, value, direction = map(torch.cat, zip(*answers, strict=True))
-    else:
-        task_loss, value, direction = scores.new_zeros(rows[0]), scores.new_zeros(rows[0]), scores
-    # Reading the device to raise an error would stall it at every step.
-    nothing = broken.any(-1)
-    task_loss, value = (values.masked_fill(nothing, math.nan).view(many) for values in (task_loss, value))
-    return task_loss, value, direction.view(shape) if offsets is None else unpad(direction, offsets, shape[0])
+@cache
+def _kernels() -> ModuleType | None:
+    try:
+        from rankstruct.kernels import gpu
+    except ImportError:  # no Triton, as in PyTorch for Windows
+        return None
+    return gpu
 
 
 def _fake(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, *rest: Any) -> Answer:

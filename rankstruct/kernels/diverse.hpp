@@ -36,7 +36,7 @@ struct Diverse {
         Span<double> of_rank, highest;
         GroupAssignment assignment;
 
-        KERNEL Space(Arena& arena, const Diverse& kernel, const Batch&, Index longest)
+        Space(Arena& arena, const Diverse& kernel, const Batch&, Index longest)
             : grades(arena, longest), assignment(arena, least(most(kernel.cutoff, Index(1)), longest), longest) {
             const Index ranks = assignment.own.size;
             arena.take_each(longest, group, first, of_group, of_grade, preferred, by_gain, spare, competing, its_group);
@@ -48,7 +48,7 @@ struct Diverse {
     };
 
     // About O(n) after the sort, plus an assignment of m ranks to at most m groups per grade, or a few for reciprocal rank.
-    KERNEL Index solve(List& list, Space& space) const {
+    Index solve(List& list, Space& space) const {
         const Grades grades = number_grades(list.label, space.grades);
         const double lowest = -widest / most(decay[0], 1.0);  // of scores times the decay too
         if (list.score[list.size - 1] < lowest) return first_wrong(list, lowest);
@@ -77,7 +77,7 @@ struct Diverse {
 
   private:
     // The first document in input order with a score that is too low; there is one.
-    KERNEL static Index first_wrong(const List& list, double lowest_score) {
+    static Index first_wrong(const List& list, double lowest_score) {
         Index wrong = -1;
         for (Index r = 0; r < list.size; ++r)
             if (list.score[r] < lowest_score && (wrong == -1 || list.place[r] < list.place[wrong])) wrong = r;
@@ -85,7 +85,7 @@ struct Diverse {
     }
 
     // The measure of the documents shown.
-    KERNEL double measure(const List& list, Span<const int> shown) const {
+    double measure(const List& list, Span<const int> shown) const {
         double sum = 0.0;
         for (Index i = 0; i < shown.size; ++i) {
             if (reciprocal && list.label[shown[i]] > 0.0) return weights[i];
@@ -96,7 +96,7 @@ struct Diverse {
 
     // Number the groups in the order of their first documents; returns their number. Uses a hash table at most half full, with
     // multiplicative hashing by an odd constant from the golden ratio. About O(n).
-    KERNEL static int number_groups(Span<const Index> name, Space& space) {
+    static int number_groups(Span<const Index> name, Space& space) {
         int bits = 1, groups = 0;
         while (Index(1) << bits < 2 * name.size) ++bits;
         const Span<int> heads = space.heads.first(Index(1) << bits);
@@ -114,7 +114,7 @@ struct Diverse {
     }
 
     // The number of documents shown; for mWTA, the number of groups with the highest gain.
-    KERNEL Index count_shown(const Grades& grades, Index groups, Space& space) const {
+    Index count_shown(const Grades& grades, Index groups, Space& space) const {
         const Index m = least(cutoff, groups);
         if (!least_cutoff) return m;
         const Span<int> counted = space.of_group.first(groups);
@@ -126,17 +126,17 @@ struct Diverse {
     }
 
     // Whether the documents of each group have the same gain.
-    KERNEL static bool is_alike(const Grades& grades, const Space& space) {
+    static bool is_alike(const Grades& grades, const Space& space) {
         bool alike = true;
         for (Index r = 0; r < grades.number.size; ++r) alike &= grades.number[r] == grades.number[space.first[space.group[r]]];
         return alike;
     }
 
-    KERNEL static Span<const double> chosen_score(const List& list) { return list.chosen.size ? list.chosen : list.score; }
+    static Span<const double> chosen_score(const List& list) { return list.chosen.size ? list.chosen : list.score; }
 
     // Compute the reference as `chosen`; returns the best value. O(n), plus a sort if other scores determine the reference or
     // some scores tie.
-    KERNEL double show_reference(const List& list, const Grades& grades, Index groups, Space& space, Span<int> chosen) const {
+    double show_reference(const List& list, const Grades& grades, Index groups, Space& space, Span<int> chosen) const {
         const Span<int> preferred = prefer(list, grades, space), by_gain = space.by_gain.first(list.size);
         if (reference == IDEAL || !reciprocal) {
             split_by_gain(preferred, grades, space, by_gain);
@@ -154,7 +154,7 @@ struct Diverse {
 
     // The documents in the order that the reference uses within a gain: input order, or by chosen score, then gain, then input
     // order.
-    KERNEL Span<int> prefer(const List& list, const Grades& grades, Space& space) const {
+    Span<int> prefer(const List& list, const Grades& grades, Space& space) const {
         const Span<int> given = space.spare.first(list.size), preferred = space.preferred.first(list.size);
         if (reference != IDEAL && !list.chosen.size && !any_tied(list.score)) {
             for (Index r = 0; r < list.size; ++r) preferred[r] = int(r);
@@ -168,7 +168,7 @@ struct Diverse {
     }
 
     // Fill `order` with the documents in input order.
-    KERNEL static void order_as_given(const List& list, Span<int> order) {
+    static void order_as_given(const List& list, Span<int> order) {
         order.first(list.places).fill(-1);
         for (Index r = 0; r < list.size; ++r) order[list.place[r]] = int(r);
         Index count = 0;
@@ -180,13 +180,13 @@ struct Diverse {
     }
 
     // Fill `by_gain` with the documents by descending gain, ties as in the given order.
-    KERNEL static void split_by_gain(Span<const int> order, const Grades& grades, Space& space, Span<int> by_gain) {
+    static void split_by_gain(Span<const int> order, const Grades& grades, Space& space, Span<int> by_gain) {
         for (Index g = 0; g < grades.count(); ++g) space.of_grade[g] = grades.starts[g];
         for (const int r : order) by_gain[space.of_grade[grades.number[r]]++] = r;
     }
 
     // A stable sort of documents by descending score.
-    KERNEL static void sort_by(Span<const double> score, Span<int> documents, Space& space) {
+    static void sort_by(Span<const double> score, Span<int> documents, Space& space) {
         const Span<double> key = space.grades.sort.value.first(documents.size);
         for (Index i = 0; i < documents.size; ++i) {
             key[i] = score[documents[i]];
@@ -197,7 +197,7 @@ struct Diverse {
     }
 
     // Fill `shown` with the first document of each group.
-    KERNEL static void show_first(Span<const int> order, Index groups, Space& space, Span<int> shown) {
+    static void show_first(Span<const int> order, Index groups, Space& space, Span<int> shown) {
         const Span<int> seen = space.of_group.first(groups);
         seen.fill(0);
         Index count = 0;
@@ -210,7 +210,7 @@ struct Diverse {
     }
 
     // Sort the documents shown at ranks of equal discount by chosen score.
-    KERNEL void sort_blocks(const List& list, Space& space, Span<int> shown) const {
+    void sort_blocks(const List& list, Space& space, Span<int> shown) const {
         for (Index begin = 0, end; begin < shown.size; begin = end) {
             for (end = begin + 1; end < shown.size && weights[end] == weights[begin];) ++end;
             if (end > begin + 1) sort_by(chosen_score(list), shown.slice(begin, end), space);
@@ -221,8 +221,8 @@ struct Diverse {
     // documents of m groups are shown, the heads. The leader is the highest relevant document of some group, not necessarily the
     // highest of all, since it hides the others of its group. The heads before the one that it hides, or all but the last, move
     // down by a rank. O(n).
-    KERNEL void lead_with_relevant(const List& list, const Grades& grades, Span<const int> preferred, Index groups, Space& space,
-                                   Span<int> shown) const {
+    void lead_with_relevant(const List& list, const Grades& grades, Span<const int> preferred, Index groups, Space& space,
+                            Span<int> shown) const {
         const Index last = shown.size - 1;
         const Span<const double> score = chosen_score(list);
         const Span<int> rank_of = space.of_group.first(groups);
@@ -250,8 +250,8 @@ struct Diverse {
     // The documents that compete for m ranks, with scaled gains: a document is not needed if m groups, or its own group, have one
     // with no lower score and no higher gain. Grades are numbered from the highest gain: m groups have a document of grade
     // `useless` or a later one. Groups are renumbered. O(n + grades).
-    KERNEL GroupWorth find_competing(const List& list, const Grades& grades, Index groups, Index m, double unit,
-                                     Space& space) const {
+    GroupWorth find_competing(const List& list, const Grades& grades, Index groups, Index m, double unit,
+                              Space& space) const {
         const Span<int> latest = space.of_group.first(groups);             // the last competitor of each group
         const Span<int> groups_of = space.of_grade.first(grades.count());  // the number of these by grade
         latest.fill(-1);
@@ -282,7 +282,7 @@ struct Diverse {
     }
 
     // Fill `shown` with the best document of each rank's group, ties by lowest gain.
-    KERNEL static void show_assigned(Space& space, Span<int> shown) {
+    static void show_assigned(Space& space, Span<int> shown) {
         const GroupWorth& worth = space.assignment.worth;
         const Span<int> rank_of = space.of_group.first(worth.groups);
         rank_of.fill(-1);
@@ -301,7 +301,7 @@ struct Diverse {
     // After the leaders, the next rank is charged as if it showed a relevant document, and may show any; if it is irrelevant, the
     // charge is too high, and lower with one more leader. More leaders are worth less apart from the charge, so few numbers of
     // leaders can be best. If all ranks can lead, there is no charge, and this is tried first.
-    KERNEL void lead_with_irrelevant(const List& list, Space& space, Span<int> shown) const {
+    void lead_with_irrelevant(const List& list, Space& space, Span<int> shown) const {
         const Index m = shown.size;
         GroupAssignment& assignment = space.assignment;
         const Span<const double> gain = assignment.worth.gain;
@@ -323,7 +323,7 @@ struct Diverse {
 
     // Show the tried ranking if it is worth more than `largest`; returns its sum. Sums are relative to the ranking without
     // leaders, rank by rank, so that much lower scores in all rankings cancel.
-    KERNEL double keep_if_better(const List& list, double charge, const Space& space, Span<int> shown, double& largest) const {
+    double keep_if_better(const List& list, double charge, const Space& space, Span<int> shown, double& largest) const {
         double total = 0.0;
         for (Index i = 0; i < shown.size; ++i) total += decay[i] * (list.score[space.tried[i]] - space.highest[i]);
         if (total - charge <= largest) return total;

@@ -29,13 +29,13 @@ struct Contingency {
         Span<int> rank_at;  // by position
         Span<double> relevant, irrelevant, slope;  // input of `walk`: scores between sentinels, and the measure's slope by k
 
-        KERNEL Space(Arena& arena, const Contingency& rule, const Batch&, Index longest)
+        Space(Arena& arena, const Contingency& rule, const Batch&, Index longest)
             : rank_at(arena.take<int>(rule.reference == IDEAL ? longest : 0)) {
             arena.take_each(longest + 2, relevant, irrelevant, slope);
         }
     };
 
-    KERNEL void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
+    void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
         const Index p = split.p(), m = split.m();
         const bool any_number = !cutoff && measure != BREAK_EVEN;
         const Counts k = any_number ? Counts{0, p + m} : fixed(cutoff ? least(cutoff, p + m) : p);
@@ -70,13 +70,13 @@ struct Contingency {
     struct Labelling {
         Index relevant, positive;
 
-        KERNEL Index irrelevant() const { return positive - relevant; }
+        Index irrelevant() const { return positive - relevant; }
     };
 
-    KERNEL static Counts fixed(Index k) { return {k, k}; }
+    static Counts fixed(Index k) { return {k, k}; }
 
     // The increase of the measure per relevant document among k positive ones.
-    KERNEL double slope(Index k, Index p, Index m) const {
+    double slope(Index k, Index p, Index m) const {
         switch (measure) {
             case PRECISION: return 1.0 / double(cutoff);
             case SUCCESS: return 0.0;
@@ -86,9 +86,9 @@ struct Contingency {
         }
     }
 
-    KERNEL double level(Index k, Index p, Index m) const { return measure == ACCURACY ? double(m - k) / double(p + m) : 0.0; }
+    double level(Index k, Index p, Index m) const { return measure == ACCURACY ? double(m - k) / double(p + m) : 0.0; }
 
-    KERNEL double value_of(Labelling found, Index p, Index m) const {
+    double value_of(Labelling found, Index p, Index m) const {
         if (measure == SUCCESS) return found.relevant > 0 ? 1.0 : 0.0;
         return slope(found.positive, p, m) * double(found.relevant) + level(found.positive, p, m);
     }
@@ -99,7 +99,7 @@ struct Contingency {
     // From k to k + 1, usually either the next irrelevant or the next relevant document is added; this is branchless, since the
     // branch would be mispredicted half of the time.
     template <bool weighed>
-    KERNEL Labelling walk(const BinaryList& split, Counts ks, double zero, Index least_relevant, const Space& space) const {
+    Labelling walk(const BinaryList& split, Counts ks, double zero, Index least_relevant, const Space& space) const {
         const Index p = split.p(), m = split.m();
         const double* relevant = between_sentinels(split.relevant_score, ks.last + 1, space.relevant);
         const double* irrelevant = between_sentinels(split.irrelevant_score, ks.last + 1, space.irrelevant);
@@ -133,7 +133,7 @@ struct Contingency {
     }
 
     // The first scores between sentinels, +infinity before and -infinity after them.
-    KERNEL static const double* between_sentinels(Span<const double> score, Index count, Span<double> into) {
+    static const double* between_sentinels(Span<const double> score, Index count, Span<double> into) {
         const Index size = least(score.size, count);
         into[0] = INFINITE;
         for (Index i = 0; i < size; ++i) into[i + 1] = score[i];
@@ -141,7 +141,7 @@ struct Contingency {
         return into.data + 1;
     }
 
-    KERNEL Labelling most_violated(const BinaryList& split, Counts k, double zero, const Space& space) const {
+    Labelling most_violated(const BinaryList& split, Counts k, double zero, const Space& space) const {
         if (measure != SUCCESS) return walk<true>(split, k, zero, 0, space);
         // The best labelling with a relevant document, or the best without, whose task loss is 1.
         const Labelling found = walk<false>(split, k, zero, 1, space);
@@ -151,13 +151,13 @@ struct Contingency {
         return lead > 0.0 ? Labelling{0, found.positive} : found;
     }
 
-    KERNEL static void add(List& list, const BinaryList& split, Labelling labelling, double sign) {
+    static void add(List& list, const BinaryList& split, Labelling labelling, double sign) {
         for (const int rank : split.relevant.first(labelling.relevant)) list.coefficient[rank] += sign;
         for (const int rank : split.irrelevant.first(labelling.irrelevant())) list.coefficient[rank] += sign;
     }
 
     // Subtract 1 from the coefficients of the first `count` of these documents in input order.
-    KERNEL static void take_off_first(List& list, Span<const int> ranks, Index count, Span<int> rank_at) {
+    static void take_off_first(List& list, Span<const int> ranks, Index count, Span<int> rank_at) {
         if (count == ranks.size) {
             for (const int rank : ranks) list.coefficient[rank] -= 1.0;
             return;

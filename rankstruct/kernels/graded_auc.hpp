@@ -21,7 +21,7 @@ struct GradedAUC {
 
     bool predicted;
 
-    KERNEL GradedAUC(const Batch& batch, bool predicted)
+    GradedAUC(const Batch& batch, bool predicted)
         : thresholds{batch.thresholds, batch.threshold_count}, weights{batch.threshold_weights, thresholds.size}, predicted(predicted) {}
 
     using Sums = double[block];
@@ -34,14 +34,14 @@ struct GradedAUC {
         // documents as the higher ones of pairs with each grade but the highest.
         Span<Sums> lower, higher;
 
-        KERNEL Space(Arena& arena, const GradedAUC& kernel, const Batch&, Index longest) {
+        Space(Arena& arena, const GradedAUC& kernel, const Batch&, Index longest) {
             arena.take_each(longest, behind, ahead, grade);
             arena.take_each(kernel.predicted ? longest : 0, first, last);
             arena.take_each(longest + 1, lower, higher);
         }
     };
 
-    KERNEL Index solve(List& list, Space& space) const {
+    Index solve(List& list, Space& space) const {
         merge(list.score, space.behind, space.ahead);
         if (predicted) find_tied(list.score, space.first, space.last);
         const double* weight = list.weight.data;
@@ -62,7 +62,7 @@ struct GradedAUC {
     };
 
     // No branches on scores, which would be mispredicted for every other document.
-    KERNEL static void merge(Span<const double> score, Span<int> behind, Span<int> ahead) {
+    static void merge(Span<const double> score, Span<int> behind, Span<int> ahead) {
         const int n = int(score.size);
         int i = 0, j = 0;
         while (j < n) {  // i < n, because a document does not lead itself
@@ -75,14 +75,14 @@ struct GradedAUC {
         for (; i < n; ++i) behind[i] = n;
     }
 
-    KERNEL static void find_tied(Span<const double> score, Span<int> first, Span<int> last) {
+    static void find_tied(Span<const double> score, Span<int> first, Span<int> last) {
         const int n = int(score.size);
         for (int i = 0; i < n; ++i) first[i] = i && score[i] == score[i - 1] ? first[i - 1] : i;
         for (int i = n - 1; i >= 0; --i) last[i] = i + 1 < n && score[i] == score[i + 1] ? last[i + 1] : i + 1;
     }
 
     template <class Weight>
-    KERNEL void solve_block(List& list, Index first, Space& space, Weight weight) const {
+    void solve_block(List& list, Index first, Space& space, Weight weight) const {
         const Index n = list.size, count = least(Index(block), thresholds.size - first);
         const double* label = list.label.data;
         int* grade = space.grade.data;
@@ -132,7 +132,7 @@ struct GradedAUC {
     }
 
     template <class Weight>
-    KERNEL static void sum_along(const Space& space, const PairWeights& pair, Index n, Weight weight) {
+    static void sum_along(const Space& space, const PairWeights& pair, Index n, Weight weight) {
         Sums sum = {};
         const auto add = [&](Sums& kept, const Sums& own, double by) {
             for (int t = 0; t < block; ++t) kept[t] = sum[t] += by * own[t];

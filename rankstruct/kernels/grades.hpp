@@ -10,7 +10,7 @@ struct Grades {
     Span<double> value;  // of each grade, descending
     Span<int> starts;    // [grades + 1]: the sorted values of grade g are in [starts[g], starts[g + 1])
 
-    KERNEL int count() const { return int(value.size); }
+    int count() const { return int(value.size); }
 };
 
 constexpr int FEW_GRADES = 64;                 // found by a hash table; more are sorted
@@ -22,19 +22,19 @@ struct GradeSpace {
     Span<int> number, starts, slot;
     Span<double> value, slot_value;
 
-    KERNEL GradeSpace(Arena& arena, Index longest) : sort(arena, longest) {
+    GradeSpace(Arena& arena, Index longest) : sort(arena, longest) {
         arena.take_each(longest + 1, number, starts, value);
         arena.take_each(GRADE_SLOTS, slot_value, slot);
     }
 };
 
 // Multiplicative hashing by an odd constant from the golden ratio.
-KERNEL inline int grade_slot(double value) {
+inline int grade_slot(double value) {
     return int((__builtin_bit_cast(Bits64, value) * 0x9E3779B97F4A7C15ull) >> (64 - SLOT_BITS));
 }
 
 // `number_grades` by a hash table, except starts[0]; returns the number of grades, or -1 for more than FEW_GRADES. O(n).
-KERNEL inline int number_few_grades(Span<const double> values, const GradeSpace& space) {
+inline int number_few_grades(Span<const double> values, const GradeSpace& space) {
     space.slot.fill(0);
     int grades = 0;
     for (Index i = 0; i < values.size; ++i) {
@@ -70,7 +70,7 @@ KERNEL inline int number_few_grades(Span<const double> values, const GradeSpace&
 }
 
 // The grades of finite values. O(n) for few grades, otherwise a sort.
-KERNEL inline Grades number_grades(Span<const double> values, GradeSpace& space) {
+inline Grades number_grades(Span<const double> values, GradeSpace& space) {
     const Index n = values.size;
     space.starts[0] = 0;
     int grades = number_few_grades(values, space);
@@ -89,7 +89,7 @@ KERNEL inline Grades number_grades(Span<const double> values, GradeSpace& space)
 
 // A stable counting sort: fill `order` with the positions of the numbers 0, 1, ..., where those of g go to [starts[g], starts[g +
 // 1]). `pointer` [numbers] is scratch. O(n).
-KERNEL inline void partition(Span<const int> number, Span<const int> starts, Span<int> order, Span<int> pointer) {
+inline void partition(Span<const int> number, Span<const int> starts, Span<int> order, Span<int> pointer) {
     for (Index g = 0; g + 1 < starts.size; ++g) pointer[g] = starts[g];
     for (Index i = 0; i < number.size; ++i) order[pointer[number[i]]++] = int(i);
 }

@@ -23,19 +23,19 @@ struct GroupWorth {
     bool led;
     Index lead = 0;
 
-    KERNEL double of(Index rank, Index j) const {
+    double of(Index rank, Index j) const {
         if (rank < lead && gain[j] > 0.0) return -INFINITE;
         return decay[rank] * score[j] - discount[rank] * (led ? 0.0 : gain[j]);
     }
 
     // The values of all groups at a rank; minus infinity if the group has no document for it.
-    KERNEL void fill_row(Index rank, Span<double> value) const {
+    void fill_row(Index rank, Span<double> value) const {
         value.fill(-INFINITE);
         for (Index j = 0; j < group.size; ++j) value[group[j]] = most(value[group[j]], of(rank, j));
     }
 
     // The values at all ranks, none of which leads, group by group.
-    KERNEL void fill_columns(Span<double> value) const {
+    void fill_columns(Span<double> value) const {
         value.fill(-INFINITE);
         for (Index j = 0; j < group.size; ++j) {
             double* const its = &value[group[j] * decay.size];
@@ -48,7 +48,7 @@ struct GroupWorth {
 // The maximum of the values of 0 to count - 1. For the usual ten to thirty ranks or groups, these few lanes are faster than those
 // of sums.hpp, which take 1.1 times as long for lists of 15 groups.
 template <class Value>
-KERNEL inline double highest_of_few(Index count, Value value) {
+inline double highest_of_few(Index count, Value value) {
     double highest[4] = {-INFINITE, -INFINITE, -INFINITE, -INFINITE};
     Index i = 0;
     for (; i + 4 <= count; i += 4)
@@ -59,7 +59,7 @@ KERNEL inline double highest_of_few(Index count, Value value) {
 
 // The first of 0 to count - 1 with a given value, which exists.
 template <class Value>
-KERNEL inline int first_with(double wanted, Index count, Value value) {
+inline int first_with(double wanted, Index count, Value value) {
     int i = 0;
     while (i < count - 1 && value(i) != wanted) ++i;
     return i;
@@ -67,8 +67,6 @@ KERNEL inline int first_with(double wanted, Index count, Value value) {
 
 // Assigns one list after another, with scratch for a maximum number of ranks and groups.
 struct GroupAssignment {
-    static constexpr Index few_ranks = 32;  // that fit on a device
-
     Index most_numbers = Index(1) << 26;  // of the table: half a gigabyte
     Span<int> free, before, owner, done;
     Span<double> own, profit, spare;  // by rank: value, value minus the price of its group, best remaining value
@@ -80,7 +78,7 @@ struct GroupAssignment {
     Span<int> left{};      // the remaining groups
     Span<double> table{};  // as computed by `fill_columns`; empty if it does not fit
 
-    KERNEL GroupAssignment(Arena& arena, Index ranks, Index groups) : numbers(arena, groups * least(ranks, few_ranks)) {
+    GroupAssignment(Arena& arena, Index ranks, Index groups) {
         arena.take_each(groups, free, before, owner, done);
         arena.take_each(groups, price, distance, row);
         arena.take_each(ranks, own, profit, spare);
@@ -88,7 +86,7 @@ struct GroupAssignment {
 
     // Compute the best assignment as `column`. There are prices of groups, nonnegative and 0 for remaining groups, at which no
     // rank prefers another group: profit + price >= value everywhere, with equality where assigned.
-    KERNEL void begin(const GroupWorth& its, Span<int> groups_of_ranks) {
+    void begin(const GroupWorth& its, Span<int> groups_of_ranks) {
         worth = its;
         column = groups_of_ranks;
         table = {};
@@ -104,13 +102,13 @@ struct GroupAssignment {
     }
 
     // Restore the best assignment in `column`.
-    KERNEL void improve() {
+    void improve() {
         if (!table.size || !exchange_groups()) assign_by_paths();
     }
 
     // Let one more rank lead; returns a lower bound of the loss: the decrease of its profit at the latest prices, if these are
     // precise.
-    KERNEL double lead() {
+    double lead() {
         const Index rank = worth.lead++;
         worth.fill_row(rank, row.first(worth.groups));
         if (table.size) {
@@ -126,17 +124,17 @@ struct GroupAssignment {
     enum Outcome { BEST, RISING, EXCHANGED, UNSURE };
     static constexpr Index more_sweeps = 32;  // beyond the number of ranks, before paths are used; each exchange takes about two
 
-    KERNEL Index ranks() const { return column.size; }
-    KERNEL double value(Index group, Index rank) const { return table[group * ranks() + rank]; }
+    Index ranks() const { return column.size; }
+    double value(Index group, Index rank) const { return table[group * ranks() + rank]; }
 
     // The index in `left` of the best group for a rank.
-    KERNEL int best_left(Index rank) const {
+    int best_left(Index rank) const {
         const auto its = [&](Index at) { return value(left[at], rank); };
         return first_with(highest_of_few(left.size, its), left.size, its);
     }
 
     // Give a rank the best remaining group, and exchange it with that of the previous rank, and so on, while this is better.
-    KERNEL void take_best_left(Index rank) {
+    void take_best_left(Index rank) {
         const int place = best_left(rank), its = left[place];
         left[place] = left[left.size - 1];
         --left.size;
@@ -149,7 +147,7 @@ struct GroupAssignment {
     }
 
     // Give a rank the best group of a later one, moving those between down, or a remaining one in place of the last one's.
-    KERNEL void move_down(Index rank) const {
+    void move_down(Index rank) const {
         const Index behind = ranks() - rank;
         const auto its = [&](Index at) { return value(column[rank + at], rank); };
         Index from = rank + first_with(highest_of_few(behind, its), behind, its);
@@ -167,7 +165,7 @@ struct GroupAssignment {
     // This finds the lowest prices: that of rank k's group, own[k] - profit[k], is the gain of the ranks that lead to it by
     // `before` if each takes the next one's group. They do so if the last one loses less with the best remaining group, or if
     // they form a cycle. O(ranks groups + ranks^2) per sweep.
-    KERNEL bool exchange_groups() const {
+    bool exchange_groups() const {
         Outcome outcome = EXCHANGED;
         for (Index sweeps = 0; sweeps < ranks() + more_sweeps && (outcome == EXCHANGED || outcome == RISING); ++sweeps) {
             if (outcome == EXCHANGED) begin_prices();
@@ -179,7 +177,7 @@ struct GroupAssignment {
         return true;
     }
 
-    KERNEL void begin_prices() const {
+    void begin_prices() const {
         spare.fill(-INFINITE);
         for (Index k = 0; k < ranks(); ++k) {
             own[k] = profit[k] = value(column[k], k);
@@ -189,7 +187,7 @@ struct GroupAssignment {
             for (Index k = 0; k < ranks(); ++k) spare[k] = most(spare[k], value(g, k));
     }
 
-    KERNEL Outcome sweep() const {
+    Outcome sweep() const {
         bool rising = false;
         for (int k = int(ranks()) - 1; k >= 0; --k) {
             const bool leaves = spare[k] > profit[k];
@@ -218,14 +216,14 @@ struct GroupAssignment {
     }
 
     // A rank of the cycle that the path from a rank along `before` runs into; -1 if it ends.
-    KERNEL int find_circle(int rank) const {
+    int find_circle(int rank) const {
         for (Index step = 0; step < ranks() && rank != -1; ++step) rank = before[rank];
         return rank;
     }
 
     // Give a group to a rank, that rank's group to the one before it, and so on to `last` or the end; returns the last one's
     // group.
-    KERNEL int shift(int rank, int last, int group) const {
+    int shift(int rank, int last, int group) const {
         for (Index step = 0; step < ranks() && rank != -1; ++step) {  // no path is longer, so this terminates
             exchange(column[rank], group);
             rank = rank == last ? -1 : before[rank];
@@ -234,7 +232,7 @@ struct GroupAssignment {
     }
 
     // By shortest augmenting paths, one per rank.
-    KERNEL void assign_by_paths() {
+    void assign_by_paths() {
         owner.fill(-1);
         price.fill(0.0);
         for (int rank = 0; rank < ranks(); ++rank) add(rank);
@@ -243,7 +241,7 @@ struct GroupAssignment {
         for (int g = 0; g < worth.groups; ++g) (owner[g] == -1 ? left[count++] : column[owner[g]]) = g;
     }
 
-    KERNEL void add(int rank) const {
+    void add(int rank) const {
         distance.fill(INFINITE);
         done.fill(0);
         profit[rank] = 0.0;

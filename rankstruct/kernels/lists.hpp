@@ -12,18 +12,6 @@ namespace rankstruct {
 
 enum Type : int { FLOAT32, FLOAT64, INT64, INT32, UINT8 };
 
-// Scratch on a device: list i, or block i of those that share lists of one size, has `fixed` bytes plus `per_document` bytes for
-// each document, after those of earlier lists.
-struct Scratch {
-    static constexpr Index line = 64;
-
-    char* memory;
-    Index longest;              // a bound on the documents of a list; input when `fixed` and `per_document` are computed
-    Index fixed, per_document;  // a multiple of `line`, and any number
-
-    KERNEL Index begin(Index i, Index documents) const { return i * fixed + documents * per_document / line * line; }
-};
-
 // The arguments from Python, with the fields of `kernels.core.Batch`: flat arrays and output addresses.
 struct Batch {
     const void* scores;          // [documents], of score_type
@@ -46,11 +34,8 @@ struct Batch {
     // Outputs, over the lists that were solved.
     double sum;       // of the values
     Index real_lists;  // that are not all padding
-    // Only on a device.
-    const int* order;  // [documents], each list's real documents by descending score, then its padding; null: sort here
-    Scratch* scratch;  // if not null, only compute the scratch that a device needs
 
-    KERNEL Index begin(Index list) const { return offsets ? offsets[list] : list * size; }
+    Index begin(Index list) const { return offsets ? offsets[list] : list * size; }
 };
 
 // One list, its real documents by descending score.
@@ -69,12 +54,12 @@ struct List {
     double task_loss = 0.0, value = 0.0;
     bool lacks_room = false;  // set if scratch could not grow
 
-    KERNEL double weight_of(Index rank) const { return weight.size ? weight[rank] : 1.0; }
+    double weight_of(Index rank) const { return weight.size ? weight[rank] : 1.0; }
 };
 
 // The labels of a list's documents, or their gains if known by grade, in the order of `place`.
 template <class T>
-KERNEL inline void read_labels(const Batch& batch, const T* labels, Span<const int> place, Span<double> label) {
+inline void read_labels(const Batch& batch, const T* labels, Span<const int> place, Span<double> label) {
     if (!batch.gains) {
         for (Index r = 0; r < place.size; ++r) label[r] = double(labels[place[r]]);
         return;
@@ -88,7 +73,7 @@ KERNEL inline void read_labels(const Batch& batch, const T* labels, Span<const i
 
 // Call `use` with the address of a list's labels.
 template <class Use>
-KERNEL inline auto with_labels(const Batch& batch, Index start, Use use) {
+inline auto with_labels(const Batch& batch, Index start, Use use) {
     switch (batch.label_type) {
         case FLOAT32: return use(static_cast<const float*>(batch.labels) + start);
         case FLOAT64: return use(static_cast<const double*>(batch.labels) + start);
@@ -98,7 +83,7 @@ KERNEL inline auto with_labels(const Batch& batch, Index start, Use use) {
     }
 }
 
-KERNEL inline void read_labels(const Batch& batch, Index start, Span<const int> place, Span<double> label) {
+inline void read_labels(const Batch& batch, Index start, Span<const int> place, Span<double> label) {
     with_labels(batch, start, [&](const auto* labels) { read_labels(batch, labels, place, label); });
 }
 
@@ -110,9 +95,9 @@ struct ListSpace {
     Span<double> score, label, chosen, weight, coefficient;
     Span<Index> group;
 
-    KERNEL ListSpace(Arena& arena, const Batch& batch, Index longest)
-        : sort(arena, batch.order ? 0 : longest),
-          real(arena.take<int>(batch.where && !batch.order ? longest : 0)),
+    ListSpace(Arena& arena, const Batch& batch, Index longest)
+        : sort(arena, longest),
+          real(arena.take<int>(batch.where ? longest : 0)),
           score(arena.take<double>(longest)),
           label(arena.take<double>(longest)),
           chosen(arena.take<double>(batch.chosen ? longest : 0)),
@@ -123,20 +108,20 @@ struct ListSpace {
 
 // Whether any number is infinite or NaN.
 template <class T>
-KERNEL inline bool any_broken(Span<const T> values) {
+inline bool any_broken(Span<const T> values) {
     const T* its = values.data;
     return !(sum_of(values.size, [=](Index i) { return double(its[i] - its[i]); }) == 0.0);  // a sum of zeros and NaN
 }
 
 // The values of `of`, in the order of `place`.
 template <class T, class Of>
-KERNEL inline Span<T> gather(Span<const int> place, Of of, Span<T> into) {
+inline Span<T> gather(Span<const int> place, Of of, Span<T> into) {
     for (Index r = 0; r < place.size; ++r) into[r] = of(place[r]);
     return into.first(place.size);
 }
 
 // The first input position of a value that is infinite, NaN or below `lowest`; -1 if there is none.
-KERNEL inline Index first_below(Span<const double> values, Span<const int> place, double lowest) {
+inline Index first_below(Span<const double> values, Span<const int> place, double lowest) {
     bool broken = false;
     for (Index r = 0; r < values.size; ++r) broken |= !(is_finite(values[r]) & (values[r] >= lowest));
     if (!broken) return -1;
@@ -148,7 +133,7 @@ KERNEL inline Index first_below(Span<const double> values, Span<const int> place
 
 // Compute the positions of a list's real documents by descending score; returns -1, or the position of a non-finite score.
 template <class T>
-KERNEL inline Index order_scores(const Batch& batch, Index start, const T* scores, ListSpace<T>& space, List& list) {
+inline Index order_scores(const Batch& batch, Index start, const T* scores, ListSpace<T>& space, List& list) {
     Span<const T> value{scores, list.places};
     if (batch.where) {
         Index count = 0;
@@ -171,24 +156,13 @@ KERNEL inline Index order_scores(const Batch& batch, Index start, const T* score
     return -1;
 }
 
-// The same with a given order.
-template <class T>
-KERNEL inline Index take_order(const Batch& batch, Index start, const T* scores, List& list) {
-    Index count = batch.where ? 0 : list.places;
-    for (Index i = 0; batch.where && i < list.places; ++i) count += batch.where[start + i];
-    list.place = {batch.order + start, count};
-    for (const int at : list.place)
-        if (!is_finite(double(scores[at]))) return at;
-    return -1;
-}
-
 // Lay out a list by descending score; returns -1, or the position in the batch of an invalid number.
 template <class T>
-KERNEL inline Index lay_out(const Batch& batch, Index index, double widest, ListSpace<T>& space, List& list) {
+inline Index lay_out(const Batch& batch, Index index, double widest, ListSpace<T>& space, List& list) {
     const Index start = batch.begin(index);
     const T* scores = static_cast<const T*>(batch.scores) + start;
     list.places = batch.begin(index + 1) - start;
-    const Index infinite = batch.order ? take_order(batch, start, scores, list) : order_scores(batch, start, scores, space, list);
+    const Index infinite = order_scores(batch, start, scores, space, list);
     if (infinite >= 0) return start + infinite;
     const Span<const int> order = list.place;
     const Index n = list.size = order.size;
@@ -211,7 +185,7 @@ KERNEL inline Index lay_out(const Batch& batch, Index index, double widest, List
 }
 
 template <class T>
-KERNEL inline void write_results(const Batch& batch, Index index, const List& list) {
+inline void write_results(const Batch& batch, Index index, const List& list) {
     const Index start = batch.begin(index), stop = batch.begin(index + 1);
     T* direction = static_cast<T*>(batch.direction) + start;
     if (batch.where)
@@ -235,7 +209,7 @@ constexpr Index OUT_OF_MEMORY = -2;
 constexpr Index LONG_LIST = 4096, BANDS = 2048, RELEVANT_SHARE = 16, SORTED_SHARE = 2;  // see bands.hpp
 
 template <class T, class Kernel>
-KERNEL inline Index solve_list(Batch& batch, const Kernel& kernel, Index index, ListSpace<T>& layout, typename Kernel::Space& space) {
+inline Index solve_list(Batch& batch, const Kernel& kernel, Index index, ListSpace<T>& layout, typename Kernel::Space& space) {
     List list{};
     bool solved = false;
     if constexpr (requires { kernel.solve_long(batch, index, list, layout, space); })
@@ -258,28 +232,21 @@ KERNEL inline Index solve_list(Batch& batch, const Kernel& kernel, Index index, 
     return -1;
 }
 
-KERNEL inline Index longest_list(const Batch& batch, Index first, Index last) {
+inline Index longest_list(const Batch& batch, Index first, Index last) {
     if (!batch.offsets) return most(batch.size, Index(1));
     Index longest = 1;
     for (Index index = first; index < last; ++index) longest = most(longest, batch.offsets[index + 1] - batch.offsets[index]);
     return longest;
 }
 
-// The scratch for lists of at most `longest` documents.
-template <class T, class Kernel>
-KERNEL inline Index count_bytes(const Batch& batch, const Kernel& kernel, Index longest, bool on_device) {
-    Arena count{nullptr, on_device};
-    ListSpace<T>(count, batch, longest);
-    { typename Kernel::Space space(count, kernel, batch, longest); }
-    return count.used;
-}
-
-#ifndef __CUDACC__
 template <class T, class Kernel>
 Index run_lists(Batch& batch, const Kernel& kernel, Index first, Index last) {
     const Index longest = longest_list(batch, first, last);
     // One allocation per call: the allocator reuses it for the next one, and no state outlives the call.
-    Arena arena{static_cast<char*>(std::malloc(size_t(count_bytes<T>(batch, kernel, longest, false))))};
+    Arena count;
+    ListSpace<T>(count, batch, longest);
+    { typename Kernel::Space space(count, kernel, batch, longest); }
+    Arena arena{static_cast<char*>(std::malloc(size_t(count.used)))};
     if (!arena.memory) return OUT_OF_MEMORY;
     Index wrong = -1;
     {
@@ -292,36 +259,11 @@ Index run_lists(Batch& batch, const Kernel& kernel, Index first, Index last) {
     return wrong;
 }
 
-// Compute the device scratch that suffices for lists of up to `scratch.longest` documents.
-//
-// Padded lists all need the same. A flat list of n documents needs at most as much as the next larger size tried here, which is
-// less than an eighth larger. So the line through these sizes is a bound for every kernel, and no list size has to be read.
-template <class T, class Kernel>
-void measure_scratch(const Batch& batch, const Kernel& kernel, Scratch& scratch) {
-    constexpr Index few = 16;
-    const auto bytes = [&](Index longest) { return count_bytes<T>(batch, kernel, longest, true); };
-    const Index first = batch.offsets ? least(scratch.longest, few) : scratch.longest;
-    const Index least_bytes = bytes(first);
-    scratch.fixed = least_bytes + (batch.offsets ? Scratch::line : 0);
-    scratch.per_document = 0;
-    for (Index n = first; n < scratch.longest;) {
-        const Index next = least(scratch.longest, n + n / 8);
-        scratch.per_document = most(scratch.per_document, (bytes(next) - least_bytes) / n + 1);
-        n = next;
-    }
-}
-
 template <class Kernel>
 Index run(Batch& batch, const Kernel& kernel, Index first, Index last) {
-    if (batch.scratch) {
-        const bool single = batch.score_type == FLOAT32;
-        (single ? measure_scratch<float, Kernel> : measure_scratch<double, Kernel>)(batch, kernel, *batch.scratch);
-        return -1;
-    }
     batch.sum = 0.0;
     batch.real_lists = 0;
     return batch.score_type == FLOAT32 ? run_lists<float>(batch, kernel, first, last) : run_lists<double>(batch, kernel, first, last);
 }
-#endif
 
 }  // namespace rankstruct

@@ -18,7 +18,7 @@
 namespace rankstruct {
 
 template <class Placement>
-KERNEL auto pairwise(const Batch& batch, const Placement& placement, Index predicted) {
+auto pairwise(const Batch& batch, const Placement& placement, Index predicted) {
     return Binary<Pairwise<Placement>>(batch, {placement, predicted != 0});
 }
 
@@ -35,19 +35,19 @@ struct AUC {
         OneByOne::Space one_by_one;
         GradedAUC::Space at_once;
 
-        KERNEL Space(Arena& arena, const AUC& kernel, const Batch& batch, Index longest)
+        Space(Arena& arena, const AUC& kernel, const Batch& batch, Index longest)
             : one_by_one(arena, kernel.one_by_one, batch, kernel.graded ? 0 : longest),
               at_once(arena, kernel.at_once, batch, kernel.graded ? longest : 0) {}
     };
 
-    KERNEL Index solve(List& list, Space& space) const {
+    Index solve(List& list, Space& space) const {
         return graded ? at_once.solve(list, space.at_once) : one_by_one.solve(list, space.one_by_one);
     }
 };
 
 struct PairwiseAuc {
     Index predicted;
-    KERNEL auto kernel(const Batch& batch) const {
+    auto kernel(const Batch& batch) const {
         const auto one_by_one = pairwise(batch, PlaceAUC{}, predicted);
         return AUC{one_by_one, GradedAUC(batch, predicted != 0), batch.thresholds && !batch.chosen};
     }
@@ -55,37 +55,37 @@ struct PairwiseAuc {
 
 struct PairwiseAveragePrecision {
     Index predicted;
-    KERNEL auto kernel(const Batch& batch) const { return pairwise(batch, PlaceConvex<false>{}, predicted); }
+    auto kernel(const Batch& batch) const { return pairwise(batch, PlaceConvex<false>{}, predicted); }
 };
 
 struct PairwisePrecisionAtCutoff {
     Index cutoff, predicted;
-    KERNEL auto kernel(const Batch& batch) const { return pairwise(batch, PlaceWithCutoff<false>{{}, cutoff}, predicted); }
+    auto kernel(const Batch& batch) const { return pairwise(batch, PlaceWithCutoff<false>{{}, cutoff}, predicted); }
 };
 
 struct Discounted {
     const double* discounts;
     Index longest, cutoff, normalized, predicted;
-    KERNEL Worth worth() const { return {{discounts, longest}, normalized != 0}; }
+    Worth worth() const { return {{discounts, longest}, normalized != 0}; }
 };
 
 struct PairwiseConvexDiscount : Discounted {
-    KERNEL auto kernel(const Batch& batch) const { return pairwise(batch, PlaceConvex<true>{worth()}, predicted); }
+    auto kernel(const Batch& batch) const { return pairwise(batch, PlaceConvex<true>{worth()}, predicted); }
 };
 
 struct PairwiseDiscountAtCutoff : Discounted {
-    KERNEL auto kernel(const Batch& batch) const { return pairwise(batch, PlaceWithCutoff<true>{worth(), cutoff}, predicted); }
+    auto kernel(const Batch& batch) const { return pairwise(batch, PlaceWithCutoff<true>{worth(), cutoff}, predicted); }
 };
 
 struct PairwiseReciprocalRank {
     Index cutoff, predicted;
-    KERNEL auto kernel(const Batch& batch) const { return pairwise(batch, PlaceFirst{cutoff}, predicted); }
+    auto kernel(const Batch& batch) const { return pairwise(batch, PlaceFirst{cutoff}, predicted); }
 };
 
 struct PartialArea {
     double low, high, min_tpr;
     Index predicted;
-    KERNEL auto kernel(const Batch& batch) const {
+    auto kernel(const Batch& batch) const {
         return pairwise(batch, PlacePartialArea{low, high, min_tpr, false}, predicted);
     }
 };
@@ -93,7 +93,7 @@ struct PartialArea {
 struct PartialAreaOfWindow {
     double low, high, min_tpr;
     Index predicted, below;
-    KERNEL auto kernel(const Batch& batch) const {
+    auto kernel(const Batch& batch) const {
         const PlacePartialArea area{low, high, min_tpr, true};
         return Binary<RestrictedPartialArea>(batch, {area, predicted != 0, below != 0});
     }
@@ -101,14 +101,14 @@ struct PartialAreaOfWindow {
 
 struct FirstRelevantDocument {
     Index cutoff, predicted;
-    KERNEL auto kernel(const Batch& batch) const { return Binary<FirstRelevant>(batch, {cutoff, predicted != 0}); }
+    auto kernel(const Batch& batch) const { return Binary<FirstRelevant>(batch, {cutoff, predicted != 0}); }
 };
 
 struct ContingencyTable {
     Index measure, cutoff;
     double beta;
     Index reference;
-    KERNEL auto kernel(const Batch& batch) const {
+    auto kernel(const Batch& batch) const {
         return Binary<Contingency>(batch, {Contingency::Measure(measure), cutoff, beta, Contingency::Reference(reference)});
     }
 };
@@ -116,14 +116,14 @@ struct ContingencyTable {
 struct Surrogate {
     const double* discounts;
     Index longest, cutoff, normalized, average, slack;
-    KERNEL auto kernel(const Batch& batch) const {
+    auto kernel(const Batch& batch) const {
         return Binary<TopSurrogate>(batch, {{discounts, longest}, cutoff, normalized != 0, average != 0, slack != 0});
     }
 };
 
 struct RankSVM {
     double margin;
-    KERNEL auto kernel(const Batch&) const { return PairwiseHinge{margin}; }
+    auto kernel(const Batch&) const { return PairwiseHinge{margin}; }
 };
 
 // A measure and a decay, by rank: discount times gain, or reciprocal rank.
@@ -133,13 +133,13 @@ struct ByRank {
 };
 
 struct PositionalRanks : ByRank {
-    KERNEL auto kernel(const Batch&) const {
+    auto kernel(const Batch&) const {
         return Positional{{decay, longest}, {discounts, longest}, cutoff, least_cutoff, normalized != 0, reciprocal != 0, int(reference)};
     }
 };
 
 struct DiverseRanks : ByRank {
-    KERNEL auto kernel(const Batch&) const {
+    auto kernel(const Batch&) const {
         return Diverse{{decay, longest}, {discounts, longest}, cutoff, least_cutoff, normalized != 0, reciprocal != 0,
                        Diverse::Reference(reference)};
     }
@@ -153,7 +153,7 @@ struct Pairs {
     double sigma, mu;
     const double *named, *named_pairs;
     Index names;
-    KERNEL auto kernel(const Batch& batch) const {
+    auto kernel(const Batch& batch) const {
         const PairWeights weights{int(scheme), {discounts, longest}, {steps, longest + 1}, kept, mu, {named, names}, {named_pairs, names * names}};
         return PairLoss<Cost>(batch, weights, sigma);
     }
@@ -168,31 +168,31 @@ using FidelityPairs = Pairs<FidelityCost>;
 struct RankSums {
     double temperature;
     Index hinge, backward;
-    KERNEL auto kernel(const Batch&) const { return SmoothedRanks{temperature, hinge != 0, backward != 0}; }
+    auto kernel(const Batch&) const { return SmoothedRanks{temperature, hinge != 0, backward != 0}; }
 };
 
 struct CirclePairs {
     double gamma, margin;
-    KERNEL auto kernel(const Batch&) const { return Circle{gamma, margin}; }
+    auto kernel(const Batch&) const { return Circle{gamma, margin}; }
 };
 
 struct SmoothGains {
     const double* discounts;
     Index longest, kept, normalized;
     double sigma;
-    KERNEL auto kernel(const Batch&) const { return SmoothGrad{{{discounts, longest}, kept, normalized != 0}, sigma}; }
+    auto kernel(const Batch&) const { return SmoothGrad{{{discounts, longest}, kept, normalized != 0}, sigma}; }
 };
 
 struct NeuralGains {
     const double* discounts;
     Index longest, kept;
     double temperature;
-    KERNEL auto kernel(const Batch&) const { return NeuralGain{{{discounts, longest}, kept, true}, temperature}; }
+    auto kernel(const Batch&) const { return NeuralGain{{{discounts, longest}, kept, true}, temperature}; }
 };
 
 struct NeuralLabels {
     double temperature;
-    KERNEL auto kernel(const Batch&) const { return NeuralEntropy{temperature}; }
+    auto kernel(const Batch&) const { return NeuralEntropy{temperature}; }
 };
 
 struct SoftGains {
@@ -203,7 +203,7 @@ struct SoftGains {
     Index count;
     double steepness;
     Index normal;
-    KERNEL auto kernel(const Batch&) const {
+    auto kernel(const Batch&) const {
         const Gains gains{{discounts, longest}, kept, normalized != 0};
         return SoftRanks{gains, sigma, {nodes, count}, {shares, count}, steepness, normal != 0};
     }

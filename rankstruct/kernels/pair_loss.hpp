@@ -31,7 +31,7 @@ struct PlainCost {
 
 struct LogisticCost : PlainCost {
     template <class Real>
-    KERNEL static PairCost<Real> of(Real x, Real z) {
+    static PairCost<Real> of(Real x, Real z) {
         const Real one = 1 + z, two = 2 + z, scaled = z / (one * two);  // one division for both
         return {two_artanh(scaled * one), x, scaled * two, 1};
     }
@@ -42,7 +42,7 @@ struct LogisticCurvature {
     static constexpr bool curvature = true;
 
     template <class Real>
-    KERNEL static PairCost<Real> of(Real, Real z) {
+    static PairCost<Real> of(Real, Real z) {
         const Real share = z / (1 + z);
         return {0, 0, share * (1 - share), 0};
     }
@@ -51,7 +51,7 @@ struct LogisticCurvature {
 // The soft zero-one cost, 1 / (1 + exp(x)).
 struct SigmoidCost : PlainCost {
     template <class Real>
-    KERNEL static PairCost<Real> of(Real, Real z) {
+    static PairCost<Real> of(Real, Real z) {
         const Real share = z / (1 + z), slope = share * (1 - share);
         return {share, 1 - 2 * share, slope, 2 * slope};
     }
@@ -60,7 +60,7 @@ struct SigmoidCost : PlainCost {
 // Fidelity, 1 - sqrt(P) with P = 1 / (1 + exp(-x)).
 struct FidelityCost : PlainCost {
     template <class Real>
-    KERNEL static PairCost<Real> of(Real, Real z) {
+    static PairCost<Real> of(Real, Real z) {
         const Real p = 1 / (1 + z), q = z * p, root_p = square_root(p), root_q = square_root(q);
         const Real cost = q / (1 + root_p), pull = Real(0.5) * root_p * q;
         return {cost, 1 - root_q - cost, pull, pull + Real(0.5) * root_q * p};
@@ -70,14 +70,14 @@ struct FidelityCost : PlainCost {
 // The hinge, max(0, 1 - x), with slope 0 at the kink.
 struct HingeCost : PlainCost {
     template <class Real>
-    KERNEL static PairCost<Real> of(Real x, Real) {
+    static PairCost<Real> of(Real x, Real) {
         const Real cost = most(1 - x, Real(0)), pull = x < 1 ? Real(1) : Real(0);
         return {cost, 1 + x - cost, pull, pull + 1};
     }
 };
 
 // The value of the best ranking of gains, with discounts for the ranks before `kept`; 0 if no ranking can be wrong.
-KERNEL inline double best_value(Index n, const Grades& grades, Span<const double> discounts, Index kept) {
+inline double best_value(Index n, const Grades& grades, Span<const double> discounts, Index kept) {
     double best = 0.0;
     for (int g = 0; g < grades.count(); ++g) {
         double discount = 0.0;
@@ -117,7 +117,7 @@ struct Weight {
 // A pair's weight, by the difference of gain of the document ranked first, and the change of the measure if the two are swapped.
 struct ByShare {
     template <class Real>
-    KERNEL static Weight<Real> of(Real ahead, const Own<Real>& own, Real, Real, Real share) {
+    static Weight<Real> of(Real ahead, const Own<Real>& own, Real, Real, Real share) {
         const Real weight = own.share * share;
         return {ahead != 0 ? weight : Real(0), ahead < 0 ? weight : Real(0)};
     }
@@ -125,14 +125,14 @@ struct ByShare {
 
 struct ByGain {
     template <class Real>
-    KERNEL static Weight<Real> of(Real, const Own<Real>& own, Real gain, Real, Real) {
+    static Weight<Real> of(Real, const Own<Real>& own, Real gain, Real, Real) {
         return {own.gain + gain, gain};
     }
 };
 
 struct BySwap {
     template <class Real>
-    KERNEL static Weight<Real> of(Real ahead, const Own<Real>&, Real, Real swap, Real) {
+    static Weight<Real> of(Real ahead, const Own<Real>&, Real, Real swap, Real) {
         return {absolute(ahead) * swap, most(-ahead, Real(0)) * swap};
     }
 };
@@ -150,7 +150,7 @@ struct PairLoss {
     double sigma;
     bool single;
 
-    KERNEL PairLoss(const Batch& batch, const PairWeights& weights, double sigma)
+    PairLoss(const Batch& batch, const PairWeights& weights, double sigma)
         : weights(weights), sigma(sigma), single(batch.score_type == FLOAT32) {}
 
     // The inputs of the loops by rank, and the sums of a block's costs and slopes.
@@ -161,7 +161,7 @@ struct PairLoss {
         Span<Real> pair_share, pull;                   // of one row
         Span<Real> cost, slope;                        // of the block, by column
 
-        KERNEL Loops(Arena& arena, Index longest, bool named) {
+        Loops(Arena& arena, Index longest, bool named) {
             arena.take_each(longest, x, exponential, inverse, discount, gain, share, of_common, pull, cost, slope);
             steps = arena.take<Real>(2 * longest);
             pair_share = arena.take<Real>(named ? longest : 0);
@@ -175,7 +175,7 @@ struct PairLoss {
         Loops<float> single;
         Loops<double> precise;
 
-        KERNEL Space(Arena& arena, const PairLoss& kernel, const Batch&, Index longest)
+        Space(Arena& arena, const PairLoss& kernel, const Batch&, Index longest)
             : grades(arena, longest),
               name(arena.take<int>(kernel.weights.named.size ? longest : 0)),
               single(arena, kernel.single ? longest : 0, kernel.weights.named.size > 0),
@@ -184,7 +184,7 @@ struct PairLoss {
         }
     };
 
-    KERNEL Index solve(List& list, Space& space) const {
+    Index solve(List& list, Space& space) const {
         if (single && sigma * list.score[list.size - 1] > -widest_single)
             solve_in(list, space, space.single);
         else
@@ -193,10 +193,10 @@ struct PairLoss {
     }
 
   private:
-    KERNEL bool uniform() const { return weights.scheme == UNIFORM; }
+    bool uniform() const { return weights.scheme == UNIFORM; }
 
     template <class Real>
-    KERNEL void solve_in(List& list, Space& space, Loops<Real>& loops) const {
+    void solve_in(List& list, Space& space, Loops<Real>& loops) const {
         const Index n = list.size;
         const Span<double> gain = space.gain.first(n);
         for (Index i = 0; i < n; ++i) gain[i] = list.label[i] * (uniform() ? 1.0 : list.weight_of(i));
@@ -228,7 +228,7 @@ struct PairLoss {
     }
 
     // The number of pairs of unequal labels, or the sum of the products of their item weights, relative to the largest.
-    KERNEL static double weight_of_pairs(const List& list, const Grades& grades, Span<double> of_grade) {
+    static double weight_of_pairs(const List& list, const Grades& grades, Span<double> of_grade) {
         const double largest = largest_weight(list);
         of_grade.first(grades.count()).fill(0.0);
         for (Index i = 0; i < list.size; ++i) of_grade[grades.number[i]] += list.weight_of(i) / largest;
@@ -240,13 +240,13 @@ struct PairLoss {
         return pairs;
     }
 
-    KERNEL static double largest_weight(const List& list) {
+    static double largest_weight(const List& list) {
         return list.weight.size ? highest_of(list.size, [its = list.weight.data](Index i) { return its[i]; }) : 1.0;
     }
 
     // Precompute what is the same for all blocks.
     template <class Real>
-    KERNEL void prepare(const List& list, const Grades& grades, double unit, int common, Space& space, Loops<Real>& loops) const {
+    void prepare(const List& list, const Grades& grades, double unit, int common, Space& space, Loops<Real>& loops) const {
         const Index n = list.size;
         const double lowest = weights.scheme == NDCG1 ? 0.0 : grades.value[grades.count() - 1], largest = largest_weight(list);
         for (Index i = 0; i < n; ++i) {
@@ -276,8 +276,8 @@ struct PairLoss {
 
     // The pairs of a block of rows from `begin`; returns the beginning of the next one.
     template <class Real>
-    KERNEL Index add_block(List& list, const Grades& grades, Index begin, Index last, int common, Space& space,
-                           Loops<Real>& loops) const {
+    Index add_block(List& list, const Grades& grades, Index begin, Index last, int common, Space& space,
+                    Loops<Real>& loops) const {
         const Index n = list.size, left = common < 0 ? begin : 0;
         if (space.exponential[begin] < smallest)
             for (Index j = left; j < n; ++j) space.exponential[j] = exp(space.x[j] - space.x[begin]);
@@ -308,7 +308,7 @@ struct PairLoss {
     // The pairs of rank i with the lower ranks [first, last); or, if `above`, with the documents of the common gain at higher
     // ranks.
     template <bool above, class Real>
-    KERNEL void add_row(List& list, Index i, Index first, Index last, Space& space, Loops<Real>& loops) const {
+    void add_row(List& list, Index i, Index first, Index last, Space& space, Loops<Real>& loops) const {
         const Real* share = loops.share.data;
         if (space.name.size) {
             share = loops.pair_share.data;
@@ -340,10 +340,10 @@ struct PairLoss {
 
     // Add the costs of a document's pairs and their slopes in the other documents' scores, which also fill `pull`.
     template <class Kind, bool above, class Real>
-    KERNEL static void add_pairs(Index count, const Own<Real> own, const Real* __restrict x, const Real* __restrict ratio,
-                                 const Real* __restrict gain, const Real* __restrict discount, const Real* __restrict steps,
-                                 const Real* __restrict share, const Real* __restrict of_common, Real* __restrict cost,
-                                 Real* __restrict slope, Real* __restrict pull) {
+    static void add_pairs(Index count, const Own<Real> own, const Real* __restrict x, const Real* __restrict ratio,
+                          const Real* __restrict gain, const Real* __restrict discount, const Real* __restrict steps,
+                          const Real* __restrict share, const Real* __restrict of_common, Real* __restrict cost,
+                          Real* __restrict slope, Real* __restrict pull) {
         constexpr Real side = above ? -1 : 1, sign = Cost::curvature ? Real(1) : side;
         for (Index j = 0; j < count; ++j) {
             const Real ahead = side * (own.gain - gain[j]);

@@ -13,13 +13,13 @@ namespace rankstruct {
 
 // values[j] = term(j), and values[j] += term(j).
 template <class Term>
-KERNEL inline void fill_each(Span<double> values, Term term) {
+inline void fill_each(Span<double> values, Term term) {
     double* __restrict its = values.data;
     for (Index j = 0; j < values.size; ++j) its[j] = term(j);
 }
 
 template <class Term>
-KERNEL inline void add_each(Span<double> values, Term term) {
+inline void add_each(Span<double> values, Term term) {
     double* __restrict its = values.data;
     for (Index j = 0; j < values.size; ++j) its[j] += term(j);
 }
@@ -31,7 +31,7 @@ struct Shares {
 
 // others[j] += term(j).other; returns the sum of term(j).own. Values are buffered in parts, so that the loop is vectorised.
 template <class Term>
-KERNEL inline double add_pairs(Span<double> others, Term term) {
+inline double add_pairs(Span<double> others, Term term) {
     constexpr Index part = 32;
     double other[part], own[part], sum_of_own = 0.0;
     for (Index begin = 0; begin < others.size; begin += part) {
@@ -66,12 +66,12 @@ struct SmoothedRanks {
     struct Space {
         Span<double> x, exponential, inverse, no_row;  // the last is 1 for documents that are not rows
 
-        KERNEL Space(Arena& arena, const SmoothedRanks&, const Batch&, Index longest) {
+        Space(Arena& arena, const SmoothedRanks&, const Batch&, Index longest) {
             arena.take_each(longest, x, exponential, inverse, no_row);
         }
     };
 
-    KERNEL Index solve(List& list, Space& space) const {
+    Index solve(List& list, Space& space) const {
         const Index n = list.size;
         for (Index i = 0; i < n; ++i) space.x[i] = most(list.score[i] / temperature, -widest_x);
         if (hinge)
@@ -84,9 +84,9 @@ struct SmoothedRanks {
     }
 
   private:
-    KERNEL static double share(double z) { return z / (1.0 + z); }
+    static double share(double z) { return z / (1.0 + z); }
 
-    KERNEL void add_sigmoids(List& list, Space& space) const {
+    void add_sigmoids(List& list, Space& space) const {
         const Index n = list.size;
         const double* asked = backward ? list.chosen.data : list.label.data;
         const bool all = 2.0 * sum_of(n, [=](Index i) { return asked[i] != 0.0 ? 1.0 : 0.0; }) > double(n);
@@ -120,7 +120,7 @@ struct SmoothedRanks {
         }
     }
 
-    KERNEL static void fill_exponentials(double centre, Span<const double> x, Space& space) {
+    static void fill_exponentials(double centre, Span<const double> x, Space& space) {
         for (Index j = 0; j < x.size; ++j) {
             space.exponential[j] = exp(x[j] - centre);
             space.inverse[j] = 1.0 / space.exponential[j];
@@ -128,7 +128,7 @@ struct SmoothedRanks {
     }
 
     // Documents with a positive hinge term for a rank are those before `end`, which never decreases.
-    KERNEL void add_hinges(List& list, Space& space) const {
+    void add_hinges(List& list, Space& space) const {
         const Index n = list.size;
         const Span<double> leads = space.inverse;  // the first rank for which each document has a positive term
         Index end = 0;
@@ -151,7 +151,7 @@ struct SmoothedRanks {
 };
 
 // log(exp(a) + exp(b)); either may be minus infinity.
-KERNEL inline double log_of_both(double a, double b) {
+inline double log_of_both(double a, double b) {
     const double high = most(a, b), low = least(a, b);
     return high == -INFINITE ? high : high + log1p(exp(low - high));
 }
@@ -170,12 +170,12 @@ struct Circle {
         Span<double> up, down;                     // of each document
         Span<double> of_up, of_down, over, under;  // of each grade; of all higher grades, and of all lower ones
 
-        KERNEL Space(Arena& arena, const Circle&, const Batch&, Index longest) : grades(arena, longest) {
+        Space(Arena& arena, const Circle&, const Batch&, Index longest) : grades(arena, longest) {
             arena.take_each(longest, up, down, of_up, of_down, over, under);
         }
     };
 
-    KERNEL Index solve(List& list, Space& space) const {
+    Index solve(List& list, Space& space) const {
         const Index n = list.size;
         const Grades grades = number_grades(list.label, space.grades);
         if (grades.count() < 2) return -1;
@@ -199,8 +199,8 @@ struct Circle {
 
   private:
     // Compute the log-sum-exp of each grade, and of all higher or lower grades.
-    KERNEL static void add_up(const Grades& grades, Span<const double> values, bool lower, Span<double> total,
-                              Span<double> beyond) {
+    static void add_up(const Grades& grades, Span<const double> values, bool lower, Span<double> total,
+                       Span<double> beyond) {
         const Span<double> high = beyond;
         high.first(grades.count()).fill(-INFINITE);
         total.first(grades.count()).fill(0.0);
@@ -224,7 +224,7 @@ struct Gains {
 
     // Compute the gains; returns the value of the best ranking, which is 1 for a normalised measure; 0 if no ranking can be
     // wrong.
-    KERNEL double read(const List& list, Span<double> gain, GradeSpace& space) const {
+    double read(const List& list, Span<double> gain, GradeSpace& space) const {
         const Index n = list.size;
         for (Index i = 0; i < n; ++i) gain[i] = list.label[i] * list.weight_of(i);
         const double best = best_value(n, number_grades(gain, space), discounts, kept);
@@ -232,14 +232,14 @@ struct Gains {
         for (double& each : gain) each /= best;
         return 1.0;
     }
-    KERNEL Index ranks(Index n) const { return least(kept, n); }
+    Index ranks(Index n) const { return least(kept, n); }
 };
 
 constexpr double NARROWEST = 1.0 / 1152921504606846976.0;  // 2^-60: the smallest sigma over the widest difference in a list
 constexpr double ROOT_HALF = 0.70710678118654752440;       // 1 / sqrt(2)
 
 // The divisor of the scores.
-KERNEL inline double width_of(const List& list, double sigma) { return most(sigma, -NARROWEST * list.score[list.size - 1]); }
+inline double width_of(const List& list, double sigma) { return most(sigma, -NARROWEST * list.score[list.size - 1]); }
 
 // SmoothGrad, the best value minus sum_j a_j m_j, where m_j is the mean gain around rank j with the weights h_ij = exp(-(s_i -
 // s_j)^2 / (2 sigma^2)). A row of h is computed once, over the documents whose weight is not negligible: O(n k). Labels are the
@@ -255,12 +255,12 @@ struct SmoothGrad {
         GradeSpace grades;
         Span<double> gain, x, near;
 
-        KERNEL Space(Arena& arena, const SmoothGrad&, const Batch&, Index longest) : grades(arena, longest) {
+        Space(Arena& arena, const SmoothGrad&, const Batch&, Index longest) : grades(arena, longest) {
             arena.take_each(longest, gain, x, near);
         }
     };
 
-    KERNEL Index solve(List& list, Space& space) const {
+    Index solve(List& list, Space& space) const {
         const Index n = list.size;
         const Span<double> gain = space.gain.first(n), x = space.x.first(n);
         if (list.score[n - 1] == 0.0) add_way_out(list);
@@ -290,7 +290,7 @@ struct SmoothGrad {
   private:
     // If all scores tie, the slope would be 0. It is replaced by that of the mean score minus the mean weighted by label, scaled
     // to [lowest, highest]; the value is kept.
-    KERNEL static void add_way_out(List& list) {
+    static void add_way_out(List& list) {
         const Index n = list.size;
         const double* label = list.chosen.data;
         const double low = -highest_of(n, [=](Index i) { return -label[i]; });
@@ -311,7 +311,7 @@ struct NeuralSpace {
     Span<double> chance;        // of a row, not normalised
     Span<double> slope, sloped;  // by column; times f_i
 
-    KERNEL NeuralSpace(Arena& arena, Index longest) { arena.take_each(longest, x, apart, chance, slope, sloped); }
+    NeuralSpace(Arena& arena, Index longest) { arena.take_each(longest, x, apart, chance, slope, sloped); }
 
     // The documents [first, last) with a non-negligible weight in a row, the highest logit, and the sum of exponentials relative
     // to it, `chance`.
@@ -319,10 +319,10 @@ struct NeuralSpace {
         Index first = 0, last = 0;
         double highest = 0.0, total = 0.0;
 
-        KERNEL Index size() const { return last - first; }
+        Index size() const { return last - first; }
     };
 
-    KERNEL void begin(const List& list, double temperature) const {
+    void begin(const List& list, double temperature) const {
         const Index n = list.size;
         double total = 0.0;
         for (Index i = 0; i < n; ++i) {
@@ -338,8 +338,8 @@ struct NeuralSpace {
 
     // From one row to the next: the logits are highest at `peak` and decrease on both sides of it, by 2 d + 1 times the gap to
     // the next one at distance d. Negligible weights are left out, and this range never moves up.
-    KERNEL static Row next_row(const Row& before, Index count, Index peak, double factor, Span<const double> x,
-                               Span<const double> apart, Span<double> chance) {
+    static Row next_row(const Row& before, Index count, Index peak, double factor, Span<const double> x,
+                        Span<const double> apart, Span<double> chance) {
         const auto logit = [=](Index j) { return factor * x.data[j] - apart.data[j]; };
         const double highest = logit(peak);
         Row row{before.first, most(before.last, peak + 1), highest, 0.0};
@@ -352,7 +352,7 @@ struct NeuralSpace {
     }
 
     // Add the slopes in the logits of a row, p_j (own + other g_j).
-    KERNEL void add_slopes(const Row& row, double factor, double own, double other, Span<const double> gain) const {
+    void add_slopes(const Row& row, double factor, double own, double other, Span<const double> gain) const {
         const double *its = chance.data, *g = gain.data + row.first;
         const auto each = [=](Index j) { return its[j] * (own + other * g[j]); };
         add_each(slope.slice(row.first, row.last), each);
@@ -360,7 +360,7 @@ struct NeuralSpace {
     }
 
     // From slopes in the logits to slopes in the scores.
-    KERNEL void finish(List& list, double scale) const {
+    void finish(List& list, double scale) const {
         const Index n = list.size;
         double below = sum(slope.first(n)), above = 0.0;
         for (Index begin = 0; begin < n;) {
@@ -388,11 +388,11 @@ struct NeuralGain {
         NeuralSpace rows;
         Span<double> gain;
 
-        KERNEL Space(Arena& arena, const NeuralGain&, const Batch&, Index longest)
+        Space(Arena& arena, const NeuralGain&, const Batch&, Index longest)
             : grades(arena, longest), rows(arena, longest), gain(arena.take<double>(longest)) {}
     };
 
-    KERNEL Index solve(List& list, Space& space) const {
+    Index solve(List& list, Space& space) const {
         const Index n = list.size;
         const Span<double> gain = space.gain.first(n);
         const double best = gains.read(list, gain, space.grades);
@@ -426,13 +426,13 @@ struct NeuralEntropy {
         // scores and weighted differences; a row of Q; and the slopes of its column.
         Span<double> label, apart, members, weight, x, x_apart, wanted, slope, sloped;
 
-        KERNEL Space(Arena& arena, const NeuralEntropy&, const Batch&, Index longest)
+        Space(Arena& arena, const NeuralEntropy&, const Batch&, Index longest)
             : grades(arena, longest), rows(arena, longest) {
             arena.take_each(longest, label, apart, members, weight, x, x_apart, wanted, slope, sloped);
         }
     };
 
-    KERNEL Index solve(List& list, Space& space) const {
+    Index solve(List& list, Space& space) const {
         const Index n = list.size;
         const Grades grades = number_grades(list.label, space.grades);
         const Index count = grades.count();
@@ -471,7 +471,7 @@ struct NeuralEntropy {
     }
 
   private:
-    KERNEL void begin(const List& list, const Grades& grades, Space& space) const {
+    void begin(const List& list, const Grades& grades, Space& space) const {
         double total = 0.0;
         for (int g = 0; g < grades.count(); ++g) {
             space.label[g] = (grades.value[g] - grades.value[0]) / temperature;

@@ -13,7 +13,7 @@ namespace rankstruct {
 // For each element of the first group, count the elements of the second above it, i.e. those with `above(i, j)`. Once false it
 // stays false along the second group, and once true it stays true along the first. Calls `found(i, count)`.
 template <class Above, class Found>
-KERNEL inline void count_above(Index first, Index second, Above above, Found found) {
+inline void count_above(Index first, Index second, Above above, Found found) {
     int j = 0;
     for (int i = 0; i < first; ++i) {
         while (j < second && above(i, j)) ++j;
@@ -22,7 +22,7 @@ KERNEL inline void count_above(Index first, Index second, Above above, Found fou
 }
 
 // Replace each number by the highest one so far.
-KERNEL inline void raise_to_earlier(Span<int> above) {
+inline void raise_to_earlier(Span<int> above) {
     for (Index i = 1; i < above.size; ++i) above[i] = most(above[i], above[i - 1]);
 }
 
@@ -30,9 +30,9 @@ KERNEL inline void raise_to_earlier(Span<int> above) {
 struct WeightSums {
     Span<double> relevant, irrelevant;
 
-    KERNEL WeightSums(Arena& arena, Index size) { arena.take_each(size, relevant, irrelevant); }
+    WeightSums(Arena& arena, Index size) { arena.take_each(size, relevant, irrelevant); }
 
-    KERNEL void fill(const List& list, const BinaryList& split) const {
+    void fill(const List& list, const BinaryList& split) const {
         relevant[0] = irrelevant[0] = 0.0;
         for (Index i = 0; i < split.p(); ++i) relevant[i + 1] = relevant[i] + list.weight[split.relevant[i]];
         for (Index j = 0; j < split.m(); ++j) irrelevant[j + 1] = irrelevant[j] + list.weight[split.irrelevant[j]];
@@ -62,7 +62,7 @@ struct Pairwise {
         Bands bands;
         typename Placement::Space placement;
 
-        KERNEL Space(Arena& arena, const Pairwise& rule, const Batch& batch, Index longest)
+        Space(Arena& arena, const Pairwise& rule, const Batch& batch, Index longest)
             : above(arena.take<int>(longest)),
               first_below(arena.take<int>(longest + 1)),
               swapped(arena.take<Index>(rule.predicted ? longest : 0)),
@@ -71,7 +71,7 @@ struct Pairwise {
               placement(arena, rule.placement, longest) {}
     };
 
-    KERNEL void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
+    void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
         if (!split.p() || !split.m()) return;
         const Span<int> above = space.above.first(split.p());
         if (!placement.place(list, split, above, space.placement)) return;
@@ -86,8 +86,8 @@ struct Pairwise {
 
     // O(n) and a sort of few documents, see bands.hpp.
     template <class T>
-    KERNEL bool solve_long(const Batch& batch, Index index, Relevance relevance, List& list, ListSpace<T>& layout,
-                           const BinarySpace& binary, Space& space) const {
+    bool solve_long(const Batch& batch, Index index, Relevance relevance, List& list, ListSpace<T>& layout,
+                    const BinarySpace& binary, Space& space) const {
         const Bands& bands = space.bands;
         BandedList<T> banded;
         if (!bands.divide(batch, index, relevance, Binary<Pairwise>::widest, layout.sort, banded)) return false;
@@ -109,7 +109,7 @@ struct Pairwise {
   private:
     // Coefficients relative to the ideal ranking. Irrelevant j is above all relevant documents except the first ones, those with
     // at most j above them; among those with the same number, the last one writes the result.
-    KERNEL static void finish(List& list, const BinaryList& split, Span<const int> above, Span<int> first_below) {
+    static void finish(List& list, const BinaryList& split, Span<const int> above, Span<int> first_below) {
         const int p = int(split.p());
         const double scale = 2.0 / split.pairs();
         first_below.fill(0);
@@ -126,8 +126,8 @@ struct Pairwise {
 
     // `finish` relative to the predicted ranking. Swapped pairs are counted as integers, so that pairs swapped in both rankings
     // cancel exactly.
-    KERNEL static void finish_predicted(List& list, const BinaryList& split, const BinaryList& preferred, Span<const int> above,
-                                          Span<Index> swapped) {
+    static void finish_predicted(List& list, const BinaryList& split, const BinaryList& preferred, Span<const int> above,
+                                   Span<Index> swapped) {
         const Index p = split.p(), m = split.m();
         count_above(m, p, [&](Index j, Index i) { return above[i] <= j; },
                     [&](Index j, Index i) { swapped[split.irrelevant[j]] = p - i; });
@@ -144,7 +144,7 @@ struct Pairwise {
 
     // K of each band, and whether its documents are sorted: if its edges differ in K, or if the reference depends on their order.
     template <class T, class Decisions>
-    KERNEL void decide_bands(const Bands& bands, const BandedList<T>& list, const Decisions& decide) const {
+    void decide_bands(const Bands& bands, const BandedList<T>& list, const Decisions& decide) const {
         const Span<const int> first_below = decide.first_below();
         const Index p = list.p();
         decide.all(BANDS, [&](Index t) { return most(bands.before[t - 1], 1); },
@@ -168,8 +168,8 @@ struct Pairwise {
 
     // `finish` and `finish_predicted`, and `above`, for the documents that were sorted.
     template <class T, class Decisions>
-    KERNEL void finish_bands(List& list, const BinaryList& split, const Bands& bands, const BandedList<T>& banded,
-                             const Decisions& decide, Span<int> above) const {
+    void finish_bands(List& list, const BinaryList& split, const Bands& bands, const BandedList<T>& banded,
+                      const Decisions& decide, Span<int> above) const {
         const Span<const int> first_below = decide.first_below();
         const Index p = split.p(), m = split.m();
         const double scale = 2.0 / (double(p) * double(banded.m()));
@@ -196,8 +196,8 @@ struct Pairwise {
     }
 
     // `finish` or `finish_predicted`, and the task loss, with item weights. Tied documents are all placed alike.
-    KERNEL void finish_weighted(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Span<int> above,
-                                const WeightSums& sums) const {
+    void finish_weighted(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Span<int> above,
+                         const WeightSums& sums) const {
         const double wrong = add_weighted(list, split, above, 1.0, sums);
         const double pairs = sums.relevant[split.p()] * sums.irrelevant[split.m()];
         if (predicted) {
@@ -214,7 +214,7 @@ struct Pairwise {
 
     // Add the weight of the swapped pairs of each irrelevant document to its coefficient, and subtract that of each relevant one;
     // returns the weight of all.
-    KERNEL static double add_weighted(List& list, const BinaryList& split, Span<const int> above, double sign, const WeightSums& sums) {
+    static double add_weighted(List& list, const BinaryList& split, Span<const int> above, double sign, const WeightSums& sums) {
         const Index p = split.p(), m = split.m();
         sums.fill(list, split);
         double wrong = 0.0;
@@ -235,7 +235,7 @@ struct Pairwise {
 
 struct NoSpace {
     template <class... Given>
-    KERNEL NoSpace(const Given&...) {}
+    NoSpace(const Given&...) {}
 };
 
 // AUC (SVMauc): each pair separately is swapped if its margin is below 1/2. O(n) after the sort.
@@ -243,7 +243,7 @@ struct PlaceAUC {
     static constexpr bool one_gain = false;
     using Space = NoSpace;
 
-    KERNEL bool place(List& list, const BinaryList& split, Span<int> above, Space&) const {
+    bool place(List& list, const BinaryList& split, Span<int> above, Space&) const {
         double swapped = 0.0;
         count_above(split.p(), split.m(), [&](Index i, Index j) { return split.relevant_score[i] - split.irrelevant_score[j] < 0.5; },
                     [&](int i, int j) {
@@ -268,12 +268,12 @@ struct Worth {
         Span<const double> discounts;
         double gain, best;
 
-        KERNEL double at(int i, int above) const {  // of relevant document i, from 0, below `above` irrelevant ones
+        double at(int i, int above) const {  // of relevant document i, from 0, below `above` irrelevant ones
             return discounts.size ? gain * discounts[i + above] : gain * double(i + 1) / double(i + 1 + above);
         }
     };
 
-    KERNEL OfList of(const BinaryList& split, double gain, Index cutoff) const {
+    OfList of(const BinaryList& split, double gain, Index cutoff) const {
         const Index p = split.p(), n = p + split.m();
         if (!discounts.size) return {discounts, 1.0 / double(p), double(least(p, cutoff)) / double(p)};
         double total = 0.0;
@@ -306,7 +306,7 @@ struct PlaceConvex {
         Span<double> relevant_sum;  // [i]: sum of the first i relevant scores
         Span<double> level, slope;  // by r: the terms are level + (j-1) slope
 
-        KERNEL Space(Arena& arena, const PlaceConvex& placement, Index longest)
+        Space(Arena& arena, const PlaceConvex& placement, Index longest)
             : first_below(arena.take<int>(longest + 1)),
               open(arena.take<int>(longest)),
               relevant_sum(arena.take<double>(longest + 1)),
@@ -328,7 +328,7 @@ struct PlaceConvex {
         Worth::OfList its;
         const Space& space;
 
-        KERNEL Decisions(Span<const double> relevant_score, Index m, const Worth::OfList& its, const Space& space)
+        Decisions(Span<const double> relevant_score, Index m, const Worth::OfList& its, const Space& space)
             : p(relevant_score.size), m(m), its(its), space(space) {
             space.relevant_sum[0] = 0.0;
             for (Index i = 0; i < p; ++i) space.relevant_sum[i + 1] = space.relevant_sum[i] + relevant_score[i];
@@ -338,7 +338,7 @@ struct PlaceConvex {
         // do not increase. If the brackets of one coincide, as they usually do at the lower levels, nothing remains to be decided;
         // the others are listed first, without branches that would be mispredicted.
         template <class Number, class Score>
-        KERNEL void all(Index count, Number j_of, Score score_of) const {
+        void all(Index count, Number j_of, Score score_of) const {
             const double factor = 0.5 * double(m) * double(p) * its.gain;
             const int last = int(count), below_all = int(p) + 1;
             const Span<int> first_below = space.first_below, open = space.open;
@@ -360,13 +360,13 @@ struct PlaceConvex {
             }
         }
 
-        KERNEL Span<const int> first_below() const { return space.first_below; }
-        KERNEL double task_loss(Span<const int> above) const {
+        Span<const int> first_below() const { return space.first_below; }
+        double task_loss(Span<const int> above) const {
             return its.best - sum_of(p, [&](Index i) { return its.at(int(i), above[i]); });
         }
     };
 
-    KERNEL bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
+    bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
         const Index p = split.p(), m = split.m();
         const Worth::OfList its = worth.of(split, list.label[split.relevant[0]], p + m);
         if (its.best == 0.0) return false;
@@ -381,13 +381,13 @@ struct PlaceConvex {
     }
 
     // Those of a list of AP.
-    KERNEL static Decisions decisions(Span<const double> relevant_score, Index m, const Space& space) {
+    static Decisions decisions(Span<const double> relevant_score, Index m, const Space& space) {
         return {relevant_score, m, {{}, 1.0 / double(relevant_score.size), 1.0}, space};
     }
 
   private:
     // The first of the best k in [low, high] for irrelevant j.
-    KERNEL static Index best_between(Index low, Index high, Index j, double score, double factor, const Space& space) {
+    static Index best_between(Index low, Index high, Index j, double score, double factor, const Space& space) {
         const double* sum = &space.relevant_sum[low - 1];
         const double* level = &space.level[low + j - 1];
         const double* slope = &space.slope[low + j - 1];
@@ -410,13 +410,13 @@ struct OwnOptima {
     Span<int> own_best;
     double scale = 0.0;
 
-    KERNEL OwnOptima(Arena& arena, Index longest)
+    OwnOptima(Arena& arena, Index longest)
         : irrelevant_sum(arena.take<double>(longest + 1)),
           relevant_sum(arena.take<double>(longest + 1)),
           own_sum(arena.take<double>(longest + 1)),
           own_best(arena.take<int>(longest)) {}
 
-    KERNEL void find(const BinaryList& split) {
+    void find(const BinaryList& split) {
         const Index p = split.p(), m = split.m();
         scale = 2.0 / split.pairs();
         irrelevant_sum[0] = relevant_sum[0] = 0.0;
@@ -429,10 +429,10 @@ struct OwnOptima {
     }
 
     // The gain of a relevant document with `b` irrelevant ones above it.
-    KERNEL double gain(Index, Index above, double score) const { return scale * (irrelevant_sum[above] - double(above) * score); }
+    double gain(Index, Index above, double score) const { return scale * (irrelevant_sum[above] - double(above) * score); }
 
     // The total gain of the relevant documents [first, p) if each takes its own best number, but at least b.
-    KERNEL double tail(Index first, Index b, Index p) const {
+    double tail(Index first, Index b, Index p) const {
         Index low = first, high = p;
         while (low < high) {
             const Index middle = (low + high) / 2;
@@ -464,16 +464,13 @@ struct PlaceWithCutoff {
         Span<double> table, running;  // T_i(b), and its maximum over b' <= b
         Growing<unsigned char> raised;  // by row and column: whether the running maximum increased there
 
-        KERNEL Space(Arena& arena, const PlaceWithCutoff& placement, Index longest)
+        Space(Arena& arena, const PlaceWithCutoff& placement, Index longest)
             : own(arena, longest),
               table(arena.take<double>(least(placement.cutoff, longest) + 1)),
-              running(arena.take<double>(least(placement.cutoff, longest) + 1)),
-              raised(arena, square(least(placement.cutoff, longest / 2 + 1) + 1)) {}
-
-        KERNEL static Index square(Index number) { return number * number; }
+              running(arena.take<double>(least(placement.cutoff, longest) + 1)) {}
     };
 
-    KERNEL bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
+    bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
         const Index p = split.p(), m = split.m(), k = least(cutoff, p + m);
         const Worth::OfList its = worth.of(split, list.label[split.relevant[0]], k);
         const Index rows = least(p, k), columns = least(m, k) + 1;
@@ -523,10 +520,10 @@ struct PlaceFirst {
     Index cutoff;
 
     struct Space : OwnOptima {
-        KERNEL Space(Arena& arena, const PlaceFirst&, Index longest) : OwnOptima(arena, longest) {}
+        Space(Arena& arena, const PlaceFirst&, Index longest) : OwnOptima(arena, longest) {}
     };
 
-    KERNEL bool place(List& list, const BinaryList& split, Span<int> above, Space& own) const {
+    bool place(List& list, const BinaryList& split, Span<int> above, Space& own) const {
         own.find(split);
         double best = -INFINITE;
         Index best_b = 0;

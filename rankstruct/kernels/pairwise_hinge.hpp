@@ -17,20 +17,20 @@ namespace rankstruct {
 template <class Number>
 class GradeCounter {
   public:
-    KERNEL GradeCounter(Arena& arena, Index most_grades) : counts(arena.take<Number>(2 * most_grades + 64)) {}
+    GradeCounter(Arena& arena, Index most_grades) : counts(arena.take<Number>(2 * most_grades + 64)) {}
 
-    KERNEL void clear(Index grades) {
+    void clear(Index grades) {
         for (bits = 3; (Index(1) << 2 * bits) < grades;) ++bits;
         blocks = ((grades - 1) >> bits) + 1;
         counts.first(blocks + (blocks << bits)).fill(0);
     }
-    KERNEL void meet(int grade, Number by) const {
+    void meet(int grade, Number by) const {
         Number *before_block = counts.data, *within = counts.data + blocks + (grade >> bits << bits);
         const int block = grade >> bits, place = grade & ((1 << bits) - 1), size = 1 << bits;
         for (int b = 0; b < int(blocks); ++b) before_block[b] += b > block ? by : Number(0);
         for (int g = 0; g < size; ++g) within[g] += g > place ? by : Number(0);
     }
-    KERNEL Number below(int grade) const { return counts[grade >> bits] + counts[blocks + grade]; }
+    Number below(int grade) const { return counts[grade >> bits] + counts[blocks + grade]; }
 
   private:
     int bits = 3;  // of the grades in a block
@@ -44,15 +44,15 @@ class FewGradesCounter {
   public:
     static constexpr int most_grades = 8;
 
-    KERNEL explicit FewGradesCounter(Span<double> copy) : copy(copy) {}
+    explicit FewGradesCounter(Span<double> copy) : copy(copy) {}
 
-    KERNEL void clear(Index) {
+    void clear(Index) {
         for (double& sum : sums) sum = 0.0;
     }
-    KERNEL void meet(int grade, double by) {
+    void meet(int grade, double by) {
         for (int g = 0; g < most_grades; ++g) sums[g] += g > grade ? by : 0.0;
     }
-    KERNEL double below(int grade) const {
+    double below(int grade) const {
         for (int g = 0; g < most_grades; ++g) copy[g] = sums[g];
         return copy[grade];
     }
@@ -73,14 +73,14 @@ struct PairwiseHinge {
         GradeCounter<double> weight_met;
         Span<double> by_grade;
 
-        KERNEL Space(Arena& arena, const PairwiseHinge&, const Batch& batch, Index longest)
+        Space(Arena& arena, const PairwiseHinge&, const Batch& batch, Index longest)
             : grades(arena, longest),
               met(arena, longest),
               weight_met(arena, batch.item_weights ? longest : 0),
               by_grade(arena.take<double>(batch.item_weights ? longest + FewGradesCounter::most_grades : 0)) {}
     };
 
-    KERNEL Index solve(List& list, Space& space) const {
+    Index solve(List& list, Space& space) const {
         const Grades grades = number_grades(list.label, space.grades);
         if (grades.count() < 2) return -1;
         double active = 0.0, pairs = 0.0;
@@ -103,7 +103,7 @@ struct PairwiseHinge {
   private:
     // Compute the coefficients of the sum over the pairs; returns the number of those that cost something, or their weight.
     template <class Counter, class Weight>
-    KERNEL double count(List& list, const Grades& grades, Counter met, Weight weight) const {
+    double count(List& list, const Grades& grades, Counter met, Weight weight) const {
         const Index n = list.size;
         const int last = grades.count() - 1;
         const Span<const double> score = list.score;
@@ -126,7 +126,7 @@ struct PairwiseHinge {
     }
 
     // All pairs minus those of one grade.
-    KERNEL static double number_of_pairs(double n, const Grades& grades) {
+    static double number_of_pairs(double n, const Grades& grades) {
         double pairs = n * n;
         for (int g = 0; g < grades.count(); ++g) {
             const double members = grades.starts[g + 1] - grades.starts[g];
@@ -135,7 +135,7 @@ struct PairwiseHinge {
         return 0.5 * pairs;
     }
 
-    KERNEL static double weight_of_pairs(const List& list, const Grades& grades, Span<double> by_grade) {
+    static double weight_of_pairs(const List& list, const Grades& grades, Span<double> by_grade) {
         by_grade.first(grades.count()).fill(0.0);
         for (Index i = 0; i < list.size; ++i) by_grade[grades.number[i]] += list.weight[i];
         double pairs = 0.0, higher = 0.0;

@@ -23,9 +23,9 @@ struct Window {
     double skipped;    // in relevant documents
     double rest;       // V
 
-    KERNEL double width() const { return high - low; }
-    KERNEL double inside(Index b) const { return least(most(double(b), low), high) - low; }
-    KERNEL double weight(Index i) const { return least(1.0, most(0.0, double(i + 1) - skipped)); }
+    double width() const { return high - low; }
+    double inside(Index b) const { return least(most(double(b), low), high) - low; }
+    double weight(Index i) const { return least(1.0, most(0.0, double(i + 1) - skipped)); }
 };
 
 struct PlacePartialArea {
@@ -37,15 +37,15 @@ struct PlacePartialArea {
     struct Space {
         Span<double> irrelevant_sum;
 
-        KERNEL Space(Arena& arena, const PlacePartialArea&, Index longest) : irrelevant_sum(arena.take<double>(longest + 1)) {}
+        Space(Arena& arena, const PlacePartialArea&, Index longest) : irrelevant_sum(arena.take<double>(longest + 1)) {}
     };
 
-    KERNEL Window window(const BinaryList& split) const {
+    Window window(const BinaryList& split) const {
         const double p = double(split.p()), m = double(split.m()), skipped = min_tpr * p;
         return {low * m, high * m, skipped, p - skipped};
     }
 
-    KERNEL bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
+    bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
         const Window window = this->window(split);
         const Span<const double> score = split.irrelevant_score;
         const double end = restricted ? window.high : double(split.m());
@@ -85,12 +85,12 @@ struct PlacePartialArea {
         double score, count;  // sums over the first b cells of c_j s_j and c_j
     };
 
-    KERNEL static void sum_up(Span<const double> score, Span<double> sum) {
+    static void sum_up(Span<const double> score, Span<double> sum) {
         sum[0] = 0.0;
         for (Index j = 0; j < score.size; ++j) sum[j + 1] = sum[j] + score[j];
     }
 
-    KERNEL static Cells first_cells(Index b, double end, Span<const double> score, Span<const double> sum) {
+    static Cells first_cells(Index b, double end, Span<const double> score, Span<const double> sum) {
         const Index whole = Index(end);
         if (b <= whole) return {sum[b], double(b)};
         return {sum[whole] + (end - double(whole)) * score[whole], end};
@@ -112,11 +112,11 @@ struct RestrictedPartialArea {
         Span<int> above;
         PlacePartialArea::Space area;
 
-        KERNEL Space(Arena& arena, const RestrictedPartialArea& rule, const Batch&, Index longest)
+        Space(Arena& arena, const RestrictedPartialArea& rule, const Batch&, Index longest)
             : above(arena.take<int>(longest)), area(arena, rule.area, longest) {}
     };
 
-    KERNEL void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
+    void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
         if (!split.p() || !split.m()) return;
         const Window window = area.window(split);
         const Span<int> above = space.above.first(split.p());
@@ -142,7 +142,7 @@ struct RestrictedPartialArea {
 
   private:
     // `PlacePartialArea` in the window of the first `end` cells; returns the sum of v_i W(b_i).
-    KERNEL static double place_from_start(const BinaryList& split, const Window& window, double end, Span<int> above) {
+    static double place_from_start(const BinaryList& split, const Window& window, double end, Span<int> above) {
         double missed = 0.0;
         count_above(split.p(), Index(ceil(end)),
                     [&](Index i, Index j) { return split.irrelevant_score[j] + 0.5 > split.relevant_score[i]; },
@@ -154,8 +154,8 @@ struct RestrictedPartialArea {
     }
 
     // Add psi of a ranking over the first `end` of `whole` cells; that of an ideal ranking is 0.
-    KERNEL static void add(List& list, const BinaryList& split, const Window& window, Span<const int> above, double end,
-                           double whole) {
+    static void add(List& list, const BinaryList& split, const Window& window, Span<const int> above, double end,
+                    double whole) {
         const double scale = 2.0 / (whole * window.rest);
         const Index p = split.p();
         count_above(Index(ceil(end)), p, [&](Index j, Index i) { return above[i] <= j; },

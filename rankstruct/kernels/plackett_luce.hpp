@@ -23,13 +23,13 @@ struct Policy {
     Span<double> power;        // by position, exp(score - highest score); 0 for padding
     SumTree tree;
 
-    KERNEL Policy(Arena& arena, Index longest) : power(arena.take<double>(longest)), tree(arena, longest), sort(arena, longest) {
+    Policy(Arena& arena, Index longest) : power(arena.take<double>(longest)), tree(arena, longest), sort(arena, longest) {
         arena.take_each(longest, key, rest, own, reward, inverse, to_come);
     }
 
     // Set up a list; returns false if its scores differ too much or are not finite. `real(d)` says whether d is a document.
     template <class T, class Real>
-    [[gnu::flatten]] KERNEL bool begin(Span<const T> scores, double widest, Real is_real) {
+    [[gnu::flatten]] bool begin(Span<const T> scores, double widest, Real is_real) {
         size = scores.size;
         const T* given = scores.data;
         double *score = key.data, *there = rest.data, *its = power.data;
@@ -43,7 +43,7 @@ struct Policy {
 
     // Sample all ranks: positions in ranking order, padding last. `noise(d)` is minus the exponential noise of position d.
     template <class Noise>
-    KERNEL Span<int> draw_all(Noise noise) {
+    Span<int> draw_all(Noise noise) {
         constexpr double last = -1e300;    // below all others, and half of its bits are still a number
         constexpr double small = 0x1p-20;  // keeps most keys below 1, where they share more leading bits
         double *its = key.data, *of_place = power.data;
@@ -54,7 +54,7 @@ struct Policy {
 
     // Add a ranking's estimate of the gradient, by position; the module explains the three terms. Returns the gain.
     template <class Place>
-    KERNEL double add_gradient(Span<Place> ranking, const double* worth, const double* rewards, double* found) const {
+    double add_gradient(Span<Place> ranking, const double* worth, const double* rewards, double* found) const {
         const double gained = look_ahead(ranking, worth, rewards);
         double of_worth = 0.0, of_rest = 0.0;
         for (Index r = 0; r < ranking.size; ++r) {
@@ -68,7 +68,7 @@ struct Policy {
 
     // The same for second derivatives, of each document in its own score; the module defines A_r, B_r and the terms.
     template <class Place>
-    KERNEL double add_curvature(Span<Place> ranking, const double* worth, const double* rewards, double* found) const {
+    double add_curvature(Span<Place> ranking, const double* worth, const double* rewards, double* found) const {
         const double gained = look_ahead(ranking, worth, rewards);
         double once = 0.0, twice = 0.0;  // A_r and B_r
         double others = 0.0, others_squared = 0.0, of_own = 0.0, of_own_squared = 0.0, of_own_cubed = 0.0;
@@ -98,7 +98,7 @@ struct Policy {
 
     // The stable descending order of the keys, which are at most 0. They are sorted by the first half of their bits, as numbers;
     // the few that remain ambiguous are corrected.
-    KERNEL Span<int> sort_keys() {
+    Span<int> sort_keys() {
         const double* its = key.data;
         float* rough = sort.value.data;
         for (Index d = 0; d < size; ++d) rough[d] = __builtin_bit_cast(float, Bits32(__builtin_bit_cast(Bits64, its[d]) >> 32));
@@ -115,7 +115,7 @@ struct Policy {
     // Precompute for each rank: the power and reward of its document, the inverse of the remaining powers, and the gain from
     // there on; and for each position its power if it is not ranked. Returns the gain.
     template <class Place>
-    KERNEL double look_ahead(Span<Place> ranking, const double* worth, const double* rewards) const {
+    double look_ahead(Span<Place> ranking, const double* worth, const double* rewards) const {
         double left = 0.0, gained = 0.0;
         if (ranking.size < real) {
             for (Index d = 0; d < size; ++d) rest[d] = power[d];
@@ -132,7 +132,6 @@ struct Policy {
     }
 };
 
-#ifndef __CUDACC__
 // Do `solve(index, space)` for the lists [first, last), with scratch for lists of at most `longest` documents, until it refuses a
 // list. Returns -1, the number of that list, or OUT_OF_MEMORY.
 template <class Space, class Solve>
@@ -275,6 +274,5 @@ struct Rankings {
         });
     }
 };
-#endif
 
 }  // namespace rankstruct

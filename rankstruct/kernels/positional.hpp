@@ -27,7 +27,7 @@ constexpr Index FEW_CLASSES = 16;                             // lists with at m
 
 // The cheapest exact method for `n` leading documents with `classes` distinct gains, discount 0 after rank k, and the decay
 // proportional to the discount or not.
-KERNEL inline RankMethod choose_method(Index n, Index classes, Index k, bool proportional) {
+inline RankMethod choose_method(Index n, Index classes, Index k, bool proportional) {
     if (proportional) return PROPORTIONAL;
     if (k >= n) return classes <= SWEPT_CLASSES ? SWEEP : PRICES;
     const double squared = double(classes) * double(classes);
@@ -60,17 +60,17 @@ struct Positional {
         Span<double> gain, class_score, before;
         Span<double> weighted;  // the gains times the item weights
 
-        KERNEL Space(Arena& arena, const Positional& kernel, const Batch& batch, Index longest)
-            : Space(arena, kernel.reciprocal ? 0 : longest, kernel.reciprocal ? longest : 0, kernel.cutoff, longest) {
+        Space(Arena& arena, const Positional& kernel, const Batch& batch, Index longest)
+            : Space(arena, kernel.reciprocal ? 0 : longest, kernel.reciprocal ? longest : 0, longest) {
             arena.take_each(longest, position, reference, order, block, pointer, given, gained);
             arena.take_each(batch.chosen ? longest : 0, chosen);
             arena.take_each(batch.item_weights ? longest : 0, weighted);
         }
 
       private:
-        KERNEL Space(Arena& arena, Index assigned, Index reciprocal, Index cutoff, Index longest)
+        Space(Arena& arena, Index assigned, Index reciprocal, Index longest)
             : grades(arena, longest),
-              sweep(arena, assigned, least(assigned, MOST_SWEPT), least(assigned, cutoff)),
+              sweep(arena, assigned, least(assigned, MOST_SWEPT)),
               prices(arena, assigned),
               binary(arena, reciprocal) {
             arena.take_each(assigned + 1, group, starts, next, classes, gain, class_score);
@@ -78,7 +78,7 @@ struct Positional {
         }
     };
 
-    KERNEL Index solve(List& list, Space& space) const {
+    Index solve(List& list, Space& space) const {
         if (list.weight.size) {
             for (Index q = 0; q < list.size; ++q) space.weighted[q] = list.label[q] * list.weight[q];
             list.label = space.weighted.first(list.size);
@@ -117,20 +117,20 @@ struct Positional {
 
   private:
     // The discounted gains by position.
-    KERNEL double discounted(const Space& space, Index cut) const {
+    double discounted(const Space& space, Index cut) const {
         return dot(weights.first(cut), space.gained.first(cut));
     }
 
     // Compute the positions of the most violated ranking; returns how many leading documents by score take the first positions.
     // All others keep their own.
-    KERNEL Index rank(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
+    Index rank(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
         const bool proportional = is_proportional(list.size, cut);
         const Index front = proportional ? rank_proportional(list, grades, cut, scale, space) : assign(list, grades, cut, scale, space);
         for (Index q = front; q < list.size; ++q) space.position[q] = int(q);
         return front;
     }
 
-    KERNEL bool is_proportional(Index n, Index cut) const {
+    bool is_proportional(Index n, Index cut) const {
         if (!(decay[0] > 0.0 && (cut == n || decay[n - 1] == 0.0))) return false;
         for (Index i = 0; i < n; ++i)
             if (decay[i] * weights[0] != (i < cut ? weights[i] * decay[0] : 0.0)) return false;
@@ -139,7 +139,7 @@ struct Positional {
 
     // Decay proportional to the discount: sort by s - b a / c, with a cut-off only the documents that compete for the ranks before
     // it.
-    KERNEL Index rank_proportional(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
+    Index rank_proportional(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
         const Index n = cut < list.size ? front_of(grades, cut) : list.size;
         const Span<double> value = space.class_score.first(n);
         const double ratio = weights[0] / decay[0];
@@ -151,7 +151,7 @@ struct Positional {
 
     // Solve the assignment problem for the front, the leading documents by score that compete for the first `cut` positions;
     // computes their positions and returns their number.
-    KERNEL Index assign(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
+    Index assign(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
         Index n = list.size, count = grades.count();
         // Discounts too small to change a sum that contains the first one are treated as 0.
         for (Index step = cut; step && weights[cut - 1] < 1e-25 * weights[0]; step /= 2)
@@ -194,7 +194,7 @@ struct Positional {
     //
     // A document is not needed before the cut-off if there are as many documents as positions with no lower score and no higher
     // gain: one of them is after the cut-off, where gains do not count, and the two could be swapped.
-    KERNEL static Index front_of(const Grades& grades, Index cut) {
+    static Index front_of(const Grades& grades, Index cut) {
         Index size = 0, lowest = 0;  // documents with the lowest gain
         for (; size < grades.number.size && lowest < cut; ++size) lowest += grades.number[size] == grades.count() - 1;
         return size;
@@ -202,7 +202,7 @@ struct Positional {
 
     // The same for many classes: unneeded documents among needed ones get the highest gain, with which they are not needed
     // either. Computes group and gain, and changes the number of classes.
-    KERNEL static Index merge_classes(const Grades& grades, Index cut, Index& classes, Space& space) {
+    static Index merge_classes(const Grades& grades, Index cut, Index& classes, Space& space) {
         const Span<int> group = space.group, number = space.next.first(classes), largest = space.order.first(cut);  // descending
         number.fill(-1);
         number[0] = 0;
@@ -232,7 +232,7 @@ struct Positional {
     }
 
     // Assign the positions from `begin` on to the documents without one, -1.
-    KERNEL static void fill_open(Span<int> position, int behind) {
+    static void fill_open(Span<int> position, int behind) {
         for (int& its : position) {
             const bool open = its < 0;
             its = open ? behind : its;
@@ -248,7 +248,7 @@ struct Positional {
     // by score, which earns nothing. Apart from the credit, a larger r is worth less, so the search ends where even without the
     // credit nothing is better. At worst O(n + min(k, m) (relevant documents above the r-th irrelevant one)). Computes positions;
     // returns the first position of a relevant document, which in every most violated ranking is that of the highest by score.
-    KERNEL Index rank_reciprocal(const List& list, Space& space) const {
+    Index rank_reciprocal(const List& list, Space& space) const {
         const Index n = list.size, k = cutoff;
         const Span<const double> label = list.label;
         const BinaryList split = space.binary.split(list.score, [&](int q) { return label[q] > 0.0; }, [](Index i) { return i; });
@@ -282,7 +282,7 @@ struct Positional {
     }
 
     // Compute each document's position in the reference ranking; returns as `rank` does.
-    KERNEL Index rank_reference(const List& list, const Grades& grades, Index cut, Space& space) const {
+    Index rank_reference(const List& list, const Grades& grades, Index cut, Space& space) const {
         const Span<int> rank = space.reference.first(list.size), order = space.order.first(list.size);
         if (reference == IDEAL) {
             rank_by_gain(grades, in_given_order(list, space), space, rank);
@@ -306,21 +306,21 @@ struct Positional {
         return list.size;
     }
 
-    KERNEL static bool always_falls(Span<const double> discount) {
+    static bool always_falls(Span<const double> discount) {
         bool falls = true;
         for (Index i = 1; i < discount.size; ++i) falls &= discount[i] < discount[i - 1];
         return falls;
     }
 
     // By gain, documents with the same gain as in `order`.
-    KERNEL static void rank_by_gain(const Grades& grades, Span<const int> order, Space& space, Span<int> rank) {
+    static void rank_by_gain(const Grades& grades, Span<const int> order, Space& space, Span<int> rank) {
         const Span<int> next = space.pointer;
         for (Index g = 0; g < grades.count(); ++g) next[g] = grades.starts[g];
         for (const int q : order) rank[q] = next[grades.number[q]]++;
     }
 
     // The documents in input order.
-    KERNEL static Span<int> in_given_order(const List& list, Space& space) {
+    static Span<int> in_given_order(const List& list, Space& space) {
         const Span<int> order = space.given.first(list.places);
         order.fill(-1);  // padding
         for (Index q = 0; q < list.size; ++q) order[list.place[q]] = int(q);
@@ -333,7 +333,7 @@ struct Positional {
     }
 
     // Compute the order by chosen scores, ties in input order.
-    KERNEL static void fill_chosen(const List& list, Space& space, Span<int> order) {
+    static void fill_chosen(const List& list, Space& space, Span<int> order) {
         for (Index i = 0; i < order.size; ++i) order[i] = int(i);
         if (!list.chosen.size) return;
         const Span<int> given = in_given_order(list, space);
@@ -343,8 +343,8 @@ struct Positional {
     }
 
     // As in `order`, with ties of the chosen scores by gain.
-    KERNEL static void rank_predicted(const List& list, const Grades& grades, Span<const int> order, Space& space,
-                                      Span<int> rank) {
+    static void rank_predicted(const List& list, const Grades& grades, Span<const int> order, Space& space,
+                               Span<int> rank) {
         rank_by_gain(grades, in_given_order(list, space), space, rank);
         const Span<int> by_gain = space.given.first(order.size), begin = space.block, next = space.pointer;
         for (Index q = 0; q < order.size; ++q) by_gain[rank[q]] = int(q);
@@ -360,7 +360,7 @@ struct Positional {
 
     // By gain, documents with the same gain as in `order`, then at positions of equal discount only as in `order`. Returns the
     // number of documents after which the rest is as in `order`. O(n).
-    KERNEL Index rank_tied(const Grades& grades, Index cut, Span<const int> order, Space& space, Span<int> rank) const {
+    Index rank_tied(const Grades& grades, Index cut, Span<const int> order, Space& space, Span<int> rank) const {
         const Span<int> next = space.pointer, block = space.block, free = space.given;
         for (Index g = 0; g < grades.count(); ++g) next[g] = grades.starts[g];
         for (Index i = 0; i < cut; ++i) {

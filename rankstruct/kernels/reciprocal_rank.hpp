@@ -12,13 +12,13 @@ namespace rankstruct {
 struct FirstRelevant {
     static constexpr bool one_gain = false;
     struct Space {
-        KERNEL Space(Arena&, const FirstRelevant&, const Batch&, Index) {}
+        Space(Arena&, const FirstRelevant&, const Batch&, Index) {}
     };
 
     Index cutoff;
     bool predicted;  // whether the reference is the ranking by chosen scores, not the ideal one
 
-    KERNEL void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space&) const {
+    void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space&) const {
         const Index p = split.p(), m = split.m();
         if (!p || !m) return;
         const double lowest = split.relevant_score[p - 1];
@@ -47,7 +47,7 @@ struct FirstRelevant {
     }
 
   private:
-    KERNEL static void add(List& list, const BinaryList& split, Index r, double sign) {
+    static void add(List& list, const BinaryList& split, Index r, double sign) {
         for (const int rank : split.irrelevant.first(r)) list.coefficient[rank] += sign;
         list.coefficient[split.relevant[split.p() - 1]] -= sign * double(r);
     }

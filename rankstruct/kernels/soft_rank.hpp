@@ -43,7 +43,7 @@ struct SoftRanks {
         Span<Index> begin;            // rank 0 of each q in `chance`
         Span<int> low, high;          // the ranks of each q
 
-        KERNEL Space(Arena& arena, const SoftRanks& kernel, const Batch&, Index longest)
+        Space(Arena& arena, const SoftRanks& kernel, const Batch&, Index longest)
             : grades(arena, longest),
               gain(arena.take<double>(longest)),
               x(arena.take<double>(longest)),
@@ -57,7 +57,7 @@ struct SoftRanks {
               high(arena.take<int>(longest + 1)) {}
 
         // Ranks further than t from the mean have a probability of at most exp(-2 t^2 / n). One zero is kept on either side.
-        KERNEL static Index most_chances(const SoftRanks& kernel, Index n) {
+        static Index most_chances(const SoftRanks& kernel, Index n) {
             const Index k = kernel.gains.ranks(n);
             return kernel.normal ? 3 * k : (n + 1) * (least(k, Index(2.0 * sqrt(0.5 * exponent * double(n))) + 3) + 2);
         }
@@ -70,7 +70,7 @@ struct SoftRanks {
         Index first, last;                   // variables to process; those before `first` are 1
     };
 
-    KERNEL Index solve(List& list, Space& space) const {
+    Index solve(List& list, Space& space) const {
         const Span<double> gain = space.gain.first(list.size);
         const double best = gains.read(list, gain, space.grades);
         if (best <= 0.0) return -1;
@@ -101,7 +101,7 @@ struct SoftRanks {
   private:
     static constexpr Index NO_RANK = -1, NO_ROOM = -2;
 
-    KERNEL void solve_group(List& list, Group& group, Space& space) const {
+    void solve_group(List& list, Group& group, Space& space) const {
         double highest = group.centre[0], lowest = highest;
         for (const double centre : group.centre) {
             highest = most(highest, centre);
@@ -128,7 +128,7 @@ struct SoftRanks {
     }
 
     // The number of values, in descending order, that are at least `bound`.
-    KERNEL static Index count_above(Span<const double> x, double least) {
+    static Index count_above(Span<const double> x, double least) {
         Index low = 0, high = x.size;
         while (low < high) {
             const Index middle = (low + high) / 2;
@@ -142,12 +142,12 @@ struct SoftRanks {
 
     // Whether a document has a negligible probability of one of the first ranks, by Chernoff's inequality: each document with a
     // higher score, and possibly itself, is above it with probability 1/2 or more.
-    KERNEL static bool is_far_below(double above, double ranks) {
+    static bool is_far_below(double above, double ranks) {
         const double mean = 0.5 * above - 1.0, away = mean - ranks;
         return away > 0.0 && away * away > 2.0 * exponent * mean;
     }
 
-    KERNEL void fill_chances(const Group& group, Index first, Index last, Space& space) const {
+    void fill_chances(const Group& group, Index first, Index last, Space& space) const {
         for (Index i = first; i < last; ++i)
             for (int l = 0; l < lanes; ++l) space.up[i].of[l] = steepness * (space.x[i] - group.centre[l]);
         if (first < last) fill_chances(last - first, &space.up[first], &space.down[first], &space.slope[first]);
@@ -160,7 +160,7 @@ struct SoftRanks {
     }
 
     // Replace z by the probabilities erfc(-z) / 2 and their complements, and compute the derivatives in z / steepness.
-    [[gnu::flatten]] KERNEL void fill_chances(Index count, Lanes* chances, Lanes* opposites, Lanes* slopes) const {
+    [[gnu::flatten]] void fill_chances(Index count, Lanes* chances, Lanes* opposites, Lanes* slopes) const {
         const double bell_to_slope = steepness * one_over_root_pi;
         double *__restrict chance = chances->of, *__restrict opposite = opposites->of, *__restrict slope = slopes->of;
         for (Index i = 0; i < count * lanes; ++i) {
@@ -175,7 +175,7 @@ struct SoftRanks {
 
     // Compute all q; returns the number of variables processed, NO_RANK if no relevant rank remains, or NO_ROOM if the documents
     // of the group are too far apart.
-    KERNEL Index throw_coins(const Group& group, Space& space) const {
+    Index throw_coins(const Group& group, Space& space) const {
         constexpr Index block = 32;
         const int k = int(space.worth.size - 1);
         int low = int(group.first), high = low + 1;
@@ -206,7 +206,7 @@ struct SoftRanks {
         return coins;
     }
 
-    KERNEL static void throw_coin(const double* up, const double* down, const Lanes* before, Lanes* now, Index ranks) {
+    static void throw_coin(const double* up, const double* down, const Lanes* before, Lanes* now, Index ranks) {
         Lanes rise, stay;
         for (int l = 0; l < lanes; ++l) rise.of[l] = up[l], stay.of[l] = down[l];
         for (Index r = 0; r < ranks; ++r) {
@@ -216,13 +216,13 @@ struct SoftRanks {
         }
     }
 
-    KERNEL static bool is_unlikely(const Lanes& chance) {
+    static bool is_unlikely(const Lanes& chance) {
         double highest = chance.of[0];
         for (const double each : chance.of) highest = most(highest, each);
         return highest < unlikely;
     }
 
-    KERNEL void take_back(List& list, const Group& group, Index coins, Space& space) const {
+    void take_back(List& list, const Group& group, Index coins, Space& space) const {
         for (Index r = 0; r < space.worth.size; ++r)
             for (double& each : space.worth[r].of) each = discount(r, list.size);
         for (int r = space.low[coins]; r < space.high[coins]; ++r) {
@@ -241,7 +241,7 @@ struct SoftRanks {
     }
 
     // Undo one variable in e, and return the derivative in its probability.
-    KERNEL static Lanes take_coin(const double* up, const Lanes* chance, Lanes* worth, Index ranks) {
+    static Lanes take_coin(const double* up, const Lanes* chance, Lanes* worth, Index ranks) {
         Lanes rise, gained{};
         for (int l = 0; l < lanes; ++l) rise.of[l] = up[l];
         for (Index r = 0; r < ranks; ++r) {
@@ -257,7 +257,7 @@ struct SoftRanks {
     }
 
     // Add the derivatives of a variable to its document's score, and to those of the group, in `own`.
-    KERNEL static void add_slopes(List& list, const Group& group, Index i, const Lanes& gained, const Space& space, Lanes& own) {
+    static void add_slopes(List& list, const Group& group, Index i, const Lanes& gained, const Space& space, Lanes& own) {
         double total = 0.0;
         for (int l = 0; l < lanes; ++l) {
             const double each = group.share[l] * gained.of[l] * space.slope[i].of[l];
@@ -267,10 +267,10 @@ struct SoftRanks {
         list.coefficient[i] += total;
     }
 
-    KERNEL double discount(Index rank, Index n) const { return rank < gains.ranks(n) ? gains.discounts[rank] : 0.0; }
+    double discount(Index rank, Index n) const { return rank < gains.ranks(n) ? gains.discounts[rank] : 0.0; }
 
     // Normal ranks: a rank above r has probability Phi((mean - r - 1/2) / deviation).
-    KERNEL void take_normal(List& list, const Group& group, Space& space) const {
+    void take_normal(List& list, const Group& group, Space& space) const {
         Lanes mean{}, variance{}, over{}, value{}, by_mean{}, by_variance{}, own{};
         for (Index i = group.first; i < group.last; ++i) {
             const double *up = space.up[i].of, *down = space.down[i].of;

@@ -32,7 +32,7 @@ struct SortSpace {
     Span<int> order, spare_order;
     Span<int> histogram;
 
-    KERNEL SortSpace(Arena& arena, Index longest)
+    SortSpace(Arena& arena, Index longest)
         : value(arena.take<T>(longest)),
           key(arena.take<Bits>(longest)),
           spare_key(arena.take<Bits>(longest)),
@@ -49,7 +49,7 @@ constexpr Index MOST_MOVES = 8;  // insertion moves per document; a pass costs a
 
 // Keys ascend as scores descend: the bits of the float, suitably flipped. -0.0 and 0.0 have the same key.
 template <class T>
-KERNEL inline typename SortKey<T>::Bits key_of(T score) {
+inline typename SortKey<T>::Bits key_of(T score) {
     using Bits = typename SortKey<T>::Bits;
     constexpr Bits sign = Bits(1) << (8 * sizeof(Bits) - 1);
     const Bits bits = __builtin_bit_cast(Bits, score + T(0));
@@ -58,7 +58,7 @@ KERNEL inline typename SortKey<T>::Bits key_of(T score) {
 
 // Ranks by counting higher scores; ties, detected by the sum of the ranks, keep their order.
 template <class T>
-KERNEL inline void sort_by_counting(Span<const T> value, Span<int> order) {
+inline void sort_by_counting(Span<const T> value, Span<int> order) {
     const int n = int(value.size);
     const T* its = value.data;
     Index total = 0;
@@ -81,7 +81,7 @@ KERNEL inline void sort_by_counting(Span<const T> value, Span<int> order) {
 
 // Insertion sort by ascending key; returns false, with a partial result, after too many moves.
 template <class Key>
-KERNEL inline bool insert(Span<Key> key, Span<int> order, Index most_moves) {
+inline bool insert(Span<Key> key, Span<int> order, Index most_moves) {
     for (Index i = 1; i < key.size; ++i) {
         const Key moved = key[i];
         if (key[i - 1] <= moved) continue;
@@ -100,7 +100,7 @@ KERNEL inline bool insert(Span<Key> key, Span<int> order, Index most_moves) {
 }
 
 // From bucket sizes to bucket starts.
-KERNEL inline void begin_buckets(Span<int> histogram) {
+inline void begin_buckets(Span<int> histogram) {
     int total = 0;
     for (int& count : histogram) {
         const int size = count;
@@ -111,7 +111,7 @@ KERNEL inline void begin_buckets(Span<int> histogram) {
 
 // Fill spare_key and spare_order by buckets of equal width; returns false if the width is 0.
 template <class T>
-KERNEL inline bool sort_by_width(Span<const T> value, SortSpace<T>& space) {
+inline bool sort_by_width(Span<const T> value, SortSpace<T>& space) {
     const Index n = value.size;
     double highest = value[0], lowest = value[0];
     for (Index i = 0; i < n; ++i) {
@@ -137,7 +137,7 @@ KERNEL inline bool sort_by_width(Span<const T> value, SortSpace<T>& space) {
 
 // Radix passes over the differing bits in [first, last); the result is in key and order.
 template <class T>
-KERNEL inline void sort_by_bits(int first, int last, typename SortKey<T>::Bits differing, Index n, SortSpace<T>& space) {
+inline void sort_by_bits(int first, int last, typename SortKey<T>::Bits differing, Index n, SortSpace<T>& space) {
     constexpr int digit = 8, mask = SortSpace<T>::buckets - 1;
     for (int shift = first; shift < last; shift += digit) {
         if (!((differing >> shift) & mask)) continue;
@@ -157,7 +157,7 @@ KERNEL inline void sort_by_bits(int first, int last, typename SortKey<T>::Bits d
 
 // Compute keys and initial positions; returns the bits in which keys differ.
 template <class T>
-KERNEL inline typename SortKey<T>::Bits begin_keys(Span<const T> value, SortSpace<T>& space) {
+inline typename SortKey<T>::Bits begin_keys(Span<const T> value, SortSpace<T>& space) {
     using Bits = typename SortKey<T>::Bits;
     Bits some = 0, every = ~Bits(0);
     for (Index i = 0; i < value.size; ++i) {
@@ -172,7 +172,7 @@ KERNEL inline typename SortKey<T>::Bits begin_keys(Span<const T> value, SortSpac
 
 // The positions of the values by descending value, stable, in `space.order`.
 template <class T>
-KERNEL inline Span<int> sort_descending(Span<const T> value, SortSpace<T>& space) {
+inline Span<int> sort_descending(Span<const T> value, SortSpace<T>& space) {
     const Index n = value.size;
     if (n < COUNTED_BELOW<T>) {
         sort_by_counting(value, space.order.first(n));

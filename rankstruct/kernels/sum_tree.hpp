@@ -11,20 +11,20 @@ struct SumTree {
     Index leaves = 1;
     Span<double> whole, left;
 
-    KERNEL SumTree(Arena& arena, Index n) {
+    SumTree(Arena& arena, Index n) {
         while (leaves < n) leaves *= 2;
         whole = arena.take<double>(2 * leaves);
         left = arena.take<double>(2 * leaves);
     }
 
-    KERNEL void fill(Span<const double> power) const {
+    void fill(Span<const double> power) const {
         for (Index d = 0; d < leaves; ++d) whole[leaves + d] = d < power.size ? power[d] : 0.0;
         for (Index node = leaves - 1; node; --node) whole[node] = whole[2 * node] + whole[2 * node + 1];
     }
 
     // The positions of the first draws, given numbers in [0, 1).
     template <class Place>
-    KERNEL void draw(const double* uniform, Span<Place> drawn) const {
+    void draw(const double* uniform, Span<Place> drawn) const {
         for (Index node = 1; node < 2 * leaves; ++node) left[node] = whole[node];
         for (Place& place : drawn) {
             double rest = *uniform++ * left[1];

@@ -12,7 +12,7 @@ constexpr int LANES = 8;
 // A term must read the same numbers whatever they are: of terms such as `a[i] > 0 ? b[i] : 0`, GCC 12 with AVX2 leaves out every
 // other four. A product, b[i] * double(a[i] > 0), is right.
 template <class Fold, class Term>
-KERNEL inline double fold(Index count, double empty, Fold fold, Term term) {
+inline double fold(Index count, double empty, Fold fold, Term term) {
     double lane[LANES];
     for (double& each : lane) each = empty;
     Index i = 0;
@@ -25,21 +25,21 @@ KERNEL inline double fold(Index count, double empty, Fold fold, Term term) {
 }
 
 template <class Term>
-KERNEL inline double sum_of(Index count, Term term) {
+inline double sum_of(Index count, Term term) {
     return fold(count, 0.0, [](double a, double b) { return a + b; }, term);
 }
 
 template <class Term>
-KERNEL inline double highest_of(Index count, Term term) {
+inline double highest_of(Index count, Term term) {
     return fold(count, -INFINITE, [](double a, double b) { return a < b ? b : a; }, term);
 }
 
-KERNEL inline double sum(Span<const double> values) {
+inline double sum(Span<const double> values) {
     const double* its = values.data;
     return sum_of(values.size, [=](Index i) { return its[i]; });
 }
 
-KERNEL inline double dot(Span<const double> a, Span<const double> b) {
+inline double dot(Span<const double> a, Span<const double> b) {
     const double *of_a = a.data, *of_b = b.data;
     return sum_of(a.size, [=](Index i) { return of_a[i] * of_b[i]; });
 }

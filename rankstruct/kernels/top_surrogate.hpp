@@ -12,7 +12,7 @@ namespace rankstruct {
 struct TopSurrogate {
     static constexpr bool one_gain = true;
     struct Space {
-        KERNEL Space(Arena&, const TopSurrogate&, const Batch&, Index) {}
+        Space(Arena&, const TopSurrogate&, const Batch&, Index) {}
     };
 
     Span<const double> discount;  // [longest list]
@@ -21,7 +21,7 @@ struct TopSurrogate {
     bool average;                 // whether the margin is to the mean of the missed relevant documents, not to the lowest
     bool slack;                   // whether to maximise regret x (1 + margin), not regret + margin
 
-    KERNEL void solve(List& list, const BinaryList& split, Relevance, ChosenSpace&, Space&) const {
+    void solve(List& list, const BinaryList& split, Relevance, ChosenSpace&, Space&) const {
         const Index p = split.p(), m = split.m();
         if (!p || !m) return;
         const Span<const double> relevant = split.relevant_score;

@@ -40,8 +40,7 @@ struct Forest {
     // Scores of `count` documents with features [count, width].
     template <class T>
     bool score(const T* features, Index width, Index count, double* scores) const {
-        Arena arena;
-        Growing<Values> scratch(arena, 0);
+        Growing<Values> scratch;
         const Index columns = feature.size + 1;
         if (!scratch.reserve(GROUPS * columns)) return false;
         for (Index first = 0; first < count; first += BLOCK) {

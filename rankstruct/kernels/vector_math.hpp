@@ -9,7 +9,7 @@ namespace rankstruct {
 constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.90821492927058770002e-10;
 
 // exp(x) for x in [-700, 700], to two units in the last place: 2^k times the series of exp of the remainder, at most ln(2) / 2.
-[[gnu::always_inline]] KERNEL inline double near_exp(double x) {
+[[gnu::always_inline]] inline double near_exp(double x) {
     constexpr double whole = 6755399441055744.0;  // 1.5 x 2^52: adding it rounds to an integer, in the last bits
     const double shifted = x * 1.44269504088896340736 + whole;
     const double k = shifted - whole;
@@ -32,7 +32,7 @@ constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.908214929270
 
 // log(x) for normal x > 0, to the same precision: x = 2^k m with m in [sqrt(1/2), sqrt(2)), and log(m) = 2 artanh(s), s = (m - 1)
 // / (m + 1).
-[[gnu::always_inline]] KERNEL inline double near_log(double x) {
+[[gnu::always_inline]] inline double near_log(double x) {
     constexpr Bits64 root = 0x3fe6a09e667f3bcdull, exponent = 0x7ff0000000000000ull, two_to_52 = 0x4330000000000000ull;
     const Bits64 bits = __builtin_bit_cast(Bits64, x), from_root = bits - root + (1023ull << 52);
     const double k = __builtin_bit_cast(double, (from_root >> 52) | two_to_52) - (4503599627370496.0 + 1023.0);
@@ -54,12 +54,12 @@ constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.908214929270
 
 // 2 artanh(f) for f in [0, 1/3], which for f = z / (2 + z) is log(1 + z) with z in [0, 1]: f times a polynomial in f^2, near the
 // minimax one. Relative error 4e-9 in float32, which is below its precision, and 2e-15 in float64.
-KERNEL inline float two_artanh(float f) {
+inline float two_artanh(float f) {
     const float s = f * f;
     return f * ((((0.2815778f * s + 0.27965158f) * s + 0.40024596f) * s + 0.6666632f) * s + 2.0f);
 }
 
-KERNEL inline double two_artanh(double f) {
+inline double two_artanh(double f) {
     const double s = f * f;
     double p = 0.18758019601047687;
     p = p * s + 0.11744977819559474;
@@ -74,7 +74,7 @@ KERNEL inline double two_artanh(double f) {
 }
 
 // exp(x) for x below 700; smaller values than -700 are treated as -700, which gives 1e-304.
-KERNEL inline double low_exp(double x) { return near_exp(most(x, -700.0)); }
+inline double low_exp(double x) { return near_exp(most(x, -700.0)); }
 
 // For a standard normal variable: the probability of exceeding sqrt(2) z, erfc(z) / 2, and its density there relative to that at
 // 0, exp(-z^2); z >= 0, and values above 26 are treated as 26.
@@ -84,7 +84,7 @@ struct NormalTail {
 
 // erfc(z) / 2 = t p(2 t - 1) exp(-z^2) with t = 4 / (4 + z) and p a polynomial near the minimax one: relative error 4e-14, plus
 // the rounding of z^2.
-KERNEL inline NormalTail normal_tail(double z) {
+inline NormalTail normal_tail(double z) {
     const double t = 4.0 / (4.0 + z), u = 2.0 * t - 1.0, bell = low_exp(-z * z);
     double p = 8.217827669736855e-09;
     p = p * u + 8.573555959811915e-09;
@@ -108,14 +108,14 @@ KERNEL inline NormalTail normal_tail(double z) {
     return {t * p * bell, bell};
 }
 
-KERNEL inline float square_root(float value) { return sqrtf(value); }
-KERNEL inline double square_root(double value) { return sqrt(value); }
-KERNEL inline float absolute(float value) { return fabsf(value); }
-KERNEL inline double absolute(double value) { return fabs(value); }
+inline float square_root(float value) { return sqrtf(value); }
+inline double square_root(double value) { return sqrt(value); }
+inline float absolute(float value) { return fabsf(value); }
+inline double absolute(double value) { return fabs(value); }
 
 // The sum of an array, in as many parts as fit vector registers.
 template <class Real>
-KERNEL inline Real sum_of_row(const Real* values, Index count) {
+inline Real sum_of_row(const Real* values, Index count) {
     constexpr int parts = 16;
     Real part[parts] = {};
     Index i = 0;

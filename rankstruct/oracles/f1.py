@@ -32,17 +32,6 @@ from rankstruct.feature_maps import FeatureMap, PredictedPositive
 from rankstruct.kernels import core
 from rankstruct.kernels.binary import ArgmaxMethod, binary_kernel
 from rankstruct.kernels.dispatch import Answer
-from rankstruct.kernels.f1_device import (
-    ACCURACY,
-    BREAK_EVEN,
-    PRECISION,
-    RECALL,
-    SUCCESS,
-    contingency_padded,
-)
-from rankstruct.kernels.f1_device import (
-    F as F_MEASURE,
-)
 from rankstruct.lists import Lists, sums_of_lists
 from rankstruct.measures import Accuracy, F, Measure, P, R, Rprec, Success
 from rankstruct.measures.ranked import is_relevant
@@ -51,12 +40,12 @@ from rankstruct.oracles.pairwise import binary_oracle
 from rankstruct.oracles.positional import POSITIONAL
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
+PRECISION, RECALL, SUCCESS, F_MEASURE, ACCURACY, BREAK_EVEN = range(6)  # the measures by their numbers in f1.hpp
+
 _METHOD = ArgmaxMethod(
     "for each number of positive documents the best number of relevant ones, which never falls: a walk",
     "O(n log n)",
     core.contingency,
-    contingency_padded,
-    8000,
 )
 _contingency = binary_kernel(
     "contingency", "int kind, int cutoff, float beta, int reference", lambda longest, *table: (_METHOD, table)
@@ -64,7 +53,7 @@ _contingency = binary_kernel(
 
 
 def contingency_oracle(kind: int) -> Oracle:
-    """The oracle of a measure, given its number in `kernels.f1_device`."""
+    """The oracle of a measure, given its number."""
 
     def options(measure: Measure, feature_map: FeatureMap, reference: str) -> tuple[int, int, float, int]:
         return kind, measure.cutoff or 0, float(getattr(measure, "beta", 1.0)), REFERENCES.index(reference)

@@ -21,7 +21,7 @@ import numpy as np
 from torch import Tensor
 
 from rankstruct.feature_maps import FeatureMap, Pairwise
-from rankstruct.kernels import core, pairwise_device
+from rankstruct.kernels import core
 from rankstruct.kernels.binary import NO_CUTOFF, ArgmaxMethod, binary_kernel
 from rankstruct.kernels.dispatch import Answer, ListOperator, Prepared, discount_table
 from rankstruct.lists import Lists
@@ -29,26 +29,17 @@ from rankstruct.measures import AP, AUC, RR, DiscountedGain, Measure
 from rankstruct.oracles.gains import known_gains, solve_gains
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
-_AUC = ArgmaxMethod(
-    "each pair by itself, counted by a merge", "O(n log n)", core.pairwise_auc, pairwise_device.auc_padded, 3000
-)
+_AUC = ArgmaxMethod("each pair by itself, counted by a merge", "O(n log n)", core.pairwise_auc)
 _BY_MERGING = "monotone divide and conquer over the irrelevant documents", "O(n log n)"
 _TO_CUTOFF = (
     "running-maximum program over the irrelevant documents above each relevant one, to the cut-off k",
     "O(n log n + min(k, p) min(k, m))",
 )
-_PRECISION = ArgmaxMethod(*_BY_MERGING, core.pairwise_average_precision, pairwise_device.precision_padded, 16_000)
-_PRECISION_AT_CUTOFF = ArgmaxMethod(
-    *_TO_CUTOFF, core.pairwise_precision_at_cutoff, pairwise_device.precision_at_cutoff_padded
-)
-_CONVEX = ArgmaxMethod(*_BY_MERGING, core.pairwise_convex_discount, pairwise_device.convex_discount_padded, 16_000)
-_ANY_DISCOUNT = ArgmaxMethod(*_TO_CUTOFF, core.pairwise_discount_at_cutoff, pairwise_device.discount_at_cutoff_padded)
-_FIRST = ArgmaxMethod(
-    "every rank of the first relevant document",
-    "O(n log n)",
-    core.pairwise_reciprocal_rank,
-    pairwise_device.reciprocal_rank_padded,
-)
+_PRECISION = ArgmaxMethod(*_BY_MERGING, core.pairwise_average_precision)
+_PRECISION_AT_CUTOFF = ArgmaxMethod(*_TO_CUTOFF, core.pairwise_precision_at_cutoff)
+_CONVEX = ArgmaxMethod(*_BY_MERGING, core.pairwise_convex_discount)
+_ANY_DISCOUNT = ArgmaxMethod(*_TO_CUTOFF, core.pairwise_discount_at_cutoff)
+_FIRST = ArgmaxMethod("every rank of the first relevant document", "O(n log n)", core.pairwise_reciprocal_rank)
 
 
 def least_label(measure: Measure) -> float:

@@ -29,15 +29,14 @@ from typing import Any
 from rankstruct.feature_maps import FeatureMap, Pairwise, PartialPairwise
 from rankstruct.kernels import core
 from rankstruct.kernels.binary import ArgmaxMethod, binary_kernel
-from rankstruct.kernels.partial_auc_device import partial_area_of_window_padded, partial_area_padded
 from rankstruct.measures import Measure, pAUC
 from rankstruct.oracles.pairwise import binary_oracle
 from rankstruct.oracles.registry import REFERENCES, register_oracle
 
 _BELOW = "below-window"
 _BY_MERGING = "each relevant document by itself, counted by a merge before and one inside the window", "O(n log n)"
-_METHOD = ArgmaxMethod(*_BY_MERGING, core.partial_area, partial_area_padded, 4000)
-_OF_WINDOW = ArgmaxMethod(*_BY_MERGING, core.partial_area_of_window, partial_area_of_window_padded, 4000)
+_METHOD = ArgmaxMethod(*_BY_MERGING, core.partial_area)
+_OF_WINDOW = ArgmaxMethod(*_BY_MERGING, core.partial_area_of_window)
 
 
 def _method(longest: int, restricted: bool, *window: Any) -> tuple[ArgmaxMethod, tuple[Any, ...]]:

@@ -57,7 +57,7 @@ _RECIPROCAL = _METHODS[-1]
 
 
 def rank_operator(loop: core.Loop) -> ListOperator:
-    """The operator of a compiled loop over ranks, with the loop's name. There is no implementation in torch."""
+    """The operator of a compiled loop over ranks, with the loop's name."""
 
     def compiled(longest: int, decay: Tensor, weights: Tensor, least: int, *kind: Any) -> Call:
         c, a = discount_table(decay, longest), discount_table(weights, longest)

@@ -10,14 +10,11 @@ from __future__ import annotations
 from rankstruct.feature_maps import FeatureMap, FirstRelevant
 from rankstruct.kernels import core
 from rankstruct.kernels.binary import NO_CUTOFF, ArgmaxMethod, binary_kernel
-from rankstruct.kernels.reciprocal_rank_device import reciprocal_rank_padded
 from rankstruct.measures import RR, Measure
 from rankstruct.oracles.pairwise import binary_oracle
 from rankstruct.oracles.registry import register_oracle
 
-_METHOD = ArgmaxMethod(
-    "every rank of the lowest-scored relevant document", "O(n log n)", core.first_relevant, reciprocal_rank_padded, 2500
-)
+_METHOD = ArgmaxMethod("every rank of the lowest-scored relevant document", "O(n log n)", core.first_relevant)
 _reciprocal_rank = binary_kernel(
     "first_relevant_reciprocal_rank", "int cutoff, bool predicted", lambda longest, *options: (_METHOD, options)
 )

@@ -32,7 +32,7 @@ from rankstruct.data.errors import check_integers, check_least, shortened
 from rankstruct.data.tables import Ids, TableReader, find_columns, id_text, seconds
 from rankstruct.data.text import SPACE
 from rankstruct.estimators.base import is_number
-from rankstruct.lists import known_ids
+from rankstruct.ids import known_ids
 from rankstruct.roles import names_of
 
 __all__ = [
@@ -174,11 +174,16 @@ class Ratings:
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}  # nothing that is computed from them
 
+    @classmethod
+    def _unchecked(cls, **fields: Any) -> Ratings:
+        """Ratings of valid fields."""
+        made = object.__new__(cls)
+        made.__dict__.update(fields)
+        return made
+
     def _with(self, **parts: Any) -> Ratings:
         """These ratings with other parts, which are as valid as these: they are not checked again."""
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__getstate__() | parts)
-        return made
+        return self._unchecked(**(self.__getstate__() | parts))
 
     @cached_property
     def num_users(self) -> int:
@@ -232,6 +237,12 @@ class Ratings:
     def select_users(self, users: np.ndarray) -> Ratings:
         """Select all ratings of some users; user and item indices are unchanged."""
         return self.select(np.isin(self.user, users))
+
+    def items_of(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The items of some users `[n]`, one user after another, and their numbers `[n]`."""
+        first = self.offsets[users]
+        counts = self.offsets[users + 1] - first
+        return self.item[np.arange(counts.sum()) + np.repeat(first - (counts.cumsum() - counts), counts)], counts
 
     def keys(self) -> np.ndarray:
         """`[ratings]` int64, sorted: `user * num_items + item` of each rating, for lookups."""
@@ -448,19 +459,14 @@ def of_indices(
     users: np.ndarray, items: np.ndarray, user_names: Names, item_names: Names, times: np.ndarray | None = None
 ) -> Ratings:
     """Interactions by index, in any order, of users and items with unique names; of repeated ones the last is kept."""
-    keys = users * max(len(item_names), 1) + items
+    width = max(len(item_names), 1)
+    keys = users * width + items
     order = np.argsort(keys, kind="stable") if times is None else np.lexsort((times, keys))
     last = order[np.append(np.diff(keys[order]) > 0, True)] if len(order) else order
-    user, item = np.divmod(keys[last], max(len(item_names), 1))
-    none = Ratings(user[:0], item[:0], np.ones(0, np.float32), Names.of([]), Names.of([]), "binary")
+    user, item = np.divmod(keys[last], width)
+    rating, time = np.ones(len(last), np.float32), None if times is None else times[last]
     names = {"user_names": user_names, "item_names": item_names}
-    return none._with(
-        user=user,
-        item=item,
-        rating=np.ones(len(last), np.float32),
-        time=None if times is None else times[last],
-        **names,
-    )
+    return Ratings._unchecked(user=user, item=item, rating=rating, **names, scale="binary", time=time)
 
 
 def k_core(ratings: Any, k: int, *, user_k: int | None = None) -> Ratings:

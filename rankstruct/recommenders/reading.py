@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rankstruct.columns import USUAL
 from rankstruct.data import DataError
 from rankstruct.data.delimited import SEPARATORS, decoded_lines, read_header
 from rankstruct.data.errors import check_least, check_matched, shortened
@@ -43,7 +44,6 @@ from rankstruct.recommenders.splits import (
     weak_split,
     without,
 )
-from rankstruct.roles import USUAL
 
 __all__ = [
     "InteractionsSource",

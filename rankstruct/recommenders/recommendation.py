@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.data.errors import DataError, check_integers, shortened
-from rankstruct.measures import Measure, evaluate
-from rankstruct.measures.base import ByMeasure, parse_measures
+from rankstruct.measures import Measure
+from rankstruct.measures.base import ByMeasure, measure_lists, parse_measures
 from rankstruct.models.scorers import evaluating
 from rankstruct.recommenders.factorization import ItemScorer
 from rankstruct.recommenders.ratings import Ratings, as_ratings, interactions
@@ -106,7 +106,6 @@ def _best(
             raise ValueError(f"users must be from 0 to {its - 1}, those of {who}; got {shortened(str(users.tolist()))}")
     if len(users) and int(users.min()) < 0:
         raise ValueError(f"users must be from 0, got {shortened(str(users.tolist()))}")
-    offsets = None if exclude is None else torch.from_numpy(exclude.offsets)
     found = []
     with torch.no_grad(), evaluating(model):
         for block, scores in _score_blocks(model, users):
@@ -119,12 +118,10 @@ def _best(
                 number = len(chosen)
                 others = np.setdiff1d(np.arange(scores.shape[1]), chosen)
                 scores[:, torch.from_numpy(others).to(scores.device)] = -torch.inf
-            if exclude is not None and offsets is not None:
-                counts = offsets[block + 1] - offsets[block]
-                each = torch.arange(len(block)).repeat_interleave(counts)
-                within = torch.arange(len(each)) - (counts.cumsum(0) - counts)[each]
-                rated = torch.from_numpy(exclude.item)[offsets[block][each] + within]
-                scores[each.to(scores.device), rated.to(scores.device)] = -torch.inf
+            if exclude is not None:
+                rated, counts = exclude.items_of(block.numpy())
+                rows = np.repeat(np.arange(len(block)), counts)
+                scores[torch.from_numpy(rows).to(scores.device), torch.from_numpy(rated).to(scores.device)] = -torch.inf
             found.append(scores.topk(min(k, number), dim=1))
     items, values = torch.cat([best.indices for best in found]), torch.cat([best.values for best in found])
     if values.isnan().any():  # NaN comes first
@@ -253,13 +250,11 @@ def evaluate_catalogue(
         )
     users = torch.from_numpy(np.flatnonzero(_num_relevant(test, missed)))
     parts = [
-        evaluate(*lists[:2], parsed, where=lists[2])
+        measure_lists(parsed, *top_lists(model, block, test, k, exclude=exclude, items=items, missed=missed))
         for block in users.split(2**14)
-        for lists in [top_lists(model, block, test, k, exclude=exclude, items=items, missed=missed)]
     ]
-    return ByMeasure(
-        {each.name: torch.cat([part[each.name] for part in parts]) if parts else torch.zeros(0) for each in parsed}
-    )
+    values = map(torch.cat, zip(*parts, strict=True))
+    return ByMeasure({measure.name: each for measure, each in zip(parsed, values, strict=True)})
 
 
 def _share_indices(one: Ratings, other: Ratings) -> bool:

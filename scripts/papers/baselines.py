@@ -36,7 +36,8 @@ from rankstruct.estimators.boosting import BoostedRanker
 from rankstruct.estimators.linear import ranking_risk
 from rankstruct.estimators.training_data import TrainingData, dense
 from rankstruct.feature_maps import Positional
-from rankstruct.lists import Lists, group_documents, pad
+from rankstruct.ids import group_documents
+from rankstruct.lists import Lists, pad
 from rankstruct.losses import (
     ClassificationLoss,
     CombinedLoss,

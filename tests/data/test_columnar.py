@@ -11,7 +11,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-import rankstruct.data.assembly as assembly
+import rankstruct.data.cache as cache
 import rankstruct.data.delimited as delimited
 from rankstruct.data import DataError, convert_lists, read_folds, read_lists
 from rankstruct.data.folds import read_alike
@@ -66,7 +66,7 @@ def test_lists_of_every_form(tmp_path, monkeypatch, name):
         path = write(tmp_path / f"{number}{name}", columns)
         monkeypatch.setattr("rankstruct.data.tables._CELLS", 90)
         found = [read_lists(path, cache=False), read_lists(convert_lists(path).path)]
-        monkeypatch.setattr(assembly, "_STREAMED_FROM", 0)
+        monkeypatch.setattr(cache, "_STREAMED_FROM", 0)
         found += [read_lists(path, cache=tmp_path / "cache") for _ in range(2)]
         for data in found:
             np.testing.assert_array_equal(data.features, X)
@@ -190,7 +190,7 @@ def test_missing_values_are_told_once_a_reading_by_column(tmp_path, monkeypatch,
     path = write(tmp_path / name, columns)
     told = f"{path}: 1002 missing values (empty, null or NaN): 200 in column 'all0', "
     for folder, streamed in (("cache", 2**26), ("cache", 2**26), ("streamed", 0), ("streamed", 0), (None, 0)):
-        monkeypatch.setattr(assembly, "_STREAMED_FROM", streamed)
+        monkeypatch.setattr(cache, "_STREAMED_FROM", streamed)
         caplog.clear()
         data = read_lists(path, cache=False if folder is None else tmp_path / folder)
         assert data.missing.sum() == 1002

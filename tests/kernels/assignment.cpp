@@ -6,7 +6,7 @@ using namespace rankstruct;
 
 template <class Use>
 static Index with_sweep(const Assignment& problem, Use use) {
-    return with_space<SweepSpace>(use, problem.documents(), problem.gain.size, problem.documents());
+    return with_space<SweepSpace>(use, problem.documents(), problem.gain.size);
 }
 
 // Returns the number of positions in `classes`, after which documents follow by score.

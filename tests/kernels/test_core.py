@@ -16,7 +16,6 @@ from rankstruct.kernels import core
 LOOPS = [value for value in vars(core).values() if isinstance(value, core.Loop)]
 STRUCTURES = {
     "Batch": core.Batch,
-    "Scratch": core.Scratch,
     **{loop.kind: type(loop.options(*([0] * len(loop.fields)))) for loop in LOOPS},
 }
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import rankstruct as rs
-from rankstruct.kernels import dispatch
 
 
 def make(seed=0, lists=5, size=9):
@@ -78,11 +77,9 @@ def test_combinations_that_are_refused(arguments, message):
         rs.CombinedLoss([rs.StructuredHingeLoss("AP")], slack="both")
 
 
-@pytest.mark.parametrize("loops", [True, False])
 @pytest.mark.parametrize("measure", ["AUC", "AP", "AP@3", "nDCG@3", "RR", "P@2"])
 @pytest.mark.parametrize("reference", ["ideal", "ideal-tied", "predicted"])
-def test_graded_is_the_sum_over_thresholds(measure, reference, loops, monkeypatch):
-    monkeypatch.setattr(dispatch, "has_loops", lambda place: loops)
+def test_graded_is_the_sum_over_thresholds(measure, reference):
     scores, labels, where = make()
     scores.requires_grad_()
     chosen = torch.randn_like(scores) if reference == "predicted" else None

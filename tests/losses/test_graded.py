@@ -1,12 +1,12 @@
 """AUC's hinge over all thresholds in one sweep: against all rankings, pair by pair, and threshold by threshold."""
 
+import lanes
 import numpy as np
 import pytest
 import torch
 from brute_force import graded_auc_by_pairs, hinges_of_lists
 
 import rankstruct as rs
-from rankstruct.kernels import dispatch
 
 
 def draw(rng, most=30):
@@ -24,9 +24,10 @@ def draw(rng, most=30):
 @pytest.mark.parametrize("device", [False, True])
 @pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 def test_value_and_gradient_are_those_of_the_pairs(dtype, device, monkeypatch):
-    monkeypatch.setattr(dispatch, "has_loops", lambda place: not device)
+    if device:
+        lanes.use(monkeypatch)
     rng = np.random.default_rng(0)
-    for _ in range(150):
+    for _ in range(4 if device else 150):
         scores, labels, where, thresholds, weights = draw(rng)
         expected = [
             graded_auc_by_pairs(s[w], y[w], thresholds, weights) for s, y, w in zip(scores, labels, where, strict=True)
@@ -122,7 +123,8 @@ def test_an_oracle_of_ones_own_is_asked_for_each_threshold():
 
 @pytest.mark.parametrize("device", [False, True])
 def test_without_a_threshold_nothing_costs_anything(device, monkeypatch):
-    monkeypatch.setattr(dispatch, "has_loops", lambda place: not device)
+    if device:
+        lanes.use(monkeypatch)
     scores = torch.randn(2, 5, requires_grad=True)
     for labels, grades in ((torch.zeros(2, 5, dtype=torch.long), None), (torch.ones(2, 5), [])):
         loss = rs.GradedLoss("AUC", grades=grades)(scores, labels)
@@ -130,7 +132,7 @@ def test_without_a_threshold_nothing_costs_anything(device, monkeypatch):
         assert not torch.autograd.grad(loss, scores)[0].any()
 
 
-@pytest.mark.parametrize("measure", ["AUC", "AP"])
+@pytest.mark.parametrize("measure", ["AUC", pytest.param("AP", marks=pytest.mark.soak)])
 def test_grades_and_weights_of_any_numbers_compile(measure):
     scores, labels = torch.randn(4, 12), torch.randint(0, 4, (4, 12))
     torch.compiler.reset()  # it limits how often one function is compiled
@@ -145,9 +147,9 @@ def test_grades_and_weights_of_any_numbers_compile(measure):
     ("measure", "options"),
     [
         ("AUC", {}),
-        ("AP", {"grade_weights": [1.0, 0.5, 2.0]}),
+        pytest.param("AP", {"grade_weights": [1.0, 0.5, 2.0]}, marks=pytest.mark.soak),
         ("nDCG@10", {}),
-        ("R@5", {"grade_weights": [1.0, 0.5, 2.0]}),
+        pytest.param("R@5", {"grade_weights": [1.0, 0.5, 2.0]}, marks=pytest.mark.soak),
     ],
 )
 def test_all_grades_of_the_labels_compile_and_map(measure, options):
@@ -172,7 +174,8 @@ def test_all_grades_of_the_labels_compile_and_map(measure, options):
 @pytest.mark.parametrize("measure", ["AP", "AUC", "RR", "P@3", "F1", "nDCG@3", "pAUC(high=0.5)"])
 def test_without_a_threshold_there_is_nothing_to_sum(measure, device, monkeypatch):
     """No grades, or labels of which none reaches the first whole one."""
-    monkeypatch.setattr(dispatch, "has_loops", lambda place: not device)
+    if device:
+        lanes.use(monkeypatch)
     scores, where = torch.randn(4, 6, requires_grad=True), torch.rand(4, 6) < 0.9
     for reference in (None, "predicted"):
         for options, labels in (({"grades": []}, torch.randint(0, 3, (4, 6))), ({}, torch.rand(4, 6))):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import rankstruct as rs
-from rankstruct.kernels import dispatch
 
 
 def pairs(labels):
@@ -37,19 +36,16 @@ def test_ranksvm_equals_the_loop_over_pairs(seed, size, grades, scale, step, mar
     scores = np.round(rng.normal(size=(3, size)) / step) * step * scale
     labels = rng.integers(0, grades, size=(3, size)) + rng.choice([0.0, 0.5])
     where = rng.random((3, size)) < rng.choice([0.7, 1.0])
-    for loops in (True, False):  # the compiled loop, and the same in torch
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(dispatch, "has_loops", lambda device, loops=loops: loops)
-            given, lists = torch.tensor(scores, requires_grad=True), {"where": torch.tensor(where)}
-            found = rs.RankSVMLoss(margin, reduction="none")(given, torch.tensor(labels), **lists)
-            found.sum().backward()
-        assert (found >= 0).all()
-        for row in range(3):
-            real, its = where[row], given.grad[row].numpy()
-            expected, gradient = ranksvm_by_loop(scores[row, real], labels[row, real], margin)
-            assert found[row].item() == pytest.approx(expected, abs=1e-9 * max(1, scale), rel=1e-9)
-            np.testing.assert_allclose(its[real], gradient, atol=1e-12)
-            assert (its[~real] == 0).all()
+    given, lists = torch.tensor(scores, requires_grad=True), {"where": torch.tensor(where)}
+    found = rs.RankSVMLoss(margin, reduction="none")(given, torch.tensor(labels), **lists)
+    found.sum().backward()
+    assert (found >= 0).all()
+    for row in range(3):
+        real, its = where[row], given.grad[row].numpy()
+        expected, gradient = ranksvm_by_loop(scores[row, real], labels[row, real], margin)
+        assert found[row].item() == pytest.approx(expected, abs=1e-9 * max(1, scale), rel=1e-9)
+        np.testing.assert_allclose(its[real], gradient, atol=1e-12)
+        assert (its[~real] == 0).all()
 
 
 def test_ranksvm_is_half_of_the_structured_hinge_of_auc():

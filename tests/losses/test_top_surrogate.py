@@ -1,6 +1,5 @@
 """The average and max surrogates of measures of the top against all rankings, against the paper's words, and as bounds."""
 
-import contextlib
 import itertools
 from dataclasses import dataclass
 
@@ -10,7 +9,6 @@ import torch
 from brute_force import surrogates_of_lists
 
 import rankstruct as rs
-from rankstruct.kernels import dispatch
 
 BINARY = "nDCG(min_relevant=1)"
 CASES = [
@@ -18,14 +16,6 @@ CASES = [
     *((m, "average", "margin") for m in ("DCG@2", "ERU(d=0,half_life=3)", "nDCG(min_relevant=1,discount='letor')@3")),
     *((m, kind, "slack") for m in ("P@1", "P@3", "WTA") for kind in ("average", "max")),
 ]
-
-
-@contextlib.contextmanager
-def padded_body():
-    """What tensors of other devices take."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "has_loops", lambda device: False)
-        yield
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -43,15 +33,13 @@ def test_the_maximum_is_that_over_all_rankings(measure, kind, rescaling, dtype):
             np.take_along_axis(x, places, 1) for x in (padded, labels, np.tile(np.arange(7) < n, (12, 1)))
         )
         tolerance = 1e-9 if dtype == torch.float64 else 1e-5
-        for body in (contextlib.nullcontext, padded_body):
-            with body():
-                found = rs.TopSurrogateLoss(measure, kind, rescaling, reduction="none")(
-                    torch.tensor(padded, dtype=dtype).view(3, 4, 7),
-                    torch.tensor(labels).view(3, 4, 7),
-                    where=torch.tensor(real).view(3, 4, 7),
-                )
-            atol = tolerance * max(1, np.abs(scores).max(initial=0))
-            np.testing.assert_allclose(found.flatten(), expected, atol=atol)
+        found = rs.TopSurrogateLoss(measure, kind, rescaling, reduction="none")(
+            torch.tensor(padded, dtype=dtype).view(3, 4, 7),
+            torch.tensor(labels).view(3, 4, 7),
+            where=torch.tensor(real).view(3, 4, 7),
+        )
+        atol = tolerance * max(1, np.abs(scores).max(initial=0))
+        np.testing.assert_allclose(found.flatten(), expected, atol=atol)
 
 
 def draw(seed=0, n=9):
@@ -113,15 +101,13 @@ def test_they_ascend_from_the_regret(measure):
     assert (average < most - 0.01).any() or measure == "P@8"
 
 
-@pytest.mark.parametrize("body", [contextlib.nullcontext, padded_body])
 @pytest.mark.parametrize(("measure", "kind", "rescaling"), CASES)
-def test_it_is_convex_and_its_gradient_a_subgradient(measure, kind, rescaling, body):
+def test_it_is_convex_and_its_gradient_a_subgradient(measure, kind, rescaling):
     (scores, labels), (others, _) = draw(), draw(1)
     loss = rs.TopSurrogateLoss(measure, kind, rescaling, reduction="none")
     assert loss.convex
     scores.requires_grad_()
-    with body():
-        values = loss(scores, labels)
+    values = loss(scores, labels)
     (gradient,) = torch.autograd.grad(values.sum(), scores)
     assert (loss(others, labels) >= values + (gradient * (others - scores)).sum(-1) - 1e-12).all()
 

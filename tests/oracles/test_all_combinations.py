@@ -1,5 +1,6 @@
 """Every legal (measure, feature map, discount, cut-off, decay, reference): exact against all rankings of short lists."""
 
+import lanes
 import numpy as np
 import pytest
 import torch
@@ -8,7 +9,6 @@ from combinations import legal_combinations
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
-from rankstruct.kernels import dispatch
 
 COMBINATIONS: dict = {}
 for _measure, _map, _reference in legal_combinations():
@@ -41,21 +41,13 @@ def test_every_combination_equals_enumeration():
         check(measure, feature_map, references, [random_list(rng, graded, 5)], 1e-5, torch.float32)
 
 
-def on_device_path(monkeypatch):
-    monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
-
-
 @pytest.mark.slow
-def test_device_path_equals_enumeration(monkeypatch):
-    """The vectorised path, called for CPU tensors, a few lists at a time."""
-    on_device_path(monkeypatch)
-    monkeypatch.setattr(dispatch, "_MOST_AT_ONCE", 20)
+def test_kernels_of_devices_equal_enumeration(monkeypatch):
+    lanes.use(monkeypatch)
     rng = np.random.default_rng(1)
     for (measure, feature_map), references in COMBINATIONS.items():
         if not isinstance(feature_map, rs.Positional):
             check(measure, feature_map, references, [random_list(rng, False, 6) for _ in range(20)])
-            for _ in range(5):
-                check(measure, feature_map, references, [random_list(rng, False, 6)])
 
 
 BINARY = [(m, f) for m, f in COMBINATIONS if isinstance(f, rs.Pairwise | rs.PartialPairwise)]
@@ -74,7 +66,7 @@ def test_pairwise_equals_the_program_on_long_lists(measure, feature_map, monkeyp
         found = rs.most_violated(*arguments, feature_map=feature_map, reference="ideal")
         assert abs(found.value.item() - expected) <= 1e-9 * size
         with monkeypatch.context() as patch:
-            on_device_path(patch)
+            lanes.use(patch)
             again = rs.most_violated(*arguments, feature_map=feature_map, reference="ideal")
         assert abs(again.value.item() - expected) <= 1e-9 * size
         torch.testing.assert_close(
@@ -133,7 +125,7 @@ def test_grades_need_a_cut_under_the_pairwise_map():
 
 
 def test_grades_under_the_pairwise_map_poison_the_list_on_a_device(monkeypatch):
-    on_device_path(monkeypatch)
+    lanes.use(monkeypatch)
     scores, labels = torch.randn(2, 5), torch.tensor([[0, 1, 2, 0, 1], [0, 1, 1, 0, 1]])
     assert rs.most_violated(scores, labels, "nDCG@10", feature_map="pairwise").value.isnan().tolist() == [True, False]
 

@@ -1,5 +1,6 @@
 """Oracles with item weights: exact against all rankings, and against SciPy's assignment for long lists."""
 
+import lanes
 import numpy as np
 import pytest
 import torch
@@ -8,7 +9,6 @@ from combinations import references_of_pairs
 from scipy.optimize import linear_sum_assignment
 
 import rankstruct as rs
-from rankstruct.kernels import dispatch
 from rankstruct.oracles.registry import resolve
 
 PAIRS = {
@@ -56,7 +56,7 @@ def test_every_measure_equals_enumeration(dtype):
 def test_layouts_and_weights_of_0(where_loops_are_not, monkeypatch):
     """A document of weight 0 is gone, in ragged padded and flat lists, with reference scores, on other devices too."""
     if where_loops_are_not:
-        monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
+        lanes.use(monkeypatch)
     rng = np.random.default_rng(1)
     for (measure, feature_map), references in list(PAIRS.items())[::9]:
         lists = [random_list(rng, isinstance(feature_map, rs.Positional), 5)[:2] for _ in range(8)]

