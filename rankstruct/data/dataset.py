@@ -18,7 +18,7 @@ from rankstruct.arrays import as_numbers, as_single
 from rankstruct.columns import Columns, EncodedTable
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names, check_offsets
-from rankstruct.lists import known_ids, numbered_ids
+from rankstruct.ids import known_ids, numbered_ids
 from rankstruct.messages import Way
 
 __all__ = ["RankingData", "Splits", "Summary", "concatenate", "register_format"]

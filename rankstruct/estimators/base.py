@@ -27,7 +27,7 @@ from rankstruct.columns import Columns, EncodedTable, as_table, check_same_names
 from rankstruct.data import RankingData
 from rankstruct.estimators.arguments import OF_METHODS, explaining, lacking, with_inherited
 from rankstruct.estimators.from_clicks import find_documents, lists_of_log, weigh_clicks
-from rankstruct.lists import group_documents, list_ids, numbered_ids
+from rankstruct.ids import group_documents, list_ids, numbered_ids
 from rankstruct.losses import AdditiveRankLoss, takes_groups
 from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
@@ -277,7 +277,7 @@ class Ranker(BaseEstimator):
         """Let the constructor name the right option for one that there is not; `**options` of its are those of the base class."""
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            cls.__init__ = explaining(cls.other_options, cls.__name__)(with_inherited(cls))  # type: ignore[method-assign]
+            cls.__init__ = explaining(cls.other_options)(with_inherited(cls))  # type: ignore[method-assign]
 
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError, which for a name of another library's estimators says what there is here."""

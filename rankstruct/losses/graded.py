@@ -127,7 +127,7 @@ class GradedLoss(HingeLoss):
 
     def _one_by_one(self, scores: Tensor, lists: Lists, thresholds: Tensor, factors: Tensor, signed: bool) -> Tensor:
         """The hinge of each list, summed over thresholds with their weights: each threshold is a copy of the batch."""
-        labels, where, offsets, reference_scores, groups, item_weights, _ = lists
+        labels, where, offsets, reference_scores, groups, item_weights, *_ = lists
         count = thresholds.shape[0]
         reached = labels.double() >= thresholds.to(labels.device).view(-1, *[1] * labels.dim())
         if is_eager(labels):  # and so checked

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rankstruct.lists import check_groups, check_lists, check_offsets
+from rankstruct.lists import Lists, check_groups, check_lists, check_offsets
 from rankstruct.measures.base import Measure, parse_measure, register_measure, register_prefix
 from rankstruct.measures.discounted_gain import WTA, DiscountedGain, Function, mWTA, nDCG
 from rankstruct.measures.ranked import RankedLists, lay_out
@@ -56,7 +56,7 @@ def rerank_diverse(
         check_offsets(offsets, scores.shape[0])
     places = torch.arange(scores.numel(), device=scores.device)
     ranks = torch.zeros_like(places)
-    for _, real, arrange in lay_out(scores, where, offsets):
+    for _, real, arrange in lay_out(scores, Lists(scores, where, offsets)):
         here = arrange(places.view(scores.shape))[real]
         ranks[here] = _rerank(arrange(scores), arrange(diversity_groups), real, k)[real]
     return ranks.view(scores.shape)

@@ -20,7 +20,7 @@ from rankstruct.kernels.gpu.batch import Batch, order_of
 from rankstruct.lists import Lists, longest_list
 
 #: By the name of a loop of the core: from a `Call` and a `Batch` to whether it was solved.
-SOLVERS: dict[str, Callable[[Call, Batch], bool]] = {name: binary.solve for name in binary.METHODS}
+SOLVERS: dict[str, Callable[[Call, Batch], bool]] = dict.fromkeys(binary.METHODS, binary.solve)
 
 
 def solve(
