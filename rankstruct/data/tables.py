@@ -121,6 +121,7 @@ class TableReader:
         roles: the name of each role's column, None for the one with a usual name.
         optional: roles that may be missing.
         argument: "" if callers cannot name columns, for messages.
+        names: the columns of a CSV file without names in the first line.
         features: columns that have no role, though their names may be usual ones.
         advice: the ends of messages about missing roles.
 
@@ -140,6 +141,7 @@ class TableReader:
         *,
         optional: Collection[str] = (),
         argument: str | None = None,
+        names: Sequence[str] = (),
         features: Collection[str] = (),
         advice: Mapping[str, str | Way] | None = None,
     ) -> None:
@@ -154,6 +156,10 @@ class TableReader:
             check_file(self.path)
             if not _is_typed(self.path):
                 self.header = read_header(self.path, [name or role for role, name in roles.items()])
+                if names:
+                    self.header = self.header._replace(
+                        names=list(names), rows=[self.header.names, *self.header.rows], first=1
+                    )
                 self.names = self.header.names
             else:
                 with self._errors():
@@ -453,6 +459,7 @@ class Header(NamedTuple):
         encoding: Python's name of the encoding, by the byte order mark; UTF-8 without one.
         rows: the first rows after it.
         quotes: whether cells may be in quotation marks, as in all files but RecBole's `.inter`.
+        first: the line of the first row, from 1.
     """
 
     names: list[str]
@@ -460,6 +467,7 @@ class Header(NamedTuple):
     encoding: str
     rows: list[list[str]]
     quotes: bool = True
+    first: int = 2
 
     @property
     def between(self) -> str:
@@ -504,7 +512,8 @@ def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), 
     """
     begins = next(read_blocks(path, 16), b"")
     encoding = next((name for mark, name in _MARKS if begins.startswith(mark)), "utf-8")
-    lines, size = [], 0
+    lines: list[str] = []
+    size = 0
     for line in decoded_lines(path, encoding):
         size += len(line)
         if lines and size > _HEAD:
@@ -600,7 +609,7 @@ def _csv_batches(
     options = {
         "read_options": pa.csv.ReadOptions(
             column_names=header.names,
-            skip_rows=1,
+            skip_rows=header.first - 1,
             encoding=header.encoding.removesuffix("-sig"),
             use_threads=use_threads,
         ),
@@ -633,7 +642,7 @@ def _csv_error(
     if header.quotes and ('"' in said or "out of sync" in said):  # by a line end within quotation marks
         check_quotes(path, header)
     row = re.search(r"Row #(\d+): ", said)
-    place = f"{path}, row {int(row[1]) - 1}" if row else str(path)
+    place = f"{path}, row {int(row[1]) - header.first + 1}" if row else str(path)
     if value := re.search(r"CSV column #(\d+): .*CSV conversion error to (\w+): (?:invalid value )?(.*)", said):
         name, kind, got = header.names[int(value[1])], value[2], value[3]
         expected = {"bool": "True or False, as in the rows before,", "string": "text in UTF-8"}.get(kind, "a number")

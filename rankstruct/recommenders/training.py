@@ -583,10 +583,11 @@ class CatalogueModule(FactorizationModule):
     def _evaluate(self, batch: Batch, metric: RankingMetric) -> Tensor:
         data, stage = self._data(), "val" if metric is self.validation_metric else "test"
         users = batch.features[:, 0, 0].long()[batch.where.any(-1)]
-        lists = top_lists(self.scorer, users, data.test_ratings[stage], self._cutoff, exclude=data.exclude[stage])
-        scores, labels, where = (each.to(self.device) for each in lists)
+        exclude = data.exclude[stage]
+        scores, lists = top_lists(self.scorer, users, data.test_ratings[stage], self._cutoff, exclude=exclude)
+        scores, lists = scores.to(self.device), lists.documents(lambda values: values.to(self.device))
         self._apart, self._judged = self._apart + len(users), self._judged + len(users)
-        metric.update(scores, labels, where=where)
+        metric.update(scores, lists.labels, where=lists.where)
         return scores
 
     def test_values(self, data: InteractionsDataModule) -> dict[str, Tensor]:
