@@ -130,7 +130,8 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
 
 def are_single_documents(scores: Tensor) -> bool:
     """Whether the last dimension, after the documents, is 1 (`[..., documents, 1]`), which makes lists of one document."""
-    return scores.dim() > 1 and scores.shape[-1] == 1 < scores.shape[-2] and not torch.compiler.is_compiling()
+    shape = scores.shape
+    return len(shape) > 1 and shape[-1] == 1 < shape[-2] and not torch.compiler.is_compiling()
 
 
 def warn_of_single_documents(scores: Tensor) -> None:
