@@ -2,13 +2,16 @@
 ARGS ?=
 TORCH ?= torch
 
-.PHONY: test rest sanitize lint docs setup wheel lowest results benchmark ci
+.PHONY: test rest soak sanitize lint docs setup wheel lowest results benchmark ci
 
 test:  ## install what the tests need, and run them: the README's command
 	pip install -e ".[test]" && pytest -n auto --dist worksteal $(ARGS)
 
-rest:  ## install every extra, and run what `make test` leaves out: tests that need one, long enumerations, notebooks, soak and fuzz runs
-	pip install -e ".[dev]" && pytest -n auto --dist worksteal -m "slow or needs" --durations 30 $(ARGS)
+rest:  ## install every extra, and run what `make test` leaves out: tests that need one, notebooks, runs that are killed
+	pip install -e ".[dev]" && pytest -n auto --dist worksteal -m "(slow or needs) and not soak" --durations 30 $(ARGS)
+
+soak:  ## before a release, in about an hour: deliberate faults in the kernels, kills of each command, benchmarks, long enumerations
+	pip install -e ".[dev]" && pytest -n auto --dist worksteal -m soak --durations 30 $(ARGS)
 
 # Built to stop at a wrong address, index or operation. Python has to load the runtimes of the sanitizer and of C++ first.
 CORE := build/sanitize/_core.so

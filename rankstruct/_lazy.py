@@ -21,6 +21,12 @@ _MODULES = (
     *("measures", "losses", "models", "oracles", "feature_maps", "estimators", "data", "statistics", "solvers", "hub"),
     *("clicks", "recommenders", "recommenders.training", "training"),
 )
+#: Names of other libraries of recommenders, such as implicit, and what is here.
+_OTHERS = {
+    **dict.fromkeys(("AlternatingLeastSquares", "BayesianPersonalizedRanking", "ALS", "BPR"), "Recommender"),
+    **dict.fromkeys(("train_test_split", "leave_k_out_split", "leave_last_k_out_split"), "recommenders.hold_out"),
+    **dict.fromkeys(("ranking_metrics_at_k", "precision_at_k", "ndcg_at_k"), "recommenders.evaluate_catalogue"),
+}
 
 
 def public_names(module: ModuleType) -> list[str]:
@@ -46,13 +52,28 @@ def attach(package: str, file: str) -> tuple[Callable[[str], object], Callable[[
         if name in homes:
             # Not asked for again, and known to who traces the code.
             module, own = homes[name]
-            return vars(sys.modules[package]).setdefault(name, getattr(import_module(module), own))
+            return vars(sys.modules[package]).setdefault(name, getattr(_hinting(package, import_module(module)), own))
         if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
-            return import_module(f"{package}.{name}")
-        hint = "" if name.startswith("_") else _hint(package, name, tuple(homes))
-        raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
+            return _hinting(package, import_module(f"{package}.{name}"))
+        raise _unknown(package, package, name, tuple(homes))
 
     return find, lambda: list(homes)
+
+
+def _hinting(package: str, module: ModuleType) -> ModuleType:
+    """A module of the package, whose error for an unknown name has a hint from now on."""
+
+    def find(name: str) -> object:
+        known = () if name.startswith("_") else tuple(public_names(module))
+        raise _unknown(package, module.__name__, name, known)
+
+    vars(module).setdefault("__getattr__", find)
+    return module
+
+
+def _unknown(package: str, module: str, name: str, known: tuple[str, ...]) -> AttributeError:
+    hint = "" if name.startswith("_") else _hint(package, name, known)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
 
 
 def _imports(stub: Path, package: str) -> dict[str, tuple[str, str]]:
@@ -65,16 +86,18 @@ def _imports(stub: Path, package: str) -> dict[str, tuple[str, str]]:
 @cache  # jsonargparse tries names of other packages, again and again
 def _hint(package: str, name: str, known: tuple[str, ...]) -> str:
     """What may be meant by an unknown name; nothing is imported to find it."""
+    if name in _OTHERS:
+        return f"; did you mean {package}.{_OTHERS[name]}?"
     if near := did_you_mean(f"{name}Loss", known, least=0.95) or did_you_mean(name, known, least=0.9):
         return near
     for module in _MODULES:
-        if name in _listed(module):
+        if name in listed(module):
             return f", but {package}.{module} has"
     if near := did_you_mean(name, known, least=0.75):
         return near
     if measure := _measure(name):
         return f"; measures go by name, such as {measure!r}"
-    elsewhere = {each: f"{package}.{module}.{each}" for module in _MODULES for each in _listed(module)}
+    elsewhere = {each: f"{package}.{module}.{each}" for module in _MODULES for each in listed(module)}
     return "".join(f"; did you mean {elsewhere[near]}?" for near in nearest(name, elsewhere, least=0.8))
 
 
@@ -82,13 +105,13 @@ def _measure(name: str) -> str:
     """The measure that other libraries call so, as it is written here: `nDCG@10` for `ndcg_cut_10`; empty if there is none."""
     stem, *cutoff = re.split("(?:_cut|_at)?_(?=[0-9]+$)", name.lower())
     aliases = _assigned(_HERE / "measures" / "base.py", "_ALIASES")
-    measures = {each.lower(): each for each in _listed("measures")}
+    measures = {each.lower(): each for each in listed("measures")}
     found = measures.get(aliases.get(stem.replace("_", ""), stem))
     return "@".join([found, *cutoff]) if found else ""
 
 
 @cache
-def _listed(module: str) -> list[str]:
+def listed(module: str) -> list[str]:
     """The names in `__all__` of a module of the package, or of the files of a room."""
     place = _HERE / module.replace(".", "/")
     if not place.is_dir():

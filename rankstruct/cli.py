@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from rankstruct._version import __version__
-from rankstruct.commands._arguments import as_option, check_configs, find_commands, find_configs
+from rankstruct.commands._arguments import check_configs, find_commands, find_configs
+from rankstruct.commands._options import as_option, parser_of
 from rankstruct.launcher import end_with_launcher
 from rankstruct.messages import SPELLING, did_you_mean, one_line
 
@@ -27,6 +27,8 @@ COMMANDS = find_commands()
 
 #: Names of these commands in other tools.
 _ELSEWHERE = {"train": "fit", "score": "predict", "search": "tune", "list": "configs"}
+#: What torch says, on whatever device.
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "torage size calculation overflowed")
 #: Scripts of the repository, which are not in the package.
 _SCRIPTS = ("experiment", "benchmark")
 
@@ -54,7 +56,13 @@ def main(args: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"rankstruct: unknown command {name!r}{_meant(name) or '; see rankstruct --help'}", file=sys.stderr)
         return 2
-    return run(name, lambda args: importlib.import_module(f"rankstruct.commands.{COMMANDS[name][0]}").main(args), args)
+
+    def work(args: list[str]) -> object:
+        if not {"-h", "--help"}.isdisjoint(args):  # before anything heavy is imported
+            parser_of(name, args).parse_args(["--help"])
+        return importlib.import_module(f"rankstruct.commands.{COMMANDS[name][0]}").main(args)
+
+    return run(name, work, args)
 
 
 def run(
@@ -98,9 +106,9 @@ def run(
     except (ImportError, RuntimeError) as error:
         if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
             return say("stopped", 130)  # Ctrl-C while an extension module was loaded, or torch.save wrote
-        if not re.search("out of memory|can't allocate memory|[Ss]torage size calculation overflowed", str(error)):
+        if not any(told in str(error) for told in _OUT_OF_MEMORY):
             raise
-        return say(f"out of memory: {error}", 1)  # of torch, on whatever device
+        return say(f"out of memory: {error}", 1)
     except BrokenPipeError as error:
         return 1 if _is_stdout_closed() else say(str(error), 1)
     except (ValueError, OSError) as error:

@@ -1,12 +1,16 @@
-"""Tables with categories and missing cells as matrices of numbers.
+"""The columns of tables: their roles by name, and those of features, with categories and missing cells, as numbers.
 
 A table is a data frame of pandas, whatever has Arrow's C stream protocol (polars, pyarrow, DuckDB), an array of objects, or a
-mapping of names to columns. It becomes a matrix `[documents, d]` with one column for each of its own: numbers are unchanged, a
-category is its index in the sorted list of those found in training, a category that training did not have is -1, and a missing
-cell is NaN.
+mapping of names to columns.
 
-Categorical are columns of strings and Arrow's dictionaries, as which pandas' `category` and polars' `Categorical` and `Enum`
-come. Numbers and booleans, 0 and 1, are numeric. A missing cell is None, NaN, pandas' NA, a null or an empty string.
+One rule finds the column of a role, such as labels or users, in files and data frames: a column that is named is taken, in any
+case if that is unambiguous; otherwise the one column with a usual name (`USUAL`), in any case. If several columns have usual
+names, one must be named; but `y`, which may be a coordinate, is a feature if another column has a usual name of labels.
+
+Features become a matrix `[documents, d]` with one column for each of the table: numbers are unchanged, a category is its index in
+the sorted list of those found in training, a category that training did not have is -1, and a missing cell is NaN. Categorical
+are columns of strings and Arrow's dictionaries, as which pandas' `category` and polars' `Categorical` and `Enum` come. Numbers
+and booleans, 0 and 1, are numeric. A missing cell is None, NaN, pandas' NA, a null or an empty string.
 """
 
 from __future__ import annotations
@@ -25,13 +29,74 @@ import numpy as np
 from torch import nn
 
 from rankstruct.arrays import is_missing
-from rankstruct.roles import names_of
+from rankstruct.messages import ArgumentError, Way
 
-__all__ = ["Columns", "Table"]
+__all__ = ["Columns", "EncodedTable"]
 
 _log = logging.getLogger(__name__)
 MOST_CATEGORIES = 1000  #: of a column; text and identifiers have more
 UNSEEN = -1.0  #: the code of a category that training did not have
+#: The roles of columns in tables of lists, which are not features.
+LIST_ROLES = ("label", "qid", "docid")
+#: The usual names by role, in lower case.
+USUAL = {
+    "label": ("label", "relevance", "rel", "y", "target"),
+    "qid": ("qid", "query_id", "query", "group"),
+    "docid": ("docid", "doc_id", "document_id"),
+    "query": ("query", "query_id", "qid"),
+    "document": ("document", "document_id", "docid", "doc_id"),
+    "position": ("position", "rank"),
+    "click": ("click", "clicked"),
+    "session": ("session", "session_id"),
+    "user": ("user", "user_id", "userid"),
+    "item": ("item", "item_id", "itemid", "movie_id", "movieid", "product_id", "productid"),
+    "rating": ("rating",),
+    "time": ("time", "timestamp", "datetime"),
+}
+
+
+def usual_columns(names: Iterable[str], role: str) -> list[str]:
+    """The columns with a usual name of a role, in any case.
+
+    >>> usual_columns(["Query_ID", "rel", "x"], "qid")
+    ['Query_ID']
+    """
+    return [name for name in names if name.casefold() in USUAL[role]]
+
+
+def find_column(names: Iterable[str], role: str, given: str | None = None, argument: str | None = None) -> str | None:
+    """The column of a role; None if there is none.
+
+    Args:
+        names: the columns.
+        role: one of `USUAL`.
+        given: its name; None to find it by its usual names.
+        argument: how messages call `given`, the role if None, or "" if it cannot be given.
+
+    Raises:
+        ValueError: several columns have such a name.
+
+    >>> find_column(["QID", "x"], "qid"), find_column(["x", "rel"], "label"), find_column(["x", "rel"], "label", "X")
+    ('QID', 'rel', 'x')
+    >>> find_column(["label", "target"], "label")
+    Traceback (most recent call last):
+    ...
+    rankstruct.messages.ArgumentError: columns 'label' and 'target' have usual names of 'label'; name the right one, such as
+    label='label', and remove the other if it is not a feature
+    """
+    names = list(names)
+    if given in names:
+        return given
+    found = usual_columns(names, role) if given is None else [n for n in names if n.casefold() == given.casefold()]
+    if len(found) > 1 and given is None:
+        found = [name for name in found if name not in ("y", "Y")]
+    if len(found) > 1:
+        told = f"columns {' and '.join(map(repr, found))} have {'usual names' if given is None else 'the name'} of {role!r}"
+        if argument == "":
+            raise ValueError(f"{told}; remove the wrong one")
+        text = "name the right one, such as {}, and remove the other if it is not a feature"
+        raise ArgumentError(told, Way(argument or role, found[0], text, "remove the wrong one"))
+    return found[0] if found else None
 
 
 class Columns(nn.Module):
@@ -101,7 +166,7 @@ class Columns(nn.Module):
         Raises:
             ValueError: missing or additional columns, strings in a numeric column, numbers in a column of words, or other values.
         """
-        if isinstance(table, Table):
+        if isinstance(table, EncodedTable):
             return table.recoded(self)
         given = named_columns(table)
         if not given:
@@ -121,10 +186,10 @@ class Columns(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class EncodedTable:
     """An encoded table: the matrix `[documents, d]` and its columns; estimators take it like any other table.
 
-    >>> table = Table(np.array([[1.0], [0.0]]), Columns.find({"brand": ["b", "a"]}))
+    >>> table = EncodedTable(np.array([[1.0], [0.0]]), Columns.find({"brand": ["b", "a"]}))
     >>> table.values.shape, table.columns.categories
     ((2, 1), {'brand': ('a', 'b')})
     """
@@ -140,10 +205,10 @@ class Table:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.values, dtype)
 
-    def select(self, names: Sequence[str]) -> Table:
+    def select(self, names: Sequence[str]) -> EncodedTable:
         """The columns of these names, in this order."""
         own = self.columns.categories
-        return Table(
+        return EncodedTable(
             self.values[:, [list(own).index(name) for name in names]], Columns({each: own[each] for each in names})
         )
 
@@ -221,6 +286,22 @@ def _pyarrow() -> Any:
     import pyarrow.compute
 
     return pyarrow
+
+
+def names_of(table: Any) -> list[str]:
+    """The names of the columns of a data frame of pandas or polars or an Arrow table; none for anything else.
+
+    Raises:
+        ValueError: a name is repeated, so that it names no one column.
+    """
+    if hasattr(table, "iloc"):
+        names = list(map(str, getattr(table, "columns", ())))
+    else:
+        names = list(table.columns if hasattr(table, "get_columns") else getattr(table, "column_names", ()))
+    if len(set(names)) < len(names):
+        again = next(name for at, name in enumerate(names) if name in names[:at])
+        raise ValueError(f"expected a table with unique column names, {again!r} is repeated: rename or drop one")
+    return names
 
 
 def named_columns(table: Any) -> dict[str, Any]:
@@ -434,16 +515,21 @@ def check_number(name: str, categories: Iterable[str], where: str = "") -> None:
         )
 
 
+def difference(expected: Sequence[str], got: Sequence[str]) -> str:
+    """What a message says of missing and of additional names; "" if there are none.
+
+    >>> difference(["a", "b"], ["b", "c"])
+    "missing: 'a'; unknown: 'c'"
+    """
+    pairs = (("missing", expected, got), ("unknown", got, expected))
+    told = [(what, [name for name in one if name not in other]) for what, one, other in pairs]
+    return "; ".join(f"{what}: {', '.join(map(repr, names))[:200]}" for what, names in told if names)
+
+
 def check_same_names(where: str, expected: Sequence[str], given: Sequence[str]) -> None:
     """Raise ValueError, with the names, for missing or additional columns."""
-    gone, new = ([name for name in one if name not in other] for one, other in ((expected, given), (given, expected)))
-    if gone or new:
-        told = [
-            f"{what} {', '.join(map(repr, names))[:200]}"
-            for what, names in (("missing:", gone), ("unknown:", new))
-            if names
-        ]
-        raise ValueError(f"{where} must have the columns of training; {'; '.join(told)}")
+    if told := difference(expected, given):
+        raise ValueError(f"{where} must have the columns of training; {told}")
 
 
 @functools.cache

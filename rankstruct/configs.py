@@ -1,17 +1,18 @@
-"""Config files: YAML without duplicate keys, and a parser with one-line errors that suggest the option that was meant."""
+"""Config files: YAML without duplicate keys, and a parser whose errors have the place and suggest the option that was meant."""
 
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from importlib.util import find_spec
+from inspect import signature
 from operator import or_
 from pathlib import Path
-from types import UnionType
-from typing import Any, NoReturn, Union, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import jsonargparse
 import yaml
@@ -118,8 +119,8 @@ def read_config(path: str | Path) -> Any:
         return jsonargparse.get_loader("yaml")(Path(path).read_text(encoding="utf-8"))
 
 
-def check_config(path: str | Path) -> dict[str, int]:
-    """Validate the syntax of a config file; returns the line of each key, such as `{"model.loss": 3}`.
+def check_config(path: str | Path) -> dict[str, tuple[int, list[str]]]:
+    """Validate the syntax of a config file; returns the line and the scalars of each key: `{"model.loss": (3, ["WARPLoss"])}`.
 
     Raises:
         ValueError: the file is not text or not YAML, is too large or nested too deeply, has a duplicate key, or expands to too
@@ -168,12 +169,12 @@ def _values(node: Any, known: dict[int, float]) -> float:
     return known[id(node)]
 
 
-def _lines(root: Any, place: str) -> dict[str, int]:
-    """The line of each key, by its full name; raises ValueError for a duplicate.
+def _lines(root: Any, place: str) -> dict[str, tuple[int, list[str]]]:
+    """The line of each key and its scalars, by its full name; raises ValueError for a duplicate.
 
     `a.b: 1` and `a: {b: 1}` are the same key to the parser. A node with aliases is visited once.
     """
-    found: dict[Any, int] = {}
+    keys: dict[Any, tuple[int, list[str]]] = {}
     nodes: list[tuple[Any, tuple[Any, ...]]] = [(root, ())]
     seen: set[int] = set()
     reader = yaml.SafeLoader("")
@@ -191,15 +192,16 @@ def _lines(root: Any, place: str) -> dict[str, int]:
             name = reader.construct_object(key)  # 1 and 0x1 are one key
             whole = (*above, *(name.split(".") if isinstance(name, str) else (name,)))
             line = key.start_mark.line + 1
-            if whole in found:
-                places = sorted({found[whole], line})
+            if whole in keys:
+                places = sorted({keys[whole][0], line})
                 where = f"on line{'s' * (len(places) > 1)} {' and '.join(map(str, places))}"
                 raise ValueError(
                     f"{place}duplicate key {'.'.join(map(str, whole))} {where}: the second would replace the first; merge the two"
                 )
-            found[whole] = line
+            scalars = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            keys[whole] = line, [each.value for each in scalars if isinstance(each, yaml.ScalarNode)]
             nodes.append((value, whole))
-    return {".".join(map(str, whole)): line for whole, line in found.items()}
+    return {".".join(map(str, whole)): each for whole, each in keys.items()}
 
 
 def instantiate(config: str | Path, overrides: Sequence[str], add: Callable[[HelpfulParser], object]) -> Any:
@@ -219,144 +221,174 @@ def instantiate(config: str | Path, overrides: Sequence[str], add: Callable[[Hel
 
 
 class HelpfulParser(jsonargparse.ArgumentParser):
-    """A parser of options and configs that reads YAML with `load_yaml`; its errors are one line, with a suggestion.
+    """A parser of options and configs that reads YAML with `load_yaml`; its errors are one line, with place and suggestion.
+
+    They are jsonargparse's, unless what the user has written shows what is wrong: an option that does not exist or is set by
+    another, a class that does not exist, a value that is no number or choice.
 
     Attributes:
         files: the config files of the command line, from which errors cite the line of a key.
-        typed: the other options of the command line.
+        typed: the other options of the command line, with their values.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"parser_mode": _MODE, "allow_abbrev": False, **options})
         self.files: Sequence[str | Path] = ()
-        self.typed: Sequence[str] = ()
-        self._made = ""  # the class whose options these are, if of one class only
+        self.typed: dict[str, str] = {}
+        self._linked: dict[str, str] = {}
 
     def look_at(self, files: Sequence[str | Path], args: Sequence[str]) -> None:
         """Register the config files and the other arguments of the command line, for error messages."""
-        self.files = files
-        self.typed = [arg.partition("=")[0].strip("-+") for arg in args if arg.startswith("--")]
+        self.files, self.typed = files, {}
+        option = ""
+        for arg in args:
+            if arg.startswith("--"):
+                option, _, value = arg.partition("=")
+                self.typed[option.strip("-+")] = value
+            elif option:
+                self.typed[option.strip("-+")] = arg
 
     def add_class_arguments(self, theclass: type, nested_key: str | None = None, **options: Any) -> list[str]:
         """Add the options of a class."""
-        self._made = "" if nested_key else theclass.__name__
         added = super().add_class_arguments(theclass, nested_key, **options)
         for action in self._actions:
             if action.dest in added and hasattr(action, "_typehint"):
                 action._typehint = _integers_first(action._typehint)
         return added
 
+    def link_arguments(self, source: Any, target: str, *args: Any, **options: Any) -> None:
+        """Let one option set another."""
+        self._linked[target] = str(source)
+        super().link_arguments(source, target, *args, **options)
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Raise `jsonargparse.ArgumentError` with a readable message, or exit with it."""
-        message = self.explained(message)
+        """Raise `jsonargparse.ArgumentError` with a message of one line, or exit with it."""
+        message = one_line(self.explained(message))
         if not self.exit_on_error:
             raise jsonargparse.ArgumentError(None, message) from ex
         misused(message)
 
     def explained(self, message: str) -> str:
-        """A message of jsonargparse made readable: the place of the option, the problem, a suggestion."""
-        if keyed := re.match(r'Parser key "([\w.]+)":\s*(.*)', message, re.DOTALL):
-            key, told = keyed[1], self._explained_value(*keyed.groups())
-            message = f"{key}.{told}" if re.match(r"[a-z_][\w.]*: ", told) else f"{key}: {told}"
-        elif unknown := _UNKNOWN.match(message):
-            option, names = unknown[1] or unknown[3] or self._whole_name(unknown[4]), self._names()
-            if unknown[2] and any(name.startswith(f"{unknown[2]}.") for name in names):  # a group, no sub-command
-                option = f"{unknown[2]}.{option}"
-            whose = f"{self._made} has" if self._made and not self.files else "there is"
-            meant = meant_option(option, names)
-            message = f"{whose} no option {option!r}" + (
-                f"; did you mean {meant}?" if meant else _others(option, names)
-            )
-        elif linked := re.search(r'Linked "([\w.]+)" must .* "([\w.]+)"|\w+\(([\w.]+)\) --> ([\w.]+):', message):
-            message = f"{linked[1] or linked[4]} is set by {linked[2] or linked[3]}; set that instead"
-        elif self._made and not self.files:
-            message = f"{self._made}: {message}"
-        return one_line(self._place(message) + message)
-
-    def _explained_value(self, key: str, told: str) -> str:
-        """What is wrong with a value, in one line."""
-        for name in re.findall(r"'(\w+)': ", told.partition(" value: ")[2]):
-            if name not in _OF_OBJECTS and (meant := nearest(name, _OF_OBJECTS, least=0.8)):
-                return f"there is no key {name!r}; did you mean {meant[0]}?"
-        if problem := _OF_CLASS.search(told):
-            inner = " ".join((problem[3] or problem[4]).split())
-            return self._unknown_class(key, problem[2] or _given(told), inner)
-        if wrong := re.search(r"Import path (\S*) ?does not correspond to a subclass of (\w+)", told):
-            return f"{wrong[1] or _given(told)} is not a {wrong[2]}"
-        union = re.search(r"Subtypes: \[(.*)\]\n", told)
-        wrong = re.search(r"Expected a dot import path string: (\S+)", told)
-        if wrong and not (union and re.search(r"<class '(?:int|float|bool|str)'>", union[1])):
-            return self._unknown_class(key, wrong[1], f"there is no {wrong[1]}")
-        single = re.fullmatch(r"Expected (?:an? )?(.*?)\.? Got value: (.*)", told.strip(), re.DOTALL)
-        if not (union or single):
-            return told
-        expected, got = (union[1], _given(told)) if union else (single[1], single[2])  # type: ignore[index]
-        choices = re.findall(r"'([^']*)'", expected)
-        return f"expected {_types(expected)}, got {got.strip()}{did_you_mean(got.strip(), choices)}"
-
-    def _unknown_class(self, key: str, path: str, told: str) -> str:
-        """The message for a class that cannot be created, with a suggestion if it does not exist."""
-        module, _, name = path.rpartition(".")
-        known = {*self.class_names(key), *(dir(sys.modules[module]) if module in sys.modules else ())}
-        if f"has no attribute '{name}'" in told:
-            told = f"there is no {path}"
-        return told + (did_you_mean(name, sorted(known), least=0.75) if told == f"there is no {path}" else "")
-
-    def _whole_name(self, key: str) -> str:
-        """A key of a config file with the keys above it."""
-        found = (name for file in self.files for name in check_config(file) if f".{name}".endswith(f".{key}"))
-        return next(found, key)
-
-    def _place(self, message: str) -> str:
-        """`file:line: ` of the key that a message is about, if it is set in one of the files and not by an option."""
-        about = re.match(r"(?:([\w.]+): )?(?:(?:\w+ has|there is) no option '([^']+)')?", message)
-        key = re.sub(r"\.(init_args|\d+)\b", "", ".".join(filter(None, about.groups()))) if about else ""
-        if not key or any(f"{key}.".startswith(f"{each}.") or f"{each}.".startswith(f"{key}.") for each in self.typed):
-            return ""
+        """A message of jsonargparse with the place of the option and a suggestion, both from what the user has written."""
+        written: dict[str, tuple[str, list[str]]] = {}
         for file in self.files:
-            for name, line in check_config(file).items():
-                if key == re.sub(r"\.(init_args|\d+)\b", "", name):
-                    return f"{file}:{line}: "
+            written |= {name: (f"{file}:{line}: ", values) for name, (line, values) in check_config(file).items()}
+        written |= {name: ("", [value]) for name, value in self.typed.items()}
+        actions = {action.dest: action for parser in self._parsers() for action in parser._actions}
+        whole = [name for name in written if not any(other.startswith(f"{name}.") for other in written)]
+        for name in sorted(whole, key=lambda name: name not in message):
+            place, values = written[name]
+            if name in self._linked and name in message:
+                return f"{place}{name} is set by {self._linked[name]}; set that instead"
+            own = name.rpartition(".")[2]
+            inner = f"'{own}'" in message or f'"{own}"' in message
+            if told := _unknown(name, actions) or (inner and self._of_class(name, actions, written)):
+                return place + told
+        about = next((name for name in written if name in actions and f'"{name}"' in message), "")
+        place, values = written.get(f"{about}.class_path", written.get(about, ("", [])))
+        told = self._wrong_value(actions[about], values) if about else ""
+        return message if place and message.startswith(place) else place + (told or message)
+
+    def _of_class(self, name: str, actions: Mapping[str, Any], written: Mapping[str, Any]) -> str:
+        """What is wrong with an option of a class that an option names, or nothing."""
+        option, _, own = name.replace(".init_args", "").rpartition(".")
+        paths = [path for key in (option, f"{option}.class_path") if key in written for path in written[key][1]]
+        if option not in actions or own in _OF_OBJECTS or not paths:
+            return ""
+        module, _, kind = next(
+            (each for each in self._paths(actions[option]) if each.endswith(f".{paths[-1]}")), paths[-1]
+        ).rpartition(".")
+        try:
+            made = getattr(sys.modules[module], kind)
+            known, hints = signature(made).parameters, get_type_hints(made.__init__)
+        except (KeyError, AttributeError, TypeError, ValueError, NameError):
+            return ""
+        if own in known:
+            return _wrong_plain(f"{option}.{own}", _kinds(hints.get(own)), written[name][1])
+        if any(each.kind is each.VAR_KEYWORD for each in known.values()):
+            return ""
+        return f"{option}: {kind} has no option {own!r}{did_you_mean(own, known) or _told(kind, known)}"
+
+    def _wrong_value(self, action: Any, values: Sequence[str]) -> str:
+        """What is wrong with the value of an option, if the type of the option shows it; otherwise nothing."""
+        kinds = _kinds(getattr(action, "_typehint", None))
+        if told := _wrong_plain(action.dest, kinds, values):
+            return told
+        bases = tuple(kind for kind in kinds if isinstance(kind, type) and kind not in _PLAIN)
+        for path in filter(None, values):
+            module, _, name = path.rpartition(".")
+            known, kind = [*self.class_names(action), *dir(sys.modules.get(module))], None
+            if module in sys.modules:
+                kind = getattr(sys.modules[module], name, None)
+            elif module and find_spec(top := module.partition(".")[0]) is None:
+                return f"{action.dest}: No module named {top!r}"
+            elif module or name in known or {*kinds} & {*_PLAIN[:-1]}:
+                continue  # jsonargparse says why
+            if kind is None:
+                return f"{action.dest}: there is no {path}{did_you_mean(name, known, least=0.75)}"
+            if bases and isinstance(kind, type) and not issubclass(kind, bases):
+                return f"{action.dest}: {path} is not a {bases[0].__name__}"
         return ""
 
-    def class_names(self, option: str) -> list[str]:
+    def class_names(self, action: Any) -> list[str]:
         """The names of the classes that an option accepts."""
-        action = next((each for each in self._actions if each.dest == option), None)
-        shown = getattr(action, "extra_help", str)()  # ", known subclasses: ..."
-        return [each.rpartition(".")[2] for each in re.findall(r"[\w.]+", shown.partition(": ")[2])]
+        return [path.rpartition(".")[2] for path in self._paths(action)]
 
-    def _names(self) -> list[str]:
-        """The names of all options, those of the sub-command included."""
-        inner = [
-            each for action in self._actions for each in (getattr(action, "_name_parser_map", None) or {}).values()
-        ]
-        names = [action.dest for parser in (self, *inner) for action in parser._actions]
-        return [*names, "class_path", "init_args"] if self._made else names
+    def _paths(self, action: Any) -> list[str]:
+        """The import paths of the classes that an option accepts, as its help shows them."""
+        return getattr(action, "extra_help", str)().partition(": ")[2].split(", ")
+
+    def _parsers(self) -> list[Any]:
+        """The parser itself, and that of the sub-command."""
+        maps = (getattr(action, "_name_parser_map", None) or {} for action in self._actions)
+        return [self, *(parser for each in maps for parser in each.values())]
 
 
 #: The keys of a class and its arguments.
 _OF_OBJECTS = ("class_path", "init_args")
-#: jsonargparse's message for an unknown option.
-_UNKNOWN = re.compile(
-    r"unrecognized arguments: --([\w.+-]+)|(?:(?:Subcommand|Group) '([\w.-]+)' does not accept o|O)ption '([^']+)'"
-    r'|Spaces not allowed in keys: "([^"]+)"'
-)
-#: Its message for a class that an option names: the path, and the problem, which may span lines with deeper indentation.
-_OF_CLASS = re.compile(
-    r"^( *)(?:- )?(?:Problem with given class_path '(.*)':\n((?:\1 +.*\n?)+)|.* a callable class: (.*?)(?:\. Got value: .*)?$)",
-    re.MULTILINE,
-)
+_PLAIN = (bool, int, float, str, NoneType)
 
 
-def _others(option: str, names: Iterable[str]) -> str:
-    """The suffix of a message about an unknown option: those of its group, or nothing."""
-    group = option.rpartition(".")[0]
-    inner = {
-        name.removeprefix(f"{group}.").partition(".")[0] for name in names if group and name.startswith(f"{group}.")
-    }
-    mine = sorted(name for name in inner if name.isidentifier() and name not in (*_OF_OBJECTS, "help"))
+def _unknown(option: str, actions: Mapping[str, Any]) -> str:
+    """What is said of an option that does not exist, or nothing; one within the value of another is not looked at."""
+    for part in option.split("."):
+        if part not in _OF_OBJECTS and (meant := nearest(part, _OF_OBJECTS, least=0.8)):
+            return f"{option.partition(f'.{part}')[0]}: there is no key {part!r}; did you mean {meant[0]}?"
+    group, above = option.rpartition(".")[0], option
+    while above:
+        if hasattr(actions.get(above), "_typehint"):
+            return ""
+        above = above.rpartition(".")[0]
+    if option in actions or any(name.startswith(f"{option}.") for name in actions):
+        return ""
+    if meant_one := meant_option(option, actions):
+        return f"there is no option {option!r}; did you mean {meant_one}?"
+    names = [name.removeprefix(f"{group}.") for name in actions if name.startswith(f"{group}.")]
+    return f"there is no option {option!r}" + _told(group, names)
+
+
+def _told(whose: str, names: Iterable[str]) -> str:
+    """The suffix of a message about an unknown option: those that there are."""
+    mine = sorted(name for name in names if name.isidentifier() and name not in ("help", "self"))
     shown = ", ".join(mine[:_MOST_SHOWN]) + (", ..." if len(mine) > _MOST_SHOWN else "")
-    return f"; {group} has {shown}" if mine else ""
+    return f"; {whose} has {shown}" if mine else ""
+
+
+def _wrong_plain(name: str, kinds: Sequence[Any], values: Sequence[str]) -> str:
+    """What is said of a value of an option of numbers, texts or choices; nothing for other types."""
+    if not kinds or not all(kind in _PLAIN or get_origin(kind) is Literal for kind in kinds):
+        return ""
+    text, choices = ", ".join(values), dict.fromkeys(str(choice) for kind in kinds for choice in get_args(kind))
+    plain = ["null" if kind is NoneType else kind.__name__ for kind in kinds if kind in _PLAIN]
+    expected = ([f"one of {', '.join(choices)}"] if choices else []) + plain
+    return f"{name}: expected {' or '.join(expected)}, got {text}{did_you_mean(text, choices)}"
+
+
+def _kinds(hint: Any) -> list[Any]:
+    """The types of a union, or the only one."""
+    if get_origin(hint) in (Union, UnionType):
+        return [kind for each in get_args(hint) for kind in _kinds(each)]
+    return [] if hint is None else [hint]
 
 
 def _integers_first(hint: Any) -> Any:
@@ -376,19 +408,6 @@ def misused(message: str) -> NoReturn:
     raise SystemExit(2)
 
 
-def _given(told: str) -> str:
-    return told.partition("Given value: ")[2].partition("\n")[0]
-
-
-def _types(shown: str) -> str:
-    """Types as a message shows them: `int or null` for `<class 'int'>, <class 'NoneType'>`."""
-    shown = re.sub(r"typing\.Literal\[([^]]*)\]", lambda found: "one of " + found[1].replace(", ", "|"), shown)
-    shown = re.sub(r"<class '([\w.]+)'>", r"\1", shown)
-    shown = re.sub(r"(?<!['\w])(?:\w+\.)+(\w+)", r"\1", shown).replace("NoneType", "null")
-    *most, last = re.split(r", (?![^\[]*\])", shown)
-    return (f"{', '.join(most)} or {last}" if most else last).replace("|", ", ")
-
-
 def meant_option(option: str, names: Iterable[str]) -> str:
     """The option that was probably meant, or "".
 
@@ -402,29 +421,20 @@ def meant_option(option: str, names: Iterable[str]) -> str:
     >>> meant_option("model.lr", names), meant_option("model.epochs", names)
     ('model.optimizer.lr', 'trainer.max_epochs')
     """
-    known = [name for name in dict.fromkeys(names) if re.fullmatch(r"[a-z]\w*(\.\w+)*", name, re.IGNORECASE)]
+    known = list(dict.fromkeys(names))
     group, _, last = option.rpartition(".")
-    if (usual := _ELSEWHERE.get(option.lower(), "")) and any(f"{usual}.".startswith(f"{each}.") for each in known):
-        return usual
-    for name in known:  # the group was left out
-        if f"{option}.".startswith(f"{name.partition('.')[2]}.") and "." in name:
-            return name.partition(".")[0] + "." + option
-    mine = [each for each in known if each.rpartition(".")[0] == group]
-    usual = _ELSEWHERE.get(last.lower(), "") if group else ""  # in another group, or deeper
+    usual = _ELSEWHERE.get(last.lower(), "")
     if (
         usual
         and usual != option.replace(".init_args", "")
-        and any(f"{usual}.".startswith(f"{each}.") for each in known)
+        and any(f"{usual}.".startswith(f"{name}.") for name in known)
     ):
         return usual
-    found = nearest(option, mine, least=0.8) or nearest(option, known, least=0.8)
-    if found:
-        return found[0]
-    if group:
-        groups = [each.rpartition(".")[0] for each in known if "." in each] + known
-        right = nearest(group, filter(None, groups), least=0.7)
-        if right and not f"{group}.".startswith(f"{right[0]}."):
-            return meant_option(f"{right[0]}.{last}", known) or right[0]
-        return "" if right else meant_option(group, known)  # the option is deeper than any name
-    lasts = {each.rpartition(".")[2]: each for each in known}
-    return next((lasts[each] for each in nearest(option, lasts, least=0.8)), "")
+    if whole := [name for name in known if name.partition(".")[2] == option]:  # the group was left out
+        return whole[0]
+    if near := nearest(option, known, least=0.8):
+        return near[0]
+    if group and not any(f"{name}.".startswith(f"{group}.") for name in known):
+        return meant_option(group, known)
+    lasts = {name.rpartition(".")[2]: name for name in known}
+    return next((lasts[name] for name in nearest(last, lasts, least=0.8)), "")

@@ -35,8 +35,8 @@ class SimilarityLoss(nn.Module):
         loss: a ranking loss; the softmax loss if None, which is InfoNCE.
         similarity: `"cosine"` or `"dot"`.
         temperature: divisor of the similarities, above 0; it matters for a hinge, whose margin is about 1, as for a softmax.
-        learn_temperature: whether its logarithm is a learnable parameter.
-        gather: whether each query's list has the documents of all `torch.distributed` processes, the same number in each.
+        learn_temperature: whether the logarithm of the temperature is a learnable parameter.
+        gather: whether lists have the documents of all `torch.distributed` processes, which must have the same number of them.
         queries_at_once: number of queries whose similarities are held in memory; the backward pass recomputes them. All if None.
 
     Raises:
@@ -159,8 +159,8 @@ class SimilarityLoss(nn.Module):
 class MemoryBank(nn.Module):
     """A queue of the latest embeddings and classes of earlier batches, as negatives and positives for the next ones.
 
-    A ring buffer in the module's state, without gradient. Added embeddings are written when the bank is next read, so that a loss
-    can be differentiated until then: call `backward` before the next batch.
+    The queue is a ring buffer in the module's state, without gradient. Added embeddings are written when the bank is next
+    read. Until then a loss can be differentiated, so call `backward` before the next batch.
 
     Args:
         size: number of embeddings, at least 1.
@@ -231,10 +231,10 @@ class MemoryBank(nn.Module):
 
 
 class EmbeddingLoss(SimilarityLoss):
-    """A ranking loss for metric learning: each embedding is a query, and those of its class are the relevant documents.
+    """A ranking loss for metric learning: an embedding is a query, and the others of its class are the relevant documents.
 
-    The documents of a query are the other embeddings of the batch and those of a reference. Queries without a relevant document
-    are skipped. Classes may have any sizes. Arguments and errors are those of `SimilarityLoss`.
+    The documents of a query are the other embeddings of the batch and those of a reference, such as a memory bank. Queries
+    without a relevant document are skipped. Classes may have any sizes. Arguments and errors are those of `SimilarityLoss`.
 
     >>> import rankstruct as rs
     >>> loss = EmbeddingLoss(rs.StructuredHingeLoss("AP"))

@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """Base class of all feature maps: an immutable description, implemented by the oracles.
+    """Base class of all feature maps, which describe how rankings score; the oracles implement them.
 
     >>> Pairwise().name, isinstance(Positional("discount"), FeatureMap)
     ('pairwise', True)
@@ -67,8 +67,9 @@ class PartialPairwise(FeatureMap):
 
     For the area up to the false positive rate `high` and from the true positive rate `min_tpr` on, these are pairs of the
     irrelevant documents at positions up to `high * m` among the m irrelevant ones of the ranking and the relevant ones after
-    position `min_tpr * p`; documents at the ends count fractionally. Each such pair with the irrelevant document higher adds +2
-    to its coefficient and -2 to that of the relevant one, divided by the number of these pairs; so psi(r*) = 0.
+    position `min_tpr * p`; documents at the ends count fractionally. A pair with the irrelevant document higher adds +2 to the
+    coefficient of the irrelevant document and -2 to that of the relevant one, divided by the number of pairs that can count;
+    so psi(r*) = 0.
 
     Source: Narasimhan and Agarwal, "SVM_pAUC^tight: A New Support Vector Method for Optimizing Partial AUC Based on a Tight
     Convex Upper Bound", KDD 2013.
@@ -85,7 +86,7 @@ class PartialPairwise(FeatureMap):
 
 @dataclass(frozen=True)
 class FirstRelevant(FeatureMap):
-    """The documents above the first relevant one have coefficient +1 each, and that one has minus their number.
+    """Documents above the first relevant one have coefficient +1; the first relevant one has minus their number.
 
     All other coefficients are 0, so a ranking that begins with a relevant document has only zeros.
 

@@ -125,11 +125,3 @@ def write_result(
     }
     made = {"date": str(date.today()), "versions": versions(), "command": shlex.join(command)}
     write_text(path, json.dumps(made | {"tables": shown} | found, indent=2))
-
-
-def add_to_digest(digest: Any, path: str | os.PathLike[str]) -> int:
-    """Update a `hashlib` digest with the bytes of a file, block by block; returns their number."""
-    with open(path, "rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-        return file.tell()

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
-from functools import partial, wraps
-from inspect import Parameter, signature
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.arrays import LARGEST, LARGEST_SINGLE, as_array, as_numbers, is_missing
+from rankstruct.argument_names import TELL_APART
+from rankstruct.arrays import LARGEST, LARGEST_SINGLE, as_array, as_numbers, as_scores
+from rankstruct.ids import group_documents, known_ids, list_ids, numbered_ids
+from rankstruct.messages import did_you_mean
+
+#: The columns with an entry per document that losses and measures take besides scores and labels.
+_PER_DOCUMENT = ("docids", "diversity_groups", "judged", "pooled", "item_weights")
 
 
 class Lists(NamedTuple):
-    """What belongs to the scores of lists: one object, checked once, that travels from a loss to the operators.
+    """What belongs to the scores of lists: one object, checked once, that travels from a loss or measure to its computation.
 
     Attributes:
         labels: the shape of the scores, `[..., list_size]` or `[documents]`; gains for the operators that take them.
@@ -33,6 +36,11 @@ class Lists(NamedTuple):
         diversity_groups: the same.
         item_weights: the same.
         weights: one per list.
+        judged, pooled, docids: for measures, the shape of the scores: which documents were judged, which were in the pool, and
+            whole numbers in the order of their ids.
+        num_relevant: for measures, one per list.
+        ideal_labels: for measures, the labels of all judged documents, `[lists, judged]`, or flat with `ideal_offsets`.
+        ideal_offsets: `[lists + 1]`.
     """
 
     labels: Tensor
@@ -42,10 +50,25 @@ class Lists(NamedTuple):
     diversity_groups: Tensor | None = None
     item_weights: Tensor | None = None
     weights: Tensor | None = None
+    judged: Tensor | None = None
+    pooled: Tensor | None = None
+    docids: Tensor | None = None
+    num_relevant: Tensor | None = None
+    ideal_labels: Tensor | None = None
+    ideal_offsets: Tensor | None = None
 
     def given(self) -> dict[str, Tensor]:
         """What was given beyond the labels, by the name of the argument."""
         return {name: value for name, value in zip(self._fields[1:], self[1:], strict=True) if value is not None}
+
+    def documents(self, change: Callable[[Tensor], Tensor]) -> Lists:
+        """The columns with an entry per document, each changed, such as arranged in another layout."""
+        values = ((name, getattr(self, name)) for name in ("labels", "where", "reference_scores", *_PER_DOCUMENT))
+        return Lists(**{name: change(value) for name, value in values if value is not None})
+
+    def shape(self) -> torch.Size:
+        """The batch dimensions of padded lists, or the number of flat ones."""
+        return self.labels.shape[:-1] if self.offsets is None else torch.Size([self.offsets.shape[0] - 1])
 
 
 def check_tensor(name: str, value: Any) -> None:
@@ -145,39 +168,6 @@ def as_offsets(offsets: Any) -> Any:
     return to_tensor(found.astype(np.int64) if whole else found)
 
 
-#: Names of arguments in other libraries, and what to pass here.
-_OFFSETS = (
-    "pass offsets=, the start of each list of contiguous documents and the end of the last one, such as "
-    "[0, *itertools.accumulate(sizes)] with sizes = torch.unique_consecutive(qid, return_counts=True)[1].tolist()"
-)
-_CUTOFFS = {
-    name: f"there is no {name}=; append the cut-off to the measure's name, such as 'nDCG@10'"
-    for name in ("k", "top_k", "at")
-}
-_OTHER_NAMES = _CUTOFFS | {
-    "mask": "there is no mask=; pass where=, True for a real document and False for padding",
-    **{name: f"there is no {name}=, the list of each document; {_OFFSETS}" for name in ("indexes", "qid", "query_ids")},
-    **{name: f"there is no {name}=, the size of each list; {_OFFSETS}" for name in ("group", "lengths")},
-    "groups": f"there is no groups=; hosts or topics are diversity_groups=; to separate lists, {_OFFSETS}",
-    "sample_weight": "there is no sample_weight=; pass weights=, one per list, or item_weights=, one per document",
-    **{
-        name: f"there is no {name}=; the arguments are scores and labels"
-        for name in ("preds", "target", "y_true", "y_pred")
-    },
-}
-
-
-def refuse_groups_of_lists(diversity_groups: Any, lists: Sequence[int], instead: str = _OFFSETS) -> None:
-    """Raise ValueError for groups that no measure uses if all documents are one list (the shape `lists` is empty): the caller
-    meant to separate lists.
-    """
-    if diversity_groups is not None and not lists:
-        raise ValueError(
-            "diversity_groups= are hosts or topics, used by diversity measures only; all documents would be one list. "
-            f"To separate lists, {instead}"
-        )
-
-
 #: Scores `[documents]` without offsets may be one result list up to this length, that of deep runs, without a warning.
 _ONE_LIST = 1000
 
@@ -193,75 +183,184 @@ def warn_of_one_list(scores: Tensor, where: Any, offsets: Any) -> None:
         )
 
 
-def refuse_other_names(given: Iterable[str], other_names: Mapping[str, str] = _OTHER_NAMES) -> None:
-    """Raise TypeError, with the right argument, for an argument with the name that it has in other libraries."""
-    for name in given:
-        if name in other_names:
-            raise TypeError(other_names[name])
+class Columns(TypedDict, total=False):
+    """What measures may know of lists besides scores and labels, in any kind of array; see `evaluate`."""
+
+    where: Any
+    offsets: Any
+    qid: Any
+    group: Any
+    docids: Any
+    diversity_groups: Any
+    judged: Any
+    pooled: Any
+    item_weights: Any
+    num_relevant: Any
+    ideal_labels: Any
+    ideal_offsets: Any
 
 
-_Called = TypeVar("_Called", bound=Callable[..., Any])
+def lists_of(scores: Any, labels: Any, columns: Mapping[str, Any]) -> tuple[Tensor, Lists]:
+    """Scores and lists as tensors without gradient, from any kind of arrays, with types, shapes and offsets checked.
 
+    With `docids`, scores may be rounded to float64; otherwise they tie only if they are equal.
 
-def by_position(function: Callable[..., Any]) -> list[str] | None:
-    """The names of the arguments that a function takes by position; None if it takes any number."""
-    takes = signature(function).parameters.values()
-    if any(each.kind is Parameter.VAR_POSITIONAL for each in takes):
-        return None
-    return [each.name for each in takes if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+    Raises:
+        TypeError, ValueError: as `evaluate`.
 
-
-def refuse_positions(names: Sequence[str], given: Sequence[Any]) -> None:
-    """Raise TypeError, with the way out, if more arguments than those with these names were given by position."""
-    if len(given) > len(names):
-        raise TypeError(
-            f"only {' and '.join(filter(None, [', '.join(names[:-1]), *names[-1:]]))} may be given by position, and "
-            f"{len(given)} arguments were; pass the others by name, a mask as where=, True for a real document and False for "
-            "padding"
-        )
-
-
-def refusing(refuse: Callable[[Iterable[str]], None]) -> Callable[[_Called], _Called]:
-    """A decorator that passes a function's keyword arguments to `refuse` first, and refuses too many others with the way out;
-    the signature is unchanged.
+    >>> scores, lists = lists_of([2.0, 1.0, 3.0], [0, 1, 1], {"qid": ["b", "a", "b"]})
+    >>> scores, lists.labels, lists.offsets
+    (tensor([2., 3., 1.], dtype=torch.float64), tensor([0., 1., 1.], dtype=torch.float64), tensor([0, 2, 3]))
     """
-
-    def decorate(function: _Called) -> _Called:
-        names = by_position(function)
-
-        @wraps(function)
-        def call(*given: Any, **named: Any) -> Any:
-            refuse(named)
-            if names is not None:
-                own = 1 if names[:1] == ["self"] else 0
-                refuse_positions(names[own:], given[own:])
-            return function(*given, **named)
-
-        return call  # type: ignore[return-value]
-
-    return decorate
-
-
-#: A decorator for a function that takes lists as losses do: arguments named as in other libraries raise a helpful error.
-knows_offsets = refusing(refuse_other_names)
-#: The hint for functions that accept `qid` and `group` to separate lists.
-TELL_APART = "pass qid=, the list of each document"
-_BESIDE_QID = {name: said for name, said in _OTHER_NAMES.items() if name not in ("qid", "group")}
-_BESIDE_QID |= {name: f"there is no {name}=; {TELL_APART}" for name in ("indexes", "query_ids")}
-_BESIDE_QID["lengths"] = "there is no lengths=; pass group=, the size of each list"
-#: The message for an argument `groups=` of a function that accepts `qid`, `group` and `diversity_groups`.
-NO_GROUPS = _BESIDE_QID["groups"] = (
-    "there is no groups=; hosts or topics are diversity_groups=, sizes of lists group=, the list of each document qid="
-)
-#: A decorator for a function that accepts `qid` and `group`: arguments named as in other libraries raise a helpful error.
-knows_qid = refusing(partial(refuse_other_names, other_names=_BESIDE_QID))
+    given = {name: value for name, value in columns.items() if value is not None}
+    for name in given:
+        if name not in Columns.__annotations__:
+            raise TypeError(f"unexpected keyword argument {name!r}{did_you_mean(name, Columns.__annotations__)}")
+    qid, group = given.pop("qid", None), given.pop("group", None)
+    given |= {"scores": scores, "labels": labels}
+    if qid is not None or group is not None:
+        given = _by_list(given, qid, group)
+    scores, labels = _as_scores(given["scores"], "docids" in given), as_real("labels", given["labels"])
+    where = as_tensor("where", given["where"]) if "where" in given else None
+    offsets = as_offsets(given.get("offsets"))
+    check_lists(scores, labels, where, offsets)
+    if offsets is not None:
+        check_offsets(offsets, scores.shape[0])
+    if where is None and are_single_documents(scores):
+        warn_of_single_documents(scores)
+    warn_of_one_list(scores, where, offsets)
+    scores = scores.detach()
+    lists = Lists(labels.detach().to(scores.device), where, offsets)
+    made = {name: _column(name, given[name], scores) for name in _PER_DOCUMENT if name in given}
+    if "num_relevant" in given:
+        made["num_relevant"] = _num_relevant(given["num_relevant"], lists)
+    if "ideal_labels" in given:
+        ideal = as_real("ideal_labels", given["ideal_labels"]).to(scores.device).double()
+        made |= _ideal(ideal, as_offsets(given.get("ideal_offsets")), lists)
+    elif "ideal_offsets" in given:
+        raise ValueError("ideal_offsets require flat ideal_labels; pass these too")
+    return scores, lists._replace(**made)
 
 
-def knows_cutoffs(function: _Called) -> _Called:
-    """A decorator that rejects `k=`, `top_k=` and `at=`, unless the function has them: the measure's name has the cut-off."""
-    own = signature(function).parameters
-    others = {name: said for name, said in _CUTOFFS.items() if name not in own}
-    return refusing(partial(refuse_other_names, other_names=others))(function)
+def _by_list(given: dict[str, Any], qid: Any, group: Any) -> dict[str, Any]:
+    """The arguments with the documents of a list together, and offsets in place of `qid` or `group`."""
+    if "where" in given or "offsets" in given:
+        raise ValueError("pass only one of qid or group, where, and offsets to define the lists")
+    shape = tuple(np.shape(given["scores"]))
+    ids = numbered_ids("qid", list_ids(shape[0] if shape else 0, qid, group))
+    if len(shape) != 1 or ids.shape != shape:
+        raise ValueError(f"qid must have one entry per document, with scores [documents]; got {ids.shape} and {shape}")
+    if group is not None:  # sizes of 0 are lists too
+        return given | {"offsets": np.concatenate([[0], np.cumsum(as_numbers("group", group), dtype=np.int64)])}
+    order, offsets = group_documents(ids)
+    for name in ("scores", "labels", *_PER_DOCUMENT) if order is not None else ():
+        if name in given:
+            values = known_ids(name, given[name]) if name in ("docids", "diversity_groups") else given[name]
+            if tuple(np.shape(values)) != shape:
+                raise ValueError(f"{name} must be one per document, shape {shape}; got {tuple(np.shape(values))}")
+            is_tensor = isinstance(values, Tensor)
+            places = torch.from_numpy(order).to(values.device) if is_tensor else order
+            given = given | {name: (values if is_tensor else as_array(name, values))[places]}
+    return given | {"offsets": offsets}
+
+
+def as_tensor(name: str, values: Any) -> Tensor:
+    """Convert arrays and sequences to tensors; tensors are returned unchanged."""
+    return values if isinstance(values, Tensor) else to_tensor(as_numbers(name, values))
+
+
+def as_real(name: str, values: Any) -> Tensor:
+    """Convert arrays and sequences to tensors, integers to float64; tensors are returned unchanged."""
+    if isinstance(values, Tensor):
+        if values.dtype in (torch.int64, torch.uint64):  # with numbers that float64 does not represent
+            as_numbers(name, values)
+        return values
+    tensor = as_tensor(name, values)
+    return tensor if tensor.is_floating_point() else tensor.double()
+
+
+def _as_scores(values: Any, rounded: bool) -> Tensor:
+    """Convert scores to floats, with the same ties unless they may be rounded."""
+    if isinstance(values, Tensor) and (values.is_floating_point() or values.is_complex() or values.is_nested):
+        return values  # checked by `check_lists`
+    device = values.device if isinstance(values, Tensor) else None
+    numbers = as_numbers("scores", values, exact=False).astype(np.float64) if rounded else as_scores(values)
+    return to_tensor(numbers).to(device)
+
+
+def _column(name: str, values: Any, scores: Tensor) -> Tensor:
+    """One entry per document, in the shape and on the device of the scores; ids as whole numbers in their order."""
+    if name in ("docids", "diversity_groups") and not isinstance(values, Tensor):
+        values = _numbers_of_names(name, values)
+    values = (as_real if name == "item_weights" else as_tensor)(name, values).to(scores.device)
+    if values.shape != scores.shape:
+        raise ValueError(
+            f"{name} must have the shape of scores, one per document; got {name} {tuple(values.shape)} and scores "
+            f"{tuple(scores.shape)}"
+        )
+    if name in ("judged", "pooled") and values.dtype != torch.bool:
+        raise TypeError(f"{name} must be boolean, one per document, got {values.dtype}")
+    if name == "diversity_groups":
+        check_groups(values, scores)
+        return values.long()
+    return values.double() if name == "item_weights" else values
+
+
+def _numbers_of_names(name: str, values: Any) -> Tensor:
+    names = known_ids(name, values)
+    if name == "diversity_groups" and names.dtype.kind in "iu":
+        return torch.as_tensor(names.astype(np.int64))
+    if name == "diversity_groups" and names.dtype.kind == "O":
+        names = names.astype(str)
+    try:
+        return torch.as_tensor(np.unique(names, return_inverse=True)[1].reshape(names.shape))
+    except TypeError:  # not comparable
+        raise TypeError(f"{name} must be all strings or all integers, since they break ties by their order") from None
+
+
+def _num_relevant(num_relevant: Any, lists: Lists) -> Tensor:
+    """Counts `[lists]` float64."""
+    counts = as_real("num_relevant", num_relevant).to(lists.labels.device)
+    if counts.shape != lists.shape():
+        raise ValueError(f"num_relevant must be one per list, shape {tuple(lists.shape())}; got {tuple(counts.shape)}")
+    counts = counts.reshape(-1).double()
+    if not bool((counts >= 0).all()):
+        at = int((~(counts >= 0)).nonzero()[0])
+        raise ValueError(f"num_relevant must be counts >= 0; list {at} has {float(counts[at])}")
+    return counts
+
+
+def _ideal(labels: Tensor, offsets: Any, lists: Lists) -> dict[str, Tensor]:
+    """Ideal labels `[lists, judged]`, NaN as padding, or flat with their offsets."""
+    many = lists.shape()
+    if offsets is None:
+        if labels.dim() != len(many) + 1 or labels.shape[:-1] != many:
+            raise ValueError(
+                f"ideal_labels must be the labels of all judged documents of each list, NaN as padding, shape "
+                f"{(*many, 'judged')}, or be flat, with ideal_offsets; got {tuple(labels.shape)}"
+            )
+        labels = labels.reshape(many.numel(), labels.shape[-1])
+        if bool(labels.isinf().any()):
+            at = int(labels.isinf().nonzero()[0, 0])
+            raise ValueError(f"ideal_labels must be finite, or NaN as padding; those of list {at} contain an infinity")
+        return {"ideal_labels": labels}
+    if lists.offsets is None:
+        raise ValueError("ideal_offsets require flat lists, with offsets, qid or group")
+    shape = (many.numel() + 1,)
+    is_tensor = isinstance(offsets, Tensor)
+    if not is_tensor or offsets.dtype != torch.int64 or offsets.shape != shape or labels.dim() != 1:
+        got = f"{tuple(offsets.shape)} {offsets.dtype}" if is_tensor else type(offsets).__name__
+        raise ValueError(
+            f"ideal_offsets must be int64 {list(shape)}, one more than the number of lists, and ideal_labels flat; got {got} "
+            f"and {tuple(labels.shape)}"
+        )
+    check_offsets(offsets, labels.shape[0], "ideal_offsets", "ideal_labels")
+    wrong = ~labels.isfinite()
+    if bool(wrong.any()):
+        at = int(wrong.nonzero()[0, 0])
+        number = int(torch.searchsorted(offsets, at, right=True)) - 1
+        raise ValueError(f"flat ideal_labels must be finite; those of list {number} contain {float(labels[at])}")
+    return {"ideal_labels": labels, "ideal_offsets": offsets.to(labels.device)}
 
 
 def is_under_autocast(values: Tensor) -> bool:
@@ -296,106 +395,6 @@ def is_eager(values: Tensor) -> bool:
         return False
     watched = torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack()
     return not watched and torch._C._get_tracing_state() is None
-
-
-def known_ids(name: str, ids: Any, entry: str = "document") -> np.ndarray:
-    """Convert ids, numbers or strings, to an array; none may be missing. Whole floats become integers, as in files.
-
-    Raises:
-        ValueError: NaN, NaT, None or an infinite number; the message calls the ids `name`, and what has one `entry`.
-
-    >>> known_ids("qid", ["a", float("nan")])
-    Traceback (most recent call last):
-    ...
-    ValueError: qid must not be missing; that of document 1 is
-    """
-    # As objects: among strings NumPy turns NaN into the string 'nan', and pads all to the length of the longest.
-    named = isinstance(ids, list | tuple) and any(isinstance(each, str | bytes) for each in ids)
-    found = np.array(ids, dtype=object) if named else as_array(name, ids)
-    if found.dtype.kind in "US" and not isinstance(ids, np.ndarray):
-        found = np.array(ids, dtype=object)
-    if found.dtype.kind == "O":
-        gone = np.array([is_missing(value) for value in found.flat], bool)
-    elif found.dtype.kind in "mM":
-        gone = np.isnat(found).ravel()
-    else:
-        gone = ~np.isfinite(found).ravel() if found.dtype.kind in "fc" else np.zeros(0, bool)
-    if gone.any():
-        raise ValueError(f"{name} must not be missing; that of {entry} {int(gone.argmax())} is")
-    if found.dtype.kind == "f" and ((np.floor(found) == found) & (np.abs(found.astype(np.float64)) <= LARGEST)).all():
-        return found.astype(np.int64)
-    if found.dtype.kind == "O" and any(map(_is_whole, found.flat)):
-        found = np.frompyfunc(lambda each: int(each) if _is_whole(each) else each, 1, 1)(found)
-    return found
-
-
-def _is_whole(value: Any) -> bool:
-    """Whether a value is a whole number of a type of fractions."""
-    return isinstance(value, float | np.floating | Decimal) and value == int(value)
-
-
-def list_ids(documents: int, qid: Any, group: Any, otherwise: Any = None) -> Any:
-    """The list of each document, from `qid` or from `group`, the sizes of consecutive lists."""
-    if group is None:
-        return otherwise if qid is None else qid
-    if qid is not None:
-        raise ValueError("pass qid, one id per document, or group, the sizes of the lists, not both")
-    return ids_of_sizes("group", group, documents)
-
-
-def ids_of_sizes(name: str, sizes: Any, documents: int) -> np.ndarray:
-    """The number of the list of each document, from the sizes of the lists; raises ValueError if they are not valid sizes."""
-    try:
-        found = as_numbers(name, sizes, exact=False)
-        found = found.astype(np.float64) if found.dtype.kind == "f" else found  # half precision adds up to 65504
-    except (TypeError, ValueError):
-        found = np.asarray(sizes, object)
-    numbers = found.dtype.kind in "iuf" and found.ndim == 1
-    if not (
-        numbers
-        and ((found >= 0) & (found <= documents) & (found == np.floor(found))).all()
-        and found.sum() == documents
-    ):
-        raise ValueError(
-            f"{name} must be the sizes of consecutive lists, whole numbers that add up to {documents} "
-            f"documents; got {found.size}{f' of sum {found.astype(float).sum():g}' if numbers else f', such as {sizes!r}'[:60]}"
-        )
-    return np.repeat(np.arange(len(found)), found.astype(np.int64))
-
-
-def numbered_ids(name: str, ids: Any) -> np.ndarray:
-    """As `known_ids`, with Python objects numbered in sorted order, or by first appearance if they cannot be sorted.
-
-    >>> numbered_ids("qid", ["b", "a", "b"]), numbered_ids("qid", ["a", 1, "1", "a"])
-    (array([1, 0, 1]), array([0, 1, 2, 0]))
-    """
-    found = known_ids(name, ids)
-    if found.dtype.kind != "O":
-        return found
-    try:
-        return np.unique(found, return_inverse=True)[1].reshape(found.shape)
-    except TypeError:  # of mixed kinds
-        numbers: dict[Any, int] = {}
-        return np.array([numbers.setdefault(each, len(numbers)) for each in found.flat], np.int64).reshape(found.shape)
-
-
-def group_documents(qid: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
-    """Group rows by `qid` `[documents]`: `(order, offsets)`, lists by first appearance.
-
-    `order` is None if the rows of every list are already contiguous.
-
-    >>> group_documents(np.array(["b", "a", "b"]))
-    (array([0, 2, 1]), array([0, 2, 3]))
-    """
-    _, first, inverse, counts = np.unique(qid, return_index=True, return_inverse=True, return_counts=True)
-    by_appearance = np.argsort(first, kind="stable")
-    number = np.empty(len(first), np.intp)
-    number[by_appearance] = np.arange(len(first))
-    of_row = number[inverse]
-    offsets = np.concatenate([[0], np.cumsum(counts[by_appearance])])
-    if (np.diff(of_row) >= 0).all():
-        return None, offsets
-    return np.argsort(of_row, kind="stable"), offsets
 
 
 def check_groups(diversity_groups: Tensor, scores: Tensor) -> None:
@@ -448,22 +447,40 @@ def longest_list(offsets: Tensor, documents: int) -> int:
     return int(sizes.max(initial=0))
 
 
+def positions(offsets: Tensor, lists: Tensor | None = None) -> Tensor:
+    """The flat position of each document, `[lists, longest list]`, -1 in the padding; of the lists with these numbers, or of all.
+
+    >>> positions(torch.tensor([0, 2, 3]))
+    tensor([[ 0,  1],
+            [ 2, -1]])
+    """
+    first, lengths = offsets[:-1], offsets.diff()
+    if lists is not None:
+        first, lengths = first[lists], lengths[lists]
+    columns = torch.arange(int(lengths.max()) if lengths.numel() else 0, device=offsets.device)
+    return torch.where(columns < lengths.unsqueeze(1), first.unsqueeze(1) + columns, -1)
+
+
+def at_positions(flat: Tensor, places: Tensor, fill: float = 0) -> Tensor:
+    """Flat values at the results of `positions`, with `fill` in the padding."""
+    shape = (*places.shape, *flat.shape[1:])
+    if flat.shape[0] == 0:
+        return flat.new_full(shape, fill)
+    values = flat.index_select(0, places.clamp(min=0).reshape(-1)).view(shape)
+    values[places < 0] = fill
+    return values
+
+
 def pad(flat: Tensor, offsets: Tensor, fill: float = 0) -> tuple[Tensor, Tensor]:
-    """Pad flat values `[documents]` to `(padded [lists, longest list], where)`, with `fill` in the padding.
+    """Pad flat values `[documents, ...]` to `(padded [lists, longest list, ...], where)`, with `fill` in the padding.
 
     Offsets may be on another device; those on the CPU are read without synchronising with the values' device.
 
     >>> pad(torch.tensor([1, 2, 3]), torch.tensor([0, 2, 3]))
     (tensor([[1, 2], [3, 0]]), tensor([[ True,  True], [ True, False]]))
     """
-    lengths = offsets.diff()
-    longest = int(lengths.max()) if lengths.numel() else 0
-    columns = torch.arange(longest, device=offsets.device)
-    where = (columns < lengths.unsqueeze(1)).to(flat.device)
-    if flat.shape[0] == 0:
-        return flat.new_full(where.shape, fill), where
-    source = (offsets[:-1].unsqueeze(1) + columns).clamp(max=flat.shape[0] - 1).to(flat.device)
-    return torch.where(where, flat[source], torch.as_tensor(fill, dtype=flat.dtype, device=flat.device)), where
+    places = positions(offsets).to(flat.device)
+    return at_positions(flat, places, fill), places >= 0
 
 
 def list_of_each(offsets: Tensor, documents: int) -> Tensor:
@@ -482,8 +499,8 @@ def unpad(padded: Tensor, offsets: Tensor, documents: int) -> Tensor:
     >>> unpad(torch.tensor([[1, 2], [3, 0]]), torch.tensor([0, 2, 3]), 3)
     tensor([1, 2, 3])
     """
-    its_list = list_of_each(offsets, documents)
-    rows = its_list * padded.shape[-1] + torch.arange(documents, device=offsets.device) - offsets[its_list]
+    numbers = list_of_each(offsets, documents)
+    rows = numbers * padded.shape[-1] + torch.arange(documents, device=offsets.device) - offsets[numbers]
     return padded.reshape(-1)[rows.clamp(0, max(padded.numel() - 1, 0)).to(padded.device)]
 
 
@@ -495,8 +512,8 @@ def sums_of_lists(values: Tensor, offsets: Tensor | None) -> Tensor:
     """
     if offsets is None:
         return values.sum(-1, keepdim=True)
-    its_list = list_of_each(offsets.to(values.device), values.shape[0])  # offsets have not been checked
-    return values.new_zeros(max(offsets.shape[0] - 1, 1)).index_add(0, its_list, values)[its_list]
+    numbers = list_of_each(offsets.to(values.device), values.shape[0])  # offsets have not been checked
+    return values.new_zeros(max(offsets.shape[0] - 1, 1)).index_add(0, numbers, values)[numbers]
 
 
 def batch_first(value: Tensor, dim: int | None, size: int) -> Tensor:
@@ -548,6 +565,47 @@ def _(values: Tensor, wrong: Tensor, rule: str, what: str) -> Tensor:
 
 
 _refuse.register_vmap(vmap_rule(_refuse))
+
+
+def are_usual(values: Tensor, least: float) -> bool:
+    """Whether all numbers, including padding, are finite and at least `least`, in one pass; False if they cannot be read."""
+    if not is_plain(values):
+        return False
+    if values.numel() == 0:
+        return True
+    lowest, highest = (each.item() for each in values.aminmax())  # NaN if there is one
+    return least <= lowest > -math.inf and highest < math.inf
+
+
+def check_numbers(
+    name: str, values: Tensor, real: Tensor, least: float, place: Callable[[int, int], str] | None = None
+) -> None:
+    """Raise ValueError if the number of a real document is not finite, or less than `least`.
+
+    Args:
+        name: what messages call them.
+        values, real: the numbers, and the mask of real documents, of the same shape.
+        least: the lowest number allowed.
+        place: from the indices of a number to where the caller finds it; these indices if None.
+    """
+    if not values.dtype.is_signed or are_usual(values, least):
+        return
+    finite, below = f"{name} must be finite", NOT_NEGATIVE
+    if name not in ("scores", "labels"):
+        finite = below = f"{finite} and >= {least:g}"
+    for rule, wrong in ((finite, ~values.isfinite()), (below, values < least)):
+        broken = (real & wrong).nonzero()
+        if len(broken) == 0:
+            continue
+        at = broken[0].tolist()
+        value = float(values[tuple(at)])
+        if place is not None:
+            way_out = "" if below in (rule, finite) else "; fix it, or mask it as padding with where="
+            raise ValueError(f"{rule}; {place(*at)} has {value:g}{way_out}")
+        document = f"document {at[0] if len(at) == 1 else at}"
+        if rule == finite:
+            raise ValueError(f"{rule}; {document} is {value}. Padding belongs in where")
+        raise ValueError(f"{rule}; that of {document} is {value:g}")
 
 
 def checked_item_weights(
@@ -648,15 +706,23 @@ def refuse_negative(labels: Tensor, where: Tensor | None) -> Tensor:
     return refuse(labels, labels < 0 if where is None else where & (labels < 0), NOT_NEGATIVE)
 
 
-def length_buckets(offsets: Tensor) -> Iterator[Tensor]:
-    """Indices of the lists, grouped so that within a group no list is more than twice as long as another.
+def length_buckets(*offsets: Tensor, cells: int | None = None) -> Iterator[Tensor]:
+    """Indices of the lists, grouped so that within a group no list is more than twice as long as another, by any of the offsets.
 
-    Padding each group separately at most doubles the memory of the flat layout.
+    Padding each group separately at most doubles the memory of the flat layout. No group has more than `cells` documents with
+    padding, except for a single list.
 
     >>> [bucket.tolist() for bucket in length_buckets(torch.tensor([0, 3, 103, 106, 108]))]
     [[0, 2, 3], [1]]
     """
-    lengths = offsets.diff()
+    lengths = torch.stack([each.diff() for each in offsets])
     powers = torch.frexp(lengths.double()).exponent
-    for power in powers.unique().tolist():
-        yield (powers == power).nonzero().squeeze(1)
+    kind = powers[0]
+    for power in powers[1:]:
+        kind = kind * 64 + power
+    for each in kind.unique().tolist():
+        bucket = (kind == each).nonzero().squeeze(1)
+        if cells is None:
+            yield bucket
+        else:
+            yield from bucket.split(max(1, cells // max(1, int(lengths[:, bucket].max()))))

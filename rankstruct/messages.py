@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+_Called = TypeVar("_Called", bound=Callable[..., Any])
 
 _LONGEST = 600
 
@@ -77,14 +81,14 @@ def needs_groups(name: str, what: str) -> ArgumentError:
 
 
 def one_line(message: str) -> str:
-    r"""Put a message on one line, without type names; the middle of a very long one is cut out.
+    r"""Put a message on one line; the middle of a very long one is cut out.
 
-    >>> one_line("Parser key x:\n  Expected a typing.Literal[1, 2]. Got value: 3")
-    'Parser key x: Expected one of 1, 2. Got value: 3'
+    >>> one_line("Parser key x:\n  Expected an int. Got value: 3")
+    'Parser key x: Expected an int. Got value: 3'
     >>> len(one_line("x" * 10_000))
     605
     """
-    text = re.sub(r"a typing\.Literal\[([^]]*)\]", r"one of \1", " ".join(message.split()))
+    text = " ".join(message.split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 200]} ... {text[-200:]}"
 
 
@@ -112,3 +116,59 @@ def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, least: float
     """
     near = nearest(name, known, most=most, least=least)
     return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def explaining(
+    messages: Mapping[str, str],
+    otherwise: Callable[[str, Mapping[str, Parameter]], str] | None = None,
+    instead: str = "",
+) -> Callable[[_Called], _Called]:
+    """A decorator: arguments that a function does not have, or not by position, raise TypeError with the way out.
+
+    Args:
+        messages: the message for a keyword argument that has another name here; names of the function's own are ignored.
+        otherwise: from the name of any other unknown argument and the function's parameters to the message; Python's if None.
+        instead: how other arguments are passed by name; their names if empty.
+
+    >>> @explaining({"groups": "there is no groups=; pass qid="})
+    ... def fit(X, y, *, qid=None): ...
+    >>> fit(1, 2, groups=3)
+    Traceback (most recent call last):
+    ...
+    TypeError: there is no groups=; pass qid=
+    >>> fit(1, 2, 3)
+    Traceback (most recent call last):
+    ...
+    TypeError: only X and y may be given by position, and 3 arguments were; pass the others by name, qid=
+    """
+
+    def decorate(function: _Called) -> _Called:
+        known = dict(signature(function).parameters)
+        kinds = {name: each.kind for name, each in known.items()}
+        names = [name for name, kind in kinds.items() if kind <= Parameter.POSITIONAL_OR_KEYWORD]
+        others = instead or ", ".join(f"{name}=" for name, kind in kinds.items() if kind == Parameter.KEYWORD_ONLY)
+        most = math.inf if Parameter.VAR_POSITIONAL in kinds.values() else len(names)
+        own = int(names[:1] == ["self"])
+
+        @wraps(function)
+        def call(*given: Any, **named: Any) -> Any:
+            for name in named:
+                if name not in known:
+                    message = messages.get(name) or (otherwise and otherwise(name, known))
+                    if message:
+                        raise TypeError(message)
+            if len(given) > most:
+                refuse_positions(names[own:], len(given) - own, others)
+            return function(*given, **named)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def refuse_positions(names: Sequence[str], count: int, others: str) -> NoReturn:
+    """Raise TypeError for `count` arguments by position where only those with these names may be; `others` go by name."""
+    allowed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]])) or "nothing"
+    raise TypeError(
+        f"only {allowed} may be given by position, and {count} arguments were; pass the others by name, {others}"
+    )

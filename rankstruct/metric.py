@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from rankstruct.lists import TELL_APART, knows_cutoffs, knows_qid, refuse_groups_of_lists
+from rankstruct.argument_names import TELL_APART, knows_cutoffs, knows_qid, refuse_groups_of_lists
+from rankstruct.lists import Columns, lists_of
 from rankstruct.measures.base import ByMeasure, Measure, parse_measures, resolve_policies
-from rankstruct.measures.evaluation import brought_together
 from rankstruct.measures.ranked import TIES, Convention, Empty, Ties, rank_lists
 
 __all__ = ["RankingMetric"]
@@ -85,24 +85,22 @@ class RankingMetric(Metric):
 
         All documents of a list must be in the same batch.
         """
-        signed = all(measure.takes_negative_labels for measure in self.measures)
-        policy: dict[str, Any] = {"ties": self.ties, "letor": self.convention == "letor", "signed": signed}
-        given: dict[str, Any] = {
-            "scores": scores,
-            "labels": labels,
-            "where": where,
-            "offsets": offsets,
+        columns: Columns = {"where": where, "offsets": offsets, "qid": qid, "group": group}
+        columns |= {
             "diversity_groups": diversity_groups,
+            "judged": judged,
+            "pooled": pooled,
+            "item_weights": item_weights,
         }
-        given |= {"judged": judged, "pooled": pooled, "item_weights": item_weights}
-        shape, batches = rank_lists(**brought_together(given, qid, group), **policy)
+        scores, lists = lists_of(scores, labels, columns)
         if not any(measure.takes_groups for measure in self.measures):
-            refuse_groups_of_lists(diversity_groups, shape, TELL_APART)
+            refuse_groups_of_lists(lists.diversity_groups, lists.shape(), TELL_APART)
+        signed = all(measure.takes_negative_labels for measure in self.measures)
         totals = getattr(self, self._state).clone()
-        for lists in batches:
-            present = lists.where.any(-1)
+        for ranked in rank_lists(scores, lists, self.ties, letor=self.convention == "letor", signed=signed):
+            present = ranked.where.any(-1)
             for column, measure in enumerate(self.measures):
-                values, defined = measure.judge(lists, self.empty)
+                values, defined = measure.judge(ranked, self.empty)
                 counted = defined if self.empty == "skip" else present
                 news = torch.stack([values[counted].sum(), counted.sum(), (present & ~defined).sum()])
                 totals[:, column] += news.to(totals.device)

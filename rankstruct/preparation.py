@@ -327,10 +327,10 @@ class Preparation(nn.Module):
     """Fitted steps from raw features to the input of a scorer; created by `Preparation.fit`.
 
     Steps are "query-minmax", "query-zscore", "query-percentile" and "query-center", applied within each list; "log" or
-    "log:0.001" (sign(x) log(1 + |x| / 0.001)); "standardize", "quantile" (normal quantiles) and "bins" or "bins:50" (thresholds
-    per feature), fitted to all documents; and each with the prefix "append-", which also keeps its input features. The step
-    "encode", which comes first, replaces missing numbers by the median and appends an indicator, 0 or 1, for each category and
-    for each column with missing values; the other steps leave these indicators as they are.
+    "log:0.001" (sign(x) log(1 + |x| / 0.001)); "standardize", "quantile" (normal quantiles) and "bins" or "bins:50"
+    (thresholds per feature), fitted to all documents. The prefix "append-" keeps the input features of a step as well. The
+    step "encode", which comes first, replaces missing numbers by the median and appends indicators, 0 or 1, of the categories
+    and of the missing values of a column. The other steps do not change these indicators.
 
     Attributes:
         names: of the steps, with their numbers.

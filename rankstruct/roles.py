@@ -1,87 +1,22 @@
-"""The columns of a table by role: those that are not features (labels, lists, documents), of clicks, and of interactions.
-
-One rule for files and data frames: a column that is named is taken, in any case if that is unambiguous; otherwise the one column
-with a usual name (`USUAL`), in any case. If several columns have usual names, one must be named; but `y`, which may be a
-coordinate, is a feature if another column has a usual name of labels.
-"""
+"""Labels, lists, positions and documents that are columns of a data frame, which estimators take out of its features."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.messages import ArgumentError, Way, did_you_mean
+from rankstruct.columns import LIST_ROLES, USUAL, find_column, names_of, usual_columns
+from rankstruct.messages import did_you_mean
 
-__all__: list[str] = []
+__all__ = ["USUAL", "columns_at", "names_of", "split_table"]
 
-#: The roles of columns in tables of lists, which are not features.
-LIST_ROLES = ("label", "qid", "docid")
-#: The usual names by role, in lower case.
-USUAL = {
-    "label": ("label", "relevance", "rel", "y", "target"),
-    "qid": ("qid", "query_id", "query", "group"),
-    "docid": ("docid", "doc_id", "document_id"),
-    "query": ("query", "query_id", "qid"),
-    "document": ("document", "document_id", "docid", "doc_id"),
-    "position": ("position", "rank"),
-    "click": ("click", "clicked"),
-    "session": ("session", "session_id"),
-    "user": ("user", "user_id", "userid"),
-    "item": ("item", "item_id", "itemid", "movie_id", "movieid", "product_id", "productid"),
-    "rating": ("rating",),
-    "time": ("time", "timestamp", "datetime"),
-}
 #: The arguments of estimators that name the columns.
 _ARGUMENTS = {"label": "y", "qid": "qid", "docid": "docid", "position": "position"}
 
 
-def usual_columns(names: Iterable[str], role: str) -> list[str]:
-    """The columns with a usual name of a role, in any case.
-
-    >>> usual_columns(["Query_ID", "rel", "x"], "qid")
-    ['Query_ID']
-    """
-    return [name for name in names if name.casefold() in USUAL[role]]
-
-
-def find_column(names: Iterable[str], role: str, given: str | None = None, argument: str | None = None) -> str | None:
-    """The column of a role; None if there is none.
-
-    Args:
-        names: the columns.
-        role: one of `USUAL`.
-        given: its name; None to find it by its usual names.
-        argument: how messages call `given`, the role if None, or "" if it cannot be given.
-
-    Raises:
-        ValueError: several columns have such a name.
-
-    >>> find_column(["QID", "x"], "qid"), find_column(["x", "rel"], "label"), find_column(["x", "rel"], "label", "X")
-    ('QID', 'rel', 'x')
-    >>> find_column(["label", "target"], "label")
-    Traceback (most recent call last):
-    ...
-    rankstruct.messages.ArgumentError: columns 'label' and 'target' have usual names of 'label'; name the right one, such as
-    label='label', and remove the other if it is not a feature
-    """
-    names = list(names)
-    if given in names:
-        return given
-    found = usual_columns(names, role) if given is None else [n for n in names if n.casefold() == given.casefold()]
-    if len(found) > 1 and given is None:
-        found = [name for name in found if name not in ("y", "Y")]
-    if len(found) > 1:
-        told = f"columns {' and '.join(map(repr, found))} have {'usual names' if given is None else 'the name'} of {role!r}"
-        if argument == "":
-            raise ValueError(f"{told}; remove the wrong one")
-        text = "name the right one, such as {}, and remove the other if it is not a feature"
-        raise ArgumentError(told, Way(argument or role, found[0], text, "remove the wrong one"))
-    return found[0] if found else None
-
-
-class Split(NamedTuple):
+class TableParts(NamedTuple):
     """A table divided into features, labels and lists.
 
     Attributes:
@@ -114,7 +49,7 @@ def split_table(
     has_sizes: bool = False,
     features: Collection[str] = (),
     known: Mapping[str, str] | None = None,
-) -> Split:
+) -> TableParts:
     """Take labels and lists that are columns of a data frame out of its features; anything else is returned unchanged.
 
     Args:
@@ -135,7 +70,7 @@ def split_table(
     _refuse_swapped(y, qid)
     if not names:
         _refuse_names(given)
-        return Split(X, y, qid, position, {}, True, docid)
+        return TableParts(X, y, qid, position, {}, True, docid)
     free, roles, caller_named = [name for name in names if name not in features], {}, True
     for role, value in given.items():
         if isinstance(value, str):
@@ -161,7 +96,7 @@ def split_table(
     if dropped:
         X = columns_at(X, [at for at, name in enumerate(names) if name not in dropped])
     labels, lists, positions, names = (taken.get(role, value) for role, value in given.items())
-    return Split(X, labels, lists, positions, roles, caller_named, names)
+    return TableParts(X, labels, lists, positions, roles, caller_named, names)
 
 
 def _refuse_swapped(y: Any, qid: Any) -> None:
@@ -183,22 +118,6 @@ def _refuse_names(given: Mapping[str, Any]) -> None:
                 f"{_ARGUMENTS[role]} is {value!r}, the name of a column, but X has no named columns; pass a data frame of "
                 "pandas or polars or an Arrow table, or one value per document"
             )
-
-
-def names_of(table: Any) -> list[str]:
-    """The names of the columns of a data frame of pandas or polars or an Arrow table; none for anything else.
-
-    Raises:
-        ValueError: a name is repeated, so that it names no one column.
-    """
-    if hasattr(table, "iloc"):
-        names = list(map(str, getattr(table, "columns", ())))
-    else:
-        names = list(table.columns if hasattr(table, "get_columns") else getattr(table, "column_names", ()))
-    if len(set(names)) < len(names):
-        again = next(name for at, name in enumerate(names) if name in names[:at])
-        raise ValueError(f"expected a table with unique column names, {again!r} is repeated: rename or drop one")
-    return names
 
 
 def column_of(table: Any, name: str) -> Any:

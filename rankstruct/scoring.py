@@ -24,10 +24,10 @@ def sliced_scores(
 ) -> Tensor:
     """Score many documents in the memory of `size` of them: `torch.cat([score(s) for s in slices])`.
 
-    With several slices and gradients enabled, no activations are stored: the backward pass recomputes them slice by slice, with
-    the same random numbers (dropout), from the gradient of the loss of the complete list. This costs one more forward pass; the
-    gradient is the same, but not differentiable again. `backward()` adds the gradient of each slice to `.grad` directly; a second
-    set of gradients is needed only with hooks, several processes or `torch.autograd.grad`.
+    With several slices and gradients enabled, no activations are stored. The backward pass recomputes them slice by slice,
+    with the same random numbers (dropout), from the gradient of the loss of the complete list. This costs one more forward
+    pass. The gradient is the same, but not differentiable again. `backward()` adds the gradient of each slice to `.grad`
+    directly; a second set of gradients is needed only with hooks, several processes or `torch.autograd.grad`.
 
     Args:
         score: maps a slice of `inputs` to scores `[documents of the slice, ...]`.

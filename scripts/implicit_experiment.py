@@ -33,6 +33,7 @@ from rankstruct.data.source import digest_of
 from rankstruct.files import write_result
 from rankstruct.recommenders import (
     InteractionsSource,
+    Negatives,
     Ratings,
     Recommender,
     coverage,
@@ -54,7 +55,7 @@ SETTINGS = tuple(
 )
 PATIENCE = 4  # epochs: the validation measure of averaged weights rises and falls once
 _OWN: dict[str, Any] = {"temperature": 1.0}  # cosines
-_SAMPLED: dict[str, Any] = {"pairs": True, "lists_per_batch": 4096}
+_PAIRS: dict[str, Any] = {"negatives": Negatives("uniform", pairs=True)}
 _GRAPH: dict[str, Any] = {"layers": 2, "lists_per_batch": 256}  # as each step propagates
 #: By loss: a function that makes it, of the temperature if that is its own, and options of `Recommender`.
 LOSSES: dict[str, tuple[Callable[..., torch.nn.Module], dict[str, Any]]] = {
@@ -70,16 +71,16 @@ LOSSES: dict[str, tuple[Callable[..., torch.nn.Module], dict[str, Any]]] = {
     "LLPAUC": (rs.losses.LowerLeftAUCLoss, {}),
     "WARP": (rs.losses.WARPLoss, {}),
     "nDCG ramp": (lambda: rs.StructuredHingeLoss("nDCG", reference="predicted"), {}),
-    "BPR": (rs.RankNetLoss, {**_SAMPLED, "negatives": "uniform"}),
-    "BPR, random start": (rs.RankNetLoss, {**_SAMPLED, "negatives": "uniform", "start": "random"}),
-    "softmax, sampled": (rs.SoftmaxLoss, {"negatives": "uniform", "number": 512, "correct": True}),
+    "BPR": (rs.RankNetLoss, _PAIRS),
+    "BPR, random start": (rs.RankNetLoss, {**_PAIRS, "start": "random"}),
+    "softmax, sampled": (rs.SoftmaxLoss, {"negatives": Negatives("uniform", number=512, correct=True)}),
     "AP ramp, sampled": (
         lambda: rs.StructuredHingeLoss("AP", reference="predicted"),
-        {"negatives": "uniform", "number": 512},
+        {"negatives": Negatives("uniform", number=512)},
     ),
     "softmax, in-batch": (
         rs.SoftmaxLoss,
-        {"pairs": True, "lists_per_batch": 1024, "negatives": "in-batch", "correct": True},
+        {"negatives": Negatives("in-batch", pairs=True, correct=True), "lists_per_batch": 1024},
     ),
     "RankNet": (rs.RankNetLoss, {}),
     "partial AUC hinge": (lambda: rs.StructuredHingeLoss("pAUC(low=0, high=0.05)"), {}),

@@ -239,15 +239,7 @@ def measured(model: Head, qrels: Any, lists: Any) -> dict[str, np.ndarray]:
 def of_run(run: Any, qrels: Any) -> dict[str, np.ndarray]:
     """Measures of each query of the judgements; one that has no list counts 0."""
     found = {query: run.get(query) or {"": 0.0} for query in qrels}
-    joined = join_run(found, qrels)
-    values = evaluate(
-        joined.scores,
-        joined.labels,
-        list(MEASURES),
-        offsets=joined.offsets,
-        ideal_labels=joined.ideal_labels,
-        ideal_offsets=joined.ideal_offsets,
-    )
+    values = evaluate(measures=list(MEASURES), **join_run(found, qrels).arguments)
     return {name: each.numpy() for name, each in values.items()}
 
 

@@ -355,7 +355,8 @@ def test_labels_and_lists_in_the_wrong_order_are_announced():
     with pytest.raises(ValueError, match=r"X must have shape \[documents, d\], got \(48,\)"):
         rs.LinearRanker().fit(y, X, qid)
     with pytest.raises(
-        TypeError, match=r"^fit takes X, y, qid by position, got 4 arguments; pass others by name: group="
+        TypeError,
+        match=r"^only X, y and qid may be given by position, and 4 arguments were; pass the others by name, group=",
     ):
         rs.LinearRanker().fit(X, y, qid, np.ones(8))
 

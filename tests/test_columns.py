@@ -23,7 +23,7 @@ import rankstruct as rs
 from rankstruct import columns as module
 from rankstruct.cli import main
 from rankstruct.clicks import ClickLog
-from rankstruct.columns import Columns, Table
+from rankstruct.columns import Columns, EncodedTable
 from rankstruct.data import DataError, RankingData, concatenate, convert_lists, read_lists, read_scores
 from rankstruct.data.folds import read_alike
 from rankstruct.models.saving import describe_scorer
@@ -167,7 +167,7 @@ def test_files_have_the_codes_of_frames(tmp_path, suffix, kind, caplog):
     assert data.missing.sum() == frame.isna().to_numpy().sum()
     told = [each.message for each in caplog.records if "categorical columns" in each.message]
     assert told[0].endswith("'brand' (5, such as 'acme'), 'size' (3, such as 'L'), 'shop' (2, such as 'shop 1')")
-    assert isinstance(data.table, Table)
+    assert isinstance(data.table, EncodedTable)
     again = read_lists(path, cache=tmp_path / "cache")  # mapped
     assert again.columns.categories == data.columns.categories
     np.testing.assert_array_equal(again.features, data.features)
@@ -286,7 +286,7 @@ def test_every_ranker_trains_on_a_table(name, tmp_path):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize(
     "names",
-    [["mlp"], pytest.param([name for name in SMALL if name not in ("mlp", "xgboost")], marks=pytest.mark.slow)],
+    [["mlp"], pytest.param([name for name in SMALL if name not in ("mlp", "xgboost")], marks=pytest.mark.soak)],
     ids=["mlp", "others"],
 )
 def test_a_new_process_scores_the_same_from_every_file(names, tmp_path):
@@ -599,7 +599,7 @@ def test_categories_in_csv_are_found_in_the_first_rows(tmp_path, monkeypatch):
     np.testing.assert_array_equal(data.features, [[0, np.nan], [np.nan, 0], [np.nan, np.nan], [1, 0]])
     path.write_text("qid,label,x\n1,1,1\n1,1,2\n1,0,a\n")
     with monkeypatch.context() as patch:
-        patch.setattr("rankstruct.data.delimited._HEAD", 20)
+        patch.setattr("rankstruct.data.tables._HEAD", 20)
         with pytest.raises(
             DataError, match=r"row 3: expected a number in column 'x', got 'a'; .*: categorical=\['x'\]"
         ):

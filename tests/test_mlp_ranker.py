@@ -269,7 +269,12 @@ def relative(lists, seed, size=12):
 
 @pytest.mark.parametrize(
     ("context", "low", "high"),
-    [(None, 0, 0.7), ("mean", 0.85, 1), ("attention", 0.85, 1), (partial(rs.ContextScorer, blocks=2), 0.85, 1)],
+    [
+        (None, 0, 0.7),
+        ("mean", 0.85, 1),
+        pytest.param("attention", 0.85, 1, marks=pytest.mark.soak),
+        pytest.param(partial(rs.ContextScorer, blocks=2), 0.85, 1, marks=pytest.mark.soak),
+    ],
 )
 def test_context_learns_what_no_network_of_single_documents_does(context, low, high):
     options = {"dropout": 0.0, "learning_rate": 0.01, "max_epochs": 40, "prepare": ["standardize"], "device": "cpu"}

@@ -118,11 +118,25 @@ def test_public_names_exist():
         ("_ListNet", ""),
         ("AP ", "; did you mean AP?"),
         ("a b", ""),
+        ("AlternatingLeastSquares", "; did you mean rankstruct.Recommender?"),
     ],
 )
 def test_unknown_names_are_refused_with_what_may_be_meant(name, hint):
     with pytest.raises(AttributeError, match=re.escape(f"module 'rankstruct' has no attribute {name!r}{hint}") + "$"):
         getattr(rs, name)
+
+
+def test_modules_say_what_may_be_meant_too():
+    assert rs.Recommender
+    for module, name, hint in (
+        ("recommenders", "train_test_split", "; did you mean rankstruct.recommenders.hold_out?"),
+        ("recommenders", "interaction", "; did you mean interactions?"),
+        ("losses", "read_lists", ", but rankstruct.data has"),
+        ("data", "_nothing", ""),
+    ):
+        said = re.escape(f"module 'rankstruct.{module}' has no attribute {name!r}{hint}") + "$"
+        with pytest.raises(AttributeError, match=said):
+            getattr(getattr(rs, module), name)
 
 
 def test_nothing_is_imported_to_answer_a_mistyped_name():
@@ -146,7 +160,7 @@ def test_nothing_is_imported_to_answer_a_mistyped_name():
 
 @pytest.mark.parametrize("module", _lazy._MODULES)
 def test_the_names_that_a_module_is_said_to_have_are_its_public_names(module):
-    assert set(_lazy._listed(module)) == set(_lazy.public_names(importlib.import_module(f"rankstruct.{module}")))
+    assert set(_lazy.listed(module)) == set(_lazy.public_names(importlib.import_module(f"rankstruct.{module}")))
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)

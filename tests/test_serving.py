@@ -16,7 +16,6 @@ from rankstruct.estimators.boosting import _LightGBM, _tree_scorer
 ANY_SIZE = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},)
 BY_LIST = ("query-minmax", "query-zscore", "query-center")
 STEPS = ("log", "standardize", "quantile", "bins:4", "append-log", "append-quantile", *BY_LIST)
-slow = pytest.mark.slow
 warned = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 
@@ -66,6 +65,15 @@ SCORERS = {
     **{step: lambda step=step: prepared(step) for step in STEPS},
 }
 every_scorer = pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in SCORERS.items()])
+#: Those that are exported in continuous integration: each kind of operation once.
+EXPORTED = ("default of MLPRanker", "context", "deep sets", "trees with categories", "query-zscore", "kernel")
+every_export = pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, id=name, marks=pytest.mark.slow if name in EXPORTED else pytest.mark.soak)
+        for name, make in SCORERS.items()
+    ],
+)
 
 
 def other_sizes():
@@ -94,9 +102,8 @@ def test_a_mean_tells_its_scorers_the_lists():
     torch.testing.assert_close(mean, (of_lists(features, offsets=offsets) + alone(features)) / 2)
 
 
-@slow  # what docs/guides/serving.md does with one of them
 @warned
-@every_scorer
+@every_export
 def test_torch_export_of_any_sizes(make, tmp_path):
     scorer = make().eval()
     torch.export.save(export(scorer, (torch.zeros(2, 5, 3),), dynamic_shapes=ANY_SIZE), tmp_path / "scorer.pt2")
@@ -105,10 +112,9 @@ def test_torch_export_of_any_sizes(make, tmp_path):
         torch.testing.assert_close(loaded(features), scorer(features))
 
 
-@slow  # what docs/guides/serving.md does with one of them
 @pytest.mark.needs("onnx", "onnxscript", "onnxruntime")
 @warned
-@every_scorer
+@every_export
 def test_onnx_of_any_sizes(make, tmp_path):
     import onnxruntime
 

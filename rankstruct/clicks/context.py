@@ -13,7 +13,7 @@ from rankstruct.clicks.conditional import maximise, residuals
 from rankstruct.clicks.log import ClickLog
 from rankstruct.clicks.propensities import Propensities, _Cells, _check_connected
 from rankstruct.clicks.relevance import rows_of_queries
-from rankstruct.lists import known_ids
+from rankstruct.ids import known_ids
 
 __all__ = ["ContextPropensities", "propensities_by_context"]
 

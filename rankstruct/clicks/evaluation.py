@@ -26,7 +26,7 @@ import numpy as np
 from rankstruct.arrays import as_numbers
 from rankstruct.clicks.log import ClickLog, common_numbers
 from rankstruct.clicks.relevance import checked_by_document, estimate_relevance
-from rankstruct.lists import known_ids
+from rankstruct.ids import known_ids
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 from rankstruct.statistics import bootstrap_interval
 

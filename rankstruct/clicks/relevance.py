@@ -29,7 +29,7 @@ import numpy as np
 from rankstruct.arrays import as_numbers
 from rankstruct.clicks.log import ClickLog, common_numbers
 from rankstruct.clicks.propensities import Propensities
-from rankstruct.lists import known_ids
+from rankstruct.ids import known_ids
 
 __all__ = ["estimate_relevance"]
 

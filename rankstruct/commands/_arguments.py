@@ -1,24 +1,23 @@
-"""The commands, and arguments of all of them: configs are found by name and checked before parsing, messages are one line."""
+"""What the command lines of all commands share: the table of commands, configs by name, and the parser.
+
+Configs are found by name and checked before parsing. An option is declared with what it has no effect without, see `Need`.
+Messages are one line.
+"""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from rankstruct.commands._effects import NEEDS, without_effect
 from rankstruct.messages import did_you_mean
 
-#: Of commands that start training runs.
-PASSED_ON = "Options that are not listed here are passed to every training run, such as --data.path FOLDER."
 _CONFIGS = ("-c", "--config", "--configs")
 
 
@@ -153,40 +152,6 @@ def _with_options(args: Sequence[str]) -> Iterator[tuple[str, str, str]]:
             yield arg, option, arg
 
 
-#: Commands with the options of a config, and their options of folds.
-_OF_CONFIGS = {
-    **dict.fromkeys(("fit", "validate", "test"), ""),
-    **dict.fromkeys(("cross-validate", "compare", "tune", "fit-exact"), "--folds"),
-    "experiment": "--data.folds",
-}
-
-
-def as_option(command: str, argument: str, value: Any) -> str | None:
-    """An argument of the library as the option of a command that sets it; None if there is none.
-
-    >>> as_option("fit", "zero_based", True), as_option("rank", "zero_based", True), as_option("evaluate", "labels", "real")
-    ('--data.zero_based true', '--zero-based', '--real-labels')
-    >>> as_option("rank", "labels", "real") is None
-    True
-    """
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    shown = [str(each).lower() if isinstance(each, bool) else shlex.quote(str(each)) for each in values]
-    if command in _OF_CONFIGS:
-        from rankstruct.data import Source
-        from rankstruct.recommenders.reading import InteractionsSource, RatingsSource
-
-        known = {name for kind in (Source, RatingsSource, InteractionsSource) for name in kind.__dataclass_fields__}
-        if argument == "fold" and _OF_CONFIGS[command]:
-            return _OF_CONFIGS[command]
-        return " ".join([f"--data.{argument}", *shown]) if argument in known else None
-    module = find_commands().get(command, ("", ""))[0]
-    make = getattr(importlib.import_module(f"rankstruct.commands.{module}"), "_parser", None) if module else None
-    for action in make()._actions if make else ():
-        if action.option_strings and action.dest in (argument, {"fold": "folds"}.get(argument)):
-            return " ".join([action.option_strings[-1], *(shown if action.nargs != 0 else [])])
-    return None
-
-
 def whole_number(least: int) -> Callable[[str], int]:
     """The type of every integer option of `argparse`: a number from `least` on.
 
@@ -212,29 +177,15 @@ def add_cell_options(parser: argparse.ArgumentParser, cells: str, output: str | 
     parser.add_argument("--processes", type=whole_number(0), default=1, help=parallel)
 
 
-def add_column_options(parser: argparse.ArgumentParser, roles: Sequence[str] = ("label", "qid")) -> None:
-    """Add the options that name columns of tables; see `column_options`."""
-    from rankstruct.roles import USUAL  # imports NumPy, which `rankstruct --help` does not need
+class Need(NamedTuple):
+    """What an option has no effect without; told of the parsed options, or of a config."""
 
-    for role in roles:
-        usual = ", ".join(USUAL[role])
-        parser.add_argument(
-            f"--{role}", metavar="COLUMN", help=f"column of CSV, Parquet and Arrow files (default: {usual})"
-        )
-    numbers = "columns of numbers that are categories, in such files"
-    parser.add_argument("--categorical", nargs="+", metavar="COLUMN", default=[], help=numbers)
+    lacking: str
+    is_met: Callable[[Any], object]
 
-
-def add_real_labels(parser: argparse.ArgumentParser) -> None:
-    """Add `--real-labels`, whose value is that of the argument `labels` of `read_lists`."""
-    told = "allow any number as label, not only grades"
-    parser.add_argument("--real-labels", dest="labels", action="store_const", const="real", default="grades", help=told)
-
-
-def column_options(given: argparse.Namespace) -> dict[str, Any]:
-    """The options of `read_lists` by which columns were named."""
-    named = {name: getattr(given, name, None) for name in ("label", "qid", "docid", "categorical")}
-    return {name: value for name, value in named.items() if value}
+    def refused(self, option: str, values: Any) -> str:
+        """What is said of an option that was typed, or ""; a config may hold options for several commands."""
+        return "" if self.is_met(values) else f"{option} has no effect {self.lacking}; remove it"
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -250,52 +201,65 @@ class _Formatter(argparse.HelpFormatter):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of a command: no abbreviations, no repeated options, and a suggestion for an unknown option."""
+    """The parser of a command: no abbreviations, no repeated options, none without effect; a suggestion for an unknown option."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
+        self._typed: list[str] = []
+        self._needs: dict[str, Sequence[Need]] = {}
         super().__init__(*args, **{"allow_abbrev": False, "formatter_class": _Formatter, **options})
-        self._given: list[str] = []
-        self._command = ""
 
     @classmethod
     def of(cls, command: str, more: str) -> CommandParser:
         """The parser of a command of `rankstruct`, described by its summary and more."""
-        parser = cls(prog=f"rankstruct {command}", description=f"{described(command)} {more}")
-        parser._command = command
-        return parser
+        return cls(prog=f"rankstruct {command}", description=f"{described(command)} {more}")
+
+    def add_argument(self, *names: Any, needs: Sequence[Need] = (), **options: Any) -> argparse.Action:
+        """Add an option, with its scope."""
+        self._needs.update(dict.fromkeys(names, needs))
+        return super().add_argument(*names, **options)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, and reject repeated options, whose first value would be lost, and probable misspellings."""
+        """Parse, and reject repeated options, whose first value would be lost, and probable misspellings.
+
+        Raises:
+            ValueError: an option has no effect.
+        """
         args = sys.argv[1:] if args is None else args
-        self._given = [arg.partition("=")[0] for arg in args if arg.startswith("--") and arg != "--"]
-        once = [
+        self._typed = [arg.partition("=")[0] for arg in args if arg.startswith("--") and arg != "--"]
+        once = {
             name
             for each in self._actions
             if not isinstance(each, argparse._AppendAction)
             for name in each.option_strings
-        ]
-        if empty := next((arg for arg in args if re.fullmatch(r"--[\w-]+=--", arg)), None):
-            self.error(f"argument {empty.partition('=')[0]}: expected a value, got '--'")
-        for name in dict.fromkeys(self._given):
-            if name in once and self._given.count(name) > 1:
+        }
+        if empty := next((arg for arg in args if arg.startswith("--") and arg.endswith("=--")), None):
+            self.error(f"argument {empty.removesuffix('=--')}: expected a value, got '--'")
+        for name in dict.fromkeys(self._typed):
+            if name in once and self._typed.count(name) > 1:
                 self.error(f"{name} is given twice; give it once, with all of its values")
-        found, rest = super().parse_known_args(args, namespace)
+        options, rest = super().parse_known_args(args, namespace)
         for name in rest:
             if name.startswith("--") and (hint := self._hint(name.partition("=")[0], 0.75)):
                 self.error(f"unrecognized arguments: {name}{hint}")
-        typed = [name.strip("-") for name in self._given if name in once]
-        if wrong := without_effect(typed, NEEDS.get(self._command, ()), found):
-            raise ValueError(wrong)
-        return found, rest
+        for name in self._typed:
+            for need in self._needs.get(name, ()):
+                if said := need.refused(name, options):
+                    raise ValueError(said)
+        return options, rest
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Suggest the choice that was meant."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += did_you_mean(str(value), map(str, action.choices or ()))
+            raise
 
     def error(self, message: str) -> NoReturn:
-        """Exit as argparse does, with a suggestion."""
-        if chosen := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
-            message += did_you_mean(chosen[1], re.findall(r"[^\s',]+", chosen[2]))
-        elif "did you mean" not in message:  # a missing option may have been misspelt
-            known = {name for each in self._actions for name in each.option_strings}
-            message += next((hint for name in self._given if name not in known and (hint := self._hint(name, 0.6))), "")
-        super().error(message)
+        """Exit as argparse does; a missing option may have been misspelt."""
+        known = self._option_string_actions
+        hints = (self._hint(name, 0.6) for name in self._typed if name not in known)
+        super().error(message if "did you mean" in message else message + next(filter(None, hints), ""))
 
     def _hint(self, name: str, least: float) -> str:
         return did_you_mean(name, [each for each in self._option_string_actions if each.startswith("--")], least=least)

@@ -6,24 +6,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankstruct.commands._arguments import CommandParser
+from rankstruct.commands._options import parser_of
 from rankstruct.data.cache import cache_folder, cache_limit, cached_files, evict, parse_size
 from rankstruct.text_tables import format_table
 
 
 def main(args: Sequence[str]) -> None:
     """Print the cached files, or remove some."""
-    parser = CommandParser.of(
-        "cache",
-        "They are in $RANKSTRUCT_CACHE, or rankstruct in the user's cache folder, and shown most recently used first. Above "
-        "$RANKSTRUCT_CACHE_SIZE (20G), the least recently used are removed.",
-    )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--clear", action="store_true", help="remove all files")
-    what.add_argument(
-        "--limit", help="remove the least recently used files until at most this size is left, such as 5G"
-    )
-    given = parser.parse_args(args[1:])
+    given = parser_of("cache").parse_args(args[1:])
     folder = cache_folder(True)
     assert isinstance(folder, Path)
     limit = 0 if given.clear else cache_limit() if given.limit is None else parse_size(given.limit)

@@ -12,7 +12,7 @@ import jsonargparse
 import torch
 from torch import nn
 
-from rankstruct.commands._arguments import CommandParser
+from rankstruct.commands._options import parser_of
 from rankstruct.configs import HelpfulParser, read_config
 from rankstruct.data import Source
 from rankstruct.data.record import KEY, check_unchanged
@@ -73,12 +73,7 @@ def _build_loss(spec: dict[str, Any] | None) -> nn.Module:
 
 def main(args: Sequence[str]) -> None:
     """Print the table and write `certificate.json` to the run's folder."""
-    parser = CommandParser.of(
-        "certify", "Its linear scorer is compared with that optimum, computed to a certified gap."
-    )
-    parser.add_argument("--run", required=True, help="folder of a training run")
-    parser.add_argument("--tolerance", type=float, default=1e-3, help="relative gap of the optimum")
-    options = parser.parse_args(args[1:])
+    options = parser_of("certify").parse_args(args[1:])
     torch.set_num_threads(1)
     found = certify_run(options.run, tolerance=options.tolerance)
     rows: list[list[object]] = [

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rankstruct.commands._arguments import PASSED_ON, CommandParser, as_typed
+from rankstruct.commands._arguments import as_typed
+from rankstruct.commands._options import parser_of
 from rankstruct.commands.cells import CellFolders, CellsFailed, different_names
-from rankstruct.commands.cross_validate import add_options, cross_validate, keywords
+from rankstruct.commands.cross_validate import cross_validate, keywords
 from rankstruct.files import write_result, write_text
 from rankstruct.statistics import bootstrap_interval, differences, paired_p_value, spread
 from rankstruct.text_tables import format_table, markdown_table
@@ -99,14 +100,7 @@ def _difference(config: dict, first: dict, measure: str) -> str:
 
 def main(args: Sequence[str]) -> None:
     """Print the tables, write `comparison.json` and `comparison.md`."""
-    parser = CommandParser.of(
-        "compare",
-        "A second table has the differences from the first config, with intervals over test lists and p-values of a paired test. "
-        f"The first of --model.measures is used for selection. {PASSED_ON}",
-    )
-    parser.add_argument("--configs", nargs="+", required=True, help="training configs")
-    add_options(parser)
-    options, rest = parser.parse_known_args(args[1:])
+    options, rest = parser_of("compare").parse_known_args(args[1:])
     found = compare_configs(options.configs, command=as_typed(args), **keywords(options, rest))
     print("\n\n".join(format_table(*table) for table in comparison_tables(found).values()))
     print(f"written: {Path(options.output) / 'comparison.json'} and comparison.md")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from errno import EEXIST
 from pathlib import Path
 
-from rankstruct.commands._arguments import CommandParser, shipped_configs
+from rankstruct.commands._arguments import shipped_configs
+from rankstruct.commands._options import parser_of
 from rankstruct.files import write_text
 from rankstruct.messages import did_you_mean
 from rankstruct.text_tables import format_table
@@ -14,13 +15,7 @@ from rankstruct.text_tables import format_table
 
 def main(args: Sequence[str]) -> None:
     """Print the list, or a config."""
-    parser = CommandParser.of(
-        "configs",
-        "Commands accept them by name: `rankstruct fit --config NAME`. With NAME, print it, as a template for your own.",
-    )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="print this config")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="copy it to this file, which must not exist")
-    given = parser.parse_args(args[1:])
+    given = parser_of("configs").parse_args(args[1:])
     shipped = shipped_configs()
     if given.name is None:
         print(format_table(["config", "what it does"], [[name, _first_line(path)] for name, path in shipped.items()]))

@@ -2,49 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from rankstruct.commands._arguments import (
-    CommandParser,
-    add_column_options,
-    add_real_labels,
-    column_options,
-    whole_number,
-)
+from rankstruct.commands._options import column_options, parser_of
 from rankstruct.data import convert_lists
 from rankstruct.data.convert import convert_folder
 from rankstruct.files import naming
 from rankstruct.text_tables import format_table
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser.of(
-        "convert",
-        "The files are SVMlight, LETOR, Parquet, Arrow or CSV. For a folder, train, vali and test are converted, or those of its "
-        "Fold<n>; set data.path of a config to the new folder.",
-    )
-    parser.add_argument("source", type=Path, help="a file or a folder")
-    parser.add_argument(
-        "--output", type=Path, help="output file (default: SOURCE with suffix .rankdata), or output folder for a folder"
-    )
-    parser.add_argument("--folds", nargs="+", type=whole_number(1), help="fold numbers (default: all)")
-    half = "float16: half the size, three digits, numbers up to 65504"
-    parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help=half)
-    parser.add_argument("--num-features", type=whole_number(1), help="number of features (default: the greatest id)")
-    add_real_labels(parser)
-    parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight files start at 0")
-    parser.add_argument("--group-file", help="file with the sizes of the lists, for SVMlight files without qid")
-    add_column_options(parser, ("label", "qid", "docid"))
-    return parser
-
-
 def main(args: Sequence[str]) -> None:
     """Convert, and print a table of the files."""
-    parser = _parser()
+    parser = parser_of("convert")
     given = parser.parse_args(args[1:])
     options: dict[str, Any] = {name: getattr(given, name) for name in ("num_features", "group_file")}
     options = {name: value for name, value in options.items() if value is not None} | column_options(given)

@@ -18,14 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rankstruct.commands._arguments import (
-    PASSED_ON,
-    CommandParser,
-    add_cell_options,
-    as_typed,
-    named_files,
-    whole_number,
-)
+from rankstruct.commands._arguments import as_typed, named_files
+from rankstruct.commands._options import parser_of
 from rankstruct.commands.cells import Cell, CellFolders, Selected, different_names
 from rankstruct.commands.fit import RankingCLI, check_data, complete_config, has_folds
 from rankstruct.configs import load_json, read_config
@@ -256,33 +250,8 @@ def _values(name: str, by_fold: Sequence[Sequence[dict[str, Any]]]) -> list[floa
     return [float(value) for results in kept for value in np.mean(results, axis=0)]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options shared by commands that train over folds and a grid."""
-    parser.add_argument(
-        "--folds", nargs="+", type=whole_number(0), help="folds (default: 1 to 5, if the data have folds)"
-    )
-    parser.add_argument(
-        "--grid",
-        action="append",
-        default=[],
-        type=_grid_entry,
-        metavar="KEY=VALUE,VALUE",
-        help="a config key and the values to try, such as model.regularization=0.1,0.01; may be repeated",
-    )
-    add_cell_options(parser, "runs")
-    seeds = "train the selected model with N seeds; report mean and standard deviation"
-    parser.add_argument("--seeds", type=whole_number(1), default=1, metavar="N", help=seeds)
-
-
-def _grid_entry(entry: str) -> tuple[str, list[str]]:
-    key, equals, values = entry.partition("=")
-    if not equals or not values:
-        raise argparse.ArgumentTypeError(f"--grid takes KEY=VALUE,VALUE, got {entry!r}")
-    return key, values.split(",")
-
-
 def keywords(options: argparse.Namespace, rest: Sequence[str]) -> dict[str, Any]:
-    """The arguments of `cross_validate` from parsed options, see `add_options`."""
+    """The arguments of `cross_validate` from the parsed options of the command."""
     names = ("folds", "output", "processes", "seeds")
     refuse_twice("--grid", [key for key, _ in options.grid])
     return {"grid": dict(options.grid), "options": rest} | {name: getattr(options, name) for name in names}
@@ -290,10 +259,7 @@ def keywords(options: argparse.Namespace, rest: Sequence[str]) -> dict[str, Any]
 
 def main(args: Sequence[str]) -> None:
     """Print the table and write `cross_validation.json`."""
-    parser = CommandParser.of("cross-validate", PASSED_ON)
-    parser.add_argument("--config", required=True, help="training config")
-    add_options(parser)
-    options, rest = parser.parse_known_args(args[1:])
+    options, rest = parser_of("cross-validate").parse_known_args(args[1:])
     found = cross_validate(options.config, **keywords(options, rest))
     names = list(found["mean"])
     del found["values"]

@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from rankstruct.commands._arguments import CommandParser, add_column_options, add_real_labels, as_typed, column_options
+from rankstruct.commands._arguments import as_typed
+from rankstruct.commands._options import column_options, parser_of
 from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_run, read_scores
 from rankstruct.data.errors import check_matched
 from rankstruct.files import whole_file, write_result
 from rankstruct.measures import evaluate
-from rankstruct.statistics import TESTS, Test, compare_paired
+from rankstruct.statistics import Test, compare_paired
 from rankstruct.text_tables import format_table
-
-DEFAULT_MEASURES = ("AP", "nDCG@10", "RR@10", "P@10")
 
 
 @dataclass(frozen=True)
@@ -72,25 +71,27 @@ def evaluate_scores(
         raise DataError(
             f"{scores}: expected {data.num_documents} scores, one per document of {labels}; got {len(values)}"
         )
-    return _evaluated(str(scores), values, data, measures, options)
+    lists = {"scores": values, "labels": data.labels, "offsets": data.offsets}
+    return _evaluated(str(scores), lists, data.qids, data.docids, measures, options)
 
 
 def _evaluated(
     name: str,
-    scores: np.ndarray,
-    lists: Any,
+    lists: dict[str, Any],
+    qids: Any,
+    docids: Any,
     measures: Sequence[str],
     options: dict[str, Any],
     notes: Sequence[str] = (),
 ) -> Evaluated:
     if options.get("ties") == "docid":
-        if lists.docids is None:
+        if docids is None:
             raise DataError(
                 f"{name}: --ties docid breaks ties by document id, and the documents of --labels have no ids"
             )
-        options["docids"] = lists.docids
-    found = evaluate(scores, lists.labels, list(measures), offsets=lists.offsets, **options)
-    return Evaluated(name, [str(q) for q in lists.qids], {n: v.numpy() for n, v in found.items()}, tuple(notes))
+        options["docids"] = docids
+    found = evaluate(measures=list(measures), **lists, **options)
+    return Evaluated(name, [str(q) for q in qids], {n: v.numpy() for n, v in found.items()}, tuple(notes))
 
 
 def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **options: object) -> Evaluated:
@@ -106,12 +107,10 @@ def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **
         DataError: a file is malformed, or the two have no query, or none of the retrieved documents, in common.
     """
     joined = join_run(read_run(run), read_qrels(qrels))
-    notes = []
-    if joined.not_judged:
-        notes.append(f"{joined.not_judged} of {len(joined.scores)} documents are not judged and count as label 0")
-    options |= {"ideal_labels": joined.ideal_labels, "ideal_offsets": joined.ideal_offsets}
-    options |= {"judged": joined.judged, "pooled": joined.pooled}
-    return _evaluated(str(run), joined.scores, joined, measures, options, notes)
+    judged, notes = joined.arguments["judged"], []
+    if not judged.all():
+        notes.append(f"{int((~judged).sum())} of {len(judged)} documents are not judged and count as label 0")
+    return _evaluated(str(run), joined.arguments, joined.qids, joined.docids, measures, options, notes)
 
 
 def compare_systems(
@@ -146,37 +145,9 @@ def compare_systems(
     return rows
 
 
-def _parser() -> CommandParser:
-    parser = CommandParser.of(
-        "evaluate",
-        "Files of scores need the labels of a file of lists (--labels), TREC runs need qrels (--qrels). Two files are compared "
-        "query by query.",
-    )
-    parser.add_argument("files", nargs="+", metavar="FILE", help="one or two files of scores, or runs")
-    truth = parser.add_mutually_exclusive_group(required=True)
-    truth.add_argument(
-        "--labels",
-        dest="lists",
-        help="file of lists (SVMlight, LETOR, CSV, Parquet), documents in the order of the scores",
-    )
-    truth.add_argument("--qrels", help="TREC relevance judgements")
-    parser.add_argument("--measures", nargs="+", default=list(DEFAULT_MEASURES), help="measures")
-    parser.add_argument("--ties", choices=["expected", "input", "worst", "docid"], help="rule for tied scores")
-    empty = "value of lists without relevant documents"
-    parser.add_argument("--empty", choices=["0", "1", "skip", "error"], default="0", help=empty)
-    parser.add_argument("--convention", choices=["letor"], help="compute as the LETOR tool does")
-    add_real_labels(parser)
-    parser.add_argument("--zero-based", action="store_true", help="feature ids in the file of --labels start at 0")
-    add_column_options(parser)
-    parser.add_argument("--test", choices=TESTS, default=TESTS[0], help="paired test for two files")
-    parser.add_argument("--csv", type=Path, help="write the values of each query to this file")
-    parser.add_argument("--json", type=Path, help="write the means and the comparison to this file")
-    return parser
-
-
 def main(args: Sequence[str]) -> None:
     """Print a table; write CSV and JSON on request."""
-    parser = _parser()
+    parser = parser_of("evaluate")
     options = parser.parse_args(args[1:])
     if len(options.files) > 2:
         parser.error(f"expected one or two files, got {len(options.files)}")

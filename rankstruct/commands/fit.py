@@ -25,7 +25,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,12 +37,11 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
-from rankstruct import models
 from rankstruct.arrays import LARGEST
 from rankstruct.commands import rank
 from rankstruct.commands._arguments import configs_in, options_in
-from rankstruct.commands._effects import NEEDS, data_needs, without_effect
-from rankstruct.commands._help import Parser, library_losses, library_scorers, with_full_losses
+from rankstruct.commands._options import TASKS, check_effects, loss_names, scorer_names
+from rankstruct.commands._parser import Parser, with_full_losses
 from rankstruct.commands.cells import locked
 from rankstruct.configs import misused, read_config
 from rankstruct.data import Source
@@ -57,7 +55,6 @@ from rankstruct.measures import Measure, parse_measure
 from rankstruct.messages import did_you_mean
 from rankstruct.models.saving import read_checkpoint
 from rankstruct.progress import shows_bars
-from rankstruct.recommenders import factorization
 from rankstruct.recommenders.reading import InteractionsSource, RatingsSource
 from rankstruct.recommenders.training import (
     CatalogueModule,
@@ -73,17 +70,14 @@ from rankstruct.training.callbacks import (
     Announcements,
     AtomicCheckpoints,
     AverageWeights,
+    Ends,
     EpochLines,
     LastCheckpoint,
     PredictionWriter,
     ProgressBar,
     ResumeHint,
-    StaysStopped,
-    StepCheckpoint,
     Stoppable,
-    Terminable,
     TestScores,
-    Validated,
     is_trial,
 )
 from rankstruct.training.datamodule import ListsDataModule, RankingDataModule
@@ -106,39 +100,25 @@ class _Task(NamedTuple):
     source: type[Source] | type[Any]
     base: type[ListsDataModule] = ListsDataModule  # of data modules that a config names by class path
     writers: tuple[type[PredictionWriter] | type[RecommendationWriter], ...] = (PredictionWriter,)
-    scorers: ModuleType = models  # the package of its scorers, in addition to custom ones
 
 
-def _ranking() -> _Task:
-    return _Task(RankingModule, RankingDataModule, {"data.num_features": "num_features"}, Source)
+_SIZES = {"data.num_users": "num_users", "data.num_items": "num_items"}
+_BOTH = (PredictionWriter, RecommendationWriter)
+_TASKS = {
+    "ranking": _Task(RankingModule, RankingDataModule, {"data.num_features": "num_features"}, Source),
+    "ratings": _Task(FactorizationModule, SplitRatingsDataModule, _SIZES, RatingsSource, RatingsDataModule, _BOTH),
+    "implicit": _Task(
+        CatalogueModule, InteractionsDataModule, _SIZES, InteractionsSource, RatingsDataModule, (RecommendationWriter,)
+    ),
+}
 
 
-def _ratings() -> _Task:
-    links = {"data.num_users": "num_users", "data.num_items": "num_items"}
-    writers = (PredictionWriter, RecommendationWriter)
-    data = SplitRatingsDataModule
-    return _Task(FactorizationModule, data, links, RatingsSource, RatingsDataModule, writers, factorization)
-
-
-def _implicit() -> _Task:
-    links = {"data.num_users": "num_users", "data.num_items": "num_items"}
-    data, writers = InteractionsDataModule, (RecommendationWriter,)
-    return _Task(CatalogueModule, data, links, InteractionsSource, RatingsDataModule, writers, factorization)
-
-
-def _text() -> _Task:
-    text, training = import_module("rankstruct.text"), import_module("rankstruct.text.loading")
-    return _Task(
-        RankingModule,
-        training.TextDataModule,
-        {"data.encoder": "encoder", "data.fetch": "fetch"},
-        text.TextSource,
-        training.TextDataModule,
-        scorers=text,
-    )
-
-
-TASKS = {"ranking": _ranking, "ratings": _ratings, "implicit": _implicit, "text": _text}
+def task_of(name: str) -> _Task:
+    """A task by its name; what is not of `rankstruct` alone is imported for the task that needs it."""
+    if name != "text":
+        return _TASKS[name]
+    source, data = import_module("rankstruct.text").TextSource, import_module("rankstruct.text.loading").TextDataModule
+    return _Task(RankingModule, data, {"data.encoder": "encoder", "data.fetch": "fetch"}, source, data)
 
 
 _TRAINER = {"num_sanity_val_steps": 0, "log_every_n_steps": 10, "max_epochs": 100, "enable_model_summary": False}
@@ -195,7 +175,7 @@ class RankingCLI(LightningCLI):
         self._command = args[0]
         self._args = args
         self._task_name = _find_task(args)
-        self._task = TASKS[self._task_name]()
+        self._task = task_of(self._task_name)
         self._names_data = _names_data(args)
         _silence(everything=quiet)
         with ExitStack() as self._held:  # the lock of the folder of a run that trains
@@ -279,8 +259,7 @@ class RankingCLI(LightningCLI):
         _check_options(config, self.config.subcommand)
         given = dict(options_in(self._args))  # the last value of each; null resets a value of the config
         typed = [name.strip("-").rstrip("+") for name, value in given.items() if value not in ("null", "None")]
-        if wrong := without_effect(typed, (*NEEDS[self.config.subcommand], *data_needs(config)), config):
-            raise ValueError(wrong)
+        check_effects(self.config.subcommand, typed, config)
         if self._quiet:
             _refuse_checkpoint(config)
         if self.config.subcommand != "fit" and config.ckpt_path is None:
@@ -295,10 +274,9 @@ class RankingCLI(LightningCLI):
             return
         missing = sizes - set(vars(scorer.get("init_args", Namespace())))
         if missing:
-            known = ", ".join(library_scorers(sizes, self._task.scorers))
             raise ValueError(
                 f"model.scorer: the constructor of {path} has no argument {' or '.join(sorted(missing))}, which the data set; "
-                f"scorers of this task: {known}"
+                f"scorers of this task: {', '.join(scorer_names(self._task_name))}"
             )
 
     def _keep_names(self, config: Any) -> None:
@@ -334,9 +312,7 @@ class RankingCLI(LightningCLI):
         if subcommand in ("test", "validate"):
             parser.set_defaults({"verbose": False})  # rankstruct prints the table
         assert isinstance(parser, Parser)
-        parser.look_at(configs_in(self._args), self._args)
-        scorers = library_scorers(set(self._task.links.values()), self._task.scorers)
-        parser.shorten(subcommand, {"model.scorer": scorers, "model.loss": library_losses()})
+        parser.name(subcommand, {"model.scorer": scorer_names(self._task_name), "model.loss": loss_names()})
         return parser
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
@@ -358,7 +334,7 @@ class RankingCLI(LightningCLI):
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> pl.Trainer:
         data = self.datamodule
-        callbacks = [*callbacks, Stoppable(), Terminable()]
+        callbacks = [*callbacks, Stoppable()]
         # Lightning's bars are on stdout.
         bars = not self._quiet and config.get("enable_progress_bar") is not False and shows_bars(sys.stdout, sys.stderr)
         config["enable_progress_bar"] = bars
@@ -368,13 +344,11 @@ class RankingCLI(LightningCLI):
             if self._get(self.config, "average_weights"):
                 callbacks = [AverageWeights(), *callbacks]
             # The first checkpoint callback is that of the best model; it writes before last.ckpt is written.
-            callbacks.append(LastCheckpoint())
-            if steps := self._get(self.config, "save_every_steps"):
-                callbacks.append(StepCheckpoint(steps))
+            callbacks.append(LastCheckpoint(self._get(self.config, "save_every_steps")))
             self._test_scores = TestScores()
             if data.complete:
                 callbacks += [TrainingBoard(data.objective_batches()), self._test_scores]
-            callbacks += [Validated(), StaysStopped(), ResumeHint()]
+            callbacks += [Ends(), ResumeHint()]
             callbacks.append(Announcements() if self._quiet else ProgressBar() if bars else EpochLines())
         else:
             callbacks = [c for c in callbacks if not isinstance(c, EarlyStopping | ModelCheckpoint)]
@@ -521,7 +495,11 @@ class RankingCLI(LightningCLI):
     def _save_report(self, best: dict[str, Any], measures: dict[str, float]) -> None:
         """Write the results to `metrics.json` and to TensorBoard."""
         module, data, board = self.model, self.datamodule, self.trainer.logger
-        parameters = {**module.describe(), **_describe_optimizer(module.trainer.optimizers), **data.describe()}
+        optimizers = [(type(each).__name__, each.param_groups[0]) for each in module.trainer.optimizers]
+        used = (
+            {"optimizer": name, "learning_rate": group.get("initial_lr", group["lr"])} for name, group in optimizers
+        )
+        parameters = {**module.describe(), **next(used, {"optimizer": ""}), **data.describe()}
         report = {"best": best, "test": measures, "parameters": parameters}
         write_text(self.folder / "metrics.json", json.dumps(report, indent=2))
         write_record(self.folder, data.record, data.names)
@@ -549,14 +527,6 @@ def _options_of(loss: torch.nn.Module) -> dict[str, str]:
         options["parts"] = ", ".join(parts)
     name = f"{options.pop('measure', '')} {type(loss).__name__}".strip()
     return {"loss": name} | {f"loss.{option}": value for option, value in options.items() if value is not None}
-
-
-def _describe_optimizer(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Any]:
-    """The name and the initial learning rate of the optimizer, for reports."""
-    if not optimizers:
-        return {"optimizer": ""}
-    group = optimizers[0].param_groups[0]
-    return {"optimizer": type(optimizers[0]).__name__, "learning_rate": group.get("initial_lr", group["lr"])}
 
 
 #: Base classes of the classes that a config may name, in addition to Lightning's own.
@@ -773,7 +743,7 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
 
 def _source_of(config: Any) -> Any:
     """The source of the data that a config describes."""
-    kind = TASKS[config.task]().source
+    kind = task_of(config.task).source
     return kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
 
 
@@ -781,7 +751,7 @@ def has_folds(args: Sequence[str]) -> bool:
     """Whether the data of a training command, such as `["fit", "--config", FILE]`, may come in folds."""
     cli = _Parsed(args)
     config = cli.config[cli.subcommand]
-    kind = TASKS[config.task]().source
+    kind = task_of(config.task).source
     if config.data.get("builtin") is not None:
         return False
     return hasattr(kind, "fold") and (kind is not RatingsSource or config.data.get("split") == "fold")

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from rankstruct.commands._arguments import CommandParser, add_cell_options, as_typed, named_files, whole_number
+from rankstruct.commands._arguments import as_typed, named_files
+from rankstruct.commands._options import parser_of
 from rankstruct.commands.cells import Cell, CellFolders, different_names
 from rankstruct.commands.cross_validate import refuse_twice
 from rankstruct.configs import HelpfulParser, instantiate, read_config
@@ -260,16 +261,7 @@ def stuck_note(cells: list[dict[str, Any]]) -> str:
 
 def main(args: Sequence[str]) -> None:
     """Print the tables; write `exact.json`, `exact.png`, rankers and TensorBoard logs."""
-    parser = CommandParser.of(
-        "fit-exact",
-        "C is selected on each fold's validation data. Options that are not listed here override values of the configs, such as "
-        "--data.path FOLDER or --ranker.C '[1, 10]'. Under torchrun, all processes share the training lists of one fit.",
-    )
-    compared = "one or more configs, compared in one table and figure"
-    parser.add_argument("--config", nargs="+", required=True, help=compared)
-    parser.add_argument("--folds", nargs="+", type=whole_number(1), help="fold numbers; omit for data without folds")
-    add_cell_options(parser, "fits", "runs/exact")
-    options, rest = parser.parse_known_args(args[1:])
+    options, rest = parser_of("fit-exact").parse_known_args(args[1:])
     start = time.perf_counter()
     given = {"folds": options.folds, "output": options.output, "processes": options.processes}
     with joined() as team:

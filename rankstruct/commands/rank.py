@@ -24,10 +24,11 @@ import numpy as np
 import torch
 
 from rankstruct._version import __version__
-from rankstruct.commands._arguments import CommandParser, add_column_options, column_options, whole_number
+from rankstruct.commands._arguments import CommandParser
+from rankstruct.commands._options import RANKED, column_options, parser_of
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.commands.files import Files, find_files
-from rankstruct.commands.rank_clicks import ESTIMATORS, ClickFiles, click_section
+from rankstruct.commands.rank_clicks import ClickFiles, click_section
 from rankstruct.data import DataError, RankingData
 from rankstruct.data.errors import shortened
 from rankstruct.data.formats import TABLE_OPTIONS, suffix_of
@@ -43,7 +44,6 @@ from rankstruct.models import PreparedScorer, load_scorer, save_scorer
 from rankstruct.statistics import bootstrap_interval
 from rankstruct.text_tables import format_table
 
-_MEASURES = ("AP", "nDCG@10", "RR@10")
 _LISTS = 1000  # scored at once
 _TRAINED = "trained.json"
 _MODEL = ("scorer.pt", "ranker.pkl")
@@ -371,66 +371,6 @@ ones.
 """
 
 
-def _parser() -> CommandParser:
-    parser = CommandParser.of("rank", "The ranker is selected from a few candidate models by cross-validation.")
-    parser.add_argument(
-        "folder",
-        nargs="?",
-        metavar="FOLDER",
-        help="folder with train.txt and optionally vali.txt and test.txt, or with folds of these",
-    )
-    parser.add_argument("--fold", type=whole_number(1), help="fold number, if FOLDER has Fold1, Fold2, ...")
-    parser.add_argument("--train", metavar="FILE", help="training lists, instead of FOLDER")
-    parser.add_argument(
-        "--clicks",
-        metavar="LOG",
-        help="click log, instead of labels: CSV, Parquet or Arrow with columns query, document, position (from 1), click (0 or "
-        "1), or usual names of these, session if queries were shown several times, and features; or without features, and "
-        "--train with the lists of these queries and documents (docid), whose labels are ignored. --test has labels",
-    )
-    parser.add_argument(
-        "--propensities",
-        metavar="HOW",
-        help="how to estimate the probabilities that users examine the ranks of a click log, "
-        f"{', '.join(ESTIMATORS)}, or a file with one number per rank (default: harvest, for which the log must show documents "
-        "at several ranks)",
-    )
-    parser.add_argument("--clip", type=float, help="replace lower propensities by this one (default: none)")
-    parser.add_argument(
-        "--drop-missing",
-        action="store_true",
-        help="leave out, and count, the clicks on documents that --train lacks (default: an error)",
-    )
-    parser.add_argument(
-        "--vali", metavar="FILE", help="validation lists, added to the training lists for cross-validation"
-    )
-    parser.add_argument("--test", metavar="FILE", help="test lists (default: none)")
-    parser.add_argument("--zero-based", action="store_true", help="feature ids of SVMlight files start at 0")
-    add_column_options(parser)
-    parser.add_argument(
-        "--measures",
-        nargs="+",
-        metavar="MEASURE",
-        help=f"measures of the test, of which the first selects the model (default: {' '.join(_MEASURES)}, of which nDCG@10 "
-        "selects if labels are graded, AP if they are binary)",
-    )
-    parser.add_argument(
-        "--mode",
-        choices=("full", "fast"),
-        default="full",
-        help="'fast' trains only the linear ranker and one MLP, in less than half of the time (default: full)",
-    )
-    parser.add_argument(
-        "--time-budget",
-        type=float,
-        metavar="SECONDS",
-        help="leave out models that would take longer, estimated for one CPU core from the size of the data",
-    )
-    parser.add_argument("--seed", type=whole_number(0), default=0, help="random seed")
-    parser.add_argument("--output", default="runs/rank", help="output folder")
-    return parser
-
-
 def _click_files(given: argparse.Namespace) -> ClickFiles:
     """The files of a click log."""
     if given.folder is not None or given.vali is not None:
@@ -447,7 +387,7 @@ def _click_files(given: argparse.Namespace) -> ClickFiles:
 
 def main(args: Sequence[str]) -> None:
     """Train, test, write the folder and print the tables."""
-    parser = _parser()
+    parser = parser_of("rank")
     given = parser.parse_args(args[1:])
     if given.folder is None and given.train is None and given.clicks is None:
         parser.error("give FOLDER, --train FILE or --clicks LOG")
@@ -464,7 +404,7 @@ def main(args: Sequence[str]) -> None:
         "random_state": given.seed,
     }
     try:
-        result, before = rank(files, given.output, given.measures or _MEASURES, verbose=True, **options)
+        result, before = rank(files, given.output, given.measures or RANKED, verbose=True, **options)
     except KeyboardInterrupt:
         goes_on = "tests the trained model" if _is_trained(Path(given.output)) else "starts again"
         raise KeyboardInterrupt(f"stopped; {given.output} is incomplete, the same command {goes_on}") from None

@@ -20,7 +20,7 @@ import pytorch_lightning as pl
 import yaml
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from rankstruct.commands._arguments import PASSED_ON, CommandParser, add_cell_options, whole_number
+from rankstruct.commands._options import parser_of
 from rankstruct.commands.cells import Cell, CellFolders, Key, different_names
 from rankstruct.commands.cross_validate import SELECTION, Run, asked, check_values, cross_validate
 from rankstruct.commands.fit import RankingCLI, complete_config
@@ -314,19 +314,7 @@ def _test(
 
 def main(args: Sequence[str]) -> None:
     """Print the best trials and the test measures of the best one."""
-    parser = CommandParser.of("tune", f"Trials are compared on validation data. {PASSED_ON}")
-    parser.add_argument("--config", required=True, help="training config")
-    what = "search space: KEY=log:LOW,HIGH, uniform:LOW,HIGH, int:LOW,HIGH or choice:VALUE,VALUE; may be repeated"
-    parser.add_argument("--space", action="append", default=[], metavar="KEY=KIND:VALUES", help=what)
-    parser.add_argument("--trials", type=whole_number(1), default=30, help="total number of trials")
-    parser.add_argument(
-        "--folds", nargs="+", type=whole_number(1), default=[None], help="folds of each trial (default: the config's)"
-    )
-    add_cell_options(parser, "trials")
-    parser.add_argument("--seed", type=whole_number(0), default=0, help="seed of the proposals")
-    parser.add_argument("--seeds", type=whole_number(1), default=1, metavar="N", help="seeds of the test")
-    parser.add_argument("--no-prune", dest="prune", action="store_false", help="train every trial to its end")
-    options, rest = parser.parse_known_args(args[1:])
+    options, rest = parser_of("tune").parse_known_args(args[1:])
     found = tune(**vars(options), options=rest)
     _print_report(found)
     best = Path(options.output) / "best.yaml"

@@ -1,8 +1,8 @@
 """Ranking data: reading, checking, preparation, splits and batches; flat arrays plus list offsets."""
 
-from rankstruct.data.assembly import *
 from rankstruct.data.batches import *
 from rankstruct.data.builtin import *
+from rankstruct.data.cache import *
 from rankstruct.data.clean import *
 from rankstruct.data.columnar import *
 from rankstruct.data.convert import *

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_float, c_longlong, c_void_p
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +20,7 @@ _ARRAYS = (
 )
 
 
-class _Lines(ctypes.Structure):
+class _Arguments(ctypes.Structure):
     """`Lines` of svmlight.hpp, field by field."""
 
     _fields_ = [
@@ -43,45 +42,27 @@ _measure.argtypes, _measure.restype = [c_void_p, c_longlong, c_void_p], None
 _copy.argtypes, _copy.restype = [c_void_p, c_void_p, c_longlong, c_void_p], None
 
 
-@dataclass(frozen=True)
-class Parsed:
-    """The parsed lines, up to the first problem if any. Spans are `[n, 2]`: bytes first to last - 1 of the text.
+def parse_lines(
+    text: np.ndarray, base: int, limit: int, fill: float
+) -> tuple[dict[str, np.ndarray], tuple[int, int] | None]:
+    """Parse all lines of `text` `[bytes]` uint8; `base` is the least feature id, `limit` the greatest one, below 2^31.
 
-    Args:
-        problem: 0, or one of the codes above.
-        place: byte offset of the problem.
-        labels: `[documents]` float32.
-        indptr: `[documents + 1]`, the first entry of each document.
-        starts: `[documents]`, the byte offset of its line.
-        missing: `[documents]` int32, the number of NULL values.
-        comment_spans: `[documents, 2]`, without surrounding blanks.
-        docid_spans: `[documents, 2]`.
-        indices: `[entries]` int32, feature indices from 0.
-        values: `[entries]` float32.
-        offsets: `[lists]`, the first document of each list; empty if lines have no qid.
-        qid_spans: `[lists, 2]`.
-        list_lines: `[lists]`, the number of lines before its first.
-        hard: `[tokens, 2]`, numbers left to the caller: the byte offset, and the entry, or -1 - document for a label.
+    Returns:
+        The arrays up to the first problem, by name; and one of the codes above with the byte offset of the problem, or None.
+        Spans are `[n, 2]`: bytes first to last - 1 of the text.
+
+        - labels: `[documents]` float32;
+        - indptr: `[documents + 1]`, the first entry of each document;
+        - starts: `[documents]`, the byte offset of its line;
+        - missing: `[documents]` int32, the number of NULL values;
+        - comment_spans, docid_spans: `[documents, 2]`, without surrounding blanks;
+        - indices: `[entries]` int32, feature indices from 0;
+        - values: `[entries]` float32;
+        - offsets: `[lists]`, the first document of each list; empty if lines have no qid;
+        - qid_spans: `[lists, 2]`;
+        - list_lines: `[lists]`, the number of lines before its first;
+        - hard: `[tokens, 2]`, numbers left to the caller: the byte offset, and the entry, or -1 - document for a label.
     """
-
-    problem: int
-    place: int
-    labels: np.ndarray
-    indptr: np.ndarray
-    starts: np.ndarray
-    missing: np.ndarray
-    comment_spans: np.ndarray
-    docid_spans: np.ndarray
-    indices: np.ndarray
-    values: np.ndarray
-    offsets: np.ndarray
-    qid_spans: np.ndarray
-    list_lines: np.ndarray
-    hard: np.ndarray
-
-
-def parse_lines(text: np.ndarray, base: int, limit: int, fill: float) -> Parsed:
-    """Parse all lines of `text` `[bytes]` uint8; `base` is the least feature id, `limit` the greatest one, below 2^31."""
     room = _Room()
     _measure(text.ctypes.data, len(text), byref(room))
     n, entries = room.documents, room.entries
@@ -101,14 +82,15 @@ def parse_lines(text: np.ndarray, base: int, limit: int, fill: float) -> Parsed:
         "hard": np.empty((n + entries, 2), np.int64),
     }
     places = {name: array.ctypes.data for name, array in arrays.items()}
-    lines = _Lines(text=text.ctypes.data, size=len(text), base=base, limit=limit, fill=fill, **places)
+    lines = _Arguments(text=text.ctypes.data, size=len(text), base=base, limit=limit, fill=fill, **places)
     _read(byref(lines))
     documents, lists = lines.documents, lines.lists
     entries = int(arrays["indptr"][documents])
     ends = dict.fromkeys(("labels", "starts", "missing", "comment_spans", "docid_spans"), documents)
     ends |= dict.fromkeys(("offsets", "qid_spans", "list_lines"), lists)
     ends |= {"indptr": documents + 1, "indices": entries, "values": entries, "hard": lines.hards}
-    return Parsed(lines.problem, lines.place, **{name: array[: ends[name]] for name, array in arrays.items()})
+    problem = (lines.problem, lines.place) if lines.problem else None
+    return {name: array[: ends[name]] for name, array in arrays.items()}, problem
 
 
 def copy_spans(text: np.ndarray, spans: np.ndarray, out: np.ndarray) -> None:

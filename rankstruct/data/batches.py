@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import check_least
+from rankstruct.lists import Lists
 
 __all__ = ["Batch", "BatchLoader", "collate"]
 
@@ -34,17 +34,24 @@ class Batch:
     """
 
     # Not a dataclass or tuple: Lightning traverses those, and `--trainer.precision bf16-true` would round the labels too.
-    def __init__(
-        self,
-        features: Tensor,
-        labels: Tensor,
-        where: Tensor,
-        index: Tensor,
-        positions: Tensor,
-        diversity_groups: Tensor | None = None,
-    ) -> None:
-        self.features, self.labels, self.where = features, labels, where
-        self.index, self.positions, self.diversity_groups = index, positions, diversity_groups
+    def __init__(self, features: Tensor, lists: Lists, index: Tensor, positions: Tensor) -> None:
+        self.features, self.lists, self.index, self.positions = features, lists, index, positions
+
+    @property
+    def labels(self) -> Tensor:
+        """Labels, `[lists, list_size]`."""
+        return self.lists.labels
+
+    @property
+    def where(self) -> Tensor:
+        """True for a real document, `[lists, list_size]`."""
+        assert self.lists.where is not None
+        return self.lists.where
+
+    @property
+    def diversity_groups(self) -> Tensor | None:
+        """Groups, `[lists, list_size]`, if the data have any."""
+        return self.lists.diversity_groups
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         """Move the batch to a device."""
@@ -55,7 +62,22 @@ class Batch:
         return self._each(lambda value: value.pin_memory())
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        return Batch(**{name: change(value) for name, value in vars(self).items() if value is not None})
+        return Batch(change(self.features), self.lists.documents(change), change(self.index), change(self.positions))
+
+
+def _padded(
+    features: np.ndarray, labels: np.ndarray, groups: np.ndarray | None, rows: np.ndarray, where: np.ndarray, index: Any
+) -> Batch:
+    """The batch of flat lists, `[documents, ...]` in the order of `where` `[lists, list_size]`."""
+
+    def wide(flat: np.ndarray, fill: int = 0) -> Tensor:
+        shape = (*where.shape, *flat.shape[1:])
+        padded = np.full(shape, fill, flat.dtype) if fill else np.zeros(shape, flat.dtype)
+        padded[where] = flat
+        return torch.from_numpy(padded)
+
+    lists = Lists(wide(labels), torch.from_numpy(where), diversity_groups=None if groups is None else wide(groups, -1))
+    return Batch(wide(features), lists, torch.as_tensor(index), wide(rows, -1))
 
 
 def make_batch(
@@ -83,21 +105,16 @@ def make_batch(
     sizes = lengths if max_list_size is None else np.minimum(lengths, max_list_size)
     columns = np.arange(sizes.max(initial=0))
     where = columns < sizes[:, None]
-    positions = np.where(where, data.offsets[chosen][:, None] + columns, -1)
+    places = data.offsets[chosen][:, None] + columns
     for row in np.flatnonzero(sizes < lengths).tolist():
         first, last = data.offsets[chosen[row]], data.offsets[chosen[row] + 1]
         rng = np.random.default_rng([*seed, int(chosen[row])])
-        positions[row, : sizes[row]] = first + _sample(data.labels[first:last] > 0, int(sizes[row]), rng, keep_relevant)
-    features = np.zeros((*where.shape, data.num_features), np.float32)
-    rows = data.features[positions[where]]
-    features[where] = rows.toarray() if data.is_sparse else rows
-    labels = np.zeros(where.shape, np.float32)
-    labels[where] = data.labels[positions[where]]
-    arrays = {"features": features, "labels": labels, "where": where, "index": chosen, "positions": positions}
-    if data.diversity_groups is not None:
-        arrays["diversity_groups"] = np.full(where.shape, -1, np.int64)
-        arrays["diversity_groups"][where] = data.diversity_groups[positions[where]]
-    return Batch(**{name: torch.from_numpy(values) for name, values in arrays.items()})
+        places[row, : sizes[row]] = first + _sample(data.labels[first:last] > 0, int(sizes[row]), rng, keep_relevant)
+    rows = places[where]
+    features = data.features[rows].toarray() if data.is_sparse else data.features[rows]
+    groups = None if data.diversity_groups is None else data.diversity_groups[rows].astype(np.int64)
+    labels = data.labels[rows].astype(np.float32, copy=False)
+    return _padded(features.astype(np.float32, copy=False), labels, groups, rows, where, chosen)
 
 
 def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator, keep: bool) -> np.ndarray:
@@ -231,7 +248,8 @@ class BatchLoader:
         """One list of padding, which no measure counts."""
         none = torch.full((1, 1), -1)
         groups = None if self.data.diversity_groups is None else none
-        return Batch(torch.zeros(1, 1, self.data.num_features), torch.zeros(1, 1), none > 0, none[0], none, groups)
+        lists = Lists(torch.zeros(1, 1), none > 0, diversity_groups=groups)
+        return Batch(torch.zeros(1, 1, self.data.num_features), lists, none[0], none)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch; unless it is the current one, start from its first batch."""
@@ -311,10 +329,11 @@ class ListDataset(Dataset[Batch]):
 def collate(lists: Sequence[Batch]) -> Batch:
     """Join batches to one, padded to the longest list."""
 
-    def padded(name: str, fill: int = 0) -> Tensor:
-        rows = [row for batch in lists for row in getattr(batch, name)]
-        return pad_sequence(rows, batch_first=True, padding_value=fill)
+    def flat(name: str) -> np.ndarray:
+        return torch.cat([getattr(batch, name)[batch.where] for batch in lists]).numpy()
 
-    features, labels, where, positions = padded("features"), padded("labels"), padded("where"), padded("positions", -1)
-    groups = None if any(batch.diversity_groups is None for batch in lists) else padded("diversity_groups", -1)
-    return Batch(features, labels, where, torch.cat([batch.index for batch in lists]), positions, groups)
+    groups = None if any(batch.diversity_groups is None for batch in lists) else flat("diversity_groups")
+    lengths = torch.cat([batch.where.sum(-1, keepdim=True) for batch in lists]).numpy()
+    where = np.arange(lengths.max(initial=0)) < lengths
+    index = torch.cat([batch.index for batch in lists])
+    return _padded(flat("features"), flat("labels"), groups, flat("positions"), where, index)

@@ -1,4 +1,4 @@
-"""The cache of parsed data: arrays in a file that is memory-mapped.
+"""Lists in files of arrays that are memory-mapped: those that `convert_lists` writes, and the cache of parsed files.
 
 A file is a prefix (magic, CRC-32 of the rest), the length of the header, the header (JSON: dtype, shape and offset of every
 array), and the arrays, each at a multiple of 64 bytes after the header. It is written in blocks, so that it may exceed memory,
@@ -7,23 +7,34 @@ and atomically, so that a killed process leaves no damaged file.
 
 from __future__ import annotations
 
+import glob
+import hashlib
 import json
 import logging
+import math
 import os
 import re
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from rankstruct.data.errors import DataError
-from rankstruct.data.text import check_file
+from rankstruct.columns import Columns
+from rankstruct.data.assembly import Assembly, Stream
+from rankstruct.data.dataset import RankingData, register_format
+from rankstruct.data.errors import REAL, DataError, shortened
+from rankstruct.data.names import Names
+from rankstruct.data.text import add_to_digest, check_file
 from rankstruct.files import whole_file
+from rankstruct.messages import Way
+
+__all__ = ["read_rankdata"]
 
 _log = logging.getLogger(__name__)
 SUFFIX = ".rankdata"
@@ -31,10 +42,14 @@ _MAGIC = b"rankdat2"
 _PREFIX = struct.Struct("<8sI")
 _LENGTH = struct.Struct("<Q")
 _ALIGNMENT = 64
+_STREAMED_FROM = 2**26  # least size of files, in bytes, that are assembled on disk and then memory-mapped
+_NAMES = ("qids", "docids", "comments")
+_FILLED = "filled"  # stored with the arrays of `RankingData`, as JSON: the fill value, and the missing values by column
+_COLUMN_CATEGORIES = "columns"  # the names and categories of `RankingData.columns`, as JSON
+_NAMED_COLUMNS = 5  # with missing values that messages name
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-LEFT_BEHIND = re.compile(
-    r"\.rankdata\.(\d{1,9})-[0-9a-f]+\.part$"
-)  # temporary files of `whole_file` in a killed process
+#: Temporary files of `whole_file` in a killed process.
+LEFT_BEHIND = re.compile(r"\.rankdata\.(\d{1,9})-[0-9a-f]+\.part$")
 
 
 def cache_folder(cache: bool | str | os.PathLike[str]) -> Path | None:
@@ -53,25 +68,6 @@ def cache_folder(cache: bool | str | os.PathLike[str]) -> Path | None:
         return Path(chosen)
     shared = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     return Path(shared or Path("~/.cache").expanduser()) / "rankstruct"
-
-
-@dataclass(frozen=True)
-class Stream:
-    """An array that need not be in memory: `blocks()` returns its entries, flat and in order."""
-
-    dtype: np.dtype
-    shape: tuple[int, ...]
-    blocks: Callable[[], Iterable[np.ndarray]]
-
-    @classmethod
-    def of(cls, array: np.ndarray) -> Stream:
-        """The stream of an array."""
-        return cls(array.dtype, array.shape, lambda: [np.ascontiguousarray(array).reshape(-1)])
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the array in bytes."""
-        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray] | None:
@@ -230,3 +226,221 @@ def evict(folder: Path, limit: int, *, keep: Path | None = None) -> list[CachedF
             each.path.unlink(missing_ok=True)  # a process that has it mapped can still use it
             removed.append(each)
     return removed
+
+
+# Lists
+
+
+def to_arrays(data: RankingData) -> dict[str, np.ndarray]:
+    """The arrays of lists to store in a file."""
+    arrays = {name: value for name, value in vars(data).items() if value is not None}
+    for name in _NAMES:
+        if name in arrays:
+            names = arrays.pop(name)
+            arrays |= {f"{name}.text": names.text, f"{name}.offsets": names.offsets}
+    if data.columns is not None:
+        arrays[_COLUMN_CATEGORIES] = _as_bytes(data.columns.categories)
+    if data.is_sparse:
+        matrix = arrays.pop("features")
+        shape = np.array(matrix.shape)
+        arrays |= {"values": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": shape}
+    return arrays
+
+
+def from_arrays(arrays: Mapping[str, np.ndarray]) -> RankingData:
+    """Lists from the arrays of a file; raises DataError if the arrays are inconsistent."""
+    given: dict[str, Any] = dict(arrays)
+    given.pop(_FILLED, None)
+    try:
+        if _COLUMN_CATEGORIES in given:
+            given[_COLUMN_CATEGORIES] = Columns(json.loads(given[_COLUMN_CATEGORIES].tobytes()))
+        for name in _NAMES:
+            if f"{name}.text" in given:
+                kind = bytes if name == "comments" else str
+                given[name] = Names(given.pop(f"{name}.text"), given.pop(f"{name}.offsets"), kind)
+        if "features" not in given:
+            given["features"] = _matrix(*(given.pop(name) for name in ("values", "indices", "indptr", "shape")))
+        return RankingData(**given)
+    except DataError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        raise DataError(f"expected the arrays of lists, got {', '.join(map(str, arrays))}"[:200]) from error
+
+
+def described(
+    arrays: Mapping[str, Stream], fill: float, filled: Mapping[str, int], columns: Columns | None = None
+) -> dict[str, Stream]:
+    """Arrays with what messages say of them: the value of missing features, their number by column, and the columns."""
+    more = {} if columns is None else {_COLUMN_CATEGORIES: Stream.of(_as_bytes(columns.categories))}
+    if "missing" in arrays:
+        more[_FILLED] = Stream.of(_as_bytes([fill, filled]))
+    return {**arrays, **more}
+
+
+def _as_bytes(value: Any) -> np.ndarray:
+    """Plain data as JSON, in an array of bytes."""
+    return np.frombuffer(json.dumps(value).encode(), np.uint8)
+
+
+def _matrix(values: np.ndarray, indices: np.ndarray, pointers: np.ndarray, shape: np.ndarray) -> Any:
+    rows, width = (int(each) for each in shape.tolist())
+    fits = len(pointers) == rows + 1 and pointers[0] == 0 and pointers[-1] == len(indices) == len(values)
+    if (
+        not fits
+        or (pointers[1:] < pointers[:-1]).any()
+        or not (not len(indices) or (indices.min() >= 0 and indices.max() < width))
+    ):
+        raise DataError("the features are not a valid sparse matrix: pointers or indices are out of range")
+    matrix = sp.csr_array((rows, width), dtype=np.float32)
+    # The constructor would copy arrays that are a small part of a memory-mapped file.
+    matrix.data, matrix.indices, matrix.indptr = values, indices, pointers
+    return matrix
+
+
+@register_format(SUFFIX)
+def read_rankdata(
+    path: str | os.PathLike[str], *, num_features: int | None = None, labels: str = "real", cache: object = None
+) -> RankingData:
+    """Read a file written by `convert_lists`, memory-mapped without a copy.
+
+    Args:
+        path: the file.
+        num_features: the least number of features; a file of dense features must have them.
+        labels: `"grades"` rejects labels other than integers from 0.
+        cache: ignored, since nothing is parsed.
+
+    Raises:
+        DataError: the file is missing, damaged, or has fewer features or other labels than required.
+    """
+    try:
+        arrays = map_arrays(path)
+        if num_features is not None and "shape" in arrays and arrays["shape"].shape == (2,):
+            arrays["shape"] = np.maximum(arrays["shape"], [0, num_features])  # widening a sparse matrix is free
+        data = from_arrays(arrays)
+        _log_columns(path, arrays)
+    except DataError as error:
+        raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None
+    if num_features is not None and data.num_features < num_features:
+        raise DataError(
+            f"{path}: expected {num_features} features, got {data.num_features}",
+            Way("num_features", None, "convert with {}", "convert it with `rankstruct convert --num-features`"),
+        )
+    if labels == "grades" and ((data.labels < 0) | (data.labels % 1 != 0)).any():
+        raise DataError(f"{path}: expected grades (integers from 0) as labels, got others", REAL)
+    return data
+
+
+Fill = Callable[[Assembly], dict[str, Stream]]
+
+
+def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], options: object) -> RankingData:
+    """The lists that `fill` adds to an `Assembly`, cached and memory-mapped the next time.
+
+    The key is that of the file's content and the options, plain data that determine the arrays. A large file is streamed to the
+    cache, so that reading it takes no more memory than converting it.
+    """
+    folder = cache_folder(cache)
+    kept = None
+    if folder is not None:
+        # SHA-256: the fastest hash of hashlib on processors that support it, and free of collisions.
+        digest = hashlib.sha256()
+        size = add_to_digest(digest, path)
+        digest.update(json.dumps([size, options]).encode())
+        kept = folder / f"{path.stem[:80]}-{digest.hexdigest()[:32]}{SUFFIX}"
+        if (found := _kept(kept, path)) is not None:
+            return found
+        if path.stat().st_size >= _STREAMED_FROM:
+            try:
+                with Assembly(kept.parent) as assembly:
+                    if store_arrays(kept, fill(assembly)) and (found := _kept(kept, path)) is not None:
+                        return found
+            except OSError as error:
+                _log.info("nothing is cached: %s", error)
+    streams: dict[str, Stream] = {}
+    try:
+        streams = fill(Assembly())
+        arrays = {name: stream.array() for name, stream in streams.items()}
+        data = from_arrays(arrays)
+    except MemoryError:
+        shape = streams["features"].shape if "features" in streams else ()
+        raise DataError(
+            f"{path}: not enough memory for features {' x '.join(map(str, shape))}",
+            Way(
+                "sparse",
+                True,
+                "use {} if most are 0, or convert the file",
+                "convert the file with `rankstruct convert`",
+            ),
+        ) from None
+    _log_columns(path, arrays)
+    if kept is not None:
+        store_arrays(kept, arrays)
+    return data
+
+
+def _kept(kept: Path, path: Path) -> RankingData | None:
+    """The lists of a cached file; None if it is missing or damaged."""
+    arrays = load_arrays(kept)
+    if arrays is None:
+        return None
+    try:
+        data = from_arrays(arrays)
+    except DataError as error:  # a file with a valid checksum from elsewhere
+        _log.warning("%s is damaged (%s); it will be rebuilt", kept, error)
+        return None
+    _log_columns(path, arrays)
+    return data
+
+
+def _log_columns(path: object, arrays: Mapping[str, np.ndarray | Stream]) -> None:
+    """Log the categorical columns of a file, the number of missing values by column and their fill value."""
+
+    def blocks(name: str) -> Any:
+        array = arrays.get(name)
+        return [] if array is None else array.blocks() if isinstance(array, Stream) else [array]
+
+    for text in blocks(_COLUMN_CATEGORIES):
+        if (columns := Columns(json.loads(text.tobytes()))).categorical:
+            _log.warning("%s: %s", path, columns.description)
+    count = sum(int(block.sum()) for block in blocks("missing"))
+    if not count:
+        return
+    try:
+        ((value, by_column),) = (json.loads(text.tobytes()) for text in blocks(_FILLED))
+        value = "" if math.isnan(value) else f" were read as {float(value):g}"
+        filled = sorted(((name, int(number)) for name, number in by_column.items()), key=lambda each: -each[1])
+    except (TypeError, ValueError, AttributeError):  # of an earlier version
+        value, filled = " were filled", []
+    if not filled:
+        _log.warning("%s: %d missing values (NULL)%s (fill=)", path, count, value)
+        return
+    shown = ", ".join(f"{number} in column {shortened(name)}" for name, number in filled[:_NAMED_COLUMNS])
+    more = f" and {len(filled) - _NAMED_COLUMNS} more columns" if len(filled) > _NAMED_COLUMNS else ""
+    some = "value" if count == 1 else "values"
+    _log.warning("%s: %d missing %s (empty, null or NaN): %s%s", path, count, some, shown, more)
+
+
+def write_assembled(target: Path, fill: Fill, *, half: bool = False) -> tuple[int, int, int]:
+    """Write the lists that `fill` adds to one file in bounded memory; returns the number of lists, documents and features.
+
+    Raises OSError, and as `fill`.
+    """
+    for path in target.parent.glob(f"{glob.escape(target.name)}.*.part"):
+        if (process := LEFT_BEHIND.search(path.name)) and not _is_running(int(process[1])):
+            path.unlink(missing_ok=True)
+    with Assembly(target.parent, half=half) as assembly:
+        streams = fill(assembly)
+        write_arrays(target, streams)
+        _log_columns(target, streams)
+    width = streams["features"].shape[1] if "features" in streams else int(streams["shape"].array()[1])
+    return streams["offsets"].shape[0] - 1, streams["labels"].shape[0], width
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # another user's, or not a process number
+        return True
+    return True

@@ -11,37 +11,31 @@ rows of the column are all so. A column of a CSV file is categorical if no cell 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import math
 import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from rankstruct.arrays import LARGEST_SINGLE
-from rankstruct.columns import Columns, check_number, coded, codes_of, is_category, is_text, plain
-from rankstruct.data.assembly import Assembly, DocumentBlock, assemble
-from rankstruct.data.cache import Stream
+from rankstruct.columns import Columns, check_number, coded, codes_of, difference, is_category, is_text, plain
+from rankstruct.data.assembly import Assembly, DocumentBlock, Stream
+from rankstruct.data.cache import assemble, described
 from rankstruct.data.dataset import RankingData, register_format
-from rankstruct.data.delimited import check_columns, named
 from rankstruct.data.errors import REAL, DataError, shortened
 from rankstruct.data.tables import (
     TableReader,
-    are_whole,
-    are_words,
     as_names,
+    check_columns,
     find_columns,
     is_number,
-    missing_column,
+    named,
     null_words,
 )
-from rankstruct.data.text import check_file
-from rankstruct.files import add_to_digest
 from rankstruct.messages import Way
 from rankstruct.progress import Progress
 
@@ -85,110 +79,95 @@ def read_arrow(
 
     >>> read_arrow("train.parquet").summary()  # doctest: +SKIP
     """
-    rows = ListReader(Path(path), num_features, labels, Roles(label, qid, docid), features, categorical)
-    data = assemble(Path(path), rows.fill, cache, rows.key)
+    roles = {"label": label, "qid": qid, "docid": docid}
+    rows = ListReader(Path(path), num_features, labels, roles, features, categorical)
+    data = assemble(Path(path), rows.fill, cache, rows.options)
     rows.log_columns()
     return data
 
 
-class Roles(NamedTuple):
-    """The columns of a file that are not features; None if absent, or to be found by their usual names."""
-
-    label: str | None = None
-    qid: str | None = None
-    docid: str | None = None
-
-
 class ListReader:
-    """The reader of the lists of one CSV, Parquet or Arrow file."""
+    """The reader of the lists of one CSV, Parquet or Arrow file; arguments are those of `read_arrow`."""
 
     def __init__(
         self,
         path: Path,
         num_features: int | None,
         labels: str,
-        columns: Roles,
+        roles: Mapping[str, str | None],
         features: Sequence[str] | None = None,
         categorical: Sequence[str] = (),
         progress: bool = False,
     ) -> None:
         if labels not in ("grades", "real", "optional"):
             raise ValueError(f"labels must be 'grades', 'real' or 'optional', got {labels!r}")
-        check_file(path)
-        self.path, self.num_features, self.labels, self.columns = path, num_features, labels, columns
-        self.features = None if features is None else list(features)
-        self.categorical = [categorical] if isinstance(categorical, str) else list(categorical)
+        self.path, self.num_features, self.labels, self.wanted = path, num_features, labels, roles
         self.progress = progress
-
-    def key(self) -> str:
-        """A cache key of the file's content and the options, 32 characters."""
-        parts = [
-            _FORMAT,
-            self.num_features,
-            self.labels,
-            self.columns,
-            *([] if self.features is None else [self.features]),
-            *self.categorical,
-        ]
-        digest = hashlib.sha256(json.dumps(parts).encode())
-        add_to_digest(digest, self.path)
-        return digest.hexdigest()[:32]
-
-    def _open(self) -> None:
-        """Find the roles and the names of the columns, and which have strings or categories."""
-        self.table = TableReader(self.path, {"qid": self.columns.qid}, optional=("qid",))
-        names = self.table.names
-        check_columns(self.path, names)
-        self.roles = self._find_roles(names)
-        self.names = self._columns_of_features(names)
-        if unknown := [name for name in self.categorical if name not in self.names]:
+        categorical = [categorical] if isinstance(categorical, str) else list(categorical)
+        #: What, with the content of the file, determines the arrays.
+        self.options = [_FORMAT, num_features, labels, roles, features and list(features), categorical]
+        text = "{} names another column, or use 0 for unknown labels"
+        self.table = TableReader(
+            path,
+            roles,
+            optional=("docid", "label") if labels == "optional" else ("docid",),
+            features=features or (),
+            advice={
+                "qid": Way("qid", None, "{} names another column", "give it the name 'qid'"),
+                "label": Way("label", None, text, "give it the name 'label'"),
+            },
+        )
+        check_columns(path, self.table.names)
+        self.roles = {role: self.table.columns.get(role) for role in roles}
+        own = [name for name in self.table.names if name not in self.roles.values()]
+        self.names = own if features is None else list(features)
+        self.left_out = [name for name in own if name not in self.names]
+        if len(self.names) + len(self.left_out) > len(own):
+            wanted = shortened(", ".join(self.names), 200)
+            raise DataError(f"{path}: expected the features {wanted}, in any order; {difference(self.names, own)}")
+        if unknown := [name for name in categorical if name not in self.names]:
             raise DataError(
-                f"{self.path}: categorical must name feature columns, got {named(unknown)}; there are {named(self.names)}"
+                f"{path}: categorical must name feature columns, got {named(unknown)}; there are {named(self.names)}"
             )
         #: The categories by column, once they are read.
         self.categories: dict[str, Any] = {
-            name: None for name in self.names if name in self.categorical or self._has_words(name)
+            name: None for name in self.names if name in categorical or self._has_words(name)
         }
         self.texts = list(self.categories)  # columns of CSV files that are not parsed as numbers
         if (header := self.table.header) is not None:
-            ids = (self.roles.qid, self.roles.docid)
-            self.texts += [name for name in ids if name is not None and not are_whole(header, name)]
+            ids = (self.roles["qid"], self.roles["docid"])
+            self.texts += [name for name in ids if name is not None and not header.are_whole(name)]
         self.width: int | None = None  # of lists of numbers
         self.missing: dict[str, int] = {}
 
     def _has_words(self, name: str) -> bool:
         header = self.table.header
-        return is_category(self.table.kinds[name]) if header is None else are_words(header, name)
+        return is_category(self.table.kinds[name]) if header is None else header.are_words(name)
 
     def fill(self, assembly: Assembly) -> dict[str, Stream]:
         """Add all documents, and return the resulting arrays."""
-        self._open()
         columns = self._find_categories()
+        used = [name for name in self.table.names if name not in self.left_out]
         with Progress(
             unit=" rows", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
         ) as bar:
-            for batch in self.table.batches(self.used, self.texts, self._advice):
+            for batch in self.table.batches(used, self.texts, self._advice):
                 if len(batch):
                     assembly.add(self._part(batch, assembly.rows))
                     bar.update(len(batch))
         if not assembly.rows:
             raise DataError(f"{self.path}: expected documents, one per row, got none")
-        assembly.check_names(self.path, ", row ", "row")
-        assembly.filled |= self.missing
-        assembly.fill_value = math.nan
         width = max(self.num_features or 0, assembly.width)
+        arrays = assembly.finish(self.path, "row", num_features=width, sparse=False)
         # A column of lists, and features that are missing in the file, have no names.
-        assembly.kinds = columns if columns.categorical or len(columns.names) == width else None
-        return assembly.finish(None, width, False)
+        named = columns if columns.categorical or len(columns.names) == width else None
+        return described(arrays, math.nan, self.missing, named)
 
     def log_columns(self) -> None:
         """Warn of columns that were taken for a role or left out, whether the data were read from the file or from the cache."""
-        if not hasattr(self, "table"):
-            self._open()
-        for role, column in self.roles._asdict().items():
-            name = getattr(self.columns, role) or role
-            if column not in (None, name):
-                _log.warning("%s: column %r is used as %r", self.path, column, name)
+        for role, column in self.roles.items():
+            if column not in (None, self.wanted[role] or role):
+                _log.warning("%s: column %r is used as %r", self.path, column, role)
         if self.left_out:
             shown = ", ".join(self.left_out)[:200]
             _log.warning("%s: columns that are no features of training are left out: %s", self.path, shown)
@@ -214,16 +193,16 @@ class ListReader:
             return "write it with a decimal point"
         if kind == "bool" or got.strip("'").casefold() in ("true", "false"):
             return "a column of True and False may not have other values"
-        if name == self.roles.label:
+        if name == self.roles["label"]:
             return "use 0 for unknown labels"
-        if name in self.roles:
+        if name in self.roles.values():
             return "the first rows have integers, written as 1.0"
         if re.fullmatch(r"'\d{4}-\d\d-\d\d.*'", got):
             return "convert dates to numbers, such as days since one, or remove the column"
         return Way("categorical", [name], "if its cells are categories, name it: {}")
 
     def _part(self, batch: Any, before: int) -> DocumentBlock:
-        qid, docid, label = str(self.roles.qid), self.roles.docid, self.roles.label
+        qid, docid, label = str(self.roles["qid"]), self.roles["docid"], self.roles["label"]
         labels = np.zeros(len(batch), np.float32)
         if label is not None:
             labels = self._labels(label, batch.column(label), before)
@@ -249,38 +228,6 @@ class ListReader:
             docids=None if docid is None else as_names(self.table.ids(docid, batch.column(docid), before)),
             missing=missing.sum(axis=1, dtype=np.int32) if missing.any() else None,
         )
-
-    def _find_roles(self, names: list[str]) -> Roles:
-        others = [name for name in names if name not in (self.features or ())]  # a feature may have a usual name
-        found = Roles(**find_columns(self.path, others, self.columns._asdict()))
-        optional = ("docid", "label") if self.labels == "optional" else ("docid",)
-        for role, column in found._asdict().items():
-            if column is None and role not in optional:
-                text = "{} names another column" + ", or use 0 for unknown labels" * (role == "label")
-                advice = Way(role, None, text, f"give it the name {role!r}")
-                raise missing_column(self.path, role, getattr(self.columns, role), names, advice)
-        return found
-
-    def _columns_of_features(self, names: list[str]) -> list[str]:
-        """The names of the features; sets the columns that are `used`, None for all, and those that are `left_out`."""
-        self.used: list[str] | None = None
-        self.left_out: list[str] = []
-        found = [name for name in names if name not in self.roles]
-        if self.features is None:
-            return found
-        missing, unknown = (
-            [name for name in one if name not in other]
-            for one, other in ((self.features, found), (found, self.features))
-        )
-        if unknown and not missing:
-            self.used, self.left_out = [name for name in names if name not in unknown], unknown
-        elif missing:
-            differences = [
-                f"{what} {named(each)}" for what, each in (("missing:", missing), ("unknown:", unknown)) if each
-            ]
-            wanted = shortened(", ".join(self.features), 200)
-            raise DataError(f"{self.path}: expected the features {wanted}, in any order; {', '.join(differences)}")
-        return self.features
 
     def _labels(self, name: str, column: Any, before: int) -> np.ndarray:
         if is_text(kind := plain(column).type) and "binary" not in str(kind):  # such as "1.0"
@@ -308,7 +255,7 @@ class ListReader:
         """Features `[n, d]` float32, NaN if missing."""
         names = self.names
         if not names:
-            wanted = ", ".join(name or role for role, name in self.columns._asdict().items())
+            wanted = ", ".join(name or role for role, name in self.wanted.items())
             raise DataError(f"{self.path}: expected feature columns in addition to {wanted}, got none")
         with np.errstate(over="ignore"):  # reported below as infinite
             if len(names) == 1 and _is_list(column := plain(batch.column(names[0]))):

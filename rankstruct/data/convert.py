@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankstruct.data.assembly import Assembly, Fill, halved, to_arrays, write_assembled
-from rankstruct.data.cache import SUFFIX, Stream
-from rankstruct.data.columnar import ListReader, Roles, read_arrow
+from rankstruct.columns import LIST_ROLES
+from rankstruct.data.assembly import Assembly, Stream, check_half, halved
+from rankstruct.data.cache import SUFFIX, Fill, to_arrays, write_assembled
+from rankstruct.data.columnar import ListReader, read_arrow
 from rankstruct.data.errors import shortened
 from rankstruct.data.folds import fold_files
 from rankstruct.data.formats import find_reader, read_lists, suffix_of
@@ -93,18 +94,16 @@ def _fill_from(source: Path, options: dict[str, Any], progress: bool) -> Fill:
         group = options.pop("group_file", None)
         return Lines(source, Options(**options), group, progress=progress).fill
     if reader is read_arrow:
-        _check_options(source, options, ["num_features", "labels", "categorical", *Roles._fields])
-        columns = Roles(**{role: options.pop(role, None) for role in Roles._fields})
-        kept = {name: options[name] for name in ("num_features", "categorical") if name in options}
-        return ListReader(
-            source, kept.pop("num_features", None), options.get("labels", "grades"), columns, **kept, progress=progress
-        ).fill
+        _check_options(source, options, ["num_features", "labels", "categorical", *LIST_ROLES])
+        roles = {role: options.pop(role, None) for role in LIST_ROLES}
+        kept = {"num_features": None, "labels": "grades", **options}
+        return ListReader(source, roles=roles, **kept, progress=progress).fill
     data = read_lists(source, **options)
 
     def fill(assembly: Assembly) -> dict[str, Stream]:
         arrays = to_arrays(data)
         if assembly.half:
-            assembly.check_dense(not data.is_sparse)
+            check_half(True, sparse=data.is_sparse)
             arrays["features"] = halved(arrays["features"], source)
         return {name: Stream.of(array) for name, array in arrays.items()}
 

@@ -15,10 +15,10 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from rankstruct.arrays import as_numbers, as_single
-from rankstruct.columns import Columns, Table
+from rankstruct.columns import Columns, EncodedTable
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names, check_offsets
-from rankstruct.lists import known_ids, numbered_ids
+from rankstruct.ids import known_ids, numbered_ids
 from rankstruct.messages import Way
 
 __all__ = ["RankingData", "Splits", "Summary", "concatenate", "register_format"]
@@ -177,7 +177,7 @@ class RankingData:
     @property
     def table(self) -> Any:
         """The features as estimators take them, with the names and categories of a table; a matrix without names."""
-        return self.features if self.columns is None else Table(self.features, self.columns)
+        return self.features if self.columns is None else EncodedTable(self.features, self.columns)
 
     def list_of(self, document: int) -> int:
         """The list index of a document, given by its row."""
@@ -239,7 +239,7 @@ class RankingData:
             raise DataError(f"expected a table with the columns {names}, got numbers")
         try:
             wanted = Columns(dict.fromkeys(self.columns.names)) if columns is None else columns
-            return replace(self, features=Table(self.features, self.columns).recoded(wanted), columns=wanted)
+            return replace(self, features=EncodedTable(self.features, self.columns).recoded(wanted), columns=wanted)
         except ValueError as error:
             raise DataError(str(error)) from None
 

@@ -17,7 +17,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +31,7 @@ from rankstruct.data.names import Names
 from rankstruct.data.text import BLANKS, SPACE, TABS, Separator, field_rows, parse_number, split_blanks, text_lines
 from rankstruct.files import whole_file
 
-__all__ = ["JoinedRun", "join_run", "read_qrels", "read_run", "read_scores", "write_run", "write_scores"]
+__all__ = ["join_run", "read_qrels", "read_run", "read_scores", "write_run", "write_scores"]
 
 _log = logging.getLogger(__name__)
 
@@ -42,43 +41,25 @@ _NOT_READ_BACK = re.compile(r"\A\Z|\A | \Z|[\t\r\n\ud800-\udfff]")
 Judgements = dict[str, dict[str, float]]
 
 
-@dataclass(frozen=True, eq=False)
-class JoinedRun:
-    """The documents of a run with their judgements: flat arrays with `offsets`, in the order of the run within each query.
+class JoinedRun(NamedTuple):
+    """The documents of a run with their judgements, in the order of the run within each query.
 
-    Args:
-        scores: `[documents]` float64. trec_eval uses float32: `scores.astype("float32")` has its ties.
-        labels: `[documents]` float64; 0 for an unjudged document.
-        offsets: `[lists + 1]` int64.
+    Attributes:
         qids: `[lists]` strings.
         docids: `[documents]` strings.
-        num_relevant: `[lists]` int64, the number of relevant (label > 0) documents in the qrels, retrieved or not.
-        ideal_labels: `[judged documents]` float64, the labels of all judged documents, retrieved or not, list by list.
-        ideal_offsets: `[lists + 1]` int64: those of list i are `ideal_labels[ideal_offsets[i] : ideal_offsets[i + 1]]`.
-        judged: `[documents]` bool, whether the document was judged.
-        pooled: `[documents]` bool, whether it is in the qrels: judged, or in the pool but unjudged (label -1).
-        not_judged: the number of documents of the run without a judgement.
-        only_in_run: queries of the run that are not in the qrels, which are left out.
-        only_in_qrels: queries of the qrels that are not in the run, which are left out, as trec_eval does by default.
+        arguments: those of `rankstruct.evaluate`, flat arrays:
 
-    >>> joined = join_run({"q": {"d1": 0.3, "d2": 0.9}}, {"q": {"d1": 1, "d3": 2}})
-    >>> list(joined.docids), joined.labels, joined.num_relevant, joined.not_judged
-    (['d1', 'd2'], array([1., 0.]), array([2]), 1)
+            - `scores` `[documents]` float64; trec_eval uses float32: `scores.astype("float32")` has its ties;
+            - `labels` `[documents]` float64, 0 for a document without judgement;
+            - `offsets` `[lists + 1]`;
+            - `ideal_labels` `[judged documents]` and `ideal_offsets` `[lists + 1]`, the labels of all judged documents, retrieved
+              or not, list by list;
+            - `judged` `[documents]` bool, and `pooled`, whether it is in the qrels: judged, or in the pool but not judged (-1).
     """
 
-    scores: np.ndarray
-    labels: np.ndarray
-    offsets: np.ndarray
     qids: Names
     docids: Names
-    num_relevant: np.ndarray
-    ideal_labels: np.ndarray
-    ideal_offsets: np.ndarray
-    judged: np.ndarray
-    pooled: np.ndarray
-    not_judged: int
-    only_in_run: tuple[str, ...]
-    only_in_qrels: tuple[str, ...]
+    arguments: dict[str, np.ndarray]
 
 
 class _Form(NamedTuple):
@@ -238,38 +219,33 @@ def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
             in run and qrels, so that they are never equal.
 
     >>> joined = join_run({"1": {"a": 0.5, "b": 2.0}}, {"1": {"b": 1, "c": 2}})
-    >>> joined.labels, joined.num_relevant, joined.ideal_labels, joined.ideal_offsets, joined.not_judged
-    (array([0., 1.]), array([2]), array([1., 2.]), array([0, 2]), 1)
+    >>> list(joined.docids), joined.arguments["labels"], joined.arguments["ideal_labels"]
+    (['a', 'b'], array([0., 1.]), array([1., 2.]))
     """
     _check_types("queries", run, qrels)
     check_queries(run, qrels)
     common = [query for query in run if query in qrels]
     retrieved, known = (chain.from_iterable(map(names.__getitem__, common)) for names in (run, qrels))
     _check_types("documents", retrieved, known)
-    only_in_run = tuple(query for query in run if query not in qrels)
-    only_in_qrels = tuple(query for query in qrels if query not in run)
     pool = np.fromiter(chain.from_iterable(qrels[query].values() for query in common), np.float64)
     kept, ends = pool >= 0, np.cumsum([0, *(len(qrels[query]) for query in common)])
     offsets = np.cumsum([0, *(len(run[query]) for query in common)])
-    nobody = math.nan
-    found = np.fromiter((qrels[query].get(docid, nobody) for query in common for docid in run[query]), np.float64)
+    found = np.fromiter((qrels[query].get(docid, math.nan) for query in common for docid in run[query]), np.float64)
     judged = found >= 0
     docids = Names.of([docid for query in common for docid in run[query]])
     check_retrieved(~np.isnan(found), docids)
     return JoinedRun(
-        scores=np.fromiter(chain.from_iterable(run[query].values() for query in common), np.float64),
-        labels=np.where(judged, found, 0),
-        offsets=offsets,
         qids=Names.of(common),
         docids=docids,
-        num_relevant=_counted(pool > 0, ends),
-        ideal_labels=pool[kept],
-        ideal_offsets=np.cumsum([0, *_counted(kept, ends)]),
-        judged=judged,
-        pooled=~np.isnan(found),
-        not_judged=int((~judged).sum()),
-        only_in_run=only_in_run,
-        only_in_qrels=only_in_qrels,
+        arguments={
+            "scores": np.fromiter(chain.from_iterable(run[query].values() for query in common), np.float64),
+            "labels": np.where(judged, found, 0),
+            "offsets": offsets,
+            "ideal_labels": pool[kept],
+            "ideal_offsets": np.concatenate([[0], np.cumsum(kept)])[ends],
+            "judged": judged,
+            "pooled": ~np.isnan(found),
+        },
     )
 
 
@@ -289,11 +265,6 @@ def check_retrieved(known: np.ndarray, docids: Sequence[str] | Names) -> None:
     """Raise DataError if none of the retrieved documents is in the qrels of its query; some that are not are normal."""
     if not known.any():
         check_matched(known, docids, what="retrieved documents", source="the qrels of their queries")
-
-
-def _counted(flags: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The number of flags between consecutive ends."""
-    return np.diff(np.concatenate([[0], np.cumsum(flags)])[ends])
 
 
 def _check_types(what: str, ours: Iterable[object], theirs: Iterable[object]) -> None:

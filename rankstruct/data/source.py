@@ -20,7 +20,7 @@ from rankstruct.data.errors import DataError
 from rankstruct.data.folds import PARTS, cross_validation_parts, fold_files, read_folds
 from rankstruct.data.formats import feature_names, read_lists
 from rankstruct.data.pipeline import Pipeline, check_preparation, prepare_splits
-from rankstruct.files import add_to_digest
+from rankstruct.data.text import add_to_digest
 from rankstruct.messages import Way
 
 __all__ = ["Source"]

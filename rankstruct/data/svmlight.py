@@ -8,14 +8,13 @@ ASCII blanks and tabs; other white space is part of a name, but not allowed at t
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -24,13 +23,12 @@ import torch
 
 from rankstruct.data import _parse
 from rankstruct.data._parse import parse_lines
-from rankstruct.data.assembly import Assembly, DocumentBlock, assemble
-from rankstruct.data.cache import Stream
+from rankstruct.data.assembly import Assembly, DocumentBlock, Stream
+from rankstruct.data.cache import assemble, described
 from rankstruct.data.dataset import RankingData, register_format
 from rankstruct.data.errors import REAL, DataError, check_least, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import Piece, check_file, split_blanks, whole_lines
-from rankstruct.files import add_to_digest
 from rankstruct.messages import Way
 from rankstruct.progress import Progress
 
@@ -118,11 +116,12 @@ def read_svmlight(
     path = Path(path)
     options = Options(num_features, labels, float(fill), sparse, zero_based, omitted)
     lines = Lines(path, options, group_file)
-    return assemble(path, lines.fill, cache, lines.key)
+    sizes = None if lines.sizes is None else lines.sizes.decode("latin-1")
+    return assemble(path, lines.fill, cache, [_FORMAT, vars(options), lines.required, sizes])
 
 
 class Lines:
-    """The reader of one file: its cache key, and its arrays from pieces."""
+    """The reader of one file: its arrays from pieces."""
 
     def __init__(
         self,
@@ -140,41 +139,32 @@ class Lines:
         self.group = next(sides, None) if group_file is None else Path(group_file)
         self.sizes = None if self.group is None else b"".join(piece.text for piece in whole_lines(self.group))
 
-    def key(self) -> str:
-        """A cache key of the content of the files and the options, 32 characters."""
-        # SHA-256: the fastest hash of hashlib on processors that support it, and free of collisions.
-        digest = hashlib.sha256()
-        size = add_to_digest(digest, self.path)
-        given = [_FORMAT, size, self.required, self.sizes is None, vars(self.options)]
-        digest.update(json.dumps(given).encode())
-        digest.update(self.sizes or b"")
-        return digest.hexdigest()[:32]
-
     def fill(self, assembly: Assembly) -> dict[str, Stream]:
         """Add all documents, and return the resulting arrays."""
-        assembly.fill_value = self.options.fill
-        first, shape = None, _Completeness(self.path, self.options)
-        for lines in self._parsed():
+        first, shapes = None, _Completeness(self.path, self.options)
+        for piece, block in self._parsed():
             if first is None:
-                first = lines
-                self._check_source_of_lists(lines)
-            elif lines.with_qid != first.with_qid:
-                lines.refuse_qid()
-            assembly.add(lines.part())
-            shape.add(lines)
+                first = block
+                self._check_source_of_lists(piece, block)
+            elif (block.qids is None) != (first.qids is None):
+                piece.refuse_qid(with_qid=block.qids is not None)
+            shapes.add(piece, assembly.rows)
+            assembly.add(block)
         if first is None:
             raise DataError(f"{self.path}: expected documents, one per line, got only blank lines and comments")
         if not assembly.entries:
             raise DataError(f"{self.path}: expected features (id:value) on the lines, got none in the file")
-        shape.check()
-        lengths = None if first.with_qid else self._lengths(assembly.rows)
-        assembly.check_names(self.path)
-        return assembly.finish(lengths, self.options.num_features, self.options.sparse)
+        shapes.check(assembly.rows)
+        options = self.options
+        lengths = self._lengths(assembly.rows) if first.qids is None else None
+        arrays = assembly.finish(
+            self.path, "line", lengths=lengths, num_features=options.num_features, sparse=options.sparse
+        )
+        return described(arrays, options.fill, {})
 
-    def _parsed(self) -> Iterator[_Lines]:
-        """The pieces in order, parsed in torch's number of threads."""
+    def _parsed(self) -> Iterator[tuple[_Piece, DocumentBlock]]:
+        """The pieces with documents in order, parsed in torch's number of threads."""
         threads = torch.get_num_threads()
-        pieces = whole_lines(self.path)
         size = self.path.stat().st_size
         with (
             ThreadPoolExecutor(threads) as pool,
@@ -182,28 +172,26 @@ class Lines:
                 total=size, unit="B", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
             ) as bar,
         ):
-            waiting: deque[Future[_Lines]] = deque()
-            for piece in pieces:
-                waiting.append(pool.submit(_Lines, self.path, piece, self.options))
-                if len(waiting) > threads:
-                    yield from self._next(waiting, bar)
-            while waiting:
-                yield from self._next(waiting, bar)
+            waiting: deque[tuple[_Piece, Future[DocumentBlock]]] = deque()
+            for text in chain(whole_lines(self.path), [None] * (threads + 1)):  # None: to wait for the last ones
+                if text is not None:
+                    piece = _Piece(self.path, text, self.options)
+                    waiting.append((piece, pool.submit(piece.parse)))
+                if len(waiting) > (threads if text is not None else 0):
+                    piece, future = waiting.popleft()
+                    block = future.result()
+                    bar.update(len(piece.text))
+                    if len(block.labels):
+                        yield piece, block
 
-    def _next(self, waiting: deque[Future[_Lines]], bar: Progress) -> Iterator[_Lines]:
-        lines = waiting.popleft().result()
-        bar.update(len(lines.text))
-        if len(lines.labels):
-            yield lines
-
-    def _check_source_of_lists(self, lines: _Lines) -> None:
-        place = lines.at(int(lines.starts[0]))
-        if lines.with_qid and self.required:
+    def _check_source_of_lists(self, piece: _Piece, block: DocumentBlock) -> None:
+        place = piece.at(piece.first)
+        if block.qids is not None and self.required:
             raise DataError(
                 f"{place}: expected lines without qid:, since a file of their sizes defines the lists",
                 Way("group_file", None, "remove {}, or the qids", "remove the qids"),
             )
-        if not lines.with_qid and self.sizes is None:
+        if block.qids is None and self.sizes is None:
             raise DataError(
                 f"{place}: expected qid:<query> after the label, got none; add it, or write the number of documents "
                 f"of each list, one per line, to {self.path.name}{_GROUP_SUFFIXES[0]}",
@@ -241,37 +229,25 @@ class _Shape:
 
 
 class _Completeness:
-    """Check that a file with explicit zeros does not omit features, which only damaged files do.
-
-    A line is complete if its last feature id equals its number of features, since ids increase.
-    """
+    """Check that a file with explicit zeros does not omit features, which only damaged files do."""
 
     def __init__(self, path: Path, options: Options) -> None:
-        self.path, self.options = path, options
-        self.rows, self.zeros = 0, False
-        self.found: dict[int, _Shape] = {}  # by number of features; 0 for incomplete lines
+        self.path, self.options, self.zeros = path, options, False
+        self.known: dict[int, _Shape] = {}
 
-    def add(self, lines: _Lines) -> None:
-        """Add the next lines."""
-        counts, last = lines.counts, lines.last
-        if self.options.omitted != "check":
-            return
-        self.zeros = self.zeros or bool((lines.values == 0).any())
-        complete = (last == counts) & (counts > 0)
-        kinds, first, numbers = np.unique(np.where(complete, counts, 0), return_index=True, return_counts=True)
-        for kind, row, number in zip(kinds.tolist(), first.tolist(), numbers.tolist(), strict=True):
-            if (before := self.found.get(kind)) is None:
-                line = lines.line(int(lines.starts[row]))
-                before = _Shape(0, self.rows + row, line, int(counts[row]), int(last[row]))
-            self.found[kind] = replace(before, number=before.number + number)
-        self.rows += len(counts)
+    def add(self, piece: _Piece, before: int) -> None:
+        """Add the next lines, which follow so many."""
+        self.zeros = self.zeros or piece.zeros
+        for count, shape in piece.shapes.items():
+            known = self.known.get(count) or replace(shape, number=0, row=shape.row + before)
+            self.known[count] = replace(known, number=known.number + shape.number)
 
-    def check(self) -> None:
-        """Raise DataError for the first line that differs from most lines."""
-        usual = max(self.found, key=lambda count: (count > 0, self.found[count].number, -count), default=0)
-        others = [shape for count, shape in self.found.items() if count != usual]
+    def check(self, rows: int) -> None:
+        """Raise DataError for the first line that differs from most of all lines."""
+        usual = max(self.known, key=lambda count: (count > 0, self.known[count].number, -count), default=0)
+        others = [shape for count, shape in self.known.items() if count != usual]
         odd = sum(shape.number for shape in others)
-        if not (usual and self.zeros and 0 < 2 * odd < self.rows):
+        if self.options.omitted == "zero" or not (usual and self.zeros and 0 < 2 * odd < rows):
             return
         first, base = min(others, key=lambda shape: shape.row), int(not self.options.zero_based)
         raise DataError(
@@ -282,73 +258,67 @@ class _Completeness:
         )
 
 
-class _Lines:
-    """A parsed piece of a file: the compiled parser, the tokens it left open, and errors."""
+class _Piece:
+    """Lines of a file: the compiled parser, the tokens that it leaves open, and errors.
+
+    Attributes:
+        first: the byte offset of the first document.
+        zeros: whether values are 0.
+        shapes: by the number of features of a complete line, whose last id equals it since ids increase; 0 for other lines.
+    """
+
+    first = 0
+    zeros = False
 
     def __init__(self, path: Path, piece: Piece, options: Options) -> None:
         self.path, self.options, self.first_line = path, options, piece.line
         self.text = np.frombuffer(piece.text, np.uint8)
         self.base = 0 if options.zero_based else 1
+        self.shapes: dict[int, _Shape] = {}
+
+    def parse(self) -> DocumentBlock:
+        """The documents."""
+        options = self.options
         limit = _MAX_ID if options.num_features is None else min(_MAX_ID, options.num_features + self.base - 1)
-        found = parse_lines(self.text, self.base, limit, options.fill)
-        if found.problem:
-            self._fail(found.problem, found.place)
-        self.labels, self.starts, self.missing = found.labels, found.starts, found.missing
-        self.indices, self.values = found.indices, found.values
-        self.counts = np.diff(found.indptr).astype(np.int32)
-        ends = np.maximum(found.indptr[1:] - 1, 0)
-        self.last = (
-            np.where(self.counts > 0, self.indices[ends] + 1, 0) if len(self.indices) else np.zeros_like(self.counts)
-        )
-        self.offsets, self.qid_spans, self.list_lines = found.offsets, found.qid_spans, found.list_lines
-        self.comment_spans, self.docid_spans = found.comment_spans, found.docid_spans
-        self.with_qid = len(self.offsets) > 0
-        for start, target in found.hard.tolist():
-            self._resolve(start, target)
-        self._check_labels()
-
-    def _resolve(self, start: int, target: int) -> None:
-        """Parse a token that the compiled parser left open."""
-        with np.errstate(over="ignore"):
-            value = np.float32(float(self._token(start)))
-        if not np.isfinite(value):
-            if target < 0:
-                self._fail(_parse.LABEL, start)
-            self._fail(_parse.VALUE, start - len(f"{self.indices[target] + self.base}:"))
-        if target >= 0:
-            self.values[target] = value
-        else:
-            self.labels[-1 - target] = value
-
-    def _check_labels(self) -> None:
-        if self.options.labels == "grades":
-            wrong = np.flatnonzero((self.labels < 0) | (self.labels != np.floor(self.labels)))
-            if len(wrong):
-                place = int(self.starts[wrong[0]])
-                raise DataError(
-                    f"{self.at(place)}: expected a grade (an integer from 0) as label, got "
-                    f"{shortened(self._token(place))}",
-                    REAL,
-                )
-
-    def part(self) -> DocumentBlock:
-        """The part to add to an `Assembly`."""
-        width = int(self.counts[0])
-        complete = width > 0 and bool((self.counts == width).all() and (self.last == width).all())
-        comments = self.comment_spans if (self.comment_spans[:, 0] < self.comment_spans[:, 1]).any() else None
-        docids = self.docid_spans if (self.docid_spans[:, 0] < self.docid_spans[:, 1]).any() else None
+        parsed, problem = parse_lines(self.text, self.base, limit, options.fill)
+        if problem is not None:
+            self._fail(*problem)
+        labels, values, indices, starts = (parsed[name] for name in ("labels", "values", "indices", "starts"))
+        for start, target in parsed["hard"].tolist():
+            with np.errstate(over="ignore"):
+                value = np.float32(float(self._token(start)))
+            if not np.isfinite(value):
+                before = f"{indices[target] + self.base}:" if target >= 0 else ""
+                self._fail(_parse.VALUE if target >= 0 else _parse.LABEL, start - len(before))
+            (values if target >= 0 else labels)[target if target >= 0 else -1 - target] = value
+        if options.labels == "grades" and len(wrong := np.flatnonzero((labels < 0) | (labels != np.floor(labels)))):
+            place = int(starts[wrong[0]])
+            got = shortened(self._token(place))
+            raise DataError(f"{self.at(place)}: expected a grade (an integer from 0) as label, got {got}", REAL)
+        counts = np.diff(parsed["indptr"]).astype(np.int32)
+        ends = np.maximum(parsed["indptr"][1:] - 1, 0)
+        last = np.where(counts > 0, indices[ends] + 1, 0) if len(indices) else np.zeros_like(counts)
+        if not len(labels):
+            return DocumentBlock(labels, values, indices, counts, 0, parsed["offsets"], None, parsed["list_lines"])
+        self.first = int(starts[0])
+        self.zeros = bool((values == 0).any())
+        kinds, rows, numbers = np.unique(np.where(last == counts, counts, 0), return_index=True, return_counts=True)
+        for kind, row, number in zip(kinds.tolist(), rows.tolist(), numbers.tolist(), strict=True):
+            self.shapes[kind] = _Shape(number, row, self.line(int(starts[row])), int(counts[row]), int(last[row]))
+        complete = len(kinds) == 1 and kinds[0] > 0
+        lists, docids, comments = (parsed[name] for name in ("offsets", "docid_spans", "comment_spans"))
         return DocumentBlock(
-            labels=self.labels,
-            values=self.values,
-            indices=None if complete else self.indices,
-            counts=None if complete else self.counts,
-            width=width,
-            starts=self.offsets,
-            qids=self._names(self.qid_spans, self.starts[self.offsets], "qid") if self.with_qid else None,
-            places=self.list_lines + self.first_line,
-            docids=None if docids is None else self._names(docids, self.starts, "docid"),
-            comments=None if comments is None else Names.at_spans(self.text, comments, bytes),
-            missing=self.missing if self.missing.any() else None,
+            labels=labels,
+            values=values,
+            indices=None if complete else indices,
+            counts=None if complete else counts,
+            width=int(counts[0]),
+            starts=lists,
+            qids=self._names(parsed["qid_spans"], starts[lists], "qid") if len(lists) else None,
+            places=parsed["list_lines"] + self.first_line,
+            docids=self._names(docids, starts, "docid") if (docids[:, 0] < docids[:, 1]).any() else None,
+            comments=Names.at_spans(self.text, comments, bytes) if (comments[:, 0] < comments[:, 1]).any() else None,
+            missing=parsed["missing"] if parsed["missing"].any() else None,
         )
 
     def _names(self, spans: np.ndarray, places: np.ndarray, what: str) -> Names:
@@ -385,11 +355,11 @@ class _Lines:
                     "which is not a separator; replace it by a blank, or remove it"
                 )
 
-    def refuse_qid(self) -> NoReturn:
+    def refuse_qid(self, *, with_qid: bool) -> NoReturn:
         """Raise DataError for the first line, which has a qid while other pieces have none, or vice versa."""
-        match = _LABEL.match(self.text.data, int(self.starts[0]))
+        match = _LABEL.match(self.text.data, self.first)
         assert match is not None  # it matches nothing too
-        self._fail(_parse.QID_SURPRISE if self.with_qid else _parse.QID_MISSING, match.end())
+        self._fail(_parse.QID_SURPRISE if with_qid else _parse.QID_MISSING, match.end())
 
     def line(self, place: int) -> int:
         """The line number of a byte."""

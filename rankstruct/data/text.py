@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import importlib
 import io
 import logging
 import os
@@ -29,11 +28,8 @@ PACKED = (".gz", ".bz2", ".xz", ".zst")
 
 _log = logging.getLogger(__name__)
 _LONGEST_LINE = 2**28
-_UNPACKED, _RATIO = (
-    2**28,
-    100,
-)  # limits of decompressed files: bytes, or multiples of the compressed size if that is more
-_PIECE = 2**11  # compressed bytes per step: Zstandard may expand them 60,000 times
+_UNPACKED, _RATIO = 2**28, 100  # of decompressed files: bytes, or multiples of the compressed size if that is more
+_PIECE = 2**11  # compressed bytes per step
 _MEMORY = 2**29  # memory limit of xz
 _NOT_REGULAR = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
 _MAGIC = {
@@ -42,6 +38,7 @@ _MAGIC = {
     "xz": re.compile(rb"\xfd7zXZ\0"),
     "Zstandard": re.compile(rb"\x28\xb5\x2f\xfd"),
 }
+_CODECS = {"bzip2": "bz2", "Zstandard": "zstd"}  # of Arrow
 _BOM = b"\xef\xbb\xbf"
 _UTF_16 = re.compile(rb"\xff\xfe|\xfe\xff|(?:[^\0]\0){2,}\Z|(?:\0[^\0]){2,}\Z")
 SPACE = " \t\r\n"  #: White space around lines and fields.
@@ -62,6 +59,14 @@ def check_file(path: str | os.PathLike[str]) -> int:
     return found.st_size
 
 
+def add_to_digest(digest: Any, path: str | os.PathLike[str]) -> int:
+    """Update a `hashlib` digest with the bytes of a file, block by block; returns their number."""
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+        return file.tell()
+
+
 def unpacked_name(name: str) -> str:
     """The name of a file without the suffix of its compression.
 
@@ -75,8 +80,7 @@ def read_blocks(path: str | os.PathLike[str], block: int = BLOCK) -> Iterator[by
     """The bytes of a regular file, in blocks, decompressed if needed (gzip, bzip2, xz, Zstandard).
 
     Raises:
-        DataError: the file cannot be read; or a compressed file is damaged, exceeds both 256 MB and 100 times its size, or needs
-            a library that is not installed.
+        DataError: the file cannot be read; or a compressed file is damaged, or exceeds both 256 MB and 100 times its size.
     """
     size = check_file(path)
     kind = None
@@ -87,7 +91,7 @@ def read_blocks(path: str | os.PathLike[str], block: int = BLOCK) -> Iterator[by
             kind = next((name for name, magic in _MAGIC.items() if magic.match(begins)), None)
             most = max(_UNPACKED, _RATIO * size)
             total = 0
-            for content in _unpacked(path, file, kind, block):
+            for content in _unpacked(file, kind, block):
                 total += len(content)
                 if kind and total > most:
                     raise DataError(
@@ -103,81 +107,43 @@ def read_blocks(path: str | os.PathLike[str], block: int = BLOCK) -> Iterator[by
         raise DataError(f"{path}: expected a file that can be read, got: {error.strerror or error}") from error
 
 
-def _unpacked(path: object, file: IO[bytes], kind: str | None, block: int) -> Iterator[bytes]:
-    if kind in (None, "gzip"):
-        stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=file) if kind else file
+def _unpacked(file: IO[bytes], kind: str | None, block: int) -> Iterator[bytes]:
+    """The content of a file, or of all compressed streams in it; raises EOFError or as gzip for a damaged one."""
+    if kind == "xz":
+        yield from filter(None, _xz_streams(file, block))
+        return
+    stream: Any = gzip.GzipFile(fileobj=file) if kind == "gzip" else file
+    if kind in _CODECS:
+        import pyarrow as pa
+
+        stream = pa.CompressedInputStream(pa.PythonFile(file), _CODECS[kind])
+    try:
         while content := stream.read(block):
             yield content
-        return
-    make, wrong = _decoder(path, str(kind))
-    decoder, data = make(), file.read(_PIECE)
-    while True:
-        try:
-            content = decoder.decompress(data, block)
-        except wrong as error:
-            raise EOFError(str(error)) from error
-        for first in range(0, len(content), block):
-            yield content[first : first + block]
-        if decoder.eof:  # another stream may follow, and xz may have zeros before it
-            data = decoder.unused_data.lstrip(b"\0")
-            while not data:
-                if not (data := file.read(_PIECE)):
-                    return
-                data = data.lstrip(b"\0")
-            decoder = make()
-        elif decoder.needs_input:
-            if not (data := file.read(_PIECE)):
+    except OSError as error:
+        if kind not in _CODECS:
+            raise
+        raise EOFError(str(error)) from error
+
+
+def _xz_streams(file: IO[bytes], block: int) -> Iterator[bytes]:
+    """The content of an xz file, of which Arrow has no decoder, and Python's ignores what follows the first stream."""
+    import lzma
+
+    data = file.read(_PIECE)
+    while data:
+        decoder = lzma.LZMADecompressor(memlimit=_MEMORY)
+        while not decoder.eof:
+            if decoder.needs_input and not data and not (data := file.read(_PIECE)):
                 raise EOFError("unexpected end of file")
-        else:
+            try:
+                yield decoder.decompress(data, block)
+            except lzma.LZMAError as error:
+                raise EOFError(str(error)) from error
             data = b""
-
-
-def _decoder(path: object, kind: str) -> tuple[Callable[[], Any], tuple[type[Exception], ...]]:
-    """A factory of decoders of one stream, with the interface of `bz2.BZ2Decompressor`, and the exceptions they raise."""
-    try:
-        if kind == "bzip2":
-            return importlib.import_module("bz2").BZ2Decompressor, (OSError, ValueError)
-        if kind == "xz":
-            lzma = importlib.import_module("lzma")
-            return lambda: lzma.LZMADecompressor(memlimit=_MEMORY), (lzma.LZMAError,)
-    except ModuleNotFoundError as error:
-        raise DataError(
-            f"{path}: {kind} files require a Python with the module {error.name}; decompress the file"
-        ) from None
-    for name in ("compression.zstd", "backports.zstd"):
-        try:
-            zstd = importlib.import_module(name)
-        except ModuleNotFoundError:
-            continue
-        return zstd.ZstdDecompressor, (zstd.ZstdError,)
-    try:
-        zstandard = importlib.import_module("zstandard")
-    except ModuleNotFoundError:
-        raise DataError(
-            f"{path}: Zstandard files require Python 3.14 or the package zstandard, which is not installed; "
-            "pip install zstandard, or decompress the file"
-        ) from None
-    return lambda: _Zstandard(zstandard.ZstdDecompressor().decompressobj()), (zstandard.ZstdError,)
-
-
-class _Zstandard:
-    """A decoder of the package zstandard with the interface of `bz2.BZ2Decompressor`, which returns all output of a piece."""
-
-    needs_input = True
-
-    def __init__(self, decoder: Any) -> None:
-        self.decoder = decoder
-
-    @property
-    def eof(self) -> bool:
-        return bool(self.decoder.eof)
-
-    @property
-    def unused_data(self) -> bytes:
-        return bytes(self.decoder.unused_data)
-
-    def decompress(self, data: bytes, most: int) -> bytes:
-        return bytes(self.decoder.decompress(data))
+        data = decoder.unused_data.lstrip(b"\0")  # zeros may come before another stream
+        while not data and (more := file.read(_PIECE)):
+            data = more.lstrip(b"\0")
 
 
 class Piece(NamedTuple):

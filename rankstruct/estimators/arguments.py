@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
-from rankstruct.lists import NO_GROUPS
+from rankstruct import messages
+from rankstruct.argument_names import NO_GROUPS
 from rankstruct.messages import did_you_mean
 
 __all__: list[str] = []
@@ -106,12 +106,11 @@ _ATTRIBUTES = {
 _Called = TypeVar("_Called", bound=Callable[..., Any])
 
 
-def explaining(other_names: Mapping[str, str], what: str = "") -> Callable[[_Called], _Called]:
-    """A decorator of methods: arguments that there are not, or not by position, raise TypeError that names the right ones.
+def explaining(other_names: Mapping[str, str]) -> Callable[[_Called], _Called]:
+    """A decorator of methods: `messages.explaining`, with the names that rankers have for options of other libraries.
 
     Args:
         other_names: what to say of arguments of other libraries; under "", of all others that have no other name here either.
-        what: how messages call the function; its name if empty.
 
     >>> class Example:
     ...     @explaining({"groups": "pass qid="})
@@ -120,35 +119,17 @@ def explaining(other_names: Mapping[str, str], what: str = "") -> Callable[[_Cal
     Traceback (most recent call last):
     ...
     TypeError: there is no groups=; pass qid=
-    >>> Example().fit(1, 2, 3)
-    Traceback (most recent call last):
-    ...
-    TypeError: fit takes X, y by position, got 3 arguments; pass others by name: qid=
     """
 
+    def message(argument: str, known: Mapping[str, Parameter]) -> str:
+        arguments = [name for name in known if name != "self"]
+        usual = other_names.get("", f"the arguments are {', '.join(arguments)}").format(argument)
+        return f"there is no {argument}=; {other_names.get(argument) or _renamed(argument, known) or usual}"
+
     def decorate(function: _Called) -> _Called:
-        known = dict(list(signature(function).parameters.items())[1:])
-        name = what or function.__name__
-        by_position = [each for each, of in known.items() if of.kind is Parameter.POSITIONAL_OR_KEYWORD]
-        others = [f"{each}=" for each in known if each not in by_position]
-        if any(each.kind in (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL) for each in known.values()):
-            return function
-
-        @wraps(function)
-        def call(self: Any, *given: Any, **named: Any) -> Any:
-            if len(given) > len(by_position):
-                raise TypeError(
-                    f"{name} takes {', '.join(by_position) or 'nothing'} by position, got {len(given)} arguments; pass others by "
-                    f"name: {', '.join(others)}"
-                )
-            for argument in named:
-                if argument not in known:
-                    usual = other_names.get("", f"the arguments are {', '.join(known)}").format(argument)
-                    hint = other_names.get(argument) or _renamed(argument, known) or usual
-                    raise TypeError(f"there is no {argument}=; {hint}")
-            return function(self, *given, **named)
-
-        return call  # type: ignore[return-value]
+        kinds = {each.kind for each in signature(function).parameters.values()}
+        takes_any = kinds & {Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL}
+        return function if takes_any else messages.explaining({}, message)(function)
 
     return decorate
 

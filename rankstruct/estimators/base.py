@@ -23,11 +23,11 @@ from rankstruct import losses
 from rankstruct._lazy import public_names
 from rankstruct.arrays import LARGEST, as_array, as_numbers
 from rankstruct.clicks import ClickLog
-from rankstruct.columns import Columns, Table, as_table, check_same_names, say_once
+from rankstruct.columns import Columns, EncodedTable, as_table, check_same_names, say_once
 from rankstruct.data import RankingData
 from rankstruct.estimators.arguments import OF_METHODS, explaining, lacking, with_inherited
 from rankstruct.estimators.from_clicks import find_documents, lists_of_log, weigh_clicks
-from rankstruct.lists import group_documents, list_ids, numbered_ids
+from rankstruct.ids import group_documents, list_ids, numbered_ids
 from rankstruct.losses import AdditiveRankLoss, takes_groups
 from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
@@ -277,7 +277,7 @@ class Ranker(BaseEstimator):
         """Let the constructor name the right option for one that there is not; `**options` of its are those of the base class."""
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            cls.__init__ = explaining(cls.other_options, cls.__name__)(with_inherited(cls))  # type: ignore[method-assign]
+            cls.__init__ = explaining(cls.other_options)(with_inherited(cls))  # type: ignore[method-assign]
 
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError, which for a name of another library's estimators says what there is here."""
@@ -604,7 +604,7 @@ class Ranker(BaseEstimator):
         finite = "allow-nan" if self._takes_tables() else True
         kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": finite}
         columns = self._find_columns(X, reset)
-        if columns is None and isinstance(X, Table):  # whose names scikit-learn does not see
+        if columns is None and isinstance(X, EncodedTable):  # whose names scikit-learn does not see
             if not reset and hasattr(self, "feature_names_in_"):  # they are those of training
                 return check_X_y(X.values, **labels, **kinds) if labels else check_array(X.values, **kinds)
             checked = validate_data(self, X.values, **labels, **kinds, reset=reset)
@@ -622,13 +622,17 @@ class Ranker(BaseEstimator):
 
         Numbers from 0 on, as pandas gives to columns without names, are places: an array has the same columns.
         """
-        if not (names := X.columns.names if isinstance(X, Table) else names_of(X)):
+        if not (names := X.columns.names if isinstance(X, EncodedTable) else names_of(X)):
             return X
         places, known = list(map(str, range(len(names)))), None if reset else getattr(self, "feature_names_in_", None)
         expected = names if reset else list(map(str, range(self.n_features_in_))) if known is None else list(known)
         if names != expected and (known is not None or sorted(names) == sorted(expected)):
             check_same_names("X", expected, names)
-            X = X.select(expected) if isinstance(X, Table) else columns_at(X, [names.index(name) for name in expected])
+            X = (
+                X.select(expected)
+                if isinstance(X, EncodedTable)
+                else columns_at(X, [names.index(name) for name in expected])
+            )
             names = expected
         named = not hasattr(X, "iloc") or all(isinstance(name, str) for name in X.columns)
         return X if named or (names == places and known is None) else X.set_axis(names, axis=1)
@@ -638,13 +642,13 @@ class Ranker(BaseEstimator):
         known = None if reset else self.preparation_.columns
         if known is not None:
             return known
-        if isinstance(X, Table):
+        if isinstance(X, EncodedTable):
             found = X.columns if X.columns.categorical else None
         else:
             found = Columns.find(X) if self._takes_tables() else None
         if reset:
             self.preparation_ = Preparation(columns=found)
-            if found is not None and not isinstance(X, Table):
+            if found is not None and not isinstance(X, EncodedTable):
                 say_once(found.description)
         elif found is not None:
             name = found.names[found.categorical[0]]
@@ -654,7 +658,7 @@ class Ranker(BaseEstimator):
     def _table(self, X: Any) -> Any:
         """Checked documents for another ranker to `fit`, which finds the same categories."""
         columns = self.preparation_.columns
-        return X if columns is None or self.preparation_.names else Table(X, columns)
+        return X if columns is None or self.preparation_.names else EncodedTable(X, columns)
 
     def steps(self, X: Any) -> Sequence[str]:
         """Return the preparation steps that `fit` would use for features."""

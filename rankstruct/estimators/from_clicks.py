@@ -12,7 +12,7 @@ import numpy as np
 
 from rankstruct.arrays import as_numbers
 from rankstruct.clicks import ClickLog, Propensities, estimate_relevance, harvest_propensities
-from rankstruct.lists import known_ids, numbered_ids
+from rankstruct.ids import known_ids, numbered_ids
 
 __all__: list[str] = []
 

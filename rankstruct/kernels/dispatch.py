@@ -93,7 +93,7 @@ class CpuLists:
         gains: np.ndarray | None = None,
         longest: int | None = None,
     ) -> None:
-        labels, where, offsets, reference_scores, groups, item_weights, _ = lists
+        labels, where, offsets, reference_scores, groups, item_weights, *_ = lists
         self.shape = shape = scores.shape
         scores = (scores if scores.dtype in SCORES else scores.float()).contiguous()
         labels = (labels if labels.dtype in LABELS else labels.double()).contiguous()

@@ -9,7 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rankstruct.lists import Lists, refuse_groups_of_lists
+from rankstruct.argument_names import refuse_groups_of_lists
+from rankstruct.lists import Lists
 from rankstruct.losses.base import HingeOptions, RankingLoss
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.listwise import approximate_ranks

@@ -96,7 +96,7 @@ class AssignmentHingeLoss(RankingLoss):
         if isinstance(scores, Tensor) and is_under_autocast(scores):
             with torch.autocast(scores.device.type, enabled=False):
                 return self.forward(scores.float() if scores.dtype in HALVES else scores, cost, **lists)
-        return self._reduced(scores, cost, **self.checked_options(scores, cost, lists))
+        return self._reduced(scores, cost, **self.checked_options(scores, cost, {**lists}))
 
     def _reduced(
         self,

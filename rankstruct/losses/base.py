@@ -55,41 +55,44 @@ tensor(1.2500)
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY
-from functools import partial, wraps
-from inspect import Signature, signature
-from typing import Any, ClassVar
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field, fields
+from functools import partial
+from inspect import Parameter, Signature, signature
+from types import FunctionType
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
 import torch
 from torch import Tensor
-from typing_extensions import Self, TypedDict, Unpack
+from typing_extensions import Self, TypedDict, Unpack, dataclass_transform
 
+from rankstruct.argument_names import MASK, OF_LISTS, knows_cutoffs
 from rankstruct.kernels import dispatch
 from rankstruct.lists import (
     Lists,
     are_single_documents,
     as_offsets,
-    by_position,
+    at_positions,
     check_lists,
     checked_item_weights,
     is_plain,
     is_under_autocast,
     length_buckets,
     longest_list,
+    positions,
     refuse_inexact,
     refuse_negative,
-    refuse_other_names,
-    refuse_positions,
     warn_of_single_documents,
 )
 from rankstruct.losses.autograd import with_curvature
-from rankstruct.losses.checks import check_choice, check_values, warn_of_cutoff
-from rankstruct.losses.options import WithFields, fields_of
+from rankstruct.losses.checks import check_choice, check_size, check_values, warn_of_cutoff
 from rankstruct.losses.reduction import HALVES, REDUCTIONS, Reduction, reduce_lists
 from rankstruct.measures import Measure, nDCG
 from rankstruct.measures.discounted_gain import warn_of_large_gains
+from rankstruct.messages import explaining, refuse_positions
 
 __all__ = ["RankingLoss", "draws", "is_convex", "second_derivatives", "takes_groups", "takes_reference_scores"]
 
@@ -126,8 +129,51 @@ class AllOptions(HingeOptions, total=False):
     """Keyword arguments of any loss."""
 
 
-class RankingLoss(WithFields):
-    """Base class of all losses: typed fields are the options, `per_list` computes the loss.
+@dataclass_transform(eq_default=False, field_specifiers=(field,))
+class _DataclassModule(torch.nn.Module):
+    """A torch module whose subclasses are dataclasses, unless they have an `__init__` of their own; `setup()` is called last."""
+
+    _by_hand: ClassVar[bool] = False
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        self = super().__new__(cls)
+        torch.nn.Module.__init__(self)  # before the dataclass sets its fields, which may be modules
+        return self
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # Types written as text are evaluated.
+        annotations = vars(cls).get("__annotations__", {})
+        scope = {**vars(sys.modules.get(cls.__module__, sys)), **vars(cls)}
+        for name, hint in annotations.items():
+            if isinstance(hint, str):
+                with suppress(Exception):  # a name that is not defined yet; the text suffices for a signature
+                    annotations[name] = eval(hint, scope)
+        cls._by_hand = "__init__" in vars(cls) or (cls._by_hand and not annotations)
+        dataclass(eq=False, repr=False, init=not cls._by_hand)(cls)
+        for option in fields(cls):  # type: ignore[arg-type]
+            if option.init and option.name in vars(cls) and not isinstance(vars(cls)[option.name], property):
+                delattr(cls, option.name)  # so that a buffer can have this name
+        takes = signature(cls.__init__).parameters
+        kinds = {each.kind for each in takes.values()}
+        if "measure" in takes and "__init__" in vars(cls) and Parameter.VAR_KEYWORD not in kinds:
+            cls.__init__ = knows_cutoffs(cls.__init__)  # type: ignore[method-assign]
+
+    def __post_init__(self) -> None:
+        for option in fields(self):  # type: ignore[arg-type]
+            if option.init:
+                value = getattr(self, option.name)
+                if get_origin(option.type) is Literal:
+                    check_choice(option.name, value, get_args(option.type))
+                check_size(option.name, value)
+        self.setup()
+
+    def setup(self) -> None:
+        """Validate the fields and create any other state; called once, by the constructor."""
+
+
+class RankingLoss(_DataclassModule):
+    """Base class of all losses: a dataclass whose fields are the options; `per_list` computes the loss.
 
     Fields before `KW_ONLY` are positional arguments of the constructor, in order; `reduction` is keyword-only. A field of type
     `Literal` accepts only these values. `setup` runs after the fields are set, and validates the others.
@@ -175,15 +221,18 @@ class RankingLoss(WithFields):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.forward = _own_forward(cls)
-
-    def setup(self) -> None:
-        """Validate the fields and create any other state; called once, by the constructor."""
+        if "forward" in vars(cls):
+            cls.forward = explaining({}, instead=MASK)(cls.forward)
+        elif getattr(cls.forward, "of_lists", False):
+            cls.forward = _forward_of(cls)
 
     @property
     def options(self) -> dict[str, Any]:
         """The constructor's arguments, by name."""
-        return {name: getattr(self, name) for name in fields_of(type(self))}
+        own = sorted(
+            (each for each in fields(self) if each.init), key=lambda each: (each.kw_only, each.name == "reduction")
+        )
+        return {each.name: getattr(self, each.name) for each in own}
 
     def with_options(self, **changes: Any) -> Self:
         """A copy of the loss with these options changed.
@@ -194,29 +243,17 @@ class RankingLoss(WithFields):
         """
         return type(self)(**{**self.options, **changes})
 
-    def forward(  # type: ignore[no-redef]
-        self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]
-    ) -> Tensor:
+    def forward(self, scores: Tensor, labels: Tensor, *others: Any, **options: Any) -> Tensor:  # type: ignore[no-redef]
         """The loss: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, lists)
-
-    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        """One value per list, `[...]`.
-
-        Args:
-            scores, labels: `[..., list_size]`, float32 or float64, 0 in the padding.
-            where: bool, True for a real document; documents of item weight 0 count as padding.
-        """
-        raise NotImplementedError(f"{type(self).__name__} must define per_list")
-
-    def evaluate(self, scores: Tensor, labels: Tensor, options: Mapping[str, Any]) -> Tensor:
-        """The reduced loss: what `forward` returns. Here the arguments are checked and become `Lists`, outside autocast."""
+        # Here the arguments are checked and become `Lists`, outside autocast.
+        if others:
+            refuse_positions(("scores", "labels"), 2 + len(others), MASK)
         if isinstance(scores, Tensor) and (
             torch.is_autocast_enabled("cpu") if scores.is_cpu else is_under_autocast(scores)
         ):
             wide = scores.float() if scores.dtype in HALVES else scores
             with torch.autocast(scores.device.type, enabled=False):  # it would multiply matrices in half precision
-                return self.evaluate(wide, labels, options)
+                return self.forward(wide, labels, **options)
         reduction, lists = self.reduction, Lists(labels)
         if options or not isinstance(scores, Tensor):
             options = self.checked_options(scores, labels, options)
@@ -238,6 +275,15 @@ class RankingLoss(WithFields):
             self.look_once(lists)
         return value
 
+    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:
+        """One value per list, `[...]`.
+
+        Args:
+            scores, labels: `[..., list_size]`, float32 or float64, 0 in the padding.
+            where: bool, True for a real document; documents of item weight 0 count as padding.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define per_list")
+
     def look_once(self, lists: Lists) -> None:
         """At the first call on the CPU, warn of labels whose gains are huge, and of a cut-off of the measure that neglects most
         relevant documents of long lists.
@@ -253,17 +299,19 @@ class RankingLoss(WithFields):
             warn_of_large_gains(measure, real)
             warn_of_cutoff(measure, labels, where, lists.offsets)
 
-    def checked_options(self, scores: Any, labels: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    def checked_options(self, scores: Any, labels: Any, options: dict[str, Any]) -> dict[str, Any]:
         """The arguments beyond scores and labels; raises TypeError or ValueError for those that the loss does not accept."""
-        known, options = self.call_options.__annotations__, {**options}
-        for name in options:
-            if name not in known and name != "item_weights":
-                refuse_other_names(each for each in options if each not in known)
-                taken = [each for each in known if each != "item_weights" or self.takes_item_weights]
-                raise TypeError(
-                    f"unexpected keyword argument {name!r}; in addition to scores and labels, this loss accepts "
-                    f"{', '.join(taken)}"
-                )
+        known = self.call_options.__annotations__
+        if unknown := [name for name in options if name not in known and name != "item_weights"]:
+            taken = [name for name in known if name != "item_weights" or self.takes_item_weights]
+            other_names = [OF_LISTS[name] for name in unknown if name in OF_LISTS]
+            raise TypeError(
+                (
+                    *other_names,
+                    f"unexpected keyword argument {unknown[0]!r}; in addition to scores and labels, this loss accepts "
+                    f"{', '.join(taken)}",
+                )[0]
+            )
         if options.get("item_weights") is not None and not self.takes_item_weights:
             self.refuse_item_weights()
         if "offsets" in options and not isinstance(options["offsets"], Tensor):
@@ -346,31 +394,22 @@ class RankingLoss(WithFields):
         return ", ".join(text if name == "measure" else f"{name}={text}" for name, text in texts.items())
 
 
-def _own_forward(kind: type[RankingLoss]) -> Callable[..., Tensor]:
-    """The `forward` of a class, its own or that of a base: it explains which arguments have to be passed by name if it gets too
-    many by position.
+def _forward_of(kind: type[RankingLoss]) -> Callable[..., Tensor]:
+    """The `forward` of `RankingLoss` for another class: with its signature, and with code of its own.
+
+    torch.compile recompiles each code a few times only.
     """
-    forward = getattr(kind.forward, "plain_forward", kind.forward)
-    names = by_position(forward)
-    if names is None:
-        return forward
-    most = len(names)
-
-    @wraps(forward)
-    def call(*given: Any, **named: Any) -> Any:
-        if len(given) > most:
-            refuse_positions(names[1:], given[1:])
-        return forward(*given, **named)
-
-    own: Any = call
-    own.plain_forward = forward
-    # torch.compile recompiles each code a few times only, so every class has its own.
-    own.__code__ = own.__code__.replace(co_name=f"forward_of_{kind.__name__}")
-    if forward is vars(RankingLoss)["forward"]:
-        *first, lists = signature(forward).parameters.values()
-        lists = lists.replace(annotation=Unpack[kind.call_options])
-        own.__signature__ = Signature([*first, lists], return_annotation=Tensor)
+    base: Any = vars(RankingLoss)["forward"]
+    code = base.__code__.replace(co_name=f"forward_of_{kind.__name__}")
+    own: Any = FunctionType(code, base.__globals__, base.__name__, base.__defaults__, base.__closure__)
+    own.__doc__, own.__module__, own.__qualname__, own.of_lists = base.__doc__, base.__module__, base.__qualname__, True
+    first = list(signature(base).parameters.values())[:3]
+    lists = Parameter("lists", Parameter.VAR_KEYWORD, annotation=Unpack[kind.call_options])
+    own.__signature__ = Signature([*first, lists], return_annotation=Tensor)
     return own
+
+
+RankingLoss.forward.of_lists = True  # type: ignore[attr-defined]
 
 
 def _text(value: Any) -> str:
@@ -390,8 +429,8 @@ def longest_of(scores: Tensor, offsets: Tensor | None) -> int:
 def padded(offsets: Tensor, *flat: Any) -> tuple[Tensor, list[Any]]:
     """The mask `[lists, longest list]` of real documents, and flat tensors, or None, padded to that shape."""
     documents = flat[0].shape[0]
-    positions = _positions(offsets, documents).to(flat[0].device)  # offsets on the CPU are read without synchronising
-    real, source = positions >= 0, positions.clamp(min=0)
+    places = _positions(offsets, documents).to(flat[0].device)  # offsets on the CPU are read without synchronising
+    real, source = places >= 0, places.clamp(min=0)
     return real, [
         None if value is None else value[source] if documents else value.sum().expand(real.shape) for value in flat
     ]
@@ -412,23 +451,19 @@ def document_values(
         per_list: as `RankingLoss.per_list`, but returns `[lists, longest list]`.
         scores, labels, offsets, item_weights: see the list contract.
     """
-    found = torch.zeros_like(scores)
+    values = torch.zeros_like(scores)
     weights = torch.ones_like(scores) if item_weights is None else item_weights.to(scores.dtype)
-    lengths, labels = offsets.diff(), labels.to(scores.dtype)
+    columns = torch.stack([scores, labels.to(scores.dtype), weights], -1)
     for bucket in length_buckets(offsets):
-        longest = int(lengths[bucket].max())
+        longest = int(offsets.diff()[bucket].max())
         for lists in bucket.split(max(1, _PAIRS // longest**2)) if longest else ():
-            columns = torch.arange(longest)
-            where = columns < lengths[lists].unsqueeze(1)
-            places = (offsets[lists].unsqueeze(1) + columns)[where]
-            padded = torch.zeros((3, *where.shape), dtype=scores.dtype)
-            padded[:, where] = torch.stack([scores[places], labels[places], weights[places]])
-            real = padded[2] > 0
-            each = torch.where(real, padded[:2], 0.0).unbind() + (
-                (real,) if item_weights is None else (real, padded[2])
-            )
-            found[places] = torch.where(real, per_list(*each), 0.0)[where]
-    return found
+            places = positions(offsets, lists)
+            *here, weight = at_positions(columns, places).unbind(-1)
+            real = weight > 0
+            here = [torch.where(real, each, 0.0) for each in here]
+            found = per_list(*here, real) if item_weights is None else per_list(*here, real, weight)
+            values[places[places >= 0]] = torch.where(real, found, 0.0)[places >= 0]
+    return values
 
 
 def is_convex(loss: torch.nn.Module) -> bool:
@@ -474,11 +509,9 @@ def second_derivatives(
 
 @torch.library.custom_op("rankstruct::list_positions", mutates_args=())
 def _positions(offsets: Tensor, documents: int) -> Tensor:
-    """The flat position of each document, `[lists, longest list]`, -1 for padding; at least one column."""
-    lengths = offsets.diff()
-    columns = torch.arange(max(int(lengths.max()), 1) if lengths.numel() else 1, device=offsets.device)
-    positions = offsets[:-1].unsqueeze(1) + columns
-    return torch.where(columns < lengths.unsqueeze(1), positions, -1).long()
+    """`positions`, with at least one column."""
+    places = positions(offsets)
+    return (places if places.shape[-1] else torch.full((len(places), 1), -1, device=offsets.device)).long()
 
 
 @_positions.register_fake

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.arrays import LARGEST
-from rankstruct.lists import NOT_NEGATIVE, Lists, batch_first, check_offsets, is_plain
+from rankstruct.lists import Lists, batch_first, check_numbers, check_offsets, is_plain
 from rankstruct.measures import Measure
 from rankstruct.measures.ranked import is_relevant
 
@@ -61,37 +61,13 @@ def _checked_lists(
 def _check_plain(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool) -> Tensor:
     real = torch.ones(scores.shape, dtype=torch.bool, device=scores.device) if where is None else where.clone()
     if scores.device.type == "cpu":
-        _check_numbers("score", scores, real, -math.inf)
-        _check_numbers("label", labels, real, -math.inf if signed else 0.0)
+        check_numbers("scores", scores, real, -math.inf)
+        check_numbers("labels", labels, real, -math.inf if signed else 0.0)
         if signed:
             _warn_of_padding(labels, real)
     if offsets is not None:
         check_offsets(offsets, scores.shape[0])
     return real
-
-
-def are_usual(values: Tensor, least: float) -> bool:
-    """Whether all numbers, including padding, are finite and at least `least`, in one pass; False if they cannot be read."""
-    if not is_plain(values):
-        return False
-    if values.numel() == 0:
-        return True
-    lowest, highest = (each.item() for each in values.aminmax())  # NaN if there is one
-    return least <= lowest > -math.inf and highest < math.inf
-
-
-def _check_numbers(name: str, values: Tensor, real: Tensor, least: float) -> None:
-    if not values.dtype.is_signed or are_usual(values, least):
-        return
-    finite = f"{name}s must be finite"
-    for rule, wrong in ((finite, ~values.isfinite()), (NOT_NEGATIVE, values < least)):
-        broken = (real & wrong).nonzero()
-        if len(broken):
-            at = broken[0].tolist()
-            place, value = f"document {at[0] if len(at) == 1 else at}", float(values[tuple(at)])
-            if rule == finite:
-                raise ValueError(f"{rule}; {place} is {value}. Padding belongs in where")
-            raise ValueError(f"{rule}; that of {place} is {value:g}")
 
 
 def _warn_of_padding(labels: Tensor, real: Tensor) -> None:

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
-from rankstruct.lists import Lists, refuse_groups_of_lists
+from rankstruct.argument_names import refuse_groups_of_lists
+from rankstruct.lists import Lists
 from rankstruct.losses.assignment import AssignmentHingeLoss
 from rankstruct.losses.base import (
     AllOptions,
@@ -32,12 +32,13 @@ __all__ = ["CombinedLoss", "convex_part"]
 class CombinedLoss(RankingLoss):
     """SVMcombo: a weighted sum of losses (a slack each), or the largest of them (one slack for all).
 
-    In the paper the sum did better. The components are on different scales (the first-relevant map of `RR` is not normalised, the
-    pairwise map is), so tune the weights.
+    In the paper the sum was better. The components are on different scales (the first-relevant map of `RR` is not normalised,
+    the pairwise map is), so tune the weights. `reference_scores` are passed to the components whose reference depends on scores,
+    `diversity_groups` to those that accept them, and `item_weights` to all, where a component without them raises TypeError.
 
     Args:
-        losses: loss modules, each with its own measure, feature map and reference; their reduction is ignored. A mapping names
-            them, otherwise they are named by number and measure.
+        losses: loss modules with measures, feature maps and references of their own; their reduction is ignored. A mapping
+            names them; in a sequence, number and measure are the name.
         weights: one per loss, >= 0; all 1 if None.
         slack: `"separate"`, the sum of weight times loss; `"shared"`, for each list the maximum of weight times loss.
         reduction: `"mean"`, `"sum"` or `"none"`.
@@ -123,14 +124,6 @@ class CombinedLoss(RankingLoss):
                 return None
             total += weight * each
         return total
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
-        """The loss: a scalar, or one value per list with reduction `"none"`.
-
-        `reference_scores` are passed to the components whose reference depends on scores, `diversity_groups` to those that accept
-        them, and `item_weights` to all; a component that does not support them raises TypeError.
-        """
-        return self.evaluate(scores, labels, lists)
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced sum or maximum."""

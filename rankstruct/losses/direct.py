@@ -8,10 +8,10 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
+from rankstruct.argument_names import refuse_groups_of_lists
 from rankstruct.feature_maps import Positional
-from rankstruct.lists import Lists, refuse_groups_of_lists
+from rankstruct.lists import Lists
 from rankstruct.losses.base import AllOptions, RankingLoss, takes_groups
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import checked_gains
@@ -30,10 +30,10 @@ class DirectLoss(HingeLoss):
     negative  ( max_r F - max_r [F - epsilon Delta] ) / epsilon        moves towards better rankings
     both      their mean, with the smallest bias
 
-    The positive side bounds the task loss of the ranking by score from above, the negative one from below (for the maps that
-    prefer it); both tend to it as epsilon goes to 0. Neither is convex, and the gradient is sparse and noisy for small epsilon.
-    Use it to fine-tune a deep scorer, trained with a convex bound first, at a small learning rate; the positive side with
-    epsilon 1 is the nonconvex bound `reference="predicted"`.
+    The positive side is an upper bound of the task loss of the ranking by score, the negative side a lower bound (for feature
+    maps that score this ranking highest). Both tend to the task loss as epsilon goes to 0. Neither is convex, and the gradient
+    is sparse and noisy for small epsilon. Use the loss to fine-tune, at a small learning rate, a deep scorer that was trained
+    with a convex bound. The positive side with epsilon 1 is the nonconvex bound `reference="predicted"`.
 
     Args:
         measure: a measure or its name.
@@ -136,9 +136,9 @@ def _flip(labels: Tensor, where: Tensor, measure: DiscountedGain) -> tuple[Tenso
 class PerturbedLoss(RankingLoss):
     """Any loss, averaged over random perturbations of the scores: a smooth function, estimated from samples.
 
-    The structured hinge is piecewise linear; its mean over Gaussian noise is smooth, still convex and a bound if the hinge is,
-    and its gradient is the mean over the rankings of the perturbed scores. This helps deep scorers if the gradient of single
-    rankings is too sparse; the noise should be about the size of the score differences that matter.
+    The structured hinge is piecewise linear. Its mean over Gaussian noise is smooth, and still convex and a bound if the hinge
+    is. The gradient is the mean over the rankings of the perturbed scores. This helps deep scorers if the gradient of a single
+    ranking is too sparse. The noise should be about the size of the score differences that matter.
 
     Noise is sampled from torch's global generator, in both training and evaluation.
 
@@ -155,18 +155,19 @@ class PerturbedLoss(RankingLoss):
     tensor(2.)
     """
 
-    loss: torch.nn.Module
-    _: KW_ONLY
-    sigma: float = 0.1
-    samples: int = 4
     call_options = AllOptions
     takes_item_weights = True  # a loss without them raises an error
     draws = True
 
-    def setup(self) -> None:
-        """Check the numbers."""
-        if not 0 <= self.sigma < math.inf or self.samples < 1:
-            raise ValueError(f"sigma must be finite and >= 0 and samples >= 1, got {self.sigma} and {self.samples}")
+    def __init__(self, loss: torch.nn.Module, *, sigma: float = 0.1, samples: int = 4) -> None:
+        if not 0 <= sigma < math.inf or samples < 1:
+            raise ValueError(f"sigma must be finite and >= 0 and samples >= 1, got {sigma} and {samples}")
+        self.loss, self.sigma, self.samples = loss, sigma, samples
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The constructor's arguments, by name."""
+        return {"loss": self.loss, "sigma": self.sigma, "samples": self.samples}
 
     @property  # type: ignore[misc]
     def reduction(self) -> Reduction:
@@ -181,10 +182,6 @@ class PerturbedLoss(RankingLoss):
     def takes_groups(self) -> bool:  # type: ignore[override]
         """Whether the loss accepts `diversity_groups`."""
         return takes_groups(self.loss)
-
-    def forward(self, scores: Tensor, labels: Tensor, **lists: Unpack[AllOptions]) -> Tensor:
-        """The mean loss of the perturbed scores: a scalar, or one value per list with reduction `"none"`."""
-        return self.evaluate(scores, labels, lists)
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The mean loss; a reduction is passed to the loss only if it differs from its own."""

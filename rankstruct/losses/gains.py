@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.lists import is_plain, refuse
+from rankstruct.lists import are_usual, is_plain, refuse
 from rankstruct.losses.base import RankingLoss, longest_of
-from rankstruct.losses.checks import are_usual
 from rankstruct.measures import DiscountedGain, Measure, nDCG, parse_measure
 
 Target = Literal["grade", "gain"]

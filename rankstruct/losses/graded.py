@@ -26,8 +26,8 @@ _MOST_PREPARED = 16  # for which a sum over grades is prepared
 class GradedLoss(HingeLoss):
     """The structured hinge of a binary measure, summed over thresholds of relevance: grade 1 or more, 2 or more, and so on.
 
-    It extends SVMauc, SVMmap and SVMcombo to graded labels: every two grades are separated, and those further apart count at
-    several thresholds. A threshold that all or no documents of a list reach adds 0.
+    The loss extends SVMauc, SVMmap and SVMcombo to graded labels. It separates any two grades, and grades that are further
+    apart count at several thresholds. A threshold that all or no documents of a list reach adds 0.
 
     Args:
         measure: a measure or its name, without `min_relevant`.
@@ -127,7 +127,7 @@ class GradedLoss(HingeLoss):
 
     def _one_by_one(self, scores: Tensor, lists: Lists, thresholds: Tensor, factors: Tensor, signed: bool) -> Tensor:
         """The hinge of each list, summed over thresholds with their weights: each threshold is a copy of the batch."""
-        labels, where, offsets, reference_scores, groups, item_weights, _ = lists
+        labels, where, offsets, reference_scores, groups, item_weights, *_ = lists
         count = thresholds.shape[0]
         reached = labels.double() >= thresholds.to(labels.device).view(-1, *[1] * labels.dim())
         if is_eager(labels):  # and so checked

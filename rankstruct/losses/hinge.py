@@ -131,14 +131,15 @@ class StructuredHingeLoss(HingeLoss):
     hinge over the pairs in the window of a partial ROC area. With `reference_scores` fixed, these are convex upper bounds of
     their nonconvex versions: each iteration of DC programming minimises one.
 
-    A measure with a cut-off k depends on no more than k relevant documents. In lists of thousands with more of them, such as the
-    catalogue of a recommender, its losses learn some k of each list, whatever the start, and neglect the others, so the first
-    call warns. There use AP with reference `"predicted"`, or for binary labels a cut-off above the number of relevant
-    documents with the pairwise map, such as `StructuredHingeLoss("nDCG@300", feature_map="pairwise")`.
+    A measure with a cut-off k depends on no more than k relevant documents. In lists of thousands with more than k relevant
+    documents, such as the catalogue of a recommender, the loss learns some k of them, whatever the start, and neglects the
+    others, so the first call warns. Use AP with reference `"predicted"` for such lists. For binary labels, a cut-off above the
+    number of relevant documents with the pairwise map also works, such as
+    `StructuredHingeLoss("nDCG@300", feature_map="pairwise")`.
 
-    With a diversity measure, such as `"diverse_nDCG@5"`, it bounds the regret of `rerank_diverse`, which walks down the ranking
-    and keeps the first document of each group until there are k. Pass `diversity_groups=`, whole numbers in the shape of the
-    scores: documents of a list with the same number are in one group (host, topic).
+    With a diversity measure, such as `"diverse_nDCG@5"`, the loss bounds the regret of `rerank_diverse`, which goes down the
+    ranking and keeps the first document of every group until there are k. Pass `diversity_groups=`, whole numbers in the shape
+    of the scores: documents of a list with the same number are in one group (host, topic).
 
     Args:
         measure: a measure or its name, such as `"AP"`.

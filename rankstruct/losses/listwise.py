@@ -30,7 +30,7 @@ _NOTHING = -1e4  # the logarithm of 0
 class ListNetLoss(RankingLoss):
     """Top-one cross entropy (ListNet): - sum_i p_i log softmax(s)_i with p the softmax of the labels or of the gains.
 
-    Its minimum is the entropy of p, not 0; the loss of a list whose labels are all equal is set to 0. O(n).
+    The minimum is the entropy of p, not 0. The loss of a list whose labels are all equal is set to 0. O(n).
 
     Args:
         target: p is the softmax of `"grade"`, y, or of `"gain"`, 2^y - 1.
@@ -261,9 +261,10 @@ def cumulative_logsumexp(values: Tensor) -> Tensor:
 class ListMLELoss(RankingLoss):
     """Negative log likelihood of the ranking by label (ListMLE): the sum over ranks r of log(sum over q >= r of exp(s_q)) - s_r.
 
-    Documents with equal labels are ordered by their current scores, which is the most likely of all rankings consistent with the
-    labels; those with equal scores too by item weight, heaviest first, and the gradient is the mean over the orders of the rest.
-    So nothing depends on the input order. The item weight of the document at rank r multiplies its term. O(n log n).
+    Documents with equal labels are ordered by their current scores, which is the most likely of all rankings consistent with
+    the labels. If their scores are also equal, they are ordered by item weight, heaviest first. For the remaining ties, the
+    gradient is the mean over all orders. So the loss does not depend on the input order. The item weight of the document at
+    rank r multiplies its term. O(n log n).
 
     Args:
         reduction: `"mean"`, `"sum"` or `"none"`.
@@ -382,15 +383,16 @@ class _SmoothedRanks(torch.autograd.Function):
 class ApproxNDCGLoss(GainLoss):
     """1 - nDCG at smoothed ranks (ApproxNDCG): r_i = 1 + sum over j != i of sigmoid((s_j - s_i) / temperature).
 
-    A cut-off k multiplies each document's discount by sigmoid((k + 1/2 - r_i) / temperature). As the temperature goes to 0, the
-    loss tends to 1 - nDCG if no scores are equal. The gradient vanishes if all differences are large compared with the
-    temperature. O(n) time for each document with a gain and O(n) memory on the CPU, O(n^2) of both elsewhere.
+    A cut-off k multiplies each document's discount by sigmoid((k + 1/2 - r_i) / temperature). As the temperature goes to 0,
+    the loss tends to 1 - nDCG if no scores are equal. The gradient vanishes if all differences are large compared with the
+    temperature. On the CPU, the time is O(n) per document with a gain and the memory O(n); elsewhere both are O(n^2).
 
-    With measure `RR` it is ApproxMRR, 1 - the mean of 1 / r_i over the relevant documents. (If there are several, only one can be
-    first, so the minimum is above 0.)
+    With measure `RR` the loss is ApproxMRR, 1 - the mean of 1 / r_i over the relevant documents. (Only one document can be
+    first, so with several relevant ones the minimum is above 0.)
 
-    With ranks `"hinge"`, r_i = 1 + sum over j != i of max(0, 1 - (s_i - s_j) / temperature), it is the hinge bound of DCG: never
-    less than 1 - nDCG, and its gradient vanishes only if documents are well separated in the right order; O(n log n) on the CPU.
+    With ranks `"hinge"`, r_i = 1 + sum over j != i of max(0, 1 - (s_i - s_j) / temperature), the loss is the hinge bound of
+    DCG. It is never less than 1 - nDCG, and its gradient vanishes only if documents are well separated in the right order; O(n
+    log n) on the CPU.
 
     Args:
         measure: nDCG with any options and cut-off, or another normalised discounted gain, whose discount is evaluated at

@@ -109,8 +109,8 @@ class NeuralNDCGLoss(GainLoss):
     Args:
         measure: nDCG with any options and cut-off, or another normalised discounted gain.
         temperature: above 0.
-        scalings: number of Sinkhorn iterations, which divide columns and rows by their sums, so that no document is at more than
-            one rank in total; the paper uses up to 50. Each keeps a matrix in memory.
+        scalings: number of Sinkhorn iterations, which divide columns and rows by their sums, so that no document is at more
+            than one rank in total; the paper uses up to 50. Every iteration keeps a matrix in memory.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Pobrotyn and Bialobrzeski, "NeuralNDCG: Direct Optimisation of a Ranking Metric via Differentiable Relaxation of

@@ -106,7 +106,7 @@ def grade_pair_weights(
 ) -> list[tuple[float, float, float]]:
     """SVM-IR's weights of pairs of grades: the loss of a measure if two such documents of a perfect ranking are swapped.
 
-    The mean over the documents of the two grades, in closed form, and over the lists that have both.
+    A weight is the mean over the documents of the two grades, in closed form, and over the lists that have both grades.
 
     Args:
         labels: `[documents]`, of the training lists.
@@ -185,8 +185,9 @@ class RankNetLoss(RankingLoss):
 class FidelityLoss(RankingLoss):
     """Fidelity (FRank): the mean of 1 - sqrt(P) over all pairs of a list with y_i > y_j, P = 1 / (1 + exp(-sigma (s_i - s_j))).
 
-    That is 1 - sqrt(P* P) - sqrt((1 - P*) (1 - P)) with a certain order of the pair, P* = 1. At most 1 per pair, so the gradient
-    of a hopelessly wrong pair vanishes; not convex. O(n^2) time, O(n) memory on the CPU and O(n^2) elsewhere.
+    This is 1 - sqrt(P* P) - sqrt((1 - P*) (1 - P)) if the order of the pair is certain, P* = 1. The loss of a pair is at most
+    1, so the gradient of a hopelessly wrong pair vanishes, and the loss is not convex. O(n^2) time, O(n) memory on the CPU and
+    O(n^2) elsewhere.
 
     Args:
         sigma: the steepness, above 0.

@@ -35,10 +35,10 @@ class SmoothLoss(GainLoss):
     """SmoothGrad: the task loss of a smoothed measure, differentiable except if scores tie.
 
     Smooth but not convex: start from a reasonable scorer (regression), with a `sigma` of the size of score differences, and
-    halve it as training converges (`AnnealSigma`). If all scores of a list tie, as for a scorer with zero weights, the gradient
-    would be zero; that of the mean score minus the label-weighted mean is used instead. As sigma goes to 0, the loss tends to the
-    measure's regret. Documents with equal scores share their ranks' gains, the expected value over their orders; their gradient
-    depends on which of them the sort puts first.
+    halve it as training converges (`AnnealSigma`). If all scores of a list tie, as for a scorer with zero weights, the
+    gradient would be zero; that of the mean score minus the label-weighted mean is used instead. As sigma goes to 0, the loss
+    tends to the measure's regret. Documents with equal scores share the gains of their ranks, which is the expected value over
+    their orders. Their gradient depends on which of them the sort puts first.
 
     Args:
         measure: a discounted gain or its name: nDCG, DCG, P, WTA, ERU, nERU, with or without a cut-off.

@@ -59,9 +59,9 @@ class TopSurrogateLoss(GainLoss):
     """Average or max surrogate of precision at k or another measure of the top: a convex upper bound of its regret, per list.
 
     The highest irrelevant documents that can be among the first k are compared with the mean of the relevant ones that they
-    displace, or with the lowest of them: `average` is tighter. If most lists have irrelevant documents above that, as in OHSUMED,
-    both are minimal with all documents tied, like every convex bound of these measures, and learn nothing;
-    `StructuredHingeLoss` does. O(n log n).
+    displace (`average`, which is tighter), or with the lowest of them (`max`). If most lists have irrelevant documents above
+    these, as in OHSUMED, both are minimal where all documents tie, like every convex bound of these measures, and learn
+    nothing. `StructuredHingeLoss` does learn there. O(n log n).
 
     Args:
         measure: P@k, nDCG@k or another discounted gain, or its name; relevant documents must have equal gains.

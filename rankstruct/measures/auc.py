@@ -18,7 +18,8 @@ __all__ = ["AUC", "OPA"]
 class AUC(Measure):
     """Area under the ROC curve of each list: the share of (relevant, irrelevant) pairs in the right order; ties count half.
 
-    A list all relevant or all irrelevant has no pairs and is treated as one with nothing relevant. There is no cut-off.
+    A list with only relevant or only irrelevant documents has no pairs. It is treated like a list with nothing relevant. There
+    is no cut-off.
 
     Source: Hanley and McNeil, "The Meaning and Use of the Area under a Receiver Operating Characteristic (ROC) Curve",
     Radiology 1982.

@@ -20,11 +20,12 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from rankstruct.arrays import LARGEST
-from rankstruct.lists import as_offsets, check_lists
+from rankstruct.lists import Columns, Lists, as_real, lists_of
 from rankstruct.measures.orders import mean_over_orders
-from rankstruct.measures.ranked import Convention, Empty, RankedLists, Ties, as_real, as_tensor, rank_lists
+from rankstruct.measures.ranked import TIES, Convention, Empty, RankedLists, Ties, rank_lists
 from rankstruct.messages import ArgumentError, Way, nearest
 
 __all__ = ["Measure", "parse_measure", "parse_measures", "register_measure"]
@@ -167,9 +168,21 @@ class Measure(ABC):
         values, defined = each
         return values, defined
 
-    def __call__(self, scores: Any, labels: Any, where: Any = None, **options: Any) -> Tensor:
-        """The measure of each list, `[...]` float64; see `evaluate` for the options and errors."""
-        return measure_lists([self], scores, labels, where, **options)[0]
+    def __call__(  # type: ignore[misc]  # where may be given by position
+        self,
+        scores: Any,
+        labels: Any,
+        where: Any = None,
+        *,
+        ties: Ties = "expected",
+        empty: Empty = 0,
+        convention: Convention | None = None,
+        **columns: Unpack[Columns],
+    ) -> Tensor:
+        """The measure of each list, `[...]` float64; see `evaluate` for the arguments and errors."""
+        ties = resolve_policies(ties, empty, convention)
+        lists = lists_of(scores, labels, {**columns, "where": where})
+        return measure_lists([self], *lists, ties, empty, letor=convention == "letor")[0]
 
     @torch.no_grad()
     def best_value(
@@ -180,16 +193,13 @@ class Measure(ABC):
         Raises:
             TypeError, ValueError: as `evaluate`, for labels, where and offsets.
         """
-        clean = as_real("labels", labels).double()
-        where, offsets = None if where is None else as_tensor("where", where), as_offsets(offsets)
-        check_lists(clean, clean, where, offsets)
-        if where is not None:
-            clean = clean.masked_fill(~where, 0)
+        columns: Columns = {"where": where, "offsets": offsets, "diversity_groups": diversity_groups}
+        clean, lists = lists_of(as_real("labels", labels).double(), labels, columns)
+        if lists.where is not None:
+            clean = clean.masked_fill(~lists.where, 0)
         # The measure itself rejects infinite gains.
         worth = self.worth(clean).nan_to_num()
-        return measure_lists(
-            [self], worth, clean, where, offsets=offsets, ties="input", diversity_groups=diversity_groups
-        )[0]
+        return measure_lists([self], worth, lists._replace(labels=clean), "input")[0]
 
 
 def check_cutoff(cutoff: Any, whose: str) -> None:
@@ -226,34 +236,31 @@ class ByMeasure(dict[str, Tensor]):
 @torch.no_grad()
 def measure_lists(
     measures: Sequence[Measure],
-    scores: Any,
-    labels: Any,
-    where: Any = None,
-    *,
+    scores: Tensor,
+    lists: Lists,
     ties: Ties = "expected",
     empty: Empty = 0,
-    convention: Convention | None = None,
-    **given: Any,
+    *,
+    letor: bool = False,
 ) -> list[Tensor]:
     """The values of several measures, each `[...]` float64, with one sort; see `evaluate` for arguments and errors."""
-    ties = resolve_policies(ties, empty, convention)
     signed = all(measure.takes_negative_labels for measure in measures)
-    policy: dict[str, Any] = {"ties": ties, "letor": convention == "letor", "signed": signed}
-    shape, batches = rank_lists(scores, labels, where, **policy, **given)
-    device = scores.device if isinstance(scores, Tensor) else None
-    results = [torch.zeros(shape.numel(), dtype=torch.float64, device=device) for _ in measures]
-    for lists in batches:
+    shape = lists.shape()
+    results = [torch.zeros(shape.numel(), dtype=torch.float64, device=scores.device) for _ in measures]
+    for ranked in rank_lists(scores, lists, ties, letor=letor, signed=signed):
         for result, measure in zip(results, measures, strict=True):
-            result[lists.index] = measure.judge(lists, empty)[0]
+            result[ranked.index] = measure.judge(ranked, empty)[0]
     return [result.reshape(shape) for result in results]
 
 
 def resolve_policies(ties: Ties, empty: Empty, convention: Convention | None) -> Ties:
-    """Check `empty` and `convention`; returns the rule for ties, which `letor` sets.
+    """Check the three; returns the rule for ties, which `letor` sets.
 
     Raises:
         ValueError: an unknown policy or convention, or one that contradicts the convention.
     """
+    if ties not in TIES:
+        raise ValueError(f"ties must be one of {', '.join(map(repr, TIES))}, got {ties!r}")
     if empty not in (0, 1, "skip", "error"):
         raise ValueError(f"empty must be one of 0, 1, 'skip', 'error', got {empty!r}")
     if convention not in (None, "letor"):

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rankstruct.lists import check_groups, check_lists, check_offsets
+from rankstruct.lists import Lists, check_groups, check_lists, check_offsets
 from rankstruct.measures.base import Measure, parse_measure, register_measure, register_prefix
 from rankstruct.measures.discounted_gain import WTA, DiscountedGain, Function, mWTA, nDCG
 from rankstruct.measures.ranked import RankedLists, lay_out
@@ -56,7 +56,7 @@ def rerank_diverse(
         check_offsets(offsets, scores.shape[0])
     places = torch.arange(scores.numel(), device=scores.device)
     ranks = torch.zeros_like(places)
-    for _, real, arrange in lay_out(scores, where, offsets):
+    for _, real, arrange in lay_out(scores, Lists(scores, where, offsets)):
         here = arrange(places.view(scores.shape))[real]
         ranks[here] = _rerank(arrange(scores), arrange(diversity_groups), real, k)[real]
     return ranks.view(scores.shape)
@@ -113,10 +113,10 @@ def require_diverse(measure: Measure) -> None:
 class Diverse(Measure):
     """A measure of the diversified list: only the first document of each group, by score.
 
-    A normalised measure is divided by the value of the best diverse ranking, which shows the best document of each of the best
-    groups. The list-specific cut-off of mWTA is also that of the best documents of the groups: 3 if there are two grades among
-    the three best, otherwise one more than the number of groups with a document of the highest grade. With one document per group
-    it equals the measure itself.
+    A normalised measure is divided by the value of the best diverse ranking, which shows the best documents of the best
+    groups. The list-specific cut-off of mWTA is that of the groups' best documents: 3 if there are two grades among the three
+    best, otherwise one more than the number of groups with a document of the highest grade. With one document per group, the
+    value is that of the measure itself.
 
     Its name is `diverse_` followed by the name of the measure, such as `diverse_RR@10`.
 

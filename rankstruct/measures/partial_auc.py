@@ -40,8 +40,8 @@ class pAUC(Measure):
     Raises:
         ValueError: not `0 <= low < high <= 1`, or `min_tpr` not in [0, 1).
 
-    A list all relevant or all irrelevant has no pairs and is treated as one with nothing relevant. It is the area that
-    `sklearn.metrics.roc_auc_score(max_fpr=high)` standardises by McClish's formula.
+    A list with only relevant or only irrelevant documents has no pairs. It is treated like a list with nothing relevant.
+    `sklearn.metrics.roc_auc_score(max_fpr=high)` standardises this area by McClish's formula.
 
     Source: McClish, "Analyzing a Portion of the ROC Curve", Medical Decision Making 1989; Narasimhan and Agarwal, "A Structural
     SVM Based Approach for Optimizing Partial AUC", ICML 2013 (the fractional ends); Yang, Lu, Lyu, Hu, "Two-Way Partial AUC and

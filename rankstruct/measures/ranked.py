@@ -1,12 +1,11 @@
-"""Lists of documents in rank order, the input of every measure, and validation of user input.
+"""Lists of documents in rank order, the input of every measure.
 
-`rank_lists` accepts padded lists `[..., list_size]` or flat ones with offsets, checks their values, sorts each list by
-its scores once for all measures, and yields `RankedLists`: two-dimensional batches with the best-scored document first.
+`rank_lists` checks the values of `Lists`, sorts each list by its scores once for all measures, and yields `RankedLists`:
+two-dimensional batches with the best-scored document first.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
@@ -16,20 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.arrays import as_numbers, as_scores
-from rankstruct.lists import (
-    NOT_NEGATIVE,
-    are_single_documents,
-    as_offsets,
-    check_groups,
-    check_lists,
-    check_offsets,
-    known_ids,
-    length_buckets,
-    to_tensor,
-    warn_of_one_list,
-    warn_of_single_documents,
-)
+from rankstruct.lists import Lists, at_positions, check_numbers, length_buckets, positions
 
 __all__ = ["RankedLists"]
 
@@ -41,7 +27,6 @@ Convention = Literal["letor"]
 
 _CELLS = 2**21  # of a batch, padding included
 _PER_DOCUMENT = ("diversity_groups", "judged", "pooled", "weights")
-_WIDE = (torch.int64, torch.uint64)  # dtypes with numbers that float64 does not represent
 
 
 @dataclass(frozen=True)
@@ -65,8 +50,7 @@ class RankedLists:
         pooled: likewise, which documents were in the pool; None for the judged ones.
         weights: `[lists, list_size]` float64, by rank, the item weights, 0 in the padding, or None.
 
-    >>> _, batches = rank_lists(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([2, 0, 1]))
-    >>> lists = next(iter(batches))
+    >>> lists = next(rank_lists(torch.tensor([1.0, 3.0, 2.0]), Lists(torch.tensor([2, 0, 1]))))
     >>> lists.labels, lists.order
     (tensor([[0., 1., 2.]], dtype=torch.float64), tensor([[1, 2, 0]]))
     """
@@ -195,146 +179,58 @@ def is_relevant(labels: Any, min_relevant: float | None) -> Any:
 
 
 def rank_lists(
-    scores: Any,
-    labels: Any,
-    where: Any = None,
-    *,
-    offsets: Any = None,
-    ties: Ties = "expected",
-    letor: bool = False,
-    num_relevant: Any = None,
-    ideal_labels: Any = None,
-    ideal_offsets: Any = None,
-    docids: Any = None,
-    diversity_groups: Any = None,
-    judged: Any = None,
-    pooled: Any = None,
-    item_weights: Any = None,
-    signed: bool = False,
-) -> tuple[torch.Size, Iterator[RankedLists]]:
-    """Check and sort the input; returns the shape of the lists and an iterator over batches in rank order.
+    scores: Tensor, lists: Lists, ties: Ties = "expected", *, letor: bool = False, signed: bool = False
+) -> Iterator[RankedLists]:
+    """Check the values of lists and sort them: batches in rank order.
 
-    Padded input is one batch; flat input is padded in groups of similar length. See `evaluate` for the arguments and errors;
-    negative labels raise ValueError unless `signed`. Values are checked during iteration.
+    Padded lists are one batch; flat ones are padded in groups of similar length. Negative labels raise ValueError unless
+    `signed`. See `evaluate` for the rest.
     """
-    scores, labels = _as_scores(scores, ties), as_real("labels", labels)
-    where, offsets = None if where is None else as_tensor("where", where), as_offsets(offsets)
-    check_lists(scores, labels, where, offsets)
-    _warn_of_shape(scores, where, offsets)
-    _check_ties(ties, docids)
-    device = scores.device
-    scores, labels = scores.detach(), labels.detach().to(device)
-    documents = _documents(scores, diversity_groups, judged, pooled, item_weights)
-    if "judged" in documents:
-        labels = labels.masked_fill(~documents["judged"], 0)
-    keys = _docid_keys(docids, scores) if ties == "docid" else None
-    lists = scores.shape[:-1] if offsets is None else torch.Size([offsets.shape[0] - 1])
-    if num_relevant is not None:
-        num_relevant = _check_num_relevant(as_real("num_relevant", num_relevant).to(device), lists)
-    ideal_labels, ideal_offsets = _ideal(ideal_labels, ideal_offsets, lists, scores.device, flat=offsets is not None)
-    if offsets is not None:
-        check_offsets(offsets, scores.shape[0])
-    by_list = {"num_relevant": num_relevant, "ideal_labels": ideal_labels if ideal_offsets is None else None}
-
-    def batches() -> Iterator[RankedLists]:
-        for index, real, arrange in lay_out(scores, where, offsets, ideal_offsets):
-            batch_keys = None if keys is None else arrange(keys)
-            given = {name: arrange(each) for name, each in documents.items()}
-            if "weights" in given:
-                real = real & (_checked_weights(given["weights"], real, index) > 0)
-            ranked = _rank(arrange(scores), arrange(labels), real, batch_keys, index, ties, signed)
-            by_rank: dict[str, Any] = {name: each.gather(-1, ranked.order) for name, each in given.items()}
-            if "weights" in by_rank:
-                by_rank["weights"] = by_rank["weights"].masked_fill(~ranked.where, 0)
-            of_lists: dict[str, Any] = {name: each[index] for name, each in by_list.items() if each is not None}
-            if ideal_offsets is not None:
-                of_lists["ideal_labels"] = _rows_of(ideal_labels, ideal_offsets, index)
-            yield replace(ranked, letor=letor, **of_lists, **by_rank)
-
-    return lists, batches()
-
-
-def _ideal(labels: Any, offsets: Any, lists: torch.Size, device: torch.device, *, flat: bool) -> tuple[Any, Any]:
-    """Ideal labels as checked tensors, or None."""
-    if labels is not None:
-        return _check_ideal_labels(as_real("ideal_labels", labels).to(device), as_offsets(offsets), lists, flat=flat)
-    if offsets is not None:
-        raise ValueError("ideal_offsets require flat ideal_labels; pass these too")
-    return None, None
-
-
-def _warn_of_shape(scores: Tensor, where: Any, offsets: Any) -> None:
-    """Warn of shapes that are rarely meant: lists of one document, and one long list."""
-    if where is None and are_single_documents(scores):
-        warn_of_single_documents(scores)
-    warn_of_one_list(scores, where, offsets)
-
-
-def _check_ties(ties: str, docids: Any) -> None:
-    if ties not in TIES:
-        raise ValueError(f"ties must be one of {', '.join(map(repr, TIES))}, got {ties!r}")
-    if ties == "docid" and docids is None:
+    if ties == "docid" and lists.docids is None:
         raise ValueError("ties='docid' breaks ties by document id; pass docids, in the shape of scores")
+    for index, real, arrange in lay_out(scores, lists):
+        ranked = _rank(arrange(scores), lists.documents(arrange), real, index, ties, signed)
+        ideal = lists.ideal_labels
+        if ideal is not None:
+            places = None if lists.ideal_offsets is None else positions(lists.ideal_offsets, index)
+            ideal = ideal[index] if places is None else at_positions(ideal, places, torch.nan)
+        counts = None if lists.num_relevant is None else lists.num_relevant[index]
+        yield replace(ranked, letor=letor, num_relevant=counts, ideal_labels=ideal)
 
 
-def lay_out(
-    scores: Tensor, where: Tensor | None, offsets: Tensor | None, others: Tensor | None = None
-) -> Iterator[tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]]:
+def lay_out(scores: Tensor, lists: Lists) -> Iterator[tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]]:
     """Yield batches: list numbers, mask, and a function that arranges per-document tensors as `[lists, list_size]`.
 
-    Padded lists are one batch, flat ones a batch for each group of similar length, also by other offsets of the lists, `others`;
-    none is larger than `_CELLS`, except for a single list.
+    Padded lists are one batch, flat ones a batch for each group of similar length, also of the ideal labels.
     """
-    if offsets is None:
+    if lists.offsets is None:
         rows = (scores.shape[:-1].numel(), scores.shape[-1])
-        real = torch.ones_like(scores, dtype=torch.bool) if where is None else where.to(scores.device)
+        real = torch.ones_like(scores, dtype=torch.bool) if lists.where is None else lists.where
         yield torch.arange(rows[0], device=scores.device), real.reshape(rows), lambda values: values.reshape(rows)
         return
-    offsets = offsets.to(scores.device)
-    for index in _buckets(offsets, others):
-        lengths = offsets.diff()[index].unsqueeze(1)
-        columns = torch.arange(int(lengths.max()), device=scores.device)
-        real = columns < lengths
-        source = torch.where(real, offsets[index].unsqueeze(1) + columns, 0)
-        yield index, real, partial(torch.take, index=source)
+    offsets = lists.offsets.to(scores.device)
+    others = () if lists.ideal_offsets is None else (lists.ideal_offsets,)
+    for index in length_buckets(offsets, *others, cells=_CELLS):
+        places = positions(offsets, index)
+        yield index, places >= 0, partial(torch.take, index=places.clamp(min=0))
 
 
-def _buckets(offsets: Tensor, others: Tensor | None) -> Iterator[Tensor]:
-    """Indices of lists of similar lengths, by one or two kinds of offsets."""
-    for bucket in length_buckets(offsets):
-        size, parts = int(offsets.diff()[bucket].max()), [bucket]
-        if others is not None:
-            powers = torch.frexp(others.diff()[bucket].double()).exponent
-            parts = [bucket[powers == power] for power in powers.unique().tolist()]
-        for part in parts:
-            most = size if others is None else max(size, int(others.diff()[part].max()))
-            yield from part.split(max(1, _CELLS // max(1, most)))
+def _rank(scores: Tensor, lists: Lists, where: Tensor, index: Tensor, ties: Ties, signed: bool) -> RankedLists:
+    """Check the values of one padded batch and sort it."""
+    labels, weights = lists.labels.double(), lists.item_weights
 
+    def place(row: int, column: int) -> str:
+        return f"list {int(index[row])}, document {column}"
 
-def _rows_of(flat: Tensor, offsets: Tensor, index: Tensor) -> Tensor:
-    """Flat values of selected lists as `[lists, longest]`, NaN as padding."""
-    lengths = offsets.diff()[index].unsqueeze(1)
-    columns = torch.arange(max(1, int(lengths.max())), device=flat.device)
-    where = columns < lengths
-    source = torch.where(where, offsets[index].unsqueeze(1) + columns, 0)
-    return flat.take(source).masked_fill(~where, torch.nan) if flat.numel() else flat.new_full(where.shape, torch.nan)
-
-
-def _rank(
-    scores: Tensor, labels: Tensor, where: Tensor, keys: Tensor | None, index: Tensor, ties: str, signed: bool
-) -> RankedLists:
-    """Check the values of one padded batch and sort it; `keys` orders tied documents with `docid`, highest first."""
-    labels = labels.double()
-    for name, values in (("labels", labels), ("scores", scores)):
-        above = values > -torch.inf if signed or name == "scores" else values >= 0
-        wrong = ~(above & (values < torch.inf)) & where
-        if bool(wrong.any()):
-            row, column = wrong.nonzero()[0].tolist()
-            place, found = f"list {int(index[row])}, document {column}", float(values[row, column])
-            if math.isfinite(found):
-                raise ValueError(f"{NOT_NEGATIVE}; {place} has {found:g}")
-            raise ValueError(f"{name} must be finite; {place} has {found}; fix it, or mask it as padding with where=")
-    if keys is not None:  # trec_eval stores scores as C floats
+    if lists.judged is not None:
+        labels = labels.masked_fill(~lists.judged, 0)
+    if weights is not None:
+        check_numbers("item_weights", weights, where, 0.0, place)
+        where = where & (weights > 0)
+        weights = weights.masked_fill(~where, 0)
+    check_numbers("labels", labels, where, -torch.inf if signed else 0.0, place)
+    check_numbers("scores", scores, where, -torch.inf, place)
+    if ties == "docid":  # trec_eval stores scores as C floats
         scores = scores.float().clamp(torch.finfo(torch.float32).min, torch.finfo(torch.float32).max)
     if not bool(where.all()):
         scores = scores.masked_fill(~where, -torch.inf)
@@ -342,8 +238,9 @@ def _rank(
     order = None
     if ties == "worst":
         order = labels.argsort(dim=-1, stable=True)
-    elif keys is not None:
-        order = keys.argsort(dim=-1, descending=True, stable=True)
+    elif ties == "docid":
+        assert lists.docids is not None
+        order = lists.docids.argsort(dim=-1, descending=True, stable=True)
     if order is not None:
         scores = scores.gather(-1, order)
     # A stable sort keeps the order from above, or the input order, among equal scores; padding is last.
@@ -351,8 +248,15 @@ def _rank(
     order = by_score if order is None else order.gather(-1, by_score)
     where = where.gather(-1, order)
     first, last = _tie_groups(ranked_scores, where) if ties == "expected" else (None, None)
+    columns = {
+        "diversity_groups": lists.diversity_groups,
+        "judged": lists.judged,
+        "pooled": lists.pooled,
+        "weights": weights,
+    }
+    by_rank: dict[str, Any] = {name: value.gather(-1, order) for name, value in columns.items() if value is not None}
     positive = (ranked_scores > 0).sum(-1)
-    return RankedLists(labels.gather(-1, order), where, order, index, positive, first, last)
+    return RankedLists(labels.gather(-1, order), where, order, index, positive, first, last, **by_rank)
 
 
 def _tie_groups(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None]:
@@ -368,155 +272,3 @@ def _tie_groups(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor] | tuple[
     first = columns.where(starts, 0).cummax(-1).values
     last = columns.where(ends, size - 1).flip(-1).cummin(-1).values.flip(-1)
     return first, last
-
-
-def as_tensor(name: str, values: Any) -> Tensor:
-    """Convert arrays and sequences to tensors; tensors are returned unchanged."""
-    return values if isinstance(values, Tensor) else to_tensor(as_numbers(name, values))
-
-
-def as_real(name: str, values: Any) -> Tensor:
-    """Convert arrays and sequences to tensors, integers to float64; tensors are returned unchanged."""
-    if isinstance(values, Tensor):
-        if values.dtype in _WIDE:
-            as_numbers(name, values)
-        return values
-    tensor = as_tensor(name, values)
-    return tensor if tensor.is_floating_point() else tensor.double()
-
-
-def _as_scores(values: Any, ties: str) -> Tensor:
-    """Convert scores to floats with the same ties; with `docid` they may be rounded."""
-    if isinstance(values, Tensor) and (values.is_floating_point() or values.is_complex() or values.is_nested):
-        return values  # checked by `check_lists`
-    device = values.device if isinstance(values, Tensor) else None
-    found = as_numbers("scores", values, exact=False).astype(np.float64) if ties == "docid" else as_scores(values)
-    return to_tensor(found).to(device)
-
-
-def _docid_keys(docids: Any, scores: Tensor) -> Tensor:
-    """Integers in the order of the document ids."""
-    if not isinstance(docids, Tensor):
-        names = known_ids("docids", docids)
-        try:
-            docids = torch.as_tensor(np.unique(names, return_inverse=True)[1].reshape(names.shape))
-        except TypeError:  # not comparable
-            raise TypeError(
-                "docids must be all strings or all integers, since they break ties by their order"
-            ) from None
-    if docids.shape != scores.shape:
-        raise ValueError(
-            f"docids must have the shape of scores, one id per document; got docids {tuple(docids.shape)} "
-            f"and scores {tuple(scores.shape)}"
-        )
-    return docids.to(scores.device)
-
-
-def _group_numbers(diversity_groups: Any, scores: Tensor) -> Tensor:
-    """Convert groups to int64 in the shape of scores; names are numbered."""
-    if not isinstance(diversity_groups, Tensor):
-        names = known_ids("diversity_groups", diversity_groups)
-        if names.dtype.kind not in "iu":
-            names = names.astype(str) if names.dtype.kind == "O" else names
-            names = np.unique(names, return_inverse=True)[1].reshape(names.shape)
-        diversity_groups = torch.as_tensor(names.astype(np.int64))
-    diversity_groups = diversity_groups.to(scores.device)
-    check_groups(diversity_groups, scores)
-    return diversity_groups.long()
-
-
-def _documents(scores: Tensor, diversity_groups: Any, judged: Any, pooled: Any, item_weights: Any) -> dict[str, Tensor]:
-    """The per-document arguments that were passed, in the shape of scores."""
-    found = {}
-    if diversity_groups is not None:
-        found["diversity_groups"] = _group_numbers(diversity_groups, scores)
-    for name, flags in (("judged", judged), ("pooled", pooled)):
-        if flags is not None:
-            found[name] = _flags(name, flags, scores)
-    if item_weights is not None:
-        found["weights"] = _item_weights(item_weights, scores)
-    return found
-
-
-def _flags(name: str, flags: Any, scores: Tensor) -> Tensor:
-    """One boolean per document, in the shape of scores."""
-    flags = as_tensor(name, flags).to(scores.device)
-    if flags.dtype != torch.bool:
-        raise TypeError(f"{name} must be boolean, one per document, got {flags.dtype}")
-    if flags.shape != scores.shape:
-        raise ValueError(
-            f"{name} must have the shape of scores, one per document; got {name} {tuple(flags.shape)} and scores "
-            f"{tuple(scores.shape)}"
-        )
-    return flags
-
-
-def _item_weights(weights: Any, scores: Tensor) -> Tensor:
-    weights = as_real("item_weights", weights).to(scores.device).double()
-    if weights.shape != scores.shape:
-        raise ValueError(
-            f"item_weights must have the shape of scores, one per document; got item_weights {tuple(weights.shape)} and scores "
-            f"{tuple(scores.shape)}"
-        )
-    return weights
-
-
-def _checked_weights(weights: Tensor, real: Tensor, index: Tensor) -> Tensor:
-    wrong = real & ~((weights >= 0) & weights.isfinite())
-    if bool(wrong.any()):
-        row, column = wrong.nonzero()[0].tolist()
-        raise ValueError(
-            f"item_weights must be finite and >= 0; list {int(index[row])}, document {column} has "
-            f"{float(weights[row, column]):g}"
-        )
-    return weights
-
-
-def _check_num_relevant(num_relevant: Tensor, lists: torch.Size) -> Tensor:
-    if num_relevant.shape != lists:
-        raise ValueError(f"num_relevant must be one per list, shape {tuple(lists)}; got {tuple(num_relevant.shape)}")
-    num_relevant = num_relevant.reshape(-1).double()
-    if not bool((num_relevant >= 0).all()):
-        at = int((~(num_relevant >= 0)).nonzero()[0])
-        raise ValueError(f"num_relevant must be counts >= 0; list {at} has {float(num_relevant[at])}")
-    return num_relevant
-
-
-def _check_ideal_labels(
-    ideal_labels: Tensor, offsets: Any, lists: torch.Size, *, flat: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Labels `[lists, judged]`, or flat with their offsets, in float64."""
-    if offsets is not None:
-        if not flat:
-            raise ValueError("ideal_offsets require flat lists, with offsets, qid or group")
-        shape = (lists.numel() + 1,)
-        if (
-            not isinstance(offsets, Tensor)
-            or offsets.dtype != torch.int64
-            or offsets.shape != shape
-            or ideal_labels.dim() != 1
-        ):
-            got = f"{tuple(offsets.shape)} {offsets.dtype}" if isinstance(offsets, Tensor) else type(offsets).__name__
-            raise ValueError(
-                f"ideal_offsets must be int64 {list(shape)}, one more than the number of lists, and ideal_labels flat; got {got} "
-                f"and {tuple(ideal_labels.shape)}"
-            )
-        check_offsets(offsets, ideal_labels.shape[0], "ideal_offsets", "ideal_labels")
-        wrong = ~ideal_labels.isfinite()
-        if bool(wrong.any()):
-            at = int(wrong.nonzero()[0, 0])
-            number = int(torch.searchsorted(offsets, at, right=True)) - 1
-            raise ValueError(
-                f"flat ideal_labels must be finite; those of list {number} contain {float(ideal_labels[at])}"
-            )
-        return ideal_labels.double(), offsets.to(ideal_labels.device)
-    if ideal_labels.dim() != len(lists) + 1 or ideal_labels.shape[:-1] != lists:
-        raise ValueError(
-            f"ideal_labels must be the labels of all judged documents of each list, NaN as padding, shape "
-            f"{(*lists, 'judged')}, or be flat, with ideal_offsets; got {tuple(ideal_labels.shape)}"
-        )
-    ideal_labels = ideal_labels.reshape(lists.numel(), ideal_labels.shape[-1])
-    if bool(ideal_labels.isinf().any()):
-        at = int(ideal_labels.isinf().nonzero()[0, 0])
-        raise ValueError(f"ideal_labels must be finite, or NaN as padding; those of list {at} contain an infinity")
-    return ideal_labels.double(), None

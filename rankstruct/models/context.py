@@ -91,22 +91,23 @@ class _ListScorer(Scorer):
 class ContextScorer(_ListScorer):
     """An MLP that compares the documents of a list by self-attention.
 
-    Blocks of attention and feed-forward layers describe each document in the context of its list, without positional encoding, so
-    that the order of the input does not matter. The description, a, scales the last hidden layer, h, of an MLP of
-    the document alone (a latent cross): the score is linear in (1 + W a) h.
+    Blocks of attention and feed-forward layers compute a representation a of a document in the context of its list. There is
+    no positional encoding, so the order of the input does not matter. The representation scales the last hidden layer h of an
+    MLP that sees only the document (a latent cross): the score is linear in (1 + W a) h.
 
     Args:
         num_features: d, the number of features of a document.
         hidden: the widths of the hidden layers of the MLP; a number for a single one.
         dropout: the dropout probability of hidden units, and of the output of attention.
-        width: width of the description, at least 2.
+        width: width of the representation, at least 2.
         blocks: number of blocks.
         heads: number of attention heads.
-        combine: `"cross"`, the latent cross; `"gate"`, sigmoid(W a) h; or `"attention"`, the description alone, without the MLP.
+        combine: `"cross"`, the latent cross; `"gate"`, sigmoid(W a) h; or `"attention"`, the representation alone, without the
+            MLP.
         noise: standard deviation of normal noise that training adds to the features.
 
-    Time grows with the square of the length of a list; memory, with torch's fused attention, in proportion to it. The preparation
-    step `"log:1"`, sign(x) log(1 + |x|), is DASALC's for features with heavy tails.
+    Time grows with the square of the length of a list. With torch's fused attention, memory is proportional to the length. For
+    features with heavy tails, DASALC uses the preparation step `"log:1"`, sign(x) log(1 + |x|).
 
     Source: Pobrotyn, Bartczak, Synowiec, Białobrzeski, Bojar, "Context-Aware Learning to Rank with Self-Attention", SIGIR eCom
     2020; Qin, Yan, Zhuang, Tay, Pasumarthi, Wang, Bendersky, Najork, "Are Neural Rankers still Outperformed by Gradient Boosted

@@ -175,10 +175,10 @@ def scorer_file(path: str | Path) -> Path:
 def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.Module:
     """Load a scorer from a file of `save_scorer`, a training checkpoint or the folder of a run, in evaluation mode, on the CPU.
 
-    The scorer accepts raw features: one that was trained with preparation is a `PreparedScorer`. (Files of earlier versions have
-    no preparation; their scorers need prepared features.) If it was trained on named features, `scorer.feature_names` has the
-    names in the order that it takes. For the folder of a run, `scorer.pt` or the best checkpoint is loaded;
-    for the folder of several runs, such as `runs/quickstart`, that of the newest.
+    The scorer accepts raw features: one that was trained with preparation is a `PreparedScorer`. (Files of earlier versions
+    have no preparation; their scorers need prepared features.) If it was trained on named features, `scorer.feature_names` has
+    their names in order. For the folder of a run, `scorer.pt` or the best checkpoint is loaded; for the folder of several
+    runs, such as `runs/quickstart`, that of the newest.
 
     A file cannot contain code, but names a class whose module is imported; only rankstruct and `torch.nn` are allowed, unless
     others are trusted.

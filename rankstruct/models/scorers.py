@@ -100,7 +100,7 @@ class LinearScorer(Scorer):
 
 
 class MLPScorer(Scorer):
-    """An MLP that scores each document.
+    """An MLP that scores documents one by one.
 
     Args:
         num_features: d, the number of features of a document.

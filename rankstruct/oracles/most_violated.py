@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from rankstruct.argument_names import knows_offsets
 from rankstruct.feature_maps import FeatureMap
-from rankstruct.lists import Lists, as_offsets, check_lists, knows_offsets
+from rankstruct.lists import Lists, as_offsets, check_lists
 from rankstruct.measures import Measure
 from rankstruct.oracles.registry import MostViolated, Reference, resolve
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from rankstruct.argument_names import refuse_groups_of_lists
 from rankstruct.feature_maps import FeatureMap, parse_feature_map
 from rankstruct.kernels import dispatch
 from rankstruct.kernels.dispatch import CpuLists, Prepared
@@ -18,7 +19,6 @@ from rankstruct.lists import (
     check_tensor,
     is_eager,
     longest_list,
-    refuse_groups_of_lists,
     refuse_negative,
     without_weight_zero,
 )
@@ -135,7 +135,7 @@ class Resolved:
 
         None if there is no such loop or it refuses a number; `solve` then computes the result or raises the error.
         """
-        _, _, offsets, reference_scores, groups, item_weights, _ = lists
+        _, _, offsets, reference_scores, groups, item_weights, *_ = lists
         if reference_scores is not None or groups is not None or not (is_eager(scores) and scores.numel()):
             return None
         if not dispatch.has_loops(scores.device) or (
@@ -188,7 +188,7 @@ class Resolved:
 
     def checked(self, scores: Tensor, lists: Lists, reference: str) -> Lists:
         """The lists as the oracle takes them, detached; raises TypeError or ValueError for wrong groups or reference scores."""
-        labels, where, offsets, reference_scores, groups, item_weights, _ = lists
+        labels, where, offsets, reference_scores, groups, item_weights, *_ = lists
         if self.measure.takes_groups:
             if groups is None:
                 raise needs_groups(self.measure.name, "whole number per document, such as its host or topic")
@@ -325,7 +325,7 @@ class Explanation(NamedTuple):
 def explain_oracle(
     measure: str | Measure, feature_map: str | FeatureMap | None = None, *, list_size: int = 1000, grades: int = 2
 ) -> Explanation:
-    """Explain how the most violated ranking is found for lists of `list_size` documents with `grades` grades, and its cost.
+    """Explain the method and the cost of finding the most violated ranking of `list_size` documents with `grades` grades.
 
     Raises:
         ValueError: the pair has no oracle.

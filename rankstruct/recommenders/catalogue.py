@@ -7,13 +7,13 @@ as any loss takes them. The losses of lists with all items are computed for bloc
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data import BatchLoader
 from rankstruct.data.errors import check_flags, check_integers
 from rankstruct.losses import RankingLoss
 from rankstruct.losses.checks import check_choice
@@ -21,34 +21,59 @@ from rankstruct.models.scorers import evaluating
 from rankstruct.recommenders.factorization import MatrixFactorization
 from rankstruct.recommenders.ratings import interactions
 
-__all__ = ["Negatives", "TrainingLists", "UserBatches", "fold_in"]
+__all__ = ["Negatives", "TrainingLists", "fold_in"]
 
-Negatives = Literal["all", "uniform", "popularity", "in-batch"]
+Kind = Literal["all", "uniform", "popularity", "in-batch"]
 
 _BLOCK = 2**21  # scores at once, which stay in the caches between the loss and its products
 
 
-def check_negatives(negatives: str, number: int, correct: bool) -> None:
-    """Raise ValueError if options of `TrainingLists` are unknown or do not belong together."""
-    check_choice("negatives", negatives, get_args(Negatives))
-    check_integers(1, number=number)
-    check_flags(correct=correct)
-    if negatives in ("all", "in-batch") and number != 1:
-        raise ValueError(f"number is for negatives 'uniform' and 'popularity'; got {number} with {negatives!r}")
-    if negatives == "all" and correct:
-        raise ValueError("correct is for sampled negatives; with negatives='all' nothing is sampled")
+@dataclass(frozen=True)
+class Negatives:
+    """The items of a training list that its user does not know.
 
+    Args:
+        kind: `"all"` others; `"uniform"` or `"popularity"`, `number` items drawn for each list with equal probabilities or in
+            proportion to their interactions, those that the user knows masked; or `"in-batch"`, the known items of the other
+            lists of the batch.
+        number: number of items drawn for each list.
+        correct: subtract the logarithm of the expected number of draws from the scores of sampled items (logQ correction), so
+            that a softmax estimates that over all items; of `"in-batch"` also from that of the known item.
+        pairs: whether a list has a single known item, as pairwise training has it, and a user as many lists as known items.
 
-class UserBatches(BatchLoader):
-    """Batches of lists in random order, not of similar length, since padding costs little next to the rest of the catalogue.
+    Raises:
+        ValueError: an unknown kind, a number below 1, or an option that the kind does not have.
 
-    >>> from rankstruct.recommenders import interactions
-    >>> lists = interactions([0, 1, 1, 2], [0, 0, 1, 2]).to_lists()
-    >>> next(iter(UserBatches(lists, lists_per_batch=3, shuffle=True))).where.sum().item()
-    4
+    Source: Bengio and Senecal, "Adaptive Importance Sampling to Accelerate Training of a Neural Probabilistic Language Model",
+    IEEE Transactions on Neural Networks 2008; Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
+    Recommendations", RecSys 2019 (in-batch).
+
+    >>> Negatives("uniform", number=512, correct=True)
+    Negatives(kind='uniform', number=512, correct=True, pairs=False)
     """
 
-    by_length = False
+    kind: Kind = "all"
+    number: int = 1
+    correct: bool = False
+    pairs: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("negatives", self.kind, get_args(Kind))
+        check_integers(1, number=self.number)
+        check_flags(correct=self.correct, pairs=self.pairs)
+        if self.kind in ("all", "in-batch") and self.number != 1:
+            raise ValueError(
+                f"number is for negatives 'uniform' and 'popularity'; got {self.number} with {self.kind!r}"
+            )
+        if self.kind == "all" and self.correct:
+            raise ValueError("correct is for sampled negatives; with negatives 'all' nothing is sampled")
+        if self.kind == "all" and self.pairs:
+            raise ValueError("pairs requires sampled negatives, such as 'uniform'; with 'all' a list has all items")
+
+    @classmethod
+    def of(cls, given: Negatives | Kind) -> Negatives:
+        """Negatives as they are, or those of a kind."""
+        return given if isinstance(given, Negatives) else cls(given)
 
 
 class TrainingLists:
@@ -56,19 +81,7 @@ class TrainingLists:
 
     Args:
         train: the training interactions.
-        negatives: the items ranked with those that a user knows: `"all"` others; `"uniform"` or `"popularity"`, `number` items
-            drawn for each list with equal probabilities or in proportion to their interactions, those that the user knows masked;
-            or `"in-batch"`, the known items of the other lists of the batch.
-        number: number of sampled items per list, unless `negatives` is `"all"` or `"in-batch"`.
-        correct: subtract the logarithm of the expected number of draws from the scores of sampled items (logQ correction), so
-            that a softmax estimates that over all items; of `"in-batch"` also from that of the known item.
-
-    Raises:
-        ValueError: an unknown option, or a number below 1; a number or correction that the kind of negatives does not have.
-
-    Source: Bengio and Senecal, "Adaptive Importance Sampling to Accelerate Training of a Neural Probabilistic Language Model",
-    IEEE Transactions on Neural Networks 2008; Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
-    Recommendations", RecSys 2019 (in-batch).
+        negatives: the items ranked with those that a user knows, `Negatives` or their kind.
 
     >>> from rankstruct.recommenders import interactions
     >>> lists = TrainingLists(interactions([0, 1], [1, 2]))
@@ -78,21 +91,13 @@ class TrainingLists:
             [0., 0., 1.]])
     """
 
-    def __init__(
-        self,
-        train: Any,
-        negatives: Negatives = "all",
-        *,
-        number: int = 1,
-        correct: bool = False,
-    ) -> None:
-        check_negatives(negatives, number, correct)
-        train = interactions(train)
-        self.negatives, self.number, self.correct = negatives, number, correct
+    def __init__(self, train: Any, negatives: Negatives | Kind = "all") -> None:
+        self.negatives, train = Negatives.of(negatives), interactions(train)
         self.num_items = train.num_items
         self.keys = torch.from_numpy(train.keys())
         counts = torch.from_numpy(np.bincount(train.item, minlength=train.num_items)).double()
-        self.probability = counts / counts.sum() if negatives != "uniform" else torch.full_like(counts, 1 / len(counts))
+        uniform = self.negatives.kind == "uniform"
+        self.probability = torch.full_like(counts, 1 / len(counts)) if uniform else counts / counts.sum()
         self.cumulative = self.probability.cumsum(0)
 
     def __call__(
@@ -100,17 +105,17 @@ class TrainingLists:
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """The lists of users `[users]` with their known items `[users, known]`, real where `real`: scores, labels and mask."""
         real = torch.ones_like(items, dtype=torch.bool) if real is None else real
-        if self.negatives == "all":
+        if self.negatives.kind == "all":
             of_users, of_items = scorer.vectors(users)
             scores = of_users @ of_items.T
             return scores, _labels(scores, items, real), None
-        if self.negatives == "in-batch":
+        if self.negatives.kind == "in-batch":
             return self._in_batch(scorer, users, items[real], real)
-        drawn = torch.rand(len(users), self.number, dtype=torch.float64, device=users.device)
+        drawn = torch.rand(len(users), self.negatives.number, dtype=torch.float64, device=users.device)
         others = torch.searchsorted(self.cumulative.to(users.device), drawn).clamp(max=self.num_items - 1)
         scores = _pair_scores(scorer, users, torch.cat([items, others], 1))
-        if self.correct:
-            offset = self._log_probability(others, scores) + np.log(self.number)
+        if self.negatives.correct:
+            offset = self._log_probability(others, scores) + np.log(self.negatives.number)
             scores = torch.cat([scores[:, : items.shape[1]], scores[:, items.shape[1] :] - offset], 1)
         labels = torch.cat([real.to(scores), torch.zeros_like(others, dtype=scores.dtype)], 1)
         return scores, labels, torch.cat([real, ~self._known(users[:, None], others)], 1)
@@ -134,7 +139,7 @@ class TrainingLists:
         >>> lists.mean_loss(scorer, rs.SoftmaxLoss(), torch.tensor([0, 1]), torch.tensor([[1], [2]])).item()  # log 3
         1.0986123085021973
         """
-        if not (self.negatives == "all" and _separable(loss, users)):
+        if not (self.negatives.kind == "all" and _separable(loss, users)):
             scores, labels, where = self(scorer, users, items, real)
             return loss(scores, labels, where=where)
         real = torch.ones_like(items, dtype=torch.bool) if real is None else real
@@ -151,7 +156,7 @@ class TrainingLists:
         own = owner == torch.arange(len(users), device=users.device)[:, None]
         of_users, of_items = scorer.vectors(users)
         scores = of_users @ of_items[items].T
-        if self.correct:
+        if self.negatives.correct:
             scores = scores - self._log_probability(items, scores)
         return scores, own.to(scores), own | ~self._known(users[:, None], items.expand_as(own))
 

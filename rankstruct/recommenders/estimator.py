@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import filterfalse
 from numbers import Integral
+from operator import le, lt
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -22,17 +23,18 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from typing_extensions import Self
 
-from rankstruct.data import Batch, DataError, Names
+from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_flags, check_integers, check_matched, check_numbers, shortened
 from rankstruct.data.tables import Ids
 from rankstruct.estimators.base import RandomState, all_or_nothing, as_plain, as_seed, from_plain, named_loss
-from rankstruct.lists import known_ids, refuse_other_names, refusing
+from rankstruct.ids import known_ids
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
+from rankstruct.messages import explaining
 from rankstruct.models import update_averages
 from rankstruct.models.trainer import Trainer
-from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, check_negatives, fold_in
+from rankstruct.recommenders.catalogue import Kind, Negatives, TrainingLists, fold_in
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
 from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, numbers_of, of_indices, places_of
 from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff, popularity, recommend
@@ -65,6 +67,9 @@ _OTHER_NAMES = {
     "filter_already_liked_items": "there is no filter_already_liked_items=; pass exclude_known=",
     "filter_items": "there is no filter_items=; pass exclude=, items that are left out",
     "filter_users": "there is no filter_users=; pass exclude=, users that are left out",
+    "number": "there is no number=; pass negatives=Negatives('uniform', number=...)",
+    "correct": "there is no correct=; pass negatives=Negatives('uniform', correct=True)",
+    "pairs": "there is no pairs=; pass negatives=Negatives('uniform', pairs=True)",
 }
 #: Attributes of other libraries, and what there is here.
 _OTHER_ATTRIBUTES = {
@@ -78,34 +83,31 @@ _OTHER_ATTRIBUTES = {
     "save": "use joblib.dump(model, path), pickle or skops",
     "load": "use joblib.load(path), pickle or skops",
 }
-_refusing = refusing(partial(refuse_other_names, other_names=_OTHER_NAMES))
+_refusing = explaining(_OTHER_NAMES)
 
 
 class Recommender(BaseEstimator):
     """Top-k recommendations from implicit feedback, by a factorisation trained on a loss over the full catalogue.
 
     `fit` takes what `interactions` does: a SciPy sparse matrix `[users, items]`, whose values above 0 count as interactions, a
-    table with columns `user` and `item`, or two columns. Some interactions of each user are held out and select the epoch. The
-    model is the average of the weights over all steps, with more weight on later ones (see `polynomial_average`). Users without
-    interactions get the most popular items; items without interactions, such as empty columns of a matrix, are not recommended,
-    and everywhere like items that `fit` has not seen. If a fit fails, the estimator remains as it was before.
+    table with columns `user` and `item`, or two columns. Some interactions of every user are held out to select the epoch. The
+    model is the average of the weights over all steps, with more weight on later ones (see `polynomial_average`). Users
+    without interactions get the most popular items; items without interactions, such as empty columns of a matrix, are treated
+    like items that `fit` has not seen, and are not recommended. If a fit fails, the estimator remains as it was before.
 
     Args:
         loss: any loss of rankstruct, a module or its name with arguments; the softmax loss if None.
         rank: dimension of the factors.
-        temperature: scores are cosines divided by this; None for plain inner products. Worth trying from 0.05, for ramps and for
-            catalogues of which users know little, to 0.3.
+        temperature: scores are cosines divided by this; None for plain inner products. Try values from 0.05, for ramps and if
+            users know little of the catalogue, to 0.3.
         dropout: the dropout probability of the entries of user factors; 0.3 is worth trying for hinges and ramps.
         item_bias: whether items have biases, the popularity that users' tastes do not explain.
         layers: steps of LightGCN's propagation; 0 for a plain factorisation.
         start: initial factors: `"spectral"`, see `MatrixFactorization.start_from_interactions`, or `"random"`.
-        negatives: `"all"` items that a user does not know, or sampled `"uniform"`, `"popularity"` or `"in-batch"`, see
-            `TrainingLists`.
-        number: number of sampled items per list.
-        correct: whether scores of sampled items are corrected.
-        pairs: whether a list has a single known item, as pairwise training has it, for sampled negatives.
-        lists_per_batch: lists per step; 64 users or, with `pairs`, 4096 interactions if None. Memory is this times the size of a
-            list with sampled negatives, and on devices other than the CPU.
+        negatives: `"all"` items that a user does not know, or sampled `"uniform"`, `"popularity"` or `"in-batch"`; `Negatives`
+            have further options, such as `pairs` for BPR.
+        lists_per_batch: lists per step; 64 users or, with `pairs`, 4096 interactions if None. With sampled negatives, and on
+            devices other than the CPU, memory is proportional to this times the size of a list.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         max_epochs: the maximum number of epochs.
@@ -119,7 +121,7 @@ class Recommender(BaseEstimator):
 
     Attributes:
         scorer_: the factorisation; `scorer_.vectors()` are those of users and items.
-        known_: the interactions that are not recommended: all given to `fit`.
+        known_: the interactions of `fit`, which are not recommended again.
         history_: `{"epoch", "loss", "validation"}` of each epoch.
         best_epoch_: the selected epoch, from 1.
 
@@ -142,10 +144,7 @@ class Recommender(BaseEstimator):
         item_bias: bool = True,
         layers: int = 0,
         start: Start = "spectral",
-        negatives: Negatives = "all",
-        number: int = 1,
-        correct: bool = False,
-        pairs: bool = False,
+        negatives: Negatives | Kind = "all",
         lists_per_batch: int | None = None,
         learning_rate: float = 0.01,
         weight_decay: float = 0.01,
@@ -159,14 +158,9 @@ class Recommender(BaseEstimator):
     ) -> None:
         self.loss, self.rank, self.temperature, self.dropout = loss, rank, temperature, dropout
         self.item_bias, self.layers, self.start = item_bias, layers, start
-        self.negatives, self.number = negatives, number
-        self.correct, self.pairs, self.lists_per_batch = correct, pairs, lists_per_batch
-        self.learning_rate, self.weight_decay, self.max_epochs, self.patience = (
-            learning_rate,
-            weight_decay,
-            max_epochs,
-            patience,
-        )
+        self.negatives, self.lists_per_batch = negatives, lists_per_batch
+        self.learning_rate, self.weight_decay = learning_rate, weight_decay
+        self.max_epochs, self.patience = max_epochs, patience
         self.measure, self.validation_share, self.device = measure, validation_share, device
         self.random_state, self.verbose = random_state, verbose
 
@@ -185,6 +179,10 @@ class Recommender(BaseEstimator):
             by_index, integers = state.pop("_by_index"), state.pop("_of_integers")
             columns = dict.fromkeys(("user", "item", "time", "min_rating"))
             state["_index"] = _Index(state["known_"], by_index, {"users": False, "items": integers}, columns)
+        if "pairs" in state:
+            options = [state.pop(name) for name in ("number", "correct", "pairs")]
+            if options != [1, False, False]:
+                state["negatives"] = Negatives(state["negatives"], *options)
         super().__setstate__(state)
 
     @_refusing
@@ -207,7 +205,9 @@ class Recommender(BaseEstimator):
             validation: interactions of the same users with the same items, in the same form, that select the epoch; those that
                 are in X too do not count. Users and items that are not in X are a warning, and an error if none is; such users
                 are left out, such items count as misses. So are users for whom every ranking is equally good: a warning if they
-                are half, an error if they are all; where held-out interactions are such, no epoch is selected.
+                are half, an error if they are all. If None, some of X are held out; an item that is left without others is
+                still part of the catalogue: a negative in training, ranked in validation, and recommended. If every ranking is
+                equally good for all held-out interactions, no epoch is selected.
             user, item, time: the columns of a table, here and in later calls, if they have other names.
             min_rating: only rows of a table with at least this rating count, here and in later calls; see `interactions`.
 
@@ -217,6 +217,7 @@ class Recommender(BaseEstimator):
         """
         with all_or_nothing(self):
             self._check_options()
+            negatives = Negatives.of(self.negatives)
             device, measure, loss = as_device(self.device), parse_measure(self.measure), self.ranking_loss()
             longest_cutoff([measure])
             seed = as_seed(self.random_state)
@@ -224,15 +225,7 @@ class Recommender(BaseEstimator):
             if not index.known.num_ratings:
                 raise DataError("expected interactions to learn from, got none")
             train, held, missed = self._divide(index, validation, seed)
-            ranked = index.ranked(None, None)
-            if held is not None and not _can_judge(
-                held, train, index.known.num_items if ranked is None else len(ranked)
-            ):
-                if validation is not None:
-                    raise DataError(f"validation: for each user {_SAME}; pass others, or None to hold out some of X")
-                warnings.warn(f"for each user with held-out interactions {_SAME}; no epoch is selected", stacklevel=3)
-                train, held, missed = index.known, None, None
-            options: dict[str, Any] = {"exclude": train, "items": ranked, "missed": missed}
+            options: dict[str, Any] = {"exclude": train, "items": index.ranked(None, None), "missed": missed}
 
             def validate(scorer: MatrixFactorization) -> float:
                 (values,) = evaluate_catalogue(_Served(scorer, train), held, [measure], **options).values()
@@ -240,11 +233,15 @@ class Recommender(BaseEstimator):
 
             with torch.random.fork_rng([]), _of_any_size(index.known.num_items):
                 torch.manual_seed(seed)
-                found = self._train(
-                    train, validate if held is not None else None, loss.to(device), measure, device, seed
+                scorer = self._start(train, device, seed)
+                lists = TrainingLists(train, negatives)
+                training = _Training(
+                    self, scorer, loss.to(device), train, lists, validate if held is not None else None, seed
                 )
-            self._index, self.known_ = index, index.known
-            self.scorer_, self.history_, self.best_epoch_ = found
+                training.run(measure.name, disable=not self.verbose)
+            scorer.load_state_dict(training.kept)
+            self._index, self.known_, self.scorer_ = index, index.known, scorer.eval()
+            self.history_, self.best_epoch_ = training.history[0], training.best_epochs[0]
         return self
 
     def _divide(self, index: _Index, validation: Any, seed: int) -> tuple[Ratings, Ratings | None, np.ndarray | None]:
@@ -257,34 +254,33 @@ class Recommender(BaseEstimator):
                 raise DataError(
                     "validation has no interactions that are not in X too; pass others, or validation_share=0 to train without"
                 )
+            if not _can_judge(held, train, index):
+                raise DataError(f"validation: for each user {_SAME}; pass others, or None to hold out some of X")
             return train, held, missed
         if not self.validation_share:
             return train, None, None
         known, held = hold_out(train, self.validation_share, seed=seed)
         if not held.num_ratings:  # too few interactions for a share of them
             known, held = hold_out(train, 1, seed=seed)
+        if held.num_ratings and not _can_judge(held, known, index):
+            warnings.warn(f"for each user with held-out interactions {_SAME}; no epoch is selected", stacklevel=4)
+            return train, None, None
         return known, held if held.num_ratings else None, None
 
     def _check_options(self) -> None:
         """Raise ValueError for an option out of range."""
         check_choice("start", self.start, get_args(Start))
-        check_integers(1, rank=self.rank, max_epochs=self.max_epochs, patience=self.patience, number=self.number)
+        check_integers(1, rank=self.rank, max_epochs=self.max_epochs, patience=self.patience)
         check_integers(0, layers=self.layers)
         if self.lists_per_batch is not None:
             check_integers(1, lists_per_batch=self.lists_per_batch)
         if self.temperature is not None:
-            check_numbers("a number above 0, or None", lambda value: value > 0, temperature=self.temperature)
-        check_numbers("a number above 0", lambda value: value > 0, learning_rate=self.learning_rate)
-        check_numbers("a number from 0", lambda value: value >= 0, weight_decay=self.weight_decay)
-        check_numbers("a number from 0 and below 1", lambda value: 0 <= value < 1, dropout=self.dropout)
-        share = self.validation_share
-        check_numbers("a fraction from 0 and below 1", lambda value: 0 <= value < 1, validation_share=share)
-        check_flags(item_bias=self.item_bias, pairs=self.pairs, verbose=self.verbose)
-        check_negatives(self.negatives, self.number, self.correct)
-        if self.pairs and self.negatives == "all":
-            raise ValueError(
-                "pairs requires sampled negatives, such as negatives='uniform'; with 'all' a list has all items"
-            )
+            check_numbers("a number above 0, or None", partial(lt, 0), temperature=self.temperature)
+        check_numbers("a number above 0", partial(lt, 0), learning_rate=self.learning_rate)
+        check_numbers("a number from 0", partial(le, 0), weight_decay=self.weight_decay)
+        fractions = {"dropout": self.dropout, "validation_share": self.validation_share}
+        check_numbers("a number from 0 and below 1", lambda value: 0 <= value < 1, **fractions)
+        check_flags(item_bias=self.item_bias, verbose=self.verbose)
 
     @_refusing
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -333,26 +329,6 @@ class Recommender(BaseEstimator):
             scorer.set_graph(train)
         scorer.start_from_interactions(train, self.start)
         return scorer
-
-    def _train(
-        self,
-        train: Ratings,
-        validate: Callable[[MatrixFactorization], float] | None,
-        loss: nn.Module,
-        measure: Measure,
-        device: torch.device,
-        seed: int,
-    ) -> tuple[MatrixFactorization, list[dict[str, float | None]], int]:
-        """The scorer, the history and the selected epoch; `validate` gives the validation measure, None without validation."""
-        scorer = self._start(train, device, seed)
-        lists = TrainingLists(train, self.negatives, number=self.number, correct=self.correct)
-        rows, size = (train.to_pairs(), 4096) if self.pairs else (train.to_lists(), 64)
-        size = self.lists_per_batch or size
-        batches = UserBatches(rows, lists_per_batch=size, shuffle=True, seed=seed)
-        training = _Training(self, scorer, loss, lists, batches, validate)
-        training.run(measure.name, disable=not self.verbose)
-        scorer.load_state_dict(training.kept)
-        return scorer.eval(), training.history[0], training.best_epochs[0]
 
     @_refusing
     def recommend(
@@ -487,8 +463,8 @@ class Recommender(BaseEstimator):
         """Means over users of measures over the full catalogue, without what users know from `fit`; see `evaluate_catalogue`.
 
         Args:
-            X: interactions, in the form that `fit` got. Users who are not in `fit` are left out, with a warning; an error if none
-                is.
+            X: interactions, in the form that `fit` got. Those that `fit` got too, which are not recommended, are left out, with a
+                warning that has their number; an error if all are. So are users who are not in `fit`; an error if none is.
             measures: measures with a cut-off.
             unknown_items: whether an item without interactions in `fit`, which cannot be recommended, counts as a `"miss"`, or is
                 left out (`"drop"`). In both cases, a warning has their share; an error if all are.
@@ -498,11 +474,15 @@ class Recommender(BaseEstimator):
         test, missed = self._index.held(X, "X", unknown_items)
         if not test.num_ratings and not missed.any():
             raise DataError("expected interactions to evaluate on, got none")
-        if not missed.any() and not without(test, self.known_).num_ratings:
+        number, test = test.num_ratings, without(test, self.known_)
+        if not test.num_ratings and not missed.any():
             raise DataError(
-                f"all {test.num_ratings} interactions of X are in fit too, which are not recommended; pass others, such as those "
-                "that hold_out leaves out"
+                f"all {number} interactions of X are in fit too, which are not recommended; pass others, such as those that "
+                "hold_out leaves out"
             )
+        if again := number - test.num_ratings:
+            said = f"{again} of the {number} interactions of X are in fit too, which are not recommended: they are left out"
+            warnings.warn(said, stacklevel=3)
         model = _Served(self.scorer_, self.known_)
         options: dict[str, Any] = {"exclude": self.known_, "items": self._index.ranked(None, None), "missed": missed}
         with _of_any_size(test.num_items):
@@ -516,7 +496,11 @@ class Recommender(BaseEstimator):
 
 
 class _Training(Trainer):
-    """A factorisation in training; `validate` gives the validation measure of the averages, None without validation."""
+    """A factorisation in training on interactions; `validate` gives the validation measure of the averages, None without one.
+
+    A batch has users, their known items `[lists, known]`, and which of these are no padding. A list is a user or, with pairs, an
+    interaction.
+    """
 
     kept: dict[str, Tensor]
 
@@ -525,11 +509,14 @@ class _Training(Trainer):
         options: Recommender,
         scorer: MatrixFactorization,
         loss: nn.Module,
+        train: Ratings,
         lists: TrainingLists,
-        users: UserBatches,
         validate: Callable[[MatrixFactorization], float] | None,
+        seed: int,
     ) -> None:
-        self.scorer, self.loss, self.lists, self.users, self.validate = scorer.train(), loss, lists, users, validate
+        self.scorer, self.loss, self.train, self.lists = scorer.train(), loss, train, lists
+        self.validate, self.seed = validate, seed
+        self.size = options.lists_per_batch or (4096 if self.lists.negatives.pairs else 64)
         self.averaged = AveragedModel(scorer, multi_avg_fn=update_averages).eval()
         super().__init__(
             [*scorer.parameters(), *loss.parameters()],
@@ -541,16 +528,27 @@ class _Training(Trainer):
             is_validated=validate is not None,
         )
 
-    def batches(self) -> Iterator[Batch]:
-        """Batches of users or interactions."""
-        return iter(self.users)
+    def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Batches of an epoch, in an order that depends on seed and epoch alone."""
+        train, pairs = self.train, self.lists.negatives.pairs
+        rng = np.random.default_rng([self.seed, len(self.history[0])])
+        rows = rng.permutation(train.num_ratings if pairs else np.flatnonzero(np.diff(train.offsets)))
+        for batch in rng.permutation(-(-len(rows) // self.size)).tolist():
+            users = rows[batch * self.size : (batch + 1) * self.size]
+            if pairs:
+                users, known, counts = train.user[users], train.item[users], np.ones(len(users), np.int64)
+            else:
+                known, counts = train.items_of(users)
+            real = np.arange(counts.max()) < counts[:, None]
+            items = np.zeros(real.shape, np.int64)
+            items[real] = known
+            yield torch.from_numpy(users), torch.from_numpy(items), torch.from_numpy(real)
 
-    def losses(self, batch: Batch) -> Tensor:
+    def losses(self, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         """The loss of a batch, `[1]`."""
         device = self.scorer.item_factors.weight.device
-        users, items = batch.features.to(device).long().unbind(-1)
-        loss = self.lists.mean_loss(self.scorer, self.loss, users[:, 0], items, batch.where.to(device))
-        return loss.unsqueeze(0)
+        users, items, real = (part.to(device) for part in batch)
+        return self.lists.mean_loss(self.scorer, self.loss, users, items, real).unsqueeze(0)
 
     def average(self) -> None:
         """Add the factors to their average."""
@@ -617,8 +615,8 @@ class _Index:
     @cached_property
     def seen(self) -> dict[str, np.ndarray]:
         """`[n]` bool: whether users and items have interactions."""
-        counted = {"users": self.known.user, "items": self.known.item}
-        return {what: np.bincount(at, minlength=len(self.names(what))) > 0 for what, at in counted.items()}
+        known = self.known
+        return {"users": np.diff(known.offsets) > 0, "items": np.bincount(known.item, minlength=known.num_items) > 0}
 
     def places(self, what: str, ids: np.ndarray | Names) -> np.ndarray:
         """`[n]`: the indices of `ids_of`, -1 for all that are not exactly those of fit, and for items without interactions,
@@ -647,7 +645,7 @@ class _Index:
             chosen = np.intersect1d(chosen, self._chosen(among, what, f"{what} to rank"))
         if exclude is not None:
             chosen = np.setdiff1d(chosen, self._chosen(exclude, what, f"{what} to exclude"))
-        return None if len(chosen) == len(self.names(what)) else chosen
+        return None if len(chosen) == len(self.seen[what]) else chosen
 
     def _chosen(self, given: Any, what: str, role: str) -> np.ndarray:
         _, names, places = self.rows(what, given)
@@ -835,14 +833,14 @@ def _of_any_size(num_items: int) -> Iterator[None]:
         yield
 
 
-def _can_judge(held: Ratings, known: Ratings, num_items: int) -> bool:
+def _can_judge(held: Ratings, known: Ratings, index: _Index) -> bool:
     """Whether some ranking of the items is better than another for any validation user; warns if for half of them none is."""
     users = np.unique(held.user)
-    to_rank = num_items - np.bincount(known.user, minlength=known.num_users)[users]
-    relevant = np.bincount(held.user, minlength=held.num_users)[users]
+    to_rank = index.seen["items"].sum() - np.diff(known.offsets)[users]
+    relevant = np.diff(held.offsets)[users]
     same = int(((relevant == 0) | (relevant == to_rank)).sum())
     if len(users) > same >= len(users) / 2:
-        warnings.warn(f"for {same} of {len(users)} validation users {_SAME}; the others select the epoch", stacklevel=4)
+        warnings.warn(f"for {same} of {len(users)} validation users {_SAME}; the others select the epoch", stacklevel=5)
     return same < len(users)
 
 

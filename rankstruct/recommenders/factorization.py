@@ -33,13 +33,13 @@ class MatrixFactorization(Scorer):
         num_users: number of users.
         num_items: number of items.
         rank: dimension of the factors.
-        user_bias: whether users have biases, which do not affect rankings, but losses that predict ratings.
+        user_bias: whether users have biases. They do not affect rankings, but losses that predict ratings need them.
         item_bias: whether items have biases.
         sparse: whether gradients are sparse, with the rows of a batch only, for `torch.optim.SGD` or `SparseAdam` and many items.
         scale: standard deviation of the initial factors; biases are initialised to 0.
         seed: seed of the initial factors.
-        temperature: if given, the scores are `cos(u, v) / temperature + biases`, so that popular items do not get long factors;
-            0.1 to 0.2 suits losses over a catalogue.
+        temperature: the scores are `cos(u, v) / temperature + biases`, so that popular items do not get long factors; 0.1 to
+            0.2 suits losses over a catalogue. None for inner products.
         dropout: the dropout probability of the (normalised) user factors' entries in training.
 
     Raises:

@@ -29,10 +29,11 @@ import scipy.sparse as sp
 from rankstruct.columns import as_table
 from rankstruct.data import DataError, Names, RankingData
 from rankstruct.data.errors import check_integers, check_least, shortened
-from rankstruct.data.tables import Ids, TableReader, find_columns, id_text, seconds
+from rankstruct.data.tables import Ids, TableReader, find_columns, id_text
 from rankstruct.data.text import SPACE
+from rankstruct.data.times import seconds
 from rankstruct.estimators.base import is_number
-from rankstruct.lists import known_ids
+from rankstruct.ids import known_ids
 from rankstruct.roles import names_of
 
 __all__ = [
@@ -133,7 +134,7 @@ class Ratings:
             raise DataError(f"ratings on the scale {self.scale!r} must be multiples of {step:g}, got {value:g}{others}")
         if self.scale == "binary" and not np.isin(self.rating, (0, 1)).all():
             raise DataError("ratings on the scale 'binary' must be 0 or 1; use implicit(ratings, threshold) to convert")
-        twice = _first_repeated(self.user, self.item, self.num_items)
+        twice = first_repeated(self.user, self.item, self.num_items)
         if twice is not None:
             raise DataError(
                 f"a user may rate an item only once; user {shortened(self.user_names[self.user[twice]])} rated "
@@ -174,11 +175,16 @@ class Ratings:
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}  # nothing that is computed from them
 
+    @classmethod
+    def _unchecked(cls, **fields: Any) -> Ratings:
+        """Ratings of valid fields."""
+        made = object.__new__(cls)
+        made.__dict__.update(fields)
+        return made
+
     def _with(self, **parts: Any) -> Ratings:
         """These ratings with other parts, which are as valid as these: they are not checked again."""
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__getstate__() | parts)
-        return made
+        return self._unchecked(**(self.__getstate__() | parts))
 
     @cached_property
     def num_users(self) -> int:
@@ -232,6 +238,12 @@ class Ratings:
     def select_users(self, users: np.ndarray) -> Ratings:
         """Select all ratings of some users; user and item indices are unchanged."""
         return self.select(np.isin(self.user, users))
+
+    def items_of(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The items of some users `[n]`, one user after another, and their numbers `[n]`."""
+        first = self.offsets[users]
+        counts = self.offsets[users + 1] - first
+        return self.item[np.arange(counts.sum()) + np.repeat(first - (counts.cumsum() - counts), counts)], counts
 
     def keys(self) -> np.ndarray:
         """`[ratings]` int64, sorted: `user * num_items + item` of each rating, for lookups."""
@@ -448,19 +460,14 @@ def of_indices(
     users: np.ndarray, items: np.ndarray, user_names: Names, item_names: Names, times: np.ndarray | None = None
 ) -> Ratings:
     """Interactions by index, in any order, of users and items with unique names; of repeated ones the last is kept."""
-    keys = users * max(len(item_names), 1) + items
+    width = max(len(item_names), 1)
+    keys = users * width + items
     order = np.argsort(keys, kind="stable") if times is None else np.lexsort((times, keys))
     last = order[np.append(np.diff(keys[order]) > 0, True)] if len(order) else order
-    user, item = np.divmod(keys[last], max(len(item_names), 1))
-    none = Ratings(user[:0], item[:0], np.ones(0, np.float32), Names.of([]), Names.of([]), "binary")
+    user, item = np.divmod(keys[last], width)
+    rating, time = np.ones(len(last), np.float32), None if times is None else times[last]
     names = {"user_names": user_names, "item_names": item_names}
-    return none._with(
-        user=user,
-        item=item,
-        rating=np.ones(len(last), np.float32),
-        time=None if times is None else times[last],
-        **names,
-    )
+    return Ratings._unchecked(user=user, item=item, rating=rating, **names, scale="binary", time=time)
 
 
 def k_core(ratings: Any, k: int, *, user_k: int | None = None) -> Ratings:
@@ -732,7 +739,7 @@ def _times(what: str, given: Any, number: int) -> np.ndarray:
     return found
 
 
-def _first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int | None:
+def first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int | None:
     """The index of the first repeated pair of user and item, or None."""
     pairs = user * max(num_items, 1) + item
     if (np.diff(pairs) > 0).all():

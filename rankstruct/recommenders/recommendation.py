@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.data.errors import DataError, check_integers, shortened
-from rankstruct.measures import Measure, evaluate
-from rankstruct.measures.base import ByMeasure, parse_measures
+from rankstruct.lists import Lists
+from rankstruct.measures import Measure
+from rankstruct.measures.base import ByMeasure, measure_lists, parse_measures
 from rankstruct.models.scorers import evaluating
 from rankstruct.recommenders.factorization import ItemScorer
 from rankstruct.recommenders.ratings import Ratings, as_ratings, interactions
@@ -106,7 +107,6 @@ def _best(
             raise ValueError(f"users must be from 0 to {its - 1}, those of {who}; got {shortened(str(users.tolist()))}")
     if len(users) and int(users.min()) < 0:
         raise ValueError(f"users must be from 0, got {shortened(str(users.tolist()))}")
-    offsets = None if exclude is None else torch.from_numpy(exclude.offsets)
     found = []
     with torch.no_grad(), evaluating(model):
         for block, scores in _score_blocks(model, users):
@@ -119,12 +119,10 @@ def _best(
                 number = len(chosen)
                 others = np.setdiff1d(np.arange(scores.shape[1]), chosen)
                 scores[:, torch.from_numpy(others).to(scores.device)] = -torch.inf
-            if exclude is not None and offsets is not None:
-                counts = offsets[block + 1] - offsets[block]
-                each = torch.arange(len(block)).repeat_interleave(counts)
-                within = torch.arange(len(each)) - (counts.cumsum(0) - counts)[each]
-                rated = torch.from_numpy(exclude.item)[offsets[block][each] + within]
-                scores[each.to(scores.device), rated.to(scores.device)] = -torch.inf
+            if exclude is not None:
+                rated, counts = exclude.items_of(block.numpy())
+                rows = np.repeat(np.arange(len(block)), counts)
+                scores[torch.from_numpy(rows).to(scores.device), torch.from_numpy(rated).to(scores.device)] = -torch.inf
             found.append(scores.topk(min(k, number), dim=1))
     items, values = torch.cat([best.indices for best in found]), torch.cat([best.values for best in found])
     if values.isnan().any():  # NaN comes first
@@ -173,8 +171,8 @@ def top_lists(
     exclude: Ratings | None = None,
     items: Any = None,
     missed: np.ndarray | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The lists that measures with cut-offs up to k judge: `(scores, labels, where)`, for users by index `[users]`.
+) -> tuple[Tensor, Lists]:
+    """The lists that measures with cut-offs up to k judge, `(scores, lists)`, for users by index `[users]`.
 
     The first k documents are the recommended items, labelled 1 if they are in `relevant`, or labelled 0 in place of missing ones;
     the relevant items that were not recommended follow. A relevant item in `exclude` cannot be recommended, but counts. Other
@@ -182,7 +180,7 @@ def top_lists(
 
     >>> from rankstruct.recommenders import interactions
     >>> train, test = interactions([0], [0], item_names=range(3)), interactions([0, 0], [0, 2], item_names=range(3))
-    >>> top_lists(popularity(train), torch.tensor([0]), test, 1, exclude=train)[1]
+    >>> top_lists(popularity(train), torch.tensor([0]), test, 1, exclude=train)[1].labels
     tensor([[0., 1., 1.]])
     """
     users = users.cpu()
@@ -195,7 +193,7 @@ def top_lists(
     missing = torch.from_numpy(_num_relevant(relevant, missed))[users] - hit.sum(1)
     rest = torch.arange(int(missing.max()) if len(users) else 0) < missing[:, None]
     scores = -torch.arange(k + rest.shape[1], dtype=torch.float32).repeat(len(users), 1)
-    return scores, torch.cat([hit, rest], 1).float(), torch.cat([torch.ones_like(hit), rest], 1)
+    return scores, Lists(torch.cat([hit, rest], 1).float(), torch.cat([torch.ones_like(hit), rest], 1))
 
 
 def _num_relevant(relevant: Ratings, missed: np.ndarray | None) -> np.ndarray:
@@ -253,13 +251,11 @@ def evaluate_catalogue(
         )
     users = torch.from_numpy(np.flatnonzero(_num_relevant(test, missed)))
     parts = [
-        evaluate(*lists[:2], parsed, where=lists[2])
+        measure_lists(parsed, *top_lists(model, block, test, k, exclude=exclude, items=items, missed=missed))
         for block in users.split(2**14)
-        for lists in [top_lists(model, block, test, k, exclude=exclude, items=items, missed=missed)]
     ]
-    return ByMeasure(
-        {each.name: torch.cat([part[each.name] for part in parts]) if parts else torch.zeros(0) for each in parsed}
-    )
+    values = map(torch.cat, zip(*parts, strict=True))
+    return ByMeasure({measure.name: each for measure, each in zip(parsed, values, strict=True)})
 
 
 def _share_indices(one: Ratings, other: Ratings) -> bool:

@@ -33,7 +33,7 @@ from rankstruct.losses.checks import check_choice
 from rankstruct.metric import RankingMetric
 from rankstruct.models import load_scorer
 from rankstruct.models.saving import described_argument, read_checkpoint, scorer_file
-from rankstruct.recommenders.catalogue import Negatives, TrainingLists, UserBatches, check_negatives
+from rankstruct.recommenders.catalogue import Kind, Negatives, TrainingLists
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
 from rankstruct.recommenders.ratings import Labels, Ratings, merge, numbers_of, places_of, standardised
 from rankstruct.recommenders.reading import InteractionsSource, RatingsSource
@@ -274,6 +274,12 @@ class SplitRatingsDataModule(RatingsDataModule):
         return [f"{self.left_out} users have fewer than {few} ratings and are left out"] if self.left_out else []
 
 
+class _UserBatches(BatchLoader):
+    """Batches of lists in random order, not of similar length, since padding costs little next to the rest of the catalogue."""
+
+    by_length = False
+
+
 class InteractionsDataModule(RatingsDataModule):
     """Interactions from a file or folder, or built in, in batches of users or of single interactions; for `CatalogueModule`.
 
@@ -336,7 +342,7 @@ class InteractionsDataModule(RatingsDataModule):
 
     def train_dataloader(self) -> BatchLoader:
         """Return shuffled batches of users, or of single interactions."""
-        return UserBatches(self.part("train"), shuffle=True, seed=self.seed, **self._place(), **self.training)
+        return _UserBatches(self.part("train"), shuffle=True, seed=self.seed, **self._place(), **self.training)
 
     @property
     def data_name(self) -> str:
@@ -519,14 +525,12 @@ class CatalogueModule(FactorizationModule):
         loss: any loss of rankstruct, called as `loss(scores, labels, where=where)`; the softmax loss if None.
         measures: measures of validation and test, with cut-offs; the first one is monitored.
         negatives: `"all"` items that the user does not know, or sampled ones, `"uniform"`, `"popularity"` or `"in-batch"`; see
-            `TrainingLists`, as for the next two.
+            `Negatives`, as for the next two.
         number: number of sampled items per list.
         correct: whether scores of sampled items are corrected.
-        regularization: lambda_U, see `FactorizationModule`.
-        item_regularization: lambda_V; lambda_U if None.
         start: initial factors: `"spectral"`, see `MatrixFactorization.start_from_interactions`, or `"random"`.
         start_from: the run with the initial factorisation, see `FactorizationModule`.
-        optimizer: a function from parameters to an optimizer; AdamW with learning rate 0.01 and no weight decay if None.
+        options: further arguments of `FactorizationModule`, but `item_means`.
 
     >>> import rankstruct as rs
     >>> module = CatalogueModule(rs.MatrixFactorization(3, 5, temperature=0.2), rs.SoftmaxLoss())
@@ -537,31 +541,26 @@ class CatalogueModule(FactorizationModule):
         scorer: MatrixFactorization,
         loss: nn.Module | None = None,
         measures: Sequence[str] = ("nDCG@10", "R@10"),
-        negatives: Negatives = "all",
+        negatives: Kind = "all",
         number: int = 1,
         correct: bool = False,
-        regularization: float = 0.0,
-        item_regularization: float | None = None,
         start: Start = "spectral",
         start_from: str | None = None,
-        optimizer: OptimizerFactory | None = None,
+        **options: Any,
     ) -> None:
         if not isinstance(scorer, MatrixFactorization):
             raise TypeError(f"scorer must be a MatrixFactorization or a LightGCN, got {type(scorer).__name__}")
         loss = SoftmaxLoss() if loss is None else loss
-        super().__init__(
-            scorer, loss, measures, regularization, item_regularization, start_from=start_from, optimizer=optimizer
-        )
+        super().__init__(scorer, loss, measures, start_from=start_from, item_means=False, **options)
         check_choice("start", start, get_args(Start))
-        check_negatives(negatives, number, correct)
-        self.negatives, self.number, self.correct = negatives, number, correct
+        self.negatives = Negatives(negatives, number, correct)
         self.first_factors: Start = start if start_from is None else "random"
         self._cutoff = longest_cutoff(self.validation_metric.measures)
         self._lists: TrainingLists | None = None
 
     def check_data(self, data: Any) -> None:
         """Raise ValueError for batches of single interactions with all negatives."""
-        if self.negatives == "all" and data.pairs:
+        if self.negatives.kind == "all" and data.pairs:
             raise ValueError(
                 "pairs_per_batch requires sampled negatives, such as uniform; with all, a list has all items"
             )
@@ -572,7 +571,7 @@ class CatalogueModule(FactorizationModule):
         self.check_data(self._data())
         if self.trainer.ckpt_path is None:
             self.scorer.start_from_interactions(ratings, self.first_factors)
-        self._lists = TrainingLists(ratings, self.negatives, number=self.number, correct=self.correct)
+        self._lists = TrainingLists(ratings, self.negatives)
         super().on_fit_start()
 
     def batch_loss(self, batch: Batch) -> Tensor:
@@ -584,10 +583,11 @@ class CatalogueModule(FactorizationModule):
     def _evaluate(self, batch: Batch, metric: RankingMetric) -> Tensor:
         data, stage = self._data(), "val" if metric is self.validation_metric else "test"
         users = batch.features[:, 0, 0].long()[batch.where.any(-1)]
-        lists = top_lists(self.scorer, users, data.test_ratings[stage], self._cutoff, exclude=data.exclude[stage])
-        scores, labels, where = (each.to(self.device) for each in lists)
+        exclude = data.exclude[stage]
+        scores, lists = top_lists(self.scorer, users, data.test_ratings[stage], self._cutoff, exclude=exclude)
+        scores, lists = scores.to(self.device), lists.documents(lambda values: values.to(self.device))
         self._apart, self._judged = self._apart + len(users), self._judged + len(users)
-        metric.update(scores, labels, where=where)
+        metric.update(scores, lists.labels, where=lists.where)
         return scores
 
     def test_values(self, data: InteractionsDataModule) -> dict[str, Tensor]:
@@ -601,9 +601,10 @@ class CatalogueModule(FactorizationModule):
 
     def describe(self) -> dict[str, Any]:
         """Parameters of the module for reports."""
-        sampled = {} if self.negatives == "all" else {"number": self.number, "correct": self.correct}
+        kind, number, correct = self.negatives.kind, self.negatives.number, self.negatives.correct
+        sampled = {} if kind == "all" else {"number": number, "correct": correct}
         begun = {"start": "spectral"} if self.first_factors == "spectral" else {}
-        return {**super().describe(), **begun, "negatives": self.negatives, **sampled}
+        return {**super().describe(), **begun, "negatives": kind, **sampled}
 
     def _data(self) -> InteractionsDataModule:
         data = getattr(self.trainer, "datamodule", None)

@@ -109,16 +109,27 @@ class Announcements(pl.Callback):
 
 
 class LastCheckpoint(ModelCheckpoint):
-    """Save `last.ckpt` after each epoch or validation, and at the end of training."""
+    """Save `last.ckpt` after each epoch or validation, at the end of training, and every `steps` steps.
 
-    def __init__(self) -> None:
+    The last step of an epoch is left out of these: a run resumed from there would not validate the epoch, and so might miss the
+    best one. A checkpoint follows right after the validation.
+    """
+
+    def __init__(self, steps: int = 0) -> None:
+        if steps < 0:
+            raise ValueError(f"save_every_steps must be at least 0, got {steps}")
         super().__init__(filename="last", enable_version_counter=False)
-        self._trained = False
+        self._steps, self._trained = steps, False
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
-        """Record that there is something to save."""
+        """Record that there is something to save; save it if it is time."""
         self._trained = True
         super().on_train_batch_end(trainer, *args)
+        is_due = self._steps and trainer.global_step % self._steps == 0 and not trainer.is_last_batch
+        if is_due and not self._should_skip_saving_checkpoint(trainer):
+            saved = self._last_global_step_saved
+            self._save_topk_checkpoint(trainer, self._monitor_candidates(trainer))
+            self._last_global_step_saved = saved  # a validation after this step is saved too
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save the final weights, if they have not been saved."""
@@ -128,37 +139,14 @@ class LastCheckpoint(ModelCheckpoint):
             self._save_topk_checkpoint(trainer, self._monitor_candidates(trainer))
 
 
-class StepCheckpoint(ModelCheckpoint):
-    """Save `last.ckpt` every `steps` steps, except at the last step of an epoch.
-
-    A run resumed from there would not validate that epoch, and so might miss the best one; a checkpoint follows right after the
-    validation.
-    """
-
-    def __init__(self, steps: int) -> None:
-        super().__init__(filename="last", every_n_train_steps=steps, enable_version_counter=False)
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
-        """Save if it is time."""
-        if not trainer.is_last_batch:
-            super().on_train_batch_end(trainer, *args)
-
-
-class StaysStopped(pl.Callback):
-    """Keep a run that early stopping has ended stopped on resuming; Lightning would train another epoch each time."""
+class Ends(pl.Callback):
+    """Refuse, before training, a run that would end before its first validation; keep one ended by early stopping ended."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Check the state from the checkpoint."""
+        """Check the state from the checkpoint; count the steps until validation, and the test batches."""
         stopping = trainer.early_stopping_callback
         if isinstance(stopping, EarlyStopping) and stopping.stopped_epoch:
-            trainer.should_stop = True
-
-
-class Validated(pl.Callback):
-    """Refuse, before training, a run that would end before its first validation, which selects the best checkpoint."""
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Count the steps until validation, and the test batches."""
+            trainer.should_stop = True  # Lightning would train another epoch at each resuming
         if is_trial(trainer) or trainer.global_step:
             return
         steps_of_epoch = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
@@ -199,10 +187,10 @@ class ResumeHint(pl.Callback):
 
 
 class Stoppable(pl.Callback):
-    """Ctrl-C ends a run before its next batch; pressed again, immediately.
+    """Ctrl-C ends a run before its next batch; pressed again, immediately. SIGTERM ends each of several processes immediately.
 
     Interrupting at arbitrary points occasionally breaks TensorBoard's queue, so that closing it hangs, or a checkpoint being
-    written.
+    written. Lightning's handler of SIGTERM waits for the other processes, possibly forever.
     """
 
     def __init__(self) -> None:
@@ -227,6 +215,9 @@ class Stoppable(pl.Callback):
         if threading.current_thread() is threading.main_thread() and callable(usual) and usual != self._press:
             self._usual, self._pressed, self._speaks = usual, False, trainer.is_global_zero
             signal.signal(signal.SIGINT, self._press)
+        environment = getattr(trainer.strategy, "cluster_environment", None)
+        if trainer.world_size > 1 and isinstance(environment, LightningEnvironment | TorchElasticEnvironment):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Set the cause of an error that followed because another process stopped first: commands treat it like Ctrl-C."""
@@ -235,18 +226,6 @@ class Stoppable(pl.Callback):
 
     on_validation_start = on_test_start = on_predict_start = on_train_start
     on_train_batch_start = on_validation_batch_start = on_test_batch_start = on_predict_batch_start = teardown = _stop
-
-
-class Terminable(pl.Callback):
-    """Let SIGTERM end each of several processes immediately; Lightning's handler waits for the others, possibly forever."""
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Replace the handler that Lightning has set."""
-        environment = getattr(trainer.strategy, "cluster_environment", None)
-        if trainer.world_size > 1 and isinstance(environment, LightningEnvironment | TorchElasticEnvironment):
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    on_validation_start = on_test_start = on_predict_start = on_train_start
 
 
 class _Scores(pl.Callback):

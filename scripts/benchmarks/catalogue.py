@@ -23,7 +23,14 @@ import rankstruct as rs
 from benchmarks.large import timed
 from benchmarks.timing import both_ways, check_known, environment, interleaved_ratios
 from rankstruct.progress import Progress
-from rankstruct.recommenders import InteractionsSource, MatrixFactorization, Ratings, Recommender, evaluate_catalogue
+from rankstruct.recommenders import (
+    InteractionsSource,
+    MatrixFactorization,
+    Negatives,
+    Ratings,
+    Recommender,
+    evaluate_catalogue,
+)
 
 RANK, SAMPLED, TOP = 64, 4096, 20
 MEASURES = ("nDCG@10", "R@10", "nDCG@20", "R@20")
@@ -177,8 +184,8 @@ EPOCHS: dict[str, Callable[..., dict[str, Any]]] = {
     "BPR, implicit": _implicit("bpr"),
     "ALS, implicit": _implicit("als"),
     "spectral start": _start,
-    "BPR": _ours(rs.RankNetLoss, negatives="uniform", pairs=True, lists_per_batch=SAMPLED),
-    "softmax, 512 sampled": _ours(rs.SoftmaxLoss, negatives="uniform", number=512, correct=True),
+    "BPR": _ours(rs.RankNetLoss, negatives=Negatives("uniform", pairs=True), lists_per_batch=SAMPLED),
+    "softmax, 512 sampled": _ours(rs.SoftmaxLoss, negatives=Negatives("uniform", number=512, correct=True)),
     "softmax, all items": _ours(rs.SoftmaxLoss),
     "AP hinge, all items": _ours(lambda: rs.StructuredHingeLoss("AP")),
     "AP ramp, all items": _ours(lambda: rs.StructuredHingeLoss("AP", reference="predicted")),

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from benchmarks.timing import both_ways, check_known, environment, figures, interleaved_ratios, rounded
 from rankstruct import losses as rl
-from rankstruct.commands._help import library_losses
+from rankstruct.commands._options import loss_names
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.measures import nDCG
 from rankstruct.progress import Progress
@@ -44,7 +44,7 @@ class _Diverse(nn.Module):
 
 def _with_defaults() -> dict[str, Callable[[], nn.Module]]:
     """The losses of lists that need no argument, by the name of the class without `Loss`."""
-    kinds = {name: getattr(rl, name) for name in library_losses() if name != "StructuredHingeLoss"}  # by measures below
+    kinds = {name: getattr(rl, name) for name in loss_names() if name != "StructuredHingeLoss"}  # by measures below
     needed = {
         name
         for name, kind in kinds.items()

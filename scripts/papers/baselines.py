@@ -35,7 +35,8 @@ from rankstruct.estimators.base import are_given, dense
 from rankstruct.estimators.boosting import BoostedRanker
 from rankstruct.estimators.linear import ranking_risk
 from rankstruct.feature_maps import Positional
-from rankstruct.lists import Lists, group_documents, pad
+from rankstruct.ids import group_documents
+from rankstruct.lists import Lists, pad
 from rankstruct.losses import (
     ClassificationLoss,
     CombinedLoss,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rankstruct.arrays import as_numbers
-from rankstruct.lists import known_ids
+from rankstruct.ids import known_ids
 from rankstruct.statistics import bootstrap_interval, paired_p_value
 
 __all__ = ["Interleaved", "Preference", "compare_interleaved", "interleave"]

@@ -53,7 +53,7 @@ def test_stages_and_tables(folder, monkeypatch):
         catalogue.benchmark_catalogue(str(folder), ["sort"])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_stage_has_a_process_of_its_own(folder, capsys, tmp_path):
     given = ["--data", str(folder), "--rounds", "1", "--stages", "evaluate_catalogue"]
     assert benchmark(["catalogue", *given, "--json", str(tmp_path / "out.json")]) == 0

@@ -9,7 +9,7 @@ from benchmark import main as benchmark
 from benchmarks import device
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_rows_cover_losses_shapes_and_precisions(tmp_path, capsys):
     out = tmp_path / "device.json"
     options = ["--shapes", "2x7", "3x5", "--rounds", "3", "--losses", "AP", "Squared", "--json", str(out)]

@@ -9,7 +9,7 @@ from benchmark import main as benchmark
 from benchmarks.exact import LIGHTGBM, RANKERS, benchmark_exact
 from rankstruct.data import digits
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 
 def test_rows_hold_what_was_fitted():

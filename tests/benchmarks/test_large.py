@@ -20,7 +20,7 @@ def test_the_shape_is_as_it_says(tmp_path):
         write_web_lists(tmp_path / "none.txt", 0)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_rankers_are_compared_on_lists_that_they_were_not_trained_on(tmp_path):
     pytest.importorskip("lightgbm")
     rows = large.benchmark_large(tmp_path, [0.002], ["convert", *large.RANKERS], threads=1)
@@ -30,7 +30,7 @@ def test_rankers_are_compared_on_lists_that_they_were_not_trained_on(tmp_path):
     assert all(float(row[header.index("peak MB")]) > float(row[header.index("MB before")]) > 0 for row in table)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_stages_table_and_figure(tmp_path):
     pytest.importorskip("lightgbm")
     text = tmp_path / "web.txt"

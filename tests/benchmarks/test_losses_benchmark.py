@@ -8,10 +8,10 @@ import torch
 
 from benchmark import main as benchmark
 from benchmarks.losses import LOSSES, benchmark_losses, both_ways, draw, peak_megabytes
-from rankstruct.commands._help import library_losses
+from rankstruct.commands._options import loss_names
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_every_loss_is_timed_and_threads_are_restored():
     before = torch.get_num_threads()
     timings = benchmark_losses(shape=(4, 30), shares=[0.1, 0.5], rounds=2, memory=False)
@@ -27,7 +27,7 @@ def test_every_loss_is_timed_and_threads_are_restored():
 
 def test_every_loss_of_lists_has_a_row():
     timed = {type(make()).__name__ for make in LOSSES.values()}
-    assert set(library_losses()) - timed == {"PerturbedLoss"}  # whose cost is that of another
+    assert set(loss_names()) - timed == {"PerturbedLoss"}  # whose cost is that of another
 
 
 def test_every_loss_takes_grades():
@@ -38,7 +38,7 @@ def test_every_loss_takes_grades():
         benchmark_losses(["ListMLE"], shape=(2, 20), grades=6)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no resource module")
 def test_memory_is_that_of_the_loss():
     # One float32 matrix of all pairs would be 38 MB here, and is not made; one number a document of the other batch is 38 MB too.

@@ -38,7 +38,7 @@ def test_calls_are_interleaved():
     assert order == ["a", "a", "b", "b"] + ["a", "b"] * 3
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_command_prints_a_table_and_writes_json(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("benchmarks.oracles.SHAPES", ((2, 20),))
     target = tmp_path / "b.json"

@@ -51,7 +51,7 @@ def test_planted_propensities_are_recovered():
     assert np.abs(np.log(plain / truth(CONTEXTS[1:3]))).mean() > 0.15
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("sessions", [80_000, 8000])
 def test_intervals_cover_what_was_planted(sessions):
     covered, errors, expected = [], [], truth(CONTEXTS)[:, 1:]

@@ -123,7 +123,7 @@ def test_two_rankers_are_compared_on_one_log():
     assert found.p < 0.001
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "options",
     [{}, {"normalize": "weights"}, {"clip": 0.4, "prediction": True}, {"estimated": True}],

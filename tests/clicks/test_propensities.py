@@ -34,7 +34,7 @@ def test_planted_propensities_are_recovered(estimator):
     np.testing.assert_allclose(wider.values, found.values)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("estimator", "sessions"), [(each, 80_000) for each in ESTIMATORS] + [(e, 4000) for e in ESTIMATORS[:2]]
 )
@@ -57,6 +57,7 @@ def test_harvesting_is_not_biased_by_rare_clicks():
     assert abs(off[5:].mean()) < 0.1
 
 
+@pytest.mark.soak
 def test_regression_em_needs_no_swaps():
     """One ranker that shows everything at one rank; attraction is a function of two features, the ranker knows another one."""
     rng = np.random.default_rng(0)

@@ -1,7 +1,9 @@
 """Every option that an error of a command names is one of that command; arguments of functions are no advice for its user."""
 
 import ast
+import contextlib
 import inspect
+import io
 import pickle
 import re
 from functools import cache, partial
@@ -12,7 +14,7 @@ import pytest
 
 import rankstruct
 from rankstruct.cli import COMMANDS, main
-from rankstruct.commands._arguments import as_option
+from rankstruct.commands._options import as_option, parser_of
 from rankstruct.data import DataError, convert_lists, read_arrow, read_lists, read_rankdata, read_svmlight
 from rankstruct.data.errors import check_integers
 from rankstruct.messages import SPELLING, ArgumentError, Way
@@ -88,14 +90,8 @@ def test_a_wrong_argument_is_named_as_it_is_typed():
 @cache
 def help_of(command):
     """What a command's help lists, all groups of options."""
-    import contextlib
-    import io
-
-    shown = ""
-    diversity_groups = (
-        ("", "data.", "trainer.", "checkpoint.", "early_stopping.") if COMMANDS[command][0] == "fit" else ("",)
-    )
-    for group in diversity_groups:
+    shown = parser_of(command).format_help()
+    for group in ("data.", "trainer.", "checkpoint.", "early_stopping.") if COMMANDS[command][0] == "fit" else ():
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
             main([command, f"--{group}help"])

@@ -89,7 +89,7 @@ def outcome(args, capsys):
         ("checkpoint.monitor", ["val/loss"], "checkpoint.monitor is set by model.measures"),
         ("model.optimizer", ["torch.optim.SparseAdam"], "SparseAdam with learning rate 0.001 cannot take a step: "),
         ("model.measures", ["[P@99999999999999999999]"], "the cut-off of P must be at most 2147483647"),
-        ("save_every_steps", ["-1"], "every_n_train_steps"),
+        ("save_every_steps", ["-1"], "save_every_steps must be at least 0"),
         ("model.regularization", ["nan", ".nan", ".inf", "-1"], "regularization"),
         (
             "checkpoint.filename",
@@ -484,7 +484,7 @@ def test_the_option_that_is_meant(wrong, right):
         (
             "experiment",
             "trainrs: {a b: {trainer: hinge}}",
-            "1: there is no option 'trainrs.a b'; did you mean trainers",
+            "1: there is no option 'trainrs.a b.trainer'; did you mean trainers",
         ),
         (
             "fit-exact",

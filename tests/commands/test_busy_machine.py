@@ -14,7 +14,7 @@ import pytest
 
 import rankstruct as rs
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 TUNED = """
 seed_everything: 0
 model:

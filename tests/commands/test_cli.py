@@ -99,11 +99,23 @@ def test_wrong_usage_ends_with_2(name, capsys):
 
 
 def test_help_and_version_start_without_torch():
-    code = "import sys; from rankstruct.cli import main; assert main(['--version']) == main(['--help']) == 0; print(*sys.modules)"
+    code = """
+import sys
+from rankstruct.cli import COMMANDS, main
+assert main(['--version']) == main(['--help']) == 0
+print('loaded', *sys.modules)
+for name in COMMANDS:
+    try:
+        main([name, '--help'])
+    except SystemExit as end:
+        assert end.code == 0
+print('loaded', *sys.modules)
+"""
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    loaded = set(done.stdout.splitlines()[-1].split())
-    assert "rankstruct.cli" in loaded
-    assert not {"torch", "numpy", "pytorch_lightning", "yaml"} & loaded
+    first, all_of_them = (set(line.split()) for line in done.stdout.splitlines() if line.startswith("loaded "))
+    assert "rankstruct.cli" in first
+    assert not {"torch", "numpy", "pytorch_lightning", "yaml"} & first
+    assert not {"torch", "scipy", "sklearn", "pytorch_lightning", "yaml"} & all_of_them
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_selects_by_validation_and_reuses_finished_cells(folder, capsys):
         assert "ckpt_path must not be set when many runs are trained and compared, got " in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_further_seeds_train_what_was_chosen_and_show_the_spread(folder, capsys):
     arguments = ["--config", str(folder / "config.yaml"), "--folds", "1", "2", "--output", str(folder / "seeds")]
     more = ["--grid", "model.regularization=0.01,1000000", "--data.path", str(folder), "--data.lists_per_batch", "3"]
@@ -162,7 +162,7 @@ def test_configs_are_tested_against_the_first_list_by_list():
     assert rows[1:] == [["c", "+0.0000 (+0.0000 to +0.0000), p 1", ""]]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_compare_has_a_line_for_each_config(folder, capsys):
     other = folder / "other.yaml"
     other.write_text(CONFIG.replace("measures:", "loss: rankstruct.SmoothLoss, measures:"))

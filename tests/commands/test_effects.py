@@ -3,15 +3,11 @@
 A new option fails here until it is said in which modes of its command it has an effect.
 """
 
-import argparse
-import importlib
-
 import pytest
 from jsonargparse import Namespace
 
 from rankstruct import cli
-from rankstruct.commands import _effects
-from rankstruct.commands._effects import NEEDS, without_effect
+from rankstruct.commands._options import DATA_NEEDS, check_effects, parser_of
 from rankstruct.commands.fit import check_data, has_folds
 
 #: By command: how its options are typed, its modes, and the options with an effect in each; "*" are those of every mode.
@@ -86,41 +82,21 @@ MODES = {
 }
 
 
-class Parsed(Exception):
-    """The command was accepted; nothing is run."""
-
-
 @pytest.fixture
 def parse(monkeypatch, tmp_path):
-    """Parse a command line in a folder with files; returns what is said, or "" if it is accepted, and the options."""
+    """Parse a command line in a folder with files; returns what is said, or "" if it is accepted, and the parser."""
     monkeypatch.chdir(tmp_path)
     for name, suffix in (("folder", "txt"), ("tables", "csv")):
         (tmp_path / name / "Fold1").mkdir(parents=True)
         (tmp_path / name / "Fold1" / f"train.{suffix}").write_text("")
 
     def parse(command, args):
-        seen = []
-        plain = argparse.ArgumentParser.parse_known_args
-
-        def known(self, *given, **options):
-            seen.append(self)
-            return plain(self, *given, **options)
-
-        def check(typed, needs, values):
-            if wrong := without_effect(typed, needs, values):
-                return wrong
-            raise Parsed
-
-        monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", known)
-        monkeypatch.setattr("rankstruct.commands._arguments.without_effect", check)
-        main = importlib.import_module(f"rankstruct.commands.{cli.COMMANDS[command][0]}").main
+        parser = parser_of(command)
         try:
-            main([command, *args])
-        except Parsed:
-            return "", seen[0]
+            parser.parse_args(args)
         except ValueError as error:
-            return str(error), seen[0]
-        raise AssertionError
+            return str(error), parser
+        return "", parser
 
     return parse
 
@@ -191,7 +167,7 @@ def test_an_option_of_the_data_has_an_effect_or_is_refused(task, tmp_path, monke
     (tmp_path / "folder" / "train.txt").write_text("")
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "train.csv").write_text("")
-    names = {option.removeprefix("data.") for need in _effects._DATA[task] for option in need.options.split()}
+    names = {option.removeprefix("data.") for options in DATA_NEEDS[task] for option in options.split()}
     assert names == {name for name, _, _ in DATA[task]}
     for name, *sections in DATA[task]:
         known = {
@@ -205,14 +181,24 @@ def test_an_option_of_the_data_has_an_effect_or_is_refused(task, tmp_path, monke
         effects = []
         for section in sections:
             values = Namespace(task=task, data=Namespace(**known | section))
-            effects.append(without_effect([f"data.{name}"], _effects.data_needs(values), values))
+            effects.append(said_of(f"data.{name}", values))
         assert effects[0] == ""
         assert effects[1].startswith(f"--data.{name} has no effect with")
     own = Namespace(task=task, data=Namespace(class_path="my.Module", init_args=Namespace()))
-    assert without_effect(["data.parts", "data.scale"], _effects.data_needs(own), own) == ""
+    assert said_of("data.parts", own) == said_of("data.scale", own) == ""
+
+
+def said_of(option, config, command="fit"):
+    """Why an option has no effect, or ""."""
+    try:
+        check_effects(command, [option], config)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def test_every_command_that_trains_nothing_refuses_options_of_training(tmp_path, capsys):
+    config = Namespace(data=Namespace(class_path="my.Module"))
     for command in ("validate", "test", "predict"):
         for option in (
             "output",
@@ -221,10 +207,12 @@ def test_every_command_that_trains_nothing_refuses_options_of_training(tmp_path,
             "trainer.max_epochs",
             "model.loss.measure",
         ):
-            said = without_effect([option], NEEDS[command], None)
-            assert said == f"--{option} has no effect without training, by `rankstruct fit`; remove it"
+            assert (
+                said_of(option, config, command)
+                == f"--{option} has no effect without training, by `rankstruct fit`; remove it"
+            )
         for option in ("data.path", "data.fold", "model.scorer", "trainer.devices", "run", "ckpt_path"):
-            assert without_effect([option], NEEDS[command], None) == ""
+            assert said_of(option, config, command) == ""
     args = ["fit", "--model.scorer", "LinearScorer", "--data.builtin", "digits", "--output", str(tmp_path)]
     assert cli.main([*args, "--data.predict_path", "x.txt"]) == 1
     said = "--data.predict_path has no effect without `rankstruct predict`; remove it"

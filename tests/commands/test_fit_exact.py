@@ -337,7 +337,7 @@ def test_fits_of_data_that_changed_are_refused(tmp_path, capsys):
     assert "holds a run that differs in content" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_two_processes_fit_what_one_does(tmp_path):
     """Started by torchrun: convex, rounds of DC programming, and annealing; the same optimum, certificate and choice of C."""
     convex = CONFIG.replace("10.0]", "10.0], tolerance: 1.0e-7")

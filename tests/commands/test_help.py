@@ -3,11 +3,15 @@
 import inspect
 
 import pytest
+from torch import nn
 
-from rankstruct import losses
+from rankstruct import losses, models
+from rankstruct._lazy import public_names
 from rankstruct.cli import main
-from rankstruct.commands._help import library_losses, with_full_losses
-from rankstruct.commands.fit import _Parsed
+from rankstruct.commands._options import TASKS, loss_names, parser_of, scorer_names
+from rankstruct.commands._parser import with_full_losses
+from rankstruct.commands.fit import _Parsed, task_of
+from rankstruct.recommenders import factorization
 
 GIVEN = ["fit", "--data.builtin", "synthetic", "--model.scorer", "LinearScorer"]
 
@@ -19,13 +23,50 @@ def told(args, capsys):
     return capsys.readouterr().out
 
 
+def classes(package, base, method):
+    """The public classes of a package, with the arguments of a method."""
+    kinds = {name: getattr(package, name) for name in public_names(package)}
+    found = {name: kind for name, kind in kinds.items() if inspect.isclass(kind) and issubclass(kind, base)}
+    return {name: set(inspect.signature(getattr(kind, method)).parameters) for name, kind in found.items()}
+
+
+def test_losses_and_scorers_of_the_help_are_those_that_a_config_can_build():
+    of_labels = {name for name, taken in classes(losses, nn.Module, "forward").items() if "labels" in taken}
+    assert set(loss_names()) == of_labels - {"HingeLoss", "RankingLoss", "AssignmentHingeLoss"}
+    for task, package in (("ranking", models), ("ratings", factorization), ("implicit", factorization)):
+        sizes = set(task_of(task).links.values())
+        taken = classes(package, nn.Module, "__init__")
+        assert set(scorer_names(task)) == {name for name in taken if sizes <= taken[name]}
+
+
+@pytest.mark.parametrize("task", [*TASKS])
+def test_every_option_of_the_help_is_one_with_the_default_that_it_says(task):
+    if task == "text":
+        pytest.importorskip("sentence_transformers")
+    scorer = {"ranking": "LinearScorer", "text": "CrossEncoderScorer"}.get(task, "MatrixFactorization")
+    cli = _Parsed(["fit", "--task", task, "--model.scorer", scorer])
+    real = {action.dest: action for action in cli._parser("fit")._actions}
+    shown = [each for each in parser_of("fit", ["--task", task])._actions if each.dest not in ("help", "print_config")]
+    assert {each.dest for each in shown} <= {*real}
+    assert {name for name in real if name.startswith("model.") and name.count(".") == 1} <= {
+        each.dest for each in shown
+    }
+    for each in shown:
+        said = each.help.partition("(default: ")[2].removesuffix(")")
+        default = real[each.dest].default
+        if isinstance(default, bool | int | float | str) and each.dest not in ("task", "output"):
+            assert said.lower() == (f"{default:g}" if isinstance(default, float) else str(default).lower()), each.dest
+        elif isinstance(default, tuple | list) and default:
+            assert said == ", ".join(default)
+
+
 @pytest.mark.parametrize("command", ["fit", "validate", "test", "predict"])
 def test_help_is_short_and_names_scorers_and_losses(command, capsys):
     for task, scorer in ("ranking", "MLPScorer"), ("ratings", "MatrixFactorization"):
         text = told([command, "--task", task, "--help"], capsys)
         assert len(text.splitlines()) <= 150
         words = set(text.replace(",", " ").replace(";", " ").split())
-        assert {scorer, *library_losses()} <= words
+        assert {scorer, *loss_names()} <= words
         assert {"--trainer.max_epochs", "--early_stopping.patience", "--run", "--model.loss.help"} <= words
         assert "torch.nn" not in text
         assert not {"RankingLoss", "HingeLoss", "PreparedScorer", "--checkpoint.mode"} & words
@@ -49,7 +90,7 @@ def test_every_loss_that_the_help_names_can_be_given_by_its_name():
         "PerturbedLoss": ["--model.loss.loss=SquaredLoss"],
         "OrdinalLoss": ["--model.loss.grades=3"],
     }
-    for name in library_losses():
+    for name in loss_names():
         kind = getattr(losses, name)
         measure = inspect.signature(kind).parameters.get("measure")
         more = ["--model.loss.measure=AP"] if measure is not None and measure.default is measure.empty else []

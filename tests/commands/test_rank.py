@@ -482,7 +482,7 @@ def test_columns_are_found_by_their_names(data, tmp_path, capsys):
     text = (tmp_path / "same.csv").read_text()
     (tmp_path / "wrong.csv").write_text(text.replace("f00", "new"))
     assert rankstruct(["predict", "--run", str(output), "--data.predict_path", str(tmp_path / "wrong.csv")]) == 1
-    assert "missing: 'f00', unknown: 'new'" in capsys.readouterr().err
+    assert "missing: 'f00'; unknown: 'new'" in capsys.readouterr().err
     unlabelled = [line.split(",") for line in text.splitlines()]
     (tmp_path / "new.csv").write_text("".join(",".join([qid, *rest]) + "\n" for qid, _, *rest in unlabelled))
     assert rankstruct(["predict", "--run", str(output), "--data.predict_path", str(tmp_path / "new.csv")]) == 0

@@ -12,6 +12,7 @@ import pytest
 
 from rankstruct.cli import main as rankstruct
 from rankstruct.commands import rank
+from rankstruct.commands._options import parser_of
 
 pytest.importorskip("pyarrow")
 
@@ -141,7 +142,7 @@ def fresh(data, tmp_path_factory):
 
 
 def test_every_option_has_a_case():
-    actions = [action.dest for action in rank._parser()._actions if not isinstance(action, argparse._HelpAction)]
+    actions = [action.dest for action in parser_of("rank")._actions if not isinstance(action, argparse._HelpAction)]
     assert sorted(actions) == sorted({*CASES, *PLACES} - {"help"})
 
 

@@ -11,8 +11,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-import rankstruct.data.assembly as assembly
-import rankstruct.data.delimited as delimited
+import rankstruct.data.cache as cache
+import rankstruct.data.tables as tables
 from rankstruct.data import DataError, convert_lists, read_folds, read_lists
 from rankstruct.data.folds import read_alike
 from rankstruct.data.formats import feature_names
@@ -66,7 +66,7 @@ def test_lists_of_every_form(tmp_path, monkeypatch, name):
         path = write(tmp_path / f"{number}{name}", columns)
         monkeypatch.setattr("rankstruct.data.tables._CELLS", 90)
         found = [read_lists(path, cache=False), read_lists(convert_lists(path).path)]
-        monkeypatch.setattr(assembly, "_STREAMED_FROM", 0)
+        monkeypatch.setattr(cache, "_STREAMED_FROM", 0)
         found += [read_lists(path, cache=tmp_path / "cache") for _ in range(2)]
         for data in found:
             np.testing.assert_array_equal(data.features, X)
@@ -151,7 +151,7 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
         ),
         ("qid,label,x\n1,1,1e39\n", "row 1: expected finite numbers .*range of float32.* in 'x'"),
         ("Unnamed: 0,qid,label,x\n0,1,1,2\n", "got 'Unnamed: 0' for column 1; the row number .* is not a feature"),
-        ("q\0i\0d\0", "expected text in UTF-8, got null characters, as in UTF-16 without a byte order mark; save"),
+        ("q\0i\0d\0", "expected text in UTF-8, got UTF-16 or UTF-32, by its first bytes .*; save"),
         ("qid,label,x\n1,-1,1\n", "row 1: expected a grade, an integer from 0 in column 'label'"),
         ("qid,label,x\n1,0,1\n2,0,1\n1,0,1\n", "row 3: expected contiguous documents of each query"),
         ("qid,label,x\n,0,1\n", "row 1: expected an id in column 'qid'"),
@@ -190,7 +190,7 @@ def test_missing_values_are_told_once_a_reading_by_column(tmp_path, monkeypatch,
     path = write(tmp_path / name, columns)
     told = f"{path}: 1002 missing values (empty, null or NaN): 200 in column 'all0', "
     for folder, streamed in (("cache", 2**26), ("cache", 2**26), ("streamed", 0), ("streamed", 0), (None, 0)):
-        monkeypatch.setattr(assembly, "_STREAMED_FROM", streamed)
+        monkeypatch.setattr(cache, "_STREAMED_FROM", streamed)
         caplog.clear()
         data = read_lists(path, cache=False if folder is None else tmp_path / folder)
         assert data.missing.sum() == 1002
@@ -282,7 +282,7 @@ def test_csv_of_every_form(tmp_path, caplog, separator, encoding, packed):
 
 
 def test_true_and_false_hold_for_the_column(tmp_path, monkeypatch):
-    monkeypatch.setattr(delimited, "_HEAD", 22)  # the first row, which decides
+    monkeypatch.setattr(tables, "_HEAD", 22)  # the first row, which decides
     path = tmp_path / "a.csv"
     path.write_text("qid,label,x\n1,0,true\n1,0,2\n")
     with pytest.raises(

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import rankstruct.data.assembly as assembly
+import rankstruct.data.cache as cache
 import rankstruct.data.svmlight as svmlight
 import rankstruct.data.text as text
 from benchmarks.large import write_web_lists
@@ -77,7 +78,7 @@ def test_pieces_make_what_one_reading_makes(tmp_path, monkeypatch, pieces, kind,
     made = convert_lists(path, tmp_path / "out" / "train.rankdata", **options)
     mapped = read_lists(made.path)
     assert made[1:] == (mapped.num_lists, mapped.num_documents, mapped.num_features)
-    monkeypatch.setattr(assembly, "_STREAMED_FROM", 0)
+    monkeypatch.setattr(cache, "_STREAMED_FROM", 0)
     cached = [read_svmlight(path, cache=tmp_path / "cache", **options) for _ in range(2)]
     monkeypatch.undo()
     whole = read_svmlight(path, cache=False, **options)

@@ -79,7 +79,7 @@ def test_further_columns_are_left_out_and_named(what, labels, suffix, tmp_path, 
 def test_missing_features_are_named(labels, suffix, tmp_path):
     columns = without("f2", "y") if labels else without("f2", "y", "label")
     path = written({**columns, "F2": [0.5] * 6}, tmp_path / f"new{suffix}")
-    with pytest.raises(DataError, match=r"expected the features 'f1, f2, y', .*; missing: 'f2, y', unknown: 'F2'$"):
+    with pytest.raises(DataError, match=r"expected the features 'f1, f2, y', .*; missing: 'f2', 'y'; unknown: 'F2'$"):
         read_for_model(path, NAMES, 3)
 
 

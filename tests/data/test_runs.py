@@ -138,16 +138,16 @@ def test_join():
         "default",
     ]
     assert joined.qids.tolist() == ["2", "1"]
-    assert joined.offsets.tolist() == [0, 1, 4]
     assert joined.docids.tolist() == ["x", "c", "a", "z"]
-    assert joined.scores.tolist() == [0.5, 3, 1, 2]
-    assert joined.labels.tolist() == [0, 0, 2, 0]
-    assert joined.num_relevant.tolist() == [1, 2]
-    assert (joined.ideal_labels.tolist(), joined.ideal_offsets.tolist()) == ([1, 2, 1, 0], [0, 1, 4])
-    assert joined.not_judged == 2  # x and z
-    assert joined.judged.tolist() == [False, True, True, False]
-    assert joined.pooled.tolist() == [False, True, True, True]
-    assert (joined.only_in_run, joined.only_in_qrels) == (("9",), ("3",))
+    assert {name: values.tolist() for name, values in joined.arguments.items()} == {
+        "scores": [0.5, 3, 1, 2],
+        "labels": [0, 0, 2, 0],
+        "offsets": [0, 1, 4],
+        "ideal_labels": [1, 2, 1, 0],
+        "ideal_offsets": [0, 1, 4],
+        "judged": [False, True, True, False],
+        "pooled": [False, True, True, True],
+    }
     with pytest.raises(DataError, match="none of the 1 queries of the run is in the qrels, such as '9'"):
         join_run({"9": {"a": 1.0}}, qrels)
     with pytest.raises(
@@ -175,24 +175,19 @@ def test_memory_of_a_join_is_that_of_its_documents():
     tracemalloc.start()
     try:
         joined = join_run(run, qrels)
-        options = {
-            "offsets": joined.offsets,
-            "ideal_labels": joined.ideal_labels,
-            "ideal_offsets": joined.ideal_offsets,
-        }
-        values = evaluate(joined.scores, joined.labels, ["AP", "nDCG@10", "MeanNDCG", "mWTA", "Bpref"], **options)
+        values = evaluate(measures=["AP", "nDCG@10", "MeanNDCG", "mWTA", "Bpref"], **joined.arguments)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert peak < 50e6  # of NumPy and Python; torch is not traced
     assert (values["AP"] == 1).sum() == 19_999
-    assert joined.num_relevant[7] == 50_000
+    assert np.diff(joined.arguments["ideal_offsets"])[7] == 50_000
 
 
 def test_a_query_without_judgements_above_minus_one():
     joined = join_run({"1": {"a": 1.0}}, {"1": {"a": -1}})
-    assert joined.num_relevant.tolist() == [0]
-    assert joined.labels.tolist() == [0]
+    assert joined.arguments["ideal_labels"].tolist() == []
+    assert joined.arguments["labels"].tolist() == [0]
 
 
 def test_written_run_is_read(tmp_path):
@@ -271,18 +266,20 @@ def test_trec_eval_files(data_root):
         name, query, value = line.split(maxsplit=2)
         expected[name, query] = value
     assert len(joined.qids) == int(expected["num_q", "all"])
+    lists = joined.arguments
     for number, query in enumerate(joined.qids):
-        first, last = joined.offsets[number : number + 2]
+        first, last = lists["offsets"][number : number + 2]
         assert last - first == int(expected["num_ret", query])
-        assert joined.num_relevant[number] == int(expected["num_rel", query])
-        assert (joined.labels[first:last] > 0).sum() == int(expected["num_rel_ret", query])
+        ideal = lists["ideal_labels"][slice(*lists["ideal_offsets"][number : number + 2])]
+        assert (ideal > 0).sum() == int(expected["num_rel", query])
+        assert (lists["labels"][first:last] > 0).sum() == int(expected["num_rel_ret", query])
         # trec_eval's order: by score, ties by docid, both descending
         order = sorted(
-            zip(joined.scores[first:last], joined.docids[first:last], joined.labels[first:last], strict=True)
+            zip(lists["scores"][first:last], joined.docids[first:last], lists["labels"][first:last], strict=True)
         )[::-1]
         relevant = np.array([label > 0 for *_, label in order])
         precision = np.cumsum(relevant) / np.arange(1, len(order) + 1)
-        assert f"{precision[relevant].sum() / joined.num_relevant[number]:.4f}" == expected["map", query]
+        assert f"{precision[relevant].sum() / (ideal > 0).sum():.4f}" == expected["map", query]
 
 
 def test_baseline_scores_fit_their_fold(data_root):

@@ -165,7 +165,7 @@ def test_names_are_read_as_they_were_written(check, tmp_path):
         check(random.Random(f"{check.__name__} {seed}"), tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("check", CHECKS)
 def test_names_of_ten_thousand_files(check, tmp_path):
     for seed in range(50, 10_000 // len(CHECKS) + 50):
@@ -216,6 +216,6 @@ def test_values_are_those_of_ir_measures(tmp_path):
     assert sum(check_values(random.Random(seed), tmp_path) for seed in range(25)) > 100
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_values_of_two_thousand_runs_are_those_of_ir_measures(tmp_path):
     assert sum(check_values(random.Random(seed), tmp_path) for seed in range(25, 2025)) > 10_000

@@ -21,7 +21,7 @@ from scripts_by_path import script
 import rankstruct
 from rankstruct._lazy import public_names
 from rankstruct.cli import COMMANDS
-from rankstruct.commands._help import library_losses
+from rankstruct.commands._options import loss_names
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -149,7 +149,7 @@ def test_every_class_that_users_meet_has_an_example(monkeypatch):
 def test_the_table_of_losses_gives_their_sources(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "_extensions"))
     table = importlib.import_module("reference").losses()
-    assert {name for name, summary, _ in table if summary} >= set(library_losses())
+    assert {name for name, summary, _ in table if summary} >= set(loss_names())
     assert [name for name, _, source in table if not source] == ["GradedLoss"]  # which is the library's own
 
 

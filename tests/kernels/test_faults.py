@@ -12,7 +12,7 @@ from comparisons import COMPARISONS, build_library
 from kernel_parts import COMPILER, HEADERS
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.soak,
     pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform"),
 ]

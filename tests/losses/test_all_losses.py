@@ -615,7 +615,7 @@ def test_no_tensor_of_the_caller_is_changed(its):
     assert all(torch.equal(a, b) for a, b in zip(given, before, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @every_loss
 def test_compiles_as_one_graph(its):
     scores, labels, where = draw(dtype=torch.float32)

@@ -132,7 +132,7 @@ def test_without_a_threshold_nothing_costs_anything(device, monkeypatch):
         assert not torch.autograd.grad(loss, scores)[0].any()
 
 
-@pytest.mark.parametrize("measure", ["AUC", "AP"])
+@pytest.mark.parametrize("measure", ["AUC", pytest.param("AP", marks=pytest.mark.soak)])
 def test_grades_and_weights_of_any_numbers_compile(measure):
     scores, labels = torch.randn(4, 12), torch.randint(0, 4, (4, 12))
     torch.compiler.reset()  # it limits how often one function is compiled
@@ -147,9 +147,9 @@ def test_grades_and_weights_of_any_numbers_compile(measure):
     ("measure", "options"),
     [
         ("AUC", {}),
-        ("AP", {"grade_weights": [1.0, 0.5, 2.0]}),
+        pytest.param("AP", {"grade_weights": [1.0, 0.5, 2.0]}, marks=pytest.mark.soak),
         ("nDCG@10", {}),
-        ("R@5", {"grade_weights": [1.0, 0.5, 2.0]}),
+        pytest.param("R@5", {"grade_weights": [1.0, 0.5, 2.0]}, marks=pytest.mark.soak),
     ],
 )
 def test_all_grades_of_the_labels_compile_and_map(measure, options):

@@ -29,7 +29,7 @@ def slope(scores, worth, rewards):
 
 
 CASES = [
-    pytest.param(size, k, scale, marks=pytest.mark.slow if size == 5 else ())
+    pytest.param(size, k, scale, marks=pytest.mark.soak if size == 5 else ())
     for size in (1, 2, 3, 4, 5)
     for k in range(1, size + 1)
     for scale in (0.3, 2.0, 20.0)

@@ -13,7 +13,7 @@ from rankstruct.losses import soft_rank
 
 MEASURES = ["nDCG", "nDCG@3", "DCG@2", "P@2", "WTA", "ERU(d=0,half_life=2)"]
 MODELS = ["binomial", "normal", "joint"]
-DRAWS = [pytest.param(20_000, id="few"), pytest.param(300_000, id="many", marks=pytest.mark.slow)]
+DRAWS = [pytest.param(20_000, id="few"), pytest.param(300_000, id="many", marks=pytest.mark.soak)]
 
 
 def draw(n=7, lists=4, seed=0, dtype=torch.float64):
@@ -171,7 +171,7 @@ def test_the_loop_is_what_dense_tensors_say(model, dtype):
             assert ((best - expected)[~can_err].abs() < 1e-9).all()
 
 
-@pytest.mark.parametrize("model", ["binomial", "normal"])
+@pytest.mark.parametrize("model", [pytest.param("binomial", marks=pytest.mark.soak), "normal"])
 def test_a_long_list_and_documents_far_apart(model):
     """More ranks between the documents of a group than the loop supports, and probabilities that are neglected."""
     generator = torch.Generator().manual_seed(1)

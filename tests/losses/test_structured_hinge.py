@@ -255,7 +255,7 @@ def test_operator_passes_torch_own_checks(name):
         torch.library.opcheck(operator, (*flat, *OPERATORS[name]))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("measure", MEASURES)
 def test_compiles_as_one_graph(measure):
     torch.manual_seed(0)

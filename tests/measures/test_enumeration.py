@@ -20,7 +20,7 @@ from measures.enumeration import (
 
 from rankstruct.measures import evaluate, parse_measure
 
-LISTS = 2500
+LISTS = 800
 SIZE = 6
 
 

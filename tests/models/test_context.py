@@ -163,7 +163,7 @@ def drawn(lists, size):
     return torch.randn(lists, size, 3), real
 
 
-slow = pytest.mark.slow
+soak = pytest.mark.soak
 warned = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 ANY_SIZE = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
 BOTH = {"features": ANY_SIZE, "where": ANY_SIZE}
@@ -171,7 +171,7 @@ GIVEN = (torch.zeros(2, 5, 3),), {"where": torch.ones(2, 5, dtype=torch.bool)}
 
 
 @warned
-@pytest.mark.parametrize("make", [SCORERS["attention"], pytest.param(SCORERS["mean and max"], marks=slow)])
+@pytest.mark.parametrize("make", [SCORERS["attention"], pytest.param(SCORERS["mean and max"], marks=soak)])
 def test_torch_export_of_ragged_batches(make):
     scorer = PreparedScorer(make(), rs.Preparation.fit(["standardize"], torch.randn(50, 3).numpy())).eval()
     program = export(scorer, *GIVEN, dynamic_shapes=BOTH).module()
@@ -180,7 +180,7 @@ def test_torch_export_of_ragged_batches(make):
         torch.testing.assert_close(program(features, where=where), scorer(features, where=where))
 
 
-@slow  # what docs/guides/serving.md does with one of them
+@soak  # what docs/guides/serving.md does with one of them
 @pytest.mark.needs("onnx", "onnxscript", "onnxruntime")
 @warned
 @every_scorer
@@ -200,7 +200,7 @@ def test_onnx_of_ragged_batches(make, tmp_path):
         torch.testing.assert_close(torch.tensor(found), scorer(features, where=where).detach(), rtol=1e-4, atol=1e-4)
 
 
-@slow
+@soak
 @every_scorer
 def test_compiled_it_scores_the_same(make):
     scorer, (features, where) = make().eval(), drawn(4, 6)

@@ -301,7 +301,7 @@ def _by_qid(record, measure):
     return np.array([values[qid] for qid in sorted(values)])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 def test_a_killed_experiment_loses_no_finished_cell_and_ends_with_the_same_tables(finished, tmp_path):
     folder, plan, _ = finished
@@ -506,7 +506,7 @@ def test_fold_means_can_be_paired(finished):
         (("builtin: synthetic, ", ""), "data.path"),
         (("builtin: synthetic, ", "builtin: synthetic, prepare: [scale], "), "unknown preparation step 'scale'"),
         (("measures: [AP, ", "measures: [QAP, "), "QAP"),
-        (("seeds: 3", "test: z"), "expected one of 'randomization', 'wilcoxon', 't', got z"),
+        (("seeds: 3", "test: z"), "expected one of randomization, wilcoxon, t, got z"),
         (("seeds: 3", "judge: everybody"), "judge must be one of 'test', 'validation', got 'everybody'"),
         (("folds: [1, 2]", "folds: [1, 1]"), "data.folds has an entry twice"),
         (("folds: [1, 2]", "folds: []"), "data.folds must have an entry"),

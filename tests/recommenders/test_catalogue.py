@@ -19,6 +19,7 @@ from rankstruct.recommenders import (
     InteractionsSource,
     LightGCN,
     MatrixFactorization,
+    Negatives,
     Ratings,
     Recommender,
     TrainingLists,
@@ -584,7 +585,7 @@ def test_sampled_items_have_the_right_labels_mask_and_correction(negatives):
     matrix, counts = known.to_csr().toarray(), np.bincount(known.item, minlength=25)
     users, items, real = batch_of(known, [4, 0])
     scorer = MatrixFactorization(30, 25, rank=3)
-    lists = TrainingLists(known, negatives, number=3000)
+    lists = TrainingLists(known, Negatives(negatives, number=3000))
     torch.manual_seed(0)
     scores, labels, where = lists(scorer, users, items, real)
     width, every = items.shape[1], scorer.item_scores(users)
@@ -598,7 +599,7 @@ def test_sampled_items_have_the_right_labels_mask_and_correction(negatives):
     assert float((~where[0, width:]).float().mean()) == pytest.approx(expected[matrix[4] > 0].sum(), abs=0.03)
     # with the correction, the sum of exponentials estimates that over all unknown items
     torch.manual_seed(0)
-    corrected = TrainingLists(known, negatives, number=3000, correct=True)(scorer, users, items, real)[0]
+    corrected = TrainingLists(known, Negatives(negatives, number=3000, correct=True))(scorer, users, items, real)[0]
     total = torch.where(where[:, width:], corrected[:, width:].exp(), 0.0).sum(1)
     exact = torch.where(torch.from_numpy(matrix[users]) == 0, every.exp(), 0.0).sum(1)
     torch.testing.assert_close(total, exact, rtol=0.05, atol=0.0)
@@ -612,15 +613,23 @@ def test_in_batch_negatives_are_the_known_items_of_others():
     torch.testing.assert_close(scores, scorer.item_scores(users)[:, items[:, 0]])
     assert torch.equal(labels, torch.eye(3))
     assert where.tolist() == [[True, True, False], [True, True, True], [True, True, True]]  # user 0 knows item 1
-    corrected = TrainingLists(known, "in-batch", correct=True)(scorer, users, items)[0]
+    corrected = TrainingLists(known, Negatives("in-batch", correct=True))(scorer, users, items)[0]
     torch.testing.assert_close(scores - corrected, torch.tensor([0.25, 0.25, 0.5]).log().expand(3, 3))
 
 
 def test_bad_options_of_lists_are_errors():
-    known = interactions(drawn())
-    for given in ({"negatives": "none"}, {"number": 0}, {"correct": True}):
-        with pytest.raises(ValueError, match=r"negatives|number|correct"):
-            TrainingLists(known, **given)
+    for given, message in (
+        ({"kind": "none"}, "negatives must be .*'none'"),
+        ({"number": 0}, "number must be an integer from 1, got 0"),
+        ({"kind": "uniform", "number": 1.5}, "number must be an integer from 1, got 1.5"),
+        ({"number": 5}, "number is for negatives 'uniform' and 'popularity'; got 5 with 'all'"),
+        ({"kind": "in-batch", "number": 5}, "got 5 with 'in-batch'"),
+        ({"correct": True}, "correct is for sampled negatives"),
+        ({"kind": "uniform", "correct": 2}, "correct must be True or False, got 2"),
+        ({"pairs": True}, "pairs requires sampled negatives"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Negatives(**given)
 
 
 def test_new_users_are_folded_in_to_a_minimum_with_the_items_fixed():
@@ -667,9 +676,9 @@ def test_the_first_call_learns():
     "options",
     [
         {"loss": rs.StructuredHingeLoss("AP", reference="predicted"), "temperature": 0.1},
-        {"loss": "RankNetLoss", "negatives": "uniform", "pairs": True, "lists_per_batch": 512},
-        {"negatives": "in-batch", "pairs": True, "correct": True, "lists_per_batch": 128},
-        {"negatives": "popularity", "number": 20, "correct": True},
+        {"loss": "RankNetLoss", "negatives": Negatives("uniform", pairs=True), "lists_per_batch": 512},
+        {"negatives": Negatives("in-batch", pairs=True, correct=True), "lists_per_batch": 128},
+        {"negatives": Negatives("popularity", number=20, correct=True)},
         {"layers": 1},
         {"temperature": None, "item_bias": True},
         {"start": "random"},
@@ -794,12 +803,10 @@ def test_bad_input_of_the_estimator_is_an_error():
         with pytest.raises(DataError, match="validation has no interactions that are not in X too"):
             Recommender().fit(sp.csr_array([[1.0, 0]]), validation=validation)
     for options, message in (
-        ({"validation_share": 1}, "validation_share must be a fraction from 0 and below 1, got 1"),
-        ({"validation_share": "a"}, "validation_share must be a fraction .*, got 'a'"),
+        ({"validation_share": 1}, "validation_share must be a number from 0 and below 1, got 1"),
+        ({"validation_share": "a"}, "validation_share must be a number .*, got 'a'"),
         ({"layers": -1}, "layers must be an integer from 0, got -1"),
-        ({"pairs": True}, "pairs requires sampled negatives"),
-        ({"number": 5}, "number is for negatives 'uniform' and 'popularity'; got 5 with 'all'"),
-        ({"number": 5, "negatives": "in-batch"}, "got 5 with 'in-batch'"),
+        ({"negatives": "none"}, "negatives must be one of .*, got 'none'"),
         ({"loss": "softmax"}, r"loss must be a loss module .*, got 'softmax'"),
         ({"loss": "StructuredHingeLoss('XX@5')"}, r"loss must be .*XX@5"),
     ):
@@ -864,7 +871,7 @@ def test_user_biases_are_in_all_training_lists(negatives, number):
     scorer = MatrixFactorization(30, 25, user_bias=True)
     torch.nn.init.constant_(scorer.user_offsets.weight, 5.0)
     users, items = torch.tensor([0, 3]), torch.tensor([[1], [2]])
-    lists = TrainingLists(drawn(), negatives, number=number if negatives == "uniform" else 1)
+    lists = TrainingLists(drawn(), Negatives(negatives, number if negatives == "uniform" else 1))
     scores, labels, _ = lists(scorer, users, items)
     torch.testing.assert_close(scores[labels > 0], scorer.item_scores(users)[torch.arange(2), items[:, 0]])
     lists.mean_loss(scorer, rs.SquaredLoss(), users, items).backward()

@@ -46,6 +46,10 @@ CALLS = {
     "... (alpha=2.0)": (lambda _: Recommender(alpha=2.0), "there is no alpha="),
     "... (use_gpu=True)": (lambda _: Recommender(use_gpu=True), "pass device="),
     "... (num_threads=2)": (lambda _: Recommender(num_threads=2), "torch.set_num_threads"),
+    "pairs, once an argument": (
+        lambda _: Recommender(pairs=True),
+        r"pass negatives=Negatives\('uniform', pairs=True\)",
+    ),
     "fit(user_plays)": (lambda _: Recommender(rank=2, max_epochs=1).fit(MATRIX), None),
     "fit(2 * user_plays)": (lambda _: Recommender(rank=2, max_epochs=1).fit(2 * MATRIX), None),
     "fit(..., show_progress=False)": (lambda m: m.fit(MATRIX, show_progress=False), "verbose"),
@@ -81,7 +85,10 @@ CALLS = {
     "rank_items": (lambda m: m.rank_items(0, MATRIX[0], [1, 2]), "use recommend with items="),
     "explain": (lambda m: m.explain(0, MATRIX, 3), "there is no explain"),
     "save": (lambda m: m.save("model.npz"), "joblib"),
-    "precision_at_k(model, train, test, K=10)": (lambda m: m.evaluate(plays(seed=1), "P@10"), None),
+    "precision_at_k(model, train, test, K=10)": (
+        lambda m: m.evaluate(plays(seed=1) > MATRIX, "P@10"),
+        None,
+    ),
 }
 
 
@@ -317,7 +324,6 @@ def test_adding_rows_needs_a_fit_of_a_plain_factorisation(by_name):
         ({"rank": True}, "rank must be an integer from 1, got True"),
         ({"rank": "8"}, "rank must be an integer from 1, got '8'"),
         ({"layers": 1.5}, "layers must be an integer from 0, got 1.5"),
-        ({"number": 1.5, "negatives": "uniform"}, "number must be an integer from 1, got 1.5"),
         ({"lists_per_batch": 2.5}, "lists_per_batch must be an integer from 1, got 2.5"),
         ({"max_epochs": 2.0}, "max_epochs must be an integer from 1, got 2.0"),
         ({"patience": "3"}, "patience must be an integer from 1, got '3'"),
@@ -436,7 +442,6 @@ def failing(monkeypatch, name, at=1):
 OTHER = pd.DataFrame({"user": ["u1", "p", "p", "q", "q"], "item": ["i1", "a", "b", "b", "c"]})
 FAILURES = {
     "training lists": lambda model, patch: (failing(patch, "TrainingLists"), model.fit(OTHER)),
-    "batches": lambda model, patch: (failing(patch, "UserBatches"), model.fit(OTHER)),
     "first validation": lambda model, patch: (failing(patch, "evaluate_catalogue"), model.fit(OTHER)),
     "second validation": lambda model, patch: (failing(patch, "evaluate_catalogue", 2), model.fit(OTHER)),
     "second epoch": lambda model, patch: (failing(patch, "update_averages"), model.fit(OTHER)),
@@ -455,6 +460,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.* interactions of X are in fit too")
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("was_fitted", [True, False])
 def test_a_fit_that_fails_leaves_the_model_as_it_was(by_name, monkeypatch, failure, was_fitted):
@@ -522,6 +528,18 @@ def test_min_rating_needs_ratings_in_later_calls_too():
 
 def test_interactions_of_fit_are_not_evaluated_as_misses_in_silence():
     model = Recommender(rank=2, max_epochs=1).fit(NAMED)
+    new = pd.DataFrame(
+        {
+            "user": ["u1", "u2"],
+            "item": [
+                next(iter(set(NAMED.item) - its))
+                for its in (set(NAMED.item[NAMED.user == user]) for user in ("u1", "u2"))
+            ],
+        }
+    )
+    said = r"^3 of the 5 interactions of X are in fit too, which are not recommended: they are left out"
+    with pytest.warns(UserWarning, match=said):
+        assert model.evaluate(pd.concat([new, NAMED[:3]])) == model.evaluate(new)
     with pytest.raises(
         DataError, match=rf"all {len(NAMED)} interactions of X are in fit too, which are not recommended"
     ):

@@ -286,7 +286,7 @@ JOINS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*blanks around")
+@pytest.mark.filterwarnings("ignore:.*blanks around", "ignore:.* interactions of X are in fit too")
 @pytest.mark.parametrize("join", JOINS)
 def test_a_join_says_what_it_did_not_match(tmp_path, join):
     (tmp_path / "a").mkdir()

@@ -125,7 +125,7 @@ def test_training_starts_from_another_run(finished, tmp_path):
         main(["fit", *CONFIG, *start, *options, "--model.scorer.init_args.rank", "5"])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_killed_run_with_new_users_resumes_to_the_same_bits(tmp_path):
     command = [
         *(sys.executable, "-m", "rankstruct", "fit", *CONFIG, "--data.split", "strong", "--save_every_steps", "2"),

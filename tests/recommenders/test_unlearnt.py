@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from rankstruct.data import DataError
-from rankstruct.recommenders import Recommender, interactions
+from rankstruct.recommenders import Negatives, Recommender, interactions
 
 EMPTY = [3, 11, 24]  # columns
 NOBODY = [0, 5, 39]  # rows
@@ -33,7 +33,7 @@ OPTIONS = [
     {"item_bias": False},
     {"item_bias": False, "start": "random", "temperature": None},
     {"item_bias": False, "layers": 1},
-    {"negatives": "uniform", "number": 3, "item_bias": False},
+    {"negatives": Negatives("uniform", number=3), "item_bias": False},
 ]
 
 
@@ -244,9 +244,6 @@ RIGHT = {
     "layers": [2],
     "start": [],
     "negatives": [],
-    "number": [],  # with negatives="all"
-    "correct": [],
-    "pairs": [],
     "lists_per_batch": [2, None],
     "learning_rate": [1.5, 2],
     "weight_decay": [1.5, 2],
@@ -277,5 +274,5 @@ def test_an_option_of_another_type_is_an_error(option):
 
 def test_flags_may_be_integers_or_of_numpy():
     for yes in (1, np.bool_(True)):
-        model = Recommender(rank=2, max_epochs=1, item_bias=yes, pairs=yes, negatives="uniform").fit(MATRIX)
+        model = Recommender(rank=2, max_epochs=1, item_bias=yes, negatives=Negatives("uniform", pairs=yes)).fit(MATRIX)
         assert model.scorer_.item_offsets is not None

@@ -53,7 +53,7 @@ def test_some_inputs_of_each_kind_are_read_and_some_refused(fuzz, kind, tmp_path
 @linux
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param("misspelt fit key", marks=pytest.mark.slow), "misspelt fit-exact key", "misspelt experiment key"],
+    [pytest.param("misspelt fit key", marks=pytest.mark.soak), "misspelt fit-exact key", "misspelt experiment key"],
 )
 def test_a_misspelt_key_is_refused_by_a_message_that_reminds_of_it(fuzz, kind, tmp_path, monkeypatch):
     numbers = [at for at in range(2) if (given := fuzz.make_input(kind, 2, at)[1])["key"] != given["wrong"]]
@@ -86,7 +86,7 @@ def test_what_is_wrong_with_a_reader_is_found(fuzz, kind, tmp_path, monkeypatch)
     assert ("refused what the plain parser reads" in found["refusing"]) == (kind != "keys")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @linux
 def test_damaged_files_are_read_as_plain_parsers_read_them_or_refused():
     done = subprocess.run(

@@ -12,7 +12,7 @@ from scripts_by_path import script
 from rankstruct.losses import ListNetLoss, SquaredLoss, StructuredHingeLoss
 from rankstruct.recommenders import item_means, popularity, synthetic_ratings, weak_split
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 recommenders = script("recommender_experiment")
 START, Settings, main = recommenders.START, recommenders.Settings, recommenders.main

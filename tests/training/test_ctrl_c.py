@@ -7,6 +7,7 @@ import threading
 import pytest
 import torch
 from programs import run_in
+from pytorch_lightning import Callback
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rankstruct.cli import main as command
@@ -115,7 +116,7 @@ def test_after_the_last_batch_nothing_more_is_done(tmp_path, monkeypatch, hook):
 def test_other_stages_stop_too(tmp_path, monkeypatch, stage, answer):
     main([*FIT, "--output", str(tmp_path)])
     assert signal.getsignal(signal.SIGINT) is answer
-    _interrupted_in(monkeypatch, callbacks.Terminable, f"on_{stage}_start")
+    _interrupted_in(monkeypatch, Callback, f"on_{stage}_epoch_start")
     with pytest.raises(KeyboardInterrupt):
         main([stage, "--run", str(run_in(tmp_path))])
 

@@ -158,6 +158,7 @@ torch.distributed.destroy_process_group()
 """
 
 
+@pytest.mark.soak
 def test_the_objective_is_that_of_all_lists(data, tmp_path):
     """Shared or not: of a loader of all lists each process takes its part."""
     torch.save(rs.LinearScorer(5), tmp_path / "scorer.pt")
