@@ -35,7 +35,7 @@ def solve(
     Task loss and value are NaN for lists with an invalid number or a label below `least_label`, and for all lists if offsets on
     the device are out of order.
     """
-    labels, where, offsets, chosen, _, weights, _ = lists
+    where, offsets, chosen, weights = lists.where, lists.offsets, lists.reference_scores, lists.item_weights
     documents, device, in_order = scores.numel(), scores.device, None
     many: tuple[int, ...]
     if offsets is None:
@@ -61,7 +61,7 @@ def solve(
         chosen = None if chosen is None else chosen.double().contiguous()
         batch = Batch(
             scores,
-            labels.contiguous(),
+            lists.labels.contiguous(),
             where,
             chosen,
             None if weights is None else weights.double().contiguous(),
