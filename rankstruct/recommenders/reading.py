@@ -56,7 +56,6 @@ __all__ = [
 _log = logging.getLogger(__name__)
 BUILTIN_RATINGS = ("synthetic",)
 _COLUMNS = ("user", "item", "rating", "time")
-_Rows = Callable[[Path], Iterator[tuple[int, str, str, str]]]
 
 
 class RatingsFormat(NamedTuple):
@@ -73,7 +72,7 @@ class RatingsFormat(NamedTuple):
     (1, 'ann', 'x', '5')
     """
 
-    rows: _Rows | None
+    rows: Callable[[Path], Iterator[tuple[int, str, str, str]]] | None
     scale: str | None = None
     names: tuple[str, ...] = ()
 
