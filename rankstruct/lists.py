@@ -185,7 +185,7 @@ def warn_of_one_list(scores: Tensor, where: Any, offsets: Any) -> None:
         )
 
 
-class Columns(TypedDict, total=False):
+class ListColumns(TypedDict, total=False):
     """What measures may know of lists besides scores and labels, in any kind of array; see `evaluate`."""
 
     where: Any
@@ -216,8 +216,8 @@ def lists_of(scores: Any, labels: Any, columns: Mapping[str, Any]) -> tuple[Tens
     """
     given = {name: value for name, value in columns.items() if value is not None}
     for name in given:
-        if name not in Columns.__annotations__:
-            raise TypeError(f"unexpected keyword argument {name!r}{did_you_mean(name, Columns.__annotations__)}")
+        if name not in ListColumns.__annotations__:
+            raise TypeError(f"unexpected keyword argument {name!r}{did_you_mean(name, ListColumns.__annotations__)}")
     qid, group = given.pop("qid", None), given.pop("group", None)
     given |= {"scores": scores, "labels": labels}
     if qid is not None or group is not None:

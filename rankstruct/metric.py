@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from rankstruct.argument_names import TELL_APART, knows_cutoffs, knows_qid, refuse_groups_of_lists
-from rankstruct.lists import Columns, lists_of
+from rankstruct.lists import ListColumns, lists_of
 from rankstruct.measures.base import ByMeasure, Measure, parse_measures, resolve_policies
 from rankstruct.measures.ranked import TIES, Convention, Empty, Ties, rank_lists
 
@@ -85,7 +85,7 @@ class RankingMetric(Metric):
 
         All documents of a list must be in the same batch.
         """
-        columns: Columns = {"where": where, "offsets": offsets, "qid": qid, "group": group}
+        columns: ListColumns = {"where": where, "offsets": offsets, "qid": qid, "group": group}
         columns |= {
             "diversity_groups": diversity_groups,
             "judged": judged,

@@ -23,7 +23,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.arrays import LARGEST
-from rankstruct.lists import Columns, Lists, as_real, lists_of
+from rankstruct.lists import ListColumns, Lists, as_real, lists_of
 from rankstruct.measures.orders import mean_over_orders
 from rankstruct.measures.ranked import TIES, Convention, Empty, RankedLists, Ties, rank_lists
 from rankstruct.messages import ArgumentError, Way, nearest
@@ -177,7 +177,7 @@ class Measure(ABC):
         ties: Ties = "expected",
         empty: Empty = 0,
         convention: Convention | None = None,
-        **columns: Unpack[Columns],
+        **columns: Unpack[ListColumns],
     ) -> Tensor:
         """The measure of each list, `[...]` float64; see `evaluate` for the arguments and errors."""
         ties = resolve_policies(ties, empty, convention)
@@ -193,7 +193,7 @@ class Measure(ABC):
         Raises:
             TypeError, ValueError: as `evaluate`, for labels, where and offsets.
         """
-        columns: Columns = {"where": where, "offsets": offsets, "diversity_groups": diversity_groups}
+        columns: ListColumns = {"where": where, "offsets": offsets, "diversity_groups": diversity_groups}
         clean, lists = lists_of(as_real("labels", labels).double(), labels, columns)
         if lists.where is not None:
             clean = clean.masked_fill(~lists.where, 0)

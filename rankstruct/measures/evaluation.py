@@ -17,7 +17,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from rankstruct.argument_names import TELL_APART, knows_qid, refuse_groups_of_lists
-from rankstruct.lists import Columns, lists_of
+from rankstruct.lists import ListColumns, lists_of
 from rankstruct.measures.base import ByMeasure, Measure, measure_lists, parse_measures, resolve_policies
 from rankstruct.measures.ranked import Convention, Empty, Ties
 
@@ -33,7 +33,7 @@ def evaluate(
     ties: Ties = "expected",
     empty: Empty = 0,
     convention: Convention | None = None,
-    **columns: Unpack[Columns],
+    **columns: Unpack[ListColumns],
 ) -> dict[str, Tensor]:
     """Evaluate measures list by list: `{name: [...] float64 on the device of scores}`; aliases work too, `["MAP"]` for `AP`.
 
