@@ -14,7 +14,7 @@ from rankstruct.clicks import ClickLog, Propensities, harvest_propensities, prop
 from rankstruct.commands.files import Files
 from rankstruct.data import DataError, RankingData, read_lists
 from rankstruct.data.formats import feature_names
-from rankstruct.estimators.base import dense
+from rankstruct.estimators.training_data import dense
 from rankstruct.messages import ArgumentError
 from rankstruct.text_tables import format_table
 

@@ -109,9 +109,9 @@ class CpuLists:
             offsets = offsets.long().contiguous()
             count = offsets.shape[0] - 1
             many, self.longest = (count,), longest_list(offsets, shape[0]) if longest is None else longest
-        self.task_loss = scores.new_empty(many)
-        self.value = scores.new_empty(many)
-        self.direction = scores.new_empty(shape)
+        size = count if len(many) == 1 else many  # numbers are parsed in half the time
+        self.task_loss, self.value = scores.new_empty(size), scores.new_empty(size)
+        self.direction = torch.empty_like(scores)
         self.count, self.least_label = count, least_label
         # Kept alive as long as their addresses.
         self.given = (scores, labels, where, offsets, reference_scores, groups, gains, item_weights)
@@ -160,8 +160,11 @@ class CpuLists:
         """
         batch = self.batch
         batch.min_relevant = call.min_relevant
-        if call.thresholds is not None and (tables := call.threshold_tables()) is not None:
-            thresholds, weights, batch.threshold_count = tables
+        if call.thresholds is not None and call.threshold_weights is not None:
+            # One number more, because an empty tensor has no address, and then the loop would use `min_relevant`.
+            known = (call.thresholds, call.threshold_weights)
+            thresholds, weights = (torch.nn.functional.pad(each.double(), (0, 1)) for each in known)
+            batch.threshold_count = len(call.thresholds)
             batch.thresholds, batch.threshold_weights = thresholds.data_ptr(), weights.data_ptr()
             batch.kept = thresholds, weights  # as long as the batch
         documents = self.direction.numel()
