@@ -265,17 +265,7 @@ class ClickLog:
                 source="the table",
                 advice=f"their {int(lost.sum())} rows with {int(self.click[lost].sum())} clicks are left out",
             )
-        seen = np.zeros(len(ids[0]), bool)
-        seen[place[shown][known]] = True
-        if len(seen):
-            never = int(seen.argmin())
-            check_matched(
-                seen,
-                {never: f"document {ids[1][never]} of query {ids[0][never]}"},
-                what="documents of the table",
-                source="the log",
-                advice="they were never shown, so training leaves them out",
-            )
+        _report_never_shown(ids, place[shown][known])
         place = place.astype(np.int32)
         found = replace(self, document=place[self.document], documents=ids[1], of_table=True)
         return found._rows(~lost) if lost.any() else found
@@ -413,6 +403,21 @@ class ClickLog:
                 f"a session must show a document once; rows {first} and {second} have the same document"
                 f"{'; pass session= if queries were shown several times' if without_sessions else ''}"
             )
+
+
+def _report_never_shown(ids: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> None:
+    """Report the documents of a table that are not in a log, which has those of `rows`."""
+    seen = np.zeros(len(ids[0]), bool)
+    seen[rows] = True
+    if not seen.all():
+        never = int(seen.argmin())
+        check_matched(
+            seen,
+            {never: f"document {ids[1][never]} of query {ids[0][never]}"},
+            what="documents of the table",
+            source="the log",
+            advice="they were never shown, so training leaves them out",
+        )
 
 
 def _feature(name: str, values: Any) -> np.ndarray:
