@@ -535,10 +535,6 @@ _OF_CONFIGS = {
 }
 
 
-#: Options with other names than the arguments.
-_OTHER_NAMES = {"fold": "folds", "missing": "drop_missing"}
-
-
 def as_option(command: str, argument: str, value: Any) -> str | None:
     """An argument of the library as the option of a command that sets it; None if there is none.
 
@@ -558,6 +554,6 @@ def as_option(command: str, argument: str, value: Any) -> str | None:
             return _OF_CONFIGS[command]
         return " ".join([f"--data.{argument}", *shown]) if argument in known else None
     for action in parser_of(command)._actions if command in _PARSERS else ():
-        if action.option_strings and action.dest in (argument, _OTHER_NAMES.get(argument)):
+        if action.option_strings and action.dest in (argument, {"fold": "folds"}.get(argument)):
             return " ".join([action.option_strings[-1], *(shown if action.nargs != 0 else [])])
     return None

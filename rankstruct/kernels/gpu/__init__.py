@@ -31,7 +31,7 @@ def solve(
     Task loss and value are NaN for lists with an invalid number or a label below `least_label`, and for all lists if offsets on
     the device are out of order.
     """
-    labels, where, offsets, chosen, _, weights, _ = lists
+    labels, where, offsets, chosen, _, weights, *_ = lists
     documents, in_order = scores.numel(), None
     many: tuple[int, ...]
     if offsets is None:
