@@ -674,7 +674,7 @@ class Prices {
         for (int by = int(n); by != document;) {
             by = previous[j];
             holder[j] = by;
-            exchange(j, space.place[by]);
+            std::swap(j, space.place[by]);
         }
     }
 };

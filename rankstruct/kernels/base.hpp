@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 namespace rankstruct {
 
@@ -20,13 +21,6 @@ constexpr T least(T a, T b) {
 template <class T>
 constexpr T most(T a, T b) {
     return a < b ? b : a;
-}
-
-template <class T>
-inline void exchange(T& a, T& b) {
-    const T kept = a;
-    a = b;
-    b = kept;
 }
 
 // Whether a number is neither infinite nor NaN; for those, value - value is NaN.

@@ -37,15 +37,3 @@ class Call(NamedTuple):
     thresholds: Tensor | None = None
     threshold_weights: Tensor | None = None
     check: Callable[[Any], None] | None = None
-
-    def threshold_tables(self) -> tuple[Tensor, Tensor, int] | None:
-        """Thresholds and weights for the loops, and their number; None without thresholds.
-
-        Each has one extra number, because an empty tensor has no address, and then the loops would use `min_relevant`.
-        """
-        if self.thresholds is None or self.threshold_weights is None:
-            return None
-        thresholds, weights = (
-            torch.nn.functional.pad(each.double(), (0, 1)) for each in (self.thresholds, self.threshold_weights)
-        )
-        return thresholds, weights, len(self.thresholds)

@@ -160,8 +160,11 @@ class CpuLists:
         """
         batch = self.batch
         batch.min_relevant = call.min_relevant
-        if call.thresholds is not None and (tables := call.threshold_tables()) is not None:
-            thresholds, weights, batch.threshold_count = tables
+        if call.thresholds is not None and call.threshold_weights is not None:
+            # One number more, because an empty tensor has no address, and then the loop would use `min_relevant`.
+            known = (call.thresholds, call.threshold_weights)
+            thresholds, weights = (torch.nn.functional.pad(each.double(), (0, 1)) for each in known)
+            batch.threshold_count = len(call.thresholds)
             batch.thresholds, batch.threshold_weights = thresholds.data_ptr(), weights.data_ptr()
             batch.kept = thresholds, weights  # as long as the batch
         documents = self.direction.numel()

@@ -154,9 +154,9 @@ struct GroupAssignment {
         const int place = left.size ? best_left(rank) : -1;
         if (place != -1 && value(left[place], rank) > value(column[from], rank)) {
             from = ranks() - 1;
-            exchange(column[from], left[place]);
+            std::swap(column[from], left[place]);
         }
-        for (; from > rank; --from) exchange(column[from], column[from - 1]);
+        for (; from > rank; --from) std::swap(column[from], column[from - 1]);
     }
 
     // Exchange until no assignment is better; returns false if this is not certain: after many sweeps, or if a price is so far
@@ -225,7 +225,7 @@ struct GroupAssignment {
     // group.
     int shift(int rank, int last, int group) const {
         for (Index step = 0; step < ranks() && rank != -1; ++step) {  // no path is longer, so this terminates
-            exchange(column[rank], group);
+            std::swap(column[rank], group);
             rank = rank == last ? -1 : before[rank];
         }
         return group;

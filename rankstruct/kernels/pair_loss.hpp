@@ -61,7 +61,7 @@ struct SigmoidCost : PlainCost {
 struct FidelityCost : PlainCost {
     template <class Real>
     static PairCost<Real> of(Real, Real z) {
-        const Real p = 1 / (1 + z), q = z * p, root_p = square_root(p), root_q = square_root(q);
+        const Real p = 1 / (1 + z), q = z * p, root_p = std::sqrt(p), root_q = std::sqrt(q);
         const Real cost = q / (1 + root_p), pull = Real(0.5) * root_p * q;
         return {cost, 1 - root_q - cost, pull, pull + Real(0.5) * root_q * p};
     }
@@ -133,7 +133,7 @@ struct ByGain {
 struct BySwap {
     template <class Real>
     static Weight<Real> of(Real ahead, const Own<Real>&, Real, Real swap, Real) {
-        return {absolute(ahead) * swap, most(-ahead, Real(0)) * swap};
+        return {std::fabs(ahead) * swap, most(-ahead, Real(0)) * swap};
     }
 };
 

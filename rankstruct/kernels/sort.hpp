@@ -150,8 +150,8 @@ inline void sort_by_bits(int first, int last, typename SortKey<T>::Bits differin
             space.spare_key[to] = key;
             space.spare_order[to] = space.order[i];
         }
-        exchange(space.key, space.spare_key);
-        exchange(space.order, space.spare_order);
+        std::swap(space.key, space.spare_key);
+        std::swap(space.order, space.spare_order);
     }
 }
 
@@ -180,7 +180,7 @@ inline Span<int> sort_descending(Span<const T> value, SortSpace<T>& space) {
     }
     if (n < TWO_PASSES_BELOW && sort_by_width(value, space) &&
         insert(space.spare_key.first(n), space.spare_order.first(n), MOST_MOVES * n)) {
-        exchange(space.order, space.spare_order);
+        std::swap(space.order, space.spare_order);
         return space.order.first(n);
     }
     const auto differing = begin_keys(value, space);

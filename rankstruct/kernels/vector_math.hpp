@@ -108,11 +108,6 @@ inline NormalTail normal_tail(double z) {
     return {t * p * bell, bell};
 }
 
-inline float square_root(float value) { return sqrtf(value); }
-inline double square_root(double value) { return sqrt(value); }
-inline float absolute(float value) { return fabsf(value); }
-inline double absolute(double value) { return fabs(value); }
-
 // The sum of an array, in as many parts as fit vector registers.
 template <class Real>
 inline Real sum_of_row(const Real* values, Index count) {

@@ -8,6 +8,8 @@ device: a list with an invalid number has the value NaN. `binary.py` has the ker
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +20,8 @@ from rankstruct.kernels.call import Answer, Call
 from rankstruct.kernels.gpu import binary
 from rankstruct.kernels.gpu.batch import Batch, order_of
 from rankstruct.lists import Lists, longest_list
+
+_log = logging.getLogger(__name__)
 
 #: By the name of a loop of the core: from a `Call` and a `Batch` to whether it was solved.
 SOLVERS: dict[str, Callable[[Call, Batch], bool]] = dict.fromkeys(binary.METHODS, binary.solve)
@@ -31,8 +35,8 @@ def solve(
     Task loss and value are NaN for lists with an invalid number or a label below `least_label`, and for all lists if offsets on
     the device are out of order.
     """
-    labels, where, offsets, chosen, _, weights, *_ = lists
-    documents, in_order = scores.numel(), None
+    where, offsets, chosen, weights = lists.where, lists.offsets, lists.reference_scores, lists.item_weights
+    documents, device, in_order = scores.numel(), scores.device, None
     many: tuple[int, ...]
     if offsets is None:
         many, longest = scores.shape[:-1], scores.shape[-1]
@@ -40,7 +44,7 @@ def solve(
         many, longest = (offsets.shape[0] - 1,), documents
         if is_known(offsets):
             longest = longest_list(offsets, documents)
-            offsets = offsets.long().to(scores.device, non_blocking=True)
+            offsets = offsets.long().to(device, non_blocking=True)
         else:
             in_order = (offsets[0] == 0) & (offsets[-1] == documents) & (offsets.diff() >= 0).all()
             offsets = torch.where(in_order, offsets, 0).long()
@@ -49,7 +53,7 @@ def solve(
     if solver is None:
         return None
     task_loss, value, direction = (
-        torch.zeros(shape, dtype=torch.float64, device=scores.device) for shape in (many, many, scores.shape)
+        torch.zeros(shape, dtype=torch.float64, device=device) for shape in (many, many, scores.shape)
     )
     if documents and value.numel():
         scores = scores.contiguous()
@@ -57,7 +61,7 @@ def solve(
         chosen = None if chosen is None else chosen.double().contiguous()
         batch = Batch(
             scores,
-            labels.contiguous(),
+            lists.labels.contiguous(),
             where,
             chosen,
             None if weights is None else weights.double().contiguous(),
@@ -72,8 +76,13 @@ def solve(
             value,
             direction,
         )
+        start = time.perf_counter()
         if not solver(call, batch):
             return None
+        if (seconds := time.perf_counter() - start) > 1:  # launches do not wait
+            _log.warning(
+                "compiled the kernel of %s for %s in %.0f s; Triton caches it", call.loop.name, device, seconds
+            )
     if in_order is not None:
         task_loss, value = (torch.where(in_order, each, torch.nan) for each in (task_loss, value))
     return task_loss, value, direction

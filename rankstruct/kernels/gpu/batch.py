@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rankstruct.lists import list_of_each
 
-_MOST_SPACE = 2**30  # bytes of one array of scratch
+MOST_SPACE = 2**30  # bytes of one array of scratch
 _BLOCKS = (128, 512)  # documents that a program takes at once; few sizes, because each is compiled
 
 
@@ -59,11 +59,6 @@ class Batch(NamedTuple):
     def space(self, rows: int, dtype: torch.dtype) -> Tensor:
         """So many arrays of scratch."""
         return torch.empty(rows * self.stride, dtype=dtype, device=self.scores.device)
-
-
-def most_space(numbers: int) -> bool:
-    """Whether so many float64 are too many for scratch."""
-    return 8 * numbers > _MOST_SPACE
 
 
 def order_of(values: Tensor, where: Tensor | None, offsets: Tensor | None) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.gpu import f1, pairwise, partial_auc, reciprocal_rank
-from rankstruct.kernels.gpu.batch import Batch, most_space, on_device
+from rankstruct.kernels.gpu.batch import MOST_SPACE, Batch, on_device
 from rankstruct.kernels.gpu.common import as_double, bounds, clear, divide, document, write, zero
 from rankstruct.kernels.gpu.f1 import ACCURACY, BREAK_EVEN, SUCCESS
 
@@ -44,8 +44,8 @@ IDEAL, IDEAL_TIED, PREDICTED, BELOW_WINDOW = (tl.constexpr(number) for number in
 
 @triton.jit
 def solve_binary(
-    scores, labels, where, weights, chosen, order, chosen_order, offsets, thresholds, shares, numbers, table, slope,
-    real, whole, cells, task_loss, value, direction, size, stride, cell_stride, count, steps, cutoff,
+    scores, labels, where, weights, chosen, order, preferred_by, preferred_order, offsets, thresholds, shares, numbers, table,
+    slope, real, whole, cells, task_loss, value, direction, size, stride, cell_stride, count, steps, cutoff,
     METHOD: tl.constexpr, REFERENCE: tl.constexpr, MEASURE: tl.constexpr, NORMALIZED: tl.constexpr,
     STRICT: tl.constexpr, ROUND: tl.constexpr, TIED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -62,7 +62,10 @@ def solve_binary(
         weights += start
     if chosen is not None:
         chosen += start
-        chosen_order += start
+    if preferred_by is not None:
+        preferred_by += start
+    if preferred_order is not None:
+        preferred_order += start
     if cells is not None:
         cells += index * cell_stride
     real += start + index
@@ -88,10 +91,22 @@ def solve_binary(
             wrong += tl.cast((p > 0) & (low_gain != high_gain), tl.int32)
         split = (p, m, real, real + stride, whole, whole + stride)
         preferred = split
-        if chosen is not None:
+        if preferred_by is not None:
             other, others = real + 2 * stride, whole + 2 * stride
             _, _, broken, _, _ = divide(
-                chosen, labels, where, chosen_order, n, zero(), test, other, others, stride, ROUND, STRICT, BLOCK
+                preferred_by,
+                labels,
+                where,
+                preferred_order,
+                n,
+                zero(),
+                test,
+                other,
+                others,
+                stride,
+                ROUND,
+                STRICT,
+                BLOCK,
             )
             wrong += broken
             preferred = (p, m, other, other + stride, others, others + stride)
@@ -171,18 +186,15 @@ def solve_binary(
                 loss = f1.value_of(best_a, best_k, p, m, form, MEASURE) - f1.value_of(a, positive, p, m, form, MEASURE)
                 f1.add_positive(split, a, positive, coefficient, 1.0, BLOCK)
                 tl.debug_barrier()  # the coefficients, and sums that have been read
-                if REFERENCE == IDEAL:
-                    f1.take_off_first(split, n, best_a, best_k, heads, coefficient, BLOCK)
-                else:
-                    if (REFERENCE == PREDICTED) | (MEASURE == SUCCESS):
-                        raised = shift
-                        if chosen is not None:
-                            raised = zero()
-                        tied: tl.constexpr = REFERENCE == IDEAL_TIED
-                        best_a, best_k = f1.best_labelling(
-                            preferred, ks, raised, tied, form, sums, steps, False, MEASURE, BLOCK
-                        )
-                    f1.add_positive(preferred, best_a, best_k, coefficient, -1.0, BLOCK)
+                if (REFERENCE == PREDICTED) | ((REFERENCE == IDEAL_TIED) & (MEASURE == SUCCESS)):
+                    raised = shift
+                    if chosen is not None:
+                        raised = zero()
+                    tied: tl.constexpr = REFERENCE == IDEAL_TIED
+                    best_a, best_k = f1.best_labelling(
+                        preferred, ks, raised, tied, form, sums, steps, False, MEASURE, BLOCK
+                    )
+                f1.add_positive(preferred, best_a, best_k, coefficient, -1.0, BLOCK)
             else:  # the partial area
                 low = tl.load(numbers + 1) * as_double(m)
                 high = tl.load(numbers + 2) * as_double(m)
@@ -256,16 +268,18 @@ def solve(call: Call, batch: Batch) -> bool:
     square = 0
     if method in (AP_AT_CUTOFF.value, AT_CUTOFF.value):
         square = (min(cutoff, batch.longest // 2 + 1) + 2) ** 2
-        if most_space(square * batch.lists):
+        if 8 * square * batch.lists > MOST_SPACE:
             return False
         cells = torch.empty(square * batch.lists, dtype=torch.float64, device=device)
     if batch.longest > batch.block**2:
         return False
     single = call.thresholds is None
-    tied = batch.weights is None and (method != CONTINGENCY.value or reference != IDEAL.value)
+    by_input = method == CONTINGENCY.value and reference == IDEAL.value  # the ideal labelling is in input order
+    preferred_by = batch.scores if by_input else batch.chosen
+    tied = batch.weights is None and not by_input
     solve_binary[(batch.lists,)](
-        batch.scores, batch.labels, batch.where, batch.weights, batch.chosen, batch.order, batch.chosen_order, batch.offsets,
-        thresholds, shares, on_device([batch.least_label, *numbers], device), table, slope,
+        batch.scores, batch.labels, batch.where, batch.weights, batch.chosen, batch.order, preferred_by,
+        batch.chosen_order, batch.offsets, thresholds, shares, on_device([batch.least_label, *numbers], device), table, slope,
         batch.space(8, torch.float64), batch.space(7, torch.int32), cells, batch.task_loss, batch.value, batch.direction,
         batch.size, batch.stride, square, len(thresholds), batch.longest.bit_length() + 1, cutoff,
         METHOD=method, REFERENCE=reference, MEASURE=given.get("measure", 0), NORMALIZED=bool(given.get("normalized")),

@@ -53,9 +53,11 @@ def later(a, b):
 
 @triton.jit
 def document(order, where, t, n):
-    """The position in its list of the t-th document by score, and whether it is real."""
+    """The position in its list of the t-th document in an order, and whether it is real."""
     inside = t < n
-    at = tl.cast(tl.load(order + t, inside, other=0), tl.int32)
+    at = t
+    if order is not None:  # else in input order
+        at = tl.cast(tl.load(order + t, inside, other=0), tl.int32)
     if where is not None:
         inside = inside & (tl.load(where + at, inside, other=0) != 0)
     return at, inside

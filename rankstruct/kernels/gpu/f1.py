@@ -102,31 +102,3 @@ def add_positive(split, a, k, coefficient, sign, BLOCK: tl.constexpr):
         add(coefficient, r_place, a, begin + tl.arange(0, BLOCK), sign)
     for begin in range(0, k - a, BLOCK):
         add(coefficient, i_place, k - a, begin + tl.arange(0, BLOCK), sign)
-
-
-@triton.jit
-def take_off_first(split, n, a, k, kinds, coefficient, BLOCK: tl.constexpr):
-    """Subtract the first a relevant and k - a irrelevant documents in input order."""
-    p, m, r_score, i_score, r_place, i_place = split
-    for begin in range(0, n, BLOCK):
-        t = begin + tl.arange(0, BLOCK)
-        tl.store(kinds + t, tl.zeros_like(t), t < n)
-    tl.debug_barrier()  # padding stays 0
-    for begin in range(0, p, BLOCK):
-        t = begin + tl.arange(0, BLOCK)
-        tl.store(kinds + tl.load(r_place + t, t < p, other=0), tl.zeros_like(t) + 1, t < p)
-    for begin in range(0, m, BLOCK):
-        t = begin + tl.arange(0, BLOCK)
-        tl.store(kinds + tl.load(i_place + t, t < m, other=0), tl.zeros_like(t) + 2, t < m)
-    tl.debug_barrier()  # the kinds
-    relevant = 0
-    other = 0
-    for begin in range(0, n, BLOCK):
-        t = begin + tl.arange(0, BLOCK)
-        kind = tl.load(kinds + t, t < n, other=0)
-        first = (kind == 1) & (relevant + tl.cumsum(tl.cast(kind == 1, tl.int32), 0) <= a)
-        first = first | ((kind == 2) & (other + tl.cumsum(tl.cast(kind == 2, tl.int32), 0) <= k - a))
-        own = tl.load(coefficient + t, first, other=0.0)
-        tl.store(coefficient + t, own - 1.0, first)
-        relevant += tl.sum(tl.cast(kind == 1, tl.int32), 0)
-        other += tl.sum(tl.cast(kind == 2, tl.int32), 0)
