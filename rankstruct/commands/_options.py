@@ -20,6 +20,12 @@ from rankstruct.commands._arguments import CommandParser, Need, add_cell_options
 _PASSED_ON = "Options that are not listed here are passed to every training run, such as --data.path FOLDER."
 EVALUATED = ("AP", "nDCG@10", "RR@10", "P@10")
 RANKED = ("AP", "nDCG@10", "RR@10")
+#: The usual names of columns, as in `rankstruct.columns`.
+USUAL = {
+    "label": "label, relevance, rel, y, target",
+    "qid": "qid, query_id, query, group",
+    "docid": "docid, doc_id, document_id",
+}
 
 
 def _has_ids(*paths: Any) -> bool:
@@ -40,10 +46,8 @@ def _add_column_options(
     parser: CommandParser, roles: Sequence[str] = ("label", "qid"), needs: Sequence[Need] = ()
 ) -> None:
     """Add the options that name columns of tables; see `column_options`."""
-    from rankstruct.columns import USUAL
-
     for role in roles:
-        told = f"column of CSV, Parquet and Arrow files (default: {', '.join(USUAL[role])})"
+        told = f"column of CSV, Parquet and Arrow files (default: {USUAL[role]})"
         parser.add_argument(f"--{role}", metavar="COLUMN", help=told, needs=needs)
     numbers = "columns of numbers that are categories, in such files"
     parser.add_argument("--categorical", nargs="+", metavar="COLUMN", default=[], help=numbers, needs=needs)
@@ -460,7 +464,9 @@ def parser_of(command: str, args: Sequence[str] = ()) -> CommandParser:
     if command in _PARSERS:
         return _PARSERS[command]()
     lines = [line for file in configs_in(args) for line in Path(file).read_text(encoding="utf-8").splitlines()]
-    tasks = [line.removeprefix("task:").strip() for line in lines if line.startswith("task:")]  # of the top level
+    tasks = [
+        line.removeprefix("task:").partition("#")[0].strip() for line in lines if line.startswith("task:")
+    ]  # of the top level
     return _of_a_config(command, dict(options_in(args)).get("--task", (tasks or ["ranking"])[-1]))
 
 

@@ -51,6 +51,14 @@ Key = tuple[Hashable, Hashable, int | None]
 class CellsFailed(ValueError):
     """Some cells failed; the results of the others are saved."""
 
+    @classmethod
+    def of(cls, failed: Mapping[str, str], total: str) -> CellsFailed:
+        """The error for cells and what they failed by, of a number of cells, such as `"5 trials"`."""
+        first = "; ".join(f"{name}: {error}" for name, error in list(failed.items())[:3])
+        return cls(
+            f"{len(failed)} of {total} failed; those that finished are saved, and the same command runs the missing ones: {first}"
+        )
+
 
 class Cell(NamedTuple):
     """One piece of work: a config on a fold with a seed.
@@ -101,6 +109,10 @@ class Selected(NamedTuple):
     results: dict[Key, Any]
     every: list[Any]
     reused: int
+
+
+def _failure(outcome: Any) -> str:
+    return f"{type(outcome).__name__}: {outcome}" if isinstance(outcome, BaseException) else ""
 
 
 def different_names(configs: Sequence[str | Path]) -> list[str]:
@@ -210,11 +222,8 @@ class CellFolders:
             try:
                 with closing(self._outcomes(work, missing, processes, bar.set_postfix_str)) as outcomes:
                     for cell, outcome in outcomes:
-                        if isinstance(outcome, BaseException):
-                            failed[cell.name] = f"{type(outcome).__name__}: {outcome}"
-                        elif not unchanged(cell):
-                            failed[cell.name] = "its data changed while it ran"
-                        if cell.name in failed:
+                        if why := _failure(outcome) or ("" if unchanged(cell) else "its data changed while it ran"):
+                            failed[cell.name] = why
                             self.give_up(cell)
                         else:
                             self.keep(cell, outcome)
@@ -227,11 +236,7 @@ class CellFolders:
                     f"stopped; {done} of {total} {what} are finished and saved in {self.folder}, the same command resumes"
                 ) from None
         if failed:
-            first = "; ".join(f"{name}: {error}" for name, error in list(failed.items())[:3])
-            raise CellsFailed(
-                f"{len(failed)} of {total} {what} failed; those that finished are saved, and the same command runs the missing "
-                f"ones: {first}"
-            )
+            raise CellsFailed.of(failed, f"{total} {what}")
         return Finished(found, reused)
 
     def select(

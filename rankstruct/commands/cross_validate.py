@@ -150,12 +150,10 @@ def cross_validate(
         raise ValueError(f"seeds must be at least 1 and at most {_MOST_SEEDS}, got {seeds}")
     (name,), root = different_names([config]), Path(output)
     command = ["fit", "--config", str(config), *options]
-    if folds is None:
-        folds = range(1, 6) if has_folds(command) else [None]
+    folds = (range(1, 6) if has_folds(command) else [None]) if folds is None else folds
     fit, request, unchanged = asked(config, folds, root, options, list(grid.values()))
     check_values(command, grid)
     points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-
     with CellFolders(output) if store is None else nullcontext(store) as store:
         write_text(root / "config.yaml", request["config"])
         found = store.select(

@@ -1,6 +1,6 @@
 """SVMcombo: several losses on the same lists."""
 
-from __future__ import annotations
+# Without postponed annotations: jsonargparse evaluates them for a dataclass by its fields, not by an `__init__` of its own.
 
 import copy
 from collections.abc import Mapping, Sequence

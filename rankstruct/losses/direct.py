@@ -1,6 +1,6 @@
 """Direct loss minimisation, and smoothing by random perturbation."""
 
-from __future__ import annotations
+# Without postponed annotations: jsonargparse evaluates them for a dataclass by its fields, not by an `__init__` of its own.
 
 import math
 from dataclasses import KW_ONLY, dataclass, field

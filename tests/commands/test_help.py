@@ -5,10 +5,10 @@ import inspect
 import pytest
 from torch import nn
 
-from rankstruct import losses, models
+from rankstruct import columns, losses, models
 from rankstruct._lazy import public_names
 from rankstruct.cli import main
-from rankstruct.commands._options import TASKS, loss_names, parser_of, scorer_names
+from rankstruct.commands._options import TASKS, USUAL, loss_names, parser_of, scorer_names
 from rankstruct.commands._parser import with_full_losses
 from rankstruct.commands.fit import _Parsed, task_of
 from rankstruct.recommenders import factorization
@@ -31,6 +31,7 @@ def classes(package, base, method):
 
 
 def test_losses_and_scorers_of_the_help_are_those_that_a_config_can_build():
+    assert {role: ", ".join(columns.USUAL[role]) for role in USUAL} == USUAL
     of_labels = {name for name, taken in classes(losses, nn.Module, "forward").items() if "labels" in taken}
     assert set(loss_names()) == of_labels - {"HingeLoss", "RankingLoss", "AssignmentHingeLoss"}
     for task, package in (("ranking", models), ("ratings", factorization), ("implicit", factorization)):
