@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from importlib.util import find_spec
 from inspect import signature
 from operator import or_
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import jsonargparse
 import yaml
@@ -279,15 +280,17 @@ class HelpfulParser(jsonargparse.ArgumentParser):
             place, values = written[name]
             if name in self._linked and name in message:
                 return f"{place}{name} is set by {self._linked[name]}; set that instead"
-            if told := _unknown(name, actions) or self._unknown_of_class(name, actions, written):
+            own = name.rpartition(".")[2]
+            inner = f"'{own}'" in message or f'"{own}"' in message
+            if told := _unknown(name, actions) or (inner and self._of_class(name, actions, written)):
                 return place + told
         about = next((name for name in written if name in actions and f'"{name}"' in message), "")
         place, values = written.get(f"{about}.class_path", written.get(about, ("", [])))
         told = self._wrong_value(actions[about], values) if about else ""
         return message if place and message.startswith(place) else place + (told or message)
 
-    def _unknown_of_class(self, name: str, actions: Mapping[str, Any], written: Mapping[str, Any]) -> str:
-        """What is said of an option that a class does not have, or nothing."""
+    def _of_class(self, name: str, actions: Mapping[str, Any], written: Mapping[str, Any]) -> str:
+        """What is wrong with an option of a class that an option names, or nothing."""
         option, _, own = name.replace(".init_args", "").rpartition(".")
         paths = [path for key in (option, f"{option}.class_path") if key in written for path in written[key][1]]
         if option not in actions or own in _OF_OBJECTS or not paths:
@@ -296,27 +299,35 @@ class HelpfulParser(jsonargparse.ArgumentParser):
             (each for each in self._paths(actions[option]) if each.endswith(f".{paths[-1]}")), paths[-1]
         ).rpartition(".")
         try:
-            known = signature(getattr(sys.modules[module], kind)).parameters
-        except (KeyError, AttributeError, TypeError, ValueError):
+            made = getattr(sys.modules[module], kind)
+            known, hints = signature(made).parameters, get_type_hints(made.__init__)
+        except (KeyError, AttributeError, TypeError, ValueError, NameError):
             return ""
-        if own in known or any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        if own in known:
+            return _wrong_plain(f"{option}.{own}", _kinds(hints.get(own)), written[name][1])
+        if any(each.kind is each.VAR_KEYWORD for each in known.values()):
             return ""
         return f"{option}: {kind} has no option {own!r}{did_you_mean(own, known) or _told(kind, known)}"
 
     def _wrong_value(self, action: Any, values: Sequence[str]) -> str:
         """What is wrong with the value of an option, if the type of the option shows it; otherwise nothing."""
-        kinds, text = _kinds(getattr(action, "_typehint", None)), ", ".join(values)
-        choices = list(dict.fromkeys(str(choice) for kind in kinds for choice in get_args(kind)))
-        if kinds and all(kind in _PLAIN or get_origin(kind) is Literal for kind in kinds):
-            plain = ["null" if kind is NoneType else kind.__name__ for kind in kinds if kind in _PLAIN]
-            expected = ([f"one of {', '.join(choices)}"] if choices else []) + plain
-            return f"{action.dest}: expected {' or '.join(expected)}, got {text}{did_you_mean(text, choices)}"
-        for path in values:
+        kinds = _kinds(getattr(action, "_typehint", None))
+        if told := _wrong_plain(action.dest, kinds, values):
+            return told
+        bases = tuple(kind for kind in kinds if isinstance(kind, type) and kind not in _PLAIN)
+        for path in filter(None, values):
             module, _, name = path.rpartition(".")
-            known = [*self.class_names(action), *dir(sys.modules.get(module))]
-            missing = not hasattr(sys.modules[module], name) if module in sys.modules else not (module or name in known)
-            if missing and (module or not {*kinds} & {*_PLAIN[:-1]}):
+            known, kind = [*self.class_names(action), *dir(sys.modules.get(module))], None
+            if module in sys.modules:
+                kind = getattr(sys.modules[module], name, None)
+            elif module and find_spec(top := module.partition(".")[0]) is None:
+                return f"{action.dest}: No module named {top!r}"
+            elif module or name in known or {*kinds} & {*_PLAIN[:-1]}:
+                continue  # jsonargparse says why
+            if kind is None:
                 return f"{action.dest}: there is no {path}{did_you_mean(name, known, least=0.75)}"
+            if bases and isinstance(kind, type) and not issubclass(kind, bases):
+                return f"{action.dest}: {path} is not a {bases[0].__name__}"
         return ""
 
     def class_names(self, action: Any) -> list[str]:
@@ -361,6 +372,16 @@ def _told(whose: str, names: Iterable[str]) -> str:
     mine = sorted(name for name in names if name.isidentifier() and name not in ("help", "self"))
     shown = ", ".join(mine[:_MOST_SHOWN]) + (", ..." if len(mine) > _MOST_SHOWN else "")
     return f"; {whose} has {shown}" if mine else ""
+
+
+def _wrong_plain(name: str, kinds: Sequence[Any], values: Sequence[str]) -> str:
+    """What is said of a value of an option of numbers, texts or choices; nothing for other types."""
+    if not kinds or not all(kind in _PLAIN or get_origin(kind) is Literal for kind in kinds):
+        return ""
+    text, choices = ", ".join(values), dict.fromkeys(str(choice) for kind in kinds for choice in get_args(kind))
+    plain = ["null" if kind is NoneType else kind.__name__ for kind in kinds if kind in _PLAIN]
+    expected = ([f"one of {', '.join(choices)}"] if choices else []) + plain
+    return f"{name}: expected {' or '.join(expected)}, got {text}{did_you_mean(text, choices)}"
 
 
 def _kinds(hint: Any) -> list[Any]:

@@ -68,7 +68,7 @@ def _losses(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _device(options: argparse.Namespace) -> dict[str, Any]:
-    given = options.losses, options.shapes, options.precision, options.rounds, options.seed
+    given = options.losses, options.shapes, options.precision, options.rounds, options.seed, options.relevant
     timings = device.benchmark_device(options.device, *given)
     name = torch.cuda.get_device_name(options.device) if options.device.startswith("cuda") else options.device
     print(f"losses on {name}, forward and backward, over torch.sort of the same scores there, round by round")
@@ -173,6 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--device", default="cuda", help="as torch names it")
     one.add_argument("--losses", nargs="+", default=list(device.CALLS), metavar="NAME", help="losses (default: all)")
     one.add_argument("--shapes", nargs="+", default=device.SHAPES, metavar="LISTSxSIZE", help="of the scores")
+    one.add_argument("--relevant", type=float, default=device.RELEVANT, help="share of documents with a label above 0")
     one.add_argument("--precision", nargs="+", default=device.PRECISIONS, metavar="DTYPE", help="dtypes of the scores")
 
     along = "Every linear ranker, trained to the optimum along C = 1 to 10000, over folds; one thread."

@@ -152,9 +152,13 @@ def verify_kernels(lists: int, seconds: float, seed: int, only: Sequence[str] | 
             bar.update(batch)
             if wrong.any():
                 at = int(wrong.nonzero()[0])
-                print(f"FAILED {measure.name} {feature_map.name} {reference}: {given[at].tolist()} {labels[at].tolist()}")
+                print(
+                    f"FAILED {measure.name} {feature_map.name} {reference}: {given[at].tolist()} {labels[at].tolist()}"
+                )
     bar.close()
-    print(f"{done:,} lists, {failures} wrong; largest error {worst:.1e}; another ranking as good: {others}; seed {seed}")
+    print(
+        f"{done:,} lists, {failures} wrong; largest error {worst:.1e}; another ranking as good: {others}; seed {seed}"
+    )
     return failures
 
 

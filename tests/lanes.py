@@ -1,4 +1,4 @@
-"""Triton's language in NumPy, for the kernels of `rankstruct.kernels.gpu`: some 20 times as fast as Triton's interpreter, and strict.
+"""Triton's language in NumPy, for the kernels of `rankstruct.kernels.gpu`: 20 times as fast as Triton's interpreter, and strict.
 
 What an interpreter does not see is an error here: an access out of bounds, one without a barrier since another lane wrote or read
 the number, and one to what another program wrote.
@@ -79,7 +79,9 @@ def store(pointer: Pointer, value: Any, mask: Any = None) -> None:
         again = memory.written[index] == Lanes.epoch
         assert not (again & (memory.writer[index] != lanes)).any(), "written twice without a barrier"
         known = memory.read[index] == Lanes.epoch
-        assert not (known & (memory.reader[index] != lanes)).any(), "written without a barrier after another lane read it"
+        assert not (known & (memory.reader[index] != lanes)).any(), (
+            "written without a barrier after another lane read it"
+        )
         assert np.isin(memory.program[index], (0, Lanes.program)).all(), "written by two programs"
         memory.written[index], memory.writer[index], memory.program[index] = Lanes.epoch, lanes, Lanes.program
     memory.numbers[index] = np.broadcast_to(value, mask.shape)[mask]
@@ -133,7 +135,7 @@ def language() -> ModuleType:
     made.zeros_like = lambda value: np.zeros_like(value)[()]
     made.associative_scan = scan
     made.cumsum = lambda values, axis: np.cumsum(values, axis, dtype=values.dtype)
-    for name in ("where", "minimum", "maximum", "abs", "ceil", "floor", "exp", "exp2", "log", "sqrt", "sum", "max", "min"):
+    for name in ("where", "minimum", "maximum", "abs", "ceil", "max", "min"):
         setattr(made, name, getattr(np, name))
     made.sum = lambda values, axis: np.sum(values, axis, dtype=values.dtype)
     return made

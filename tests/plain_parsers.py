@@ -556,28 +556,10 @@ def _classes(names: list[str], rows: list[list[str]]) -> dict:
 def ratings(content: bytes, separator: str | None, columns: tuple[int, ...], scale: str) -> dict:
     """Ratings by user and item."""
     found: dict = {}
-    where = [0, 1, 2]
-    if separator == ",":
-        text = csv_text(content)
-        wide = unpacked(content)[:2] in (b"\xff\xfe", b"\xfe\xff")
-        said = [line.strip(" \t\r\n") for line in (re.split("\r\n|\r|\n", text) if wide else lines(text))]
-        first = next((at for at, line in enumerate(said) if line and line[0] != "#"), None)
-        between, names = (",", []) if first is None else _rating_header(said[first], columns)
-        if names:
-            columns, where, said = (
-                (len(names),),
-                [names.index(name) for name in ("user", "item", "rating")],
-                said[first + 1 :],
-            )
-        if between != "," or any('"' in line for line in said):
-            rows = _csv_ratings(said, columns, where[2], between)
-        else:
-            rows = divided(said, columns, where[2], (",",))
-    else:
-        said = [line.strip(" \t\r\n") for line in lines(as_text(content))]
-        rows = divided(said, columns, where[2], ("\t", None) if separator is None else (separator,))
-    rows = [[parts[i].strip(" \t\r\n") for i in where] for parts in rows]
-    users, items = (_rating_ids([row[at] for row in rows], quoted=separator != ",") for at in (0, 1))
+    said = [line.strip(" \t\r\n") for line in lines(as_text(content))]
+    rows = divided(said, columns, 2, ("\t", None) if separator is None else (separator,))
+    rows = [[part.strip(" \t\r\n") for part in parts[:3]] for parts in rows]
+    users, items = (_rating_ids([row[at] for row in rows]) for at in (0, 1))
     for user, item, (_, _, rating) in zip(users, items, rows, strict=True):
         value = number(rating)
         lowest, highest = SCALES[scale]
@@ -591,38 +573,13 @@ def ratings(content: bytes, separator: str | None, columns: tuple[int, ...], sca
     return found
 
 
-def _rating_ids(names: list[str], quoted: bool) -> list[str]:
-    """Names without quotation marks around them, if those are not of the format, and as integers if all are whole floats."""
-    if quoted:
-        names = [re.sub(r'\A"(.*)"\Z', r"\1", name, flags=re.DOTALL).strip(" \t\r\n") for name in names]
-        if any(name.startswith('"') for name in names):
-            raise Refused("a quotation mark is not closed")
+def _rating_ids(names: list[str]) -> list[str]:
+    """Names without quotation marks around them, and as integers if all are whole floats."""
+    names = [re.sub(r'\A"(.*)"\Z', r"\1", name, flags=re.DOTALL).strip(" \t\r\n") for name in names]
+    if any(name.startswith('"') for name in names):
+        raise Refused("a quotation mark is not closed")
     whole = all(re.fullmatch(r"(-?[1-9][0-9]*|0)\.0", name) for name in names)
     return [name.removesuffix(".0") if whole else name for name in names]
-
-
-def _rating_header(line: str, columns: tuple[int, ...]) -> tuple[str, list[str]]:
-    """The separator by the first row, and the names of the columns, if it has them."""
-    cells = {each: [part.strip(" \t\r\n") for part in (csv_rows(line, each) or [[]])[0]] for each in ",;\t|"}
-    for each, found in cells.items():
-        if {"user", "item", "rating"} <= {name.lower() for name in found}:
-            return each, [name.lower() for name in found]
-    rows = (each for each, found in cells.items() if len(found) in columns and _is_number(found[2]))
-    return next(rows, ","), []
-
-
-def _is_number(word: str) -> bool:
-    try:
-        number(word)
-    except Refused:
-        return False
-    return True
-
-
-def _csv_ratings(said: list[str], columns: tuple[int, ...], value: int, separator: str) -> list[list[str]]:
-    """Rows with quotes; what is in them has no separators to `divided`."""
-    hidden = ["\x01".join(part.strip(" \t\r\n") for part in (csv_rows(line, separator) or [[]])[0]) for line in said]
-    return divided(hidden, columns, value, ("\x01",))
 
 
 def config(content: bytes) -> dict:

@@ -599,7 +599,7 @@ def test_categories_in_csv_are_found_in_the_first_rows(tmp_path, monkeypatch):
     np.testing.assert_array_equal(data.features, [[0, np.nan], [np.nan, 0], [np.nan, np.nan], [1, 0]])
     path.write_text("qid,label,x\n1,1,1\n1,1,2\n1,0,a\n")
     with monkeypatch.context() as patch:
-        patch.setattr("rankstruct.data.delimited._HEAD", 20)
+        patch.setattr("rankstruct.data.tables._HEAD", 20)
         with pytest.raises(
             DataError, match=r"row 3: expected a number in column 'x', got 'a'; .*: categorical=\['x'\]"
         ):

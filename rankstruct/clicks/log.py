@@ -12,10 +12,10 @@ import numpy as np
 from rankstruct.arrays import as_array, as_numbers
 from rankstruct.columns import find_column, names_of, usual_columns
 from rankstruct.data import DataError
-from rankstruct.data.delimited import check_columns
 from rankstruct.data.errors import check_matched
-from rankstruct.data.tables import TableReader
+from rankstruct.data.tables import TableReader, check_columns
 from rankstruct.ids import known_ids
+from rankstruct.messages import ArgumentError
 from rankstruct.roles import column_of
 
 __all__ = ["ClickLog"]
@@ -253,19 +253,29 @@ class ClickLog:
             return f"document {self.documents[shown[at]]} of query {self.queries[owner[shown[at]]]}"
 
         if missing == "error" and known.any() and not known.all():
-            raise MissingDocuments(
+            raise ArgumentError(
                 f"{int((~known).sum())} of {len(shown)} documents of the log are missing, such as {name(int(known.argmin()))}",
                 "add them to the table, or leave out their clicks by log.with_documents(query, document, missing='drop')",
             )
         if len(shown):
             check_matched(
                 known,
-                {} if known.all() else {int(known.argmin()): name(int(known.argmin()))},
+                {int(known.argmin()): name(int(known.argmin()))},
                 what="documents of the log",
                 source="the table",
                 advice=f"their {int(lost.sum())} rows with {int(self.click[lost].sum())} clicks are left out",
             )
-        _report_never_shown(ids, place[shown][known])
+        seen = np.zeros(len(ids[0]), bool)
+        seen[place[shown][known]] = True
+        if len(seen):
+            never = int(seen.argmin())
+            check_matched(
+                seen,
+                {never: f"document {ids[1][never]} of query {ids[0][never]}"},
+                what="documents of the table",
+                source="the log",
+                advice="they were never shown, so training leaves them out",
+            )
         place = place.astype(np.int32)
         found = replace(self, document=place[self.document], documents=ids[1], of_table=True)
         return found._rows(~lost) if lost.any() else found
@@ -405,32 +415,6 @@ class ClickLog:
             )
 
 
-class MissingDocuments(ValueError):
-    """A table lacks documents of a log.
-
-    Attributes:
-        known: which.
-    """
-
-    def __init__(self, known: str, advice: str) -> None:
-        super().__init__(f"{known}; {advice}")
-        self.known = known
-
-
-def _report_never_shown(ids: tuple[np.ndarray, np.ndarray], rows: np.ndarray) -> None:
-    """Report the documents of a table that are not in a log, which has those of `rows`."""
-    seen = np.zeros(len(ids[0]), bool)
-    seen[rows] = True
-    never = int(seen.argmin()) if len(seen) else 0
-    check_matched(
-        seen,
-        {} if seen.all() else {never: f"document {ids[1][never]} of query {ids[0][never]}"},
-        what="documents of the table",
-        source="the log",
-        advice="they were never shown, so training leaves them out",
-    )
-
-
 def _feature(name: str, values: Any) -> np.ndarray:
     try:
         return as_numbers(name, values, exact=False).astype(np.float32)
@@ -438,45 +422,29 @@ def _feature(name: str, values: Any) -> np.ndarray:
         raise DataError(f"the data frame: {error}{_ONLY_NUMBERS}") from None
 
 
-def _checked_clicks(values: np.ndarray) -> np.ndarray:
-    if values.dtype == bool:
-        return values.copy()
-    numbers = as_numbers("click", values, exact=False)
-    wrong = ~((numbers == 0) | (numbers == 1))
+def _refuse(wrong: np.ndarray, told: str, values: np.ndarray | None = None) -> None:
+    """Raise ValueError for the first wrong row, `{row}` of the message, with its value."""
     if wrong.any():
         at = int(wrong.argmax())
-        raise ValueError(
-            f"click must be 0 or 1, that of row {at} is {numbers[at]}; a row is one document of one session"
-        )
+        raise ValueError(told.format(row=at) + ("" if values is None else f" {values[at]:g}"))
+
+
+def _checked_clicks(values: np.ndarray) -> np.ndarray:
+    numbers = as_numbers("click", values, exact=False)
+    wrong = ~((numbers == 0) | (numbers == 1))
+    _refuse(wrong, "a row is one document of one session; click must be 0 or 1, that of row {row} is", numbers)
     return numbers.astype(bool)
 
 
 def _checked_positions(values: np.ndarray, clicks: np.ndarray, longest: int | None) -> np.ndarray:
     numbers = as_numbers("position", values, exact=False)
-    if numbers.dtype.kind == "f":
-        missing = np.isnan(numbers)
-        if (missing & clicks).any():
-            raise ValueError(
-                f"row {int((missing & clicks).argmax())} has a click and no position: only documents that were shown can be "
-                "clicked"
-            )
-        if missing.any():
-            raise ValueError(
-                f"position must not be missing, that of row {int(missing.argmax())} is; leave out documents that were not shown"
-            )
-        wrong = numbers != np.floor(numbers)
-        if wrong.any():
-            raise ValueError(
-                f"position must be a whole number, that of row {int(wrong.argmax())} is {numbers[wrong][0]:g}"
-            )
-    wrong = numbers < 1
-    if wrong.any():
-        at = int(wrong.argmax())
-        raise ValueError(f"position must be 1 or more, since the first is 1; that of row {at} is {numbers[at]:g}")
+    gone, row = np.isnan(numbers), "that of row {row} is"
+    _refuse(gone & clicks, "row {row} has a click and no position: only documents that were shown can be clicked")
+    _refuse(gone, f"position must not be missing, {row}; leave out documents that were not shown")
+    _refuse(numbers != np.floor(numbers), f"position must be a whole number, {row}", numbers)
+    _refuse(numbers < 1, f"position must be 1 or more, since the first is 1; {row}", numbers)
     most = np.iinfo(np.int32).max if longest is None else longest
-    if (numbers > most).any():
-        at = int((numbers > most).argmax())
-        raise ValueError(f"position must be at most {most}, the longest ranking; that of row {at} is {numbers[at]:g}")
+    _refuse(numbers > most, f"position must be at most {most}, the longest ranking; {row}", numbers)
     return numbers.astype(np.int32)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rankstruct._lazy import listed
-from rankstruct.commands._arguments import CommandParser, Need, add_cell_options, options_in, whole_number
+from rankstruct.commands._arguments import CommandParser, Need, add_cell_options, configs_in, options_in, whole_number
 
 #: Of commands that start training runs.
 _PASSED_ON = "Options that are not listed here are passed to every training run, such as --data.path FOLDER."
@@ -340,8 +340,8 @@ model.item_regularization X lambda of the items' factors (default: that of the u
 model.start_from PATH a run, or a file of save_scorer, with the initial factorisation
 data.users_per_batch N number of users per training batch (default: 64)
 data.recommend N number of items that predict recommends to each user (default: 10)"""
-#: The scorers of each task, and the options of its model and its data.
-_OF_A_TASK = {
+#: The tasks: the scorers of each, and the options of its model and its data.
+TASKS = {
     "ranking": (
         "ContextScorer, DeepSetScorer, KernelScorer, LinearScorer, MLPScorer, TreeScorer",
         _OF_LISTS
@@ -359,16 +359,6 @@ data.qid COLUMN the column of queries of a table (default: qid, query_id, query 
 data.categorical COLUMNS columns of numbers of a table that are categories
 data.diversity_groups HOW groups of documents: a regular expression for the comments, or a column index
 data.predict_path FILE lists to predict (default: the test lists)""",
-    ),
-    "text": (
-        "CrossEncoderScorer",
-        _OF_LISTS
-        + """
-data.path FOLDER folder with corpus.jsonl, queries.jsonl and qrels*.tsv, BEIR's format
-data.builtin NAME questions, a small synthetic collection, which needs no files
-data.lists_per_batch N lists per training batch (default: 4)
-data.max_list_size N longer training lists are subsampled to this size in each epoch (default: 16)
-data.fold N the test fold of a single qrels.tsv, from 1 to 5""",
     ),
     "ratings": (
         "LightGCN, MatrixFactorization",
@@ -397,6 +387,16 @@ data.path PATH folder with train.txt, valid.txt and test.txt, or a file to split
 data.builtin NAME synthetic, which needs no file
 data.split NAME how one file is split: ratio, leave-one-out or time (default: ratio)""",
     ),
+    "text": (
+        "CrossEncoderScorer",
+        _OF_LISTS
+        + """
+data.path FOLDER folder with corpus.jsonl, queries.jsonl and qrels*.tsv, BEIR's format
+data.builtin NAME questions, a small synthetic collection, which needs no files
+data.lists_per_batch N lists per training batch (default: 4)
+data.max_list_size N longer training lists are subsampled to this size in each epoch (default: 16)
+data.fold N the test fold of a single qrels.tsv, from 1 to 5""",
+    ),
 }
 
 
@@ -409,7 +409,7 @@ def _of_a_config(command: str, task: str) -> CommandParser:
         "--trainer.help lists all options of the trainer, --model.help, --data.help, --checkpoint.help and --early_stopping.help "
         "likewise"
     )
-    scorers, options = _OF_A_TASK.get(task, _OF_A_TASK["ranking"])
+    scorers, options = TASKS.get(task, TASKS["ranking"])
     classes = f"""
 model.scorer NAME the scorer: {scorers}; or a custom class by its path, such as my.module.MyScorer
 model.loss NAME the loss: {", ".join(loss_names())}; or a custom class by its path (default: StructuredHingeLoss of AP)
@@ -438,7 +438,7 @@ def loss_names() -> list[str]:
 
 def scorer_names(task: str) -> list[str]:
     """The names of the scorers of a task."""
-    return _OF_A_TASK[task][0].split(", ")
+    return TASKS[task][0].split(", ")
 
 
 _PARSERS = {
@@ -459,7 +459,9 @@ def parser_of(command: str, args: Sequence[str] = ()) -> CommandParser:
     """The parser of a command; of `fit` and its relatives, one for the help alone, for the task that the arguments name."""
     if command in _PARSERS:
         return _PARSERS[command]()
-    return _of_a_config(command, dict(options_in(args)).get("--task", "ranking"))
+    lines = [line for file in configs_in(args) for line in Path(file).read_text(encoding="utf-8").splitlines()]
+    tasks = [line.removeprefix("task:").strip() for line in lines if line.startswith("task:")]  # of the top level
+    return _of_a_config(command, dict(options_in(args)).get("--task", (tasks or ["ranking"])[-1]))
 
 
 _TRAINING = Need("without training, by `rankstruct fit`", lambda v: False)

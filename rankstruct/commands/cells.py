@@ -103,15 +103,6 @@ class Selected(NamedTuple):
     reused: int
 
 
-def _failure(outcome: Any) -> str:
-    return f"{type(outcome).__name__}: {outcome}" if isinstance(outcome, BaseException) else ""
-
-
-def _missing(failed: Mapping[str, str]) -> str:
-    first = "; ".join(f"{name}: {error}" for name, error in list(failed.items())[:3])
-    return f"those that finished are saved, and the same command runs the missing ones: {first}"
-
-
 def different_names(configs: Sequence[str | Path]) -> list[str]:
     """The names of config files, by which their results are identified.
 
@@ -219,8 +210,11 @@ class CellFolders:
             try:
                 with closing(self._outcomes(work, missing, processes, bar.set_postfix_str)) as outcomes:
                     for cell, outcome in outcomes:
-                        if why := _failure(outcome) or ("" if unchanged(cell) else "its data changed while it ran"):
-                            failed[cell.name] = why
+                        if isinstance(outcome, BaseException):
+                            failed[cell.name] = f"{type(outcome).__name__}: {outcome}"
+                        elif not unchanged(cell):
+                            failed[cell.name] = "its data changed while it ran"
+                        if cell.name in failed:
                             self.give_up(cell)
                         else:
                             self.keep(cell, outcome)
@@ -233,7 +227,11 @@ class CellFolders:
                     f"stopped; {done} of {total} {what} are finished and saved in {self.folder}, the same command resumes"
                 ) from None
         if failed:
-            raise CellsFailed(f"{len(failed)} of {total} {what} failed; {_missing(failed)}")
+            first = "; ".join(f"{name}: {error}" for name, error in list(failed.items())[:3])
+            raise CellsFailed(
+                f"{len(failed)} of {total} {what} failed; those that finished are saved, and the same command runs the missing "
+                f"ones: {first}"
+            )
         return Finished(found, reused)
 
     def select(

@@ -77,7 +77,7 @@ def evaluate_scores(
 
 def _evaluated(
     name: str,
-    lists: dict[str, np.ndarray],
+    lists: dict[str, Any],
     qids: Any,
     docids: Any,
     measures: Sequence[str],

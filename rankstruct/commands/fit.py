@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import math
 import os
 import re
 import shlex
@@ -40,7 +41,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from rankstruct.arrays import LARGEST
 from rankstruct.commands import rank
 from rankstruct.commands._arguments import configs_in, options_in
-from rankstruct.commands._options import check_effects, loss_names, scorer_names
+from rankstruct.commands._options import TASKS, check_effects, loss_names, scorer_names
 from rankstruct.commands._parser import Parser, with_full_losses
 from rankstruct.commands.cells import locked
 from rankstruct.configs import misused, read_config
@@ -102,35 +103,23 @@ class _Task(NamedTuple):
     writers: tuple[type[PredictionWriter] | type[RecommendationWriter], ...] = (PredictionWriter,)
 
 
-def _ranking() -> _Task:
-    return _Task(RankingModule, RankingDataModule, {"data.num_features": "num_features"}, Source)
+_SIZES = {"data.num_users": "num_users", "data.num_items": "num_items"}
+_BOTH = (PredictionWriter, RecommendationWriter)
+_TASKS = {
+    "ranking": _Task(RankingModule, RankingDataModule, {"data.num_features": "num_features"}, Source),
+    "ratings": _Task(FactorizationModule, SplitRatingsDataModule, _SIZES, RatingsSource, RatingsDataModule, _BOTH),
+    "implicit": _Task(
+        CatalogueModule, InteractionsDataModule, _SIZES, InteractionsSource, RatingsDataModule, (RecommendationWriter,)
+    ),
+}
 
 
-def _ratings() -> _Task:
-    links = {"data.num_users": "num_users", "data.num_items": "num_items"}
-    writers = (PredictionWriter, RecommendationWriter)
-    data = SplitRatingsDataModule
-    return _Task(FactorizationModule, data, links, RatingsSource, RatingsDataModule, writers)
-
-
-def _implicit() -> _Task:
-    links = {"data.num_users": "num_users", "data.num_items": "num_items"}
-    data, writers = InteractionsDataModule, (RecommendationWriter,)
-    return _Task(CatalogueModule, data, links, InteractionsSource, RatingsDataModule, writers)
-
-
-def _text() -> _Task:
-    text, training = import_module("rankstruct.text"), import_module("rankstruct.text.loading")
-    return _Task(
-        RankingModule,
-        training.TextDataModule,
-        {"data.encoder": "encoder", "data.fetch": "fetch"},
-        text.TextSource,
-        training.TextDataModule,
-    )
-
-
-TASKS = {"ranking": _ranking, "ratings": _ratings, "implicit": _implicit, "text": _text}
+def task_of(name: str) -> _Task:
+    """A task by its name; what is not of `rankstruct` alone is imported for the task that needs it."""
+    if name != "text":
+        return _TASKS[name]
+    source, data = import_module("rankstruct.text").TextSource, import_module("rankstruct.text.loading").TextDataModule
+    return _Task(RankingModule, data, {"data.encoder": "encoder", "data.fetch": "fetch"}, source, data)
 
 
 _TRAINER = {"num_sanity_val_steps": 0, "log_every_n_steps": 10, "max_epochs": 100, "enable_model_summary": False}
@@ -187,7 +176,7 @@ class RankingCLI(LightningCLI):
         self._command = args[0]
         self._args = args
         self._task_name = _find_task(args)
-        self._task = TASKS[self._task_name]()
+        self._task = task_of(self._task_name)
         self._names_data = _names_data(args)
         _silence(everything=quiet)
         with ExitStack() as self._held:  # the lock of the folder of a run that trains
@@ -324,7 +313,6 @@ class RankingCLI(LightningCLI):
         if subcommand in ("test", "validate"):
             parser.set_defaults({"verbose": False})  # rankstruct prints the table
         assert isinstance(parser, Parser)
-        parser.look_at(configs_in(self._args), self._args)
         parser.name(subcommand, {"model.scorer": scorer_names(self._task_name), "model.loss": loss_names()})
         return parser
 
@@ -508,7 +496,11 @@ class RankingCLI(LightningCLI):
     def _save_report(self, best: dict[str, Any], measures: dict[str, float]) -> None:
         """Write the results to `metrics.json` and to TensorBoard."""
         module, data, board = self.model, self.datamodule, self.trainer.logger
-        parameters = {**module.describe(), **_describe_optimizer(module.trainer.optimizers), **data.describe()}
+        optimizers = [(type(each).__name__, each.param_groups[0]) for each in module.trainer.optimizers]
+        used = (
+            {"optimizer": name, "learning_rate": group.get("initial_lr", group["lr"])} for name, group in optimizers
+        )
+        parameters = {**module.describe(), **next(used, {"optimizer": ""}), **data.describe()}
         report = {"best": best, "test": measures, "parameters": parameters}
         write_text(self.folder / "metrics.json", json.dumps(report, indent=2))
         write_record(self.folder, data.record, data.names)
@@ -536,14 +528,6 @@ def _options_of(loss: torch.nn.Module) -> dict[str, str]:
         options["parts"] = ", ".join(parts)
     name = f"{options.pop('measure', '')} {type(loss).__name__}".strip()
     return {"loss": name} | {f"loss.{option}": value for option, value in options.items() if value is not None}
-
-
-def _describe_optimizer(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Any]:
-    """The name and the initial learning rate of the optimizer, for reports."""
-    if not optimizers:
-        return {"optimizer": ""}
-    group = optimizers[0].param_groups[0]
-    return {"optimizer": type(optimizers[0]).__name__, "learning_rate": group.get("initial_lr", group["lr"])}
 
 
 #: Base classes of the classes that a config may name, in addition to Lightning's own.
@@ -600,47 +584,46 @@ def _is_known_kind(path: str) -> bool:
     return isinstance(kind, type) and issubclass(kind, _CONFIGURABLE)
 
 
+#: The least and the greatest values of options that nothing else checks.
+_BOUNDS = {
+    **dict.fromkeys(("data.lists_per_batch", "data.documents_per_batch", "data.max_list_size"), (-math.inf, 2**31)),
+    **dict.fromkeys(("trainer.check_val_every_n_epoch", "trainer.accumulate_grad_batches"), (1, math.inf)),
+    **dict.fromkeys(("trainer.gradient_clip_val", "early_stopping.patience"), (0, math.inf)),
+}
+#: Options that a run sets itself, with the values that they may have.
+_OWN = {"trainer.enable_checkpointing": True, "trainer.logger": True, "trainer.barebones": False}
+_NEEDED = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}
+
+
 def _check_options(config: Any, command: str) -> None:
     """Raise ValueError for options, not checked elsewhere, with which nothing would be trained or everything lost."""
-    given = config.trainer
     _check_values(config)
-    for name in ("lists_per_batch", "documents_per_batch", "max_list_size"):
-        if (config.data.get(name) or 0) > 2**31:
-            raise ValueError(f"data.{name} must be at most {2**31}, got {config.data[name]}")
-    for name in ("check_val_every_n_epoch", "accumulate_grad_batches"):
-        if given.get(name) is not None and given[name] < 1:
-            raise ValueError(f"trainer.{name} must be at least 1, got {given[name]}")
-    if given.gradient_clip_val is not None and not given.gradient_clip_val >= 0:
-        raise ValueError(f"trainer.gradient_clip_val must be at least 0, got {given.gradient_clip_val}")
-    needed = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}[command]
-    for name in (f"limit_{part}_batches" for part in needed):
-        if given[name] == 0:
-            raise ValueError(f"trainer.{name} must be above 0: {command} needs these lists")
-    if command == "predict" and (given.limit_predict_batches not in (None, 1.0) or given.fast_dev_run):
+    values = dict(_walk(config))
+    for name, (least, most) in _BOUNDS.items():
+        if (value := values.get(name)) is not None and not least <= value <= most:
+            bound = f"at least {least}" if most == math.inf else f"at most {most}"
+            raise ValueError(f"{name} must be {bound}, got {value}")
+    for name in (f"trainer.limit_{part}_batches" for part in _NEEDED[command]):
+        if values[name] == 0:
+            raise ValueError(f"{name} must be above 0: {command} needs these lists")
+    if command == "predict" and (
+        config.trainer.limit_predict_batches not in (None, 1.0) or config.trainer.fast_dev_run
+    ):
         raise ValueError("predict scores all documents; remove trainer.limit_predict_batches and trainer.fast_dev_run")
-    if command == "fit":
-        _check_training(config)
-    name = config.checkpoint.filename
-    if name is not None and (Path(name).is_absolute() or ".." in Path(name).parts):
+    for name, default in _OWN.items() if command == "fit" else ():
+        if values.get(name, "a class") not in (None, default):
+            raise ValueError(f"{name} must not be set: a run manages its own checkpoints and log")
+    for name in ("trainer.max_epochs", "trainer.max_steps", "trainer.val_check_interval") if command == "fit" else ():
+        if values[name] == 0:
+            raise ValueError(f"{name} must not be 0: nothing would be trained or validated")
+    for name in ("checkpoint.mode", "early_stopping.mode") if command == "fit" else ():
+        if values[name] == "min":
+            raise ValueError(f"{name} must be max: higher measures are better")
+    file = config.checkpoint.filename
+    if file is not None and (Path(file).is_absolute() or ".." in Path(file).parts):
         raise ValueError(
-            f"checkpoint.filename must stay in the run's folder, got {name!r}; to write elsewhere, set checkpoint.dirpath"
+            f"checkpoint.filename must stay in the run's folder, got {file!r}; to write elsewhere, set checkpoint.dirpath"
         )
-
-
-def _check_training(config: Any) -> None:
-    """See `_check_options`, for `fit`."""
-    given = config.trainer
-    for name in ("max_epochs", "max_steps", "val_check_interval"):
-        if given[name] == 0:
-            raise ValueError(f"trainer.{name} must not be 0: nothing would be trained or validated")
-    for name, default in (("enable_checkpointing", True), ("logger", True), ("barebones", False)):
-        if given[name] not in (None, default):
-            raise ValueError(f"trainer.{name} must not be set: a run manages its own checkpoints and log")
-    for name in ("checkpoint", "early_stopping"):
-        if config[name].mode == "min":
-            raise ValueError(f"{name}.mode must be max: higher measures are better")
-    if config.early_stopping.patience < 0:
-        raise ValueError(f"early_stopping.patience must be at least 0, got {config.early_stopping.patience}")
 
 
 def _check_processes(config: dict[str, Any]) -> None:
@@ -760,7 +743,7 @@ def check_data(args: Sequence[str], folds: Sequence[int | None]) -> str:
 
 def _source_of(config: Any) -> Any:
     """The source of the data that a config describes."""
-    kind = TASKS[config.task]().source
+    kind = task_of(config.task).source
     return kind(**{each.name: config.data[each.name] for each in fields(kind) if each.name in config.data})
 
 
@@ -768,7 +751,7 @@ def has_folds(args: Sequence[str]) -> bool:
     """Whether the data of a training command, such as `["fit", "--config", FILE]`, may come in folds."""
     cli = _Parsed(args)
     config = cli.config[cli.subcommand]
-    kind = TASKS[config.task]().source
+    kind = task_of(config.task).source
     if config.data.get("builtin") is not None:
         return False
     return hasattr(kind, "fold") and (kind is not RatingsSource or config.data.get("split") == "fold")

@@ -169,7 +169,7 @@ class Assembly:
             self._file.seek(place)
             return np.frombuffer(self._file.read(size), dtype)
         if name == "indices":
-            return np.tile(np.arange(block.width, dtype=np.int32), block.rows)
+            return np.tile(np.arange(block.width or 0, dtype=np.int32), block.rows)
         if name.endswith(".text"):
             return np.zeros(0, np.uint8)
         return np.full(block.rows, block.width if name == "counts" else 0, np.int32)

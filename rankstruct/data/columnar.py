@@ -26,15 +26,14 @@ from rankstruct.columns import Columns, check_number, coded, codes_of, differenc
 from rankstruct.data.assembly import Assembly, DocumentBlock, Stream
 from rankstruct.data.cache import assemble, described
 from rankstruct.data.dataset import RankingData, register_format
-from rankstruct.data.delimited import check_columns, named
 from rankstruct.data.errors import REAL, DataError, shortened
 from rankstruct.data.tables import (
     TableReader,
-    are_whole,
-    are_words,
     as_names,
+    check_columns,
     find_columns,
     is_number,
+    named,
     null_words,
 )
 from rankstruct.messages import Way
@@ -137,13 +136,13 @@ class ListReader:
         self.texts = list(self.categories)  # columns of CSV files that are not parsed as numbers
         if (header := self.table.header) is not None:
             ids = (self.roles["qid"], self.roles["docid"])
-            self.texts += [name for name in ids if name is not None and not are_whole(header, name)]
+            self.texts += [name for name in ids if name is not None and not header.are_whole(name)]
         self.width: int | None = None  # of lists of numbers
         self.missing: dict[str, int] = {}
 
     def _has_words(self, name: str) -> bool:
         header = self.table.header
-        return is_category(self.table.kinds[name]) if header is None else are_words(header, name)
+        return is_category(self.table.kinds[name]) if header is None else header.are_words(name)
 
     def fill(self, assembly: Assembly) -> dict[str, Stream]:
         """Add all documents, and return the resulting arrays."""

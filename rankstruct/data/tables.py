@@ -9,22 +9,26 @@ Ids are integers or strings, as they are written: in a CSV file without surround
 
 from __future__ import annotations
 
+import codecs
+import csv
 import datetime
+import io
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rankstruct.arrays import LARGEST, as_array, as_numbers
-from rankstruct.columns import as_arrow, as_table, find_column, is_text, named_columns, numbers, plain
-from rankstruct.data.delimited import Header, check_quotes, named, open_unpacked, read_header, wrong_encoding
+from rankstruct.arrays import LARGEST
+from rankstruct.columns import USUAL, as_arrow, as_table, find_column, is_text, named_columns, numbers, plain
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
-from rankstruct.data.text import SPACE, check_file, parse_number, unpacked_name
+from rankstruct.data.text import SPACE, check_file, parse_number, read_blocks, text_lines, unpacked_name
+from rankstruct.data.times import as_times, is_date, seconds
 from rankstruct.messages import Way, did_you_mean
 
 __all__: list[str] = []
@@ -32,6 +36,15 @@ __all__: list[str] = []
 _CELLS = 2**22  # in memory at once
 _TYPED = (".parquet", ".pq", ".arrow", ".feather")
 _WHOLE = r"^(-?[1-9]\d*|0)\.0$"  # integers in a column of floats, as pandas writes those next to missing ones
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+_MARKS = (  # UTF-32 first, since UTF-16's are prefixes
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+)
+_HEAD = 2**16  # characters of a CSV file that tell its dialect
 _DATES = "; write dates as 2024-01-31 or 2024-01-31T10:00:00, all with a time zone or none"
 
 
@@ -68,6 +81,21 @@ def missing_column(
     return DataError(told, "" if given else advice)
 
 
+def named(names: Iterable[str], most: int = 200) -> str:
+    """Column names for a message."""
+    return shortened(", ".join(names), most)
+
+
+def check_columns(path: object, names: Sequence[str]) -> None:
+    """Raise DataError for unnamed or duplicate columns, and for the index of a pandas data frame."""
+    for at, name in enumerate(names):
+        if not name or name in names[:at] or re.fullmatch(r"__index_level_\d+__|Unnamed: 0", name):
+            raise DataError(
+                f"{path}: expected columns with unique names, got {name!r} for column {at + 1}; the row number "
+                "(the index of a pandas data frame) is not a feature: write the table without it"
+            )
+
+
 class Ids(NamedTuple):
     """A column of ids.
 
@@ -93,6 +121,7 @@ class TableReader:
         roles: the name of each role's column, None for the one with a usual name.
         optional: roles that may be missing.
         argument: "" if callers cannot name columns, for messages.
+        names: the columns of a CSV file without names in the first line.
         features: columns that have no role, though their names may be usual ones.
         advice: the ends of messages about missing roles.
 
@@ -112,6 +141,7 @@ class TableReader:
         *,
         optional: Collection[str] = (),
         argument: str | None = None,
+        names: Sequence[str] = (),
         features: Collection[str] = (),
         advice: Mapping[str, str | Way] | None = None,
     ) -> None:
@@ -126,6 +156,10 @@ class TableReader:
             check_file(self.path)
             if not _is_typed(self.path):
                 self.header = read_header(self.path, [name or role for role, name in roles.items()])
+                if names:
+                    self.header = self.header._replace(
+                        names=list(names), rows=[self.header.names, *self.header.rows], first=1
+                    )
                 self.names = self.header.names
             else:
                 with self._errors():
@@ -153,9 +187,8 @@ class TableReader:
             DataError: a missing id, or a value that is no number.
         """
         parts: dict[str, list[Any]] = {role: [] for role in self.columns}
-        texts = [
-            name for role, name in self.columns.items() if role not in numeric and (role != "time" or self._has_dates)
-        ]
+        dated = self.header is not None and "time" in self.columns and self.header.are_dates(self.columns["time"])
+        texts = [name for role, name in self.columns.items() if role not in numeric and (role != "time" or dated)]
         before = 0
         for batch in self.batches(list(self.columns.values()), texts):
             for role, name in self.columns.items():
@@ -292,19 +325,11 @@ class TableReader:
 
     def _times(self, name: str, column: Any) -> np.ndarray:
         """An Arrow array of times, as numbers or datetime64."""
-        column = _as_times(column)
-        if not _is_date(column.type):
+        column = as_times(column)
+        if not is_date(column.type):
             return self.numbers(name, column, _DATES)
         dates: np.ndarray = column.to_numpy(zero_copy_only=False)
         return dates
-
-    @property
-    def _has_dates(self) -> bool:
-        """Whether the times of a CSV file are dates, or integers that float64 may not represent, by the first rows."""
-        if self.header is None:
-            return False
-        cells = self.header.first_cells(self.columns["time"]) - {""}
-        return bool(cells) and all(re.match(r"\d{4}-\d\d-\d\d|[-+]?\d{16,}$", cell) for cell in cells)
 
     @contextmanager
     def _data_errors(self) -> Iterator[None]:
@@ -374,84 +399,7 @@ def id_text(what: str, value: Any) -> str:
     return str(value)
 
 
-# Times
-
-
-def seconds(name: str, values: Any) -> np.ndarray:
-    """Times in memory, numbers or dates as in files, NaN if missing.
-
-    Integers are kept exactly, other numbers are float64. Dates are in seconds from 1970, integers if all are whole; or datetime64
-    if float64 would merge different ones, such as those of nanoseconds.
-
-    Raises:
-        DataError: other values, or years whose seconds are no 64-bit integers.
-    """
-    try:
-        found = as_array(name, values)
-        if found.dtype.kind == "M":
-            return _seconds_of_dates(name, found)
-        if found.dtype.kind not in "OUS":
-            return _of_numbers(name, found)
-    except (TypeError, ValueError) as error:
-        raise DataError(str(error)) from None
-    with suppress(TypeError, ValueError):
-        return _of_numbers(name, found)
-    import pyarrow as pa
-
-    try:
-        column = _as_times(as_arrow(name, found.astype(object)))
-        if _is_date(column.type):
-            return _seconds_of_dates(name, column.to_numpy(zero_copy_only=False))
-        return numbers("", name, column)
-    except (pa.ArrowException, TypeError, ValueError):
-        raise DataError(f"{name} must be numbers or dates, such as '2024-01-31', got {str(values)[:60]}") from None
-
-
-def _of_numbers(name: str, values: np.ndarray) -> np.ndarray:
-    found = as_numbers(name, values, exact=False)
-    return found if found.dtype.kind in "iu" else found.astype(np.float64)
-
-
-def _seconds_of_dates(name: str, dates: np.ndarray) -> np.ndarray:
-    """Dates as `seconds` has them; datetime64 of any unit."""
-    missing = np.isnat(dates)
-    known = np.where(missing, np.zeros(1, dates.dtype), dates)
-    whole = known.astype("datetime64[s]")
-    beyond = np.abs(known.astype("datetime64[Y]").astype(np.float64)) > 2.9e11  # years, of which seconds would wrap
-    if beyond.any():
-        raise DataError(
-            f"{name} must be dates whose seconds from 1970 are 64-bit integers, got {known[beyond][0]}, as of entry "
-            f"{int(beyond.argmax())}"
-        )
-    found = whole.astype(np.int64)
-    fraction = (known - whole) / np.timedelta64(1, "s") if (whole != known).any() else None
-    if fraction is not None:
-        exact, found = dates, found + fraction
-        if len(np.unique(found)) < len(np.unique(known)):
-            return exact
-    return np.where(missing, np.nan, found) if missing.any() else found
-
-
-def _as_times(column: Any) -> Any:
-    """An Arrow array of dates, without the time zone, or of numbers; text is parsed if all of it is one of the two."""
-    import pyarrow as pa
-
-    column = plain(column)
-    dates = [pa.timestamp(unit, zone) for zone in (None, "UTC") for unit in ("us", "ns")]
-    for kind in (*dates, pa.int64(), pa.float64()):
-        if is_text(column.type):
-            with suppress(pa.ArrowInvalid):
-                column = column.cast(kind)
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.timestamp(column.type.unit))
-    return column
-
-
-def _is_date(kind: Any) -> bool:
-    return str(kind).startswith(("timestamp", "date"))
-
-
-# Files
+# Parquet and Arrow
 
 
 def _schema(path: Path) -> Any:
@@ -499,6 +447,156 @@ def _typed_batches(path: Path, names: Sequence[str] | None) -> Iterator[Any]:
             yield batch if names is None else batch.select(names)
 
 
+# CSV
+
+
+class Header(NamedTuple):
+    """The dialect of a CSV file.
+
+    Attributes:
+        names: the cells of the first line, stripped; empty if it is not CSV.
+        separator: the separator of cells.
+        encoding: Python's name of the encoding, by the byte order mark; UTF-8 without one.
+        rows: the first rows after it.
+        quotes: whether cells may be in quotation marks, as in all files but RecBole's `.inter`.
+        first: the line of the first row, from 1.
+    """
+
+    names: list[str]
+    separator: str
+    encoding: str
+    rows: list[list[str]]
+    quotes: bool = True
+    first: int = 2
+
+    @property
+    def between(self) -> str:
+        """The name of the separator, such as "comma"."""
+        return SEPARATORS.get(self.separator, repr(self.separator))
+
+    def first_cells(self, name: str) -> set[str]:
+        """The cells of a column in the first rows."""
+        at = self.names.index(name)
+        return {row[at] for row in self.rows if at < len(row)}
+
+    def are_flags(self, name: str) -> bool:
+        """Whether the first rows of a column have only True and False."""
+        cells = self.first_cells(name) - {""}
+        return bool(cells) and {cell.casefold() for cell in cells} <= {"true", "false"}
+
+    def are_whole(self, name: str) -> bool:
+        """Whether the first rows of a column of names are integers written as floats, as pandas does beside missing ones."""
+        cells = self.first_cells(name)
+        return bool(cells) and all(re.match(_WHOLE, cell) for cell in cells)
+
+    def are_words(self, name: str) -> bool:
+        """Whether no cell in the first rows of a column is like a number or a date, and some are not empty."""
+        cells = self.first_cells(name) - null_words()
+        looks_so = re.compile(r"[-+]?\d+,\d+|\d{4}-\d\d-\d\d.*|true|false", re.IGNORECASE)
+        return bool(cells) and not any(looks_so.fullmatch(cell) or is_number(cell) for cell in cells)
+
+    def are_dates(self, name: str) -> bool:
+        """Whether the first rows of a column are dates, or integers that float64 may not represent."""
+        cells = self.first_cells(name) - {""}
+        return bool(cells) and all(re.match(r"\d{4}-\d\d-\d\d|[-+]?\d{16,}$", cell) for cell in cells)
+
+
+def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), separator: str | None = None) -> Header:
+    """Infer the dialect of a CSV file, plain or compressed, from its first lines.
+
+    The separator (comma, semicolon, tab or bar), if not given, is one with which a `wanted` column exists, otherwise the one with
+    the most columns.
+
+    Raises:
+        DataError: the file cannot be read, or its encoding is not that of its byte order mark.
+    """
+    begins = next(read_blocks(path, 16), b"")
+    encoding = next((name for mark, name in _MARKS if begins.startswith(mark)), "utf-8")
+    lines: list[str] = []
+    size = 0
+    for line in decoded_lines(path, encoding):
+        size += len(line)
+        if lines and size > _HEAD:
+            break
+        lines.append(line)
+    recbole = Path(unpacked_name(str(path))).suffix.casefold() == ".inter"
+
+    def rows(separator: str) -> Iterator[list[str]]:
+        quoting: Literal[0, 3] = csv.QUOTE_NONE if recbole else csv.QUOTE_MINIMAL
+        with suppress(csv.Error):  # the reader of the file reports the error
+            for row in csv.reader(lines, delimiter=separator, quoting=quoting):
+                yield [cell.strip() for cell in row]
+
+    def suits(separator: str) -> tuple[bool, int]:
+        names = {name.casefold() for name in first[separator]}
+        return any(names & {*USUAL.get(name, (name.casefold(),))} for name in wanted), len(first[separator])
+
+    first = {each: next(rows(each), []) for each in ([separator] if separator else SEPARATORS)}
+    chosen = max(first, key=suits)  # ties go to the first
+    names = (
+        [name.partition(":")[0] for name in first[chosen]] if recbole else first[chosen]
+    )  # with types: user_id:token
+    return Header(names, chosen, encoding, [*rows(chosen)][1:], not recbole)
+
+
+def check_quotes(path: object, header: Header) -> None:
+    """Raise DataError for a quotation mark that is never closed, since the rest of the file would be one cell."""
+    lines = chain(decoded_lines(str(path), header.encoding), ["\n"])  # a row of its own, unless within quotation marks
+    reader, start, following, is_open = csv.reader(lines, delimiter=header.separator), 1, 1, True
+    try:
+        for row in reader:
+            start, following, is_open = following, reader.line_num + 1, bool(row)
+    except csv.Error:  # for a cell that is too long
+        start, is_open = following, True
+    if is_open:
+        raise DataError(
+            f"{path}, line {start}: a cell begins with a quotation mark that is not closed; close or remove it"
+        )
+
+
+def open_unpacked(path: str | os.PathLike[str]) -> io.BufferedReader[_Blocks]:
+    """Open a file for reading its decompressed bytes; reading raises DataError as `read_blocks` does."""
+    return io.BufferedReader(_Blocks(read_blocks(path)), 2**20)
+
+
+def decoded_lines(path: str | os.PathLike[str], encoding: str) -> Iterator[str]:
+    """The lines of a text file with their line ends; raises DataError for bytes invalid in the encoding."""
+    if encoding.startswith("utf-8"):
+        yield from (line for _, line in text_lines(path, newline=""))
+        return
+    try:
+        yield from io.TextIOWrapper(open_unpacked(path), encoding, newline="")
+    except UnicodeDecodeError as error:
+        raise wrong_encoding(path, encoding, error) from None
+
+
+def wrong_encoding(path: object, encoding: str, error: UnicodeDecodeError) -> DataError:
+    """The error for a file whose bytes are not in the encoding that its byte order mark names."""
+    return DataError(
+        f"{path}: expected {encoding.upper()} text, by its byte order mark, got: {error.reason}; save the file as UTF-8"
+    )
+
+
+class _Blocks(io.RawIOBase):
+    """A file object over an iterator of blocks, which counts quotation marks."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        super().__init__()
+        self._blocks, self._rest, self.quotes = blocks, memoryview(b""), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not len(self._rest):
+            block = next(self._blocks, b"")
+            self._rest, self.quotes = memoryview(block), self.quotes + block.count(b'"')
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+
 def _csv_batches(
     path: Path, header: Header, names: Sequence[str] | None, texts: Sequence[str], *, use_threads: bool = True
 ) -> Iterator[Any]:
@@ -506,12 +604,12 @@ def _csv_batches(
     import pyarrow as pa
     import pyarrow.csv
 
-    kinds = {name: pa.bool_() if _are_flags(header, name) else pa.float64() for name in header.names}
+    kinds = {name: pa.bool_() if header.are_flags(name) else pa.float64() for name in header.names}
     kinds |= dict.fromkeys(texts, pa.string())
     options = {
         "read_options": pa.csv.ReadOptions(
             column_names=header.names,
-            skip_rows=1,
+            skip_rows=header.first - 1,
             encoding=header.encoding.removesuffix("-sig"),
             use_threads=use_threads,
         ),
@@ -544,7 +642,7 @@ def _csv_error(
     if header.quotes and ('"' in said or "out of sync" in said):  # by a line end within quotation marks
         check_quotes(path, header)
     row = re.search(r"Row #(\d+): ", said)
-    place = f"{path}, row {int(row[1]) - 1}" if row else str(path)
+    place = f"{path}, row {int(row[1]) - header.first + 1}" if row else str(path)
     if value := re.search(r"CSV column #(\d+): .*CSV conversion error to (\w+): (?:invalid value )?(.*)", said):
         name, kind, got = header.names[int(value[1])], value[2], value[3]
         expected = {"bool": "True or False, as in the rows before,", "string": "text in UTF-8"}.get(kind, "a number")
@@ -556,25 +654,6 @@ def _csv_error(
             f"{named(header.names)}, got {cells[2]}: {shortened(cells[3])}"
         )
     return DataError(f"{place}: expected a CSV file, got: {said}")
-
-
-def _are_flags(header: Header, name: str) -> bool:
-    """Whether the first rows of a column have only True and False."""
-    cells = header.first_cells(name) - {""}
-    return bool(cells) and {cell.casefold() for cell in cells} <= {"true", "false"}
-
-
-def are_whole(header: Header, name: str) -> bool:
-    """Whether the first rows of a column of names are integers written as floats, as pandas does beside missing ones."""
-    cells = header.first_cells(name)
-    return bool(cells) and all(re.match(_WHOLE, cell) for cell in cells)
-
-
-def are_words(header: Header, name: str) -> bool:
-    """Whether no cell in the first rows of a column is like a number or a date, and some are not empty."""
-    cells = header.first_cells(name) - null_words()
-    looks_so = re.compile(r"[-+]?\d+,\d+|\d{4}-\d\d-\d\d.*|true|false", re.IGNORECASE)
-    return bool(cells) and not any(looks_so.fullmatch(cell) or is_number(cell) for cell in cells)
 
 
 def null_words() -> set[str]:

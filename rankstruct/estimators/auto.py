@@ -131,16 +131,16 @@ _EPOCHS, _TREES = 40, 80  # before early stopping, typically
 class AutoRanker(Ranker):
     """The best of a few fixed models: a linear ranker, MLPs on two losses, boosted trees on three, and ensembles of all of them.
 
-    The lists are split into `folds` folds. Each model is trained once per fold, on the other folds; the held-out fold selects
-    its settings; the epoch of an MLP is the best one on all folds. A model is the ensemble of its copies (see `EnsembleRanker`),
-    and each list is scored by the copy that was not trained on it. The ensemble of all models with equal weights is selected
-    unless another model is better by more than two standard errors of the difference, paired by list. A model that ranks every
-    list as an earlier one does is not part of it. The trees need LightGBM and CatBoost, `pip install
-    'rankstruct[boosting,catboost]'`. With `item_weights=`, which count in training and not in selection, CatBoost's YetiRank is
-    left out.
+    The lists are split into `folds` folds. A model is trained once per fold, on the other folds, and the held-out fold selects
+    its settings. (The epoch of an MLP is the best one on all folds together.) The model is the ensemble of these copies, see
+    `EnsembleRanker`. For selection, the copy that was not trained on a list scores it. The ensemble of all models with equal
+    weights is selected unless another model is better by more than two standard errors of the difference, paired by list. The
+    ensemble leaves out a model that ranks all lists like an earlier one. The trees need LightGBM and CatBoost,
+    `pip install 'rankstruct[boosting,catboost]'`. Item weights, `item_weights=`, count in training and not in selection;
+    CatBoost's YetiRank, which does not take them, is then left out.
 
-    The resulting selection scores are optimistic, since the held-out fold of a copy also selects its C or number of trees, and
-    all folds the epoch of the MLPs and the model. On random labels (60 lists of 20 documents) their AP was 0.007 above chance for
+    The selection scores are optimistic: the held-out fold of a copy also selects its C or number of trees, and all folds
+    select the epoch of the MLPs and the model. On random labels (60 lists of 20 documents) their AP was 0.007 above chance for
     the linear ranker, 0.000 for the MLPs, 0.024 for the trees, 0.006 and 0.026 for the ensembles. Only lists that were not
     passed to `fit` estimate performance on new lists.
 
@@ -153,9 +153,9 @@ class AutoRanker(Ranker):
         measure: the measure, or its name, that selects settings and model and that `score` reports. None is nDCG@10 for graded
             labels and AP for binary ones.
         mode: `"full"`, or `"fast"` for the linear ranker and one MLP, which take less than half of the time.
-        time_budget: seconds of one CPU core that training may take; None is no limit. Models that do not fit are left out, as
-            `reason_` says first. Their time is not measured but estimated from the numbers of lists, documents and features, so
-            the same lists give the same model on any machine, idle or busy. The linear ranker is always trained.
+        time_budget: seconds of one CPU core that training may take; None is no limit. Models that would exceed it are left
+            out, and `reason_` begins with them. The time is estimated from the numbers of lists, documents and features, not
+            measured, so the same lists give the same model on any machine, idle or busy. The linear ranker is always trained.
         prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
         folds: number of folds, 2 or more.
         device: of the MLPs, as in `MLPRanker`.
@@ -168,7 +168,7 @@ class AutoRanker(Ranker):
         ranker_: the selected model, for prepared features.
         results_: for each model `{"model", "validation", "seconds", "note"}`: its name, its selection scores (cross-validated
             means of measures; empty if it was left out), training time, and why it was left out.
-        reason_: a sentence that explains the selection, and first, which models were left out.
+        reason_: an explanation of the selection, which begins with the models that were left out.
         validation_lists_: number of lists used for selection.
         preparation_: the fitted preparation.
         n_features_in_: number of raw features.

@@ -254,9 +254,10 @@ class BoostedRanker(EarlyStoppingRanker):
     Args:
         measure: a measure or its name, which selects the number of trees and which `score` reports. None is nDCG@10 for graded
             labels and AP for binary ones.
-        loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
-            ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None, and `AdditiveRankLoss` from clicks. CatBoost
-            takes only its own losses of lists, by their names, such as `"YetiRank"`, and no clicks; `"QueryRMSE"` if None.
+        loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; None is
+            `GradedLoss("AUC")`, the hinge of the ROC area at every threshold of the grades, and from clicks
+            `AdditiveRankLoss`. CatBoost takes only its own losses of lists, by their names, such as `"YetiRank"`, and no
+            clicks; `"QueryRMSE"` if None.
         noise: the standard deviation of the noise added to the scores before each gradient, see `PerturbedLoss`; 0 for none. On
             OHSUMED and MQ2008 validation AP was better with 0.5 than with none under all four losses that were tried.
         library: `"lightgbm"` or `"xgboost"`, which must be installed: `pip install 'rankstruct[boosting]'`; or `"catboost"`,
@@ -276,8 +277,8 @@ class BoostedRanker(EarlyStoppingRanker):
             that LightGBM should take as categories, integers from 0.
         patience: trees without improvement of the validation measure before training stops.
         seeds: number of models whose scores are averaged, with seeds from `random_state` on.
-        validation_share: fraction of the lists held out if `fit` is given no validation lists; 0 trains `n_estimators` trees on
-            all lists.
+        validation_share: fraction of the lists that are held out if `fit` gets no validation lists; 0 trains `n_estimators`
+            trees on all lists.
         drop_empty: skip training lists whose labels are all equal.
         n_jobs: number of threads; the library's default if None.
         random_state: seed of the samples and the held-out lists; None or a random state of NumPy draws one.
@@ -289,7 +290,7 @@ class BoostedRanker(EarlyStoppingRanker):
         start_: the fitted `start`.
         leaf_ranker_: the `leaf_ranker` fitted to the leaves.
         models_: the boosters of the library, truncated to the best iteration.
-        feature_importances_: `[prepared features]`, the share of each in the total gain of the splits.
+        feature_importances_: `[prepared features]`, their shares in the total gain of the splits.
         history_: for each model, the validation measure after every tree; empty without validation lists. The maximum selects the
             number of trees, and is optimistic for new lists.
         best_iterations_: the selected number of trees of each model.

@@ -36,17 +36,17 @@ _MOST = 6  # the most members for "validation"
 
 
 class EnsembleRanker(Ranker):
-    """The weighted mean of several rankers' scores, each with mean 0 and standard deviation 1 within each list.
+    """The weighted mean of the scores of several rankers, standardised to mean 0 and standard deviation 1 within a list.
 
     Args:
         rankers: with scikit-learn's conventions; `fit` trains copies. Pass a fitted ranker that is not to be retrained as
             `sklearn.frozen.FrozenEstimator(ranker)`; it must not have been fitted to the validation lists.
         weights: `"equal"`; `"validation"`, the best multiples of 1/4 on the validation lists passed to `fit`, for at most six
             members, with ties resolved in favour of equal weights; or one number per ranker.
-        folds: above 1, each ranker is cross-fitted: a copy per fold, trained on the others with the fold as validation lists.
-            Validation lists passed to `fit` are added to the training lists. The mean of the copies counts as one ranker; their
-            out-of-fold scores select the weights for `"validation"`. Since a frozen ranker may have been trained on any fold,
-            `"validation"` is refused with one, and there is no `validation_`.
+        folds: above 1, rankers are cross-fitted: a copy per fold, trained on the other folds with this fold as validation
+            lists. Validation lists passed to `fit` are added to the training lists. The mean of the copies counts as one
+            ranker; their out-of-fold scores select the weights for `"validation"`. A frozen ranker may have been trained on
+            any fold, so `"validation"` is then refused, and there is no `validation_`.
         measure: a measure or its name, which selects the weights and which `score` reports. None is nDCG@10 for graded labels and
             AP for binary ones.
         prepare: preparation steps for the features of all rankers; see `rankstruct.preparation.Preparation`.
@@ -56,8 +56,8 @@ class EnsembleRanker(Ranker):
         measure_: the measure, `measure` unless that is None.
         rankers_: the fitted rankers; the copies of one ranker are consecutive.
         weights_: one weight per fitted ranker, with sum 1.
-        validation_: the measure on the validation lists, with these weights; None without them. It is optimistic for new lists,
-            since the same lists selected each ranker's settings and epoch and, with `"validation"`, the weights.
+        validation_: the measure on the validation lists, with these weights; None without them. It is optimistic for new
+            lists, since the same lists selected the settings and epochs of the rankers and, with `"validation"`, the weights.
         preparation_: the fitted preparation.
         n_features_in_: number of raw features.
 

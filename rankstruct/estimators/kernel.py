@@ -31,10 +31,11 @@ class KernelRanker(LinearRanker):
     Args:
         measure: as in `LinearRanker`, like all arguments that are not listed here; C defaults to 100.
         kernel: `"rbf"`, `"polynomial"`, `"linear"` or `"precomputed"` (X then holds the kernel values with all training rows).
-        gamma: of the first two; 1 / number of prepared features if None.
+        gamma: of the RBF and the polynomial kernel; 1 / number of prepared features if None.
         degree: of the polynomial, a positive integer.
         offset: of the polynomial.
-        exact_up_to: the most training rows for an exact kernel; more are approximated by Nystroem.
+        exact_up_to: the maximum number of training rows for an exact kernel; with more rows the kernel is approximated by
+            Nystroem.
         landmarks: number of rows that Nystroem samples.
         random_state: seed of the sample; None or a random state of NumPy draws one.
 

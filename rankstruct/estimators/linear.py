@@ -146,23 +146,23 @@ class LinearRanker(Ranker):
         measure: the measure to optimise, or its name; a `Diverse` one by the hinge over diverse rankings. It also selects C, and
             `score` reports it. None is the measure of a loss over diverse rankings, and otherwise `measure_`: nDCG@10 for graded
             labels and AP (SVMmap) for binary ones; see "Conventions".
-        C: the weight of the loss against the regulariser, 1 / lambda; or several values, which are trained in ascending order,
-            each from the previous solution (or from `start`, if the problem is not convex and that is better), and selected on
-            the validation lists passed to `fit`. The page "Which bound is the default" compares 1, 10 and 100. Large values
-            overfit: on 63 training lists of OHSUMED, from C = 10 to 1000, nDCG@10 rises in training and falls in validation, with
-            this bound as with the graded AUC hinge. None is 10; from clicks it is chosen by clicks on held-out lists.
+        C: the weight of the loss against the regulariser, 1 / lambda; or several values, one of which is selected on the
+            validation lists passed to `fit`. They are trained in ascending order from the previous solution (or from `start`,
+            if the problem is not convex and that is better). The page "Which bound is the default" compares 1, 10 and 100.
+            Large values overfit: on 63 training lists of OHSUMED, from C = 10 to 1000, nDCG@10 rises in training and falls in
+            validation, with this bound and with the graded AUC hinge. None is 10; from clicks, held-out lists select C.
         feature_map: the feature map of rankings; the measure's default if None.
         reference: the reference ranking of the bound; the measure's default if None. `"ideal"` is convex, but the optimum may be
             w = 0 for a measure of the top only; `"ideal-tied"` and `"predicted"` are tighter and solved by rounds of DC
             programming, as is `"below-window"` of pAUC.
         loss: any loss of rankstruct in place of the structured hinge of `measure`, a module such as `CombinedLoss` (SVMcombo),
             `SmoothLoss` or `SoftRankLoss`, or its name and arguments, such as `"GradedLoss('AUC')"`; `feature_map` and
-            `reference` are then ignored, as they are from clicks, where None is the `AdditiveRankLoss`, of the linear or the
-            logarithmic discount, that is better on held-out lists.
+            `reference` are then ignored. From clicks they are ignored, too; None is then `AdditiveRankLoss` with the linear or
+            the logarithmic discount, whichever is better on held-out lists.
         prepare: preparation steps, fitted to the training documents, such as `["append-log", "standardize"]`; see
-            `rankstruct.preparation.Preparation`. `()` trains on the features as they are. None appends normal quantiles and
-            standardises, as `("append-quantile", "standardize")`, so that units and heavy tails do not matter; sparse features
-            are left as they are, since these steps do not keep zeros. The page "Which preparation is the default" compares them.
+            `rankstruct.preparation.Preparation`. `()` trains on raw features. None is `("append-quantile", "standardize")`, so
+            that units and heavy tails do not matter; sparse features stay raw, since these steps do not keep zeros. The page
+            "Which preparation is the default" compares them.
         solver: `"bundle"`, `"cutting-plane"` (n-slack), `"frank-wolfe"`, or a configured solver of `rankstruct.solvers`,
             including `DC` and `Annealing` for the losses that need them.
         tolerance: relative gap to stop at. Not used for a `SmoothLoss`; pass `solver=Annealing(...)` for its options.

@@ -49,8 +49,9 @@ class MLPRanker(EarlyStoppingRanker):
     Args:
         measure: a measure or its name, which selects the epoch and which `score` reports. None is nDCG@10 for graded labels and
             AP for binary ones.
-        loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; the hinge of the
-            ROC area at every threshold of the grades, `GradedLoss("AUC")`, if None, and `AdditiveRankLoss` from clicks.
+        loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; None is
+            `GradedLoss("AUC")`, the hinge of the ROC area at every threshold of the grades, and from clicks
+            `AdditiveRankLoss`.
         prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
         hidden: the widths of the hidden layers; a number for a single one.
         dropout: the dropout probability of hidden units, rounded to a multiple of 1/256.
@@ -63,10 +64,11 @@ class MLPRanker(EarlyStoppingRanker):
         lists_per_batch: lists per step.
         max_epochs: the maximum number of epochs.
         patience: epochs without improvement of the validation measure before training stops.
-        validate_every: epochs between evaluations on the validation lists, of which the best is selected; the last is evaluated.
-        seeds: number of networks whose scores are averaged, with seeds from `random_state` on; each is the network that its seed
-            alone gives on the same training and validation lists, up to rounding.
-        validation_share: fraction of the lists held out if `fit` is given no validation lists; 0 trains on all lists for
+        validate_every: epochs between evaluations on the validation lists. The best evaluated epoch is selected; the last
+            epoch is always evaluated.
+        seeds: number of networks whose scores are averaged, with seeds from `random_state` on. Up to rounding, they are the
+            networks that these seeds give one by one on the same training and validation lists.
+        validation_share: fraction of the lists that are held out if `fit` gets no validation lists; 0 trains on all lists for
             `max_epochs` epochs.
         drop_empty: skip training lists whose labels are all equal.
         device: such as `"cpu"` or `"cuda:1"`; if None, the first GPU, or the CPU without one.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable
 from ctypes import c_double, c_int, c_longlong, c_void_p
 from pathlib import Path
 from typing import Any

@@ -15,86 +15,36 @@ using namespace rankstruct;
 EXPORT int rankstruct_batch_bytes() { return int(sizeof(Batch)); }
 
 // A loop over the lists [first, last) of a batch: -1, the position in the batch of a refused document, or OUT_OF_MEMORY.
-template <class Loop>
-static Index solve(Batch* batch, Index first, Index last, const Loop* loop) {
-    return run(*batch, loop->kernel(*batch), first, last);
-}
+#define LOOP(name, Kind)                                                                                 \
+    EXPORT Index rankstruct_##name(Batch* batch, Index first, Index last, const Kind* loop) {            \
+        return run(*batch, loop->kernel(*batch), first, last);                                           \
+    }
 
-EXPORT Index rankstruct_pairwise_auc(Batch* b, Index first, Index last, const PairwiseAuc* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_pairwise_average_precision(Batch* b, Index first, Index last, const PairwiseAveragePrecision* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_pairwise_precision_at_cutoff(Batch* b, Index first, Index last, const PairwisePrecisionAtCutoff* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_pairwise_convex_discount(Batch* b, Index first, Index last, const PairwiseConvexDiscount* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_pairwise_discount_at_cutoff(Batch* b, Index first, Index last, const PairwiseDiscountAtCutoff* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_pairwise_reciprocal_rank(Batch* b, Index first, Index last, const PairwiseReciprocalRank* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_partial_area(Batch* b, Index first, Index last, const PartialArea* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_partial_area_of_window(Batch* b, Index first, Index last, const PartialAreaOfWindow* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_first_relevant(Batch* b, Index first, Index last, const FirstRelevantDocument* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_contingency(Batch* b, Index first, Index last, const ContingencyTable* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_top_surrogate(Batch* b, Index first, Index last, const Surrogate* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_pairwise_hinge(Batch* b, Index first, Index last, const RankSVM* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_positional(Batch* b, Index first, Index last, const PositionalRanks* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_diverse(Batch* b, Index first, Index last, const DiverseRanks* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_logistic_pairs(Batch* b, Index first, Index last, const LogisticPairs* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_logistic_curvatures(Batch* b, Index first, Index last, const LogisticCurvatures* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_hinge_pairs(Batch* b, Index first, Index last, const HingePairs* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_zero_one_pairs(Batch* b, Index first, Index last, const ZeroOnePairs* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_fidelity_pairs(Batch* b, Index first, Index last, const FidelityPairs* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_smoothed_ranks(Batch* b, Index first, Index last, const RankSums* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_circle(Batch* b, Index first, Index last, const CirclePairs* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_smooth_grad(Batch* b, Index first, Index last, const SmoothGains* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_neural_gain(Batch* b, Index first, Index last, const NeuralGains* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_neural_entropy(Batch* b, Index first, Index last, const NeuralLabels* loop) {
-    return solve(b, first, last, loop);
-}
-EXPORT Index rankstruct_soft_rank(Batch* b, Index first, Index last, const SoftGains* loop) {
-    return solve(b, first, last, loop);
-}
+LOOP(pairwise_auc, PairwiseAuc)
+LOOP(pairwise_average_precision, PairwiseAveragePrecision)
+LOOP(pairwise_precision_at_cutoff, PairwisePrecisionAtCutoff)
+LOOP(pairwise_convex_discount, PairwiseConvexDiscount)
+LOOP(pairwise_discount_at_cutoff, PairwiseDiscountAtCutoff)
+LOOP(pairwise_reciprocal_rank, PairwiseReciprocalRank)
+LOOP(partial_area, PartialArea)
+LOOP(partial_area_of_window, PartialAreaOfWindow)
+LOOP(first_relevant, FirstRelevantDocument)
+LOOP(contingency, ContingencyTable)
+LOOP(top_surrogate, Surrogate)
+LOOP(pairwise_hinge, RankSVM)
+LOOP(positional, PositionalRanks)
+LOOP(diverse, DiverseRanks)
+LOOP(logistic_pairs, LogisticPairs)
+LOOP(logistic_curvatures, LogisticCurvatures)
+LOOP(hinge_pairs, HingePairs)
+LOOP(zero_one_pairs, ZeroOnePairs)
+LOOP(fidelity_pairs, FidelityPairs)
+LOOP(smoothed_ranks, RankSums)
+LOOP(circle, CirclePairs)
+LOOP(smooth_grad, SmoothGains)
+LOOP(neural_gain, NeuralGains)
+LOOP(neural_entropy, NeuralLabels)
+LOOP(soft_rank, SoftGains)
 
 EXPORT Index rankstruct_choose_method(Index n, Index classes, Index k, Index proportional) {
     return choose_method(n, classes, k, proportional != 0);

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import filterfalse
 from numbers import Integral
 from operator import le, lt
@@ -90,24 +90,24 @@ class Recommender(BaseEstimator):
     """Top-k recommendations from implicit feedback, by a factorisation trained on a loss over the full catalogue.
 
     `fit` takes what `interactions` does: a SciPy sparse matrix `[users, items]`, whose values above 0 count as interactions, a
-    table with columns `user` and `item`, or two columns. Some interactions of each user are held out and select the epoch. The
-    model is the average of the weights over all steps, with more weight on later ones (see `polynomial_average`). Users without
-    interactions get the most popular items; items without interactions, such as empty columns of a matrix, are not recommended,
-    and everywhere like items that `fit` has not seen. If a fit fails, the estimator remains as it was before.
+    table with columns `user` and `item`, or two columns. Some interactions of every user are held out to select the epoch. The
+    model is the average of the weights over all steps, with more weight on later ones (see `polynomial_average`). Users
+    without interactions get the most popular items; items without interactions, such as empty columns of a matrix, are treated
+    like items that `fit` has not seen, and are not recommended. If a fit fails, the estimator remains as it was before.
 
     Args:
         loss: any loss of rankstruct, a module or its name with arguments; the softmax loss if None.
         rank: dimension of the factors.
-        temperature: scores are cosines divided by this; None for plain inner products. Worth trying from 0.05, for ramps and for
-            catalogues of which users know little, to 0.3.
+        temperature: scores are cosines divided by this; None for plain inner products. Try values from 0.05, for ramps and if
+            users know little of the catalogue, to 0.3.
         dropout: the dropout probability of the entries of user factors; 0.3 is worth trying for hinges and ramps.
         item_bias: whether items have biases, the popularity that users' tastes do not explain.
         layers: steps of LightGCN's propagation; 0 for a plain factorisation.
         start: initial factors: `"spectral"`, see `MatrixFactorization.start_from_interactions`, or `"random"`.
         negatives: `"all"` items that a user does not know, or sampled `"uniform"`, `"popularity"` or `"in-batch"`; `Negatives`
             have further options, such as `pairs` for BPR.
-        lists_per_batch: lists per step; 64 users or, with `pairs`, 4096 interactions if None. Memory is this times the size of a
-            list with sampled negatives, and on devices other than the CPU.
+        lists_per_batch: lists per step; 64 users or, with `pairs`, 4096 interactions if None. With sampled negatives, and on
+            devices other than the CPU, memory is proportional to this times the size of a list.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         max_epochs: the maximum number of epochs.
@@ -121,7 +121,7 @@ class Recommender(BaseEstimator):
 
     Attributes:
         scorer_: the factorisation; `scorer_.vectors()` are those of users and items.
-        known_: the interactions that are not recommended: all given to `fit`.
+        known_: the interactions of `fit`, which are not recommended again.
         history_: `{"epoch", "loss", "validation"}` of each epoch.
         best_epoch_: the selected epoch, from 1.
 

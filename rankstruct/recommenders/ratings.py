@@ -29,8 +29,9 @@ import scipy.sparse as sp
 from rankstruct.columns import as_table
 from rankstruct.data import DataError, Names, RankingData
 from rankstruct.data.errors import check_integers, check_least, shortened
-from rankstruct.data.tables import Ids, TableReader, find_columns, id_text, seconds
+from rankstruct.data.tables import Ids, TableReader, find_columns, id_text
 from rankstruct.data.text import SPACE
+from rankstruct.data.times import seconds
 from rankstruct.estimators.base import is_number
 from rankstruct.ids import known_ids
 from rankstruct.roles import names_of
@@ -133,7 +134,7 @@ class Ratings:
             raise DataError(f"ratings on the scale {self.scale!r} must be multiples of {step:g}, got {value:g}{others}")
         if self.scale == "binary" and not np.isin(self.rating, (0, 1)).all():
             raise DataError("ratings on the scale 'binary' must be 0 or 1; use implicit(ratings, threshold) to convert")
-        twice = _first_repeated(self.user, self.item, self.num_items)
+        twice = first_repeated(self.user, self.item, self.num_items)
         if twice is not None:
             raise DataError(
                 f"a user may rate an item only once; user {shortened(self.user_names[self.user[twice]])} rated "
@@ -738,7 +739,7 @@ def _times(what: str, given: Any, number: int) -> np.ndarray:
     return found
 
 
-def _first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int | None:
+def first_repeated(user: np.ndarray, item: np.ndarray, num_items: int) -> int | None:
     """The index of the first repeated pair of user and item, or None."""
     pairs = user * max(num_items, 1) + item
     if (np.diff(pairs) > 0).all():

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import math
 import os
 import re
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,15 +18,15 @@ import numpy as np
 
 from rankstruct.columns import USUAL
 from rankstruct.data import DataError
-from rankstruct.data.delimited import SEPARATORS, decoded_lines, read_header
 from rankstruct.data.errors import check_least, check_matched, shortened
-from rankstruct.data.tables import Ids, TableReader, find_columns, is_table
+from rankstruct.data.tables import Ids, TableReader, find_columns, is_csv, is_number, is_table, read_header
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
 from rankstruct.messages import Way
 from rankstruct.recommenders.ratings import (
     SCALES,
     Ratings,
     align,
+    first_repeated,
     implicit,
     interactions,
     k_core,
@@ -56,16 +54,17 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-SPLITS = ("weak", "strong", "fold")
 BUILTIN_RATINGS = ("synthetic",)
-_ROLES = ("user", "item", "rating")
+_COLUMNS = ("user", "item", "rating", "time")
+_Rows = Callable[[Path], Iterator[tuple[int, str, str, str]]]
 
 
 class RatingsFormat(NamedTuple):
     """A format of files of ratings.
 
     Attributes:
-        rows: a function from a path to an iterator of `(line number, user, item, rating)`, the last three as text.
+        rows: a function from a path to an iterator of `(line number, user, item, rating)`, the last three as text; None for
+            tables.
         scale: the rating scale, see `Ratings`; None if the user must specify it.
         names: file name patterns of the format, such as `"*.csv"`; folders are searched for those without `*`.
 
@@ -74,115 +73,67 @@ class RatingsFormat(NamedTuple):
     (1, 'ann', 'x', '5')
     """
 
-    rows: Callable[[Path], Iterator[tuple[int, str, str, str]]]
+    rows: _Rows | None
     scale: str | None = None
     names: tuple[str, ...] = ()
 
 
-def _lines(path: Path, encoding: str | None = "utf-8") -> Iterator[tuple[int, str]]:
-    """The stripped nonempty lines with their numbers; `encoding` None for that of the byte order mark."""
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The stripped nonempty lines with their numbers."""
     if not path.exists():
         raise DataError(f"{path}: no such file; give a file of ratings")
-    lines = (
-        enumerate(decoded_lines(path, read_header(path).encoding), 1)
-        if encoding is None
-        else text_lines(path, encoding, newline="")
-    )
-    for number, line in lines:
-        if stripped := line.strip(SPACE):
-            yield number, stripped
+    return ((number, line) for number, text in text_lines(path, newline="") if (line := text.strip(SPACE)))
 
 
-def _delimited(path: Path, separator: str | None, *counts: int) -> Iterator[tuple[int, str, str, str]]:
-    """Rows with the number of fields of the first, one of `counts`: user, item, rating first, or as in the header of CSV."""
-    columns = " ".join(("user", "item", "rating", "time")[: max(counts)])
-    where: tuple[int, ...] = (0, 1, 2)
-    if separator == ",":
-        lines, separator, header = _header(path, _lines(path, None), counts)
-        if header:
-            columns, counts = " ".join(header), (len(header),)
-            where = tuple(header.index(str(name)) for name in _roles(path, header))
-        split: Separator | None = Separator(f"{SEPARATORS[separator]}s", partial(_cells, separator=separator))
-    else:
-        lines, split = _lines(path), _SEPARATORS[separator]
+def _text_format(
+    separator: Separator | None, *counts: int, scale: str | None = None, names: tuple[str, ...] = ()
+) -> RatingsFormat:
+    """A format of lines with the number of fields of the first, one of `counts`: user, item, rating, and maybe a time."""
+    columns = " ".join(_COLUMNS[: max(counts)])
 
-    def fits(fields: list[str]) -> bool:
-        return _is_number(fields[where[2]])
+    def rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
+        def fits(fields: list[str]) -> bool:
+            return math.isfinite(_number(fields[2]))
 
-    for number, parts in field_rows(path, lines, columns, fits, counts=counts, separator=split):
-        user, item, rating = (parts[i] for i in where)
-        if separator != ",":
-            user, item = _unquoted(path, number, [user, item])
-        if not user or not item:
-            raise DataError(f"{path}, line {number}: expected a user and an item, got {shortened(', '.join(parts))}")
-        yield number, user, item, rating
+        for number, fields in field_rows(path, _lines(path), columns, fits, counts=counts, separator=separator):
+            user, item = (_unquoted(f"{path}, line {number}", name) for name in fields[:2])
+            if not user or not item:
+                raise DataError(
+                    f"{path}, line {number}: expected a user and an item, got {shortened(', '.join(fields))}"
+                )
+            yield number, user, item, fields[2]
+
+    return RatingsFormat(rows, scale, names)
 
 
-def _header(
-    path: Path, lines: Iterator[tuple[int, str]], counts: Collection[int]
-) -> tuple[Iterator[tuple[int, str]], str, list[str]]:
-    """The rows of a CSV file, its separator, and the column names, if any; `counts` are the numbers of fields without names."""
-    before = []
-    for number, line in lines:
-        before.append((number, line))
-        if line[0] == "#":
-            continue
-        with suppress(csv.Error):  # reported with the rows
-            found = {each: _cells(line, each) for each in SEPARATORS}
-            for separator, names in found.items():
-                if None not in _roles(path, names):
-                    return lines, separator, names
-            rows = (each for each, cells in found.items() if len(cells) in counts and _is_number(cells[2]))
-            return chain(before, lines), next(rows, ","), []
-        break
-    return chain(before, lines), ",", []
+def _number(word: str) -> float:
+    """A finite number; NaN for anything else."""
+    with suppress(ValueError):
+        return value if math.isfinite(value := parse_number(word)) else math.nan
+    return math.nan
 
 
-def _roles(path: Path, names: list[str], roles: Iterable[str] = _ROLES) -> list[str | None]:
-    return list(find_columns(path, names, dict.fromkeys(roles), argument="").values())
-
-
-def _is_number(word: str) -> bool:
-    try:
-        return math.isfinite(parse_number(word))
-    except ValueError:
-        return False
-
-
-def _cells(line: str, separator: str) -> list[str]:
-    return [part.strip(SPACE) for part in next(csv.reader([line], delimiter=separator))]
-
-
-def _unquoted(path: Path, number: int, names: list[str]) -> list[str]:
-    """Names of a line without the quotation marks around them; raises DataError for marks that are not closed."""
-    found = [name[1:-1].strip(SPACE) if len(name) > 1 and name[0] == name[-1] == '"' else name for name in names]
-    if wrong := next((name for name in found if name[:1] == '"'), None):
+def _unquoted(place: str, name: str) -> str:
+    """A name without the quotation marks around it; raises DataError for one that is not closed."""
+    if '"' not in name:
+        return name
+    found = name[1:-1].strip(SPACE) if len(name) > 1 and name[0] == name[-1] == '"' else name
+    if found[:1] == '"':
         raise DataError(
-            f"{path}, line {number}: {shortened(wrong)} begins with a quotation mark that is not closed; close or remove it, and "
-            "write names with blanks to a CSV file"
+            f"{place}: {shortened(found)} begins with a quotation mark that is not closed; close or remove it, and write names "
+            "with blanks to a CSV file"
         )
     return found
 
 
-_SEPARATORS = {
-    None: None,
-    "\t": Separator("tabs", split_at),
-    "::": Separator("'::'", lambda line: [field.strip(SPACE) for field in split_at(line, "::")]),
-}
-
-
-def _format(
-    separator: str | None, *columns: int, scale: str | None = None, names: tuple[str, ...] = ()
-) -> RatingsFormat:
-    return RatingsFormat(lambda path: _delimited(path, separator, *columns), scale, names)
-
-
+_TABS = Separator("tabs", split_at)
+_COLONS = Separator("'::'", lambda line: [field.strip(SPACE) for field in split_at(line, "::")])
 FORMATS = {
-    "movielens100k": _format("\t", 4, scale="stars", names=("u.data", "*.base", "*.test")),
-    "movielens1m": _format("::", 4, scale="stars", names=("ratings.dat",)),
-    "jester": _format(None, 3, scale="centred"),
-    "text": _format(None, 3, 4),
-    "csv": _format(",", 3, 4, names=("*.csv",)),
+    "movielens100k": _text_format(_TABS, 4, scale="stars", names=("u.data", "*.base", "*.test")),
+    "movielens1m": _text_format(_COLONS, 4, scale="stars", names=("ratings.dat",)),
+    "jester": _text_format(None, 3, scale="centred"),
+    "text": _text_format(None, 3, 4),
+    "csv": RatingsFormat(None, names=("*.csv", "*.tsv", "*.inter", "*.parquet", "*.feather", "*.arrow")),
 }
 
 
@@ -222,12 +173,12 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
 
     Args:
         path: the file, UTF-8, or a folder with `u.data`, `ratings.dat`, `ratings.csv` or `ratings.txt`. Blank lines are ignored,
-            and lines that start with `#` and a blank unless they have all fields and a number as rating. All lines have the same
-            number of fields.
+            and in text files lines that start with `#` and a blank unless they have all fields and a number as rating. All lines
+            have the same number of fields.
         format: `"movielens100k"` (tabs: `u.data`, `u1.base`), `"movielens1m"` (`::`), `"jester"` and `"text"` (tabs or blanks, as
-            in the first line), `"csv"` (commas, semicolons, tabs or bars; without a header with `user`, `item` and `rating`,
-            these are the first columns), or one of `register_ratings_format`; None infers it from the file name, or is `"text"`
-            if that is unknown and a scale is given.
+            in the first line), `"csv"` (a table with columns `user`, `item` and `rating`, or other usual names of these: CSV,
+            where they are the first columns if there are no names, Parquet or Arrow), or one of `register_ratings_format`; None
+            infers it from the file name, or is `"text"` if that is unknown and a scale is given.
         scale: the rating scale, see `Ratings`; `"stars"` for MovieLens 100K and 1M and `"centred"` for Jester, required for other
             formats.
 
@@ -251,26 +202,46 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(SCALES)} for the format {format!r}, got {scale!r}")
     lowest, highest = SCALES[scale][:2]
-    rows = list(FORMATS[format].rows(path))
-    if not rows:
+    rows = FORMATS[format].rows
+    if rows is None:
+        users, items, values, place = _table_columns(path)
+    else:
+        fields = _gathered((line, parts) for line, *parts in rows(path))
+        users, items = fields.ids(fields.place == 0), fields.ids(fields.place == 1)
+        values, place = fields.numbers(path, 2, "rating"), partial(fields.at, path)
+    if not len(values):
         raise DataError(f"{path} has no ratings")
-    values, seen = [], set()
-    for line, user, item, text in rows:
-        try:
-            values.append(parse_number(text))
-        except ValueError:
-            raise DataError(f"{path}, line {line}: expected a number as rating, got {shortened(text)}") from None
-        if not lowest <= values[-1] <= highest:
-            expected = f"a rating from {lowest} to {highest} (scale {scale!r})"
-            raise DataError(f"{path}, line {line}: expected {expected}, got {shortened(text).strip(chr(39))}")
-        if (user, item) in seen:
-            raise DataError(f"{path}, line {line}: user {shortened(user)} rates item {shortened(item)} more than once")
-        seen.add((user, item))
-    users, items = ([row[at] for row in rows] for at in (1, 2))
+    wrong = ~((values >= lowest) & (values <= highest))
+    if wrong.any():
+        at = int(wrong.argmax())
+        expected = f"a rating from {lowest} to {highest} (scale {scale!r})"
+        raise DataError(
+            f"{place(at)}: expected {expected}, got {'none' if np.isnan(values[at]) else f'{values[at]:g}'}"
+        )
+    again = first_repeated(users.places.astype(np.int64), items.places, len(items.names))
+    if again is not None:
+        user, item = (shortened(str(ids.names[ids.places[again]])) for ids in (users, items))
+        raise DataError(f"{place(again)}: user {user} rates item {item} more than once")
     try:
         return Ratings.from_arrays(users, items, values, scale=scale)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
+
+
+def _table_columns(path: Path) -> tuple[Ids, Ids, np.ndarray, Callable[[int], str]]:
+    """The users, items and ratings of a table, and the place of a row; in CSV files without names, they are the first columns."""
+    names: Sequence[str] = ()
+    if is_csv(path) or not is_table(path):
+        first = read_header(path, _COLUMNS).names
+        bare = len(first) in (3, 4) and math.isfinite(_number(first[2]))
+        names = _COLUMNS[: len(first)] if bare and None in _columns_of(path, first, _COLUMNS[:3]) else ()
+    table = TableReader(path, dict.fromkeys(_COLUMNS[:3]), argument="", names=names)
+    found = table.read(["rating"])
+    return found["user"], found["item"], found["rating"], table.place
+
+
+def _columns_of(path: Path, names: Sequence[str], roles: Iterable[str]) -> list[str | None]:
+    return list(find_columns(path, names, dict.fromkeys(roles), argument="").values())
 
 
 def read_movielens_fold(folder: str | os.PathLike[str], fold: int) -> tuple[Ratings, Ratings]:
@@ -353,9 +324,9 @@ def _interactions_of(
     """The interactions of a file."""
     if any(map(path.match, ("u.data", "*.base", "ratings.dat"))):
         raise _has_ratings(path)
-    told = any(columns.values())
+    named = any(columns.values())
     if is_table(path) or (
-        path.is_file() and (told or None not in _roles(path, read_header(path, ["user"]).names, ("user", "item")))
+        path.is_file() and (named or None not in _columns_of(path, read_header(path, ["user"]).names, _COLUMNS[:2]))
     ):
         ids, when = rows_that_count(TableReader(path, columns, optional=("time",)), min_rating)
         if when is None and times:
@@ -366,142 +337,162 @@ def _interactions_of(
             f"{path}: min_rating is for tables, whose first line has the column names user, item and rating"
         )
     else:
-        lines = _InteractionLines(path, times)
-        for number, line in _lines(path):
-            if not (line == "#" or line.startswith(("# ", "#\t"))):
-                lines.add(number, line)
-        lines.check()
-        users, items = (
-            Ids(np.array([*names], object), np.asarray(places))
-            for names, places in ((lines.users, lines.user), (lines.items, lines.item))
-        )
-        when = lines.times()
+        users, items, when = _read_lines(path, times)
     if not len(users.places):
         raise DataError(f"{path} has no interactions")
     return interactions(users, items, times=when)
 
 
-class _InteractionLines:
-    """The interactions of lines `user item item ...` or `user item time`, and what speaks against it that they are such."""
+class _Fields(NamedTuple):
+    """The fields of all lines of a file.
 
-    def __init__(self, path: Path, times: bool | None) -> None:
-        self.path, self.timed = path, times
-        self.users: dict[str, int] = {}
-        self.items: dict[str, int] = {}
-        self.user, self.item, self.when, self.whole = array("q"), array("q"), array("d"), array("q")
-        self.first: list[str] = []
-        self.width: int | None = None  # number of fields, 0 if it differs
-        self.words: list[set[str]] = []  # of each field but the first, if lines have one width
-        self.number = 0
-        self.ends = {",", ";"}  # with which every field but the last ends
-        self.between = {",", ";", "|", "::"}  # what every second field is
-        self.pairs = True  # whether every item is item:number
+    Attributes:
+        words: the different ones.
+        word: `[fields]` the index of each field's word.
+        place: `[fields]` the place of each field in its line, from 0.
+        width: `[lines]` the number of fields of each line.
+        number: `[lines]` the number of each line in the file.
+    """
 
-    def add(self, number: int, line: str) -> None:
+    words: list[str]
+    word: np.ndarray
+    place: np.ndarray
+    width: np.ndarray
+    number: np.ndarray
+
+    def at(self, path: Path, line: int) -> str:
+        """The place of a line, by its index, for messages."""
+        return f"{path}, line {self.number[line]}"
+
+    def ids(self, chosen: np.ndarray) -> Ids:
+        """The words of some fields."""
+        different, places = np.unique(self.word[chosen], return_inverse=True)
+        return Ids(np.array([*(self.words[at] for at in different.tolist()), None], object)[:-1], places)
+
+    def numbers(self, path: Path, place: int, what: str) -> np.ndarray:
+        """The numbers `[lines]` at a place that all lines have, integers if all are."""
+        column = self.ids(self.place == place)
+        if all(map(_INTEGER.fullmatch, column.names)):
+            return np.array(list(map(int, column.names)), np.int64)[column.places]
+        wrong = next((at for at, word in enumerate(column.names) if not is_number(word)), None)
+        if wrong is not None:
+            line = self.at(path, int((column.places == wrong).argmax()))
+            raise DataError(f"{line}: expected a number as {what}, got {shortened(column.names[wrong])}")
+        return np.array(list(map(parse_number, column.names)))[column.places]
+
+
+def _gathered(lines: Iterable[tuple[int, Sequence[str]]]) -> _Fields:
+    """The fields of numbered lines."""
+    known: dict[str, int] = {}
+    word, width, number = array("q"), array("q"), array("q")
+    for at, fields in lines:
+        word.extend([known.setdefault(field, len(known)) for field in fields])
+        width.append(len(fields))
+        number.append(at)
+    widths = np.array(width)
+    place = np.arange(len(word)) - np.repeat(np.cumsum(widths) - widths, widths)
+    return _Fields(list(known), np.array(word), place, widths, np.array(number))
+
+
+def _read_lines(path: Path, timed: bool | None) -> tuple[Ids, Ids, np.ndarray | None]:
+    """The users, items and times of lines `user item item ...` or, if `timed`, `user item time`.
+
+    Raises:
+        DataError: a line is no such line; or, if `timed` is None, the file may be of another format.
+    """
+    fields = _gathered(_lines_of_items(path, bool(timed)))
+    for at, word in enumerate(fields.words):
+        if '"' in word:
+            line = int(np.searchsorted(fields.width.cumsum(), (fields.word == at).argmax(), "right"))
+            fields.words[at] = _unquoted(fields.at(path, line), word)
+    users, items = fields.ids(fields.place == 0), fields.ids(fields.place == 1 if timed else fields.place > 0)
+    if timed:
+        return users, items, fields.numbers(path, 2, "time")
+    if len(users.names) and not len(items.names):
+        raise DataError(
+            f"{path} has no interactions: every line has one field, such as {shortened(fields.words[0])}; separate users and "
+            "items by blanks, or name the file .csv, with column names such as user,item in the first line"
+        )
+    if timed is None and len(items.names):
+        _check_separators(path, fields, items)
+        _check_values(path, fields)
+    return users._replace(places=np.repeat(users.places, fields.width - 1)), items, None
+
+
+def _lines_of_items(path: Path, timed: bool) -> Iterator[tuple[int, list[str]]]:
+    """The fields of all lines that are no comments."""
+    first = True
+    for number, line in _lines(path):
+        if line == "#" or line.startswith(("# ", "#\t")):
+            continue
         fields = split_blanks(line)
-        if not self.first:
-            _refuse_header(self.path, number, line, fields)
-            self.first = fields
+        if first:
+            _refuse_header(path, number, line, fields)
+            first = False
         if line[0] in "{[" and not _BRACKETED.fullmatch(fields[0]):
             raise DataError(
-                f"{self.path}, line {number}: expected user item item ..., got what looks like JSON, {shortened(line)}; write a "
+                f"{path}, line {number}: expected user item item ..., got what looks like JSON, {shortened(line)}; write a "
                 "table with columns user and item, such as pandas.read_json(path, lines=True).to_csv(...)"
             )
-        self._look(fields)
-        who, *which = _unquoted(self.path, number, fields)
-        if self.timed:
-            if len(which) != 2:
-                raise DataError(f"{self.path}, line {number}: expected user item time, got {shortened(line)}")
-            if not _is_number(which[1]):
-                raise DataError(f"{self.path}, line {number}: expected a number as time, got {shortened(which[1])}")
-            word = which.pop()
-            self.when.append(parse_number(word))
-            self.whole.append(int(word) if _INTEGER.fullmatch(word) else 0)
-        self.user.extend([self.users.setdefault(who, len(self.users))] * len(which))
-        self.item.extend(self.items.setdefault(name, len(self.items)) for name in which)
+        if timed and len(fields) != 3:
+            raise DataError(f"{path}, line {number}: expected user item time, got {shortened(line)}")
+        yield number, fields
 
-    def _look(self, fields: list[str]) -> None:
-        """Collect what tells a file of another format."""
-        self.number += 1
-        if self.ends:
-            self.ends = {mark for mark in self.ends if all(field.endswith(mark) for field in fields[:-1])}
-        if self.between:
-            self.between = {mark for mark in self.between if len(fields) > 2 and set(fields[1::2]) == {mark}}
-        self.pairs = self.pairs and len(fields) > 1 and all(map(_PAIR.fullmatch, fields[1:]))
-        if self.width is None:
-            self.width, self.words = len(fields), [set() for _ in fields[1:]]
-        if len(fields) != self.width or not 3 <= len(fields) <= 5:
-            self.width, self.words = 0, []
-            return
-        for words, word in zip(self.words, fields[1:], strict=True):
-            words.add(word)
 
-    def check(self) -> None:
-        """Raise DataError for a file that is not of such lines, or may not be, unless the caller said so."""
-        if self.first and not self.user:
-            raise DataError(
-                f"{self.path} has no interactions: every line has one field, such as {shortened(self.first[0])}; separate users "
-                "and items by blanks, or name the file .csv, with column names such as user,item in the first line"
+def _check_separators(path: Path, fields: _Fields, items: Ids) -> None:
+    """Raise DataError for lines with other separators, or of items with their ratings."""
+    inner = fields.ids(fields.place < np.repeat(fields.width - 1, fields.width)).names
+    table = "name the file .csv, with column names such as user,item in the first line"
+    said = ""
+    if mark := next((mark for mark in ",;" if all(word.endswith(mark) for word in inner)), None):
+        said = f"every field but the last ends with {mark!r}; {table}"
+    elif (
+        fields.width.min() > 2 and len(between := fields.ids(fields.place % 2 == 1).names) == 1 and between[0] in _MARKS
+    ):
+        said = f"every second field is {between[0]!r}; {table}"
+    elif fields.width.min() > 1 and all(map(_PAIR.fullmatch, items.names)):
+        parts = [word.rpartition(":") for word in items.names]
+        values = {_number(part[2]) for part in parts}
+        if len({part[0] for part in parts}) > 1 and _are_ratings(values, len(items.places)):
+            said = (
+                f"every item has the form item:number, such as {shortened(fields.words[1])}; write a table with columns user, "
+                f"item and rating; {_ITEMS}"
             )
-        if self.timed is None:
-            self._check_separators()
-            self._check_values()
+    if said:
+        raise DataError(f"{path}: expected lines user item item ..., but {said}")
 
-    def _check_separators(self) -> None:
-        said, table = "", "name the file .csv, with column names such as user,item in the first line"
-        if self.ends and self.user:
-            said = f"every field but the last ends with {min(self.ends)!r}; {table}"
-        elif self.between and self.user:
-            said = f"every second field is {min(self.between)!r}; {table}"
-        elif self.pairs and self.user:
-            values = {_number(word.rpartition(":")[2]) for word in self.items}
-            if len({word.rpartition(":")[0] for word in self.items}) > 1 and _are_ratings(values, len(self.item)):
-                said = (
-                    f"every item has the form item:number, such as {shortened(next(iter(self.items)))}; write a table with "
-                    f"columns user, item and rating; {_ITEMS}"
-                )
-        if said:
-            raise DataError(f"{self.path}: expected lines user item item ..., but {said}")
 
-    def _check_values(self) -> None:
-        """Raise DataError for lines of a rating or a time after user and item."""
-        if not self.words:
-            return
-        kinds, shown = [_kind(words, self.number) for words in self.words[1:]], max(self.words[1])
-        if any(map(_is_time, self.words[0])):  # so are items
-            kinds = ["item" if kind == "time" else kind for kind in kinds]
-        if (len(kinds) == 2 and kinds[0] != "time" == kinds[1]) or (kinds[0] == "rating" and kinds[1:2] == ["date"]):
-            raise _has_ratings(self.path)
-        if kinds[0] == "date" or (len(kinds) == 1 and kinds[0] in ("time", "rating")):
-            ways: dict[str, Way | str] = {
-                "time": Way("times", True, "set {} if it is one", "write a table with columns user, item and time"),
-                "date": "write a table with columns user, item and time",
-                "rating": "write a table with columns user, item and rating",
-            }
-            raise DataError(
-                f"{self.path}: expected lines user item item ..., but the third of {len(kinds) + 2} fields looks like a "
-                f"{kinds[0]}, such as {shortened(shown).strip(chr(39))}",
-                ways[kinds[0]],
-                _ITEMS,
-            )
-
-    def times(self) -> np.ndarray | None:
-        """The times, as integers if all are."""
-        if not self.timed:
-            return None
-        when, whole = np.array(self.when), np.array(self.whole, np.int64)
-        return whole if np.array_equal(whole.astype(np.float64), when) else when
+def _check_values(path: Path, fields: _Fields) -> None:
+    """Raise DataError for lines of a rating or a time after user and item."""
+    width, number = int(fields.width[0]), len(fields.width)
+    if not (3 <= width <= 5 and (fields.width == width).all()):
+        return
+    words = [fields.ids(fields.place == place).names.tolist() for place in range(1, width)]
+    kinds = [_kind(each, number) for each in words[1:]]
+    if any(map(_is_time, words[0])):  # so are items
+        kinds = ["item" if kind == "time" else kind for kind in kinds]
+    if (len(kinds) == 2 and kinds[0] != "time" == kinds[1]) or (kinds[0] == "rating" and kinds[1:2] == ["date"]):
+        raise _has_ratings(path)
+    if kinds[0] == "date" or (len(kinds) == 1 and kinds[0] in ("time", "rating")):
+        ways: dict[str, Way | str] = {
+            "time": Way("times", True, "set {} if it is one", "write a table with columns user, item and time"),
+            "date": "write a table with columns user, item and time",
+            "rating": "write a table with columns user, item and rating",
+        }
+        raise DataError(
+            f"{path}: expected lines user item item ..., but the third of {width} fields looks like a {kinds[0]}, such as "
+            f"{shortened(max(words[1])).strip(chr(39))}",
+            ways[kinds[0]],
+            _ITEMS,
+        )
 
 
 _ITEMS = Way("times", False, "or set {} if they are items")
+_MARKS = (",", ";", "|", "::")
 _BRACKETED = re.compile(r"""\{[^\s"':,{}]+\}|\[[^\s"':,\[\]]+\]""")
 _PAIR = re.compile(r".+:[-+]?\d+(\.\d+)?")
-_INTEGER = re.compile(r"[-+]?\d{1,18}|[-+]?[1-8]\d{18}")
+_INTEGER = re.compile(r"[-+]?\d{1,18}|[-+]?[1-8]\d{18}", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?(T.*)?|\d{4}/\d\d?/\d\d?|\d\d?[./]\d\d?[./]\d{4}")
-
-
-def _number(word: str) -> float:
-    return parse_number(word) if _is_number(word) else math.nan
 
 
 def _kind(words: Collection[str], number: int) -> str:
@@ -522,7 +513,7 @@ def _are_ratings(values: Collection[float], number: int) -> bool:
 
 def _is_time(word: str) -> bool:
     """Whether a field looks like seconds or milliseconds from 1970, from the years 1990 to 2100."""
-    value = parse_number(word) if _is_number(word) else 0
+    value = _number(word)
     return any(631_152_000 <= value / unit < 4_102_444_800 for unit in (1, 1000))
 
 
@@ -545,7 +536,29 @@ def _has_ratings(path: Path) -> DataError:
 
 
 @dataclass(frozen=True)
-class RatingsSource:
+class _Source:
+    """Where ratings or interactions come from."""
+
+    path: str | None = None
+    builtin: str | None = None
+
+    def _check_choices(self, path: str, **choices: Collection[Any]) -> None:
+        """Raise ValueError unless there is a path, told in words, or a built-in set, and options have values of theirs."""
+        if (self.path is None) == (self.builtin is None):
+            raise ValueError(
+                f"give either data.path ({path}) or data.builtin ({', '.join(BUILTIN_RATINGS)}); got path {self.path!r} and "
+                f"builtin {self.builtin!r}"
+            )
+        for name, known in {"builtin": (None, *BUILTIN_RATINGS), **choices}.items():
+            if (value := getattr(self, name)) not in known:
+                raise ValueError(f"data.{name} must be one of {', '.join(filter(None, known))}, got {value!r}")
+
+    def _synthetic(self, seed: int) -> Ratings:
+        return synthetic_ratings(users=400, items=150, rated=60, seed=seed)
+
+
+@dataclass(frozen=True)
+class RatingsSource(_Source):
     """The source of ratings, and their split.
 
     Args:
@@ -568,8 +581,6 @@ class RatingsSource:
     400
     """
 
-    path: str | None = None
-    builtin: str | None = None
     format: str | None = None
     scale: str | None = None
     split: str = "weak"
@@ -586,19 +597,8 @@ class RatingsSource:
         Raises:
             ValueError: inconsistent options, an unknown name, or a missing path; the message is one line.
         """
-        if (self.path is None) == (self.builtin is None):
-            raise ValueError(
-                f"give either data.path (ratings, such as u.data of MovieLens or a CSV file) or data.builtin "
-                f"({', '.join(BUILTIN_RATINGS)}); got path {self.path!r} and builtin {self.builtin!r}"
-            )
-        for name, value, known in (
-            ("builtin", self.builtin, (None, *BUILTIN_RATINGS)),
-            ("split", self.split, SPLITS),
-            ("format", self.format, (None, *FORMATS)),
-            ("scale", self.scale, (None, *SCALES)),
-        ):
-            if value not in known:
-                raise ValueError(f"data.{name} must be one of {', '.join(filter(None, known))}, got {value!r}")
+        choices = {"split": ("weak", "strong", "fold"), "format": (None, *FORMATS), "scale": (None, *SCALES)}
+        self._check_choices("ratings, such as u.data of MovieLens or a CSV file", **choices)
         if (self.split == "fold") != (self.fold is not None):
             raise ValueError(
                 f"data.fold is for data.split fold only, which requires it; got fold {self.fold!r}, split {self.split!r}"
@@ -632,7 +632,7 @@ class RatingsSource:
             base, test = read_movielens_fold(self.path, self.fold)
             return _parts(*hold_out(base, self.validation, seed=self.seed), test)
         if self.path is None:
-            return self.divide(synthetic_ratings(users=400, items=150, rated=60, seed=self.seed))
+            return self.divide(self._synthetic(self.seed))
         return self.divide(read_ratings(self.path, self.format, scale=self.scale))
 
     def divide(self, ratings: Ratings) -> RatingsParts:
@@ -677,11 +677,8 @@ def _check_fraction(below: float = 1.0, **values: float) -> None:
             raise ValueError(f"{name} must be a fraction above 0 and below {below:g}, got {value}")
 
 
-INTERACTION_SPLITS = ("ratio", "leave-one-out", "time")
-
-
 @dataclass(frozen=True)
-class InteractionsSource:
+class InteractionsSource(_Source):
     """The source of interactions, and their split.
 
     Args:
@@ -705,8 +702,6 @@ class InteractionsSource:
     ('binary', True)
     """
 
-    path: str | None = None
-    builtin: str | None = None
     times: bool | None = None
     core: int = 1
     split: str = "ratio"
@@ -717,17 +712,8 @@ class InteractionsSource:
 
     def check(self) -> None:
         """Validate the options and the path without reading data; raises ValueError, of one line."""
-        if (self.path is None) == (self.builtin is None):
-            raise ValueError(
-                "give either data.path (a folder with train.txt, valid.txt and test.txt, or one file of interactions) or "
-                f"data.builtin ({', '.join(BUILTIN_RATINGS)}); got path {self.path!r} and builtin {self.builtin!r}"
-            )
-        for name, value, known in (
-            ("builtin", self.builtin, (None, *BUILTIN_RATINGS)),
-            ("split", self.split, INTERACTION_SPLITS),
-        ):
-            if value not in known:
-                raise ValueError(f"data.{name} must be one of {', '.join(filter(None, known))}, got {value!r}")
+        path = "a folder with train.txt, valid.txt and test.txt, or one file of interactions"
+        self._check_choices(path, split=("ratio", "leave-one-out", "time"))
         check_least(1, **{"data.core": self.core})
         _check_fraction(**{"data.test_share": self.test_share, "data.validation": self.validation})
         if self.path is not None and len(self.files()) > 1:
@@ -766,7 +752,7 @@ class InteractionsSource:
         """Read training, validation and test interactions; raises as `check`, `read_interactions` and `divide` do."""
         self.check()
         if self.path is None:
-            return self.divide(implicit(synthetic_ratings(users=400, items=150, rated=60, seed=self.seed), 4))
+            return self.divide(implicit(self._synthetic(self.seed), 4))
         files = self.files()
         found = read_interactions(*files, times=self.times, min_rating=self.min_rating)
         if isinstance(found, Ratings):

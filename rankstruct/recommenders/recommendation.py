@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.data.errors import DataError, check_integers, shortened
+from rankstruct.lists import Lists
 from rankstruct.measures import Measure
 from rankstruct.measures.base import ByMeasure, measure_lists, parse_measures
 from rankstruct.models.scorers import evaluating
@@ -170,8 +171,8 @@ def top_lists(
     exclude: Ratings | None = None,
     items: Any = None,
     missed: np.ndarray | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The lists that measures with cut-offs up to k judge: `(scores, labels, where)`, for users by index `[users]`.
+) -> tuple[Tensor, Lists]:
+    """The lists that measures with cut-offs up to k judge, `(scores, lists)`, for users by index `[users]`.
 
     The first k documents are the recommended items, labelled 1 if they are in `relevant`, or labelled 0 in place of missing ones;
     the relevant items that were not recommended follow. A relevant item in `exclude` cannot be recommended, but counts. Other
@@ -179,7 +180,7 @@ def top_lists(
 
     >>> from rankstruct.recommenders import interactions
     >>> train, test = interactions([0], [0], item_names=range(3)), interactions([0, 0], [0, 2], item_names=range(3))
-    >>> top_lists(popularity(train), torch.tensor([0]), test, 1, exclude=train)[1]
+    >>> top_lists(popularity(train), torch.tensor([0]), test, 1, exclude=train)[1].labels
     tensor([[0., 1., 1.]])
     """
     users = users.cpu()
@@ -192,7 +193,7 @@ def top_lists(
     missing = torch.from_numpy(_num_relevant(relevant, missed))[users] - hit.sum(1)
     rest = torch.arange(int(missing.max()) if len(users) else 0) < missing[:, None]
     scores = -torch.arange(k + rest.shape[1], dtype=torch.float32).repeat(len(users), 1)
-    return scores, torch.cat([hit, rest], 1).float(), torch.cat([torch.ones_like(hit), rest], 1)
+    return scores, Lists(torch.cat([hit, rest], 1).float(), torch.cat([torch.ones_like(hit), rest], 1))
 
 
 def _num_relevant(relevant: Ratings, missed: np.ndarray | None) -> np.ndarray:

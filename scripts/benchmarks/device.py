@@ -46,6 +46,7 @@ def benchmark_device(
     precisions: Sequence[str] = PRECISIONS,
     rounds: int = 20,
     seed: int = 0,
+    relevant: float = RELEVANT,
 ) -> list[dict[str, Any]]:
     """Time losses on a device, each in turn with `torch.sort` of the same scores, and measure their memory there.
 
@@ -56,6 +57,7 @@ def benchmark_device(
         precisions: dtypes of the scores, as torch names them.
         rounds: calls of each.
         seed: of scores and labels.
+        relevant: the share of documents with a label above 0.
 
     Returns:
         A row a loss, shape and precision: `loss`, `shape`, `precision` (half precision is under autocast), `median` (of its time
@@ -71,7 +73,7 @@ def benchmark_device(
     cases = [(shape, *_sizes(shape), each, _dtype(each)) for shape in shapes for each in precisions]
     timings = []
     for shape, lists, size, precision, dtype in Progress(cases, desc="benchmark", unit="case", leave=False):
-        drawn, labels = draw(lists, size, RELEVANT, seed, GRADES)
+        drawn, labels = draw(lists, size, relevant, seed, GRADES)
         scores, labels = drawn.to(there, dtype), labels.to(there)
         for name in names:
             try:

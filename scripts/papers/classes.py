@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rankstruct.data.dataset import RankingData
-from rankstruct.data.delimited import check_columns, decoded_lines, read_header
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
+from rankstruct.data.tables import check_columns, decoded_lines, read_header
 from rankstruct.data.text import parse_number, text_lines
 
 __all__ = ["ClassTable", "read_arff", "read_csv", "sample_queries"]

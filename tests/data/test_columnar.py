@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rankstruct.data.cache as cache
-import rankstruct.data.delimited as delimited
+import rankstruct.data.tables as tables
 from rankstruct.data import DataError, convert_lists, read_folds, read_lists
 from rankstruct.data.folds import read_alike
 from rankstruct.data.formats import feature_names
@@ -151,7 +151,7 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
         ),
         ("qid,label,x\n1,1,1e39\n", "row 1: expected finite numbers .*range of float32.* in 'x'"),
         ("Unnamed: 0,qid,label,x\n0,1,1,2\n", "got 'Unnamed: 0' for column 1; the row number .* is not a feature"),
-        ("q\0i\0d\0", "expected text in UTF-8, got null characters, as in UTF-16 without a byte order mark; save"),
+        ("q\0i\0d\0", "expected text in UTF-8, got UTF-16 or UTF-32, by its first bytes .*; save"),
         ("qid,label,x\n1,-1,1\n", "row 1: expected a grade, an integer from 0 in column 'label'"),
         ("qid,label,x\n1,0,1\n2,0,1\n1,0,1\n", "row 3: expected contiguous documents of each query"),
         ("qid,label,x\n,0,1\n", "row 1: expected an id in column 'qid'"),
@@ -282,7 +282,7 @@ def test_csv_of_every_form(tmp_path, caplog, separator, encoding, packed):
 
 
 def test_true_and_false_hold_for_the_column(tmp_path, monkeypatch):
-    monkeypatch.setattr(delimited, "_HEAD", 22)  # the first row, which decides
+    monkeypatch.setattr(tables, "_HEAD", 22)  # the first row, which decides
     path = tmp_path / "a.csv"
     path.write_text("qid,label,x\n1,0,true\n1,0,2\n")
     with pytest.raises(

@@ -1,4 +1,8 @@
-"""The kernels of devices answer as the core does: in NumPy with checks of bounds and barriers, in Triton's interpreter, on a device."""
+"""The kernels of devices answer as the core does: in NumPy that checks barriers, in Triton's interpreter, on a device."""
+
+import re
+import subprocess
+import tempfile
 
 import lanes
 import numpy as np
@@ -8,7 +12,9 @@ import torch
 import rankstruct as rs
 from rankstruct.kernels import dispatch
 
-MEASURES = [(name, None) for name in ("AP", "AP@3", "AUC", "pAUC(high=0.5)", "R@2", "F1", "Accuracy", "Rprec", "Success@2")]
+MEASURES = [
+    (name, None) for name in ("AP", "AP@3", "AUC", "pAUC(high=0.5)", "R@2", "F1", "Accuracy", "Rprec", "Success@2")
+]
 MEASURES += [
     *((name, "pairwise") for name in ("RR@3", "RR", "nDCG(min_relevant=0.5)@4", "nDCG(min_relevant=0.5)")),
     *((name, "pairwise") for name in ("DCG(min_relevant=0.5)@30", "pAUC(low=0.2,high=0.7)")),
@@ -55,7 +61,9 @@ def assert_same(found, expected, given):
     torch.testing.assert_close(products, torch.zeros_like(products), rtol=0, atol=20 * near)
 
 
-@pytest.mark.parametrize("known", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["offsets here", "offsets there"])
+@pytest.mark.parametrize(
+    "known", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["offsets here", "offsets there"]
+)
 @pytest.mark.parametrize(("measure", "feature_map"), MEASURES)
 def test_answers_are_those_of_the_core(measure, feature_map, known, monkeypatch):
     given = [each for each in batches(measure, feature_map) if known or "offsets" in each]
@@ -91,7 +99,9 @@ def test_grades_and_item_weights(make, monkeypatch):
 
 def test_what_is_wrong_costs_its_list_alone(on_device, monkeypatch):
     monkeypatch.setattr(lanes.kernels(), "is_known", lambda offsets: False)
-    scores = torch.tensor([[0.0, 1.0, 2.0], [0.0, torch.nan, 1.0], [torch.inf, 0.0, 1.0], [0.0, 1e308, -1e308]]).double()
+    scores = torch.tensor(
+        [[0.0, 1.0, 2.0], [0.0, torch.nan, 1.0], [torch.inf, 0.0, 1.0], [0.0, 1e308, -1e308]]
+    ).double()
     labels = torch.tensor([[0.0, 1, 0]] * 4)
     for measure in ("AP", "AUC", "R@1", "F1"):
         found = rs.most_violated(scores, labels, measure)
@@ -158,3 +168,66 @@ def test_a_device_answers_the_same(measure, feature_map, size):
         there = {name: each.cuda() if isinstance(each, torch.Tensor) else each for name, each in given.items()}
         found = rs.most_violated(**there)
         assert_same(type(found)(*(each.cpu() for each in found)), rs.most_violated(**given), given)
+
+
+#: The names of dtypes in Triton's signatures.
+DTYPES = {torch.float64: "*fp64", torch.float32: "*fp32", torch.int64: "*i64", torch.int32: "*i32", torch.bool: "*i1"}
+SM_80, SM_90, GFX942 = ("cuda", 80, 32), ("cuda", 90, 32), ("hip", "gfx942", 64)
+
+
+@pytest.mark.slow
+@pytest.mark.needs("triton")
+@pytest.mark.parametrize(
+    ("measure", "feature_map", "target"),
+    [*((*each, SM_90) for each in MEASURES), *((*MEASURES[at], target) for at in (0, 5) for target in (SM_80, GFX942))],
+)
+def test_kernels_compile_ahead_of_time(measure, feature_map, target, monkeypatch):
+    """With the arguments of a launch, for lists of 1024 documents; next to nothing is spilled."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+    from triton.runtime.jit import JITFunction
+
+    compiled = []
+
+    def run(kernel, *given, grid, warmup, num_warps, enable_fp_fusion, **constants):
+        values = [*given, *constants.values()]
+        fixed = [each is None or parameter.is_constexpr for each, parameter in zip(values, kernel.params, strict=True)]
+        kinds = {
+            name: "constexpr" if known else DTYPES[each.dtype] if isinstance(each, torch.Tensor) else "i32"
+            for name, each, known in zip(kernel.arg_names, values, fixed, strict=True)
+        }
+        constant = {(at,): each for at, (each, known) in enumerate(zip(values, fixed, strict=True)) if known}
+        options = {"num_warps": num_warps, "enable_fp_fusion": enable_fp_fusion}
+        compiled.append(compile(ASTSource(kernel, kinds, constant), target=GPUTarget(*target), options=options))
+
+    scores, labels = torch.randn(2, 1024), torch.rand(2, 1024) < 0.1
+    map_ = {"feature_map": feature_map} if feature_map else {}
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with lanes.imported_anew() as kernels:
+        monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
+        monkeypatch.setattr(dispatch, "kernels_of", lambda device: kernels)
+        monkeypatch.setattr(JITFunction, "run", run)
+        rs.most_violated(scores, labels, measure, reference="predicted", **map_)
+    for each in compiled:
+        used = registers(each, target)
+        print(f"{measure} on {target[1]}: {used[0]} registers, {used[1]} spilled")
+        assert used[1] <= 128, used
+    assert compiled
+
+
+def registers(compiled, target):
+    """The registers of a thread, and the bytes or registers that are spilled."""
+    if target[0] == "hip":
+        count, spilled = (
+            re.search(rf"\.vgpr_{name}:\s+(\d+)", compiled.asm["amdgcn"]) for name in ("count", "spill_count")
+        )
+        return int(count[1]), int(spilled[1])
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(compiled.asm["ptx"])
+        file.flush()
+        arch = re.search(r"\.target (\w+)", compiled.asm["ptx"])[1]
+        command = [knobs.nvidia.ptxas.path, f"-arch={arch}", "-v", file.name, "-o", "/dev/null"]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    return int(re.search(r"Used (\d+) registers", said)[1]), int(re.search(r"(\d+) bytes spill stores", said)[1])

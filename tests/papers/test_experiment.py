@@ -506,7 +506,7 @@ def test_fold_means_can_be_paired(finished):
         (("builtin: synthetic, ", ""), "data.path"),
         (("builtin: synthetic, ", "builtin: synthetic, prepare: [scale], "), "unknown preparation step 'scale'"),
         (("measures: [AP, ", "measures: [QAP, "), "QAP"),
-        (("seeds: 3", "test: z"), "expected one of 'randomization', 'wilcoxon', 't', got z"),
+        (("seeds: 3", "test: z"), "expected one of randomization, wilcoxon, t, got z"),
         (("seeds: 3", "judge: everybody"), "judge must be one of 'test', 'validation', got 'everybody'"),
         (("folds: [1, 2]", "folds: [1, 1]"), "data.folds has an entry twice"),
         (("folds: [1, 2]", "folds: []"), "data.folds must have an entry"),

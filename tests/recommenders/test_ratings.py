@@ -56,7 +56,7 @@ def test_half_stars_of_movielens(tmp_path):
     ratings = read_ratings(tmp_path / "ratings.csv", scale="half-stars")
     assert triples(ratings) == [("1", "1029", 3.0), ("1", "31", 2.5), ("2", "31", 0.5)]
     assert (ratings.grades().tolist(), ratings.num_grades, ratings.neutral) == ([2, 2, 0], 5, 3)
-    with pytest.raises(DataError, match=r"line 4: expected a rating from 1 to 5 .scale 'stars'., got 0\.5"):
+    with pytest.raises(DataError, match=r"row 3: expected a rating from 1 to 5 .scale 'stars'., got 0\.5"):
         read_ratings(tmp_path / "ratings.csv", scale="stars")
     with pytest.raises(DataError, match=r"multiples of 1, got 2\.5; use the scale 'half-stars'"):
         Ratings.from_arrays(["1"], ["a"], [2.5], scale="stars")

@@ -169,8 +169,6 @@ def test_csv_files_have_any_separator_and_encoding(tmp_path, separator, encoding
         (None, [["ann", "x;y", "5"], ["bob", "a, b", "2.0"]]),
     ):
         with open(path, "w", encoding=encoding, newline="") as file:
-            if names:
-                file.write("# made by hand; a, b\n")
             csv.writer(file, delimiter=separator).writerows([names, *rows] if names else rows)
         found = read_ratings(path, scale="stars")
         assert (found.user_names.tolist(), found.item_names.tolist()) == (["ann", "bob"], ["a, b", "x;y"])
@@ -180,15 +178,13 @@ def test_csv_files_have_any_separator_and_encoding(tmp_path, separator, encoding
 def test_hostile_files_of_ratings(tmp_path):
     path = tmp_path / "r.csv"
     path.write_text("a,x,3\nb,x," + "3" * 200_000 + "\n")
-    with pytest.raises(DataError, match=r"r.csv:2: expected values separated by commas, got: field larger"):
+    with pytest.raises(DataError, match=r"r.csv, row 2: expected a rating from 1 to 5 .*, got inf"):
         read_ratings(path, scale="stars")
     path.write_text("a,x\n" * 2 + "z" * 100_000)
-    with pytest.raises(DataError, match=":1: expected 3 or 4 columns, user item rating time, separated by commas"):
+    with pytest.raises(DataError, match="there is no column 'user'; there are 'a, x'"):
         read_ratings(path, scale="stars")
     path.write_text("z" * 100_000)
-    with pytest.raises(
-        DataError, match=":1: expected 3 or 4 columns, user item rating time, separated by commas"
-    ) as found:
+    with pytest.raises(DataError, match="there is no column 'user'; there are 'zzz") as found:
         read_ratings(path, scale="stars")
     assert len(str(found.value)) < 400
     path.unlink()

@@ -20,7 +20,7 @@ from rankstruct.kernels.gpu.batch import Batch, order_of
 from rankstruct.lists import Lists, longest_list
 
 #: By the name of a loop of the core: from a `Call` and a `Batch` to whether it was solved.
-SOLVERS: dict[str, Callable[[Call, Batch], bool]] = {name: binary.solve for name in binary.METHODS}
+SOLVERS: dict[str, Callable[[Call, Batch], bool]] = dict.fromkeys(binary.METHODS, binary.solve)
 
 
 def solve(
@@ -31,7 +31,7 @@ def solve(
     Task loss and value are NaN for lists with an invalid number or a label below `least_label`, and for all lists if offsets on
     the device are out of order.
     """
-    labels, where, offsets, chosen, _, weights, _ = lists
+    labels, where, offsets, chosen, _, weights, *_ = lists
     documents, in_order = scores.numel(), None
     many: tuple[int, ...]
     if offsets is None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from rankstruct.lists import list_of_each
 
 _MOST_SPACE = 2**30  # bytes of one array of scratch
-_BLOCKS = (128, 512, 1024)  # documents that a program takes at once; few sizes, because each is compiled
+_BLOCKS = (128, 512)  # documents that a program takes at once; few sizes, because each is compiled
 
 
 class Batch(NamedTuple):

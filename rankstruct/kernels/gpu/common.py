@@ -62,12 +62,14 @@ def document(order, where, t, n):
 
 
 @triton.jit
-def split(values, labels, where, order, n, top, threshold, least, r_score, r_place, i_score, i_place, ROUND: tl.constexpr,
-          STRICT: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """Write the relevant and the irrelevant documents in the given order: `values` minus `top`, and their places.
+def divide(values, labels, where, order, n, top, test, score_of, place, stride, ROUND: tl.constexpr, STRICT: tl.constexpr,
+           BLOCK: tl.constexpr):  # fmt: skip
+    """Write scores, `values` minus `top`, and places of the relevant and, `stride` after them, of the irrelevant documents.
 
-    Returns their numbers, whether a number is invalid, and the extreme labels of the relevant ones.
+    `test` has the lowest relevant and the lowest valid label. Returns the numbers of both, whether a number is invalid, and the
+    extreme labels of the relevant ones.
     """
+    threshold, least = test
     p = 0
     m = 0
     wrong = 0
@@ -89,10 +91,10 @@ def split(values, labels, where, order, n, top, threshold, least, r_score, r_pla
         low = tl.minimum(low, tl.min(tl.where(relevant, label, float("inf")), 0))
         i = p + tl.cumsum(tl.cast(relevant, tl.int32), 0) - 1
         j = m + tl.cumsum(tl.cast(other, tl.int32), 0) - 1
-        tl.store(r_score + i, score, relevant)
-        tl.store(r_place + i, at, relevant)
-        tl.store(i_score + j, score, other)
-        tl.store(i_place + j, at, other)
+        tl.store(score_of + i, score, relevant)
+        tl.store(place + i, at, relevant)
+        tl.store(score_of + stride + j, score, other)
+        tl.store(place + stride + j, at, other)
         p += tl.sum(tl.cast(relevant, tl.int32), 0)
         m += tl.sum(tl.cast(other, tl.int32), 0)
     return p, m, wrong, low, high
@@ -125,13 +127,16 @@ def bisect(sorted, size, bound, low, steps, TEST: tl.constexpr):
 
 
 @triton.jit
-def sum_up(score, size, sums, BLOCK: tl.constexpr):
-    """Prefix sums, `size + 1`."""
+def sum_up(values, place, size, shift, sums, BLOCK: tl.constexpr):
+    """Prefix sums of values, those at `place` if that is given, plus `shift`, `size + 1`."""
     tl.store(sums, 0.0)
     carry = zero()
     for begin in range(0, size, BLOCK):
         t = begin + tl.arange(0, BLOCK)
-        own = tl.load(score + t, t < size, other=0.0)
+        at = t
+        if place is not None:
+            at = tl.load(place + t, t < size, other=0)
+        own = tl.where(t < size, tl.load(values + at, t < size, other=0.0) + shift, 0.0)
         tl.store(sums + t + 1, carry + tl.cumsum(own, 0), t < size)
         carry += tl.sum(own, 0)
 
@@ -163,12 +168,13 @@ def differ(score, place, chosen, t, size):
 
 
 @triton.jit
-def write(coefficient, score, place, size, chosen, direction, scale, share, shift, sums, heads, ends, SHARE: tl.constexpr,
-          BLOCK: tl.constexpr):  # fmt: skip
+def write(coefficient, score, place, size, chosen, direction, how, runs, SHARE: tl.constexpr, BLOCK: tl.constexpr):
     """Add `share` times the coefficients of a class, by `scale`, to the direction: tied documents have their mean.
 
     Returns the product with the scores, plus `shift`.
     """
+    scale, share, shift = how
+    sums, heads, ends = runs
     if SHARE:
         carry = zero()
         head = 0

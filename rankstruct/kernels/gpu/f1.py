@@ -1,20 +1,22 @@
 """Measures of a contingency table; see f1.hpp. Each number k of positive documents has a lane, which finds by bisection the best
-number of relevant ones among them."""
+number of relevant ones among them.
+"""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from rankstruct.kernels.gpu.common import as_double, add, zero
+from rankstruct.kernels.gpu.common import add, as_double, sum_up, zero
 
 #: The measures, by the numbers of f1.hpp.
 PRECISION, RECALL, SUCCESS, F, ACCURACY, BREAK_EVEN = (tl.constexpr(number) for number in range(6))
 
 
 @triton.jit
-def slope_of(k, p, m, cutoff, beta, MEASURE: tl.constexpr):
+def slope_of(k, p, m, form, MEASURE: tl.constexpr):
     """The increase of the measure per relevant document among k positive ones."""
+    cutoff, beta = form
     relevant = as_double(tl.maximum(p, 1))
     if MEASURE == PRECISION:
         return 1.0 / as_double(cutoff) + as_double(tl.zeros_like(k))
@@ -28,34 +30,26 @@ def slope_of(k, p, m, cutoff, beta, MEASURE: tl.constexpr):
 
 
 @triton.jit
-def value_of(a, k, p, m, cutoff, beta, MEASURE: tl.constexpr):
+def value_of(a, k, p, m, form, MEASURE: tl.constexpr):
     """The measure of labellings with a relevant documents among k positive ones."""
     if MEASURE == SUCCESS:
         return tl.where(a > 0, 1.0, 0.0)
-    value = slope_of(k, p, m, cutoff, beta, MEASURE) * as_double(a)
+    value = slope_of(k, p, m, form, MEASURE) * as_double(a)
     if MEASURE == ACCURACY:
         value += as_double(m - k) / as_double(tl.maximum(p + m, 1))
     return value
 
 
 @triton.jit
-def sum_above(score, size, shift, sums, BLOCK: tl.constexpr):
-    """Prefix sums of scores plus `shift`."""
-    tl.store(sums, 0.0)
-    carry = zero()
-    for begin in range(0, size, BLOCK):
-        t = begin + tl.arange(0, BLOCK)
-        own = tl.where(t < size, tl.load(score + t, t < size, other=0.0) + shift, 0.0)
-        tl.store(sums + t + 1, carry + tl.cumsum(own, 0), t < size)
-        carry += tl.sum(own, 0)
-
-
-@triton.jit
-def best_labelling(r_score, i_score, p, m, first, last, shift, lowest, cutoff, beta, r_sums, i_sums, steps,
-                   WEIGHED: tl.constexpr, MEASURE: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+def best_labelling(
+    split, ks, shift, lowest, form, sums, steps, WEIGHED: tl.constexpr, MEASURE: tl.constexpr, BLOCK: tl.constexpr
+):
     """The best numbers of relevant and of positive documents, by score plus `shift`, minus the measure if `WEIGHED`."""
-    sum_above(r_score, p, shift, r_sums, BLOCK)
-    sum_above(i_score, m, shift, i_sums, BLOCK)
+    p, m, r_score, i_score, r_place, i_place = split
+    first, last = ks
+    r_sums, i_sums = sums
+    sum_up(r_score, None, p, shift, r_sums, BLOCK)
+    sum_up(i_score, None, m, shift, i_sums, BLOCK)
     tl.debug_barrier()  # the sums
     best = zero() - float("inf")
     best_a = 0
@@ -63,7 +57,7 @@ def best_labelling(r_score, i_score, p, m, first, last, shift, lowest, cutoff, b
     for begin in range(first, last + 1, BLOCK):
         k = begin + tl.arange(0, BLOCK)
         real = k <= last
-        slope = slope_of(k, p, m, cutoff, beta, MEASURE)
+        slope = slope_of(k, p, m, form, MEASURE)
         low = tl.maximum(k - m, lowest)
         high = tl.maximum(tl.minimum(p, k), low)
         for _ in range(steps):
@@ -79,7 +73,7 @@ def best_labelling(r_score, i_score, p, m, first, last, shift, lowest, cutoff, b
             high = tl.where(open & ~yes, a, high)
         total = tl.load(r_sums + low, real, other=0.0) + tl.load(i_sums + k - low, real, other=0.0)
         if WEIGHED:
-            total -= value_of(low, k, p, m, cutoff, beta, MEASURE)
+            total -= value_of(low, k, p, m, form, MEASURE)
         total = tl.where(real, total, -float("inf"))
         here = tl.max(total, 0)
         if here > best:
@@ -90,8 +84,20 @@ def best_labelling(r_score, i_score, p, m, first, last, shift, lowest, cutoff, b
 
 
 @triton.jit
-def add_positive(r_place, i_place, a, k, coefficient, sign, BLOCK: tl.constexpr):
+def most_violated(split, ks, shift, form, sums, steps, MEASURE: tl.constexpr, BLOCK: tl.constexpr):
+    """The numbers of relevant and of positive documents of the most violated labelling."""
+    if MEASURE != SUCCESS:
+        return best_labelling(split, ks, shift, 0, form, sums, steps, True, MEASURE, BLOCK)
+    # The best labelling with a relevant document, or the best without, whose task loss is 1.
+    a, k = best_labelling(split, ks, shift, 1, form, sums, steps, False, MEASURE, BLOCK)
+    lead = 1.0 + tl.load(sums[1] + k) - tl.load(sums[1] + k - a) - tl.load(sums[0] + a)
+    return tl.where(lead > 0.0, 0, a), k
+
+
+@triton.jit
+def add_positive(split, a, k, coefficient, sign, BLOCK: tl.constexpr):
     """Add the positive documents of a labelling."""
+    p, m, r_score, i_score, r_place, i_place = split
     for begin in range(0, a, BLOCK):
         add(coefficient, r_place, a, begin + tl.arange(0, BLOCK), sign)
     for begin in range(0, k - a, BLOCK):
@@ -99,8 +105,9 @@ def add_positive(r_place, i_place, a, k, coefficient, sign, BLOCK: tl.constexpr)
 
 
 @triton.jit
-def take_off_first(r_place, i_place, p, m, n, a, k, kinds, coefficient, BLOCK: tl.constexpr):
+def take_off_first(split, n, a, k, kinds, coefficient, BLOCK: tl.constexpr):
     """Subtract the first a relevant and k - a irrelevant documents in input order."""
+    p, m, r_score, i_score, r_place, i_place = split
     for begin in range(0, n, BLOCK):
         t = begin + tl.arange(0, BLOCK)
         tl.store(kinds + t, tl.zeros_like(t), t < n)

@@ -14,7 +14,20 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from rankstruct.kernels.gpu.common import as_double, ABOVE, AT_LEAST, AT_MOST, BELOW, HALF_ABOVE, WITHIN_HALF, add, bisect, later, sum_up, zero
+from rankstruct.kernels.gpu.common import (
+    ABOVE,
+    AT_LEAST,
+    AT_MOST,
+    BELOW,
+    HALF_ABOVE,
+    WITHIN_HALF,
+    add,
+    as_double,
+    bisect,
+    later,
+    sum_up,
+    zero,
+)
 
 
 @triton.jit
@@ -53,14 +66,17 @@ def walk(low, high, j, valid, score, total, p, factor, r_score, sums, level, slo
 
 
 @triton.jit
-def place_convex(r_score, i_score, p, m, factor, level, slope, sums, ends, decided, BLOCK: tl.constexpr):
+def place_convex(split, factor, level, slope, sums, ends, decided, BLOCK: tl.constexpr):
     """AP without a cut-off and convex discounts, by irrelevant document."""
+    p, m, r_score, i_score, r_place, i_place = split
     if m > BLOCK:
         block = tl.arange(0, BLOCK)
         j = tl.minimum((block + 1) * BLOCK, m)
         valid = block * BLOCK < m
         score = tl.load(i_score + j - 1, valid, other=0.0)
-        tl.store(ends + block, walk(1, p + 1, j, valid, score, zero(), p, factor, r_score, sums, level, slope, True), valid)
+        tl.store(
+            ends + block, walk(1, p + 1, j, valid, score, zero(), p, factor, r_score, sums, level, slope, True), valid
+        )
         tl.debug_barrier()  # each block reads its bounds and where to begin
     low = 1
     for begin in range(0, m, BLOCK):
@@ -79,8 +95,9 @@ def place_convex(r_score, i_score, p, m, factor, level, slope, sums, ends, decid
 
 
 @triton.jit
-def tail(first, b, p, r_sums, i_sums, own_best, own_sums, scale, steps):
+def tail(first, b, p, own, steps):
     """The gain of the relevant documents from `first` on if each takes its own best number, but at least b."""
+    scale, r_sums, i_sums, own_best, own_sums = own
     low = bisect(own_best, p, b, first, steps, BELOW)
     of_b = tl.load(i_sums + b)
     moved = tl.load(r_sums + low) - tl.load(r_sums + first)
@@ -88,14 +105,16 @@ def tail(first, b, p, r_sums, i_sums, own_best, own_sums, scale, steps):
 
 
 @triton.jit
-def find_own(r_score, i_score, p, m, scale, r_sums, i_sums, own_best, own_sums, steps, BLOCK: tl.constexpr):
+def find_own(split, own, steps, BLOCK: tl.constexpr):
     """How many irrelevant documents score above each relevant one, and sums of the gains from each on."""
-    sum_up(r_score, p, r_sums, BLOCK)
-    sum_up(i_score, m, i_sums, BLOCK)
+    p, m, r_score, i_score, r_place, i_place = split
+    scale, r_sums, i_sums, own_best, own_sums = own
+    sum_up(r_score, None, p, 0.0, r_sums, BLOCK)
+    sum_up(i_score, None, m, 0.0, i_sums, BLOCK)
     tl.debug_barrier()  # the sums
     tl.store(own_sums + p, 0.0)
     carry = zero()
-    for block in range(0, (p + BLOCK - 1) // BLOCK):
+    for block in range((p + BLOCK - 1) // BLOCK):
         i = p - 1 - block * BLOCK - tl.arange(0, BLOCK)  # from the last one
         inside = i >= 0
         score = tl.load(r_score + i, inside, other=0.0)
@@ -116,10 +135,11 @@ def credit(table, gain, i, b, mask):
 
 
 @triton.jit
-def place_to_cutoff(r_score, i_score, p, m, k, gain, table, scale, r_sums, i_sums, own_best, own_sums, cells, decided, steps,
-                    BLOCK: tl.constexpr):  # fmt: skip
+def place_to_cutoff(split, own, k, gain, table, cells, decided, steps, BLOCK: tl.constexpr):
     """AP@k and discounted gains up to rank k: row i of the program is T_i(b), and row 0 is 0."""
-    find_own(r_score, i_score, p, m, scale, r_sums, i_sums, own_best, own_sums, steps, BLOCK)
+    p, m, r_score, i_score, r_place, i_place = split
+    scale, r_sums, i_sums, own_best, own_sums = own
+    find_own(split, own, steps, BLOCK)
     rows = tl.minimum(p, k)
     columns = tl.minimum(m, k) + 1
     for begin in range(0, columns, BLOCK):
@@ -127,7 +147,7 @@ def place_to_cutoff(r_score, i_score, p, m, k, gain, table, scale, r_sums, i_sum
         tl.store(cells + b, tl.full((BLOCK,), 0.0, tl.float64), b < columns)
     best = zero() - float("inf")
     if k <= m:
-        best = tail(0, k, p, r_sums, i_sums, own_best, own_sums, scale, steps)
+        best = tail(0, k, p, own, steps)
     best_t = 0
     best_b = 0
     for row in range(1, rows + 1):
@@ -144,23 +164,23 @@ def place_to_cutoff(r_score, i_score, p, m, k, gain, table, scale, r_sums, i_sum
             running = tl.associative_scan(tl.load(before + b, inside, other=-float("inf")), 0, later)
             running = tl.maximum(running, highest)
             highest = tl.max(running, 0)
-            own = running + scale * (tl.load(i_sums + b, inside, other=0.0) - as_double(b) * score)
-            own = tl.where(inside, own - credit(table, gain, row - 1, b, inside), -float("inf"))
-            tl.store(before + columns + b, own, inside)
-            here = tl.max(own, 0)
+            value = running + scale * (tl.load(i_sums + b, inside, other=0.0) - as_double(b) * score)
+            value = tl.where(inside, value - credit(table, gain, row - 1, b, inside), -float("inf"))
+            tl.store(before + columns + b, value, inside)
+            here = tl.max(value, 0)
             if here > row_best:
-                row_b = tl.min(tl.where(own == here, b, last), 0)
+                row_b = tl.min(tl.where(value == here, b, last), 0)
                 row_best = here
         if (row == p) | (k - row <= m):
             if row < p:
-                row_best += tail(row, k - row, p, r_sums, i_sums, own_best, own_sums, scale, steps)
+                row_best += tail(row, k - row, p, own, steps)
             if row_best > best:
                 best = row_best
                 best_t = row
                 best_b = row_b
     tl.debug_barrier()  # the last row
     b_here = best_b
-    for back in range(0, best_t):
+    for back in range(best_t):
         row = best_t - back
         tl.store(decided + row - 1, b_here)
         before = cells + tl.cast(row - 1, tl.int64) * columns
@@ -168,10 +188,10 @@ def place_to_cutoff(r_score, i_score, p, m, k, gain, table, scale, r_sums, i_sum
         at = 0
         for begin in range(0, b_here + 1, BLOCK):  # the first of the highest up to b
             b = begin + tl.arange(0, BLOCK)
-            own = tl.load(before + b, b <= b_here, other=-float("inf"))
-            here = tl.max(own, 0)
+            value = tl.load(before + b, b <= b_here, other=-float("inf"))
+            here = tl.max(value, 0)
             if here > highest:
-                at = tl.min(tl.where(own == here, b, b_here), 0)
+                at = tl.min(tl.where(value == here, b, b_here), 0)
                 highest = here
         b_here = at
     for begin in range(best_t, p, BLOCK):
@@ -180,9 +200,11 @@ def place_to_cutoff(r_score, i_score, p, m, k, gain, table, scale, r_sums, i_sum
 
 
 @triton.jit
-def place_first(r_score, i_score, p, m, k, scale, r_sums, i_sums, own_best, own_sums, decided, steps, BLOCK: tl.constexpr):
+def place_first(split, own, k, decided, steps, BLOCK: tl.constexpr):
     """Reciprocal rank: all ranks of the first relevant document. Returns the task loss."""
-    find_own(r_score, i_score, p, m, scale, r_sums, i_sums, own_best, own_sums, steps, BLOCK)
+    p, m, r_score, i_score, r_place, i_place = split
+    scale, r_sums, i_sums, own_best, own_sums = own
+    find_own(split, own, steps, BLOCK)
     best = zero() - float("inf")
     best_b = 0
     for begin in range(tl.load(own_best), m + 1, BLOCK):
@@ -190,10 +212,10 @@ def place_first(r_score, i_score, p, m, k, scale, r_sums, i_sums, own_best, own_
         inside = b <= m
         at = tl.where(inside, b, m)
         earned = tl.where(b < k, 1.0 / as_double(1 + b), 0.0)
-        own = tl.where(inside, tail(0, at, p, r_sums, i_sums, own_best, own_sums, scale, steps) - earned, -float("inf"))
-        here = tl.max(own, 0)
+        value = tl.where(inside, tail(0, at, p, own, steps) - earned, -float("inf"))
+        here = tl.max(value, 0)
         if here > best:
-            best_b = tl.min(tl.where(own == here, b, m), 0)
+            best_b = tl.min(tl.where(value == here, b, m), 0)
             best = here
     for begin in range(0, p, BLOCK):
         i = begin + tl.arange(0, BLOCK)
@@ -206,8 +228,9 @@ BY_IRRELEVANT, BY_RELEVANT, BY_HALF, BY_SCORE = (tl.constexpr(number) for number
 
 
 @triton.jit
-def above_relevant(i, p, m, r_score, i_score, decided, steps, BY: tl.constexpr):
+def above_relevant(i, split, decided, steps, BY: tl.constexpr):
     """The number of irrelevant documents above relevant ones."""
+    p, m, r_score, i_score, r_place, i_place = split
     if BY == BY_RELEVANT:
         return tl.load(decided + i, i < p, other=0)
     if BY == BY_IRRELEVANT:
@@ -219,8 +242,17 @@ def above_relevant(i, p, m, r_score, i_score, decided, steps, BY: tl.constexpr):
 
 
 @triton.jit
-def above_irrelevant(j, p, m, r_score, i_score, decided, steps, BY: tl.constexpr):
+def place_by_score(split, decided, steps, BLOCK: tl.constexpr):
+    """The ranking by score."""
+    for begin in range(0, split[0], BLOCK):
+        i = begin + tl.arange(0, BLOCK)
+        tl.store(decided + i, above_relevant(i, split, decided, steps, BY_SCORE), i < split[0])
+
+
+@triton.jit
+def above_irrelevant(j, split, decided, steps, BY: tl.constexpr):
     """The number of relevant documents above irrelevant ones."""
+    p, m, r_score, i_score, r_place, i_place = split
     if BY == BY_RELEVANT:
         return bisect(decided, p, j, 0, steps, AT_MOST)
     if BY == BY_IRRELEVANT:
@@ -232,17 +264,18 @@ def above_irrelevant(j, p, m, r_score, i_score, decided, steps, BY: tl.constexpr
 
 
 @triton.jit
-def add_pairs(p, m, r_score, i_score, r_place, i_place, decided, coefficient, weights, r_sums, i_sums, sign, steps,
-              BY: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+def add_pairs(split, decided, coefficient, weights, sums, sign, steps, BY: tl.constexpr, BLOCK: tl.constexpr):
     """Add the number, or the weight, of each document's swapped pairs, negative for relevant ones; returns that of all."""
+    p, m, r_score, i_score, r_place, i_place = split
+    r_sums, i_sums = sums
     if weights is not None:
-        sum_weights(r_place, p, weights, r_sums, BLOCK)
-        sum_weights(i_place, m, weights, i_sums, BLOCK)
+        sum_up(weights, r_place, p, 0.0, r_sums, BLOCK)
+        sum_up(weights, i_place, m, 0.0, i_sums, BLOCK)
         tl.debug_barrier()  # the sums
     swapped = zero()
     for begin in range(0, p, BLOCK):
         i = begin + tl.arange(0, BLOCK)
-        above = above_relevant(i, p, m, r_score, i_score, decided, steps, BY)
+        above = above_relevant(i, split, decided, steps, BY)
         its = as_double(above)
         if weights is not None:
             own = tl.load(weights + tl.load(r_place + i, i < p, other=0), i < p, other=0.0)
@@ -252,7 +285,7 @@ def add_pairs(p, m, r_score, i_score, r_place, i_place, decided, coefficient, we
         add(coefficient, r_place, p, i, 0.0 - sign * its)
     for begin in range(0, m, BLOCK):
         j = begin + tl.arange(0, BLOCK)
-        above = above_irrelevant(j, p, m, r_score, i_score, decided, steps, BY)
+        above = above_irrelevant(j, split, decided, steps, BY)
         its = as_double(p - above)
         if weights is not None:
             own = tl.load(weights + tl.load(i_place + j, j < m, other=0), j < m, other=0.0)
@@ -262,24 +295,13 @@ def add_pairs(p, m, r_score, i_score, r_place, i_place, decided, coefficient, we
 
 
 @triton.jit
-def sum_weights(place, size, weights, sums, BLOCK: tl.constexpr):
-    """Prefix sums of the item weights of a class."""
-    tl.store(sums, 0.0)
-    carry = zero()
-    for begin in range(0, size, BLOCK):
-        t = begin + tl.arange(0, BLOCK)
-        own = tl.load(weights + tl.load(place + t, t < size, other=0), t < size, other=0.0)
-        tl.store(sums + t + 1, carry + tl.cumsum(own, 0), t < size)
-        carry += tl.sum(own, 0)
-
-
-@triton.jit
-def measure_of(p, m, k, gain, table, r_score, i_score, decided, steps, BY: tl.constexpr, BLOCK: tl.constexpr):
+def measure_of(split, k, gain, table, decided, steps, BY: tl.constexpr, BLOCK: tl.constexpr):
     """The value of the measure that a placement leaves."""
+    p = split[0]
     total = zero()
     for begin in range(0, p, BLOCK):
         i = begin + tl.arange(0, BLOCK)
-        b = above_relevant(i, p, m, r_score, i_score, decided, steps, BY)
+        b = above_relevant(i, split, decided, steps, BY)
         inside = (i < p) & (i + 1 + b <= k)
         total += tl.sum(tl.where(inside, credit(table, gain, i, b, inside), 0.0), 0)
     return total

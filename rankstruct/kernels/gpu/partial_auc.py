@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from rankstruct.kernels.gpu.common import as_double, ABOVE, AT_MOST, add, bisect, later, sum_up, zero
+from rankstruct.kernels.gpu.common import ABOVE, AT_MOST, add, as_double, bisect, later, sum_up, zero
 
 
 @triton.jit
@@ -47,9 +47,10 @@ def bisect_raised(i_score, low, last, own, raised, high, steps, RESTRICTED: tl.c
 
 
 @triton.jit
-def place_area(r_score, i_score, p, m, low, high, skipped, sums, decided, steps, RESTRICTED: tl.constexpr,
-               BLOCK: tl.constexpr):  # fmt: skip
+def place_area(split, window, sums, decided, steps, RESTRICTED: tl.constexpr, BLOCK: tl.constexpr):
     """Place by relevant document; returns the sum of v_i W(b_i)."""
+    p, m, r_score, i_score, r_place, i_place = split
+    low, high, skipped = window
     rest = as_double(p) - skipped
     if RESTRICTED:
         end = high
@@ -59,7 +60,7 @@ def place_area(r_score, i_score, p, m, low, high, skipped, sums, decided, steps,
         lift = 0.5 * (as_double(p) * as_double(m) / rest) / (high - low)
     last = tl.cast(tl.ceil(end), tl.int32)
     start = tl.where(low > 0.0, tl.cast(low, tl.int32) + 1, 0)
-    sum_up(i_score, m, sums, BLOCK)
+    sum_up(i_score, None, m, 0.0, sums, BLOCK)
     tl.debug_barrier()  # the sums
     placed = 0
     missed = zero()
@@ -79,7 +80,9 @@ def place_area(r_score, i_score, p, m, low, high, skipped, sums, decided, steps,
         counts = i < p
         if RESTRICTED:
             counts = counts & (weight > 0.0)
-        best = tl.maximum(tl.associative_scan(tl.where(counts, best, 0), 0, later), placed)  # rounding might decrease it
+        best = tl.maximum(
+            tl.associative_scan(tl.where(counts, best, 0), 0, later), placed
+        )  # rounding might decrease it
         placed = tl.max(best, 0)
         best = tl.where(counts, best, 0)
         tl.store(decided + i, best, i < p)
@@ -88,8 +91,9 @@ def place_area(r_score, i_score, p, m, low, high, skipped, sums, decided, steps,
 
 
 @triton.jit
-def place_from_start(r_score, i_score, p, end, skipped, decided, steps, BLOCK: tl.constexpr):
+def place_from_start(split, end, skipped, decided, steps, BLOCK: tl.constexpr):
     """The same in the window of the first `end` cells."""
+    p, m, r_score, i_score, r_place, i_place = split
     last = tl.cast(tl.ceil(end), tl.int32)
     missed = zero()
     for begin in range(0, p, BLOCK):
@@ -102,17 +106,9 @@ def place_from_start(r_score, i_score, p, end, skipped, decided, steps, BLOCK: t
 
 
 @triton.jit
-def place_by_score(r_score, i_score, p, m, decided, steps, BLOCK: tl.constexpr):
-    """The ranking by score."""
-    for begin in range(0, p, BLOCK):
-        i = begin + tl.arange(0, BLOCK)
-        own = tl.load(r_score + i, i < p, other=0.0)
-        tl.store(decided + i, bisect(i_score, m, own, 0, steps, ABOVE), i < p)
-
-
-@triton.jit
-def add_area(r_place, i_place, p, decided, end, skipped, scale, coefficient, steps, BLOCK: tl.constexpr):
+def add_area(split, decided, end, skipped, scale, coefficient, steps, BLOCK: tl.constexpr):
     """Add psi of a placement over the first `end` cells."""
+    p, m, r_score, i_score, r_place, i_place = split
     tl.debug_barrier()  # the placement
     last = tl.cast(tl.ceil(end), tl.int32)
     for begin in range(0, last, BLOCK):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from rankstruct.kernels.gpu.common import as_double, ABOVE, add, bisect, zero
+from rankstruct.kernels.gpu.common import add, as_double, zero
 
 
 @triton.jit
@@ -15,8 +15,9 @@ def first_loss(r, k):
 
 
 @triton.jit
-def most_above(r_score, i_score, p, m, k, BLOCK: tl.constexpr):
+def most_above(split, k, BLOCK: tl.constexpr):
     """How many irrelevant documents stand above the lowest relevant one."""
+    p, m, r_score, i_score, r_place, i_place = split
     lowest = tl.load(r_score + p - 1)
     best = zero()
     found = 0
@@ -34,14 +35,9 @@ def most_above(r_score, i_score, p, m, k, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def above_lowest(r_score, i_score, p, m, steps):
-    """How many irrelevant documents score above the lowest relevant one."""
-    return bisect(i_score, m, tl.load(r_score + p - 1), 0, steps, ABOVE)
-
-
-@triton.jit
-def add_above(r_place, i_place, p, r, coefficient, sign, BLOCK: tl.constexpr):
+def add_above(split, r, coefficient, sign, BLOCK: tl.constexpr):
     """Add psi of the r highest irrelevant documents above the lowest relevant one."""
+    p, m, r_score, i_score, r_place, i_place = split
     for begin in range(0, r, BLOCK):
         add(coefficient, i_place, r, begin + tl.arange(0, BLOCK), sign)
     add(coefficient, r_place, p, p - 1, 0.0 - sign * as_double(r))
