@@ -799,6 +799,17 @@ def as_seed(random_state: RandomState) -> int:
     raise ValueError(f"random_state must be an integer from 0, None or a random state of NumPy, got {random_state!r}")
 
 
+def as_device(device: Any) -> torch.device:
+    """The device of a name, the CPU if None; raises ValueError for an unknown one, and for a GPU if PyTorch finds none."""
+    try:
+        found = torch.device("cpu" if device is None else device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device must be a PyTorch device, such as 'cpu' or 'cuda:0', got {device!r}") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device={device!r} was requested, but PyTorch finds no GPU; omit device")
+    return found
+
+
 def is_number(value: Any, least: float) -> bool:
     """Whether an option is a number of at least `least`.
 
