@@ -381,12 +381,17 @@ class Preparation(nn.Module):
     ) -> tuple[Preparation, np.ndarray | sp.csr_array]:
         """Fit the steps and return the prepared documents too, as from `transform`."""
         before = cls() if after is None else after
-        whole, X = cls(columns=None if before.names else before.columns), _documents(X) if len(names) else X
-        for number, name in enumerate(check_names(names)):
-            fitted = cls([name], X.shape[1], [_fit(name, X, before)])
-            X = fitted._transformed(X, offsets, own=number > 0)
-            whole, before = whole.then(fitted), before.then(fitted)
-        return whole, X
+        columns = None if before.names else before.columns
+        if not len(check_names(names)):
+            return cls(columns=columns), X
+        X = _documents(X)
+        width, steps, buffers, lengths = X.shape[1], [*before.steps], [], _lengths(offsets)
+        for number, name in enumerate(names):
+            buffers.append(_fit(name, X, [*before.names, *names[:number]], steps, before.columns))
+            steps.append(_make(name, buffers[-1]))
+            _check_lists([name], steps[-1].by_list, offsets)
+            X = _changed(steps[-1], X, lengths, own=number > 0)
+        return cls(names, width, buffers, columns), X
 
     def then(self, other: Preparation) -> Preparation:
         """Return these steps followed by those of another preparation."""
@@ -481,18 +486,15 @@ class Preparation(nn.Module):
         """
         return self._transformed(X, offsets) if self.names else X
 
-    def _transformed(self, X: Any, offsets: np.ndarray | None, own: bool = False) -> np.ndarray | sp.csr_array:
-        """As `transform`; `own` documents may be overwritten."""
+    def _transformed(self, X: Any, offsets: np.ndarray | None) -> np.ndarray | sp.csr_array:
+        """As `transform`, of one step or more."""
         X = _documents(X)
         if X.shape[1] != self.num_features:
             raise ValueError(f"{', '.join(self.names)}: fitted to {self.num_features} features, got {X.shape[1]}")
-        if self.by_list and offsets is None:
-            raise ValueError(
-                f"{', '.join(self.names)} needs complete lists, which are missing: pass qid=, one id per document"
-            )
-        lengths = torch.zeros(0, dtype=torch.int64) if offsets is None else as_offsets(offsets).diff()
+        _check_lists(self.names, self.by_list, offsets)
+        lengths = _lengths(offsets)
         for number, step in enumerate(self.steps):
-            X = _changed(step, X, lengths, own or number > 0)
+            X = _changed(step, X, lengths, number > 0)
         return X
 
     def extra_repr(self) -> str:
@@ -583,15 +585,28 @@ def _documents(X: Any) -> Any:
     return np.ascontiguousarray(found)
 
 
-def _fit(name: str, X: Any, before: Preparation) -> dict[str, Tensor]:
-    """The buffers of a step for documents that others have prepared."""
+def _lengths(offsets: np.ndarray | None) -> Tensor:
+    """The lengths of the lists, none without offsets."""
+    return torch.zeros(0, dtype=torch.int64) if offsets is None else as_offsets(offsets).diff()
+
+
+def _check_lists(names: Sequence[str], by_list: bool, offsets: np.ndarray | None) -> None:
+    """Raise ValueError if steps depend on complete lists, and there are none."""
+    if by_list and offsets is None:
+        raise ValueError(f"{', '.join(names)} needs complete lists, which are missing: pass qid=, one id per document")
+
+
+def _fit(name: str, X: Any, names: Sequence[str], before: Sequence[Any], columns: Columns | None) -> dict[str, Tensor]:
+    """The buffers of a step for documents that the steps `before` it, of these names, have prepared."""
     kind, number = _parse(name)
     if kind is Encode:
-        if before.names:
-            raise ValueError(f"encode must be the first preparation step, got it after {', '.join(before.names)}")
+        if before:
+            raise ValueError(
+                f"encode must be the first preparation step, got it after {', '.join(map(full_name, names))}"
+            )
         _check_dense(name, X)
-        return Encode.of(torch.tensor(X, dtype=torch.float64), before.columns.categorical if before.columns else [])
-    untouched = before.steps[-1].untouched if before.names else 0
+        return Encode.of(torch.tensor(X, dtype=torch.float64), columns.categorical if columns else [])
+    untouched = before[-1].untouched if before else 0
     found = {"untouched": torch.tensor(untouched)} if untouched else {}
     if kind.fit is Step.fit:
         return found

@@ -42,6 +42,11 @@ def listening(listener: Callable[[str], object]) -> Iterator[None]:
         _LISTENER.reset(token)
 
 
+def is_heard() -> bool:
+    """Whether there is a listener to what is announced."""
+    return _LISTENER.get() is not None
+
+
 def announce(text: str) -> None:
     """Tell the listener, if any, what is being done: the stages, and `text`."""
     if (listener := _LISTENER.get()) is not None:

@@ -157,6 +157,8 @@ class Ranker(BaseEstimator):
     takes_missing: bool = False
     #: Whether the ranking depends on the other documents of the list; without `qid`, all documents are one list.
     by_list: bool = False
+    #: Whether the processes of `torch.distributed` fit one ranker, each with its share of the lists.
+    distributed: bool = False
     #: What to say of options of other libraries.
     other_options: ClassVar[Mapping[str, str]] = {}
 
@@ -342,7 +344,8 @@ class Ranker(BaseEstimator):
 
     def _take_valid(self, X: Any, y: Any, qid: Any, diversity_groups: Any, item_weights: Any) -> TrainingData | None:
         """Validation lists from the arguments of `fit`, if there are any."""
-        X, y, qid, diversity_groups = open_data("X_valid", X, y, qid, None, diversity_groups)
+        if X is not None:
+            X, y, qid, diversity_groups = open_data("X_valid", X, y, qid, None, diversity_groups)
         if isinstance(y, ClickLog):
             if self.propensities_ is None:
                 raise ValueError("y_valid is a log, whose propensities are those of training, so y must be one too")
@@ -350,7 +353,7 @@ class Ranker(BaseEstimator):
             parts = split_table(X, None, qid, by_names=True, features=features, known=self.roles_)
             log = lists_of_log(find_documents(y, parts.X, parts.qid, parts.docid, "_valid"), self.propensities_, None)
             X, y, qid, item_weights = parts.X, log.labels, log.qid, log.item_weights
-        X, y, qid = self._divide(X, y, qid)
+        X, y, qid = (X, y, qid) if X is None else self._divide(X, y, qid)
         if not are_given(X, y, qid):
             for name, value in (("item_weights", item_weights), ("diversity_groups", diversity_groups)):
                 if value is not None:
@@ -447,7 +450,7 @@ class Ranker(BaseEstimator):
 
     def _check(self, X: Any, *y: Any, reset: bool) -> Any:
         # A single document cannot be ranked, but may be one process's share.
-        least = 1 if getattr(self, "distributed", False) else 2
+        least = 1 if self.distributed else 2
         labels: dict[str, Any] = {"y": y[0], "y_numeric": True, "ensure_min_samples": least} if y else {}
         if y and y[0] is not None and not sp.issparse(y[0]):
             labels["y"] = as_labels("y", y[0])
@@ -458,7 +461,7 @@ class Ranker(BaseEstimator):
                 f"X must have shape [documents, d], got {tuple(X.shape)}. Reshape your data: one feature is X.reshape(-1, 1), or "
                 "a data frame of one column; one document is X.reshape(1, -1)"
             )
-        X = self._by_name(X, reset)
+        X = X if isinstance(X, np.ndarray) else self._by_name(X, reset)
         finite = "allow-nan" if self._takes_tables() else True
         kinds: dict[str, Any] = {"accept_sparse": "csr", "dtype": _DTYPES, "ensure_all_finite": finite}
         columns = self._find_columns(X, reset)
@@ -503,7 +506,8 @@ class Ranker(BaseEstimator):
         if isinstance(X, EncodedTable):
             found = X.columns if X.columns.categorical else None
         else:
-            found = Columns.find(X) if self._takes_tables() else None
+            is_numeric = isinstance(X, np.ndarray) and X.dtype.kind in "biuf"
+            found = Columns.find(X) if self._takes_tables() and not is_numeric else None
         if reset:
             self.preparation_ = Preparation(columns=found)
             if found is not None and not isinstance(X, EncodedTable):
@@ -595,7 +599,8 @@ class Ranker(BaseEstimator):
 
     def _grades(self, labels: np.ndarray) -> np.ndarray:
         """The different labels of all processes."""
-        return np.unique(np.concatenate(self._team().gathered(np.unique(labels))))
+        grades = np.unique(labels)
+        return np.unique(np.concatenate(self._team().gathered(grades))) if self.distributed else grades
 
     def _measure_of_loss(self) -> Diverse | None:
         measure = getattr(named_loss(self.loss), "measure", None)
@@ -617,7 +622,7 @@ class Ranker(BaseEstimator):
 
     def _total(self, value: Any) -> Any:
         """The sum of a number over the processes."""
-        return type(value)(self._team().sum(np.array([value], float))[0])
+        return type(value)(self._team().sum(np.array([value], float))[0]) if self.distributed else value
 
     @_explaining
     def score(
@@ -792,6 +797,17 @@ def as_seed(random_state: RandomState) -> int:
     if random_state is None or isinstance(random_state, np.random.RandomState):
         return int(check_random_state(random_state).randint(2**31))
     raise ValueError(f"random_state must be an integer from 0, None or a random state of NumPy, got {random_state!r}")
+
+
+def as_device(device: Any) -> torch.device:
+    """The device of a name, the CPU if None; raises ValueError for an unknown one, and for a GPU if PyTorch finds none."""
+    try:
+        found = torch.device("cpu" if device is None else device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device must be a PyTorch device, such as 'cpu' or 'cuda:0', got {device!r}") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device={device!r} was requested, but PyTorch finds no GPU; omit device")
+    return found
 
 
 def is_number(value: Any, least: float) -> bool:

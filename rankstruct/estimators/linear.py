@@ -113,12 +113,8 @@ def ranking_risk(loss: nn.Module, lists: RankingData, *, reference_scores: np.nd
         lengths = offsets.diff()[indices]
         bounds = torch.cat([offsets[:1], lengths.cumsum(0)])
         rows = torch.arange(len(scores)) + torch.repeat_interleave(offsets[indices] - bounds[:-1], lengths)
-        return ask(
-            scores,
-            Lists(*(None if each is None else each[rows] for each in flat._replace(offsets=None)))._replace(
-                offsets=bounds
-            ),
-        )
+        columns = (None if each is None else each[rows] for each in flat._replace(offsets=None))
+        return ask(scores, Lists(*columns)._replace(offsets=bounds))
 
     oracle: ArrayOracle = ask
     plain = item_weights is None and reference_scores is None
@@ -269,12 +265,12 @@ class LinearRanker(Ranker):
         self.w0_ = start if self._draws_to_start(loss) else np.zeros(lists.features.shape[1])
         self.left_out_ = self._total(train.num_lists - lists.num_lists)
         # With all scores tied, a smoothed measure bounds nothing.
-        at_zero = (
-            math.inf if isinstance(loss, SmoothLoss) else self._mean(loss, lists, np.zeros(lists.features.shape[1]))
-        )
+        risk, at_zero = _risk(loss, lists), math.inf
+        if not isinstance(loss, SmoothLoss):
+            at_zero = self._mean(risk, np.zeros(lists.num_features))
         solution, chosen = None, 0
         for number, C in enumerate(Cs):
-            solution = self._solve(loss, lists, C, self.w0_, start, solution)
+            solution = self._solve(loss, lists, risk, C, start, solution)
             self.path_.append(self._judged(loss, solution, C, at_zero, lists))
             self.use_path(number)
             if solution.status is Status.INTERRUPTED:
@@ -496,18 +492,22 @@ class LinearRanker(Ranker):
         return max(found, key=lambda each: each[0])[1]
 
     def _solve(
-        self, loss: nn.Module, lists: TrainingData, C: float, w0: np.ndarray, start: np.ndarray, before: Solution | None
+        self,
+        loss: nn.Module,
+        lists: TrainingData,
+        risk: LinearRisk | NoTerms,
+        C: float,
+        start: np.ndarray,
+        before: Solution | None,
     ) -> Solution:
-        starts = [start] if before is None else [before.w, start]
-        losses: list[nn.Module]
+        starts, risks, w0 = [start] if before is None else [before.w, start], [risk], self.w0_
         if is_convex(loss):
-            solver, losses = self._solver(), [loss]
+            solver = self._solver()
 
             def solve(risks: Sequence[Any]) -> Solution:
                 return solver.minimise(risks[0], C, w0=w0, warm_start=start if before is None else before)
 
         elif isinstance(loss, AdditiveRankLoss):
-            losses = [loss]
             if self._team().world_size > 1:
                 raise ValueError(
                     f"distributed=True does not support {loss!r}; use discount='linear' or a single process"
@@ -521,7 +521,7 @@ class LinearRanker(Ranker):
                 return self._rounds().minimise_bounds(risks[0], bound_at, C, w0=w0, start=at)
 
         elif takes_reference_scores(loss):
-            losses = [convex_part(loss), loss]
+            risks = [_risk(convex_part(loss), lists), risk]
 
             def solve(risks: Sequence[Any]) -> Solution:
                 convex, true = risks
@@ -534,7 +534,7 @@ class LinearRanker(Ranker):
 
         elif isinstance(loss, SmoothLoss):
             annealing = self._annealing(loss)
-            losses = [loss.with_sigma(sigma) for sigma in annealing.sigmas]
+            risks = [_risk(loss.with_sigma(sigma), lists) for sigma in annealing.sigmas]
 
             def solve(risks: Sequence[Any]) -> Solution:
                 smooth = dict(zip(annealing.sigmas, risks, strict=True))
@@ -545,7 +545,7 @@ class LinearRanker(Ranker):
                 f"{type(loss).__name__} is neither convex, nor a bound with a reference, nor a SmoothLoss; use "
                 "MLPRanker, which is linear with hidden=[], or Lightning"
             )
-        return solve_together([_risk(each, lists) for each in losses], solve, self._team())
+        return solve_together(risks, solve, self._team()) if self.distributed else solve(risks)
 
     def _rounds(self) -> DC:
         return self.solver if isinstance(self.solver, DC) else DC(solver=self._solver(), progress=self.verbose)
@@ -606,11 +606,10 @@ class LinearRanker(Ranker):
         loss = self.ranking_loss(lists.labels)
         if isinstance(loss, SmoothLoss):
             loss = loss.with_sigma(self._annealing(loss).last_sigma)
-        return self._mean(loss, lists, np.asarray(w, np.float64))
+        return self._mean(_risk(loss, lists), np.asarray(w, np.float64))
 
-    def _mean(self, loss: nn.Module, lists: TrainingData, w: np.ndarray) -> float:
-        """The mean loss at `w` over the lists of all processes."""
-        risk = _risk(loss, lists)
+    def _mean(self, risk: LinearRisk | NoTerms, w: np.ndarray) -> float:
+        """The risk at `w` over the lists of all processes."""
         value = risk(w)[0]
         return self._total(value * risk.terms) / self._total(risk.terms) if self.distributed else value
 

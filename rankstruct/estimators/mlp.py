@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from rankstruct.arrays import as_single
-from rankstruct.estimators.base import PREPARE, as_seed, check_groups_of, is_number
+from rankstruct.estimators.base import PREPARE, as_device, as_seed, check_groups_of, is_number
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.estimators.training_data import TrainingData, dense
 from rankstruct.ids import group_documents
@@ -168,15 +168,7 @@ class MLPRanker(EarlyStoppingRanker):
         return self.context is not None
 
     def _place(self) -> torch.device:
-        try:
-            found = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        except RuntimeError as error:
-            raise ValueError(
-                f"device must be a PyTorch device, such as 'cpu' or 'cuda:0', got {self.device!r}: {error}"
-            ) from error
-        if found.type == "cuda" and not torch.cuda.is_available():
-            raise ValueError(f"device={self.device!r} was requested, but PyTorch finds no GPU; omit device")
-        return found
+        return as_device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
     def _train(
         self,

@@ -137,7 +137,7 @@ def open_data(
 ) -> tuple[Any, Any, Any, Any]:
     """Features, labels, lists and groups: those of `RankingData`; other features that are not a table are refused."""
     if not isinstance(X, RankingData):
-        return as_table(name, X), y, qid, diversity_groups
+        return X if isinstance(X, np.ndarray) else as_table(name, X), y, qid, diversity_groups
     if qid is not None or group is not None:
         raise ValueError(f"{name} is RankingData, which has lists: omit qid and group")
     own = X.diversity_groups if diversity_groups is None else diversity_groups

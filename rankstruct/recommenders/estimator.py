@@ -26,7 +26,7 @@ from typing_extensions import Self
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_flags, check_integers, check_matched, check_numbers, shortened
 from rankstruct.data.tables import Ids
-from rankstruct.estimators.base import RandomState, all_or_nothing, as_plain, as_seed, from_plain, named_loss
+from rankstruct.estimators.base import RandomState, all_or_nothing, as_device, as_plain, as_seed, from_plain, named_loss
 from rankstruct.ids import known_ids
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
@@ -811,17 +811,6 @@ def _which_integers(ids: Any) -> np.ndarray:
 def _are_indices(names: Names) -> bool:
     """Whether names are the numbers from 0, as those of a matrix are."""
     return names.tolist() == list(map(str, range(len(names))))
-
-
-def as_device(device: Any) -> torch.device:
-    """The device of a name, the CPU if None; raises ValueError for an unknown one, and for a GPU if PyTorch finds none."""
-    try:
-        found = torch.device("cpu" if device is None else device)
-    except (RuntimeError, TypeError):
-        raise ValueError(f"device must be a PyTorch device, such as 'cpu' or 'cuda:0', got {device!r}") from None
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device={device!r} was requested, but PyTorch finds no GPU; omit device")
-    return found
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rankstruct.progress import Progress, announce
+from rankstruct.progress import Progress, announce, is_heard
 from rankstruct.solvers.qp import PlaneQP
 from rankstruct.solvers.risk import Risk
 from rankstruct.solvers.solution import Planes, Record, Solution, Status
@@ -153,17 +153,19 @@ class OptimizationMethod:
 
         If the method stops by itself, `problem.status` is the reason; without one, no progress is possible.
         """
-        count = 0
+        count, told = 0, is_heard()
         with Progress(disable=not self.progress, unit=unit, desc=f"C = {problem.C:g}") as bar:
             try:
                 for held in steps:
                     count += 1
                     record = problem.note(held)
                     bar.update()
-                    announce(f"C = {problem.C:g}, {unit.strip()} {count}")
-                    gap = problem.gap
-                    shown = problem.shown | ({"gap": f"{gap:.1e}"} if math.isfinite(gap) else {})
-                    bar.set_postfix(shown, objective=f"{problem.objective:.6g}", refresh=False)
+                    if told:
+                        announce(f"C = {problem.C:g}, {unit.strip()} {count}")
+                    if self.progress:
+                        gap = problem.gap
+                        shown = problem.shown | ({"gap": f"{gap:.1e}"} if math.isfinite(gap) else {})
+                        bar.set_postfix(shown, objective=f"{problem.objective:.6g}", refresh=False)
                     problem.status = self._reason(problem, record, count >= limit)
                     if problem.status is not None:
                         break

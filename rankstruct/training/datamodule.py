@@ -15,6 +15,7 @@ from pytorch_lightning.utilities import rank_zero_warn
 from torch import nn
 
 from rankstruct.data import BatchLoader, RankingData, Source, Splits
+from rankstruct.data.errors import check_selecting
 from rankstruct.data.folds import find_parts
 from rankstruct.data.pipeline import Pipeline
 from rankstruct.data.predictions import read_for_model
@@ -157,15 +158,15 @@ class ListsDataModule(pl.LightningDataModule):
 
     def _check_judged(self, lists: RankingData) -> None:
         """Raise ValueError if all labels are equal in each validation list; warn if in half of them."""
-        same, told = int(lists.same_labels().sum()), "all labels are equal, so that every ranking is equally good"
-        if lists.diversity_groups is not None or 2 * same < max(lists.num_lists, 1):
-            return
-        if same == lists.num_lists:
-            raise ValueError(
-                f"in each of the {same} validation lists of {self.data_name} {told}; pass others, or train without, with "
-                "trainer.limit_val_batches=0"
+        if lists.diversity_groups is None:
+            check_selecting(
+                int(lists.same_labels().sum()),
+                lists.num_lists,
+                "all labels are equal, so that every ranking is equally good",
+                "pass others, or train without, with trainer.limit_val_batches=0",
+                what=f"validation lists of {self.data_name}",
+                warn=rank_zero_warn,
             )
-        rank_zero_warn(f"in {same} of {lists.num_lists} validation lists of {self.data_name} {told}")
 
     def test_dataloader(self) -> BatchLoader:
         """Return all test lists once; with several processes, this process's share of them."""
