@@ -42,6 +42,8 @@ nitpick_ignore = [
             "core.Loop",
             "rankstruct.solvers.shared.Team",
             "rankstruct.messages.Way",
+            "rankstruct.data.runs.JoinedRun",
+            "rankstruct.lists.Columns",
         ),  # private
         *("TypeAliasForwardRef", "pytorch_lightning.callbacks.weight_averaging.WeightAveraging"),
         "numpy.random.mtrand.RandomState",  # in NumPy's documentation without "mtrand"

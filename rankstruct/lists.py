@@ -30,14 +30,15 @@ class Lists(NamedTuple):
 
     Attributes:
         labels: the shape of the scores, `[..., list_size]` or `[documents]`; gains for the operators that take them.
-        where: True for a real document; at most one of `where` and `offsets` is given.
+        where: True for a real document; `where` and `offsets` exclude each other.
         offsets: `[lists + 1]`, of flat lists.
         reference_scores: the shape of the scores.
         diversity_groups: the same.
         item_weights: the same.
         weights: one per list.
-        judged, pooled, docids: for measures, the shape of the scores: which documents were judged, which were in the pool, and
-            whole numbers in the order of their ids.
+        judged: for measures, bool, the shape of the scores, True for a judged document.
+        pooled: the same, True for a document in the pool.
+        docids: for measures, the shape of the scores, whole numbers in the order of the documents' ids.
         num_relevant: for measures, one per list.
         ideal_labels: for measures, the labels of all judged documents, `[lists, judged]`, or flat with `ideal_offsets`.
         ideal_offsets: `[lists + 1]`.
@@ -129,7 +130,8 @@ def check_lists(scores: Tensor, labels: Tensor, where: Tensor | None = None, off
 
 def are_single_documents(scores: Tensor) -> bool:
     """Whether the last dimension, after the documents, is 1 (`[..., documents, 1]`), which makes lists of one document."""
-    return scores.dim() > 1 and scores.shape[-1] == 1 < scores.shape[-2] and not torch.compiler.is_compiling()
+    shape = scores.shape
+    return len(shape) > 1 and shape[-1] == 1 < shape[-2] and not torch.compiler.is_compiling()
 
 
 def warn_of_single_documents(scores: Tensor) -> None:

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, clone
 
 import rankstruct as rs
 from rankstruct.estimators import auto
-from rankstruct.estimators.base import Documents
+from rankstruct.estimators.training_data import gather
 
 TREES = {
     "trees, LambdaLoss nDCG@10": "lightgbm",
@@ -115,7 +115,7 @@ def test_a_model_that_is_clearly_better_is_taken(members):
     [(63, 152, 8, 1e-3), (470, 19, 15, 1e-3 * (15 / 8) ** 0.5), (100, 2, 16, 1.414e-3)],
 )
 def test_steps_have_some_hundred_documents(number, size, batch, rate):
-    lists = Documents(np.zeros((number * size, 1)), np.zeros(number * size), np.repeat(np.arange(number), size))
+    lists = gather(np.zeros((number * size, 1)), np.zeros(number * size), np.repeat(np.arange(number), size))
     mlp = auto.MEMBERS["MLP, graded AUC"](rs.AutoRanker(), lists)
     assert mlp.lists_per_batch == batch
     assert mlp.learning_rate == pytest.approx(rate, rel=1e-3)
@@ -300,7 +300,7 @@ def test_trees_go_through_files_with_categories(tmp_path, monkeypatch):
 
 def test_what_does_not_fit_into_the_budget_is_left_out(monkeypatch):
     """By the size of the data, whatever the clock says: a busy machine gives the same model."""
-    lists = rs.AutoRanker()._train_documents(*make(), None, None, None, None)
+    lists = gather(*make())
     members = {name: make for name, make in auto.MEMBERS.items() if name not in TREES}
     monkeypatch.setattr(auto, "MEMBERS", members)
     linear, mlp = (
@@ -324,7 +324,7 @@ def test_what_does_not_fit_into_the_budget_is_left_out(monkeypatch):
 
 def test_estimates_grow_with_the_work():
     def seconds(member=1, folds=3, **size):
-        lists = rs.AutoRanker()._train_documents(*make(**size), None, None, None, None)
+        lists = gather(*make(**size))
         return auto.estimated_seconds(list(auto.MEMBERS.values())[member](rs.AutoRanker(), lists), lists, folds)
 
     assert seconds(member=0, lists=400) == pytest.approx(10 * seconds(member=0, lists=40))

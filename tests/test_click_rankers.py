@@ -7,10 +7,10 @@ import pytest
 import rankstruct as rs
 from papers.click_models import PositionModel, simulate_clicks
 from rankstruct.clicks import ClickLog, Propensities, estimate_relevance, harvest_propensities
-from rankstruct.estimators.base import Documents
 from rankstruct.estimators.ensemble import deal_lists
 from rankstruct.estimators.from_clicks import CLICK_COSTS, lists_of_log, weigh_clicks
 from rankstruct.estimators.linear import _best_of
+from rankstruct.estimators.training_data import gather
 from rankstruct.losses import AdditiveRankLoss, RankNetLoss
 
 LISTS, SIZE = 60, 10
@@ -417,7 +417,7 @@ def test_a_ranker_that_hides_documents_does_not_make_them_less_relevant():
 
 
 def test_lists_of_which_everything_was_clicked_can_be_dealt():
-    documents = Documents(np.zeros((6, 1)), np.ones(6), np.repeat([0, 1, 2], 2))
-    assert sorted(set(deal_lists(documents, 3, 0, from_clicks=True))) == [0, 1, 2]
+    lists = gather(np.zeros((6, 1)), np.ones(6), np.repeat([0, 1, 2], 2))
+    assert sorted(set(deal_lists(lists, 3, 0, from_clicks=True))) == [0, 1, 2]
     with pytest.raises(ValueError, match="no list can be learned from"):
-        deal_lists(documents, 3, 0)
+        deal_lists(lists, 3, 0)

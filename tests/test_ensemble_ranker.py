@@ -15,8 +15,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 import rankstruct as rs
-from rankstruct.estimators.base import Documents
 from rankstruct.estimators.ensemble import deal_lists, is_frozen
+from rankstruct.estimators.training_data import gather
 
 RAW = ["append-quantile", "standardize"]
 LENGTHS = (1, 9, 4, 12, 7, 2, 8, 10, 6, 11)
@@ -127,7 +127,7 @@ def test_each_part_validates_the_copy_that_it_does_not_train():
     ensemble.fit(*train, **held_out())
     X = ensemble.preparation_.transform(np.concatenate([train[0], valid[0]]))
     y, lists = np.concatenate([train[1], valid[1]]), np.repeat(np.arange(20), 2 * LENGTHS)
-    parts = deal_lists(Documents(X, y, lists), 3, 4)
+    parts = deal_lists(gather(X, y, lists), 3, 4)
     unseen = np.full((2, len(y)), np.nan)
     for number, copy in enumerate(ensemble.rankers_):
         which, part = divmod(number, 3)
@@ -214,9 +214,9 @@ def test_lists_are_dealt_evenly_and_whole(labels, folds, seed):
     varied = np.array([len(set(each)) > 1 for each in labels])
     if varied.sum() < 2:
         with pytest.raises(ValueError, match="can be learned from"):
-            deal_lists(Documents(y[:, None], y, qid), folds, seed)
+            deal_lists(gather(y[:, None], y, qid), folds, seed)
         return
-    parts = deal_lists(Documents(y[:, None], y, qid), folds, seed)
+    parts = deal_lists(gather(y[:, None], y, qid), folds, seed)
     of_list = [set(parts[qid == each]) for each in range(len(labels))]
     assert all(len(each) == 1 for each in of_list)
     of_list = np.array([each.pop() for each in of_list])

@@ -16,8 +16,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import rankstruct as rs
-from rankstruct.estimators.base import Documents, group_documents
+from rankstruct.data.clean import keep_documents
 from rankstruct.estimators.linear import ranking_risk
+from rankstruct.estimators.training_data import TrainingData, gather
+from rankstruct.ids import group_documents
 from rankstruct.solvers import DC, Bundle, RowsOf, Status, group_regression
 
 
@@ -85,8 +87,8 @@ def test_rows_in_any_order_float32_sparse_and_frames_give_the_same_weights():
 def test_float32_is_not_copied():
     X, y, qid = make(dtype=np.float32)
     ranker = rs.LinearRanker("AP", drop_empty=False)
-    features, *_ = ranker._training_lists(ranker._check(X, y, reset=True)[0], y, qid)
-    assert np.shares_memory(features, X)
+    lists = ranker._training_lists(gather(ranker._check(X, y, reset=True)[0], y, qid))
+    assert np.shares_memory(lists.features, X)
 
 
 def test_group_documents():
@@ -176,7 +178,7 @@ def test_risk_of_terms_is_that_of_the_whole():
     X, y, _ = make()
     offsets = np.arange(0, len(y) + 1, 8)
     w = np.random.default_rng(0).normal(size=4)
-    risk = ranking_risk(rs.StructuredHingeLoss("AP"), X, y, offsets)
+    risk = ranking_risk(rs.StructuredHingeLoss("AP"), TrainingData(X, y, offsets, np.arange(15)))
     values, gradients = risk.term_planes(w, np.array([3, 0, 9]))
     every, slopes = risk.term_planes(w, np.arange(15))
     np.testing.assert_allclose(values, every[[3, 0, 9]])
@@ -203,7 +205,7 @@ def test_a_risk_that_resolves_its_loss_once_has_its_values(loss, weighted, monke
     offsets, rng = np.r_[0, 0, 5:121:5], np.random.default_rng(0)
     offsets[-1] = len(y)
     weights = rng.random(len(offsets) - 1) if weighted else None
-    risk = ranking_risk(loss, X, y, offsets, None, weights)
+    risk = ranking_risk(loss, TrainingData(X, y, offsets, np.arange(len(offsets) - 1), weights=weights))
     risk(np.ones(4))  # gains are known from the second call on
     found, points = [], rng.normal(size=(3, 4))
     with monkeypatch.context() as patch:
@@ -463,9 +465,10 @@ def test_large_features_are_not_copied(monkeypatch, kind, solver):
     order = rng.permutation(400)
     X, y, qid = X[order], y[order], qid[order]
     copied = rs.LinearRanker("AP", C=1.0, solver=solver, start="regression", prepare=()).fit(X, y, qid)
-    monkeypatch.setattr("rankstruct.estimators.base._COPIED", 0)
+    monkeypatch.setattr("rankstruct.estimators.training_data._COPIED", 0)
     taken = []
-    monkeypatch.setattr("rankstruct.estimators.base.RowsOf", lambda *given: taken.append(RowsOf(*given)) or taken[-1])
+    make_rows = RowsOf.__init__
+    monkeypatch.setattr(RowsOf, "__init__", lambda rows, *given: taken.append(rows) or make_rows(rows, *given))
     gathered = rs.LinearRanker("AP", C=1.0, solver=solver, start="regression", prepare=()).fit(X, y, qid)
     assert taken
     assert all(np.shares_memory(rows.X, X) for rows in taken)
@@ -663,14 +666,14 @@ def test_labels_that_are_text_are_refused():
 
 def test_neighbouring_documents_are_selected_without_a_copy():
     X, y, qid = np.arange(12.0).reshape(6, 2), np.arange(6), np.array([3, 3, 1, 1, 2, 2])
-    documents = Documents(X, y, qid)
+    lists = gather(X, y, qid)
     for chosen, shared in (([1, 1, 0, 0, 0, 0], True), ([0, 0, 1, 1, 1, 1], True), ([1, 1, 0, 0, 1, 1], False)):
         mask = np.array(chosen, bool)
-        found = documents.rows(mask)
-        assert np.shares_memory(found.X, X) == shared
-        for part, whole in zip(found[:3], documents[:3], strict=True):
-            np.testing.assert_array_equal(part, whole[mask])
-    assert len(documents.rows(np.zeros(6, bool)).y) == 0
+        part = keep_documents(lists, mask)
+        assert np.shares_memory(part.features, X) == shared
+        for found, expected in ((part.features, X), (part.labels, y), (part.ids, lists.ids)):
+            np.testing.assert_array_equal(found, expected[mask])
+    assert keep_documents(lists, np.zeros(6, bool)).num_documents == 0
 
 
 def test_a_subclass_may_have_annotations_for_type_checkers_alone():

@@ -15,7 +15,7 @@ from rankstruct.data import DataError
 from rankstruct.data.errors import check_matched
 from rankstruct.data.tables import TableReader, check_columns
 from rankstruct.ids import known_ids
-from rankstruct.messages import ArgumentError, Way
+from rankstruct.messages import ArgumentError
 from rankstruct.roles import column_of
 
 __all__ = ["ClickLog"]
@@ -255,7 +255,7 @@ class ClickLog:
         if missing == "error" and known.any() and not known.all():
             raise ArgumentError(
                 f"{int((~known).sum())} of {len(shown)} documents of the log are missing, such as {name(int(known.argmin()))}",
-                Way("missing", "drop", "{} leaves out their clicks, or add them to the table"),
+                "add them to the table, or leave out their clicks by log.with_documents(query, document, missing='drop')",
             )
         if len(shown):
             check_matched(

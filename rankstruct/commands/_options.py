@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rankstruct._lazy import listed
-from rankstruct.commands._arguments import CommandParser, Need, add_cell_options, options_in, whole_number
+from rankstruct.commands._arguments import CommandParser, Need, add_cell_options, configs_in, options_in, whole_number
 
 #: Of commands that start training runs.
 _PASSED_ON = "Options that are not listed here are passed to every training run, such as --data.path FOLDER."
@@ -459,7 +459,9 @@ def parser_of(command: str, args: Sequence[str] = ()) -> CommandParser:
     """The parser of a command; of `fit` and its relatives, one for the help alone, for the task that the arguments name."""
     if command in _PARSERS:
         return _PARSERS[command]()
-    return _of_a_config(command, dict(options_in(args)).get("--task", "ranking"))
+    lines = [line for file in configs_in(args) for line in Path(file).read_text(encoding="utf-8").splitlines()]
+    tasks = [line.removeprefix("task:").strip() for line in lines if line.startswith("task:")]  # of the top level
+    return _of_a_config(command, dict(options_in(args)).get("--task", (tasks or ["ranking"])[-1]))
 
 
 _TRAINING = Need("without training, by `rankstruct fit`", lambda v: False)
@@ -531,10 +533,6 @@ _OF_CONFIGS = {
 }
 
 
-#: Options with other names than the arguments.
-_OTHER_NAMES = {"fold": "folds", "missing": "drop_missing"}
-
-
 def as_option(command: str, argument: str, value: Any) -> str | None:
     """An argument of the library as the option of a command that sets it; None if there is none.
 
@@ -554,6 +552,6 @@ def as_option(command: str, argument: str, value: Any) -> str | None:
             return _OF_CONFIGS[command]
         return " ".join([f"--data.{argument}", *shown]) if argument in known else None
     for action in parser_of(command)._actions if command in _PARSERS else ():
-        if action.option_strings and action.dest in (argument, _OTHER_NAMES.get(argument)):
+        if action.option_strings and action.dest in (argument, {"fold": "folds"}.get(argument)):
             return " ".join([action.option_strings[-1], *(shown if action.nargs != 0 else [])])
     return None

@@ -61,19 +61,14 @@ def compare_configs(
     return found
 
 
-def comparison_table(found: dict[str, dict]) -> tuple[list[str], list[list]]:
-    """Header and rows: each config's mean test measures and the CPU time of all of its runs."""
+def comparison_tables(found: dict[str, dict]) -> dict[str, tuple[list[str], list[list]]]:
+    """The tables `comparison`, mean test measures and the CPU time of all runs, and `differences`, for two or more configs."""
     measures = list(dict.fromkeys(name for each in found.values() for name in each["mean"]))
     rows = []
     for name, each in found.items():
         means = [str(spread(each["by_seed"][measure])) if measure in each["mean"] else "" for measure in measures]
         rows.append([name, *means, round(each["cpu_seconds"])])
-    return ["config", *(f"test {measure}" for measure in measures), "CPU seconds"], rows
-
-
-def comparison_tables(found: dict[str, dict]) -> dict[str, tuple[list[str], list[list]]]:
-    """The tables `comparison` and, for two or more configs, `differences`."""
-    tables = {"comparison": comparison_table(found)}
+    tables = {"comparison": (["config", *(f"test {measure}" for measure in measures), "CPU seconds"], rows)}
     return tables if len(found) < 2 else {**tables, "differences": difference_table(found)}
 
 

@@ -17,10 +17,9 @@ def main(args: Sequence[str]) -> None:
     """Convert, and print a table of the files."""
     parser = parser_of("convert")
     given = parser.parse_args(args[1:])
-    options: dict[str, Any] = {name: getattr(given, name) for name in ("num_features", "group_file")}
-    options = {name: value for name, value in options.items() if value is not None} | column_options(given)
-    options |= {"zero_based": True} if given.zero_based else {}
-    options |= {"dtype": given.dtype, "labels": given.labels}
+    options: dict[str, Any] = {"dtype": given.dtype, "labels": given.labels} | column_options(given)
+    chosen = {name: getattr(given, name) for name in ("num_features", "group_file", "zero_based")}
+    options |= {name: value for name, value in chosen.items() if value not in (None, False)}
     start = time.perf_counter()
     if given.num_features is not None and not 0 < given.num_features < 2**31:
         parser.error(f"--num-features must be from 1 to {2**31 - 1}, got {given.num_features}")

@@ -149,9 +149,11 @@ def cross_validate(
     if not 1 <= seeds <= _MOST_SEEDS:
         raise ValueError(f"seeds must be at least 1 and at most {_MOST_SEEDS}, got {seeds}")
     (name,), root = different_names([config]), Path(output)
-    folds = _usual_folds(config, options) if folds is None else folds
+    command = ["fit", "--config", str(config), *options]
+    if folds is None:
+        folds = range(1, 6) if has_folds(command) else [None]
     fit, request, unchanged = asked(config, folds, root, options, list(grid.values()))
-    check_values(["fit", "--config", str(config), *options], grid)
+    check_values(command, grid)
     points = [tuple(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
     with CellFolders(output) if store is None else nullcontext(store) as store:
@@ -168,10 +170,6 @@ def cross_validate(
             unchanged=unchanged,
         )
     return _gather(found)
-
-
-def _usual_folds(config: str | Path, options: Sequence[str]) -> Sequence[int | None]:
-    return range(1, 6) if has_folds(["fit", "--config", str(config), *options]) else [None]
 
 
 def asked(

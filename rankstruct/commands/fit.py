@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import math
 import os
 import re
 import shlex
@@ -583,47 +584,46 @@ def _is_known_kind(path: str) -> bool:
     return isinstance(kind, type) and issubclass(kind, _CONFIGURABLE)
 
 
+#: The least and the greatest values of options that nothing else checks.
+_BOUNDS = {
+    **dict.fromkeys(("data.lists_per_batch", "data.documents_per_batch", "data.max_list_size"), (-math.inf, 2**31)),
+    **dict.fromkeys(("trainer.check_val_every_n_epoch", "trainer.accumulate_grad_batches"), (1, math.inf)),
+    **dict.fromkeys(("trainer.gradient_clip_val", "early_stopping.patience"), (0, math.inf)),
+}
+#: Options that a run sets itself, with the values that they may have.
+_OWN = {"trainer.enable_checkpointing": True, "trainer.logger": True, "trainer.barebones": False}
+_NEEDED = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}
+
+
 def _check_options(config: Any, command: str) -> None:
     """Raise ValueError for options, not checked elsewhere, with which nothing would be trained or everything lost."""
-    given = config.trainer
     _check_values(config)
-    for name in ("lists_per_batch", "documents_per_batch", "max_list_size"):
-        if (config.data.get(name) or 0) > 2**31:
-            raise ValueError(f"data.{name} must be at most {2**31}, got {config.data[name]}")
-    for name in ("check_val_every_n_epoch", "accumulate_grad_batches"):
-        if given.get(name) is not None and given[name] < 1:
-            raise ValueError(f"trainer.{name} must be at least 1, got {given[name]}")
-    if given.gradient_clip_val is not None and not given.gradient_clip_val >= 0:
-        raise ValueError(f"trainer.gradient_clip_val must be at least 0, got {given.gradient_clip_val}")
-    needed = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}[command]
-    for name in (f"limit_{part}_batches" for part in needed):
-        if given[name] == 0:
-            raise ValueError(f"trainer.{name} must be above 0: {command} needs these lists")
-    if command == "predict" and (given.limit_predict_batches not in (None, 1.0) or given.fast_dev_run):
+    values = dict(_walk(config))
+    for name, (least, most) in _BOUNDS.items():
+        if (value := values.get(name)) is not None and not least <= value <= most:
+            bound = f"at least {least}" if most == math.inf else f"at most {most}"
+            raise ValueError(f"{name} must be {bound}, got {value}")
+    for name in (f"trainer.limit_{part}_batches" for part in _NEEDED[command]):
+        if values[name] == 0:
+            raise ValueError(f"{name} must be above 0: {command} needs these lists")
+    if command == "predict" and (
+        config.trainer.limit_predict_batches not in (None, 1.0) or config.trainer.fast_dev_run
+    ):
         raise ValueError("predict scores all documents; remove trainer.limit_predict_batches and trainer.fast_dev_run")
-    if command == "fit":
-        _check_training(config)
-    name = config.checkpoint.filename
-    if name is not None and (Path(name).is_absolute() or ".." in Path(name).parts):
+    for name, default in _OWN.items() if command == "fit" else ():
+        if values.get(name, "a class") not in (None, default):
+            raise ValueError(f"{name} must not be set: a run manages its own checkpoints and log")
+    for name in ("trainer.max_epochs", "trainer.max_steps", "trainer.val_check_interval") if command == "fit" else ():
+        if values[name] == 0:
+            raise ValueError(f"{name} must not be 0: nothing would be trained or validated")
+    for name in ("checkpoint.mode", "early_stopping.mode") if command == "fit" else ():
+        if values[name] == "min":
+            raise ValueError(f"{name} must be max: higher measures are better")
+    file = config.checkpoint.filename
+    if file is not None and (Path(file).is_absolute() or ".." in Path(file).parts):
         raise ValueError(
-            f"checkpoint.filename must stay in the run's folder, got {name!r}; to write elsewhere, set checkpoint.dirpath"
+            f"checkpoint.filename must stay in the run's folder, got {file!r}; to write elsewhere, set checkpoint.dirpath"
         )
-
-
-def _check_training(config: Any) -> None:
-    """See `_check_options`, for `fit`."""
-    given = config.trainer
-    for name in ("max_epochs", "max_steps", "val_check_interval"):
-        if given[name] == 0:
-            raise ValueError(f"trainer.{name} must not be 0: nothing would be trained or validated")
-    for name, default in (("enable_checkpointing", True), ("logger", True), ("barebones", False)):
-        if given[name] not in (None, default):
-            raise ValueError(f"trainer.{name} must not be set: a run manages its own checkpoints and log")
-    for name in ("checkpoint", "early_stopping"):
-        if config[name].mode == "min":
-            raise ValueError(f"{name}.mode must be max: higher measures are better")
-    if config.early_stopping.patience < 0:
-        raise ValueError(f"early_stopping.patience must be at least 0, got {config.early_stopping.patience}")
 
 
 def _check_processes(config: dict[str, Any]) -> None:

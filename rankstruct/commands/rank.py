@@ -37,7 +37,7 @@ from rankstruct.data.record import list_marks
 from rankstruct.diagnostics import check_measures
 from rankstruct.estimators import AutoRanker
 from rankstruct.estimators.auto import SELECTION
-from rankstruct.estimators.base import dense
+from rankstruct.estimators.training_data import dense
 from rankstruct.files import check_room, whole_file, write_text
 from rankstruct.measures import evaluate, nDCG, parse_measure
 from rankstruct.models import PreparedScorer, load_scorer, save_scorer

@@ -14,7 +14,8 @@ from rankstruct.clicks import ClickLog, Propensities, harvest_propensities, prop
 from rankstruct.commands.files import Files
 from rankstruct.data import DataError, RankingData, read_lists
 from rankstruct.data.formats import feature_names
-from rankstruct.estimators.base import dense
+from rankstruct.estimators.training_data import dense
+from rankstruct.messages import ArgumentError
 from rankstruct.text_tables import format_table
 
 ESTIMATORS = {"harvest": harvest_propensities, "swaps": propensities_by_swaps, "em": propensities_by_em}
@@ -123,6 +124,10 @@ class ClickFiles(Files):
         names, missing = np.asarray(train.qids)[train.list_numbers], "drop" if self.drop_missing else "error"
         try:
             return self._log.with_documents(names, np.asarray(train.docids), missing=missing)  # type: ignore[arg-type]
+        except ArgumentError as error:
+            told, *ways = error.args
+            drop = f"--drop-missing leaves out their clicks, or add the documents of {self.clicks}"
+            raise DataError(f"{self.train}: {told}", *([drop] if ways else [])) from None
         except ValueError as error:
             raise DataError(f"{self.train}: {error}") from None
 

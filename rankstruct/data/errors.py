@@ -77,6 +77,45 @@ def check_matched(matched: Any, names: Any, *, what: str, source: str, advice: s
     warnings.warn(f"{share}{f': {advice}' if advice else ''}", stacklevel=stacklevel)
 
 
+def check_selecting(
+    same: int,
+    number: int,
+    why: str,
+    way_out: str,
+    *,
+    what: str = "validation lists",
+    name: str = "",
+    warn: Callable[..., object] = warnings.warn,
+    stacklevel: int = 3,
+) -> None:
+    """Refuse validation data that cannot select a model, since every ranking is equally good; warn if this holds for half of it.
+
+    Args:
+        same: of how many lists, or users, every ranking is equally good.
+        number: of all.
+        why: this, in words.
+        way_out: what to pass instead.
+        what: how messages call them.
+        name: the argument that they came with, for the error.
+        warn: called with the warning and its `stacklevel`.
+        stacklevel: as in `warnings.warn`, from this function.
+
+    Raises:
+        DataError: it is so for all.
+
+    >>> check_selecting(2, 2, "all labels are equal", "pass others", name="y_valid")
+    Traceback (most recent call last):
+    ...
+    rankstruct.data.errors.DataError: y_valid: in each of the 2 validation lists all labels are equal, so they cannot select a
+    model; pass others
+    """
+    if 0 < same == number:
+        told = f"in each of the {number} {what} {why}, so they cannot select a model; {way_out}"
+        raise DataError(f"{name}: {told}" if name else told)
+    if 0 < number <= 2 * same:
+        warn(f"in {same} of {number} {what} {why}; the others select the model", stacklevel=stacklevel)
+
+
 def check_integers(least: int, **values: Any) -> None:
     """Raise ArgumentError if an argument is not an integer of at least `least`; True is none."""
     for name, value in values.items():

@@ -42,20 +42,7 @@ Judgements = dict[str, dict[str, float]]
 
 
 class JoinedRun(NamedTuple):
-    """The documents of a run with their judgements, in the order of the run within each query.
-
-    Attributes:
-        qids: `[lists]` strings.
-        docids: `[documents]` strings.
-        arguments: those of `rankstruct.evaluate`, flat arrays:
-
-            - `scores` `[documents]` float64; trec_eval uses float32: `scores.astype("float32")` has its ties;
-            - `labels` `[documents]` float64, 0 for a document without judgement;
-            - `offsets` `[lists + 1]`;
-            - `ideal_labels` `[judged documents]` and `ideal_offsets` `[lists + 1]`, the labels of all judged documents, retrieved
-              or not, list by list;
-            - `judged` `[documents]` bool, and `pooled`, whether it is in the qrels: judged, or in the pool but not judged (-1).
-    """
+    """What `join_run` returns."""
 
     qids: Names
     docids: Names
@@ -211,8 +198,20 @@ def write_scores(path: str | os.PathLike[str], scores: ArrayLike) -> None:
 def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
     """Join the documents of a run with their judgements.
 
-    Queries of only one of the two are left out, which is reported as a warning with their share. Documents without judgements
-    are normal, and only counted. A negative label means in the pool but not judged, as in trec_eval.
+    Queries that only one of the two has are left out, and a warning gives their share. Documents without judgements are normal,
+    and only counted. A negative label means in the pool but not judged, as in trec_eval.
+
+    Returns:
+        A named tuple of `qids` `[lists]` and `docids` `[documents]`, strings, with the documents of a query in the order of the
+        run; and `arguments`, those of `rankstruct.evaluate`, flat arrays:
+
+        - `scores` `[documents]` float64; trec_eval uses float32: `scores.astype("float32")` has its ties;
+        - `labels` `[documents]` float64, 0 for a document without judgement;
+        - `offsets` `[lists + 1]`;
+        - `ideal_labels` `[judged documents]` and `ideal_offsets` `[lists + 1]`, the labels of all judged documents, retrieved or
+          not, list by list;
+        - `judged` `[documents]` bool, and `pooled`, whether a document is in the qrels: judged, or in the pool but not judged
+          (-1).
 
     Raises:
         DataError: there is no query in common, none of the retrieved documents is in the qrels, or names are of different types

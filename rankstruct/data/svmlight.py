@@ -238,9 +238,10 @@ class _Completeness:
     def add(self, piece: _Piece, before: int) -> None:
         """Add the next lines, which follow so many."""
         self.zeros = self.zeros or piece.zeros
-        for count, shape in piece.shapes.items():
-            known = self.known.get(count) or replace(shape, number=0, row=shape.row + before)
-            self.known[count] = replace(known, number=known.number + shape.number)
+        for count, (number, row, place, features, last) in piece.shapes.items():
+            if (known := self.known.get(count)) is None:
+                known = _Shape(0, before + row, piece.line(place), features, last)
+            self.known[count] = replace(known, number=known.number + number)
 
     def check(self, rows: int) -> None:
         """Raise DataError for the first line that differs from most of all lines."""
@@ -264,7 +265,8 @@ class _Piece:
     Attributes:
         first: the byte offset of the first document.
         zeros: whether values are 0.
-        shapes: by the number of features of a complete line, whose last id equals it since ids increase; 0 for other lines.
+        shapes: how many documents, and row, byte offset, number of features and last id of the first, by the number of features
+            of a complete line, whose last id equals it since ids increase; 0 for other lines.
     """
 
     first = 0
@@ -274,7 +276,7 @@ class _Piece:
         self.path, self.options, self.first_line = path, options, piece.line
         self.text = np.frombuffer(piece.text, np.uint8)
         self.base = 0 if options.zero_based else 1
-        self.shapes: dict[int, _Shape] = {}
+        self.shapes: dict[int, tuple[int, int, int, int, int]] = {}
 
     def parse(self) -> DocumentBlock:
         """The documents."""
@@ -304,7 +306,7 @@ class _Piece:
         self.zeros = bool((values == 0).any())
         kinds, rows, numbers = np.unique(np.where(last == counts, counts, 0), return_index=True, return_counts=True)
         for kind, row, number in zip(kinds.tolist(), rows.tolist(), numbers.tolist(), strict=True):
-            self.shapes[kind] = _Shape(number, row, self.line(int(starts[row])), int(counts[row]), int(last[row]))
+            self.shapes[kind] = (number, row, int(starts[row]), int(counts[row]), int(last[row]))
         complete = len(kinds) == 1 and kinds[0] > 0
         lists, docids, comments = (parsed[name] for name in ("offsets", "docid_spans", "comment_spans"))
         return DocumentBlock(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from numbers import Integral
 from typing import Any, Literal
@@ -15,17 +16,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from rankstruct.estimators.base import (
-    PREPARE,
-    Documents,
-    RandomState,
-    Ranker,
-    as_seed,
-    check_labels,
-    dense,
-    is_number,
-    measured,
-)
+from rankstruct.estimators.base import PREPARE, RandomState, Ranker, as_seed, check_labels, is_number, measured
 from rankstruct.estimators.boosting import BoostedRanker
 from rankstruct.estimators.ensemble import (
     EnsembleRanker,
@@ -38,6 +29,7 @@ from rankstruct.estimators.ensemble import (
 )
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.mlp import MLPRanker
+from rankstruct.estimators.training_data import TrainingData, dense
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.models.scorers import with_preparation
 from rankstruct.preparation import Preparation
@@ -52,16 +44,16 @@ SELECTION = (
 )
 
 
-def _linear(options: AutoRanker, lists: Documents) -> Ranker:
-    measure = options._measure(lists.y)
+def _linear(options: AutoRanker, lists: TrainingData) -> Ranker:
+    measure = options._measure(lists.labels)
     return LinearRanker(measure, loss="GradedLoss('AUC')", C=[0.001, 0.01, 0.1, 1.0, 10.0], prepare=(), tolerance=1e-2)
 
 
-def _mlp(loss: str) -> Callable[[AutoRanker, Documents], Ranker]:
-    def make(options: AutoRanker, lists: Documents) -> Ranker:
+def _mlp(loss: str) -> Callable[[AutoRanker, TrainingData], Ranker]:
+    def make(options: AutoRanker, lists: TrainingData) -> Ranker:
         # An epoch of many small steps takes several times as long as one of few large ones; but it should have at least six.
-        number = len(np.unique(lists.qid))
-        several = max(min(_STEP * number // len(lists.y), number // 6), _LISTS)
+        number = lists.num_lists
+        several = max(min(_STEP * number // lists.num_documents, number // 6), _LISTS)
         given: dict[str, Any] = {
             "lists_per_batch": several,
             "learning_rate": 1e-3 * (several / _LISTS) ** 0.5,
@@ -70,17 +62,17 @@ def _mlp(loss: str) -> Callable[[AutoRanker, Documents], Ranker]:
             "device": options.device,
             "verbose": options.verbose,
         }
-        return MLPRanker(options._measure(lists.y), loss=loss, prepare=(), **given)
+        return MLPRanker(options._measure(lists.labels), loss=loss, prepare=(), **given)
 
     return make
 
 
-def _trees(library: str, loss: str, **more: Any) -> Callable[[AutoRanker, Documents], Ranker]:
-    def make(options: AutoRanker, lists: Documents) -> Ranker:
+def _trees(library: str, loss: str, **more: Any) -> Callable[[AutoRanker, TrainingData], Ranker]:
+    def make(options: AutoRanker, lists: TrainingData) -> Ranker:
         given: dict[str, Any] = {"library": library, "loss": loss, "n_estimators": _MOST, "patience": 20, "n_jobs": 1}
         if library == "catboost":
             given["options"] = {"ignored_features": _quantiles(options.preparation_)}
-        return BoostedRanker(options._measure(lists.y), **given | more, verbose=options.verbose)
+        return BoostedRanker(options._measure(lists.labels), **given | more, verbose=options.verbose)
 
     return make
 
@@ -94,10 +86,10 @@ def _quantiles(preparation: Preparation) -> list[int]:
     return list(range(number, 2 * number))
 
 
-def _of_clicks(make: Callable[[AutoRanker, Documents], Ranker], loss: str, **options: Any) -> Callable[..., Ranker]:
+def _of_clicks(make: Callable[[AutoRanker, TrainingData], Ranker], loss: str, **options: Any) -> Callable[..., Ranker]:
     """A model with a loss for clicks, also on lists of which everything was clicked."""
 
-    def made(of: AutoRanker, lists: Documents) -> Ranker:
+    def made(of: AutoRanker, lists: TrainingData) -> Ranker:
         found: Ranker = make(of, lists).set_params(loss=loss, drop_empty=False, **options)
         return found
 
@@ -112,7 +104,7 @@ _BINS = {"bin_construct_sample_cnt": 50_000, "force_col_wise": True}
 _TITLES = {"lightgbm": "LightGBM", "catboost": "CatBoost"}
 
 #: The models by name; the first one is trained regardless of the time budget.
-MEMBERS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
+MEMBERS: dict[str, Callable[[AutoRanker, TrainingData], Ranker]] = {
     "linear, graded AUC": _linear,
     "MLP, LambdaLoss nDCG": _mlp("LambdaLoss('nDCG')"),
     "trees, LambdaLoss nDCG@10": _trees("lightgbm", "LambdaLoss('nDCG@10')", learning_rate=0.1, options=_BINS),
@@ -121,7 +113,7 @@ MEMBERS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
     "CatBoost, YetiRank": _trees("catboost", "YetiRank", learning_rate=0.1, num_leaves=16),
 }
 #: The same for clicks.
-FROM_CLICKS: dict[str, Callable[[AutoRanker, Documents], Ranker]] = {
+FROM_CLICKS: dict[str, Callable[[AutoRanker, TrainingData], Ranker]] = {
     "linear, PropRank": _of_clicks(_linear, _PROP_RANK, C=[1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0]),
     "MLP, PropDCG": _of_clicks(_mlp(_PROP_DCG), _PROP_DCG),
     "trees, PropDCG": _of_clicks(_trees("lightgbm", _PROP_DCG, learning_rate=0.1, options=_BINS), _PROP_DCG),
@@ -213,31 +205,32 @@ class AutoRanker(Ranker):
     def _takes_sparse(self) -> bool:
         return True  # converted to dense
 
-    def _fit(self, train: Documents, valid: Documents | None) -> None:
+    def _fit(self, train: TrainingData, valid: TrainingData | None) -> None:
         if self.from_clicks and valid is not None:
             raise ValueError(
                 "AutoRanker adds validation lists to the training lists, which are clicks here: omit X_valid, y_valid and "
                 "qid_valid, or add what was clicked there to the log"
             )
-        train, valid = (
-            train._replace(diversity_groups=None),
-            None if valid is None else valid._replace(diversity_groups=None),
-        )
+        train = replace(train, diversity_groups=None)
+        valid = None if valid is None else replace(valid, diversity_groups=None)
         check_labels("y", self._judged(train), self._measures())
         if valid is not None:
             check_labels("y_valid", valid, self._measures())
         lists = joined(train, valid)
         parts = deal_lists(lists, self.folds, as_seed(self.random_state), self.from_clicks)
         order = np.argsort(parts, kind="stable")  # neighbours are not copied once more for their fold
-        lists, parts = lists._replace(X=dense(lists.X)).rows(order), parts[order]
-        lists = lists._replace(X=self._fit_preparation(lists.X, lists.qid))
-        self.validation_lists_ = len(np.unique(lists.qid))
+        if lists.num_lists == 1:
+            lists = lists.select_documents(order, lists.offsets, lists.qids)
+        else:
+            lists = lists.select(np.argsort(parts[lists.offsets[:-1]], kind="stable"))
+        lists, parts = self._fit_preparation(replace(lists, features=dense(lists.features))), parts[order]
+        self.validation_lists_ = lists.num_lists
         copies, scores = self._trained(lists, parts)
         self._take_best(copies, scores, self._judged(lists))
 
-    def _judged(self, lists: Documents) -> Documents:
+    def _judged(self, lists: TrainingData) -> TrainingData:
         """Lists for evaluation: item weights count if they are those of clicks."""
-        return lists if self.from_clicks else lists._replace(item_weights=None)
+        return lists if self.from_clicks else replace(lists, item_weights=None)
 
     def check_options(self) -> None:
         """Raise ValueError for a wrong option, as `fit` does."""
@@ -254,7 +247,7 @@ class AutoRanker(Ranker):
         """The measures of `results_`, the one that selects first."""
         return list({each.name: each for each in (self._measure(), *map(parse_measure, ("AP", "nDCG@10")))}.values())
 
-    def _trained(self, lists: Documents, parts: np.ndarray) -> tuple[dict[str, list[Any]], dict[str, np.ndarray]]:
+    def _trained(self, lists: TrainingData, parts: np.ndarray) -> tuple[dict[str, list[Any]], dict[str, np.ndarray]]:
         """Train the models within the budget; returns their copies and held-out scores, and starts `results_`."""
         left = math.inf if self.time_budget is None else self.time_budget
         self.results_: list[dict[str, Any]] = []
@@ -279,7 +272,7 @@ class AutoRanker(Ranker):
                     left = max(left - needed, 0.0)
                     with stage(name):
                         found = fit_by_parts(ranker, lists, parts, weigh_valid=self.from_clicks)
-                    same = [other for other in copies if _rank_alike(scores[other], found[1], lists.qid)]
+                    same = [other for other in copies if _rank_alike(scores[other], found[1], lists.ids)]
                     if same:
                         note = f"ranks every list as '{same[0]}' does"
                     else:
@@ -290,7 +283,7 @@ class AutoRanker(Ranker):
     def _add(self, name: str, seconds: float, note: str = "") -> None:
         self.results_.append({"model": name, "validation": {}, "seconds": seconds, "note": note})
 
-    def _take_best(self, copies: dict[str, list[Any]], scores: dict[str, np.ndarray], lists: Documents) -> None:
+    def _take_best(self, copies: dict[str, list[Any]], scores: dict[str, np.ndarray], lists: TrainingData) -> None:
         """Evaluate the models and select one."""
         members, columns = len(copies), np.stack(list(scores.values()), axis=1)
         models = {name: np.eye(members)[number] for number, name in enumerate(copies)}
@@ -301,7 +294,7 @@ class AutoRanker(Ranker):
             self._add(ENSEMBLE, 0.0)
             self._add(WEIGHTED, time.perf_counter() - start)
         values = {
-            name: measured(mean_scores(columns, tuple(weights), lists.qid), lists, self._measures())
+            name: measured(mean_scores(columns, tuple(weights), lists.ids), lists, self._measures())
             for name, weights in models.items()
         }
         for row in self.results_:
@@ -314,7 +307,7 @@ class AutoRanker(Ranker):
         self.selected_ = best if ahead.mean() > _ERRORS * error and len(ahead) > 1 else standing
         taken = [(each, w) for of, w in zip(copies.values(), models[self.selected_], strict=True) if w for each in of]
         rankers = EnsembleRanker([FrozenEstimator(each) for each, _ in taken], weights=[w for _, w in taken])
-        self.ranker_ = rankers.fit(*lists[:3])
+        self.ranker_ = rankers.fit(lists.features, lists.labels, lists.ids)
         self.reason_ = self._explained(best, {name: float(v.mean()) for name, v in selected.items()}, error)
 
     def _explained(self, best: str, means: dict[str, float], error: float) -> str:
@@ -360,18 +353,18 @@ def _rank_alike(first: np.ndarray, second: np.ndarray, qid: np.ndarray) -> bool:
     return np.array_equal(np.lexsort((first, qid)), np.lexsort((second, qid)))
 
 
-def estimated_seconds(ranker: Ranker, lists: Documents, folds: int) -> float:
+def estimated_seconds(ranker: Ranker, lists: TrainingData, folds: int) -> float:
     """About how long a model takes to train on prepared documents, by one CPU core; nothing is measured.
 
     The same lists have the same estimate everywhere. Early stopping may need half or twice the epochs.
     """
-    documents, features = lists.X.shape
+    documents, features = lists.features.shape
     if isinstance(ranker, BoostedRanker):
         trees = min(_TREES, ranker.n_estimators)
         each = _PER_ORDER if ranker.loss == "YetiRank" else _PER_GRADIENT
         return trees * (folds * _PER_TREE + (folds - 1) * documents * (each + features * _PER_BIN))
     if not isinstance(ranker, MLPRanker):
         return _PER_VALUE * (folds - 1) * documents * features
-    steps = (folds - 1) / folds * len(np.unique(lists.qid)) / ranker.lists_per_batch  # of all copies together
+    steps = (folds - 1) / folds * lists.num_lists / ranker.lists_per_batch  # of all copies together
     epoch = steps * _PER_STEP + (folds - 1) * documents * (_PER_DOCUMENT + features * _PER_WEIGHT)
     return min(_EPOCHS, ranker.max_epochs) * epoch

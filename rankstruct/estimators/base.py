@@ -7,27 +7,43 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_array, check_random_state, check_X_y, column_or_1d
+from sklearn.utils import Tags, check_array, check_random_state, check_X_y
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from typing_extensions import Self
 
 from rankstruct import losses
 from rankstruct._lazy import public_names
-from rankstruct.arrays import LARGEST, as_array, as_numbers
+from rankstruct.arrays import LARGEST, as_array
 from rankstruct.clicks import ClickLog
-from rankstruct.columns import Columns, EncodedTable, as_table, check_same_names, say_once
-from rankstruct.data import RankingData
+from rankstruct.columns import Columns, EncodedTable, check_same_names, say_once
+from rankstruct.data.clean import keep_documents
+from rankstruct.data.errors import check_selecting
 from rankstruct.estimators.arguments import OF_METHODS, explaining, lacking, with_inherited
 from rankstruct.estimators.from_clicks import find_documents, lists_of_log, weigh_clicks
-from rankstruct.ids import group_documents, list_ids, numbered_ids
+from rankstruct.estimators.training_data import (
+    ROUTING,
+    TrainingData,
+    as_labels,
+    check_column,
+    check_ids,
+    check_item_weights,
+    check_list_weights,
+    dense,
+    gather,
+    open_data,
+    warn_of_swap,
+    whole,
+)
+from rankstruct.ids import group_documents, list_ids
 from rankstruct.losses import AdditiveRankLoss, takes_groups
 from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
@@ -42,14 +58,9 @@ __all__: list[str] = []
 #: Seeds of estimators; None and random states of NumPy draw one in `fit`.
 RandomState = int | np.random.RandomState | np.random.Generator | None
 
-_COPIED = 2**26  # bytes of features up to which a copy is made; larger ones are gathered on each access
 _DTYPES = [np.float64, np.float32, np.float16]  # used without conversion
 FROM_CLICKS = "DCG@10"  # the measure where nothing else is given and labels are clicks
 PREPARE = ("append-quantile", "standardize")  # where nothing else is given
-ROUTING = (
-    "inside GridSearchCV, cross_val_score and the like, turn routing on with sklearn.set_config(enable_metadata_routing=True) "
-    "and pass fit(X, y, qid=qid, groups=qid) or params=dict(qid=qid, groups=qid), with cv=GroupKFold()"
-)
 GROUPS = "one id per document, such as its host or topic"
 
 _explaining = explaining(OF_METHODS)
@@ -80,126 +91,6 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
-
-
-class Documents(NamedTuple):
-    """Checked documents in any order, with their lists and, optionally, groups, list weights and item weights."""
-
-    X: Any
-    y: np.ndarray
-    qid: np.ndarray
-    diversity_groups: np.ndarray | None = None
-    weights: np.ndarray | None = None
-    item_weights: np.ndarray | None = None
-
-    def rows(self, chosen: np.ndarray) -> Documents:
-        """The documents selected by a mask; neighbouring ones are not copied."""
-        if chosen.dtype == np.bool_ and chosen.any():
-            first, last = int(chosen.argmax()), len(chosen) - int(chosen[::-1].argmax())
-            chosen = slice(first, last) if chosen[first:last].all() else chosen  # type: ignore[assignment]
-        return Documents(*(None if each is None else each[chosen] for each in self))  # type: ignore[arg-type]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The keyword arguments of `fit`, other than the first three."""
-        found = {
-            "diversity_groups": self.diversity_groups,
-            "sample_weight": self.weights,
-            "item_weights": self.item_weights,
-        }
-        return {name: each for name, each in found.items() if each is not None}
-
-    @property
-    def as_validation(self) -> dict[str, Any]:
-        """The arguments of `fit` for validation lists."""
-        found = {"X_valid": self.X, "y_valid": self.y, "qid_valid": self.qid}
-        more = {"diversity_groups_valid": self.diversity_groups, "item_weights_valid": self.item_weights}
-        return found | {name: each for name, each in more.items() if each is not None}
-
-
-class _Clicks(NamedTuple):
-    """The arguments of `fit` for clicks."""
-
-    position: Any = None
-    propensity: Any = None
-    clip: float | None = None
-    docid: Any = None
-
-    @property
-    def given(self) -> bool:
-        """Whether there are any."""
-        return any(each is not None for each in self)
-
-    def check(self, y: Any, group: Any, item_weights: Any) -> None:
-        """Raise ValueError for other arguments that do not go with clicks."""
-        if (self.given or isinstance(y, ClickLog)) and item_weights is not None:
-            raise ValueError(
-                "item_weights follow from clicks and propensity: omit them, or position, propensity and clip"
-            )
-        if isinstance(y, ClickLog) and not (self.position is None and group is None):
-            raise ValueError("y is a log, which has positions and lists: omit position and group")
-
-
-_NO_CLICKS = _Clicks()
-
-
-class FlatLists(NamedTuple):
-    """Documents grouped by list and, optionally, groups, list weights and item weights: the arguments of `ranking_risk`.
-
-    All but the offsets may be tensors on a device; offsets are read by losses on the CPU.
-    """
-
-    X: Any
-    labels: Any
-    offsets: np.ndarray
-    diversity_groups: Any = None
-    weights: Any = None
-    item_weights: Any = None
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """The number of documents of each list."""
-        return np.diff(self.offsets)
-
-    @property
-    def optional(self) -> dict[str, Any]:
-        """The columns that losses and measures take beyond labels, where there are any."""
-        columns = {"diversity_groups": self.diversity_groups, "item_weights": self.item_weights}
-        return {name: column for name, column in columns.items() if column is not None}
-
-    def offsets_of(self, numbers: np.ndarray) -> np.ndarray:
-        """The offsets of some lists, put one after the other."""
-        return np.append(0, (self.offsets[numbers + 1] - self.offsets[numbers]).cumsum())
-
-    def documents_of(self, numbers: np.ndarray) -> np.ndarray:
-        """The rows of the documents of some lists, list by list."""
-        offsets = self.offsets_of(numbers)
-        return np.arange(offsets[-1]) + np.repeat(self.offsets[numbers] - offsets[:-1], np.diff(offsets))
-
-    def rows(self, rows: np.ndarray, offsets: np.ndarray) -> FlatLists:
-        """A selection or reordering of the documents, with its offsets."""
-        diversity_groups, each = (
-            None if given is None else given[rows] for given in (self.diversity_groups, self.item_weights)
-        )
-        # A copy is faster to compute with, but large features should not be held twice.
-        large = self.X.ndim == 2 and not sp.issparse(self.X) and np.prod(self.X.shape) * self.X.dtype.itemsize > _COPIED
-        X = RowsOf(self.X, np.arange(len(self.labels))[rows]) if large else self.X[rows]
-        return FlatLists(X, self.labels[rows], offsets, diversity_groups, self.weights, each)
-
-
-def bring_together(
-    X: Any,
-    y: np.ndarray,
-    qid: np.ndarray,
-    diversity_groups: np.ndarray | None = None,
-    weights: np.ndarray | None = None,
-    item_weights: np.ndarray | None = None,
-) -> FlatLists:
-    """Group documents by list, without a copy if they are already grouped; `weights` has one value per document."""
-    order, offsets = group_documents(qid)
-    each = None if weights is None else (weights if order is None else weights[order])[offsets[:-1]]
-    lists = FlatLists(X, y, offsets, diversity_groups, each, item_weights)
-    return lists if order is None else lists.rows(order, offsets)
 
 
 class Ranker(BaseEstimator):
@@ -361,76 +252,64 @@ class Ranker(BaseEstimator):
             TypeError: item weights other than 0 and 1, or clicks, with a loss that does not accept item weights; or X of a kind
                 that is not a table.
         """
-        lists = X_valid, y_valid, qid_valid, diversity_groups_valid, item_weights_valid
         with all_or_nothing(self):
-            documents = _opened("X", X, y, qid, group, diversity_groups)
-            clicks = _Clicks(position, propensity, clip, docid)
-            stopped = self._fit(*self._taken(*documents, group, sample_weight, item_weights, clicks, lists))
+            self._check_fit_options(X_valid is not None)
+            clicks = {"position": position, "propensity": propensity, "clip": clip, "docid": docid}
+            train = self._take(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
+            valid = self._take_valid(X_valid, y_valid, qid_valid, diversity_groups_valid, item_weights_valid)
+            stopped = self._fit(train, valid)
         if stopped:
             raise KeyboardInterrupt(stopped)
         return self
 
-    def _taken(
+    def _take(
         self,
         X: Any,
         y: Any,
         qid: Any,
-        diversity_groups: Any,
         group: Any,
+        diversity_groups: Any,
         sample_weight: Any,
         item_weights: Any,
-        clicks: _Clicks,
-        lists: Sequence[Any],
-    ) -> tuple[Documents, Documents | None]:
-        """Checked training documents, and validation documents from the arguments of `fit`, if there are any."""
-        X, y, qid, position, docid = self._take_columns(X, y, qid, group, clicks.position, clicks.docid)
-        clicks = clicks._replace(position=position, docid=docid)
-        y, qid, sample_weight, item_weights = self._take_log(X, y, qid, group, sample_weight, item_weights, clicks)
-        clicks = clicks._replace(docid=None)  # which only finds the documents of a log
-        valid = self._take_valid(names_of(X), *lists)
-        self._check_fit_options(valid is not None)
-        train = self._train_documents(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
-        return train, None if valid is None else self._valid_documents(*valid)
-
-    def _take_valid(
-        self,
-        features: Sequence[str],
-        X: Any,
-        y: Any,
-        qid: Any,
-        diversity_groups: Any,
-        item_weights: Any,
-    ) -> tuple[Any, ...] | None:
-        """Features, labels, lists, groups and weights of validation documents; `features` are those of training."""
-        X, y, qid, diversity_groups = _opened("X_valid", X, y, qid, None, diversity_groups)
+        clicks: dict[str, Any],
+    ) -> TrainingData:
+        """Training lists from the arguments of `fit`; sets what depends on them alone."""
+        X, y, qid, diversity_groups = open_data("X", X, y, qid, group, diversity_groups)
+        X, y, qid, position, docid = self._take_columns(X, y, qid, group, clicks["position"], clicks["docid"])
+        propensity, clip, self.propensities_ = clicks["propensity"], clicks["clip"], None
+        by_position = not (position is None and propensity is None and clip is None)
+        if (by_position or isinstance(y, ClickLog)) and item_weights is not None:
+            raise ValueError(
+                "item_weights follow from clicks and propensity: omit them, or position, propensity and clip"
+            )
         if isinstance(y, ClickLog):
-            X, y, qid, item_weights = self._take_valid_log(X, y, qid, features)
-        lists = self._divide(X, y, qid, features=features)
-        given = are_given(*lists)
-        self._check_valid(given, diversity_groups, item_weights)
-        return (*lists, diversity_groups, item_weights) if given else None
-
-    def _take_log(
-        self, X: Any, y: Any, qid: Any, group: Any, sample_weight: Any, item_weights: Any, clicks: _Clicks
-    ) -> tuple[Any, Any, Any, Any]:
-        """Labels, lists and weights, of a log if `y` is one; sets `propensities_`."""
-        clicks.check(y, group, item_weights)
-        self.propensities_ = None
-        if not isinstance(y, ClickLog):
-            return y, qid, sample_weight, item_weights
-        found = lists_of_log(find_documents(y, X, qid, clicks.docid), clicks.propensity, clicks.clip)
-        self.propensities_ = found.propensities
-        weights = found.sample_weight if sample_weight is None else sample_weight
-        return found.labels, found.qid, weights, found.item_weights
-
-    def _take_valid_log(self, X: Any, log: ClickLog, qid: Any, features: Sequence[str]) -> tuple[Any, Any, Any, Any]:
-        """Features, labels, lists and item weights of the validation documents of a log."""
-        if self.propensities_ is None:
-            raise ValueError("y_valid is a log, whose propensities are those of training, so y must be one too")
-        parts = split_table(X, None, qid, by_names=True, features=features, known=self.roles_)
-        log = find_documents(log, parts.X, parts.qid, parts.docid, "_valid")
-        found = lists_of_log(log, self.propensities_, None)
-        return parts.X, found.labels, found.qid, found.item_weights
+            if not (position is None and group is None):
+                raise ValueError("y is a log, which has positions and lists: omit position and group")
+            log = lists_of_log(find_documents(y, X, qid, docid), propensity, clip)
+            y, qid, item_weights, self.propensities_ = log.labels, log.qid, log.item_weights, log.propensities
+            sample_weight = log.sample_weight if sample_weight is None else sample_weight
+        X, y = self._check(X, y, reset=True)
+        if qid is None and group is None:
+            if diversity_groups is not None and not self._measure().takes_groups:
+                raise ValueError(
+                    "diversity_groups= are hosts or topics, which only measures of diversity use; pass the list of each "
+                    f"document as qid=; {ROUTING}"
+                )
+            warnings.warn(
+                f"qid is missing, so all {len(y)} documents are one list: pass qid=, one id per document, or group=, the sizes "
+                f"of the lists; {ROUTING}",
+                stacklevel=4,
+            )
+        ids = list_ids(X.shape[0], qid, group, np.zeros(len(y), np.int64))
+        ids, diversity_groups = check_ids(X, ids, diversity_groups)
+        warn_of_swap(y, ids, "fit")
+        if by_position and self.propensities_ is None:
+            y, item_weights, self.propensities_ = weigh_clicks(y, ids, position, propensity, clip)
+        each = None if item_weights is None else check_item_weights(item_weights, len(y))
+        lists = gather(X, y, ids, diversity_groups, sample_weight, each)
+        lists = lists if each is None else self._without_weight_zero(lists)
+        self._begin(lists)
+        return lists
 
     def _take_columns(
         self, X: Any, y: Any, qid: Any, group: Any, position: Any, docid: Any
@@ -454,28 +333,44 @@ class Ranker(BaseEstimator):
             say_once(f"columns that are not features: {shown}")
         return found.X, found.y if log is None else log, found.qid, found.position, found.docid
 
-    def _divide(
-        self, X: Any, y: Any, qid: Any, group: Any = None, features: Sequence[str] | None = None
-    ) -> tuple[Any, Any, Any]:
-        """Features, labels and lists of other documents, with the columns of training; `features` are those of training."""
-        if features is None:
-            features = getattr(self, "feature_names_in_", ())
-        known = getattr(self, "roles_", {})  # not stored by earlier versions
+    def _divide(self, X: Any, y: Any, qid: Any, group: Any = None) -> tuple[Any, Any, Any]:
+        """Features, labels and lists of other documents, with the columns of training."""
+        features, known = getattr(self, "feature_names_in_", ()), getattr(self, "roles_", {})  # not in earlier versions
         if not len(features):  # fitted to an array
             features = [name for name in names_of(X) if name not in known.values()]
         return split_table(X, y, qid, has_sizes=group is not None, features=features, known=known)[:3]
 
-    def _valid_documents(self, X: Any, y: Any, qid: Any, diversity_groups: Any, item_weights: Any) -> Documents:
-        features, labels = self._check(X, reset=False), check_column("y_valid", y)
-        valid = Documents(features, labels, *check_ids(features, qid, diversity_groups))
+    def _take_valid(self, X: Any, y: Any, qid: Any, diversity_groups: Any, item_weights: Any) -> TrainingData | None:
+        """Validation lists from the arguments of `fit`, if there are any."""
+        X, y, qid, diversity_groups = open_data("X_valid", X, y, qid, None, diversity_groups)
+        if isinstance(y, ClickLog):
+            if self.propensities_ is None:
+                raise ValueError("y_valid is a log, whose propensities are those of training, so y must be one too")
+            features = getattr(self, "feature_names_in_", ())
+            parts = split_table(X, None, qid, by_names=True, features=features, known=self.roles_)
+            log = lists_of_log(find_documents(y, parts.X, parts.qid, parts.docid, "_valid"), self.propensities_, None)
+            X, y, qid, item_weights = parts.X, log.labels, log.qid, log.item_weights
+        X, y, qid = self._divide(X, y, qid)
+        if not are_given(X, y, qid):
+            for name, value in (("item_weights", item_weights), ("diversity_groups", diversity_groups)):
+                if value is not None:
+                    raise ValueError(f"{name}_valid needs X_valid, y_valid and qid_valid; pass them too or omit it")
+            return None
+        if diversity_groups is None and self._measure().takes_groups:
+            raise ValueError(
+                f"{self._measure().name} needs diversity_groups_valid=, one id per validation document: its host or topic"
+            )
+        X, y = self._check(X, reset=False), check_column("y_valid", y)
+        ids, diversity_groups = check_ids(X, qid, diversity_groups)
         if item_weights is not None:
-            valid = valid._replace(item_weights=check_item_weights(item_weights, len(valid.qid), "item_weights_valid"))
-        if labels.shape != valid.qid.shape:
-            raise ValueError(f"y_valid must have one label per document, shape {valid.qid.shape}, got {labels.shape}")
+            item_weights = check_item_weights(item_weights, len(ids), "item_weights_valid")
+        if y.shape != ids.shape:
+            raise ValueError(f"y_valid must have one label per document, shape {ids.shape}, got {y.shape}")
+        valid = gather(X, y, ids, diversity_groups, None, item_weights)
         self._check_judged("y_valid", valid)
         return valid
 
-    def _check_judged(self, name: str, valid: Documents, rest: Documents | None = None) -> None:
+    def _check_judged(self, name: str, valid: TrainingData, rest: TrainingData | None = None) -> None:
         """Raise ValueError if the measure does not accept the labels of validation lists, or is the same for every ranking of
         each of them, so that nothing could be selected; warn if this holds for half of them.
 
@@ -483,107 +378,70 @@ class Ranker(BaseEstimator):
         """
         measure = self._measure()
         same, lists = map(self._total, self._undecided(name, valid))
-        told = f"{measure.name} is the same for every ranking, such as where all labels are equal"
-        if 0 < lists == same:
-            others = None if rest is None or lists == 1 else self._undecided(name, rest)
-            if rest is None or (others is not None and others[0] < others[1]):
-                raise ValueError(
-                    f"{name}: in each of the {lists} validation lists {told}, so they cannot select a model; pass validation "
-                    "lists with documents to tell apart"
-                )
-        elif 2 * same >= lists > 0:
-            warnings.warn(f"in {same} of {lists} validation lists {told}; the others select the model", stacklevel=5)
+        if 0 < same == lists and rest is not None:
+            others = (0, 0) if lists == 1 else self._undecided(name, rest)
+            if others[0] == others[1]:
+                return
+        why = f"{measure.name} is the same for every ranking, such as where all labels are equal"
+        way_out = "pass validation lists with documents to tell apart"
+        check_selecting(same, lists, why, way_out, name=name, stacklevel=6)
 
-    def _undecided(self, name: str, documents: Documents) -> tuple[int, int]:
+    def _undecided(self, name: str, lists: TrainingData) -> tuple[int, int]:
         """The number of lists for which the measure is the same for every ranking, and of all lists."""
-        gains = documents.y if documents.item_weights is None else documents.y * documents.item_weights
+        gains = lists.labels if lists.item_weights is None else lists.labels * lists.item_weights
         best = np.argsort(np.argsort(gains, kind="stable")).astype(
             float
         )  # no ties: some measures have no value for them
         measure = self._measure()
         try:
-            highest, lowest = (measured(scores, documents, [measure])[measure.name] for scores in (best, -best))
+            highest, lowest = (measured(scores, lists, [measure])[measure.name] for scores in (best, -best))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         return 0 if measure.takes_groups else int((highest == lowest).sum()), len(highest)
 
-    def _train_documents(
-        self,
-        X: Any,
-        y: Any,
-        qid: Any,
-        group: Any,
-        diversity_groups: Any,
-        sample_weight: Any,
-        item_weights: Any,
-        clicks: _Clicks = _NO_CLICKS,
-    ) -> Documents:
-        X, y = self._check(X, y, reset=True)
-        if qid is None and group is None:
-            if diversity_groups is not None and not self._measure().takes_groups:
-                raise ValueError(
-                    "diversity_groups= are hosts or topics, which only measures of diversity use; pass the list of each "
-                    f"document as qid=; {ROUTING}"
-                )
-            warnings.warn(
-                f"qid is missing, so all {len(y)} documents are one list: pass qid=, one id per document, or group=, the sizes "
-                f"of the lists; {ROUTING}",
-                stacklevel=5,
-            )
-        ids, diversity_groups = check_ids(
-            X, list_ids(X.shape[0], qid, group, np.zeros(len(y), np.int64)), diversity_groups
-        )
-        _warn_of_swap(y, ids, "fit")
-        if clicks.given and self.propensities_ is None:
-            y, item_weights, self.propensities_ = weigh_clicks(y, ids, clicks.position, clicks.propensity, clicks.clip)
-        found = Documents(X, y, ids, diversity_groups, _document_weights(sample_weight, ids))
-        if item_weights is not None:
-            found = self._with_item_weights(found, check_item_weights(item_weights, len(y)))
-        self._begin(found)
-        return found
-
-    def _begin(self, train: Documents) -> None:
+    def _begin(self, train: TrainingData) -> None:
         """Set what depends on the lists and labels alone."""
-        lengths = np.unique(train.qid, return_counts=True)[1]
-        self.lists_, self.longest_list_ = len(lengths), int(lengths.max())
+        self.lists_, self.longest_list_ = train.num_lists, int(train.lengths.max())
         own = self.measure if self.measure is not None else self._measure_of_loss()
-        usual = FROM_CLICKS if self.from_clicks else usual_measure(self._grades(train.y))
+        usual = FROM_CLICKS if self.from_clicks else usual_measure(self._grades(train.labels))
         self.measure_ = usual if own is None else own
         self._warn_of_indifference(train)
 
-    def _warn_of_indifference(self, train: Documents) -> None:
+    def _warn_of_indifference(self, train: TrainingData) -> None:
         """Warn of labels that the measure hardly tells apart: all above 0 for AP, or with one gain far above all others."""
-        measure = self._measure()
-        if not len(train.y) or measure.takes_groups:
+        measure, y = self._measure(), train.labels
+        if not len(y) or measure.takes_groups:
             return
         with suppress(ValueError):  # of labels that only `score` would refuse
             evaluate(
-                np.zeros(1), train.y[[train.y.argmax()]], [measure], qid=[0]
+                np.zeros(1), y[[y.argmax()]], [measure], offsets=[0, 1]
             )  # warns of a gain that outweighs all others
-        if train.y.min() <= 0:
+        if y.min() <= 0:
             return
-        best, worst = (
-            evaluate(scores, train.y, [measure], qid=train.qid)[measure.name] for scores in (train.y, -train.y)
-        )
-        if (train.y != train.y[0]).any() and bool((best == worst).all()):
+        best, worst = (measured(scores, train, [measure])[measure.name] for scores in (y, -y))
+        if (y != y[0]).any() and bool((best == worst).all()):
             warnings.warn(
                 f"no label is 0, so {measure.name} has the same value for every ranking: use a graded measure, such as 'nDCG', "
                 "or one with min_relevant=, or shift the labels to start at 0",
-                stacklevel=7,
+                stacklevel=6,
             )
 
-    def _with_item_weights(self, documents: Documents, item_weights: np.ndarray) -> Documents:
+    def _without_weight_zero(self, lists: TrainingData) -> TrainingData:
         """Drop documents of weight 0; the others have no weights if all are 1."""
-        kept = item_weights > 0
+        kept = lists.item_weights > 0
         if not kept.any():
             raise ValueError("item_weights must not be zero for all documents")
-        documents = documents._replace(item_weights=None if (item_weights[kept] == 1).all() else item_weights)
-        return documents if kept.all() else documents.rows(kept)
+        lists = replace(lists, item_weights=None) if (lists.item_weights[kept] == 1).all() else lists
+        if kept.all():
+            return lists
+        lists = keep_documents(lists, kept)
+        assert lists.rows is not None
+        return lists.select(np.argsort(lists.rows[lists.offsets[:-1]]))  # by first appearance of what is left
 
     def _check_fit_options(self, has_validation: bool) -> None:
         """Raise ValueError for a wrong option, before any work."""
 
-    def _fit(self, train: Documents, valid: Documents | None) -> str | None:
+    def _fit(self, train: TrainingData, valid: TrainingData | None) -> str | None:
         """Train on checked documents; returns what to say if Ctrl-C ended it early with a whole model, which is then kept."""
         raise NotImplementedError
 
@@ -592,7 +450,7 @@ class Ranker(BaseEstimator):
         least = 1 if getattr(self, "distributed", False) else 2
         labels: dict[str, Any] = {"y": y[0], "y_numeric": True, "ensure_min_samples": least} if y else {}
         if y and y[0] is not None and not sp.issparse(y[0]):
-            labels["y"] = _labels("y", y[0])
+            labels["y"] = as_labels("y", y[0])
         if hasattr(X, "detach") or isinstance(X, np.ma.MaskedArray):
             X = as_array("X", X)
         if len(getattr(X, "shape", (0, 0))) == 1:
@@ -664,9 +522,10 @@ class Ranker(BaseEstimator):
         """Return the preparation steps that `fit` would use for features."""
         return self.prepare or ()
 
-    def _fit_preparation(self, X: Any, qid: np.ndarray) -> Any:
-        """Fit the preparation and return the prepared training documents."""
+    def _fit_preparation(self, lists: TrainingData) -> TrainingData:
+        """Fit the preparation and return the prepared training lists."""
         raw = Preparation(columns=self.preparation_.columns)
+        X = lists.features.X if isinstance(lists.features, RowsOf) else lists.features
         steps = list(self.steps(X))
         if not self.takes_missing or steps:
             needed = encoded_first(steps, X, raw.columns)
@@ -679,10 +538,13 @@ class Ranker(BaseEstimator):
             steps = needed
         self.preparation_ = raw
         if not steps:
-            return X
-        order, offsets = group_documents(qid)
-        self.preparation_, found = Preparation.fit_transform(steps, X if order is None else X[order], offsets, raw)
-        return found if order is None else found[np.argsort(order)]
+            return lists
+        self.preparation_, X = Preparation.fit_transform(steps, whole(lists.features), lists.offsets, raw)
+        return replace(lists, features=X)
+
+    def _prepared_lists(self, lists: TrainingData) -> TrainingData:
+        """Other lists, prepared."""
+        return replace(lists, features=self._prepared(whole(lists.features), lists.ids))
 
     def _prepared(self, X: Any, qid: Any) -> Any:
         """Prepared documents; `qid` may be None if no step depends on the lists."""
@@ -707,37 +569,22 @@ class Ranker(BaseEstimator):
         self.n_features_in_ = self.preparation_.num_features or self.n_features_in_
         return self
 
-    def _training_lists(
-        self,
-        X: Any,
-        y: np.ndarray,
-        qid: np.ndarray,
-        diversity_groups: np.ndarray | None = None,
-        weights: np.ndarray | None = None,
-        item_weights: np.ndarray | None = None,
-    ) -> FlatLists:
-        """Documents grouped by list, without empty lists; the mean weight of the others is 1."""
-        lists = bring_together(X, y, qid, diversity_groups, weights, item_weights)
-        lists = self._without_empty(lists) if self.drop_empty else lists
+    def _training_lists(self, lists: TrainingData) -> TrainingData:
+        """The lists without empty ones; the mean weight of the others is 1."""
+        if self.drop_empty:
+            starts = lists.offsets[:-1]
+            # A list of which everything was clicked does not tie everything: its documents compete.
+            lowest = 0 if self.from_clicks else np.minimum.reduceat(lists.labels, starts)
+            kept = lowest < np.maximum.reduceat(lists.labels, starts)
+            if not self._total(int(kept.sum())):
+                raise ValueError(f"no list can be learned from: in each of {len(kept)} all labels are equal")
+            lists = lists if kept.all() else lists.select(kept)
         if lists.weights is None:
             return lists
         total, number = self._total(float(lists.weights.sum())), self._total(len(lists.weights))
         if not total:
             raise ValueError("sample_weight must not be zero for all lists that have different labels")
-        return lists._replace(weights=lists.weights * (number / total))
-
-    def _without_empty(self, lists: FlatLists) -> FlatLists:
-        starts, lengths = lists.offsets[:-1], np.diff(lists.offsets)
-        # A list of which everything was clicked does not tie everything: its documents compete.
-        lowest = 0 if self.from_clicks else np.minimum.reduceat(lists.labels, starts)
-        kept = lowest < np.maximum.reduceat(lists.labels, starts)
-        if not self._total(int(kept.sum())):
-            raise ValueError(f"no list can be learned from: in each of {len(kept)} all labels are equal")
-        if kept.all():
-            return lists
-        weights = None if lists.weights is None else lists.weights[kept]
-        offsets = np.concatenate([[0], np.cumsum(lengths[kept])])
-        return lists._replace(weights=weights).rows(np.repeat(kept, lengths), offsets)
+        return replace(lists, weights=lists.weights * (number / total))
 
     def _measure(self, labels: np.ndarray | None = None) -> Measure:
         """The measure that selects; `labels` decide if it is None and the ranker was not fitted."""
@@ -753,16 +600,6 @@ class Ranker(BaseEstimator):
     def _measure_of_loss(self) -> Diverse | None:
         measure = getattr(named_loss(self.loss), "measure", None)
         return measure if isinstance(measure, Diverse) else None
-
-    def _check_valid(self, given: bool, diversity_groups_valid: Any, item_weights_valid: Any) -> None:
-        if item_weights_valid is not None and not given:
-            raise ValueError("item_weights_valid needs X_valid, y_valid and qid_valid; pass them too or omit it")
-        if diversity_groups_valid is not None and not given:
-            raise ValueError("diversity_groups_valid needs X_valid, y_valid and qid_valid; pass them too or omit it")
-        if given and diversity_groups_valid is None and self._measure().takes_groups:
-            raise ValueError(
-                f"{self._measure().name} needs diversity_groups_valid=, one id per validation document: its host or topic"
-            )
 
     @property
     def from_clicks(self) -> bool:
@@ -806,36 +643,35 @@ class Ranker(BaseEstimator):
                 `error_score="raise"`.)
         """
         check_is_fitted(self)
-        X, y, qid, diversity_groups = _opened("X", X, y, qid, group, diversity_groups)
+        X, y, qid, diversity_groups = open_data("X", X, y, qid, group, diversity_groups)
         X, y, qid = self._divide(X, y, qid, group)
         if y is None:
             raise ValueError(
                 "y is missing: pass the labels, [documents], or the name of their column in the data frame X"
             )
-        checked = self._check(X, reset=False)
-        one = np.zeros(checked.shape[0], np.int64) if getattr(self, "lists_", 2) == 1 else None
+        X = self._check(X, reset=False)
+        one = np.zeros(X.shape[0], np.int64) if getattr(self, "lists_", 2) == 1 else None
         if qid is None and group is None and one is None:
             raise ValueError(
                 f"qid is missing, but the ranker was fitted to {getattr(self, 'lists_', 'several')} lists: pass qid=, one id per "
                 f"document, or group=, the sizes of the lists; {ROUTING}"
             )
-        ids, diversity_groups = check_ids(checked, list_ids(checked.shape[0], qid, group, one), diversity_groups)
-        each_weight = None if item_weights is None else check_item_weights(item_weights, len(ids))
+        ids, diversity_groups = check_ids(X, list_ids(X.shape[0], qid, group, one), diversity_groups)
+        item_weights = None if item_weights is None else check_item_weights(item_weights, len(ids))
         y = check_column("y", y)
-        _warn_of_swap(y, ids, "score")
-        values = self._values(Documents(checked, y, ids, diversity_groups, item_weights=each_weight))
-        weights = _document_weights(sample_weight, ids)
-        if weights is None:
+        warn_of_swap(y, ids, "score")
+        columns = {"diversity_groups": diversity_groups, "item_weights": item_weights}
+        values = self._values(self._scores(X, ids), y, qid=ids, **columns)
+        if sample_weight is None:
             return float(values.mean())
-        each = bring_together(ids, ids, ids, None, weights).weights
-        return float(np.average(values.numpy(), weights=each))
+        return float(np.average(values.numpy(), weights=check_list_weights(sample_weight, *group_documents(ids))))
 
-    def _values(self, documents: Documents) -> torch.Tensor:
-        """The measure of each list."""
-        measure = self._measure(documents.y)
-        if measure.takes_groups and documents.diversity_groups is None:
+    def _values(self, scores: np.ndarray, labels: np.ndarray, **lists: Any) -> torch.Tensor:
+        """The measure of each list; `lists` are arguments of `evaluate`."""
+        measure = self._measure(labels)
+        if measure.takes_groups and lists.get("diversity_groups") is None:
             raise ValueError(f"{measure.name} needs diversity_groups=, {GROUPS}")
-        return torch.from_numpy(measured(self._scores(documents.X, documents.qid), documents, [measure])[measure.name])
+        return evaluate(scores, labels, [measure], **lists)[measure.name]
 
     @_explaining
     def predict(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
@@ -846,7 +682,7 @@ class Ranker(BaseEstimator):
         one, if they are not more than the longest training list has; otherwise an ensemble warns, and an MLP raises ValueError.
         """
         check_is_fitted(self)
-        X, _, qid, _ = _opened("X", X, None, qid, group)
+        X, _, qid, _ = open_data("X", X, None, qid, group)
         X, _, qid = self._divide(X, None, qid, group)
         X = self._check(X, reset=False)
         ids = None if qid is None and group is None else check_ids(X, list_ids(X.shape[0], qid, group), None)[0]
@@ -975,18 +811,17 @@ def check_groups_of(loss: nn.Module, diversity_groups: Any) -> None:
         raise ValueError(f"{type(loss).__name__} needs diversity_groups=, {GROUPS}")
 
 
-def measured(scores: Any, documents: Documents, measures: Sequence[Measure]) -> dict[str, np.ndarray]:
+def measured(scores: Any, lists: TrainingData, measures: Sequence[Measure]) -> dict[str, np.ndarray]:
     """Values of the measures per list, for scores `[documents]`."""
-    given: dict[str, Any] = {"diversity_groups": documents.diversity_groups, "item_weights": documents.item_weights}
-    found = evaluate(scores, documents.y, list(measures), qid=documents.qid, **given)
-    return {name: values.numpy() for name, values in found.items()}
+    values = evaluate(scores, lists.labels, list(measures), offsets=lists.offsets, **lists.optional)
+    return {name: each.numpy() for name, each in values.items()}
 
 
-def check_labels(name: str, documents: Documents, measures: Sequence[Measure]) -> None:
+def check_labels(name: str, lists: TrainingData, measures: Sequence[Measure]) -> None:
     """Raise ValueError, before training, if a measure that is used after it does not accept the labels."""
-    scores = -np.arange(len(documents.y), dtype=np.float64)  # without ties, for which some measures have no value
+    scores = -np.arange(len(lists.labels), dtype=np.float64)  # without ties, for which some measures have no value
     try:
-        measured(scores, documents, measures)
+        measured(scores, lists, measures)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 
@@ -997,110 +832,3 @@ def are_given(X_valid: Any, y_valid: Any, qid_valid: Any) -> bool:
     if any(given) != all(given):
         raise ValueError("pass X_valid, y_valid and qid_valid together, all three or none")
     return any(given)
-
-
-def _document_weights(sample_weight: Any, qid: np.ndarray) -> np.ndarray | None:
-    """The weight of each document's list, from one weight per list or one per document."""
-    if sample_weight is None:
-        return None
-    weights = as_numbers("sample_weight", sample_weight).astype(np.float64)
-    if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise ValueError("sample_weight must be finite numbers, 0 or more")
-    _, first, of_row = np.unique(qid, return_index=True, return_inverse=True)
-    if weights.shape == first.shape:
-        by_appearance = np.argsort(np.argsort(first, kind="stable"), kind="stable")
-        weights = weights[by_appearance][of_row]
-    if weights.shape != qid.shape or not np.array_equal(weights, weights[first][of_row]):
-        raise ValueError(
-            f"sample_weight must have one weight per list, shape ({len(first)},), or one per document, equal within each list; "
-            f"got shape {weights.shape} (pass weights of single documents as item_weights)"
-        )
-    if not weights.any():
-        raise ValueError("sample_weight must not be zero for all lists")
-    return weights
-
-
-def check_item_weights(item_weights: Any, documents: int | None = None, name: str = "item_weights") -> np.ndarray:
-    """Weights `[documents]`, float64; raises ValueError if they are invalid."""
-    weights = as_numbers(name, item_weights).astype(np.float64)
-    if weights.ndim != 1 or documents not in (None, len(weights)):
-        raise ValueError(
-            f"{name} must have one weight per document, shape ({documents or 'documents'},); got {weights.shape}"
-        )
-    if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise ValueError(f"{name} must be finite numbers, 0 or more")
-    return weights
-
-
-def _labels(name: str, y: Any) -> np.ndarray:
-    """Labels as numbers, in any shape; raises ValueError for words, and for one that is not finite, with its row."""
-    found = as_array(name, y)
-    words = [each for each in found.flat[:1] if isinstance(each, str)]
-    if words:
-        raise ValueError(f"labels must be numbers, graded relevance from 0; got {str(words[0])!r} in {name}")
-    if found.dtype.kind == "c":  # which scikit-learn refuses
-        return found
-    found = as_numbers(name, found)
-    wrong = ~np.isfinite(found).ravel() if found.dtype.kind == "f" else np.zeros(0, bool)
-    if wrong.any():
-        at = int(wrong.argmax())
-        kind = "NaN" if np.isnan(found.flat[at]) else f"infinity or a value too large for dtype({str(found.dtype)!r})"
-        row = at // (found.size // len(found))
-        raise ValueError(f"Input {name} contains {kind}: labels must be finite numbers; that of document {row} is not")
-    return found
-
-
-def check_column(name: str, y: Any) -> np.ndarray:
-    """Labels as numbers; `[documents, 1]` becomes `[documents]`, with scikit-learn's warning."""
-    found: np.ndarray = _labels(name, y)
-    return column_or_1d(found, warn=True) if found.ndim == 2 and found.shape[1] == 1 else found
-
-
-def _opened(
-    name: str, X: Any, y: Any = None, qid: Any = None, group: Any = None, diversity_groups: Any = None
-) -> tuple[Any, Any, Any, Any]:
-    """Features, labels, lists and groups: those of `RankingData`; other features that are not a table are refused."""
-    if not isinstance(X, RankingData):
-        return as_table(name, X), y, qid, diversity_groups
-    if qid is not None or group is not None:
-        raise ValueError(f"{name} is RankingData, which has lists: omit qid and group")
-    own = X.diversity_groups if diversity_groups is None else diversity_groups
-    return X.table, X.labels if y is None else y, X.list_numbers, own
-
-
-def _warn_of_swap(y: np.ndarray, qid: np.ndarray, call: str) -> None:
-    """Warn if labels look like lists and lists like labels: only the rows of each label, whole numbers, are contiguous."""
-    blocks, scattered = (1 + int((each[1:] != each[:-1]).sum()) for each in (y, qid))
-    if blocks >= scattered or (y % 1).any():  # nearly always, at little cost
-        return
-    labels, lists = (np.unique(each) for each in (y, qid))
-    if blocks == len(labels) > len(lists) > 1 and scattered > len(lists):
-        warnings.warn(
-            f"y has {len(labels)} labels, each in contiguous rows, and the {len(lists)} lists of qid are scattered over the "
-            f"rows: are they swapped? The order is {call}(X, y, qid)",
-            stacklevel=6 if call == "fit" else 4,
-        )
-
-
-def dense(X: Any) -> np.ndarray:
-    """Features as a dense array."""
-    return X.toarray() if sp.issparse(X) else X
-
-
-def check_ids(X: Any, qid: Any, diversity_groups: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """`qid` unchanged, numbers or strings, and the groups as int64 or None; both `[documents]`."""
-    if qid is None:
-        raise ValueError(
-            f"qid is missing: pass the list of each document, [documents], or group=, the sizes of the lists; {ROUTING}"
-        )
-    found: list[np.ndarray] = []
-    for name, given in (("qid", qid), *([] if diversity_groups is None else [("diversity_groups", diversity_groups)])):
-        ids = numbered_ids(name, given)
-        if ids.shape != np.shape(X)[:1]:
-            sizes = "; pass sizes of lists as group=" if name == "qid" else ""
-            sizes = f"; pass {name}.ravel()" if ids.shape == (*np.shape(X)[:1], 1) else sizes
-            raise ValueError(
-                f"{name} must have one entry per document, shape {np.shape(X)[:1]}; got {ids.shape}{sizes}"
-            )
-        found.append(ids)
-    return found[0], None if diversity_groups is None else np.unique(found[1], return_inverse=True)[1].astype(np.int64)

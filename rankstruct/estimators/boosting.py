@@ -23,6 +23,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -39,20 +40,10 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rankstruct.arrays import as_numbers, as_single
-from rankstruct.estimators.base import (
-    Documents,
-    FlatLists,
-    Ranker,
-    as_seed,
-    bring_together,
-    check_groups_of,
-    check_item_weights,
-    dense,
-    is_number,
-    named_loss,
-)
+from rankstruct.estimators.base import Ranker, as_seed, check_groups_of, is_number, named_loss
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.estimators.linear import LinearRanker
+from rankstruct.estimators.training_data import TrainingData, check_item_weights, dense, fit_to, whole
 from rankstruct.ids import numbered_ids
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.lists import to_tensor
@@ -352,7 +343,7 @@ class BoostedRanker(EarlyStoppingRanker):
     def _takes_sparse(self) -> bool:
         return super()._takes_sparse() and (not _is_ranker(self.start) or get_tags(self.start).input_tags.sparse)
 
-    def _fit(self, train: Documents, valid: Documents | None) -> None:
+    def _fit(self, train: TrainingData, valid: TrainingData | None) -> None:
         if self.from_clicks and self.library == "catboost":
             raise ValueError("CatBoost has no loss for clicks; use library='lightgbm' or 'xgboost'")
         loss = None if self.library == "catboost" else self.ranking_loss()
@@ -360,10 +351,16 @@ class BoostedRanker(EarlyStoppingRanker):
             check_groups_of(loss, train.diversity_groups)
         train, valid = self._divided(train, valid)
         self._fit_start(train, valid)
-        lists, start = self._grown_on(train, self._fit_preparation(train.X, train.qid), self._training_lists)
-        held_out, valid_start = None, None
+        # Rows in place of features: a copy of these takes as much memory as the trees.
+        kept = self._training_lists(replace(train, features=np.arange(train.num_documents)))
+        start, valid_start = self._scores_of_start(train), None if valid is None else self._scores_of_start(valid)
+        X = self._fit_preparation(train).features
+        if kept.num_documents < train.num_documents:
+            X, start = X[kept.features], None if start is None else start[kept.features]
+        lists = replace(kept, features=_features(whole(X)))
+        held_out = None
         if valid is not None:
-            held_out, valid_start = self._grown_on(valid, self._prepared(valid.X, valid.qid), bring_together)
+            held_out = replace(valid, features=_features(self._prepared_lists(valid).features))
         if self.noise and loss is not None:
             loss = PerturbedLoss(loss, sigma=self.noise, samples=1)
         self.models_: list[Any] = []
@@ -411,12 +408,13 @@ class BoostedRanker(EarlyStoppingRanker):
             raise ValueError(f"{self.loss or 'QueryRMSE'} is a loss of CatBoost, not of rankstruct")
         return super().ranking_loss()
 
-    def _fit_start(self, train: Documents, valid: Documents | None) -> None:
+    def _fit_start(self, train: TrainingData, valid: TrainingData | None) -> None:
         self.start_ = None if self.start is None else self._for_clicks(clone(self.start))
         if self.start_ is not None:
-            self.start_.fit(
-                self._table(train.X), *train[1:3], **train.options, **({} if valid is None else valid.as_validation)
-            )
+            fit_to(self.start_, train, valid, self._table(whole(train.features)))
+
+    def _scores_of_start(self, lists: TrainingData) -> np.ndarray | None:
+        return None if self.start_ is None else self.start_.predict(whole(lists.features), lists.ids)
 
     def _for_clicks(self, ranker: Any) -> Any:
         """The ranker with the usual loss for clicks, if there are clicks and it has no loss of its own."""
@@ -424,34 +422,16 @@ class BoostedRanker(EarlyStoppingRanker):
             ranker.set_params(loss=AdditiveRankLoss(), drop_empty=False)
         return ranker
 
-    def _fit_leaves(self, train: FlatLists, valid: FlatLists | None) -> None:
+    def _fit_leaves(self, train: TrainingData, valid: TrainingData | None) -> None:
         self.leaf_ranker_ = None
         if self.leaf_ranker is None:
             return
         self.leaf_ranker_ = self._for_clicks(clone(self.leaf_ranker).set_params(prepare=()))
         scorer = self._as_grown()
-        given: dict[str, Any] = {
-            "diversity_groups": train.diversity_groups,
-            "item_weights": train.item_weights,
-            "sample_weight": train.weights,
-        }
-        if valid is not None:
-            given |= {"X_valid": _leaf_features(scorer, valid.X), "y_valid": valid.labels}
-            given |= {"diversity_groups_valid": valid.diversity_groups, "item_weights_valid": valid.item_weights}
-            given["qid_valid"] = np.repeat(np.arange(len(valid.offsets) - 1), np.diff(valid.offsets))
-        self.leaf_ranker_.fit(_leaf_features(scorer, train.X), train.labels, group=np.diff(train.offsets), **given)
+        judged = None if valid is None else _leaf_features(scorer, valid.features)
+        fit_to(self.leaf_ranker_, train, valid, _leaf_features(scorer, train.features), judged)
 
-    def _grown_on(
-        self, documents: Documents, prepared: Any, together: Callable[..., FlatLists]
-    ) -> tuple[FlatLists, np.ndarray | None]:
-        """The lists that trees are grown on, and their scores by `start_`."""
-        lists = together(np.arange(len(documents.y)), *documents[1:])
-        start = None if self.start_ is None else self.start_.predict(documents.X, documents.qid)[lists.X]
-        whole = np.array_equal(lists.X, np.arange(len(documents.y)))
-        X = prepared if whole else prepared[lists.X]  # a copy takes as much memory as the trees
-        return lists._replace(X=_features(X)), start
-
-    def _train(self, model: Any, valid: FlatLists | None) -> None:
+    def _train(self, model: Any, valid: TrainingData | None) -> None:
         """Add trees until the validation measure stops improving."""
         history: list[float] = []
         with Progress(total=self.n_estimators, unit=" trees", disable=not self.verbose, leave=False) as bar:
@@ -646,7 +626,7 @@ class _LightGBM(_Stepwise):
         self,
         ranker: BoostedRanker,
         objective: BoostingObjective,
-        lists: tuple[FlatLists, FlatLists | None],
+        lists: tuple[TrainingData, TrainingData | None],
         starts: tuple[np.ndarray | None, np.ndarray | None],
         seed: int,
     ) -> None:
@@ -676,13 +656,13 @@ class _LightGBM(_Stepwise):
             "categorical_feature": options.pop("categorical_feature", ranker._categorical),  # which LightGBM wants here
         }
         data = library.Dataset(
-            train.X, as_single("y", train.labels), group=lengths, init_score=starts[0], params=options, **given
+            train.features, as_single("y", train.labels), group=lengths, init_score=starts[0], params=options, **given
         )
         self.booster = library.Booster(options, data)
         self.valid = valid is not None
         if valid is not None:
             given = {"group": valid.lengths, "init_score": starts[1], "reference": data, "params": options}
-            self.booster.add_valid(library.Dataset(valid.X, valid.labels, **given), "valid")
+            self.booster.add_valid(library.Dataset(valid.features, valid.labels, **given), "valid")
 
     def add_tree(self) -> None:
         try:
@@ -755,7 +735,7 @@ class _XGBoost(_Stepwise):
         self,
         ranker: BoostedRanker,
         objective: BoostingObjective,
-        lists: tuple[FlatLists, FlatLists | None],
+        lists: tuple[TrainingData, TrainingData | None],
         starts: tuple[np.ndarray | None, np.ndarray | None],
         seed: int,
     ) -> None:
@@ -777,7 +757,7 @@ class _XGBoost(_Stepwise):
         }
         self.train, *self.valid = [
             self.matrix(
-                part.X,
+                part.features,
                 ranker._categorical,
                 as_single("y", part.labels),
                 weight=part.weights,
@@ -867,7 +847,7 @@ class _CatBoost:
         self,
         ranker: BoostedRanker,
         objective: None,
-        lists: tuple[FlatLists, FlatLists | None],
+        lists: tuple[TrainingData, TrainingData | None],
         starts: tuple[np.ndarray | None, np.ndarray | None],
         seed: int,
     ) -> None:
@@ -895,7 +875,7 @@ class _CatBoost:
         self.options = options
 
     @staticmethod
-    def pool(part: FlatLists, start: np.ndarray | None) -> Any:
+    def pool(part: TrainingData, start: np.ndarray | None) -> Any:
         lengths = part.lengths
         given = {
             "group_id": np.repeat(np.arange(len(lengths)), lengths),
@@ -903,7 +883,7 @@ class _CatBoost:
             "group_weight": None if part.weights is None else np.repeat(part.weights, lengths),
             "baseline": start,
         }
-        return _installed("catboost").Pool(part.X, part.labels, **given)
+        return _installed("catboost").Pool(part.features, part.labels, **given)
 
     def grow(self, most: int, go_on: Callable[[np.ndarray | None], bool]) -> None:
         """Add trees while `go_on` wants more, which is given the scores of the validation documents."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Integral
 
 import numpy as np
 from torch import nn
 
-from rankstruct.estimators.base import Documents, RandomState, Ranker, as_seed, is_number
+from rankstruct.data.clean import keep_documents
+from rankstruct.estimators.base import RandomState, Ranker, as_seed, is_number
+from rankstruct.estimators.training_data import TrainingData
 from rankstruct.losses import GradedLoss
 from rankstruct.measures import Measure
 
@@ -45,31 +48,25 @@ class EarlyStoppingRanker(Ranker):
         """Return the loss that `fit` minimises; raises ValueError if `loss` is invalid."""
         return self._loss(lambda: GradedLoss("AUC"))
 
-    def _divided(self, train: Documents, valid: Documents | None) -> tuple[Documents, Documents | None]:
-        """Training and validation documents: those passed to `fit`, or held-out lists; None if `validation_share` is 0.
+    def _divided(self, train: TrainingData, valid: TrainingData | None) -> tuple[TrainingData, TrainingData | None]:
+        """Training and validation lists: those passed to `fit`, or held-out ones; None if `validation_share` is 0.
 
-        Their item weights count in the measure if they are those of clicks.
+        Their item weights count in the measure if they are those of clicks. Of a single list, some documents are held out.
         """
         if valid is not None or not self.validation_share:
             return train, valid
-        held = self._held_out(train.qid)
-        rest, valid = train.rows(~held), train.rows(held)
-        name = "the measure that selects on clicks"
-        if not self.from_clicks:
-            valid, name = valid._replace(item_weights=None), f"validation_share={self.validation_share:g}"
-        self._check_judged(name, valid, rest)
-        return rest, valid
-
-    def _held_out(self, qid: np.ndarray) -> np.ndarray:
-        """Mask `[documents]` of the held-out lists; of a single list, some of its documents are held out."""
-        names, of_row = np.unique(qid, return_inverse=True)
-        if len(names) == 1:
-            names = of_row = np.arange(len(qid))
-        number = round(self.validation_share * len(names))
-        if not 0 < number < len(names):
+        number = train.num_documents if train.num_lists == 1 else train.num_lists
+        share = round(self.validation_share * number)
+        if not 0 < share < number:
             raise ValueError(
-                f"validation_share {self.validation_share:g} of {len(names)} lists is {number} lists; pass X_valid, y_valid and "
+                f"validation_share {self.validation_share:g} of {number} lists is {share} lists; pass X_valid, y_valid and "
                 "qid_valid, or validation_share=0 to train without validation"
             )
-        taken = np.random.default_rng(as_seed(self.random_state)).permutation(len(names))[:number]
-        return np.isin(of_row, taken)
+        drawn = np.random.default_rng(as_seed(self.random_state)).permutation(number)[:share]
+        held = np.isin(np.arange(number) if train.num_lists == 1 else np.repeat(train.places, train.lengths), drawn)
+        rest, valid = keep_documents(train, ~held), keep_documents(train, held)
+        name = "the measure that selects on clicks"
+        if not self.from_clicks:
+            valid, name = replace(valid, item_weights=None), f"validation_share={self.validation_share:g}"
+        self._check_judged(name, valid, rest)
+        return rest, valid

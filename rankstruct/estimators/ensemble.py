@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -18,8 +19,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import Documents, RandomState, Ranker, as_seed, check_labels, measured
+from rankstruct.data.clean import keep_documents
+from rankstruct.estimators.base import RandomState, Ranker, as_seed, check_labels, measured
 from rankstruct.estimators.mlp import MLPRanker
+from rankstruct.estimators.training_data import TrainingData, fit_to, whole
 from rankstruct.ids import group_documents
 from rankstruct.measures import Measure
 from rankstruct.models.scorers import EnsembleScorer, check_weights, mean_of_z_scores, with_preparation
@@ -108,7 +111,7 @@ class EnsembleRanker(Ranker):
     def _takes_sparse(self) -> bool:
         return super()._takes_sparse() and all(get_tags(ranker).input_tags.sparse for ranker in self.rankers)
 
-    def _fit(self, train: Documents, valid: Documents | None) -> None:
+    def _fit(self, train: TrainingData, valid: TrainingData | None) -> None:
         if self.from_clicks:
             raise ValueError(
                 "EnsembleRanker cannot be fitted to clicks: fit its rankers to them, and pass FrozenEstimator(ranker) of each; "
@@ -116,24 +119,20 @@ class EnsembleRanker(Ranker):
             )
         if self.folds > 1:
             if not any(map(is_frozen, self.rankers)):
-                check_labels("y", train._replace(item_weights=None), [self._measure()])
+                check_labels("y", replace(train, item_weights=None), [self._measure()])
             train, valid = joined(train, valid), None
-        train = train._replace(X=self._fit_preparation(train.X, train.qid))
-        given: dict[str, Any] = train.options
+        train = self._fit_preparation(train)
         scores: np.ndarray | None = None
         if self.folds > 1:
             parts = deal_lists(train, self.folds, as_seed(self.random_state))
             fits = [fit_by_parts(ranker, train, parts, self._table) for ranker in self.rankers]
             self.rankers_ = [copy for copies, _ in fits for copy in copies]
-            scores, valid = np.stack([column for _, column in fits], axis=1), train._replace(item_weights=None)
+            scores, valid = np.stack([column for _, column in fits], axis=1), replace(train, item_weights=None)
         else:
+            valid, X = None if valid is None else self._prepared_lists(valid), self._table(whole(train.features))
+            self.rankers_ = [fit_to(clone(ranker), train, valid, X) for ranker in self.rankers]
             if valid is not None:
-                valid = valid._replace(X=self._prepared(valid.X, valid.qid))
-                given |= valid.as_validation
-            X = self._table(train.X)
-            self.rankers_ = [clone(ranker).fit(X, *train[1:3], **given) for ranker in self.rankers]
-            if valid is not None:
-                scores = self._member_scores(valid.X, valid.qid)
+                scores = self._member_scores(valid.features, valid.ids)
         self.validation_: float | None = None
         weights = None if isinstance(self.weights, str) else self.weights
         if valid is None or scores is None or (self.folds > 1 and any(map(is_frozen, self.rankers))):
@@ -201,24 +200,30 @@ def is_frozen(part: Any) -> bool:
     return isinstance(part, FrozenEstimator) or any(map(is_frozen, parts))
 
 
-def joined(train: Documents, valid: Documents | None) -> Documents:
+def joined(train: TrainingData, valid: TrainingData | None) -> TrainingData:
     """The lists of both, renumbered so that equal ids in the two stay different lists."""
     if valid is None:
         return train
-    first, second = (np.unique(each.qid, return_inverse=True)[1] for each in (train, valid))
-    X = (sp.vstack if sp.issparse(train.X) else np.concatenate)([train.X, valid.X])
     diversity_groups = weights = items = None
     if train.diversity_groups is not None and valid.diversity_groups is not None:
         diversity_groups = np.concatenate([train.diversity_groups, valid.diversity_groups])
     if train.weights is not None:
-        weights = np.concatenate([train.weights, np.full(len(second), train.weights.mean())])
+        mean = np.repeat(train.weights, train.lengths).mean()
+        weights = np.concatenate([train.weights, np.full(valid.num_lists, mean)])
     if train.item_weights is not None:
-        items = np.concatenate([train.item_weights, np.ones(len(second))])
-    y, qid = np.concatenate([train.y, valid.y]), np.concatenate([first, second + len(np.unique(first))])
-    return Documents(X, y, qid, diversity_groups, weights, items)
+        items = np.concatenate([train.item_weights, np.ones(valid.num_documents)])
+    return TrainingData(
+        (sp.vstack if sp.issparse(train.features) else np.concatenate)([whole(train.features), whole(valid.features)]),
+        np.concatenate([train.labels, valid.labels]),
+        np.concatenate([train.offsets, train.offsets[-1] + valid.offsets[1:]]),
+        np.concatenate([train.places, train.num_lists + valid.places]),
+        diversity_groups=diversity_groups,
+        weights=weights,
+        item_weights=items,
+    )
 
 
-def deal_lists(documents: Documents, folds: int, random_state: int, from_clicks: bool = False) -> np.ndarray:
+def deal_lists(lists: TrainingData, folds: int, random_state: int, from_clicks: bool = False) -> np.ndarray:
     """Split lists into folds at random, spreading those with different labels evenly; returns the fold of each document.
 
     A single list is split by its documents, with a warning: what is held out is then not a new list. From clicks, a list of which
@@ -227,35 +232,35 @@ def deal_lists(documents: Documents, folds: int, random_state: int, from_clicks:
     Raises:
         ValueError: fewer than two lists that have different labels.
     """
-    names, lists = np.unique(documents.qid, return_inverse=True)
-    if len(names) == 1:
+    number = lists.num_lists
+    if number == 1:
         warnings.warn(
             "there is only one list, which is split by its documents, so validation values do not estimate performance on new "
             "lists; pass more lists",
             stacklevel=5,
         )
-        lists = np.arange(len(lists))
-        varied = np.zeros(len(lists), bool)
+        places = np.arange(lists.num_documents)
+        varied = np.zeros(len(places), bool)
     else:
-        lowest, highest = np.full(len(names), 0.0 if from_clicks else np.inf), np.full(len(names), -np.inf)
-        np.minimum.at(lowest, lists, documents.y)
-        np.maximum.at(highest, lists, documents.y)
-        varied = lowest < highest
+        lowest = 0 if from_clicks else np.minimum.reduceat(lists.labels, lists.offsets[:-1])
+        varied = np.empty(number, bool)
+        varied[lists.places] = lowest < np.maximum.reduceat(lists.labels, lists.offsets[:-1])
+        places = np.repeat(lists.places, lists.lengths)
         if varied.sum() < 2:
             raise ValueError(
                 f"{'no list' if not varied.any() else 'only one list'} can be learned from: in each of "
-                f"{len(names)}{'' if not varied.any() else ' but one'} all labels are equal; folds need two"
+                f"{number}{'' if not varied.any() else ' but one'} all labels are equal; folds need two"
             )
     order = np.random.default_rng(random_state).permutation(len(varied))
     order = order[np.argsort(~varied[order], kind="stable")]
     part = np.empty(len(varied), np.int64)
     part[order] = np.arange(len(varied)) % min(folds, int(varied.sum()) or len(varied))
-    return part[lists]
+    return part[places]
 
 
 def fit_by_parts(
     ranker: Any,
-    documents: Documents,
+    lists: TrainingData,
     parts: np.ndarray,
     table: Callable[[Any], Any] = lambda X: X,
     *,
@@ -269,24 +274,26 @@ def fit_by_parts(
         The copies, and out-of-fold scores `[documents]`.
     """
     copies, scores = [clone(ranker) for _ in range(parts.max() + 1)], np.empty(len(parts))
-    plain = table(documents.X) is documents.X and isinstance(documents.X, np.ndarray) and not has_missing(documents.X)
-    together = plain and type(ranker) is MLPRanker and not ranker.prepare and len(np.unique(documents.qid)) > 1
+    X = lists.features
+    plain = table(X) is X and isinstance(X, np.ndarray) and not has_missing(X)
+    together = plain and type(ranker) is MLPRanker and not ranker.prepare and lists.num_lists > 1
     for part, copy in enumerate(copies):
         if "random_state" in (options := ranker.get_params(deep=False)):
             copy.set_params(random_state=as_seed(options["random_state"]) + part)
     if together:
-        MLPRanker._fit_folds(copies, documents, parts, weigh_valid)
-    judged = documents if weigh_valid else documents._replace(item_weights=None)
+        MLPRanker._fit_folds(copies, lists, parts, weigh_valid)
+    judged = lists if weigh_valid else replace(lists, item_weights=None)
     for part, copy in enumerate(copies):
-        valid = judged.rows(parts == part)
+        valid = keep_documents(judged, parts == part)
+        X = whole(valid.features)
         if not together:
-            train = documents.rows(parts != part)
+            train = keep_documents(lists, parts != part)
             with stage(f"fold {part + 1} of {parts.max() + 1}"), warnings.catch_warnings():
                 warnings.filterwarnings(
                     "ignore", ".* validation lists .* is the same"
                 )  # those of other folds judge too
-                copy.fit(table(train.X), *train[1:3], **train.options, **valid.as_validation)
-        scores[parts == part] = copy.predict(valid.X, valid.qid)
+                fit_to(copy, train, valid, table(whole(train.features)), X)
+        scores[parts == part] = copy.predict(X, valid.ids)
     return copies, scores
 
 
@@ -296,15 +303,15 @@ def all_weights(members: int) -> Iterator[Any]:
 
 
 def best_weights(
-    candidates: Iterable[Any], scores: np.ndarray, documents: Documents, measure: Measure
+    candidates: Iterable[Any], scores: np.ndarray, lists: TrainingData, measure: Measure
 ) -> tuple[float, tuple[float, ...]]:
     """The best value of the measure and its weights, the first ones in a tie, for scores `[documents, members]`."""
     found: tuple[float, tuple[float, ...]] | None = None
     members = range(scores.shape[1])
-    columns = np.stack([mean_scores(scores[:, [member]], (1.0,), documents.qid) for member in members], axis=1)
+    columns = np.stack([mean_scores(scores[:, [member]], (1.0,), lists.ids) for member in members], axis=1)
     for candidate in candidates:
         weights = check_weights(candidate, scores.shape[1])
-        value = float(measured(columns @ weights, documents, [measure])[measure.name].mean())
+        value = float(measured(columns @ weights, lists, [measure])[measure.name].mean())
         if found is None or value > found[0] + 1e-12:
             found = value, weights
     assert found is not None

@@ -14,8 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import Documents, RandomState, as_seed
+from rankstruct.estimators.base import RandomState, as_seed
 from rankstruct.estimators.linear import LinearRanker
+from rankstruct.estimators.training_data import TrainingData, whole
 from rankstruct.measures import Measure
 from rankstruct.models import KernelScorer
 from rankstruct.models.scorers import with_preparation
@@ -94,18 +95,22 @@ class KernelRanker(LinearRanker):
     def _takes_sparse(self) -> bool:
         return super()._takes_sparse() and self.kernel != "precomputed"
 
-    def _with_item_weights(self, documents: Documents, item_weights: np.ndarray) -> Documents:
-        if self.kernel == "precomputed" and not item_weights.all():
+    def _without_weight_zero(self, lists: TrainingData) -> TrainingData:
+        if self.kernel == "precomputed" and not lists.item_weights.all():
             raise ValueError(
                 "with kernel='precomputed', remove documents of item weight 0 from the rows and columns of X"
             )
-        return super()._with_item_weights(documents, item_weights)
+        return super()._without_weight_zero(lists)
 
-    def _fit_features(self, X: Any) -> Any:
+    def _fit_features(self, lists: TrainingData) -> Any:
+        # Landmarks are drawn by row, and the columns of a precomputed kernel are the rows as they were passed.
+        X, rows = whole(lists.features), lists.rows
+        X = X if rows is None else X[np.argsort(rows)]
         kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, offset=self.offset)
         sizes = {"exact_up_to": self.exact_up_to, "landmarks": self.landmarks}
         self.map_ = KernelMap.fit(kernel, X, **sizes, seed=as_seed(self.random_state))
-        return self.map_(X)
+        Z = self.map_(X)
+        return Z if rows is None else Z[np.argsort(np.argsort(rows))]
 
     def _features(self, X: Any) -> Any:
         return self.map_(X)

@@ -24,18 +24,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
-from rankstruct.estimators.base import (
-    PREPARE,
-    Documents,
-    FlatLists,
-    Ranker,
-    check_groups_of,
-    check_ids,
-    dense,
-    named_loss,
-)
+from rankstruct.data import RankingData
+from rankstruct.data.clean import keep_documents
+from rankstruct.estimators.base import PREPARE, Ranker, check_groups_of, named_loss
 from rankstruct.estimators.ensemble import deal_lists
 from rankstruct.estimators.from_clicks import CLICK_COSTS
+from rankstruct.estimators.training_data import TrainingData, check_ids, dense, gather
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.kernels.dispatch import ArrayOracle
 from rankstruct.lists import Lists
@@ -64,6 +58,7 @@ from rankstruct.solvers import (
     FrankWolfe,
     LinearRisk,
     NoTerms,
+    RowsOf,
     Solution,
     Solver,
     Status,
@@ -83,66 +78,58 @@ _SCALES = 1e5  # ratio of feature ranges above which a warning is issued
 _SOLVERS = {"bundle": Bundle, "cutting-plane": CuttingPlane, "frank-wolfe": FrankWolfe}
 
 
-def ranking_risk(
-    loss: nn.Module,
-    X: Any,
-    labels: np.ndarray,
-    offsets: np.ndarray,
-    diversity_groups: np.ndarray | None = None,
-    weights: np.ndarray | None = None,
-    item_weights: np.ndarray | None = None,
-    *,
-    reference_scores: np.ndarray | None = None,
-) -> LinearRisk:
+def ranking_risk(loss: nn.Module, lists: RankingData, *, reference_scores: np.ndarray | None = None) -> LinearRisk:
     """The mean of a loss over lists, as a function of the weights w of a linear scorer, for the solvers.
 
-    The reduction of the loss is ignored. Lists are flat: `X` `[documents, d]`, which is not copied, is an array or a SciPy CSR
-    array, float32 or float64 (or a float16 array); labels, int64 groups, item weights and reference scores are `[documents]`;
-    offsets are `[lists + 1]`; weights `[lists]` multiply the losses, and should have mean 1.
+    The reduction of the loss is ignored. Features are not copied; reference scores are `[documents]`. Weights of the lists, which
+    multiply the losses, and of documents are those of `TrainingData`, if it is that.
 
     Raises:
         ValueError: the loss needs groups, and there are none.
         TypeError: on evaluation, item weights with a loss that does not accept them.
 
-    >>> X, labels, offsets = np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 0.0, 1.0]), np.array([0, 3])
-    >>> ranking_risk(StructuredHingeLoss("AUC"), X, labels, offsets)(np.array([0.1]))
-    (0.7, array([-3.]))
+    >>> lists = RankingData.from_arrays([[0.0], [1.0], [2.0]], [0, 0, 1], ["a", "a", "a"])
+    >>> ranking_risk(StructuredHingeLoss("AUC"), lists)(np.array([0.1]))
+    (0.7..., array([-3.]))
     """
-    check_groups_of(loss, diversity_groups)
-    loss = copy.deepcopy(loss)
+    check_groups_of(loss, lists.diversity_groups)
+    loss = copy.copy(loss)
     loss.reduction = "none"  # type: ignore[assignment]
-    bounds, given = torch.tensor(np.asarray(offsets, np.int64)), {"y": torch.tensor(labels)}
-    if takes_groups(loss):
-        given["diversity_groups"] = torch.tensor(np.asarray(diversity_groups, np.int64))
-    if item_weights is not None:
-        given["item_weights"] = torch.tensor(item_weights)
-    if reference_scores is not None:
-        given["reference_scores"] = torch.tensor(reference_scores)
+    weights, item_weights = (lists.weights, lists.item_weights) if isinstance(lists, TrainingData) else (None, None)
+    labels, offsets = torch.tensor(lists.labels), torch.tensor(lists.offsets)
+    columns = {"diversity_groups": lists.diversity_groups if takes_groups(loss) else None}
+    columns |= {"item_weights": item_weights, "reference_scores": reference_scores}
+    flat = Lists(
+        labels, offsets=offsets, **{name: torch.tensor(each) for name, each in columns.items() if each is not None}
+    )
 
-    def ask(scores: np.ndarray, lists: torch.Tensor, y: torch.Tensor, **each: torch.Tensor) -> tuple[Any, Any]:
+    def ask(scores: np.ndarray, of: Lists = flat) -> tuple[Any, Any]:
         leaf = torch.from_numpy(scores).requires_grad_()
-        values = loss(leaf, y, offsets=lists, **each)
+        values = loss(leaf, of.labels, **of.given())
         (direction,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach().numpy(), direction.numpy()
 
-    def of_all(scores: np.ndarray) -> tuple[Any, Any]:
-        return ask(scores, bounds, **given)
-
     def terms(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        parts = [slice(bounds[i], bounds[i + 1]) for i in indices]
-        lists = torch.tensor([0, *(part.stop - part.start for part in parts)]).cumsum(0)
-        chosen = {name: torch.cat([each[part] for part in parts]) for name, each in given.items()}
-        return ask(scores, lists, **chosen)
+        lengths = offsets.diff()[indices]
+        bounds = torch.cat([offsets[:1], lengths.cumsum(0)])
+        rows = torch.arange(len(scores)) + torch.repeat_interleave(offsets[indices] - bounds[:-1], lengths)
+        return ask(
+            scores,
+            Lists(*(None if each is None else each[rows] for each in flat._replace(offsets=None)))._replace(
+                offsets=bounds
+            ),
+        )
 
-    oracle: ArrayOracle = of_all
+    oracle: ArrayOracle = ask
     plain = item_weights is None and reference_scores is None
     if type(loss) in (StructuredHingeLoss, GradedLoss) and plain:  # a subclass may override `of_lists`
-        oracle = cast(HingeLoss, loss).at_once(Lists(given["y"], offsets=bounds), of_all)
-    return LinearRisk(X, offsets, oracle, weights, term_oracle=terms)
+        oracle = cast(HingeLoss, loss).at_once(Lists(labels, offsets=offsets), ask)
+    return LinearRisk(lists, oracle, weights, term_oracle=terms)
 
 
 def _warn_of_scales(X: Any) -> None:
     """Warn if some features have so much larger ranges than others that regularisation suppresses the latter."""
+    X = X.X if isinstance(X, RowsOf) else X
     highest, lowest = (np.ravel(dense(each)) for each in (X.max(axis=0), X.min(axis=0)))
     ranges = np.subtract(highest, lowest, dtype=np.float64)
     narrow, wide = np.where(ranges > 0, ranges, np.inf).argmin(), ranges.argmax()
@@ -256,15 +243,15 @@ class LinearRanker(Ranker):
         self.drop_empty, self.verbose, self.distributed = drop_empty, verbose, distributed
 
     def _check_fit_options(self, has_validation: bool) -> None:
-        if len(self._costs()) > 1 and not (has_validation or (self.from_clicks and self.chooses_by_clicks)):
-            raise ValueError(
-                f"C has {len(self._costs())} values; pass X_valid, y_valid and qid_valid to select one, or a single C"
-            )
+        self._costs()
 
-    def _fit(self, train: Documents, valid: Documents | None) -> str | None:
+    def _fit(self, train: TrainingData, valid: TrainingData | None) -> str | None:
         self.loss_: str | None = None
         self.validation_: list[float] | None
-        chosen = self._choose_by_clicks(train, valid) if self.from_clicks and self.chooses_by_clicks else None
+        chooses = self.from_clicks and self.chooses_by_clicks
+        if (number := len(self._costs())) > 1 and valid is None and not chooses:
+            raise ValueError(f"C has {number} values; pass X_valid, y_valid and qid_valid to select one, or a single C")
+        chosen = self._choose_by_clicks(train, valid) if chooses else None
         stopped = self._fit_path(train, valid, self._costs() if chosen is None else [chosen[0]])
         if chosen is not None:
             self.validation_ = [chosen[1]]
@@ -272,17 +259,19 @@ class LinearRanker(Ranker):
             warnings.warn(f"{type(self).__name__}, C = {self.C_:g}: {self.solution_.status}", stacklevel=4)
         return stopped
 
-    def _fit_path(self, train: Documents, valid: Documents | None, Cs: list[float]) -> str | None:
+    def _fit_path(self, train: TrainingData, valid: TrainingData | None, Cs: list[float]) -> str | None:
         """Train with each C, and use the best on the validation lists; returns as `_fit`."""
         lists, self.Cs_ = self._fitted_lists(train), Cs
         self.path_: list[Solution] = []
         self.validation_ = None if valid is None else []
         loss = self.ranking_loss()
         start = self._start(loss, lists, valid)
-        self.w0_ = start if self._draws_to_start(loss) else np.zeros(lists.X.shape[1])
-        self.left_out_ = self._total(len(np.unique(train.qid)) - (len(lists.offsets) - 1))
+        self.w0_ = start if self._draws_to_start(loss) else np.zeros(lists.features.shape[1])
+        self.left_out_ = self._total(train.num_lists - lists.num_lists)
         # With all scores tied, a smoothed measure bounds nothing.
-        at_zero = math.inf if isinstance(loss, SmoothLoss) else self._mean(loss, lists, np.zeros(lists.X.shape[1]))
+        at_zero = (
+            math.inf if isinstance(loss, SmoothLoss) else self._mean(loss, lists, np.zeros(lists.features.shape[1]))
+        )
         solution, chosen = None, 0
         for number, C in enumerate(Cs):
             solution = self._solve(loss, lists, C, self.w0_, start, solution)
@@ -296,12 +285,16 @@ class LinearRanker(Ranker):
         self.use_path(chosen)
         return None
 
-    def _validated(self, valid: Documents) -> float:
+    def _validated(self, valid: TrainingData) -> float:
         """The mean measure of the present weights over the validation lists of all processes."""
-        values = self._values(valid)
+        values = self._values_of(valid)
         return self._total(float(values.sum())) / self._total(len(values))
 
-    def _choose_by_clicks(self, train: Documents, valid: Documents | None) -> tuple[float, float] | None:
+    def _values_of(self, lists: TrainingData) -> torch.Tensor:
+        scores = self._scores(lists.features, lists.ids)
+        return self._values(scores, lists.labels, offsets=lists.offsets, **lists.optional)
+
+    def _choose_by_clicks(self, train: TrainingData, valid: TrainingData | None) -> tuple[float, float] | None:
         """Set `loss_`; returns C and its value on held-out lists; None if C is given and there is one, or `valid` chooses it.
 
         The measure of a held-out list is that of its clicks, weighted as those of training, and counts by its number of sessions,
@@ -317,7 +310,9 @@ class LinearRanker(Ranker):
         if len(losses) == 1 and (len(Cs) == 1 or (valid is not None and self.C is not None)):
             return None
         middle = len(Cs) // 2 if self.C is None else None
-        if valid is None and len(np.unique(train.qid[train.y > 0])) < 2:  # there is nothing to hold out
+        if (
+            valid is None and (np.maximum.reduceat(train.labels, train.offsets[:-1]) > 0).sum() < 2
+        ):  # there is nothing to hold out
             if middle is None and len(Cs) > 1:
                 raise ValueError(
                     f"C has {len(Cs)} values, and only one list has clicks, so none is held out to select one; pass a single C"
@@ -330,10 +325,12 @@ class LinearRanker(Ranker):
             )
         pairs = [] if valid is None else [(train, valid)]
         if valid is None:
-            train = train.rows(_some_lists(train.qid))
+            train = _some_lists(train)
             parts = deal_lists(train, _FOLDS, 0, from_clicks=True)
-            pairs = [(train.rows(parts != part), train.rows(parts == part)) for part in range(parts.max() + 1)]
-        weights = np.concatenate([_list_weights(held_out) for _, held_out in pairs])
+            masks = [parts == part for part in range(parts.max() + 1)]
+            pairs = [(keep_documents(train, ~mask), keep_documents(train, mask)) for mask in masks]
+        held = [held_out for _, held_out in pairs]
+        weights = np.concatenate([np.ones(each.num_lists) if each.weights is None else each.weights for each in held])
         candidates: list[tuple[str | None, float]] = []
         values: list[np.ndarray] = []
         for self.loss_ in losses:
@@ -344,23 +341,23 @@ class LinearRanker(Ranker):
         self.loss_, C = candidates[chosen]
         return (C, float(values[chosen].mean())) if self.C is None or valid is None else None
 
-    def _values_of_path(self, train: Documents, held_out: Documents) -> np.ndarray:
+    def _values_of_path(self, train: TrainingData, held_out: TrainingData) -> np.ndarray:
         """The measure of each held-out list for each C, `[Cs, lists]`, of a copy trained roughly."""
         trained = copy.copy(self)
         trained.tolerance = max(self.tolerance, _ROUGHLY)
         if trained._fit_path(train, None, self._costs()) is not None:
             raise KeyboardInterrupt("stopped while clicks on held-out lists chose the loss and C; nothing was kept")
-        return np.stack([trained.use_path(at)._values(held_out).numpy() for at in range(len(trained.path_))])
+        return np.stack([trained.use_path(at)._values_of(held_out).numpy() for at in range(len(trained.path_))])
 
     def _loss(self, usual: Callable[[], nn.Module]) -> nn.Module:
         chosen = self.loss_ if self.from_clicks and self.loss is None and getattr(self, "loss_", None) else None
         return super()._loss(usual) if chosen is None else cast(nn.Module, named_loss(chosen))
 
-    def _judged(self, loss: nn.Module, solution: Solution, C: float, at_zero: float, lists: FlatLists) -> Solution:
+    def _judged(self, loss: nn.Module, solution: Solution, C: float, at_zero: float, lists: TrainingData) -> Solution:
         """Set the status of a solution that is no better than w = 0 or ties all documents of each list. For a bound with local
         optima, whose value may be unrelated to the ranking, the measure is checked too.
         """
-        scores, starts = linear_scores(lists.X, solution.w), lists.offsets[:-1]
+        scores, starts = linear_scores(lists.features, solution.w), lists.offsets[:-1]
         apart = np.minimum.reduceat(scores, starts) < np.maximum.reduceat(scores, starts) if len(starts) else starts
         learned = self._total(int(apart.sum())) > 0
         if learned and solution.status is Status.CONVERGED:
@@ -368,7 +365,7 @@ class LinearRanker(Ranker):
             learned = learned or (not is_convex(loss) and self._ranks(scores, lists))
         return solution if learned else replace(solution, status=Status.NO_BETTER_THAN_ZERO)
 
-    def _ranks(self, scores: np.ndarray, lists: FlatLists) -> bool:
+    def _ranks(self, scores: np.ndarray, lists: TrainingData) -> bool:
         """Whether the training measure exceeds that of tied scores, and is not two standard errors below that of w0."""
         measure = self._measure()
         if measure.takes_groups and lists.diversity_groups is None:
@@ -376,7 +373,7 @@ class LinearRanker(Ranker):
         given: dict[str, Any] = {"offsets": lists.offsets, "diversity_groups": lists.diversity_groups}
         found, tied, begun = (
             evaluate(each, lists.labels, [measure], **given)[measure.name].numpy()
-            for each in (scores, np.zeros_like(scores), linear_scores(lists.X, self.w0_))
+            for each in (scores, np.zeros_like(scores), linear_scores(lists.features, self.w0_))
         )
         lost = begun - found
         sums = [(found - tied).sum(), lost.sum(), np.square(lost).sum(), len(lost)]
@@ -421,22 +418,24 @@ class LinearRanker(Ranker):
             return self.prepare
         return () if sp.issparse(X) else PREPARE
 
-    def _fit_preparation(self, X: Any, qid: np.ndarray) -> Any:
+    def _fit_preparation(self, lists: TrainingData) -> TrainingData:
+        X = lists.features.X if isinstance(lists.features, RowsOf) else lists.features
         if self.distributed and self._total(len(encoded_first(self.steps(X), X, self.preparation_.columns))):
             raise ValueError(
                 "with distributed=True, prepare the documents first, also missing values and categories, and pass prepare=(): no "
                 "process has all of them to fit the steps to"
             )
-        return super()._fit_preparation(X, qid)
+        return super()._fit_preparation(lists)
 
-    def _fitted_lists(self, train: Documents) -> FlatLists:
-        return self._training_lists(self._fit_features(self._fit_preparation(train.X, train.qid)), *train[1:])
+    def _fitted_lists(self, train: TrainingData) -> TrainingData:
+        prepared = self._fit_preparation(train)
+        return self._training_lists(replace(prepared, features=self._fit_features(prepared)))
 
-    def _fit_features(self, X: Any) -> Any:
-        """The features that the weights apply to, for training documents."""
+    def _fit_features(self, lists: TrainingData) -> Any:
+        """The features that the weights apply to, for training lists."""
         if not self.preparation_.names:
-            _warn_of_scales(X)
-        return X
+            _warn_of_scales(lists.features)
+        return lists.features
 
     def _features(self, X: Any) -> Any:
         """The features that the weights apply to."""
@@ -457,23 +456,23 @@ class LinearRanker(Ranker):
         towards = self.regularize_towards
         return towards == "start" or (towards is None and not is_convex(loss) and takes_reference_scores(loss))
 
-    def _start(self, loss: nn.Module, lists: FlatLists, valid: Documents | None = None) -> np.ndarray:
+    def _start(self, loss: nn.Module, lists: TrainingData, valid: TrainingData | None = None) -> np.ndarray:
         from_zero = is_convex(loss) or isinstance(loss, AdditiveRankLoss)
         kind = self.start or ("zero" if from_zero else "auc" if takes_reference_scores(loss) else "regression")
         if kind == "zero" and isinstance(loss, SmoothLoss):
             raise ValueError("start must not be 'zero' for a SmoothLoss: its gradient is 0 if all scores tie")
         if kind == "zero":
-            return np.zeros(lists.X.shape[1])
+            return np.zeros(lists.features.shape[1])
         if kind == "auc":
             return self._best_auc(lists, valid)
         measure = getattr(loss, "measure", None)
         measure = measure.plain if isinstance(measure, Diverse) else measure
         gains = (measure if isinstance(measure, DiscountedGain) else nDCG()).document_gains(torch.tensor(lists.labels))
         return self._team().hand_out(
-            group_regression(lists.X, gains.numpy(), lists.offsets, self._team(), lists.weights)
+            group_regression(lists.features, gains.numpy(), lists.offsets, self._team(), lists.weights)
         )
 
-    def _best_auc(self, lists: FlatLists, valid: Documents | None) -> np.ndarray:
+    def _best_auc(self, lists: TrainingData, valid: TrainingData | None) -> np.ndarray:
         """The optimum for `GradedLoss("AUC")`, a reliable convex bound; validation lists select its C."""
         grades = self._grades(lists.labels)[1:]
         if len(grades) > _MOST_GRADES:
@@ -497,7 +496,7 @@ class LinearRanker(Ranker):
         return max(found, key=lambda each: each[0])[1]
 
     def _solve(
-        self, loss: nn.Module, lists: FlatLists, C: float, w0: np.ndarray, start: np.ndarray, before: Solution | None
+        self, loss: nn.Module, lists: TrainingData, C: float, w0: np.ndarray, start: np.ndarray, before: Solution | None
     ) -> Solution:
         starts = [start] if before is None else [before.w, start]
         losses: list[nn.Module]
@@ -515,7 +514,7 @@ class LinearRanker(Ranker):
                 )
 
             def bound_at(w: np.ndarray) -> LinearRisk:
-                return ranking_risk(loss, *lists, reference_scores=linear_scores(lists.X, w))
+                return ranking_risk(loss, lists, reference_scores=linear_scores(lists.features, w))
 
             def solve(risks: Sequence[Any]) -> Solution:
                 at = _lowest(risks[0], C, w0, starts)
@@ -596,7 +595,7 @@ class LinearRanker(Ranker):
     def risk(self, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None) -> LinearRisk:
         """Return the mean loss over the lists that `fit` trains on, as a function of the weights, for `rankstruct.solvers`."""
         lists = self._lists_of(X, y, qid, diversity_groups)
-        return ranking_risk(self.ranking_loss(lists.labels), *lists)
+        return ranking_risk(self.ranking_loss(lists.labels), lists)
 
     def mean_loss(self, w: np.ndarray, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None) -> float:
         """Return the mean loss at any weights `[d]` of prepared features, over the lists that `fit` trains on.
@@ -609,7 +608,7 @@ class LinearRanker(Ranker):
             loss = loss.with_sigma(self._annealing(loss).last_sigma)
         return self._mean(loss, lists, np.asarray(w, np.float64))
 
-    def _mean(self, loss: nn.Module, lists: FlatLists, w: np.ndarray) -> float:
+    def _mean(self, loss: nn.Module, lists: TrainingData, w: np.ndarray) -> float:
         """The mean loss at `w` over the lists of all processes."""
         risk = _risk(loss, lists)
         value = risk(w)[0]
@@ -627,14 +626,16 @@ class LinearRanker(Ranker):
         C = usual if C is None else C
         return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, diversity_groups=diversity_groups)
 
-    def _lists_of(self, X: Any, y: Any, qid: Any, diversity_groups: Any) -> FlatLists:
+    def _lists_of(self, X: Any, y: Any, qid: Any, diversity_groups: Any) -> TrainingData:
         fitted = hasattr(self, "coef_")
         ranker = self if fitted else clone(self)
         X, y = ranker._check(X, y, reset=not fitted)
         qid, diversity_groups = check_ids(X, qid, diversity_groups)
-        if fitted:
-            return self._training_lists(self._features(self._prepared(X, qid)), y, qid, diversity_groups)
-        return ranker._fitted_lists(Documents(X, y, qid, diversity_groups))
+        lists = gather(X, y, qid, diversity_groups)
+        if not fitted:
+            return ranker._fitted_lists(lists)
+        prepared = self._prepared_lists(lists)
+        return self._training_lists(replace(prepared, features=self._features(prepared.features)))
 
     def _annealing(self, loss: SmoothLoss) -> Annealing:
         if isinstance(self.solver, Annealing):
@@ -653,23 +654,16 @@ def _best_of(values: Sequence[np.ndarray], standing: int | None) -> int:
     return best if ahead.mean() > _ERRORS * error else standing
 
 
-def _some_lists(qid: np.ndarray) -> np.ndarray:
-    """The documents of all lists, or of lists drawn at random, about as many as `_ENOUGH`; `[documents]` bool."""
-    names, of_row = np.unique(qid, return_inverse=True)
-    share = min(1.0, _ENOUGH / max(len(qid), 1))
-    taken = np.random.default_rng(0).permutation(len(names))[: max(2, round(share * len(names)))]
-    return np.isin(of_row, taken)
+def _some_lists(lists: TrainingData) -> TrainingData:
+    """All lists, or some drawn at random, with about as many documents as `_ENOUGH`."""
+    share = min(1.0, _ENOUGH / max(lists.num_documents, 1))
+    drawn = np.random.default_rng(0).permutation(lists.num_lists)[: max(2, round(share * lists.num_lists))]
+    return lists.select(np.isin(lists.places, drawn))
 
 
-def _list_weights(documents: Documents) -> np.ndarray:
-    """The weight of each list, by first appearance; 1 where there are none."""
-    first = np.sort(np.unique(documents.qid, return_index=True)[1])
-    return np.ones(len(first)) if documents.weights is None else documents.weights[first]
-
-
-def _risk(loss: nn.Module, lists: FlatLists) -> LinearRisk | NoTerms:
+def _risk(loss: nn.Module, lists: TrainingData) -> LinearRisk | NoTerms:
     """The mean loss over the lists of this process, if it has any."""
-    return ranking_risk(loss, *lists) if len(lists.offsets) > 1 else NoTerms(lists.X.shape[1])
+    return ranking_risk(loss, lists) if lists.num_lists else NoTerms(lists.num_features)
 
 
 def _lowest(risk: Any, C: float, w0: np.ndarray, points: Sequence[np.ndarray]) -> np.ndarray:

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -15,17 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from rankstruct.arrays import as_single
-from rankstruct.estimators.base import (
-    PREPARE,
-    Documents,
-    FlatLists,
-    as_seed,
-    bring_together,
-    check_groups_of,
-    dense,
-    is_number,
-)
+from rankstruct.estimators.base import PREPARE, as_seed, check_groups_of, is_number
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
+from rankstruct.estimators.training_data import TrainingData, dense
 from rankstruct.ids import group_documents
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.lists import to_tensor
@@ -123,39 +116,34 @@ class MLPRanker(EarlyStoppingRanker):
         self.lists_per_batch, self.max_epochs = lists_per_batch, max_epochs
         self.validate_every, self.device = validate_every, device
 
-    def _fit(self, train: Documents, valid: Documents | None) -> None:
+    def _fit(self, train: TrainingData, valid: TrainingData | None) -> None:
         check_groups_of(self.ranking_loss(), train.diversity_groups)
         train, valid = self._divided(train, valid)
-        features = dense(self._fit_preparation(train.X, train.qid))
-        lists = _on(self._place(), self._training_lists(features, *train[1:]))
-        held_out = None
-        if valid is not None:
-            features = dense(self._prepared(valid.X, valid.qid))
-            held_out = _on(self._place(), bring_together(features, *valid[1:]))
-        judged = np.arange(0 if held_out is None else len(held_out.lengths))
-        self._train([self], lists, [np.arange(len(lists.lengths))], held_out, [judged])
+        lists = _on(self._place(), self._training_lists(self._fit_preparation(train)))
+        held_out = None if valid is None else _on(self._place(), self._prepared_lists(valid))
+        judged = np.arange(0 if held_out is None else held_out.num_lists)
+        self._train([self], lists, [np.arange(lists.num_lists)], held_out, [judged])
 
     @staticmethod
-    def _fit_folds(copies: Sequence[MLPRanker], documents: Documents, parts: np.ndarray, weigh_valid: bool) -> None:
+    def _fit_folds(copies: Sequence[MLPRanker], lists: TrainingData, parts: np.ndarray, weigh_valid: bool) -> None:
         """Fit copies of a ranker without preparation, each to the lists outside its fold, which validates it.
 
         The networks of all copies are trained together, which takes less time and memory than `fit` of each. Item weights count
         in validation if `weigh_valid`.
         """
-        check_groups_of((first := copies[0]).ranking_loss(), documents.diversity_groups)
-        order, offsets = group_documents(documents.qid)
-        folds = (parts if order is None else parts[order])[offsets[:-1]]
-        labels = documents.y if order is None else documents.y[order]
-        varied = np.minimum.reduceat(labels, offsets[:-1]) < np.maximum.reduceat(labels, offsets[:-1])
+        check_groups_of((first := copies[0]).ranking_loss(), lists.diversity_groups)
+        starts = lists.offsets[:-1]
+        folds = parts[starts]
+        varied = np.minimum.reduceat(lists.labels, starts) < np.maximum.reduceat(lists.labels, starts)
         for number, each in enumerate(copies):
             each._check_fit_options(True)
-            each.preparation_, each.n_features_in_ = Preparation(), documents.X.shape[1]
-            each._begin(documents._replace(X=parts).rows(parts != number))
-        lists = _on(first._place(), bring_together(*documents))
+            each.preparation_, each.n_features_in_ = Preparation(), lists.num_features
+            each._begin(replace(lists, features=parts).select(folds != number))
+        lists = _on(first._place(), lists)
         trained = [
             np.flatnonzero((folds != number) & (varied | (not first.drop_empty))) for number in range(len(copies))
         ]
-        judged = lists if weigh_valid else lists._replace(item_weights=None)
+        judged = lists if weigh_valid else replace(lists, item_weights=None)
         first._train(copies, lists, trained, judged, [np.flatnonzero(folds == number) for number in range(len(copies))])
 
     def _check_fit_options(self, has_validation: bool) -> None:
@@ -193,18 +181,18 @@ class MLPRanker(EarlyStoppingRanker):
     def _train(
         self,
         copies: Sequence[MLPRanker],
-        lists: FlatLists,
+        lists: TrainingData,
         trained: Sequence[np.ndarray],
-        valid: FlatLists | None,
+        valid: TrainingData | None,
         held_out: Sequence[np.ndarray],
     ) -> None:
         """Train the networks of this ranker, or of copies that differ in their lists and seeds."""
         seeds = [as_seed(each.random_state) + number for each in copies for number in range(self.seeds)]
         trained, held_out = ([each for each in of for _ in range(self.seeds)] for of in (trained, held_out))
         # One thread is faster for small work, and several times faster next to other processes.
-        documents = len(lists.X) / max(len(lists.lengths), 1) * self.lists_per_batch * len(seeds)
-        small = documents * max(lists.X.shape[1], *widths(self.hidden), 1) < _WORTH_THREADS
-        devices = [lists.X.device] if lists.X.device.type == "cuda" else []
+        documents = len(lists.features) / max(lists.num_lists, 1) * self.lists_per_batch * len(seeds)
+        small = documents * max(lists.features.shape[1], *widths(self.hidden), 1) < _WORTH_THREADS
+        devices = [lists.features.device] if lists.features.device.type == "cuda" else []
         with threads_of_torch(1) if small else nullcontext(), torch.random.fork_rng(devices):
             networks = _Networks(self, lists, valid, trained, held_out, seeds)
             networks.run(self._measure().name, desc=f"{len(seeds)} networks", disable=not self.verbose)
@@ -238,15 +226,15 @@ class MLPRanker(EarlyStoppingRanker):
         return with_preparation(copy.deepcopy(self.scorer_), self.preparation_)
 
 
-def _on(device: torch.device, lists: FlatLists) -> FlatLists:
+def _on(device: torch.device, lists: TrainingData) -> TrainingData:
     """The lists as tensors on a device, in single precision."""
     tensors: dict[str, Any] = {name: torch.as_tensor(each, device=device) for name, each in lists.optional.items()}
     if lists.item_weights is not None:
         tensors["item_weights"] = tensors["item_weights"].float()
     if lists.weights is not None:
         tensors["weights"] = torch.as_tensor(lists.weights, device=device)
-    X = to_tensor(np.asarray(lists.X[:])).to(device, torch.float32)
-    return lists._replace(X=X, labels=to_tensor(as_single("y", lists.labels)).to(device), **tensors)
+    X = to_tensor(np.asarray(dense(lists.features))).to(device, torch.float32)
+    return replace(lists, features=X, labels=to_tensor(as_single("y", lists.labels)).to(device), **tensors)
 
 
 class _Networks(Trainer):
@@ -261,14 +249,14 @@ class _Networks(Trainer):
     def __init__(
         self,
         options: MLPRanker,
-        lists: FlatLists,
-        valid: FlatLists | None,
+        lists: TrainingData,
+        valid: TrainingData | None,
         trained: Sequence[np.ndarray],
         held_out: Sequence[np.ndarray],
         seeds: Sequence[int],
     ) -> None:
         self.options, self.lists, self.valid, self.trained, self.held_out = options, lists, valid, trained, held_out
-        device = lists.X.device
+        device = lists.features.device
         loss = options.ranking_loss().to(device)
         # A loss with parameters has its own for each network, and one that draws random numbers is called for each.
         self.one_loss = not (any(True for _ in loss.parameters()) or draws(loss))
@@ -301,11 +289,11 @@ class _Networks(Trainer):
     def _scorer(self) -> nn.Module:
         options = self.options
         make = options.context if callable(options.context) else _SCORERS[options.context]
-        return make(self.lists.X.shape[1], options.hidden, dropout=options.dropout, noise=options.noise)
+        return make(self.lists.features.shape[1], options.hidden, dropout=options.dropout, noise=options.noise)
 
     def _random_state(self) -> list[Tensor]:
         """The states of torch's generators: that of the CPU and, if it is used, of the GPU."""
-        device = self.lists.X.device
+        device = self.lists.features.device
         return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
     @contextmanager
@@ -314,7 +302,7 @@ class _Networks(Trainer):
         state, *on_device = self.random_states[number]
         torch.set_rng_state(state)
         for each in on_device:
-            torch.cuda.set_rng_state(each, self.lists.X.device)
+            torch.cuda.set_rng_state(each, self.lists.features.device)
         yield
         self.random_states[number] = self._random_state()
 
@@ -333,7 +321,7 @@ class _Networks(Trainer):
 
     def losses(self, batch: Sequence[np.ndarray]) -> Tensor:
         """The mean loss of each network on some of its lists, `[networks]`."""
-        device = self.lists.X.device
+        device = self.lists.features.device
         rows = [self.lists.documents_of(each) for each in batch]
         longest = max(map(len, rows))
         real = np.concatenate([np.arange(len(each)) + number * longest for number, each in enumerate(rows)])
@@ -349,7 +337,7 @@ class _Networks(Trainer):
                     found.append(self._list_scores(self.weights[number], self.lists, *of))
             scores = torch.cat(found)
         else:
-            features = self.lists.X[documents].view(len(rows), longest, -1)
+            features = self.lists.features[documents].view(len(rows), longest, -1)
             self._add_noise(features, list(map(len, rows)))
             weights = torch.stack([self.weights[number] for number in self.active])
             scores = self._scores(weights, features, self._units(rows, longest)).flatten()[at]
@@ -385,7 +373,7 @@ class _Networks(Trainer):
         found: Tensor = loss(scores, **given, reduction="none")
         return found
 
-    def _given(self, lists: FlatLists, numbers: np.ndarray, rows: Tensor) -> dict[str, Any]:
+    def _given(self, lists: TrainingData, numbers: np.ndarray, rows: Tensor) -> dict[str, Any]:
         """The arguments of losses and measures for some lists and their documents."""
         offsets = torch.as_tensor(lists.offsets_of(numbers))
         return {"labels": lists.labels[rows], "offsets": offsets} | {
@@ -408,7 +396,7 @@ class _Networks(Trainer):
         if not dropped or not self.units:
             return None
         each = sum(self.units)
-        noise = torch.zeros(len(rows), longest, each, dtype=torch.uint8, device=self.lists.X.device)
+        noise = torch.zeros(len(rows), longest, each, dtype=torch.uint8, device=self.lists.features.device)
         for place, (number, documents) in enumerate(zip(self.active, map(len, rows), strict=True)):
             words = noise.new_empty(-(-documents * each // 8), dtype=torch.int64)
             words.random_(-(2**63), None, generator=self.noise[number])
@@ -425,12 +413,12 @@ class _Networks(Trainer):
             features = torch.baddbmm(bias.unsqueeze(1), features, matrix.mT)
         return features.squeeze(-1)
 
-    def _list_scores(self, weights: Tensor, lists: FlatLists, numbers: np.ndarray, rows: np.ndarray) -> Tensor:
+    def _list_scores(self, weights: Tensor, lists: TrainingData, numbers: np.ndarray, rows: np.ndarray) -> Tensor:
         """Scores of the documents of some lists by a network that sees the whole list."""
         parts = weights.split([shape.numel() for shape in self.shapes.values()])
         named = {name: part.view(shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
         offsets = torch.as_tensor(lists.offsets_of(numbers))
-        features = lists.X[torch.as_tensor(rows, device=lists.X.device)]
+        features = lists.features[torch.as_tensor(rows, device=lists.features.device)]
         found: Tensor = torch.func.functional_call(self.scorer, named, (features,), {"offsets": offsets})
         return found
 
@@ -443,12 +431,12 @@ class _Networks(Trainer):
         for number in group:
             lists = self.held_out[number]
             rows = self.valid.documents_of(lists)
-            at = torch.as_tensor(rows, device=self.valid.X.device)
+            at = torch.as_tensor(rows, device=self.valid.features.device)
             if self.options.by_list:
                 scores = self._list_scores(self.averages[number], self.valid, lists, rows)
             else:
                 weights, parts = self.averages[number].unsqueeze(0), at.split(_DOCUMENTS)
-                found = [self._scores(weights, self.valid.X[part].unsqueeze(0)).squeeze(0) for part in parts]
+                found = [self._scores(weights, self.valid.features[part].unsqueeze(0)).squeeze(0) for part in parts]
                 scores = torch.cat(found)
             given = self._given(self.valid, lists, at)
             values.append(evaluate(scores, measures=[measure], **given)[measure.name])

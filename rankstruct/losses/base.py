@@ -260,11 +260,7 @@ class RankingLoss(_DataclassModule):
             reduction, lists = options.pop("reduction"), Lists(labels, **options)
         check_lists(scores, labels, lists.where, lists.offsets)
         value = self.of_lists(scores, lists, reduction)
-        if (
-            scores.shape[-1] == 1
-            and are_single_documents(scores)
-            and (scores.dim() > 2 or (is_plain(value) and not value.detach().any()))
-        ):
+        if are_single_documents(scores) and (scores.dim() > 2 or (is_plain(value) and not value.detach().any())):
             warn_of_single_documents(scores)  # [lists, 1] may be intended with a pointwise loss
         if lists.diversity_groups is not None and not self.takes_groups and not torch.compiler.is_compiling():
             warnings.warn(

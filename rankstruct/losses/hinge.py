@@ -102,10 +102,11 @@ class HingeLoss(RankingLoss):
         value, direction = found.value, found.direction
         if scores.dtype in HALVES:
             value, direction = value.to(scores.dtype), direction.to(scores.dtype)
-        elif reduction == "mean" and lists.weights is None and (mean := found.mean()):
-            return mean_with_gradient(scores, *mean, direction)
-        elif reduction == "mean" and lists.weights is not None and (shares := shares_of_lists(value, lists)):
-            return weighted_mean_with_gradient(scores, *shares, direction, lists.offsets)
+        elif reduction == "mean":
+            if lists.weights is None and (mean := found.mean()):
+                return mean_with_gradient(scores, *mean, direction)
+            if lists.weights is not None and (shares := shares_of_lists(value, lists)):
+                return weighted_mean_with_gradient(scores, *shares, direction, lists.offsets)
         return reduce_lists(eager_with_gradient(scores, value, direction, lists.offsets), lists, reduction)
 
     def at_once(self, lists: Lists, otherwise: ArrayOracle) -> ArrayOracle:

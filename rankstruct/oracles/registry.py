@@ -135,14 +135,13 @@ class Resolved:
 
         None if there is no such loop or it refuses a number; `solve` then computes the result or raises the error.
         """
-        _, _, offsets, reference_scores, groups, item_weights, *_ = lists
-        if reference_scores is not None or groups is not None or not (is_eager(scores) and scores.numel()):
+        if lists.reference_scores is not None or lists.diversity_groups is not None:
             return None
-        if not dispatch.has_loops(scores.device) or (
-            item_weights is not None and not self.oracle.loops_take_item_weights
-        ):
+        if lists.item_weights is not None and not self.oracle.loops_take_item_weights:
             return None
-        longest = scores.shape[-1] if offsets is None else longest_list(offsets, scores.shape[0])
+        if not (is_eager(scores) and dispatch.has_loops(scores.device) and scores.numel()):
+            return None
+        longest = scores.shape[-1] if lists.offsets is None else longest_list(lists.offsets, scores.shape[0])
         key = reference, longest, grades
         prepared = self._prepared[key] if key in self._prepared else self.prepared(*key)
         if prepared is None:

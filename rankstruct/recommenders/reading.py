@@ -54,7 +54,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-SPLITS = ("weak", "strong", "fold")
 BUILTIN_RATINGS = ("synthetic",)
 _COLUMNS = ("user", "item", "rating", "time")
 _Rows = Callable[[Path], Iterator[tuple[int, str, str, str]]]
@@ -537,7 +536,29 @@ def _has_ratings(path: Path) -> DataError:
 
 
 @dataclass(frozen=True)
-class RatingsSource:
+class _Source:
+    """Where ratings or interactions come from."""
+
+    path: str | None = None
+    builtin: str | None = None
+
+    def _check_choices(self, path: str, **choices: Collection[Any]) -> None:
+        """Raise ValueError unless there is a path, told in words, or a built-in set, and options have values of theirs."""
+        if (self.path is None) == (self.builtin is None):
+            raise ValueError(
+                f"give either data.path ({path}) or data.builtin ({', '.join(BUILTIN_RATINGS)}); got path {self.path!r} and "
+                f"builtin {self.builtin!r}"
+            )
+        for name, known in {"builtin": (None, *BUILTIN_RATINGS), **choices}.items():
+            if (value := getattr(self, name)) not in known:
+                raise ValueError(f"data.{name} must be one of {', '.join(filter(None, known))}, got {value!r}")
+
+    def _synthetic(self, seed: int) -> Ratings:
+        return synthetic_ratings(users=400, items=150, rated=60, seed=seed)
+
+
+@dataclass(frozen=True)
+class RatingsSource(_Source):
     """The source of ratings, and their split.
 
     Args:
@@ -560,8 +581,6 @@ class RatingsSource:
     400
     """
 
-    path: str | None = None
-    builtin: str | None = None
     format: str | None = None
     scale: str | None = None
     split: str = "weak"
@@ -578,19 +597,8 @@ class RatingsSource:
         Raises:
             ValueError: inconsistent options, an unknown name, or a missing path; the message is one line.
         """
-        if (self.path is None) == (self.builtin is None):
-            raise ValueError(
-                f"give either data.path (ratings, such as u.data of MovieLens or a CSV file) or data.builtin "
-                f"({', '.join(BUILTIN_RATINGS)}); got path {self.path!r} and builtin {self.builtin!r}"
-            )
-        for name, value, known in (
-            ("builtin", self.builtin, (None, *BUILTIN_RATINGS)),
-            ("split", self.split, SPLITS),
-            ("format", self.format, (None, *FORMATS)),
-            ("scale", self.scale, (None, *SCALES)),
-        ):
-            if value not in known:
-                raise ValueError(f"data.{name} must be one of {', '.join(filter(None, known))}, got {value!r}")
+        choices = {"split": ("weak", "strong", "fold"), "format": (None, *FORMATS), "scale": (None, *SCALES)}
+        self._check_choices("ratings, such as u.data of MovieLens or a CSV file", **choices)
         if (self.split == "fold") != (self.fold is not None):
             raise ValueError(
                 f"data.fold is for data.split fold only, which requires it; got fold {self.fold!r}, split {self.split!r}"
@@ -624,7 +632,7 @@ class RatingsSource:
             base, test = read_movielens_fold(self.path, self.fold)
             return _parts(*hold_out(base, self.validation, seed=self.seed), test)
         if self.path is None:
-            return self.divide(synthetic_ratings(users=400, items=150, rated=60, seed=self.seed))
+            return self.divide(self._synthetic(self.seed))
         return self.divide(read_ratings(self.path, self.format, scale=self.scale))
 
     def divide(self, ratings: Ratings) -> RatingsParts:
@@ -669,11 +677,8 @@ def _check_fraction(below: float = 1.0, **values: float) -> None:
             raise ValueError(f"{name} must be a fraction above 0 and below {below:g}, got {value}")
 
 
-INTERACTION_SPLITS = ("ratio", "leave-one-out", "time")
-
-
 @dataclass(frozen=True)
-class InteractionsSource:
+class InteractionsSource(_Source):
     """The source of interactions, and their split.
 
     Args:
@@ -697,8 +702,6 @@ class InteractionsSource:
     ('binary', True)
     """
 
-    path: str | None = None
-    builtin: str | None = None
     times: bool | None = None
     core: int = 1
     split: str = "ratio"
@@ -709,17 +712,8 @@ class InteractionsSource:
 
     def check(self) -> None:
         """Validate the options and the path without reading data; raises ValueError, of one line."""
-        if (self.path is None) == (self.builtin is None):
-            raise ValueError(
-                "give either data.path (a folder with train.txt, valid.txt and test.txt, or one file of interactions) or "
-                f"data.builtin ({', '.join(BUILTIN_RATINGS)}); got path {self.path!r} and builtin {self.builtin!r}"
-            )
-        for name, value, known in (
-            ("builtin", self.builtin, (None, *BUILTIN_RATINGS)),
-            ("split", self.split, INTERACTION_SPLITS),
-        ):
-            if value not in known:
-                raise ValueError(f"data.{name} must be one of {', '.join(filter(None, known))}, got {value!r}")
+        path = "a folder with train.txt, valid.txt and test.txt, or one file of interactions"
+        self._check_choices(path, split=("ratio", "leave-one-out", "time"))
         check_least(1, **{"data.core": self.core})
         _check_fraction(**{"data.test_share": self.test_share, "data.validation": self.validation})
         if self.path is not None and len(self.files()) > 1:
@@ -758,7 +752,7 @@ class InteractionsSource:
         """Read training, validation and test interactions; raises as `check`, `read_interactions` and `divide` do."""
         self.check()
         if self.path is None:
-            return self.divide(implicit(synthetic_ratings(users=400, items=150, rated=60, seed=self.seed), 4))
+            return self.divide(implicit(self._synthetic(self.seed), 4))
         files = self.files()
         found = read_interactions(*files, times=self.times, min_rating=self.min_rating)
         if isinstance(found, Ratings):

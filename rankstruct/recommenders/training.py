@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -58,19 +59,17 @@ _PRIOR = 5.0  # ratings
 class RatingsDataModule(ListsDataModule):
     """Ratings in batches of users, one list of rated items per user.
 
-    Validation and test users that are not in training have known ratings, `vali_given` and `test_given`, to which
-    `FactorizationModule` fits their factors with the items fixed (strong generalisation).
+    Validation and test users that are not in training have known ratings, `given`, to which `FactorizationModule` fits their
+    factors with the items fixed (strong generalisation).
 
     Args:
         train: training ratings.
         vali: validation ratings; None for none, with `Trainer(limit_val_batches=0)`.
         test: test ratings; None for none.
-        vali_given: known ratings of validation users that are not in `train`; None for none.
-        test_given: as `vali_given`, for the test users.
+        given: known ratings of users that are not in `train`, by `"vali"` and `"test"`; None for none.
         users_per_batch: number of users per training batch.
         labels: training labels: `"grade"`, `"rating"`, `"standardised"` (by mean and standard deviation over `train`; some are
-            negative, which only `SquaredLoss` accepts), or a function of the ratings.
-        measured_labels: validation and test labels: `"grade"`, `"rating"` or a function of the ratings.
+            negative, which only `SquaredLoss` accepts), or a function of the ratings. Validation and test labels are grades.
         max_items: number of ratings sampled, differently in each epoch, from users with more.
         recommend: number of items that `predict` recommends to each user.
         seed: seed of shuffling and sampling.
@@ -82,33 +81,37 @@ class RatingsDataModule(ListsDataModule):
     'ratings'
     """
 
+    source: Any = (
+        None  #: Where the ratings come from, a `RatingsSource` or an `InteractionsSource`; None if they are in memory.
+    )
+    _trained: Mapping[str, Any] = MappingProxyType({})  # the record of the model that they are for
+
     def __init__(
         self,
         train: Ratings,
         vali: Ratings | None = None,
         test: Ratings | None = None,
         *,
-        vali_given: Ratings | None = None,
-        test_given: Ratings | None = None,
+        given: Mapping[str, Ratings] | None = None,
         users_per_batch: int = 64,
         labels: Labels | Literal["standardised"] = "grade",
-        measured_labels: Labels = "grade",
         max_items: int | None = None,
         recommend: int = 10,
         seed: int = 0,
     ) -> None:
         super().__init__({"lists_per_batch": users_per_batch, "max_list_size": max_items}, seed)
         self.recommend = recommend
-        self.same_labels = labels == measured_labels
+        self.same_labels = labels == "grade"
         if labels == "standardised":
             labels = standardised(train)
-        measured, given = {"vali": vali, "test": test}, {"vali": vali_given, "test": test_given}
-        self._parts = {stage: part.to_lists(measured_labels) for stage, part in measured.items() if part is not None}
+        given = given or {}
+        measured = {"vali": vali, "test": test}
+        self._parts = {stage: part.to_lists() for stage, part in measured.items() if part is not None}
         self._parts["train"] = train.to_lists(labels)
         #: Known ratings of new users, by stage.
-        self.given = {stage: part.to_lists(labels) for stage, part in given.items() if part is not None}
+        self.given = {stage: part.to_lists(labels) for stage, part in given.items()}
         #: All ratings except those of the test, which are not recommended.
-        self.known = merge([part for part in (train, vali_given, vali, test_given) if part is not None])
+        self.known = merge([part for part in (train, given.get("vali"), vali, given.get("test")) if part is not None])
         self.item_counts = np.bincount(train.item, minlength=train.num_items)
 
     @cached_property
@@ -117,17 +120,13 @@ class RatingsDataModule(ListsDataModule):
         known = torch.from_numpy(np.stack([self.known.user, self.known.item]).astype(np.int32))
         names = {"users": _packed(self.known.user_names), "items": _packed(self.known.item_names)}
         given = {stage: _packed_lists(lists) for stage, lists in self.given.items()}
-        return {**self._described(), **names, "known": known, "given": given, "remarks": self.remarks()}
+        source = {} if self.source is None else describe_source(self.source)
+        return {**source, **names, "known": known, "given": given, "remarks": self.remarks()}
 
     @property
     def names(self) -> dict[str, Any]:
         """The names of `users` and `items`."""
         return {"users": list(self.known.user_names), "items": list(self.known.item_names)}
-
-    def _described(self) -> dict[str, Any]:
-        """The record of the source of the ratings; nothing for ratings in memory."""
-        source = getattr(self, "source", None)
-        return {} if source is None else describe_source(source)
 
     def restore(self, checkpoint: dict[str, Any], *, resumed: bool = False) -> None:
         """Check that users and items, and if training goes on, their ratings, are those of a trained model.
@@ -136,7 +135,7 @@ class RatingsDataModule(ListsDataModule):
             DataError: they are others.
         """
         record = checkpoint.get(KEY, {})
-        if resumed and hasattr(self, "source"):
+        if resumed and self.source is not None:
             check_unchanged(self.source, record)
         if record:
             users, items, known = _unpacked(record)
@@ -158,9 +157,8 @@ class RatingsDataModule(ListsDataModule):
         return super().val_dataloader()
 
     def _check_test(self) -> None:
-        record = getattr(self, "_trained", {})
-        if "again" in record:
-            check_not_learned(record["again"], "test ratings", getattr(self, "source", None), record)
+        if "again" in self._trained:
+            check_not_learned(self._trained["again"], "test ratings", self.source, self._trained)
 
     def _only_known(self, record: dict[str, Any], told: str) -> None:
         """Take what users knew in training from a record, since there are no ratings, for the reason told."""
@@ -208,8 +206,10 @@ class RatingsDataModule(ListsDataModule):
 
     @property
     def data_name(self) -> str:
-        """The name of the data in reports."""
-        return "ratings"
+        """The name of the data in reports, that of the built-in set, file or folder if there is one."""
+        if self.source is None:
+            return "ratings"
+        return self.source.builtin or Path(str(self.source.path)).resolve().name
 
 
 class SplitRatingsDataModule(RatingsDataModule):
@@ -249,19 +249,16 @@ class SplitRatingsDataModule(RatingsDataModule):
         check_least(1, **{"data.users_per_batch": users_per_batch})
         self.source = RatingsSource(path=path, builtin=builtin, seed=seed, **source)
         parts, record, told = _read_parts(self.source, trained_on)
-        given: dict[str, Any] = {"vali_given": parts.vali_given, "test_given": parts.test_given}
+        given = {"vali": parts.vali_given, "test": parts.test_given}
         batches: dict[str, Any] = {"users_per_batch": users_per_batch, "max_items": max_items, "seed": seed}
         labels = "grade" if told else labels  # of no ratings
-        super().__init__(parts.train, parts.vali, parts.test, labels=labels, recommend=recommend, **given, **batches)
+        super().__init__(
+            parts.train, parts.vali, parts.test, given=given, labels=labels, recommend=recommend, **batches
+        )
         self.left_out = parts.left_out
         self._trained = record
         if told:
             self._only_known(record, told)
-
-    @property
-    def data_name(self) -> str:
-        """The name of the data in reports, that of the built-in set, file or folder."""
-        return self.source.builtin or Path(str(self.source.path)).resolve().name
 
     def describe(self) -> dict[str, Any]:
         """Parameters of the data for reports."""
@@ -343,11 +340,6 @@ class InteractionsDataModule(RatingsDataModule):
     def train_dataloader(self) -> BatchLoader:
         """Return shuffled batches of users, or of single interactions."""
         return _UserBatches(self.part("train"), shuffle=True, seed=self.seed, **self._place(), **self.training)
-
-    @property
-    def data_name(self) -> str:
-        """The name of the data in reports, that of the built-in set, file or folder."""
-        return self.source.builtin or Path(str(self.source.path)).resolve().name
 
     def describe(self) -> dict[str, Any]:
         """Parameters of the data for reports."""

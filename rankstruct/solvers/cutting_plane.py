@@ -35,11 +35,12 @@ class CuttingPlane(Solver):
 
     The other arguments are those of `Solver`.
 
+    >>> from rankstruct.data import RankingData
     >>> from rankstruct.solvers import LinearRisk
-    >>> X = np.array([[1.0], [3.0], [2.0]])
+    >>> lists = RankingData.from_arrays([[1.0], [3.0], [2.0]], [0, 0, 0], ["a", "b", "c"])
     >>> def oracle(scores):  # max(0, 1 - s), one term per document
     ...     return np.maximum(0, 1 - scores), -(scores < 1).astype(float)
-    >>> solution = CuttingPlane(tolerance=1e-6).minimise(LinearRisk(X, [0, 1, 2, 3], oracle), C=1.0)
+    >>> solution = CuttingPlane(tolerance=1e-6).minimise(LinearRisk(lists, oracle), C=1.0)
     >>> solution.w.round(3), solution.gap < 1e-6
     (array([0.5]), True)
     """

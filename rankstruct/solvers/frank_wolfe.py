@@ -41,11 +41,12 @@ class FrankWolfe(Solver):
 
     The other arguments are those of `Solver`. A warm start reuses planes of terms, from this method or from `CuttingPlane`.
 
+    >>> from rankstruct.data import RankingData
     >>> from rankstruct.solvers import LinearRisk
-    >>> X = np.array([[1.0], [3.0], [2.0]])
+    >>> lists = RankingData.from_arrays([[1.0], [3.0], [2.0]], [0, 0, 0], ["a", "b", "c"])
     >>> def oracle(scores):  # max(0, 1 - s), one term per document
     ...     return np.maximum(0, 1 - scores), -(scores < 1).astype(float)
-    >>> solution = FrankWolfe(tolerance=1e-3).minimise(LinearRisk(X, [0, 1, 2, 3], oracle), C=1.0)
+    >>> solution = FrankWolfe(tolerance=1e-3).minimise(LinearRisk(lists, oracle), C=1.0)
     >>> solution.w.round(2), solution.gap < 1e-3
     (array([0.5]), True)
     """

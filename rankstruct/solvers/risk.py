@@ -77,23 +77,20 @@ class LinearRisk:
     products are accumulated in float64, with float32 `X` converted in blocks, and only once if it is a single block.
 
     Args:
-        X: `[documents, d]`, a NumPy array or a SciPy sparse CSR array, float32 or float64; an array may be float16, and may be
-            `RowsOf` another.
-        offsets: `[Q + 1]` integers from 0 to the number of documents; a term may be empty.
+        lists: `RankingData`, of which `features` and `offsets` are used: `[documents, d]`, an array or a CSR array of floats, or
+            `RowsOf` an array, and `[Q + 1]`. A list may be empty.
         oracle: maps scores float64 `[documents]` to `(values [Q], direction [documents])`: f_q and a subgradient of each f_q
             with respect to its scores.
-        weights: `[Q]`, >= 0, or None for 1 each. The mean divides by Q, not by their sum.
+        weights: `[Q]` float64, >= 0, or None for 1 each. The mean divides by Q, not by their sum.
         term_oracle: maps `(scores, indices)` to the same for only the terms in `indices`; `scores` are those of their documents,
             concatenated. If None, `term_planes` calls `oracle` with all documents.
 
-    Raises:
-        TypeError, ValueError: invalid or inconsistent arguments.
-
-    >>> X = np.array([[1.0], [3.0], [2.0]], np.float32)
+    >>> from rankstruct.data import RankingData
+    >>> lists = RankingData.from_arrays([[1.0], [3.0], [2.0]], [0, 1, 0], ["a", "a", "b"])
     >>> def oracle(scores):                               # max(0, 1 - s) per document, two terms
     ...     values = np.maximum(0, 1 - scores)
     ...     return np.array([values[:2].sum(), values[2]]), np.where(scores < 1, -1.0, 0.0)
-    >>> risk = LinearRisk(X, [0, 2, 3], oracle)
+    >>> risk = LinearRisk(lists, oracle)
     >>> risk(np.array([0.25]))
     (0.75, array([-3.]))
     >>> risk.term_planes(np.array([0.25]), np.array([0]))
@@ -101,66 +98,34 @@ class LinearRisk:
     """
 
     def __init__(
-        self, X: Any, offsets: Any, oracle: Oracle, weights: Any = None, *, term_oracle: TermOracle | None = None
+        self,
+        lists: Any,
+        oracle: Oracle,
+        weights: np.ndarray | None = None,
+        *,
+        term_oracle: TermOracle | None = None,
     ) -> None:
-        if sp.issparse(X):
-            if X.format != "csr":
-                raise TypeError(f"X must be an array or in CSR format, got {X.format.upper()} format; use X.tocsr()")
-        elif not isinstance(X, np.ndarray | RowsOf):
-            raise TypeError(f"X must be a NumPy array or a SciPy CSR array, got {type(X).__name__}; use np.asarray(X)")
-        if X.ndim != 2 or X.dtype not in (np.float32, np.float64, np.float16):
-            raise TypeError(f"X must be float32 or float64 (or float16) [documents, d], got {X.dtype}, shape {X.shape}")
-        offsets = np.asarray(offsets)
-        if offsets.ndim != 1 or len(offsets) < 2 or offsets.dtype.kind not in "iu":
-            raise ValueError(f"offsets must be integers [Q + 1] with Q > 0, got {offsets.dtype}, shape {offsets.shape}")
-        offsets = offsets.astype(np.intp)
-        if offsets[0] != 0 or offsets[-1] != X.shape[0] or (np.diff(offsets) < 0).any():
-            got = np.array2string(offsets, threshold=8)
-            raise ValueError(f"offsets must rise from 0 to the number of documents, {X.shape[0]}; got {got}")
-        if weights is not None:
-            weights = np.asarray(weights, float)
-            if weights.shape != (len(offsets) - 1,):
-                raise ValueError(f"weights must have shape [Q] = ({len(offsets) - 1},), got {weights.shape}")
-            if not (np.isfinite(weights) & (weights >= 0)).all():
-                raise ValueError(f"weights must be finite and >= 0, got {np.array2string(weights, threshold=8)}")
-        self.X, self.offsets, self.weights = X, offsets, weights
-        single = not sp.issparse(X) and X.shape[0] * X.shape[1] <= _BLOCK
-        as_it_is = X.dtype == np.float64 and not isinstance(X, RowsOf)
-        self._wide: Any = X if as_it_is else X[:].astype(np.float64) if single else None
+        self.X, self.offsets, self.weights = lists.features, lists.offsets, weights
+        self.terms, self.dimension = len(self.offsets) - 1, int(self.X.shape[1])
+        self._of_documents = None if weights is None else np.repeat(weights, np.diff(self.offsets))
+        self._wide = _in_float64(self.X)
         self.oracle, self.term_oracle = oracle, term_oracle
-
-    @property
-    def terms(self) -> int:
-        """Q, the number of terms."""
-        return len(self.offsets) - 1
-
-    @property
-    def dimension(self) -> int:
-        """d, the number of features."""
-        return int(self.X.shape[1])
 
     def scores(self, w: np.ndarray) -> np.ndarray:
         """Return X w, float64 `[documents]`."""
-        if self._wide is not None:
-            found: np.ndarray = self._wide @ w
-            return found
-        result = np.empty(self.X.shape[0])
-        for first, last in self._blocks():
-            result[first:last] = self._rows(first, last) @ w
-        return result
+        return linear_scores(self.X if self._wide is None else self._wide, w)
 
     def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
         """Return R(w) and a subgradient `[d]`."""
         values, direction = self._ask(self.scores(w))
         if self.weights is not None:
-            values = values * self.weights
-            direction = direction * np.repeat(self.weights, np.diff(self.offsets))
+            values, direction = values * self.weights, direction * self._of_documents
         if self._wide is not None:
             gradient = self._wide.T @ direction
         else:
             gradient = np.zeros(self.dimension)
-            for first, last in self._blocks():
-                gradient += self._rows(first, last).T @ direction[first:last]
+            for first, last in _blocks(self.X):
+                gradient += _rows(self.X, first, last).T @ direction[first:last]
         return float(values.mean()), gradient / self.terms
 
     def term_planes(self, w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -171,7 +136,7 @@ class LinearRisk:
         everything = len(indices) == self.terms and (np.diff(indices) > 0).all()
         documents = None if everything else np.repeat(starts - bounds[:-1], lengths) + np.arange(bounds[-1])
         if documents is not None and self.term_oracle is not None:
-            parts = [self._rows(a, a + n) @ w for a, n in zip(starts, lengths, strict=True)]
+            parts = [_rows(self.X, a, a + n) @ w for a, n in zip(starts, lengths, strict=True)]
             values, direction = self.term_oracle(np.concatenate(parts or [[]]), indices)
         else:
             values, direction = self._ask(self.scores(w))
@@ -182,7 +147,7 @@ class LinearRisk:
         cuts = np.unique(np.searchsorted(bounds, np.arange(0, bounds[-1], step)[1:], side="right"))
         for a, b in zip([0, *cuts], [*cuts, len(indices)], strict=True):
             first, last = bounds[a], bounds[b]
-            rows = self._rows(first, last) if documents is None else self.X[documents[first:last]]
+            rows = _rows(self.X, first, last) if documents is None else self.X[documents[first:last]]
             rows = rows.astype(np.float64, copy=False)
             select = sp.csr_array(
                 (np.asarray(direction[first:last], float), np.arange(last - first), bounds[a : b + 1] - first),
@@ -206,24 +171,6 @@ class LinearRisk:
             )
         return values, direction
 
-    def _blocks(self) -> Iterator[tuple[int, int]]:
-        documents = int(self.X.shape[0])
-        width = self.X.nnz / max(1, documents) if sp.issparse(self.X) else self.dimension
-        step = max(1, int(_BLOCK // max(1.0, width)))
-        for first in range(0, documents, step):
-            yield first, min(first + step, documents)
-
-    def _rows(self, first: int, last: int) -> Any:
-        """Rows [first, last) in float64."""
-        if not sp.issparse(self.X):
-            return self.X[first:last].astype(np.float64, copy=False)
-        bounds = self.X.indptr[first : last + 1]
-        inner = slice(bounds[0], bounds[-1])
-        return sp.csr_array(
-            (self.X.data[inner].astype(np.float64, copy=False), self.X.indices[inner], bounds - bounds[0]),
-            shape=(last - first, self.dimension),
-        )
-
 
 def linear_scores(X: Any, w: np.ndarray) -> np.ndarray:
     """Return X w, float64 `[documents]`; a float32 or float16 `X` is converted in blocks.
@@ -231,6 +178,39 @@ def linear_scores(X: Any, w: np.ndarray) -> np.ndarray:
     >>> linear_scores(np.ones((2, 3), np.float32), np.array([0.1, 0.2, 0.3])).round(9)
     array([0.6, 0.6])
     """
-    if not X.shape[0]:
-        return np.zeros(0)
-    return LinearRisk(X, [0, X.shape[0]], lambda scores: (scores, scores)).scores(w)
+    if (wide := _in_float64(X)) is not None:
+        scores: np.ndarray = wide @ w
+        return scores
+    scores = np.empty(X.shape[0])
+    for first, last in _blocks(X):
+        scores[first:last] = _rows(X, first, last) @ w
+    return scores
+
+
+def _in_float64(X: Any) -> Any:
+    """X in float64 if it is that, or small enough for a copy; None otherwise."""
+    if X.dtype == np.float64 and not isinstance(X, RowsOf):
+        return X
+    single = not sp.issparse(X) and X.shape[0] * X.shape[1] <= _BLOCK
+    return X[:].astype(np.float64) if single else None
+
+
+def _blocks(X: Any) -> Iterator[tuple[int, int]]:
+    """The first and the last row of blocks of about `_BLOCK` numbers."""
+    documents = int(X.shape[0])
+    width = X.nnz / max(1, documents) if sp.issparse(X) else X.shape[1]
+    step = max(1, int(_BLOCK // max(1.0, width)))
+    for first in range(0, documents, step):
+        yield first, min(first + step, documents)
+
+
+def _rows(X: Any, first: int, last: int) -> Any:
+    """Rows [first, last) in float64."""
+    if not sp.issparse(X):
+        return X[first:last].astype(np.float64, copy=False)
+    bounds = X.indptr[first : last + 1]
+    inner = slice(bounds[0], bounds[-1])
+    return sp.csr_array(
+        (X.data[inner].astype(np.float64, copy=False), X.indices[inner], bounds - bounds[0]),
+        shape=(last - first, X.shape[1]),
+    )

@@ -72,8 +72,10 @@ def solve_together(risks: Sequence[Any], solve: Callable[[Sequence[Any]], Soluti
         ValueError: `solve` failed, or a risk in any of the processes.
 
     >>> from rankstruct.processes import find_team
+    >>> from rankstruct.data import RankingData
     >>> from rankstruct.solvers import Bundle, LinearRisk
-    >>> risk = LinearRisk(np.ones((1, 1)), [0, 1], lambda scores: (np.abs(scores - 1), np.sign(scores - 1)))
+    >>> lists = RankingData.from_arrays([[1.0]], [0], ["a"])
+    >>> risk = LinearRisk(lists, lambda scores: (np.abs(scores - 1), np.sign(scores - 1)))
     >>> solve_together([risk], lambda shared: Bundle().minimise(shared[0], C=10.0), find_team()).w.round(3)
     array([1.])
     """

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
@@ -283,10 +284,14 @@ class TrainingBoard(pl.Callback):
         )
 
 
+def _new_figure() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(5, 3), layout="constrained")
+    return figure, figure.add_subplot()
+
+
 def _cutoff_figure(values: list[float]) -> Figure:
     """A curve of mean nDCG at the cut-offs 1, 2, ..."""
-    figure = Figure(figsize=(5, 3), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = _new_figure()
     axes.plot(range(1, len(values) + 1), values, marker="o")
     axes.set(xlabel="cut-off k", ylabel="mean nDCG@k", ylim=(0, 1), xticks=range(1, len(values) + 1))
     axes.grid(alpha=0.3)
@@ -323,8 +328,7 @@ def log_test_lists(board: SummaryWriter, lists: RankingData, scores: Tensor, mea
 
 def _distribution_figure(values: np.ndarray, name: str) -> Figure:
     """Histogram of a measure over lists, `[lists]`."""
-    figure = Figure(figsize=(5, 3), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = _new_figure()
     axes.hist(values, bins=20, range=(min(0.0, values.min()), max(1.0, values.max())))
     axes.axvline(values.mean(), color="black", linestyle="--", label=f"mean {values.mean():.3f}")
     axes.axvline(np.median(values), color="black", linestyle=":", label=f"median {np.median(values):.3f}")
@@ -343,8 +347,7 @@ def _grades_figure(lists: RankingData, scores: np.ndarray) -> Figure:
         edges = np.linspace(grades[0], grades[-1], 11)
         names = [f"{low:.3g} to {high:.3g}" for low, high in itertools.pairwise(edges)]
         labels, grades = np.clip(np.searchsorted(edges, labels, "right") - 1, 0, 9), np.arange(10)
-    figure = Figure(figsize=(5, 3), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = _new_figure()
     boxes = [centred[labels == grade] for grade in grades]
     axes.boxplot(boxes, whis=(5, 95), showfliers=False)
     counted = [f"{name}\n{len(box)}" for name, box in zip(names, boxes, strict=True)]

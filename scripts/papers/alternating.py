@@ -21,6 +21,7 @@ from torch import nn
 from rankstruct.data import RankingData
 from rankstruct.data.errors import check_least
 from rankstruct.estimators.linear import ranking_risk
+from rankstruct.estimators.training_data import TrainingData
 from rankstruct.recommenders import MatrixFactorization, Ratings, solve_users
 from rankstruct.recommenders.ratings import Labels
 from rankstruct.recommenders.users import check_convex, each_list, put_rows, put_users, users_of
@@ -134,7 +135,8 @@ def _solve_items(
 ) -> float:
     """Set the scorer's V to the optimum with the users fixed; returns the certified gap."""
     before = _item_matrix(scorer)
-    risk = ranking_risk(loss, _item_features(scorer, lists), lists.labels.astype(np.float64), lists.offsets)
+    flat = TrainingData(_item_features(scorer, lists), lists.labels.astype(np.float64), lists.offsets, lists.qids)
+    risk = ranking_risk(loss, flat)
     solution = solver.minimise(risk, lists.num_lists / regularization, warm_start=before.ravel())
     put_rows(scorer.item_factors, scorer.item_offsets, solution.w.reshape(before.shape))
     return solution.gap

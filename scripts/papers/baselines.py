@@ -31,9 +31,10 @@ from torch import nn
 
 from rankstruct.diagnostics import describe
 from rankstruct.estimators import AutoRanker, EnsembleRanker, LinearRanker, MLPRanker
-from rankstruct.estimators.base import are_given, dense
+from rankstruct.estimators.base import are_given
 from rankstruct.estimators.boosting import BoostedRanker
 from rankstruct.estimators.linear import ranking_risk
+from rankstruct.estimators.training_data import TrainingData, dense
 from rankstruct.feature_maps import Positional
 from rankstruct.ids import group_documents
 from rankstruct.lists import Lists, pad
@@ -551,7 +552,7 @@ class GradientRanker(_Baseline):
     select: str = "nDCG@10"
 
     def _fit(self, X: Any, y: np.ndarray, offsets: np.ndarray, held_out: HeldOut | None) -> None:
-        risk = ranking_risk(self.loss, X, y, offsets)
+        risk = ranking_risk(self.loss, TrainingData(X, y, offsets, np.arange(len(offsets) - 1)))
 
         def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
             value, gradient = risk(w)

@@ -184,7 +184,7 @@ def test_documents_are_numbered_as_in_a_table():
     assert again.documents[again.document].tolist() == log.documents[log.document].tolist()
     with pytest.raises(
         ValueError,
-        match="1 of 4 documents of the log are missing, such as document z of query a; missing='drop' leaves",
+        match="1 of 4 documents of the log are missing, such as document z of query a; add",
     ):
         log.with_documents(list("abb"), list("xyx"))
     with pytest.raises(ValueError, match="document x of query b occurs twice in the table, in rows 4 and 5"):

@@ -157,7 +157,7 @@ def test_lists_without_a_document_of_the_log_are_refused(data, tmp_path, capsys)
     command = ["rank", "--clicks", str(data / "bare.csv"), "--train", str(tmp_path / "lists.csv"), *QUICK]
     assert rankstruct([*command, "--output", str(tmp_path / "out")]) == 1
     assert "documents of the log are missing, such as document" in (said := capsys.readouterr().err)
-    assert "; --drop-missing leaves out their clicks, or add them to the table" in said
+    assert "; --drop-missing leaves out their clicks, or add the documents of" in said
     assert "with_documents" not in said
     dropped = "of the .* documents of the log .* are not in the table.* rows with .* clicks"
     with pytest.warns(UserWarning, match="of the table"), pytest.warns(UserWarning, match=dropped):

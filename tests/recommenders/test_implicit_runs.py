@@ -71,7 +71,7 @@ def test_test_and_predict_use_a_run(finished, capsys):
     assert not seen & {(row["user"], row["item"]) for row in rows}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     command = [
         *(sys.executable, "-m", "rankstruct", "fit", *CONFIG, "--save_every_steps", "2", "--average_weights", "true"),

@@ -1,6 +1,7 @@
 """Small risks, and the same problems from the definitions: every ranking a constraint."""
 
 import itertools
+from types import SimpleNamespace
 
 import brute_force
 import numpy as np
@@ -45,6 +46,11 @@ def random_data(rng, dimension=3, lists=3, longest=4, grades=1):
     return X, y, offsets
 
 
+def flat_lists(X, offsets):
+    """Lists as `LinearRisk` takes them."""
+    return SimpleNamespace(features=X, offsets=np.asarray(offsets))
+
+
 def linear_risk(X, y, offsets, measure, feature_map=None, reference="ideal", weights=None, by_term=False):
     """The library's risk of a structured hinge."""
 
@@ -64,9 +70,8 @@ def linear_risk(X, y, offsets, measure, feature_map=None, reference="ideal", wei
         labels = np.concatenate([y[offsets[i] : offsets[i + 1]] for i in indices])
         return ask(scores, labels, np.concatenate([[0], np.cumsum(lengths)]))
 
-    return LinearRisk(
-        X, offsets, lambda scores: ask(scores, y, offsets), weights, term_oracle=some if by_term else None
-    )
+    lists, terms = flat_lists(X, offsets), some if by_term else None
+    return LinearRisk(lists, lambda scores: ask(scores, y, offsets), weights, term_oracle=terms)
 
 
 def all_rankings(X, y, offsets, measure, feature_map):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from solvers.examples import flat_lists
 
 from rankstruct.solvers import Annealing, Bundle, LinearRisk, Status
 
@@ -16,7 +17,7 @@ def hinge(scores):
     return np.maximum(margins, 0), np.where(margins > 0, -SIGNS, 0.0)
 
 
-RISK = LinearRisk(X, np.arange(61), hinge)
+RISK = LinearRisk(flat_lists(X, np.arange(61)), hinge)
 
 
 def make_smooth(sigma):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from brute_force import decay
-from solvers.examples import linear_risk, random_data
+from solvers.examples import flat_lists, linear_risk, random_data
 
 import rankstruct as rs
 from rankstruct.solvers import DC, Bundle, CuttingPlane, LinearRisk, Status
@@ -145,7 +145,7 @@ def test_bounds_that_touch_a_risk_lower_it_to_what_gradients_find():
                 direction += slope / 2 / np.sqrt(1 + at)
             return values, direction
 
-        return LinearRisk(X, offsets, oracle)
+        return LinearRisk(flat_lists(X, offsets), oracle)
 
     found = DC(solver=Bundle(tolerance=1e-6), tolerance=1e-9).minimise_bounds(risk_at(), risk_at, 5.0)
     objectives = [record.objective for record in found.history]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from solvers.examples import flat_lists
 
 from rankstruct.solvers import (
     DC,
@@ -83,7 +84,7 @@ def absolute(rows):
         away = scores - TARGETS[rows]
         return np.abs(away).reshape(-1, 2).sum(1), np.sign(away)
 
-    return LinearRisk(X[rows], np.arange(0, len(rows) + 1, 2), oracle) if len(rows) else NoTerms(4)
+    return LinearRisk(flat_lists(X[rows], np.arange(0, len(rows) + 1, 2)), oracle) if len(rows) else NoTerms(4)
 
 
 PAIRS = np.arange(60).reshape(-1, 2)
@@ -127,7 +128,7 @@ def test_several_risks():
             length = np.sqrt(away**2 + sigma**2)
             return length.reshape(-1, 2).sum(1), away / length
 
-        return LinearRisk(X[rows], np.arange(0, len(rows) + 1, 2), oracle) if len(rows) else NoTerms(4)
+        return LinearRisk(flat_lists(X[rows], np.arange(0, len(rows) + 1, 2)), oracle) if len(rows) else NoTerms(4)
 
     def solve(risks):
         return annealing.minimise(dict(zip(annealing.sigmas, risks, strict=True)).__getitem__, 10.0, w0=np.zeros(4))

@@ -1,5 +1,7 @@
 """Groups on their way from files to the diverse loss and its measures."""
 
+from dataclasses import replace
+
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -88,18 +90,12 @@ def test_the_exact_solvers_take_groups_through_the_risk():
     from rankstruct.solvers import Bundle, CuttingPlane
 
     data, _ = synthetic_groups(lists=20, seed=0)
-    risk = ranking_risk(
-        rs.StructuredHingeLoss("diverse_nDCG@5", reference="ideal"),
-        data.features,
-        data.labels,
-        data.offsets,
-        data.diversity_groups,
-    )
+    risk = ranking_risk(rs.StructuredHingeLoss("diverse_nDCG@5", reference="ideal"), data)
     solutions = [kind(tolerance=1e-2).minimise(risk, 1.0) for kind in (Bundle, CuttingPlane)]
     assert solutions[0].objective == pytest.approx(solutions[1].objective, rel=0.03)
     assert all(solution.objective < risk(np.zeros(10))[0] for solution in solutions)
     with pytest.raises(ValueError, match=r"StructuredHingeLoss needs diversity_groups=, one id per document"):
-        ranking_risk(rs.StructuredHingeLoss("diverse_nDCG@5"), data.features, data.labels, data.offsets)
+        ranking_risk(rs.StructuredHingeLoss("diverse_nDCG@5"), replace(data, diversity_groups=None))
 
 
 @pytest.mark.filterwarnings("ignore:.*no better than w = 0")
