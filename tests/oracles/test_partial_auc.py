@@ -68,9 +68,10 @@ def test_below_window_is_the_mean_hinge_over_the_pairs_of_the_window(window, on_
         lanes.use(monkeypatch)
     rng = np.random.default_rng(len(str(window)))
     measure = measure_of(window)
+    lists = 3 if on_device_path else 30
     for size, share in ((1, 0.5), (2, 0.5), (7, 0.2), (23, 0.4)):
-        scores = rng.normal(size=(30, size)) * 10.0 ** rng.integers(-1, 2, size=(30, 1))
-        scores[:10] = np.round(scores[:10] * 2) / 2
+        scores = rng.normal(size=(lists, size)) * 10.0 ** rng.integers(-1, 2, size=(lists, 1))
+        scores[: lists // 3] = np.round(scores[: lists // 3] * 2) / 2
         labels = (rng.random(scores.shape) < share) * rng.choice([0.5, 1, 2], size=scores.shape)
         where = rng.random(scores.shape) < 0.9
         expected = [hinge_over_the_window(measure, s[w], y[w]) for s, y, w in zip(scores, labels, where, strict=True)]
