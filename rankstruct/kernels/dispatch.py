@@ -307,7 +307,7 @@ class ListOperator:
         if has_loops(device):
             return self._solve(scores, lists, least_label, options)
         kernels = kernels_of(device)
-        answers = kernels and kernels.solve(scores, lists, least_label, self._compiled, options)
+        answers = None if kernels is None else kernels.solve(scores, lists, least_label, self._compiled, options)
         if answers is None:
             there = Lists(*(None if value is None else value.cpu() for value in lists))  # type: ignore[arg-type]
             answers = self._solve(scores.cpu(), there, least_label, options)

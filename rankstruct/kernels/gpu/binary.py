@@ -293,4 +293,5 @@ def solve(call: Call, batch: Batch) -> bool:
 def _harmonic(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Minus the harmonic numbers, and minus their terms, from 0."""
     terms = -1.0 / np.arange(1, size + 1)
-    return tuple(on_device(np.append(0.0, each), device) for each in (np.cumsum(terms), terms))
+    level, slope = (on_device(np.append(0.0, each), device) for each in (np.cumsum(terms), terms))
+    return level, slope
