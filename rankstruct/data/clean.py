@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,8 +17,10 @@ __all__: list[str] = []
 
 _log = logging.getLogger(__name__)
 
+_Data = TypeVar("_Data", bound=RankingData)
 
-def keep_documents(data: RankingData, kept: ArrayLike) -> RankingData:
+
+def keep_documents(data: _Data, kept: ArrayLike) -> _Data:
     """Select documents by a mask `[documents]`; lists that lose all documents are dropped.
 
     >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
+from typing_extensions import Self
 
 from rankstruct.arrays import as_numbers, as_single
 from rankstruct.columns import Columns, EncodedTable
@@ -193,7 +194,7 @@ class RankingData:
         first, last = self.offsets[:-1], np.maximum(self.offsets[1:] - 1, self.offsets[:-1])
         return (changes[last] == changes[first]) | (self.lengths == 0)
 
-    def select(self, lists: ArrayLike) -> RankingData:
+    def select(self, lists: ArrayLike) -> Self:
         """Select lists, in the order given, by unique indices or a boolean mask `[lists]`.
 
         >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [1, 0, 2], ["a", "a", "b"])
@@ -206,7 +207,7 @@ class RankingData:
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
         return self.select_documents(rows, offsets, self.qids[chosen])
 
-    def select_documents(self, rows: ArrayLike, offsets: ArrayLike, qids: Names) -> RankingData:
+    def select_documents(self, rows: ArrayLike, offsets: ArrayLike, qids: Names) -> Self:
         """Select documents, in the order given, with all of their attributes.
 
         `rows` are document indices, list by list; `offsets` `[lists + 1]` and `qids` `[lists]` describe the new lists.
@@ -218,7 +219,7 @@ class RankingData:
         rows = np.asarray(rows, np.int64)
         found = {name: getattr(self, name) for name in _per_document()}
         taken = {name: values[rows] for name, values in found.items() if values is not None}
-        return RankingData(**taken, offsets=np.asarray(offsets, np.int64), qids=qids, columns=self.columns)
+        return type(self)(**taken, offsets=np.asarray(offsets, np.int64), qids=qids, columns=self.columns)
 
     def with_features(self, features: Features) -> RankingData:
         """Replace the features by others, `[documents, any]`, which are numbers."""

@@ -113,8 +113,7 @@ def ranking_risk(loss: nn.Module, lists: RankingData, *, reference_scores: np.nd
         lengths = offsets.diff()[indices]
         bounds = torch.cat([offsets[:1], lengths.cumsum(0)])
         rows = torch.arange(len(scores)) + torch.repeat_interleave(offsets[indices] - bounds[:-1], lengths)
-        columns = (None if each is None else each[rows] for each in flat._replace(offsets=None))
-        return ask(scores, Lists(*columns)._replace(offsets=bounds))
+        return ask(scores, flat.documents(lambda column: column[rows])._replace(offsets=bounds))
 
     oracle: ArrayOracle = ask
     plain = item_weights is None and reference_scores is None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import column_or_1d
+from typing_extensions import Self
 
 from rankstruct.arrays import as_array, as_numbers
 from rankstruct.columns import as_table
@@ -45,6 +46,8 @@ class TrainingData(RankingData):
     (array([2]), array([3.]))
     """
 
+    labels: Any
+    qids: Any
     weights: Any = None
     item_weights: Any = None
     rows: np.ndarray | None = None
@@ -77,7 +80,7 @@ class TrainingData(RankingData):
         offsets = self.offsets_of(lists)
         return np.arange(offsets[-1]) + np.repeat(self.offsets[lists] - offsets[:-1], np.diff(offsets))
 
-    def select_documents(self, rows: Any, offsets: Any, qids: Any) -> TrainingData:
+    def select_documents(self, rows: Any, offsets: Any, qids: Any) -> Self:
         """As `RankingData.select_documents`, with the weights of lists; neighbouring documents are not copied."""
         rows, X, weights = np.asarray(rows, np.int64), self.features, self.weights
         own = rows if self.rows is None else self.rows[rows]
@@ -89,7 +92,7 @@ class TrainingData(RankingData):
             order = np.argsort(self.qids)
             weights = weights[order[np.searchsorted(self.qids, qids, sorter=order)]]
         columns = {name: column[taken] for name, column in self.optional.items()}
-        return TrainingData(X, self.labels[taken], np.asarray(offsets), qids, **columns, weights=weights, rows=own)
+        return type(self)(X, self.labels[taken], np.asarray(offsets), qids, **columns, weights=weights, rows=own)
 
 
 def gather(

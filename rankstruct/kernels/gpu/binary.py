@@ -293,5 +293,4 @@ def solve(call: Call, batch: Batch) -> bool:
 def _harmonic(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Minus the harmonic numbers, and minus their terms, from 0."""
     terms = -1.0 / np.arange(1, size + 1)
-    level, slope = (on_device(np.append(0.0, each), device) for each in (np.cumsum(terms), terms))
-    return level, slope
+    return on_device(np.append(0.0, np.cumsum(terms)), device), on_device(np.append(0.0, terms), device)
