@@ -40,7 +40,7 @@ nitpick_ignore = [
         *(
             "rankstruct.kernels.core.Loop",
             "core.Loop",
-            "rankstruct.solvers.shared.Team",
+            "rankstruct.solvers.shared.Peers",
             "rankstruct.messages.Way",
             "rankstruct.data.runs.JoinedRun",
             "rankstruct.lists.Columns",

@@ -202,10 +202,10 @@ class ListColumns(TypedDict, total=False):
     ideal_offsets: Any
 
 
-def lists_of(scores: Any, labels: Any, columns: Mapping[str, Any]) -> tuple[Tensor, Lists]:
+def lists_of(scores: Any, labels: Any, columns: Mapping[str, Any], *, by_docid: bool = False) -> tuple[Tensor, Lists]:
     """Scores and lists as tensors without gradient, from any kind of arrays, with types, shapes and offsets checked.
 
-    With `docids`, scores may be rounded to float64; otherwise they tie only if they are equal.
+    With `by_docid`, scores may be rounded to float64; otherwise they tie only if they are equal, and `docids` are left out.
 
     Raises:
         TypeError, ValueError: as `evaluate`.
@@ -218,11 +218,13 @@ def lists_of(scores: Any, labels: Any, columns: Mapping[str, Any]) -> tuple[Tens
     for name in given:
         if name not in ListColumns.__annotations__:
             raise TypeError(f"unexpected keyword argument {name!r}{did_you_mean(name, ListColumns.__annotations__)}")
+    if not by_docid:
+        given.pop("docids", None)
     qid, group = given.pop("qid", None), given.pop("group", None)
     given |= {"scores": scores, "labels": labels}
     if qid is not None or group is not None:
         given = _by_list(given, qid, group)
-    scores, labels = _as_scores(given["scores"], "docids" in given), as_real("labels", given["labels"])
+    scores, labels = _as_scores(given["scores"], by_docid), as_real("labels", given["labels"])
     where = as_tensor("where", given["where"]) if "where" in given else None
     offsets = as_offsets(given.get("offsets"))
     check_lists(scores, labels, where, offsets)

@@ -161,7 +161,10 @@ def explaining(
                 refuse_positions(names[own:], len(given) - own, others)
             return function(*given, **named)
 
-        return call  # type: ignore[return-value]
+        # With code of its own: torch.compile recompiles each code a few times only.
+        own_call: Any = call
+        own_call.__code__ = own_call.__code__.replace(co_name=function.__name__)
+        return own_call
 
     return decorate
 

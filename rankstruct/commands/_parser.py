@@ -29,7 +29,7 @@ def with_full_losses(args: Sequence[str]) -> list[str]:
     return full
 
 
-class _Formatter(DefaultHelpFormatter):
+class _ConfigFormatter(DefaultHelpFormatter):
     """Without the list of known subclasses, all of torch's."""
 
     def _get_help_string(self, action: Action) -> str:
@@ -55,7 +55,7 @@ class Parser(HelpfulParser, LightningArgumentParser):
     """A parser of the options of a config."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{"formatter_class": _Formatter, **options})
+        super().__init__(*args, **{"formatter_class": _ConfigFormatter, **options})
         self._command, self._named = "", dict[str, Sequence[str]]()
 
     def name(self, command: str, named: Mapping[str, Sequence[str]]) -> None:

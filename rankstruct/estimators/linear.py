@@ -29,7 +29,7 @@ from rankstruct.data.clean import keep_documents
 from rankstruct.estimators.base import PREPARE, Ranker, check_groups_of, named_loss
 from rankstruct.estimators.ensemble import deal_lists
 from rankstruct.estimators.from_clicks import CLICK_COSTS
-from rankstruct.estimators.training_data import TrainingData, check_ids, dense, gather
+from rankstruct.estimators.training_data import TrainingData, check_ids, dense, gather, whole
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.kernels.dispatch import ArrayOracle
 from rankstruct.lists import Lists
@@ -93,7 +93,7 @@ def ranking_risk(loss: nn.Module, lists: RankingData, *, reference_scores: np.nd
     (0.7..., array([-3.]))
     """
     check_groups_of(loss, lists.diversity_groups)
-    loss = copy.copy(loss)
+    loss = copy.deepcopy(loss)  # of `PerturbedLoss` and the like, the reduction is that of the loss within
     loss.reduction = "none"  # type: ignore[assignment]
     weights, item_weights = (lists.weights, lists.item_weights) if isinstance(lists, TrainingData) else (None, None)
     labels, offsets = torch.tensor(lists.labels), torch.tensor(lists.offsets)
@@ -286,7 +286,7 @@ class LinearRanker(Ranker):
         return self._total(float(values.sum())) / self._total(len(values))
 
     def _values_of(self, lists: TrainingData) -> torch.Tensor:
-        scores = self._scores(lists.features, lists.ids)
+        scores = self._scores(whole(lists.features), lists.ids)
         return self._values(scores, lists.labels, offsets=lists.offsets, **lists.optional)
 
     def _choose_by_clicks(self, train: TrainingData, valid: TrainingData | None) -> tuple[float, float] | None:

@@ -115,8 +115,9 @@ def fit_to(
     ranker: Any, train: TrainingData, valid: TrainingData | None = None, X: Any = None, X_valid: Any = None
 ) -> Any:
     """`ranker.fit` to lists, validated by others; `X` and `X_valid` are other features of theirs."""
-    given = {"diversity_groups": train.diversity_groups, "sample_weight": train.weights}
-    given |= {"item_weights": train.item_weights}
+    given = {"diversity_groups": train.diversity_groups, "item_weights": train.item_weights}
+    if train.weights is not None:  # of documents, as other libraries take them
+        given["sample_weight"] = np.repeat(train.weights, train.lengths)
     if valid is not None:
         given |= {"X_valid": whole(valid.features) if X_valid is None else X_valid, "y_valid": valid.labels}
         given |= {"qid_valid": valid.ids, "diversity_groups_valid": valid.diversity_groups}

@@ -39,7 +39,7 @@ def _load() -> ctypes.CDLL:
 library = _load()
 
 
-class Batch(ctypes.Structure):
+class CoreBatch(ctypes.Structure):
     """The fields of `Batch` in lists.hpp."""
 
     _fields_ = [
@@ -58,7 +58,7 @@ class Batch(ctypes.Structure):
     ]
 
 
-if library.rankstruct_batch_bytes() != ctypes.sizeof(Batch):
+if library.rankstruct_batch_bytes() != ctypes.sizeof(CoreBatch):
     raise ImportError(
         "rankstruct's compiled core is of another version than its Python files; install rankstruct again"
     )
@@ -94,7 +94,7 @@ class Loop:
             setattr(made, name, value)
         return made
 
-    def __call__(self, batch: Batch, first: int, last: int, options: ctypes.Structure) -> int:
+    def __call__(self, batch: CoreBatch, first: int, last: int, options: ctypes.Structure) -> int:
         """Solve the lists `[first, last)`."""
         return int(self.function(ctypes.byref(batch), first, last, ctypes.byref(options)))
 

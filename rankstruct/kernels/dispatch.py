@@ -115,7 +115,7 @@ class CpuLists:
         self.count, self.least_label = count, least_label
         # Kept alive as long as their addresses.
         self.given = (scores, labels, where, offsets, reference_scores, groups, gains, item_weights)
-        self.batch = core.Batch(
+        self.batch = core.CoreBatch(
             scores.data_ptr(),
             labels.data_ptr(),
             None if where is None else where.data_ptr(),
@@ -186,10 +186,10 @@ class CpuLists:
         return min(torch.get_num_threads(), documents // _WORTH_A_THREAD, self.count)
 
     def _share(self, call: Call, threads: int) -> int:
-        shares: list[core.Batch] = []
+        shares: list[core.CoreBatch] = []
 
         def loop(first: int, last: int) -> int:
-            own = core.Batch.from_buffer_copy(self.batch)
+            own = core.CoreBatch.from_buffer_copy(self.batch)
             shares.append(own)
             return call.loop(own, first, last, call.options)
 

@@ -120,10 +120,10 @@ def policy_loss(
     """
     batch = CpuLists(scores, lists, 0.0, gains)
     given = uniform.data_ptr(), discounts.ctypes.data, len(discounts), len(uniform), k, few
-    shares: list[core.Batch] = []
+    shares: list[core.CoreBatch] = []
 
     def loop(first: int, last: int) -> int:
-        own = core.Batch.from_buffer_copy(batch.batch)
+        own = core.CoreBatch.from_buffer_copy(batch.batch)
         shares.append(own)
         return int(core.policy_loss(ctypes.addressof(own), *given, first, last))
 

@@ -149,7 +149,20 @@ class _DataclassModule(torch.nn.Module):
             if isinstance(hint, str):
                 with suppress(Exception):  # a name that is not defined yet; the text suffices for a signature
                     annotations[name] = eval(hint, scope)
-        cls._by_hand = "__init__" in vars(cls) or (cls._by_hand and not annotations)
+        private = [name for name, hint in annotations.items() if name.startswith("_") and hint is not KW_ONLY]
+        inherited = {*getattr(cls, "__dataclass_fields__", ())}
+        fixed = [
+            name for name in vars(cls) if name in inherited and name not in annotations
+        ]  # options that are none here
+        own = {name for name, hint in annotations.items() if name not in private and get_origin(hint) is not ClassVar}
+        by_hand = [name for name in signature(cls.__init__).parameters if name not in {"self", *inherited}]
+        if own and cls._by_hand and "__init__" not in vars(cls) and by_hand:
+            raise TypeError(
+                f"{cls.__name__} adds options to a loss with an __init__ of its own, which takes {', '.join(by_hand)}; define "
+                "__init__ too"
+            )
+        cls.__annotations__ = annotations | dict.fromkeys([*private, *fixed], ClassVar[Any])
+        cls._by_hand = "__init__" in vars(cls) or (cls._by_hand and not own)
         dataclass(eq=False, repr=False, init=not cls._by_hand)(cls)
         for option in fields(cls):  # type: ignore[arg-type]
             if option.init and option.name in vars(cls) and not isinstance(vars(cls)[option.name], property):
@@ -161,7 +174,7 @@ class _DataclassModule(torch.nn.Module):
 
     def __post_init__(self) -> None:
         for option in fields(self):  # type: ignore[arg-type]
-            if option.init:
+            if option.init and hasattr(self, option.name):  # an __init__ of the class's own may set it later
                 value = getattr(self, option.name)
                 if get_origin(option.type) is Literal:
                     check_choice(option.name, value, get_args(option.type))
@@ -251,9 +264,12 @@ class RankingLoss(_DataclassModule):
         if isinstance(scores, Tensor) and (
             torch.is_autocast_enabled("cpu") if scores.is_cpu else is_under_autocast(scores)
         ):
-            wide = scores.float() if scores.dtype in HALVES else scores
+            scores = scores.float() if scores.dtype in HALVES else scores
             with torch.autocast(scores.device.type, enabled=False):  # it would multiply matrices in half precision
-                return self.forward(wide, labels, **options)
+                return self._checked(scores, labels, options)
+        return self._checked(scores, labels, options)
+
+    def _checked(self, scores: Tensor, labels: Tensor, options: dict[str, Any]) -> Tensor:
         reduction, lists = self.reduction, Lists(labels)
         if options or not isinstance(scores, Tensor):
             options = self.checked_options(scores, labels, options)
@@ -265,7 +281,7 @@ class RankingLoss(_DataclassModule):
         if lists.diversity_groups is not None and not self.takes_groups and not torch.compiler.is_compiling():
             warnings.warn(
                 f"{self!r} ignores diversity_groups=; use a diversity measure, such as StructuredHingeLoss('diverse_nDCG@10')",
-                stacklevel=3,
+                stacklevel=4,
             )
         if not self._looked:
             self.look_once(lists)

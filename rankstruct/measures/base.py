@@ -181,7 +181,7 @@ class Measure(ABC):
     ) -> Tensor:
         """The measure of each list, `[...]` float64; see `evaluate` for the arguments and errors."""
         ties = resolve_policies(ties, empty, convention)
-        lists = lists_of(scores, labels, {**columns, "where": where})
+        lists = lists_of(scores, labels, {**columns, "where": where}, by_docid=ties == "docid")
         return measure_lists([self], *lists, ties, empty, letor=convention == "letor")[0]
 
     @torch.no_grad()

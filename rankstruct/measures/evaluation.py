@@ -66,7 +66,7 @@ def evaluate(
     """
     parsed = parse_measures(measures)
     ties = resolve_policies(ties, empty, convention)
-    tensors, lists = lists_of(scores, labels, columns)
+    tensors, lists = lists_of(scores, labels, columns, by_docid=ties == "docid")
     if not any(measure.takes_groups for measure in parsed):
         refuse_groups_of_lists(lists.diversity_groups, lists.shape(), TELL_APART)
     values = measure_lists(parsed, tensors, lists, ties, empty, letor=convention == "letor")

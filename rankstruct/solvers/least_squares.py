@@ -8,7 +8,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from rankstruct.solvers.shared import Team
+from rankstruct.solvers.shared import Peers
 
 __all__ = ["group_regression"]
 
@@ -19,7 +19,7 @@ def group_regression(
     X: Any,
     targets: np.ndarray,
     offsets: np.ndarray,
-    team: Team | None = None,
+    team: Peers | None = None,
     weights: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the w `[d]` that minimises the squares of `X w - targets`, both centred within each group.

@@ -85,6 +85,9 @@ class LinearRisk:
         term_oracle: maps `(scores, indices)` to the same for only the terms in `indices`; `scores` are those of their documents,
             concatenated. If None, `term_planes` calls `oracle` with all documents.
 
+    Raises:
+        ValueError: no lists, or weights of another shape, negative or not finite.
+
     >>> from rankstruct.data import RankingData
     >>> lists = RankingData.from_arrays([[1.0], [3.0], [2.0]], [0, 1, 0], ["a", "a", "b"])
     >>> def oracle(scores):                               # max(0, 1 - s) per document, two terms
@@ -105,15 +108,22 @@ class LinearRisk:
         *,
         term_oracle: TermOracle | None = None,
     ) -> None:
-        self.X, self.offsets, self.weights = lists.features, lists.offsets, weights
-        self.terms, self.dimension = len(self.offsets) - 1, int(self.X.shape[1])
-        self._of_documents = None if weights is None else np.repeat(weights, np.diff(self.offsets))
-        self._wide = _in_float64(self.X)
+        if len(lists.offsets) < 2:
+            raise ValueError("lists must not be empty")
+        if weights is not None and not (
+            weights.shape == (len(lists.offsets) - 1,) and (np.isfinite(weights) & (weights >= 0)).all()
+        ):
+            got = np.array2string(weights, threshold=8)
+            raise ValueError(f"weights must be {len(lists.offsets) - 1} finite numbers >= 0, one a list; got {got}")
+        self.lists, self.weights = lists, weights
+        self.terms, self.dimension = len(lists.offsets) - 1, int(lists.features.shape[1])
+        self._of_documents = None if weights is None else np.repeat(weights, np.diff(lists.offsets))
+        self._wide = _in_float64(lists.features)
         self.oracle, self.term_oracle = oracle, term_oracle
 
     def scores(self, w: np.ndarray) -> np.ndarray:
         """Return X w, float64 `[documents]`."""
-        return linear_scores(self.X if self._wide is None else self._wide, w)
+        return linear_scores(self.lists.features if self._wide is None else self._wide, w)
 
     def __call__(self, w: np.ndarray) -> tuple[float, np.ndarray]:
         """Return R(w) and a subgradient `[d]`."""
@@ -124,19 +134,20 @@ class LinearRisk:
             gradient = self._wide.T @ direction
         else:
             gradient = np.zeros(self.dimension)
-            for first, last in _blocks(self.X):
-                gradient += _rows(self.X, first, last).T @ direction[first:last]
+            for first, last in _blocks(self.lists.features):
+                gradient += _rows(self.lists.features, first, last).T @ direction[first:last]
         return float(values.mean()), gradient / self.terms
 
     def term_planes(self, w: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return h_q(w) `[k]` and subgradients `[k, d]` of the terms in `indices`; see `Risk`."""
         indices = np.asarray(indices, np.intp)
-        starts, lengths = self.offsets[indices], np.diff(self.offsets)[indices]
+        X, offsets = self.lists.features, self.lists.offsets
+        starts, lengths = offsets[indices], np.diff(offsets)[indices]
         bounds = np.concatenate([[0], np.cumsum(lengths)])
         everything = len(indices) == self.terms and (np.diff(indices) > 0).all()
         documents = None if everything else np.repeat(starts - bounds[:-1], lengths) + np.arange(bounds[-1])
         if documents is not None and self.term_oracle is not None:
-            parts = [_rows(self.X, a, a + n) @ w for a, n in zip(starts, lengths, strict=True)]
+            parts = [_rows(X, a, a + n) @ w for a, n in zip(starts, lengths, strict=True)]
             values, direction = self.term_oracle(np.concatenate(parts or [[]]), indices)
         else:
             values, direction = self._ask(self.scores(w))
@@ -147,7 +158,7 @@ class LinearRisk:
         cuts = np.unique(np.searchsorted(bounds, np.arange(0, bounds[-1], step)[1:], side="right"))
         for a, b in zip([0, *cuts], [*cuts, len(indices)], strict=True):
             first, last = bounds[a], bounds[b]
-            rows = _rows(self.X, first, last) if documents is None else self.X[documents[first:last]]
+            rows = _rows(X, first, last) if documents is None else X[documents[first:last]]
             rows = rows.astype(np.float64, copy=False)
             select = sp.csr_array(
                 (np.asarray(direction[first:last], float), np.arange(last - first), bounds[a : b + 1] - first),

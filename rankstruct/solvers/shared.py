@@ -22,7 +22,7 @@ __all__ = ["NoTerms", "solve_together"]
 _FOUND, _FAILED = -1.0, -2.0  # instead of the number of a risk
 
 
-class Team(Protocol):
+class Peers(Protocol):
     """Processes that make the same calls in the same order; see `rankstruct.processes.Team`."""
 
     @property
@@ -57,7 +57,7 @@ class NoTerms:
         return 0.0, np.zeros(self.dimension)
 
 
-def solve_together(risks: Sequence[Any], solve: Callable[[Sequence[Any]], Solution], team: Team) -> Solution:
+def solve_together(risks: Sequence[Any], solve: Callable[[Sequence[Any]], Solution], team: Peers) -> Solution:
     """Let the first process run `solve` on the risks over the terms of all processes; each process returns its solution.
 
     Args:
@@ -99,7 +99,7 @@ def solve_together(risks: Sequence[Any], solve: Callable[[Sequence[Any]], Soluti
 class _Shared:
     """The risk over all terms, called in the first process, and the contribution of this process."""
 
-    def __init__(self, number: int, own: Any, terms: float, team: Team) -> None:
+    def __init__(self, number: int, own: Any, terms: float, team: Peers) -> None:
         self.number, self.own, self.team = number, own, team
         self.terms, self.dimension = int(terms), own.dimension
 
@@ -136,7 +136,7 @@ class _Shared:
         )
 
 
-def _serve(shared: Sequence[_Shared], team: Team) -> Solution:
+def _serve(shared: Sequence[_Shared], team: Peers) -> Solution:
     """Serve the first process until it has solved the problem."""
     failed: BaseException | None = None
     while True:

@@ -15,7 +15,7 @@ from rankstruct.kernels import core
 
 LOOPS = [value for value in vars(core).values() if isinstance(value, core.Loop)]
 STRUCTURES = {
-    "Batch": core.Batch,
+    "Batch": core.CoreBatch,
     **{loop.kind: type(loop.options(*([0] * len(loop.fields)))) for loop in LOOPS},
 }
 

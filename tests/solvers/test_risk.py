@@ -35,7 +35,7 @@ def test_equals_the_loss_and_the_sum_of_its_terms(form, by_term, block, monkeypa
     }[form]
     risk = linear_risk(features, Y, OFFSETS, "AP", weights=WEIGHTS, by_term=by_term)
     assert isinstance(risk, Risk)
-    assert risk.X is features
+    assert risk.lists.features is features
     value, gradient = risk(W)
 
     w = torch.tensor(W, requires_grad=True)

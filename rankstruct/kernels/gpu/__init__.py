@@ -18,13 +18,13 @@ from torch import Tensor
 
 from rankstruct.kernels.call import Answer, Call
 from rankstruct.kernels.gpu import binary
-from rankstruct.kernels.gpu.batch import Batch, order_of
+from rankstruct.kernels.gpu.batch import DeviceBatch, order_of
 from rankstruct.lists import Lists, longest_list
 
 _log = logging.getLogger(__name__)
 
-#: By the name of a loop of the core: from a `Call` and a `Batch` to whether it was solved.
-SOLVERS: dict[str, Callable[[Call, Batch], bool]] = dict.fromkeys(binary.METHODS, binary.solve)
+#: By the name of a loop of the core: from a `Call` and a `DeviceBatch` to whether it was solved.
+SOLVERS: dict[str, Callable[[Call, DeviceBatch], bool]] = dict.fromkeys(binary.METHODS, binary.solve)
 
 
 def solve(
@@ -59,7 +59,7 @@ def solve(
         scores = scores.contiguous()
         where = None if where is None else where.contiguous()
         chosen = None if chosen is None else chosen.double().contiguous()
-        batch = Batch(
+        batch = DeviceBatch(
             scores,
             lists.labels.contiguous(),
             where,

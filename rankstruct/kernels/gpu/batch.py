@@ -16,7 +16,7 @@ MOST_SPACE = 2**30  # bytes of one array of scratch
 _BLOCKS = (128, 512)  # documents that a program takes at once; few sizes, because each is compiled
 
 
-class Batch(NamedTuple):
+class DeviceBatch(NamedTuple):
     """Lists on one device, as the kernels take them.
 
     Attributes:

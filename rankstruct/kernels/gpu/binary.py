@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.gpu import f1, pairwise, partial_auc, reciprocal_rank
-from rankstruct.kernels.gpu.batch import MOST_SPACE, Batch, on_device
+from rankstruct.kernels.gpu.batch import MOST_SPACE, DeviceBatch, on_device
 from rankstruct.kernels.gpu.common import as_double, bounds, clear, divide, document, write, zero
 from rankstruct.kernels.gpu.f1 import ACCURACY, BREAK_EVEN, SUCCESS
 
@@ -246,7 +246,7 @@ def solve_binary(
     tl.store(value + index, value_of_all + nothing)
 
 
-def solve(call: Call, batch: Batch) -> bool:
+def solve(call: Call, batch: DeviceBatch) -> bool:
     """Solve a call of a loop of binary relevance; False if its table would need too much room."""
     method, options, device = METHODS[call.loop.name], call.options, batch.scores.device
     given: dict[str, Any] = {name: getattr(options, name) for name in call.loop.fields}
