@@ -205,7 +205,7 @@ class ListColumns(TypedDict, total=False):
 def lists_of(scores: Any, labels: Any, columns: Mapping[str, Any], *, by_docid: bool = False) -> tuple[Tensor, Lists]:
     """Scores and lists as tensors without gradient, from any kind of arrays, with types, shapes and offsets checked.
 
-    With `by_docid`, scores may be rounded to float64; otherwise they tie only if they are equal, and `docids` are left out.
+    With `by_docid`, scores may be rounded to float64; otherwise they tie only if they are equal.
 
     Raises:
         TypeError, ValueError: as `evaluate`.
@@ -218,8 +218,6 @@ def lists_of(scores: Any, labels: Any, columns: Mapping[str, Any], *, by_docid: 
     for name in given:
         if name not in ListColumns.__annotations__:
             raise TypeError(f"unexpected keyword argument {name!r}{did_you_mean(name, ListColumns.__annotations__)}")
-    if not by_docid:
-        given.pop("docids", None)
     qid, group = given.pop("qid", None), given.pop("group", None)
     given |= {"scores": scores, "labels": labels}
     if qid is not None or group is not None:

@@ -7,6 +7,7 @@ import pytest
 import rankstruct as rs
 from papers.click_models import PositionModel, simulate_clicks
 from rankstruct.clicks import ClickLog, Propensities, estimate_relevance, harvest_propensities
+from rankstruct.estimators.base import as_seed
 from rankstruct.estimators.ensemble import deal_lists
 from rankstruct.estimators.from_clicks import CLICK_COSTS, lists_of_log, weigh_clicks
 from rankstruct.estimators.linear import _best_of
@@ -189,7 +190,9 @@ def test_held_out_lists_are_judged_by_weighted_clicks(kind, logged, monkeypatch)
     ranker = SMALL[kind](validation_share=0.5)
     ranker.fit(X, log, propensity=PROPENSITIES)
     relevance = estimate_relevance(log, PROPENSITIES)
-    held = ranker._held_out(QID)
+    lists, numbers = np.unique(QID, return_inverse=True)
+    drawn = np.random.default_rng(as_seed(ranker.random_state)).permutation(len(lists))[: round(0.5 * len(lists))]
+    held = np.isin(numbers, drawn)
     scores = ranker.predict(X)
     found = rs.evaluate(
         scores[held],

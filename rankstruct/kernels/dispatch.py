@@ -310,9 +310,33 @@ class ListOperator:
         answers = None if kernels is None else kernels.solve(scores, lists, least_label, self._compiled, options)
         if answers is None:
             there = Lists(*(None if value is None else value.cpu() for value in lists))  # type: ignore[arg-type]
-            answers = self._solve(scores.cpu(), there, least_label, options)
+            answers = self._solve_valid(scores.cpu(), there, least_label, options)
         task_loss, value, direction = answers
         return task_loss.to(scores), value.to(scores), direction.to(scores)
+
+    def _solve_valid(self, scores: Tensor, lists: Lists, least_label: float, options: Sequence[Any]) -> Answer:
+        """As `_solve`, but invalid numbers are no error: as on devices, task loss and value of their lists are NaN."""
+        wrong = ~(scores.isfinite() & lists.labels.isfinite() & (lists.labels >= least_label))
+        if lists.reference_scores is not None:
+            wrong |= ~lists.reference_scores.isfinite()
+        if lists.item_weights is not None:
+            wrong |= ~(lists.item_weights.isfinite() & (lists.item_weights >= 0))
+        if lists.where is not None:
+            wrong &= lists.where
+        if not wrong.any():
+            return self._solve(scores, lists, least_label, options)
+        clean = {"labels": max(least_label, 0), "reference_scores": 0, "item_weights": 1}
+        columns = {name: getattr(lists, name) for name in clean}
+        columns = {
+            name: None if each is None else each.masked_fill(wrong, clean[name]) for name, each in columns.items()
+        }
+        answers = self._solve(scores.masked_fill(wrong, 0), lists._replace(**columns), least_label, options)
+        if lists.offsets is None:
+            broken = wrong.any(-1)
+        else:
+            broken = torch.nn.functional.pad(wrong.cumsum(0), (1, 0))[lists.offsets.long()].diff() > 0
+        task_loss, value, direction = answers
+        return task_loss.masked_fill(broken, torch.nan), value.masked_fill(broken, torch.nan), direction
 
     def _solve(self, scores: Tensor, lists: Lists, least_label: float, options: Sequence[Any]) -> Answer:
         if lists.labels.dtype == torch.int64:

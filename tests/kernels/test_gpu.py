@@ -28,7 +28,7 @@ MEASURES += [
 def on_device(monkeypatch):
     """Tensors of the CPU go where those of devices go, a few documents to a block, so that short lists have several."""
     lanes.use(monkeypatch)
-    monkeypatch.setattr(lanes.kernels().Batch, "block", 4)
+    monkeypatch.setattr(lanes.kernels().DeviceBatch, "block", 4)
 
 
 def batches(measure, feature_map, seed=0, size=13):
@@ -69,7 +69,7 @@ def test_answers_are_those_of_the_core(measure, feature_map, known, monkeypatch)
     given = [each for each in batches(measure, feature_map) if known or "offsets" in each]
     expected = [rs.most_violated(**each) for each in given]
     lanes.use(monkeypatch)
-    monkeypatch.setattr(lanes.kernels().Batch, "block", 4)
+    monkeypatch.setattr(lanes.kernels().DeviceBatch, "block", 4)
     monkeypatch.setattr(lanes.kernels(), "is_known", lambda offsets: known)
     for each, there in zip(given, expected, strict=True):
         assert_same(rs.most_violated(**each), there, each)
@@ -129,6 +129,15 @@ def test_what_has_no_kernel_goes_to_the_cpu(monkeypatch):
     assert [loss(scores, labels) for loss in losses[:2]] == expected[:2]
     monkeypatch.setattr(dispatch, "kernels_of", lambda device: None)  # a device without Triton
     assert losses[2](scores, labels) == expected[2]
+    broken = scores.index_put([torch.tensor(0), torch.tensor(2)], torch.tensor(torch.inf))
+    for measure in ("nDCG@3", "AP"):
+        wanted = rs.most_violated(scores, labels, measure).value
+        flat = (broken.flatten(), labels.flatten(), measure)
+        for found in (
+            rs.most_violated(broken, labels, measure),
+            rs.most_violated(*flat, offsets=torch.tensor([0, 6, 12])),
+        ):
+            assert (found.value[0].isnan(), found.task_loss[0].isnan(), found.value[1]) == (True, True, wanted[1])
 
 
 def test_a_missing_barrier_is_noticed():

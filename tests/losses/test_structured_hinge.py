@@ -333,7 +333,7 @@ def test_without_a_measure():
     assert repr(rs.StructuredHingeLoss()) == repr(rs.StructuredHingeLoss("AP"))
     assert repr(rs.DirectLoss()) == repr(rs.DirectLoss("AP"))
     assert repr(rs.GradedLoss()) == repr(rs.GradedLoss("AUC"))
-    with pytest.raises(TypeError, match=r"TopSurrogateLoss\(\) missing a required argument: 'measure'"):
+    with pytest.raises(TypeError, match=r"TopSurrogateLoss.*missing .*'measure'"):
         rs.TopSurrogateLoss()  # which has none that is usual
 
 

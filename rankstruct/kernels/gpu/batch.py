@@ -49,7 +49,7 @@ class DeviceBatch(NamedTuple):
     def block(self) -> int:
         """How many documents a program takes at once."""
         usual = self.longest if self.offsets is None else min(self.longest, 2 * self.scores.numel() // self.lists)
-        return next((block for block in _BLOCKS if usual <= block), _BLOCKS[-1])
+        return next((block for block in _BLOCKS if usual <= block and self.longest <= block**2), _BLOCKS[-1])
 
     @property
     def stride(self) -> int:
