@@ -31,6 +31,7 @@ ONNX = ("onnx", "onnxruntime", "onnxscript")
 NEEDS = {
     "tests/text": TEXT,
     "rankstruct/text": TEXT,
+    "rankstruct/kernels/gpu": ("triton",),
     "docs/guides/text.md": TEXT,
     "tests/commands/test_tune.py": ("optuna",),
     "tests/scripts/test_serving_app.py": ("fastapi", "httpx"),

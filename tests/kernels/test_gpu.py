@@ -1,7 +1,9 @@
 """The kernels of devices answer as the core does: in NumPy that checks barriers, in Triton's interpreter, on a device."""
 
+import os
 import re
 import subprocess
+import sys
 import tempfile
 
 import lanes
@@ -153,15 +155,23 @@ def test_a_missing_barrier_is_noticed():
         lanes.Kernel(lambda values: lanes.load(values + 8))[(1,)](numbers)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("triton")
-@pytest.mark.parametrize(
-    ("measure", "feature_map"),
-    [MEASURES[0], *(pytest.param(*each, marks=pytest.mark.slow) for each in MEASURES[1:])],
+def test_tritons_interpreter_answers_the_same():
+    """In a process of its own: Triton decides when it is imported whether to interpret."""
+    command = [sys.executable, "-m", "pytest", "-q", "-k", "answers_in_the_interpreter", __file__]
+    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert f"{len(MEASURES)} passed" in done.stdout
+
+
+@pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="runs in a process of its own, in Triton's interpreter"
 )
-def test_tritons_interpreter_answers_the_same(measure, feature_map, monkeypatch):
+@pytest.mark.parametrize(("measure", "feature_map"), MEASURES)
+def test_it_answers_in_the_interpreter(measure, feature_map, monkeypatch):
     given = next(iter(batches(measure, feature_map, size=5)))
     expected = rs.most_violated(**given)
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
     with lanes.imported_anew() as kernels, np.errstate(all="ignore"):
         monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
         monkeypatch.setattr(dispatch, "kernels_of", lambda device: kernels)
@@ -184,11 +194,14 @@ DTYPES = {torch.float64: "*fp64", torch.float32: "*fp32", torch.int64: "*i64", t
 SM_80, SM_90, GFX942 = ("cuda", 80, 32), ("cuda", 90, 32), ("hip", "gfx942", 64)
 
 
-@pytest.mark.slow
 @pytest.mark.needs("triton")
 @pytest.mark.parametrize(
     ("measure", "feature_map", "target"),
-    [*((*each, SM_90) for each in MEASURES), *((*MEASURES[at], target) for at in (0, 5) for target in (SM_80, GFX942))],
+    [
+        *(pytest.param(*MEASURES[0], target, marks=pytest.mark.slow) for target in (SM_80, SM_90, GFX942)),
+        *(pytest.param(*each, SM_90, marks=pytest.mark.soak) for each in MEASURES[1:]),
+        *(pytest.param(*MEASURES[5], target, marks=pytest.mark.soak) for target in (SM_80, GFX942)),
+    ],
 )
 def test_kernels_compile_ahead_of_time(measure, feature_map, target, monkeypatch):
     """With the arguments of a launch, for lists of 1024 documents; next to nothing is spilled."""
