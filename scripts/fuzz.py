@@ -403,6 +403,7 @@ RATINGS = {
     "movielens1m": ("::", (4,), "stars"),
     "jester": (None, (3,), "centred"),
     "text": (None, (3, 4), "binary"),
+    "csv": (",", (3, 4), "stars"),
 }
 
 
@@ -412,6 +413,11 @@ def ratings_input(rng: Random) -> Input:
     pairs = dict.fromkeys((some_name(rng, "u"), some_name(rng, "i")) for _ in range(rng.randrange(1, 12)))
     lowest, highest = plain.SCALES[scale]
     rows = [[*pair, str(rng.randint(lowest, highest)), "881250949"][: columns[0]] for pair in pairs]
+    if form == "csv":
+        separator = rng.choice((",", ",", ";", "\t", "|"))
+        if rng.random() < 0.5:
+            names = rng.choice((["item", "user", "rating"], ["movieId", "userId", "Rating"]))
+            rows = [names, *([item, user, rating] for user, item, rating in rows)]
     return laid_out(rows, rng, separator), {"form": form}
 
 

@@ -354,19 +354,22 @@ MARKS = {
 }
 
 
-def header_of(text: str, wanted: str | None) -> tuple[str, list[str]]:
+def header_of(text: str, *wanted: str | None) -> tuple[str, list[str]]:
     """What separates cells by the first line, and the names in it."""
     found = {}
     for separator in ",;\t|":
         rows = csv_rows(text, separator) if text[:1] not in ("\r", "\n") else []
         found[separator] = [cell.strip() for cell in rows[0]] if rows else []
-    best = max(found, key=lambda each: (column(found[each], wanted) is not None, len(found[each])))
+    best = max(
+        found, key=lambda each: (any(column(found[each], name) is not None for name in wanted), len(found[each]))
+    )
     return best, found[best]
 
 
-#: Other names of labels, queries and documents.
+#: Other names of labels, queries, documents, users and items.
 OTHERS = {"label": ["relevance", "rel", "y", "target"], "qid": ["query_id", "query", "group"]}
-OTHERS |= {"docid": ["doc_id", "document_id"]}
+OTHERS |= {"docid": ["doc_id", "document_id"], "user": ["user_id", "userid"]}
+OTHERS |= {"item": ["item_id", "itemid", "movie_id", "movieid", "product_id", "productid"]}
 
 
 def column(names: list[str], wanted: str | None) -> int | None:
@@ -556,12 +559,19 @@ def _classes(names: list[str], rows: list[list[str]]) -> dict:
 def ratings(content: bytes, separator: str | None, columns: tuple[int, ...], scale: str) -> dict:
     """Ratings by user and item."""
     found: dict = {}
-    said = [line.strip(" \t\r\n") for line in lines(as_text(content))]
-    rows = divided(said, columns, 2, ("\t", None) if separator is None else (separator,))
-    rows = [[part.strip(" \t\r\n") for part in parts[:3]] for parts in rows]
-    users, items = (_rating_ids([row[at] for row in rows]) for at in (0, 1))
-    for user, item, (_, _, rating) in zip(users, items, rows, strict=True):
-        value = number(rating)
+    if separator == ",":
+        rows = _csv_ratings(content, columns)
+    else:
+        said = [line.strip(" \t\r\n") for line in lines(as_text(content))]
+        rows = divided(said, columns, 2, ("\t", None) if separator is None else (separator,))
+        rows = [[part.strip(" \t\r\n") for part in parts[:3]] for parts in rows]
+    users, items = (_rating_ids([row[at] for row in rows], quoted=separator != ",") for at in (0, 1))
+    values = _csv_column([row[2] for row in rows], False) if separator == "," else [number(row[2]) for row in rows]
+    if separator == "," and scale != "binary" and any(row[2].strip().lower() in ("true", "false") for row in rows):
+        raise Refused("flags")
+    for user, item, value in zip(users, items, values, strict=True):
+        if value is None:
+            raise Refused("no rating")
         lowest, highest = SCALES[scale]
         if not user or not item or (user, item) in found or not lowest <= value <= highest:
             raise Refused("a name, a rating, or both again")
@@ -573,11 +583,43 @@ def ratings(content: bytes, separator: str | None, columns: tuple[int, ...], sca
     return found
 
 
-def _rating_ids(names: list[str]) -> list[str]:
-    """Names without quotation marks around them, and as integers if all are whole floats."""
-    names = [re.sub(r'\A"(.*)"\Z', r"\1", name, flags=re.DOTALL).strip(" \t\r\n") for name in names]
-    if any(name.startswith('"') for name in names):
-        raise Refused("a quotation mark is not closed")
+def _csv_ratings(content: bytes, columns: tuple[int, ...]) -> list[list[str]]:
+    """User, item and rating of a table, whose first columns they are if the third is a number and there are no names."""
+    try:
+        text = csv_text(content)
+    except Refused as error:
+        if str(error).lower() in ("no utf-8", "utf-16 without a mark"):  # where it does no harm, or a name has a zero
+            raise Unsure(str(error)) from None
+        raise
+    if not any(unpacked(content).startswith(mark) for mark, encoding in MARKS.items() if encoding != "utf-8"):
+        lines(text)
+    if len(text) > 60_000 or "\0" in text:
+        raise Unsure("the lines that tell the separator")
+    separator, names = header_of(text, "user", "item", "rating")
+    cell = rf'([^"\r\n{re.escape(separator)}]*|"([^"\r\n]|"")*")'
+    if '"' in text and not re.fullmatch(rf"({cell}[{re.escape(separator)}\r\n])*{cell}", text):
+        raise Unsure("quotes in cells")
+    rows, where = csv_rows(text, separator), [column(names, name) for name in ("user", "item", "rating")]
+    if None not in where:
+        rows = rows[1:]
+        if any(names.count(names[at]) > 1 for at in where):
+            raise Refused("a column twice")
+    elif len(names) in columns:
+        number(names[2])
+        where = [0, 1, 2]
+    else:
+        raise Refused("no names, and no ratings")
+    if not rows or any(len(row) != len(names) for row in rows):
+        raise Refused("no rows, or cells")
+    return [[*(row[at].strip(" \t\r\n") for at in where[:2]), row[where[2]]] for row in rows]
+
+
+def _rating_ids(names: list[str], *, quoted: bool) -> list[str]:
+    """Names without quotation marks around them, if those are not of the format, and as integers if all are whole floats."""
+    if quoted:
+        names = [re.sub(r'\A"(.*)"\Z', r"\1", name, flags=re.DOTALL).strip(" \t\r\n") for name in names]
+        if any(name.startswith('"') for name in names):
+            raise Refused("a quotation mark is not closed")
     whole = all(re.fullmatch(r"(-?[1-9][0-9]*|0)\.0", name) for name in names)
     return [name.removesuffix(".0") if whole else name for name in names]
 

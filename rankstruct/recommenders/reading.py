@@ -19,7 +19,7 @@ import numpy as np
 from rankstruct.columns import USUAL
 from rankstruct.data import DataError
 from rankstruct.data.errors import check_least, check_matched, shortened
-from rankstruct.data.tables import Ids, TableReader, find_columns, is_csv, is_number, is_table, read_header
+from rankstruct.data.tables import Ids, TableReader, find_columns, is_csv, is_table, read_header
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
 from rankstruct.messages import Way
 from rankstruct.recommenders.ratings import (
@@ -134,10 +134,19 @@ FORMATS = {
     "text": _text_format(None, 3, 4),
     "csv": RatingsFormat(None, names=("*.csv", "*.tsv", "*.inter", "*.parquet", "*.feather", "*.arrow")),
 }
+_BUILTIN_FORMATS = tuple(FORMATS)
+
+
+def _formats() -> list[tuple[str, RatingsFormat]]:
+    """All formats by name, registered ones first."""
+    return sorted(FORMATS.items(), key=lambda each: each[0] in _BUILTIN_FORMATS)
 
 
 def register_ratings_format(name: str, form: RatingsFormat) -> None:
-    """Register a custom format as `format=name`, in Python and in configs; raises ValueError if the name is in use."""
+    """Register a custom format as `format=name`, in Python and in configs; raises ValueError if the name is in use.
+
+    Its file name patterns come before those of the built-in formats.
+    """
     if name in FORMATS:
         raise ValueError(f"name must differ from {', '.join(FORMATS)}, which are in use; got {name!r}")
     FORMATS[name] = form
@@ -153,13 +162,13 @@ def find_ratings(path: str | os.PathLike[str], format: str | None = None, scale:
     if not path.exists():
         raise DataError(f"{path}: no such file or folder; expected ratings, such as u.data of MovieLens or a CSV file")
     if path.is_dir():
-        plain = [name for form in FORMATS.values() for name in form.names if "*" not in name]
+        plain = [name for _, form in _formats() for name in form.names if "*" not in name]
         names = [*plain, "ratings.csv", "ratings.txt"]
         found = [path / name for name in names if (path / name).is_file()]
         if not found:
             raise DataError(f"{path} has none of {', '.join(names)}; give the file itself")
         path = found[0]
-    told = [name for name, form in FORMATS.items() if any(map(path.match, form.names))]
+    told = [name for name, form in _formats() if any(map(path.match, form.names))]
     if not (format or told or scale):
         raise DataError(
             f"{path}: cannot infer the format from the file name; set data.format, such as jester, or text with data.scale"
@@ -203,7 +212,7 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
     lowest, highest = SCALES[scale][:2]
     rows = FORMATS[format].rows
     if rows is None:
-        users, items, values, place = _table_columns(path)
+        users, items, values, place = _table_columns(path, scale)
     else:
         fields = _gathered((line, parts) for line, *parts in rows(path))
         users, items = fields.ids(fields.place == 0), fields.ids(fields.place == 1)
@@ -227,14 +236,24 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
         raise DataError(f"{path}: {error}") from None
 
 
-def _table_columns(path: Path) -> tuple[Ids, Ids, np.ndarray, Callable[[int], str]]:
+def _table_columns(path: Path, scale: str) -> tuple[Ids, Ids, np.ndarray, Callable[[int], str]]:
     """The users, items and ratings of a table, and the place of a row; in CSV files without names, they are the first columns."""
+    roles: dict[str, str | None] = dict.fromkeys(_COLUMNS[:3])
     names: Sequence[str] = ()
+    advice = ""
     if is_csv(path) or not is_table(path):
         first = read_header(path, _COLUMNS).names
-        bare = len(first) in (3, 4) and math.isfinite(_number(first[2]))
-        names = _COLUMNS[: len(first)] if bare and None in _columns_of(path, first, _COLUMNS[:3]) else ()
-    table = TableReader(path, dict.fromkeys(_COLUMNS[:3]), argument="", names=names)
+        found_in = _columns_of(path, first, roles)
+        if len(first) in (3, 4) and math.isfinite(_number(first[2])):
+            names = _COLUMNS[: len(first)] if None in found_in else ()
+        elif not any(found_in):
+            advice = "without column names, there are 3 or 4 columns: user, item, rating (a number), time"
+    table = TableReader(path, roles, argument="", names=names, advice=dict.fromkeys(roles, advice))
+    name = table.columns["rating"]
+    flags = table.header.are_flags(name) if table.header else str(table.kinds[name]) == "bool"
+    if flags and scale != "binary":
+        way = Way("scale", "binary", "set {} if they are ratings")
+        raise DataError(f"{path}: expected numbers in column {name!r}, got True and False", way)
     found = table.read(["rating"])
     return found["user"], found["item"], found["rating"], table.place
 
@@ -373,7 +392,7 @@ class _Fields(NamedTuple):
         column = self.ids(self.place == place)
         if all(map(_INTEGER.fullmatch, column.names)):
             return np.array(list(map(int, column.names)), np.int64)[column.places]
-        wrong = next((at for at, word in enumerate(column.names) if not is_number(word)), None)
+        wrong = next((at for at, word in enumerate(column.names) if math.isnan(_number(word))), None)
         if wrong is not None:
             line = self.at(path, int((column.places == wrong).argmax()))
             raise DataError(f"{line}: expected a number as {what}, got {shortened(column.names[wrong])}")

@@ -31,6 +31,7 @@ from rankstruct.data.record import (
 from rankstruct.files import whole_file
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
+from rankstruct.messages import did_you_mean
 from rankstruct.metric import RankingMetric
 from rankstruct.models import load_scorer
 from rankstruct.models.saving import described_argument, read_checkpoint, scorer_file
@@ -105,6 +106,10 @@ class RatingsDataModule(ListsDataModule):
         if labels == "standardised":
             labels = standardised(train)
         given = given or {}
+        for stage in given:
+            if stage not in ("vali", "test"):
+                near = did_you_mean(str(stage), ("vali", "test"))
+                raise ValueError(f"given must have the keys 'vali' and 'test' only, got {stage!r}{near}")
         measured = {"vali": vali, "test": test}
         self._parts = {stage: part.to_lists() for stage, part in measured.items() if part is not None}
         self._parts["train"] = train.to_lists(labels)

@@ -426,6 +426,10 @@ def test_times_of_lines_are_read_if_asked_for(tmp_path):
     (tmp_path / "x.txt").write_text("a 1 978300760\nb 7 978300761\n")
     assert read_interactions(tmp_path / "x.txt", times=True).time.tolist() == [978300760, 978300761]
     assert read_interactions(tmp_path / "x.txt", times=False).num_ratings == 4  # those are items
+    for time in ("nan", "inf", "1e400"):
+        (tmp_path / "x.txt").write_text(f"b y 5\na x {time}\n")
+        with pytest.raises(DataError, match=rf"x\.txt, line 2: expected a number as time, got '{time}'"):
+            read_interactions(tmp_path / "x.txt", times=True)
 
 
 # Splits

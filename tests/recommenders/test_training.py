@@ -109,6 +109,11 @@ def test_errors():
         FactorizationModule(rs.MatrixFactorization(2, 2), regularization=-1.0)
     with pytest.raises(ValueError, match="requires a RatingsDataModule"):
         trainer(1).fit(FactorizationModule(rs.MatrixFactorization(2, 2)), RankingDataModule(builtin="synthetic"))
+    ratings = synthetic_ratings(users=5, rated=4)
+    with pytest.raises(
+        ValueError, match=r"given must have the keys 'vali' and 'test' only, got 'val'; did you mean vali\?"
+    ):
+        RatingsDataModule(ratings, given={"val": ratings})
 
 
 def test_item_means_start_the_biases():
