@@ -110,7 +110,7 @@ class ListReader:
         self.table = TableReader(
             path,
             roles,
-            optional=("docid", "label") if labels == "optional" else ("docid",),
+            absent=("docid", "label") if labels == "optional" else ("docid",),
             features=features or (),
             advice={
                 "qid": Way("qid", None, "{} names another column", "give it the name 'qid'"),

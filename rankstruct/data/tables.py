@@ -119,7 +119,8 @@ class TableReader:
     Args:
         source: a CSV, Parquet or Arrow file, CSV unless its name is that of another format; or a data frame.
         roles: the name of each role's column, None for the one with a usual name.
-        optional: roles that may be missing.
+        optional: roles that may be missing, unless they are named.
+        absent: roles that may be missing even if they are named.
         argument: "" if callers cannot name columns, for messages.
         names: the columns of a CSV file without names in the first line.
         features: columns that have no role, though their names may be usual ones.
@@ -140,6 +141,7 @@ class TableReader:
         roles: Mapping[str, str | None],
         *,
         optional: Collection[str] = (),
+        absent: Collection[str] = (),
         argument: str | None = None,
         names: Sequence[str] = (),
         features: Collection[str] = (),
@@ -171,7 +173,7 @@ class TableReader:
         if several := [name for name in found.values() if self.names.count(str(name)) > 1]:
             raise DataError(f"{self}: expected one column {several[0]!r}, got several")
         for role, name in found.items():
-            if name is None and (role not in optional or roles[role] is not None):
+            if name is None and role not in absent and (role not in optional or roles[role] is not None):
                 way = "" if argument == "" else Way(role, None, "{} names another column")
                 raise missing_column(self, role, roles[role], self.names, (advice or {}).get(role, way))
         self.columns = {role: name for role, name in found.items() if name is not None}

@@ -79,6 +79,17 @@ def test_lists_of_every_form(tmp_path, monkeypatch, name):
         read_lists(path, label="grade", cache=False)
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_optional_columns_may_be_absent_where_they_are_named(tmp_path, name):
+    path = write(tmp_path / name, {"qid": [1, 1], "x": [0.5, 2.0]})
+    data = read_lists(path, labels="optional", label="Grade", docid="shop", features=["x"], cache=False)
+    assert (data.labels.tolist(), data.docids, data.features.ravel().tolist()) == ([0, 0], None, [0.5, 2])
+    with pytest.raises(DataError, match="there is no column 'Grade'; there are 'qid, x'"):
+        read_lists(path, label="Grade", cache=False)
+    with pytest.raises(DataError, match="there is no column 'session'"):
+        read_lists(path, labels="optional", qid="session", cache=False)
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
 def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
     mixed = {**COLUMNS, "y": [str(i) for i in range(ROWS - 1)] + ["0.5"]}  # whole numbers for a while
