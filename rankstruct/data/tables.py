@@ -160,7 +160,9 @@ class TableReader:
                 self.header = read_header(self.path, [name or role for role, name in roles.items()])
                 if names:
                     self.header = self.header._replace(
-                        names=list(names), rows=[self.header.names, *self.header.rows], first=1
+                        names=list(names),
+                        rows=[self.header.names, *self.header.rows],
+                        first=self.header.first - 1,
                     )
                 self.names = self.header.names
             else:
@@ -456,7 +458,7 @@ class Header(NamedTuple):
     """The dialect of a CSV file.
 
     Attributes:
-        names: the cells of the first line, stripped; empty if it is not CSV.
+        names: the cells of the first line that is not blank, stripped; empty if it is not CSV.
         separator: the separator of cells.
         encoding: Python's name of the encoding, by the byte order mark; UTF-8 without one.
         rows: the first rows after it.
@@ -504,7 +506,7 @@ class Header(NamedTuple):
 
 
 def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), separator: str | None = None) -> Header:
-    """Infer the dialect of a CSV file, plain or compressed, from its first lines.
+    """Infer the dialect of a CSV file, plain or compressed, from its first lines; blank lines before the names are skipped.
 
     The separator (comma, semicolon, tab or bar), if not given, is one with which a `wanted` column exists, otherwise the one with
     the most columns.
@@ -515,8 +517,11 @@ def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), 
     begins = next(read_blocks(path, 16), b"")
     encoding = next((name for mark, name in _MARKS if begins.startswith(mark)), "utf-8")
     lines: list[str] = []
-    size = 0
+    size = blank = 0
     for line in decoded_lines(path, encoding):
+        if not lines and not line.strip(" \r\n"):
+            blank += 1
+            continue
         size += len(line)
         if lines and size > _HEAD:
             break
@@ -538,7 +543,7 @@ def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), 
     names = (
         [name.partition(":")[0] for name in first[chosen]] if recbole else first[chosen]
     )  # with types: user_id:token
-    return Header(names, chosen, encoding, [*rows(chosen)][1:], not recbole)
+    return Header(names, chosen, encoding, [*rows(chosen)][1:], not recbole, blank + 2)
 
 
 def check_quotes(path: object, header: Header) -> None:

@@ -90,6 +90,20 @@ def test_optional_columns_may_be_absent_where_they_are_named(tmp_path, name):
         read_lists(path, labels="optional", qid="session", cache=False)
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("blank", ["\n", "\r\n \r\n\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_blank_lines_before_the_names_are_skipped(tmp_path, mark, blank, encoding):
+    path = tmp_path / "a.csv"
+    text = (mark if encoding == "utf-8" else "") + blank + "qid,label,x\n1,0,0.5\n\n1,1,2\n"
+    path.write_bytes(text.encode(encoding))
+    data = read_lists(path, cache=False)
+    assert (data.columns.names, data.features.ravel().tolist(), data.labels.tolist()) == (["x"], [0.5, 2], [0, 1])
+    path.write_bytes((text + "1,1,?\n").encode(encoding))
+    with pytest.raises(DataError, match=r"row 3: expected a number in column 'x', got '\?'"):
+        read_lists(path, cache=False)
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
 def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
     mixed = {**COLUMNS, "y": [str(i) for i in range(ROWS - 1)] + ["0.5"]}  # whole numbers for a while
