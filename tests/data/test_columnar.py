@@ -90,6 +90,14 @@ def test_optional_columns_may_be_absent_where_they_are_named(tmp_path, name):
         read_lists(path, labels="optional", qid="session", cache=False)
 
 
+@pytest.mark.parametrize("cache", [False, True])
+def test_features_are_named_by_arrays(tmp_path, cache):
+    path = write(tmp_path / "a.csv", COLUMNS)
+    names = read_lists(path, features=np.array(["z", "x", "y"]), categorical=np.array(["x"]), cache=cache).columns.names
+    assert names == ["z", "x", "y"]
+    assert {type(name) for name in names} == {str}
+
+
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize("blank", ["\n", "\r\n \r\n\n"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
