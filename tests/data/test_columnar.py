@@ -190,6 +190,8 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
         ("qid,label,x\n,0,1\n", "row 1: expected an id in column 'qid'"),
         (",qid,label,x\n0,1,0,1\n", "got '' for column 1; the row number .* is not a feature"),
         ("qid,label,x,x\n1,0,1,2\n", "got 'x' for column 4"),
+        ("qid,label,label,x\n1,0,0,1\n", "expected columns with unique names, got 'label' several times$"),
+        ("qid,y,y,x\n1,0,0,1\n", "expected columns with unique names, got 'y' several times$"),
     ],
 )
 def test_csv_tables_that_are_refused(tmp_path, text, message):
