@@ -74,7 +74,7 @@ def find_column(names: Iterable[str], role: str, given: str | None = None, argum
         argument: how messages call `given`, the role if None, or "" if it cannot be given.
 
     Raises:
-        ValueError: several columns have such a name.
+        ValueError: several columns have such a name, or the same one.
 
     >>> find_column(["QID", "x"], "qid"), find_column(["x", "rel"], "label"), find_column(["x", "rel"], "label", "X")
     ('QID', 'rel', 'x')
@@ -88,6 +88,8 @@ def find_column(names: Iterable[str], role: str, given: str | None = None, argum
     if given in names:
         return given
     found = usual_columns(names, role) if given is None else [n for n in names if n.casefold() == given.casefold()]
+    if repeated := next((name for at, name in enumerate(found) if name in found[:at]), None):
+        raise ValueError(f"expected columns with unique names, got {repeated!r} several times")
     if len(found) > 1 and given is None:
         found = [name for name in found if name not in ("y", "Y")]
     if len(found) > 1:

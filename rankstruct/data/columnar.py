@@ -101,16 +101,17 @@ class ListReader:
     ) -> None:
         if labels not in ("grades", "real", "optional"):
             raise ValueError(f"labels must be 'grades', 'real' or 'optional', got {labels!r}")
+        features = None if features is None else [str(name) for name in features]  # such as an index of pandas
         self.path, self.num_features, self.labels, self.wanted = path, num_features, labels, roles
         self.progress = progress
-        categorical = [categorical] if isinstance(categorical, str) else list(categorical)
+        categorical = [categorical] if isinstance(categorical, str) else [str(name) for name in categorical]
         #: What, with the content of the file, determines the arrays.
-        self.options = [_FORMAT, num_features, labels, roles, features and list(features), categorical]
+        self.options = [_FORMAT, num_features, labels, roles, features, categorical]
         text = "{} names another column, or use 0 for unknown labels"
         self.table = TableReader(
             path,
             roles,
-            optional=("docid", "label") if labels == "optional" else ("docid",),
+            absent=("docid", "label") if labels == "optional" else ("docid",),
             features=features or (),
             advice={
                 "qid": Way("qid", None, "{} names another column", "give it the name 'qid'"),
@@ -120,7 +121,7 @@ class ListReader:
         check_columns(path, self.table.names)
         self.roles = {role: self.table.columns.get(role) for role in roles}
         own = [name for name in self.table.names if name not in self.roles.values()]
-        self.names = own if features is None else list(features)
+        self.names = own if features is None else features
         self.left_out = [name for name in own if name not in self.names]
         if len(self.names) + len(self.left_out) > len(own):
             wanted = shortened(", ".join(self.names), 200)

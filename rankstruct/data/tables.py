@@ -119,7 +119,8 @@ class TableReader:
     Args:
         source: a CSV, Parquet or Arrow file, CSV unless its name is that of another format; or a data frame.
         roles: the name of each role's column, None for the one with a usual name.
-        optional: roles that may be missing.
+        optional: roles that may be missing, unless they are named.
+        absent: roles that may be missing even if they are named.
         argument: "" if callers cannot name columns, for messages.
         names: the columns of a CSV file without names in the first line.
         features: columns that have no role, though their names may be usual ones.
@@ -140,6 +141,7 @@ class TableReader:
         roles: Mapping[str, str | None],
         *,
         optional: Collection[str] = (),
+        absent: Collection[str] = (),
         argument: str | None = None,
         names: Sequence[str] = (),
         features: Collection[str] = (),
@@ -158,7 +160,9 @@ class TableReader:
                 self.header = read_header(self.path, [name or role for role, name in roles.items()])
                 if names:
                     self.header = self.header._replace(
-                        names=list(names), rows=[self.header.names, *self.header.rows], first=1
+                        names=list(names),
+                        rows=[self.header.names, *self.header.rows],
+                        first=self.header.first - 1,
                     )
                 self.names = self.header.names
             else:
@@ -171,7 +175,7 @@ class TableReader:
         if several := [name for name in found.values() if self.names.count(str(name)) > 1]:
             raise DataError(f"{self}: expected one column {several[0]!r}, got several")
         for role, name in found.items():
-            if name is None and (role not in optional or roles[role] is not None):
+            if name is None and role not in absent and (role not in optional or roles[role] is not None):
                 way = "" if argument == "" else Way(role, None, "{} names another column")
                 raise missing_column(self, role, roles[role], self.names, (advice or {}).get(role, way))
         self.columns = {role: name for role, name in found.items() if name is not None}
@@ -454,7 +458,7 @@ class Header(NamedTuple):
     """The dialect of a CSV file.
 
     Attributes:
-        names: the cells of the first line, stripped; empty if it is not CSV.
+        names: the cells of the first line that is not blank, stripped; empty if it is not CSV.
         separator: the separator of cells.
         encoding: Python's name of the encoding, by the byte order mark; UTF-8 without one.
         rows: the first rows after it.
@@ -502,7 +506,7 @@ class Header(NamedTuple):
 
 
 def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), separator: str | None = None) -> Header:
-    """Infer the dialect of a CSV file, plain or compressed, from its first lines.
+    """Infer the dialect of a CSV file, plain or compressed, from its first lines; blank lines before the names are skipped.
 
     The separator (comma, semicolon, tab or bar), if not given, is one with which a `wanted` column exists, otherwise the one with
     the most columns.
@@ -513,8 +517,11 @@ def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), 
     begins = next(read_blocks(path, 16), b"")
     encoding = next((name for mark, name in _MARKS if begins.startswith(mark)), "utf-8")
     lines: list[str] = []
-    size = 0
+    size = blank = 0
     for line in decoded_lines(path, encoding):
+        if not lines and not line.strip(" \r\n"):
+            blank += 1
+            continue
         size += len(line)
         if lines and size > _HEAD:
             break
@@ -536,7 +543,7 @@ def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), 
     names = (
         [name.partition(":")[0] for name in first[chosen]] if recbole else first[chosen]
     )  # with types: user_id:token
-    return Header(names, chosen, encoding, [*rows(chosen)][1:], not recbole)
+    return Header(names, chosen, encoding, [*rows(chosen)][1:], not recbole, blank + 2)
 
 
 def check_quotes(path: object, header: Header) -> None:

@@ -79,6 +79,39 @@ def test_lists_of_every_form(tmp_path, monkeypatch, name):
         read_lists(path, label="grade", cache=False)
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_optional_columns_may_be_absent_where_they_are_named(tmp_path, name):
+    path = write(tmp_path / name, {"qid": [1, 1], "x": [0.5, 2.0]})
+    data = read_lists(path, labels="optional", label="Grade", docid="shop", features=["x"], cache=False)
+    assert (data.labels.tolist(), data.docids, data.features.ravel().tolist()) == ([0, 0], None, [0.5, 2])
+    with pytest.raises(DataError, match="there is no column 'Grade'; there are 'qid, x'"):
+        read_lists(path, label="Grade", cache=False)
+    with pytest.raises(DataError, match="there is no column 'session'"):
+        read_lists(path, labels="optional", qid="session", cache=False)
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_features_are_named_by_arrays(tmp_path, cache):
+    path = write(tmp_path / "a.csv", COLUMNS)
+    names = read_lists(path, features=np.array(["z", "x", "y"]), categorical=np.array(["x"]), cache=cache).columns.names
+    assert names == ["z", "x", "y"]
+    assert {type(name) for name in names} == {str}
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("blank", ["\n", "\r\n \r\n\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_blank_lines_before_the_names_are_skipped(tmp_path, mark, blank, encoding):
+    path = tmp_path / "a.csv"
+    text = (mark if encoding == "utf-8" else "") + blank + "qid,label,x\n1,0,0.5\n\n1,1,2\n"
+    path.write_bytes(text.encode(encoding))
+    data = read_lists(path, cache=False)
+    assert (data.columns.names, data.features.ravel().tolist(), data.labels.tolist()) == (["x"], [0.5, 2], [0, 1])
+    path.write_bytes((text + "1,1,?\n").encode(encoding))
+    with pytest.raises(DataError, match=r"row 3: expected a number in column 'x', got '\?'"):
+        read_lists(path, cache=False)
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
 def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
     mixed = {**COLUMNS, "y": [str(i) for i in range(ROWS - 1)] + ["0.5"]}  # whole numbers for a while
@@ -157,6 +190,8 @@ def test_a_csv_table_of_lists(tmp_path, monkeypatch, name):
         ("qid,label,x\n,0,1\n", "row 1: expected an id in column 'qid'"),
         (",qid,label,x\n0,1,0,1\n", "got '' for column 1; the row number .* is not a feature"),
         ("qid,label,x,x\n1,0,1,2\n", "got 'x' for column 4"),
+        ("qid,label,label,x\n1,0,0,1\n", "expected columns with unique names, got 'label' several times$"),
+        ("qid,y,y,x\n1,0,0,1\n", "expected columns with unique names, got 'y' several times$"),
     ],
 )
 def test_csv_tables_that_are_refused(tmp_path, text, message):

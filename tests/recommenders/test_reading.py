@@ -207,6 +207,17 @@ def test_csv_files_have_any_separator_and_encoding(tmp_path, separator, encoding
         assert found.rating.tolist() == [5.0, 2.0]
 
 
+@pytest.mark.parametrize("names", ["", "user,item,rating\n"])
+def test_blank_lines_before_ratings_are_skipped(tmp_path, names):
+    path = tmp_path / "x.csv"
+    path.write_text(f"\n\n{names}a,x,4\n\nb,y,3\n")
+    ratings = read_ratings(path, scale="stars")
+    assert (ratings.num_users, ratings.num_items, ratings.rating.tolist()) == (2, 2, [4, 3])
+    path.write_text(f"\n\n{names}a,x,4\nb,y,?\n")
+    with pytest.raises(DataError, match=r"row 2: expected a number in column 'rating', got '\?'"):
+        read_ratings(path, scale="stars")
+
+
 def test_hostile_files_of_ratings(tmp_path):
     path = tmp_path / "r.csv"
     path.write_text("a,x,3\nb,x," + "3" * 200_000 + "\n")
