@@ -119,13 +119,20 @@ class LastCheckpoint(ModelCheckpoint):
         if steps < 0:
             raise ValueError(f"save_every_steps must be at least 0, got {steps}")
         super().__init__(filename="last", enable_version_counter=False)
-        self._steps, self._trained = steps, False
+        self._steps, self._trained, self._step = steps, False, 0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Record the step at which training starts."""
+        super().on_train_start(trainer, pl_module)
+        self._step = trainer.global_step
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
         """Record that there is something to save; save it if it is time."""
         self._trained = True
         super().on_train_batch_end(trainer, *args)
-        is_due = self._steps and trainer.global_step % self._steps == 0 and not trainer.is_last_batch
+        before, self._step = self._step, trainer.global_step
+        stepped = self._step != before  # otherwise within an accumulation, whose gradients a checkpoint does not have
+        is_due = self._steps and stepped and self._step % self._steps == 0 and not trainer.is_last_batch
         if is_due and not self._should_skip_saving_checkpoint(trainer):
             saved = self._last_global_step_saved
             self._save_topk_checkpoint(trainer, self._monitor_candidates(trainer))

@@ -18,6 +18,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from programs import assert_a_killed_fit_resumes_to_the_same_bits, awaited_checkpoint, run_in
+from pytorch_lightning.demos.boring_classes import BoringModel
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
@@ -26,6 +27,7 @@ from rankstruct.commands.fit import _claim_folder, _options_of, main
 from rankstruct.data import RankingData, read_run, read_scores
 from rankstruct.training import AverageWeights, Board, RankingDataModule, RankingModule, TrainingBoard
 from rankstruct.training.board import log_test_lists
+from rankstruct.training.callbacks import LastCheckpoint
 
 pytestmark = pytest.mark.usefixtures("no_pictures")  # those of `quickstart`, a fixture of the module, are rendered
 
@@ -254,6 +256,34 @@ def test_a_run_that_early_stopping_ended_stays_ended(tmp_path, monkeypatch, caps
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     command = _command("--trainer.max_epochs", "12", "--save_every_steps", "5")  # an epoch has 34 steps
     assert_a_killed_fit_resumes_to_the_same_bits(command, tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")  # of Lightning, for a module without data
+def test_no_checkpoint_of_a_step_is_within_an_accumulation(tmp_path):
+    saved = []
+
+    class Recorded(LastCheckpoint):
+        def _save_topk_checkpoint(self, trainer, candidates):
+            saved.append(trainer.fit_loop.epoch_loop.total_batch_idx + 1)
+            super()._save_topk_checkpoint(trainer, candidates)
+
+    def fit(epochs, **given):
+        options = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+        trainer = pl.Trainer(
+            default_root_dir=tmp_path,
+            max_epochs=epochs,
+            accumulate_grad_batches=4,
+            limit_train_batches=16,
+            limit_val_batches=0,
+            callbacks=[Recorded(2)],
+            **options,
+        )
+        trainer.fit(BoringModel(), **given)
+        return [number for number in saved if number % 16]  # without the ends of epochs
+
+    assert fit(1) == [8]
+    last = next(tmp_path.rglob("last.ckpt"))
+    assert fit(2, ckpt_path=last, weights_only=False) == [8, 24]
 
 
 def test_what_a_killed_run_logged_and_logs_again_is_shown_once(tmp_path):
