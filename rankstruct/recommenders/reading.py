@@ -19,7 +19,7 @@ import numpy as np
 from rankstruct.columns import USUAL
 from rankstruct.data import DataError
 from rankstruct.data.errors import check_least, check_matched, shortened
-from rankstruct.data.tables import Ids, TableReader, find_columns, is_csv, is_table, read_header
+from rankstruct.data.tables import Ids, TableReader, find_columns, is_csv, is_number, is_table, read_header
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
 from rankstruct.messages import Way
 from rankstruct.recommenders.ratings import (
@@ -387,12 +387,13 @@ class _Fields(NamedTuple):
         different, places = np.unique(self.word[chosen], return_inverse=True)
         return Ids(np.array([*(self.words[at] for at in different.tolist()), None], object)[:-1], places)
 
-    def numbers(self, path: Path, place: int, what: str) -> np.ndarray:
+    def numbers(self, path: Path, place: int, what: str, *, finite: bool = False) -> np.ndarray:
         """The numbers `[lines]` at a place that all lines have, integers if all are."""
         column = self.ids(self.place == place)
         if all(map(_INTEGER.fullmatch, column.names)):
             return np.array(list(map(int, column.names)), np.int64)[column.places]
-        wrong = next((at for at, word in enumerate(column.names) if math.isnan(_number(word))), None)
+        is_right = (lambda word: not math.isnan(_number(word))) if finite else is_number
+        wrong = next((at for at, word in enumerate(column.names) if not is_right(word)), None)
         if wrong is not None:
             line = self.at(path, int((column.places == wrong).argmax()))
             raise DataError(f"{line}: expected a number as {what}, got {shortened(column.names[wrong])}")
@@ -425,7 +426,7 @@ def _read_lines(path: Path, timed: bool | None) -> tuple[Ids, Ids, np.ndarray | 
             fields.words[at] = _unquoted(fields.at(path, line), word)
     users, items = fields.ids(fields.place == 0), fields.ids(fields.place == 1 if timed else fields.place > 0)
     if timed:
-        return users, items, fields.numbers(path, 2, "time")
+        return users, items, fields.numbers(path, 2, "time", finite=True)
     if len(users.names) and not len(items.names):
         raise DataError(
             f"{path} has no interactions: every line has one field, such as {shortened(fields.words[0])}; separate users and "
