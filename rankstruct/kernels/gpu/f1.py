@@ -33,8 +33,9 @@ def slope_of(k, p, m, form, MEASURE: tl.constexpr):
 def value_of(a, k, p, m, form, MEASURE: tl.constexpr):
     """The measure of labellings with a relevant documents among k positive ones."""
     if MEASURE == SUCCESS:
-        return tl.where(a > 0, 1.0, 0.0)
-    value = slope_of(k, p, m, form, MEASURE) * as_double(a)
+        value = as_double(tl.where(a > 0, 1, 0))
+    else:
+        value = slope_of(k, p, m, form, MEASURE) * as_double(a)
     if MEASURE == ACCURACY:
         value += as_double(m - k) / as_double(tl.maximum(p + m, 1))
     return value
