@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -273,16 +274,20 @@ class HelpfulParser(jsonargparse.ArgumentParser):
         written: dict[str, tuple[str, list[str]]] = {}
         for file in self.files:
             written |= {name: (f"{file}:{line}: ", values) for name, (line, values) in check_config(file).items()}
-        written |= {name: ("", [value]) for name, value in self.typed.items()}
+        for name, value in self.typed.items():
+            written.pop(f"{name}.class_path", None)
+            written |= {each: ("", values) for each, values in _typed(name, value).items()}
         actions = {action.dest: action for parser in self._parsers() for action in parser._actions}
-        whole = [name for name in written if not any(other.startswith(f"{name}.") for other in written)]
-        for name in sorted(whole, key=lambda name: name not in message):
+        partial = {each for name in written for each in _and_above(name.rpartition(".")[0])}
+        problem = re.sub("Given value: .*", "", message)  # which quotes the options that are right too
+        for name in sorted(written, key=lambda name: name not in message):
             place, values = written[name]
-            if name in self._linked and name in message:
+            if name in self._linked and name in message and name not in partial:
                 return f"{place}{name} is set by {self._linked[name]}; set that instead"
             own = name.rpartition(".")[2]
-            inner = f"'{own}'" in message or f'"{own}"' in message
-            if told := _unknown(name, actions) or (inner and self._of_class(name, actions, written)):
+            inner = f"'{own}'" in problem or f'"{own}"' in problem
+            unknown = "" if name in partial else _unknown(name, actions)
+            if told := unknown or (inner and self._of_class(name, actions, written)):
                 return place + told
         about = next((name for name in written if name in actions and f'"{name}"' in message), "")
         place, values = written.get(f"{about}.class_path", written.get(about, ("", [])))
@@ -290,16 +295,19 @@ class HelpfulParser(jsonargparse.ArgumentParser):
         return message if place and message.startswith(place) else place + (told or message)
 
     def _of_class(self, name: str, actions: Mapping[str, Any], written: Mapping[str, Any]) -> str:
-        """What is wrong with an option of a class that an option names, or nothing."""
-        option, _, own = name.replace(".init_args", "").rpartition(".")
-        paths = [path for key in (option, f"{option}.class_path") if key in written for path in written[key][1]]
-        if option not in actions or own in _OF_OBJECTS or not paths:
+        """What is wrong with an option of a class that an option names, at any depth, or nothing."""
+        above, _, own = name.rpartition(".")
+        above = above.removesuffix(".init_args")
+        paths = [path for key in (above, f"{above}.class_path") if key in written for path in written[key][1]]
+        named = next((each for each in _and_above(above) if each in actions), None)
+        if named is None or own in _OF_OBJECTS or not paths:
             return ""
+        option = ".".join(part for part in above.split(".") if part != "init_args" and not part.isdecimal())
         module, _, kind = next(
-            (each for each in self._paths(actions[option]) if each.endswith(f".{paths[-1]}")), paths[-1]
+            (each for each in self._paths(actions[named]) if each.endswith(f".{paths[-1]}")), paths[-1]
         ).rpartition(".")
         try:
-            made = getattr(sys.modules[module], kind)
+            made = getattr(sys.modules[module or "rankstruct"], kind)
             known, hints = signature(made).parameters, get_type_hints(made.__init__)
         except (KeyError, AttributeError, TypeError, ValueError, NameError):
             return ""
@@ -315,7 +323,9 @@ class HelpfulParser(jsonargparse.ArgumentParser):
         if told := _wrong_plain(action.dest, kinds, values):
             return told
         bases = tuple(kind for kind in kinds if isinstance(kind, type) and kind not in _PLAIN)
-        for path in filter(None, values):
+        for path in values:
+            if not path or path[0] in "[{":
+                continue
             module, _, name = path.rpartition(".")
             known, kind = [*self.class_names(action), *dir(sys.modules.get(module))], None
             if module in sys.modules:
@@ -349,16 +359,34 @@ _OF_OBJECTS = ("class_path", "init_args")
 _PLAIN = (bool, int, float, str, NoneType)
 
 
+def _typed(name: str, value: str) -> dict[str, list[str]]:
+    """The scalars of an option of the command line, and of the keys within its value, by their full names."""
+    if value[:1] not in ("[", "{"):
+        return {name: [value]}
+    try:
+        root = yaml.compose(value, Loader=yaml.SafeLoader)
+        inner = {f"{name}.{key}": scalars for key, (_, scalars) in _lines(root, "").items()}
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return {name: [value]}
+    scalars = [each.value for each in root.value if isinstance(each, yaml.ScalarNode)]
+    return {name: scalars or [value], **inner}
+
+
+def _and_above(name: str) -> Iterator[str]:
+    """A key and those above it: a.b.c, a.b and a."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
+
 def _unknown(option: str, actions: Mapping[str, Any]) -> str:
     """What is said of an option that does not exist, or nothing; one within the value of another is not looked at."""
     for part in option.split("."):
         if part not in _OF_OBJECTS and (meant := nearest(part, _OF_OBJECTS, least=0.8)):
             return f"{option.partition(f'.{part}')[0]}: there is no key {part!r}; did you mean {meant[0]}?"
-    group, above = option.rpartition(".")[0], option
-    while above:
-        if hasattr(actions.get(above), "_typehint"):
-            return ""
-        above = above.rpartition(".")[0]
+    group = option.rpartition(".")[0]
+    if any(hasattr(actions.get(above), "_typehint") for above in _and_above(option)):
+        return ""
     if option in actions or any(name.startswith(f"{option}.") for name in actions):
         return ""
     if meant_one := meant_option(option, actions):
@@ -376,9 +404,9 @@ def _told(whose: str, names: Iterable[str]) -> str:
 
 def _wrong_plain(name: str, kinds: Sequence[Any], values: Sequence[str]) -> str:
     """What is said of a value of an option of numbers, texts or choices; nothing for other types."""
-    if not kinds or not all(kind in _PLAIN or get_origin(kind) is Literal for kind in kinds):
-        return ""
     text, choices = ", ".join(values), dict.fromkeys(str(choice) for kind in kinds for choice in get_args(kind))
+    if not kinds or text in choices or not all(kind in _PLAIN or get_origin(kind) is Literal for kind in kinds):
+        return ""
     plain = ["null" if kind is NoneType else kind.__name__ for kind in kinds if kind in _PLAIN]
     expected = ([f"one of {', '.join(choices)}"] if choices else []) + plain
     return f"{name}: expected {' or '.join(expected)}, got {text}{did_you_mean(text, choices)}"

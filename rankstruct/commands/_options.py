@@ -15,6 +15,7 @@ from typing import Any
 
 from rankstruct._lazy import listed
 from rankstruct.commands._arguments import CommandParser, Need, add_cell_options, configs_in, options_in, whole_number
+from rankstruct.messages import did_you_mean
 
 #: Of commands that start training runs.
 _PASSED_ON = "Options that are not listed here are passed to every training run, such as --data.path FOLDER."
@@ -467,7 +468,11 @@ def parser_of(command: str, args: Sequence[str] = ()) -> CommandParser:
     tasks = [
         line.removeprefix("task:").partition("#")[0].strip() for line in lines if line.startswith("task:")
     ]  # of the top level
-    return _of_a_config(command, dict(options_in(args)).get("--task", (tasks or ["ranking"])[-1]))
+    task = dict(options_in(args)).get("--task") or (tasks or ["ranking"])[-1].strip("\"'")
+    parser = _of_a_config(command, task)
+    if task not in TASKS:
+        parser.error(f"task must be one of {', '.join(TASKS)}, got {task!r}{did_you_mean(task, TASKS)}")
+    return parser
 
 
 _TRAINING = Need("without training, by `rankstruct fit`", lambda v: False)

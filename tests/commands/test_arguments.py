@@ -457,6 +457,11 @@ def test_the_option_that_is_meant(wrong, right):
             "model:\n  optimizer:\n    class_path: torch.optim.SGD\n    init_args:\n      momentun: 1",
             "5: model.optimizer: SGD has no option 'momentun'; did you mean momentum",
         ),
+        (
+            "fit",
+            "trainer: {callbacks: [\n  {class_path: rankstruct.training.AnnealSigma, init_args: {sigm: 3}}]}",
+            "2: trainer.callbacks: AnnealSigma has no option 'sigm'; AnnealSigma has epochs",
+        ),
         ("fit", "model: {loss: SmothLoss}", "1: model.loss: there is no SmothLoss; did you mean SmoothLoss"),
         ("fit", "trainer:\n  precision: 16-mix", "2: trainer.precision: expected .*got 16-mix; did you mean 16-mixed"),
         ("fit", "trainer: {callbacks: [rankstruct.training.DCRound]}", "1: trainer.callbacks: .*did you mean DCRounds"),
@@ -469,6 +474,12 @@ def test_the_option_that_is_meant(wrong, right):
             "fit-exact",
             "ranker:\n  class_path: LinearRanker\n  init_args: {tolerence: 1}",
             "3: ranker: LinearRanker has no option 'tolerence'; did you mean tolerance",
+        ),
+        (
+            "fit-exact",
+            "ranker: {class_path: rankstruct.LinearRanker, init_args: {loss: {class_path: rankstruct.CombinedLoss, init_args: {\n"
+            "  losss: [{class_path: rankstruct.StructuredHingeLoss, init_args: {measure: AP, reference: ideal}}]}}}}",
+            "2: ranker.loss: CombinedLoss has no option 'losss'; did you mean losses",
         ),
         ("fit-exact", "rannker:\n  init_args: {measure: AP}", "2: there is no option 'rannker.*; did you mean ranker"),
         (
@@ -533,6 +544,15 @@ def test_an_unknown_key_is_named_with_its_line_and_the_nearest(command, text, sa
         ),
         (["fit", "--config", "quickstart", "--task", "rating"], "did you mean ratings?"),
         (["fit", "--config", "quickstart", "--model.schedule", "onlin"], "got onlin; did you mean online?"),
+        (
+            ["fit", "--config", "quickstart", "--model.loss", "LamdaLoss"],
+            ": there is no LamdaLoss; did you mean LambdaLoss?",
+        ),
+        (
+            ["fit", "--config", "quickstart", "--model.scorer", "LinearScore"],
+            ": there is no LinearScore; did you mean LinearScorer?",
+        ),
+        (["fit", "--config", "quickstart", "--model.optimizer", "AdmW"], ": there is no AdmW; did you mean AdamW?"),
         (["fit", "--config", "quickstar"], "did you mean quickstart"),
         (["configs", "quikstart"], "did you mean quickstart"),
         (["cache", "--clea"], "did you mean --clear?"),

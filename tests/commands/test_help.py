@@ -78,6 +78,15 @@ def test_help_is_short_and_names_scorers_and_losses(command, capsys):
         assert not {"RankingLoss", "HingeLoss", "PreparedScorer", "--checkpoint.mode"} & words
 
 
+def test_the_help_of_an_unknown_task_is_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["fit", "--task", "rating", "--help"])
+    assert (
+        "task must be one of ranking, ratings, implicit, text, got 'rating'; did you mean ratings?"
+        in capsys.readouterr().err
+    )
+
+
 def test_all_options_of_a_group_are_told_by_its_own_help(capsys):
     text = told(["fit", "--trainer.help"], capsys)
     assert "--trainer.gradient_clip_algorithm" in text
