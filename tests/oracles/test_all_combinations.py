@@ -41,7 +41,7 @@ def test_every_combination_equals_enumeration():
         check(measure, feature_map, references, [random_list(rng, graded, 5)], 1e-5, torch.float32)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_kernels_of_devices_equal_enumeration(monkeypatch):
     lanes.use(monkeypatch)
     rng = np.random.default_rng(1)
