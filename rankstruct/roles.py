@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.columns import LIST_ROLES, USUAL, find_column, names_of, usual_columns
+from rankstruct.columns import LIST_ROLES, find_column, names_of, usual_columns
 from rankstruct.messages import did_you_mean
 
-__all__ = ["USUAL", "columns_at", "names_of", "split_table"]
+__all__: list[str] = []
 
 #: The arguments of estimators that name the columns.
 _ARGUMENTS = {"label": "y", "qid": "qid", "docid": "docid", "position": "position"}

@@ -24,7 +24,7 @@ from rankstruct import losses
 from rankstruct._lazy import public_names
 from rankstruct.arrays import LARGEST, as_array
 from rankstruct.clicks import ClickLog
-from rankstruct.columns import Columns, EncodedTable, check_same_names, say_once
+from rankstruct.columns import USUAL, Columns, EncodedTable, check_same_names, names_of, say_once
 from rankstruct.data.clean import keep_documents
 from rankstruct.data.errors import check_selecting
 from rankstruct.estimators.arguments import OF_METHODS, explaining, lacking, with_inherited
@@ -50,7 +50,7 @@ from rankstruct.messages import did_you_mean
 from rankstruct.models.saving import build_module, describe_module
 from rankstruct.preparation import Preparation, encoded_first, has_missing, takes_sparse
 from rankstruct.processes import Team
-from rankstruct.roles import USUAL, columns_at, names_of, split_table
+from rankstruct.roles import columns_at, split_table
 from rankstruct.solvers import RowsOf
 
 __all__: list[str] = []

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from typing_extensions import Self
 
+from rankstruct.columns import names_of
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_flags, check_integers, check_matched, check_numbers, shortened
 from rankstruct.data.tables import Ids
@@ -39,7 +40,6 @@ from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization,
 from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, numbers_of, of_indices, places_of
 from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff, popularity, recommend
 from rankstruct.recommenders.splits import hold_out, without
-from rankstruct.roles import names_of
 
 __all__ = ["Recommender"]
 

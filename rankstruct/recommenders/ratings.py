@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from rankstruct.columns import as_table
+from rankstruct.columns import as_table, names_of
 from rankstruct.data import DataError, Names, RankingData
 from rankstruct.data.errors import check_integers, check_least, shortened
 from rankstruct.data.tables import Ids, TableReader, find_columns, id_text
@@ -34,7 +34,6 @@ from rankstruct.data.text import SPACE
 from rankstruct.data.times import seconds
 from rankstruct.estimators.base import is_number
 from rankstruct.ids import known_ids
-from rankstruct.roles import names_of
 
 __all__ = [
     "Ratings",
