@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import lru_cache, reduce
 from importlib.util import find_spec
 from inspect import signature
 from operator import or_
@@ -67,10 +67,16 @@ def load_yaml(text: str, path: Any = "") -> Any:
     """
     try:
         if text.count(":") > 1:
-            _lines(yaml.compose(text, Loader=yaml.SafeLoader), f"{path}: " if path else "")
+            _lines(_nodes(text), f"{path}: " if path else "")
         return _without_former(jsonargparse.get_loader("yaml")(text))
     except RecursionError:
         raise ValueError(f"{path or 'a value'} is nested too deeply") from None
+
+
+@lru_cache(maxsize=8)
+def _nodes(text: str) -> Any:
+    """The nodes of YAML, which nobody changes. A command parses its config several times, and this is the longest part."""
+    return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
 def _without_former(config: Any) -> Any:
@@ -131,7 +137,7 @@ def check_config(path: str | Path) -> dict[str, tuple[int, list[str]]]:
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"{path} is not a config: larger than {_MOST_BYTES:,} bytes")
     with _parsing(path):
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        root = _nodes(path.read_text(encoding="utf-8"))
         values = _values(root, {})
     if values > _MOST_VALUES:
         raise ValueError(f"{path} is not a config: its aliases expand to more than {_MOST_VALUES:,} values")
@@ -364,7 +370,7 @@ def _typed(name: str, value: str) -> dict[str, list[str]]:
     if value[:1] not in ("[", "{"):
         return {name: [value]}
     try:
-        root = yaml.compose(value, Loader=yaml.SafeLoader)
+        root = _nodes(value)
         inner = {f"{name}.{key}": scalars for key, (_, scalars) in _lines(root, "").items()}
     except (yaml.YAMLError, ValueError, RecursionError):
         return {name: [value]}

@@ -4,11 +4,13 @@ import gc
 import io
 import os
 import signal
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -75,6 +77,39 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(
         Needs()
     )  # hooks of this file are not called for the examples of the package and the pages
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep those cases of a `sampled(n)` whose places, added over the arguments, have one remainder by n; the rest is `soak`.
+
+    So each value of an argument is there if another has n. The remainder is the test's own: what one leaves out, others have.
+    """
+    tests: dict[tuple[Path, str, int], list[pytest.Function]] = {}
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark and isinstance(item, pytest.Function) and not item.get_closest_marker("soak"):
+            tests.setdefault((item.path, item.originalname, *mark.args), []).append(item)
+    for (_, name, number), cases in tests.items():
+        places: dict[str, dict[int, int]] = defaultdict(
+            dict
+        )  # by argument and value, in the order of their first cases
+        remainders = [sum(_places(case, places)) % number for case in cases]
+        there = sorted(set(remainders))
+        kept = there[crc32(name.encode()) % len(there)]
+        for case, remainder in zip(cases, remainders, strict=True):
+            if remainder != kept:
+                case.add_marker(pytest.mark.soak)
+
+
+def _places(case: pytest.Function, places: dict[str, dict[int, int]]) -> Iterator[int]:
+    """The place of the value of each argument of a case; of arguments that are given together, of the first."""
+    names = [mark.args[0] for mark in case.iter_markers("parametrize")]
+    together = [each if isinstance(each, (list, tuple)) else each.replace(" ", "").split(",") for each in names]
+    left_out = {name for each in together for name in each[1:]}
+    for name, value in case.callspec.params.items():
+        if name not in left_out:
+            yield places[name].setdefault(id(value), len(places[name]))
 
 
 @pytest.hookimpl(wrapper=True)

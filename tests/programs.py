@@ -70,13 +70,17 @@ def assert_a_killed_fit_resumes_to_the_same_bits(command: Sequence[str], folder:
     resume = [sys.executable, "-m", "rankstruct", "fit", "--run", str(last.parents[1])]
     subprocess.run(resume, env=environment, check=True, capture_output=True)
     assert runs["whole"].wait() == 0
-    ends = {"killed": last, "whole": run_in(folder / "whole") / "checkpoints" / "last.ckpt"}
-    resumed, expected = (torch.load(path, weights_only=True) for path in ends.values())
-    assert resumed["global_step"] == expected["global_step"] > reached
+    assert_the_same_end(folder / "killed", folder / "whole", reached)
+
+
+def assert_the_same_end(resumed: Path, whole: Path, reached: int) -> None:
+    """The runs in two folders ended with the same weights and measures, one of them resumed at a step."""
+    ends = [run_in(folder) / "checkpoints" / "last.ckpt" for folder in (resumed, whole)]
+    found, expected = (torch.load(path, weights_only=True) for path in ends)
+    assert found["global_step"] == expected["global_step"] > reached
     for key in ("state_dict", "current_model_state", "averaging_state"):
-        assert resumed[key].keys() == expected[key].keys()
+        assert found[key].keys() == expected[key].keys()
         for name, value in expected[key].items():
-            assert torch.equal(resumed[key][name], value), (key, name, reached)
-    reports = [json.loads((path.parents[1] / "metrics.json").read_text()) for path in ends.values()]
+            assert torch.equal(found[key][name], value), (key, name, reached)
+    reports = [json.loads((path.parents[1] / "metrics.json").read_text()) for path in ends]
     assert reports[0] == reports[1]
-    assert len(list((folder / "killed").iterdir())) == 1

@@ -95,6 +95,7 @@ def test_every_public_ranker_is_tested():
     assert {getattr(rs, each) for each in dir(rs) if each.endswith("Ranker")} == kinds
 
 
+@pytest.mark.sampled(2)
 @every_ranker
 def test_a_fit_that_fails_anywhere_leaves_the_old_model_or_none(name, monkeypatch):
     old = frame_of(0, "abc")
@@ -119,6 +120,7 @@ def test_a_fit_that_fails_anywhere_leaves_the_old_model_or_none(name, monkeypatc
     assert fit(fitted, 1, "xyzw").feature_names_in_.tolist() == list("xyzw")
 
 
+@pytest.mark.sampled(2)
 @every_ranker
 def test_wrong_data_leave_the_old_model_or_none(name):
     old, new = frame_of(0, "abc"), frame_of(1, "xyzw")
@@ -179,6 +181,7 @@ def reordered(library, frame, names):
     return table.to_batches()[0] if library == "record batch" else table
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("library", ["pandas", "polars", "arrow", "record batch"])
 @every_ranker
 def test_columns_are_matched_by_name(name, library):
@@ -214,6 +217,7 @@ def test_numbers_as_names_are_matched_too(columns):
             ranker.predict(X.set_axis(["x", "y", "z"], axis=1))
 
 
+@pytest.mark.sampled(2)
 @every_ranker
 def test_data_of_files_have_labels_lists_and_groups(name):
     frame, valid = frame_of(1), frame_of(2)
@@ -271,6 +275,7 @@ def kinds_of_data():
     }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:Determining the data types of a LazyFrame")
 @every_ranker
 def test_what_is_no_table_is_refused_in_one_line_that_says_what_to_pass(name):
@@ -289,6 +294,7 @@ def test_what_is_no_table_is_refused_in_one_line_that_says_what_to_pass(name):
             assert "\n" not in str(failure.value)
 
 
+@pytest.mark.sampled(2)
 @every_ranker
 def test_labels_lists_and_weights_of_other_shapes(name):
     frame = frame_of(1)
@@ -318,6 +324,7 @@ def test_labels_lists_and_weights_of_other_shapes(name):
             column.score(**{"X": X, "y": y, "qid": qid} | options)
 
 
+@pytest.mark.sampled(2)
 @every_ranker
 def test_rows_of_a_list_need_not_be_together(name):
     frame = frame_of(1)
@@ -383,6 +390,7 @@ def test_score_says_that_labels_and_lists_are_swapped(kind):
             ranker.fit(frame, X_valid=given[0], y_valid=given[1], qid_valid=given[2])
 
 
+@pytest.mark.sampled(2)
 @every_ranker
 @pytest.mark.parametrize("library", ["pandas", "arrow"])
 def test_repeated_names_of_columns_are_refused_everywhere(name, library):
@@ -408,6 +416,7 @@ def same_valid(eighths, kind):
     return frame_of(11).assign(label=SAME[kind] * eighths + [2, 0, 1, 0, 2, 0] * (8 - eighths))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "kind"), [*((name, "irrelevant") for name in MAKE), *(("linear", kind) for kind in SAME)]
 )
@@ -431,6 +440,7 @@ def test_held_out_lists_that_tell_nothing_are_refused():
         ranker.fit(frame)
 
 
+@pytest.mark.sampled(2)
 @every_ranker
 def test_files_and_copies_have_the_same_scores_and_names(name, tmp_path):
     frame = frame_of(1)

@@ -161,6 +161,7 @@ def numbers(value):
     return [each for part in value for each in numbers(part)] if isinstance(value, list | tuple) else [value]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore:.*no better than w = 0")
 @pytest.mark.parametrize("call", CALLS)
 def test_every_function_takes_every_kind_of_array(call, tmp_path):

@@ -238,6 +238,7 @@ def test_without_lightgbm_and_catboost_there_are_no_trees(monkeypatch):
     assert ranker.reason_.count("LightGBM") == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "member", ["linear, graded AUC", "MLP, LambdaLoss nDCG", "MLP, graded AUC", "trees, LambdaLoss nDCG@10"]
 )

@@ -47,6 +47,7 @@ def draw(dtype=torch.float64, ties=False):
     return scores.round() if ties else scores, labels, torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -213,6 +214,7 @@ def test_item_weights_of_1_change_nothing_and_of_0_leave_documents_out(loss):
     assert not np.allclose(found[0], plain[0])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("its", [pytest.param(its, id=name) for name, its in LOSSES if name not in STUCK])
 def test_no_loss_stays_where_it_starts_under_lightgbm(its, request):

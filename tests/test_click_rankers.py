@@ -53,6 +53,7 @@ def make(request):
     return SMALL[request.param]
 
 
+@pytest.mark.sampled(3)
 def test_propensities_correct_for_positions(make, logged):
     X, log = logged
     X_test, y_test, _ = draw(1)

@@ -132,6 +132,7 @@ def test_every_source_has_the_same_codes(source):
         np.testing.assert_array_equal(columns.encode(table), without_text(frame))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", marked(name for name in sources() if name != "mapping"))
 def test_rankers_take_every_source(source):
     frame, y, qid = draw()
@@ -255,6 +256,7 @@ def dense(X):
     return X.toarray() if sp.issparse(X) else X
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", marked(SMALL))
 def test_every_ranker_trains_on_a_table(name, tmp_path):
     frame, y, qid = draw()
@@ -333,6 +335,7 @@ print(json.dumps(found))
             np.testing.assert_allclose(each, wanted[name], atol=2e-5, err_msg=name)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:X has feature names")
 @pytest.mark.parametrize("name", marked(SMALL))
 def test_one_line_trains_every_ranker_from_every_source(name, tmp_path):
@@ -652,6 +655,7 @@ def whole(library, label="rel", qid="query"):
     return made if library == "pandas" else sources()[library](made), frame, y, lists
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("library", marked(FRAMES))
 @pytest.mark.parametrize("given", [(), ("rel",), ("rel", "query"), (None, "query")])
 def test_labels_and_lists_are_columns_of_a_frame(library, given, caplog):

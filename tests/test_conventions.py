@@ -54,6 +54,7 @@ def draw(lists=12, size=8, seed=0):
     return X, y, np.repeat(np.arange(lists), size)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings(
     "ignore:qid is missing",
     "ignore:there is only one list",
@@ -71,6 +72,7 @@ def test_the_checks_of_scikit_learn_pass(make, monkeypatch):
     assert sum(each["status"] == "passed" for each in results) > 35
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:.*no better than w = 0")
 def test_seeds_are_integers_or_drawn(make, monkeypatch):
     monkeypatch.setattr(auto, "MEMBERS", {"mlp": lambda options, _: SMALL["mlp"]()})
@@ -228,6 +230,7 @@ def test_wrong_weights_are_named(weights, message):
         rs.LinearRanker().fit(X, y, qid, sample_weight=only_empty)
 
 
+@pytest.mark.sampled(2)
 def test_item_weights_of_1_change_nothing_and_of_0_leave_documents_out(make):
     """Bit for bit, under every loss; a list of which nothing is left is gone."""
     X, y, qid = draw(lists=20)
@@ -243,6 +246,7 @@ def test_item_weights_of_1_change_nothing_and_of_0_leave_documents_out(make):
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["linear", "kernel", "mlp", "boosted"])
 def test_rankers_learn_from_documents_by_their_weights(kind):
     """Labels of documents that weigh little say the opposite."""
@@ -348,6 +352,7 @@ def test_names_of_features_come_from_a_frame(make):
         ranker.predict(frame, qid)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mapped", [None, "r"])
 def test_files_are_read_again_as_they_are_also_mapped(make, mapped, tmp_path):
     X, y, qid = draw()

@@ -183,6 +183,7 @@ def test_what_is_fitted_already_chooses_nothing_by_parts_that_it_may_know(number
     )
 
 
+@pytest.mark.soak
 def test_labels_by_chance_are_not_known_by_those_that_were_not_fitted_to_them():
     """One that knows them by heart was .75 of the whole, and said to have an AP of 1."""
     rng = np.random.default_rng(0)

@@ -387,6 +387,7 @@ def test_odd_data_converge_for_every_C(C):
         assert np.isfinite(ranker.predict(X)).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:features have very different scales")
 @pytest.mark.filterwarnings("ignore:.*no better than w = 0")
 @pytest.mark.parametrize("solver", SOLVERS)

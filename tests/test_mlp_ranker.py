@@ -104,6 +104,7 @@ def test_rows_in_any_order_and_any_type(dtype):
     np.testing.assert_allclose(sparse.predict(sp.csr_matrix(X)), dense.predict(X), atol=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "loss",
     [
@@ -270,7 +271,7 @@ def relative(lists, seed, size=12):
 @pytest.mark.parametrize(
     ("context", "low", "high"),
     [
-        (None, 0, 0.7),
+        pytest.param(None, 0, 0.7, marks=pytest.mark.soak),
         ("mean", 0.85, 1),
         pytest.param("attention", 0.85, 1, marks=pytest.mark.soak),
         pytest.param(partial(rs.ContextScorer, blocks=2), 0.85, 1, marks=pytest.mark.soak),
@@ -350,6 +351,7 @@ def test_on_a_gpu():
     np.testing.assert_allclose(same.predict(X), other.predict(X), atol=1e-3)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "options",
     [

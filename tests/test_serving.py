@@ -102,6 +102,7 @@ def test_a_mean_tells_its_scorers_the_lists():
     torch.testing.assert_close(mean, (of_lists(features, offsets=offsets) + alone(features)) / 2)
 
 
+@pytest.mark.sampled(3)
 @warned
 @every_export
 def test_torch_export_of_any_sizes(make, tmp_path):

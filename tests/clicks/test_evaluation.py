@@ -38,6 +38,7 @@ def expected(cutoff=3, base=None, propensities=PROPENSITY, measure="DCG", **opti
     return total
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options",
     [

@@ -171,6 +171,7 @@ def test_an_option_that_an_error_names_is_one_of_the_command(case, files, tmp_pa
     monkeypatch.chdir(files)
     args = [*case, *(["--output", str(tmp_path / "out")] if case[0] in ("rank", "fit", "fit-exact") else [])]
     args += ["--model.measures", "[alpha_nDCG]"] if case == ["fit", *FIT, "."] else []
+    args += ["--processes", "0"] if case[0] == "fit-exact" else []
     assert main(args) == 1
     message = capsys.readouterr().err
     assert "Traceback" not in message

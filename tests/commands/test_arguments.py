@@ -54,6 +54,7 @@ def outcome(args, capsys):
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("option", "values", "said"),
     [

@@ -53,6 +53,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("no_pictures_here")
 @pytest.mark.parametrize(
     "command",

@@ -194,7 +194,7 @@ def test_every_exact_config_is_whole():
 def test_diverse_rankings_from_a_config(tmp_path, capsys):
     config = str(Path(__file__).parents[2] / "configs" / "exact-diverse.yaml")
     ideal = ["--ranker.C", "[0.1, 1.0]", "--ranker.loss.init_args.reference", "ideal"]
-    assert main(["--config", config, "--output", str(tmp_path / "out"), *ideal], processes=1) == 0
+    assert main(["--config", config, "--output", str(tmp_path / "out"), *ideal]) == 0
     cell = tmp_path / "out" / "exact-diverse" / "all"
     path = json.loads((cell / "result.json").read_text())["path"]
     assert all(row["gap"] <= 1e-3 for row in path)

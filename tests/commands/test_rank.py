@@ -322,6 +322,7 @@ def test_a_measure_that_takes_large_labels_is_taken(data, tmp_path):
     assert len(json.loads((tmp_path / "out" / "result.json").read_text())["test"]) == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("error", [ValueError("no"), OSError(28, "No space left on device"), MemoryError()])
 @pytest.mark.parametrize("broken", ["_tested", "_remarks", "model_card", "load_scorer"])
 def test_what_was_trained_is_kept_where_the_end_fails(error, broken, data, finished, tmp_path, monkeypatch, capsys):

@@ -100,6 +100,7 @@ def test_parquet_is_read_too(data, tmp_path):
     assert json.loads((tmp_path / "out" / "result.json").read_text())["test"]["nDCG@10"]["mean"] > 0.93
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ["harvest", "em", "file"])
 def test_features_may_come_from_lists(data, tmp_path, how, capsys):
     given = how

@@ -229,6 +229,7 @@ def test_quick_kinds_are_there():
     assert {kind[0] for kind in kinds()} > QUICK
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("write", "options", "refused"), KINDS)
 def test_what_rank_takes_the_others_take(write, options, refused, tmp_path, quick, capsys):
     paths = {part: write(tmp_path / part, part, **options) for part in PARTS}

@@ -295,6 +295,7 @@ def test_csv_whose_bytes_are_not_of_the_encoding_of_its_mark(tmp_path, encoding,
         read_lists(tmp_path / "a.csv", cache=False)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("packed", PACKINGS)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
 @pytest.mark.parametrize("separator", list(",;\t|"))
@@ -572,6 +573,7 @@ TYPES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("role", ["label", "qid", "docid", "feature"])
 @pytest.mark.parametrize("name", TYPES)
 def test_every_type_in_every_role(tmp_path, name, role):

@@ -358,6 +358,7 @@ def test_one_file_with_any_line_ends_and_marks(reader, tmp_path):
         refused(reader, write(tmp_path / "two.csv", f"{text}\ufeff{text}"), said)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("suffix", PACKERS)
 @pytest.mark.parametrize("reader", LINES, ids=lambda reader: reader.__name__)
 def test_packed_files_are_read_or_their_damage_is_named(reader, suffix, tmp_path, monkeypatch):

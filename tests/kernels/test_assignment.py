@@ -25,6 +25,7 @@ def draw_cutoff(rng, n, chance):
     return int(rng.integers(1, n + 1)) if rng.random() < chance else n
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("classes", "longest"), [(2, 150), (3, 150), (5, 120), (9, 60), (25, 60)])
 def test_every_method_has_scipys_value(classes, longest, parts):
     rng = np.random.default_rng(classes)
@@ -37,6 +38,7 @@ def test_every_method_has_scipys_value(classes, longest, parts):
             assert problem.value(order) == pytest.approx(expected, abs=1e-9 * size), (method, n, k)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", HARD)
 def test_hard_lists_have_scipys_value(kind, parts):
     rng = np.random.default_rng(HARD.index(kind))
@@ -128,6 +130,7 @@ def test_a_list_that_takes_long_gets_another_start(parts):
         assert problem.value(order) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("half_life", [1.5, 5.0, 50.0])
 @pytest.mark.parametrize("k", [1, 40, 150, 300])
 def test_two_gains_of_long_lists_far_from_greedy(k, half_life, parts):

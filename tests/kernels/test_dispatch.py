@@ -104,6 +104,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.sampled(2)
 @every_hinge
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_any_layout_is_the_contiguous_one(layout, loss, graded):
@@ -130,6 +131,7 @@ def test_lists_that_share_their_memory(loss, graded):
     torch.testing.assert_close(mean, value)
 
 
+@pytest.mark.sampled(4)
 @every_hinge
 @pytest.mark.parametrize("dtype", LABELS, ids=str)
 def test_labels_of_any_dtype(dtype, loss, graded):

@@ -12,6 +12,7 @@ def parts(compiled):
     return compiled("sorting.cpp")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_are_sorted_and_ties_keep_their_order(kind, dtype, parts):
@@ -22,6 +23,7 @@ def test_values_are_sorted_and_ties_keep_their_order(kind, dtype, parts):
             assert sorts(parts, values), (n, values)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("kind", KINDS)

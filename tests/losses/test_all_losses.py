@@ -194,6 +194,7 @@ def both_ways(loss, scores, labels, **options):
     return value.detach(), leaf.grad
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_mask_equals_truncation_whatever_the_padding_holds(its):
     scores, labels, where = draw()
@@ -212,6 +213,7 @@ def test_mask_equals_truncation_whatever_the_padding_holds(its):
         assert (gradient[~where] == 0).all()
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_a_list_all_padding_costs_nothing_and_is_not_counted(its):
     scores, labels, where = draw()
@@ -228,6 +230,7 @@ def test_a_list_all_padding_costs_nothing_and_is_not_counted(its):
     assert torch.equal(gradient, torch.zeros(2, 3))
 
 
+@pytest.mark.sampled(3)
 @every_loss
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_empty_shapes(its, reduction):
@@ -240,6 +243,7 @@ def test_empty_shapes(its, reduction):
         assert torch.equal(gradient, torch.zeros(shape)), shape
 
 
+@pytest.mark.sampled(2)
 @every_loss
 @pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 def test_lists_without_a_difference(its):
@@ -255,6 +259,7 @@ def test_lists_without_a_difference(its):
                 assert (gradient == 0).all()
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_any_leading_dimensions(its):
     scores, labels, where = draw()
@@ -268,6 +273,7 @@ def test_any_leading_dimensions(its):
     torch.testing.assert_close(alone, expected[0])
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_permuting_a_list_permutes_the_gradient(its):
     if its.input_order == "labels":
@@ -281,6 +287,7 @@ def test_permuting_a_list_permutes_the_gradient(its):
     torch.testing.assert_close(permuted, gradient[:, order])
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_ties_are_finite_and_do_not_depend_on_the_input_order(its):
     scores, labels, _ = draw()
@@ -294,6 +301,7 @@ def test_ties_are_finite_and_do_not_depend_on_the_input_order(its):
             torch.testing.assert_close(loss(tied[:, order], labels[:, order], **diversity_groups), value)
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_shift_invariance(its):
     scores, labels, where = draw()
@@ -309,6 +317,7 @@ def test_shift_invariance(its):
         assert not torch.allclose(shifted, value)
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_weights_and_reductions(its):
     scores, labels, where = draw()
@@ -333,6 +342,7 @@ def test_weights_and_reductions(its):
         its.make(reduction="avg")
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_flat_equals_padded_with_an_empty_list(its):
     scores, labels, where = draw()
@@ -353,6 +363,7 @@ def test_flat_equals_padded_with_an_empty_list(its):
         assert gradient.shape == (0,)
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_results_have_the_precision_of_the_scores_and_are_computed_in_more(its):
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
@@ -367,6 +378,7 @@ def test_results_have_the_precision_of_the_scores_and_are_computed_in_more(its):
         torch.testing.assert_close(gradient.double(), its_gradient, **close)
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_integer_bool_and_float_labels_are_the_same(its):
     scores, labels, where = draw()
@@ -375,6 +387,7 @@ def test_integer_bool_and_float_labels_are_the_same(its):
     torch.testing.assert_close(loss(scores, labels > 0, **keep), loss(scores, (labels > 0).long(), **keep))
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_extreme_scores_have_finite_gradients(its):
     for dtype in (torch.float32, torch.float64):
@@ -412,6 +425,7 @@ def curved(dtype):
     )
 
 
+@pytest.mark.sampled(2)
 @every_loss
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "item weights"])
 @pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
@@ -454,6 +468,7 @@ LARGEST = (
 )
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_scores_as_large_as_the_dtype_holds_are_finite_or_a_named_error(its):
     scores, labels, where = draw()
@@ -469,6 +484,7 @@ def test_scores_as_large_as_the_dtype_holds_are_finite_or_a_named_error(its):
                 assert its.make()(tied.to(dtype), labels, **keep).isfinite()
 
 
+@pytest.mark.sampled(2)
 @every_loss
 @pytest.mark.filterwarnings("ignore:labels go up to .* outweighs")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -509,6 +525,7 @@ def test_what_1e38_and_labels_of_1000_gave_as_nan():
         rs.GradedLoss("AP")(torch.zeros(2), torch.tensor([0, 10**9]))
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_gradcheck(its):
     if its.held:
@@ -528,6 +545,7 @@ def item_weights_of(scores, seed=3):
     return drawn.clamp(min=0)
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_item_weights_of_1_change_nothing_and_0_leaves_a_document_out(its):
     scores, labels, where = draw()
@@ -562,6 +580,7 @@ def test_large_item_weights_are_finite_or_a_named_error(its):
             finite_or_named(its.make(), scores, labels, where=where, item_weights=torch.full_like(scores, each))
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_item_weights_in_every_layout(its):
     if not its.item_weights:
@@ -637,6 +656,7 @@ def test_compiles_as_one_graph(its):
         torch.testing.assert_close(its_gradient, gradient)
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_vmap_and_grad_transforms(its):
     scores, labels, where = draw()
@@ -659,6 +679,7 @@ def test_vmap_and_grad_transforms(its):
     torch.testing.assert_close(torch.func.vmap(flat)(scores, labels, GROUPS), each)
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_pickle_repr_and_deep_copy(its):
     scores, labels, where = draw()
@@ -692,6 +713,7 @@ def test_a_label_that_is_not_finite_is_an_error_that_says_where(its):
         its.make()(scores, labels, where=where, **its.groups())
 
 
+@pytest.mark.sampled(2)
 @every_loss
 @pytest.mark.parametrize("padding", [-1, -100])
 def test_labels_below_0_are_refused_with_the_way_out(its, padding):
@@ -730,6 +752,7 @@ def test_a_threshold_from_0_down_says_what_labels_below_0_are():
     )
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_offsets_may_be_a_list_and_a_mask_is_refused_by_the_name_of_where(its):
     scores, labels, where = draw()
@@ -786,6 +809,7 @@ def test_a_trailing_dimension_of_one_warns(its):
         its.make()(scores.unsqueeze(-1), labels.unsqueeze(-1), **its.groups(GROUPS.unsqueeze(-1)))
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_under_autocast_losses_are_computed_in_float32(its):
     for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
@@ -829,15 +853,18 @@ def test_types_and_shapes_are_checked(its):
         loss(scores[0], labels[0], offsets=torch.tensor([0, 11]), **its.groups(GROUPS[0]))
 
 
-@pytest.mark.slow
-def test_a_process_compiles_every_kind_of_loss():
+@pytest.mark.parametrize(
+    "every", [pytest.param(2, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.soak)], ids=["some", "all"]
+)
+def test_a_process_compiles_every_kind_of_loss(every):
     """Under autocast too, and what is compiled refuses what the loss does."""
     # torch.compile gives up on a function's code after eight versions of it.
     kinds = {type(its.make()): its for _, its in reversed(LOSSES)}
+    some = list(kinds.values())[::every]
     scores, labels, _ = draw(dtype=torch.float32)
-    assert len(kinds) > 8
+    assert len(some) > 8
     torch._dynamo.reset()
-    for its in kinds.values():
+    for its in some:
         loss = its.make()
         compiled = torch.compile(loss, fullgraph=True, backend="eager")
         torch.testing.assert_close(compiled(scores, labels, **its.groups()), loss(scores, labels, **its.groups()))
@@ -919,6 +946,7 @@ class EnterOperators(TorchDispatchMode):
 WITHOUT_KERNEL = {"positional", "diverse", "pairwise_hinge", "swap_surrogate"}
 
 
+@pytest.mark.sampled(2)
 @every_loss
 @pytest.mark.parametrize("flat", [False, True])
 def test_nothing_is_read_back_from_a_device(flat, its, monkeypatch):
@@ -953,6 +981,7 @@ def test_nothing_is_read_back_from_a_device(flat, its, monkeypatch):
 STUCK = {"SVMmrr", "nDCG@10-ideal", "Diverse-nDCG@3-ideal", "Classification-weighted", "F1"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scorer", [rs.LinearScorer, pytest.param(rs.MLPScorer, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("its", [pytest.param(its, id=name) for name, its in LOSSES if name not in STUCK])
 def test_no_loss_stays_where_it_starts(its, scorer):

@@ -78,6 +78,7 @@ def derivatives(loss, scores, labels, **lists):
     return values.detach(), plain, slope.detach(), bend
 
 
+@pytest.mark.sampled(4)
 @every_loss
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "item weights"])
@@ -100,6 +101,7 @@ def test_values_and_derivatives_are_those_of_all_pairs(make, dtype, weighted, ti
         torch.testing.assert_close(of_flat[:2], (found[0], found[1][where]), **near)
 
 
+@pytest.mark.sampled(2)
 @every_loss
 @pytest.mark.parametrize("layout", ["padded", "flat"])
 def test_reductions_with_item_weights_count_the_lists_that_are_left(make, layout, in_torch):
@@ -116,6 +118,7 @@ def test_reductions_with_item_weights_count_the_lists_that_are_left(make, layout
             torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_slopes_with_item_weights_are_those_of_finite_differences(make):
     loss = make()
@@ -127,6 +130,7 @@ def test_slopes_with_item_weights_are_those_of_finite_differences(make):
     assert torch.autograd.gradcheck(lambda scores: loss(scores, labels, **weights), scores, atol=1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [rs.RankNetLoss, rs.LambdaLoss])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "item weights"])
@@ -181,6 +185,7 @@ class Largest(TorchDispatchMode):
         return found
 
 
+@pytest.mark.sampled(2)
 @every_loss
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "item weights"])
 @pytest.mark.filterwarnings("ignore:most lists have more relevant documents")

@@ -20,6 +20,7 @@ def draw(rng, most=30):
     return scores, labels, rng.random((lists, size)) < 0.8, thresholds, rng.choice([0.0, 0.5, 1.0, 2.0], size=number)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("device", [False, True])
 @pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
@@ -132,7 +133,8 @@ def test_without_a_threshold_nothing_costs_anything(device, monkeypatch):
         assert not torch.autograd.grad(loss, scores)[0].any()
 
 
-@pytest.mark.parametrize("measure", ["AUC", pytest.param("AP", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("measure", ["AUC", "AP"])
 def test_grades_and_weights_of_any_numbers_compile(measure):
     scores, labels = torch.randn(4, 12), torch.randint(0, 4, (4, 12))
     torch.compiler.reset()  # it limits how often one function is compiled
@@ -148,7 +150,7 @@ def test_grades_and_weights_of_any_numbers_compile(measure):
     [
         ("AUC", {}),
         pytest.param("AP", {"grade_weights": [1.0, 0.5, 2.0]}, marks=pytest.mark.soak),
-        ("nDCG@10", {}),
+        pytest.param("nDCG@10", {}, marks=pytest.mark.soak),
         pytest.param("R@5", {"grade_weights": [1.0, 0.5, 2.0]}, marks=pytest.mark.soak),
     ],
 )

@@ -235,6 +235,7 @@ FORMULAS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_loss_equals_its_published_formula(name, dtype):

@@ -36,6 +36,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("size", "k", "scale"), CASES)
 def test_the_estimate_equals_the_gradient_in_expectation(size, k, scale, monkeypatch):
     """The mean over all rankings, by their probabilities; rewards of both signs, padding that holds anything."""
@@ -326,6 +327,7 @@ def both_ways(monkeypatch, scores, labels, loss, **lists):
     return found
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("measure", ["nDCG", "nDCG@3", "nDCG(gain='linear')@10", "nERU(d=0,half_life=2)"])
 @pytest.mark.parametrize("kind", [torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

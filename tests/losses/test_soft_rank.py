@@ -142,6 +142,7 @@ def dense(scores, gains, where, discounts, k, model):
     return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("model", MODELS)
 def test_the_loop_is_what_dense_tensors_say(model, dtype):

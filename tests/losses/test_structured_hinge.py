@@ -37,6 +37,7 @@ def make(lists=6, size=12, seed=0, dtype=torch.float64):
     return scores, labels, where
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("measure", MEASURES)
 def test_gradcheck(measure):
     scores, labels, where = make()
@@ -109,6 +110,7 @@ def test_a_list_all_padding_is_not_counted_and_stays_in_the_graph(measure):
     assert torch.equal(nothing.grad, torch.zeros(2, 3))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0), (0,), (1,), (2, 1)])
 @pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -240,6 +242,7 @@ OPERATORS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operator_passes_torch_own_checks(name):
     operator = getattr(torch.ops.rankstruct, name).default

@@ -18,6 +18,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("measure", "kind", "rescaling"), CASES)
 def test_the_maximum_is_that_over_all_rankings(measure, kind, rescaling, dtype):

@@ -34,6 +34,7 @@ def function_of_scores(its, layout, reduction, dtype=torch.float64):
     return (lambda leaf: module(leaf, labels, **given)), scores
 
 
+@pytest.mark.sampled(5)
 @every_loss
 @each_layout
 @pytest.mark.filterwarnings("ignore:torch.searchsorted.* non-contiguous")  # which vmap makes of what it does not map
@@ -55,6 +56,7 @@ def test_grad_jacrev_and_jvp_are_what_backward_finds(its, layout, reduction):
     close(tangent.reshape(-1), (wanted * along).flatten(1).sum(-1))
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_hessian_is_the_second_derivative_of_backward(its):
     if its.input_order == "scores":
@@ -71,6 +73,7 @@ def test_hessian_is_the_second_derivative_of_backward(its):
         torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_gradients_of_several_lists_at_once(its):
     for layout in ("where", "offsets"):
@@ -83,6 +86,7 @@ def test_gradients_of_several_lists_at_once(its):
         torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_whatever_is_mapped_the_rest_may_be_plain(its):
     scores, labels, where = draw(3, 12)
@@ -131,6 +135,7 @@ def test_losses_that_sample_have_gradients_too(make):
         func.vmap(lambda leaf: module(leaf, labels[0]))(scores)
 
 
+@pytest.mark.sampled(2)
 @every_loss
 def test_strides_do_not_matter(its):
     """Batches of three dimensions whose lists are not adjacent in memory, as after `transpose` or `expand`."""

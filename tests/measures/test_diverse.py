@@ -65,6 +65,7 @@ def test_re_ranking_refuses():
         rs.rerank_diverse(torch.zeros(2), torch.zeros(2), 1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name",
     [

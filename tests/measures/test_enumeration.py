@@ -129,6 +129,7 @@ def lists_with_missing_documents(seed):
         yield scores, labels, draw.sample([*labels, *missing], len(labels) + len(missing))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "unnormalised"),
     [

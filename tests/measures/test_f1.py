@@ -15,6 +15,7 @@ def slow(kind, scores, good, beta=1.0):
     return (1 + beta**2) * hits / (positive.sum() + beta**2 * good.sum())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("lists", [1, 2, 7, 300])
 def test_equals_the_definition(lists, dtype):

@@ -16,7 +16,7 @@ from rankstruct.metric import RankingMetric
 
 NAMES = list(MEASURES)
 TIES = ("expected", "input", "worst")
-few = settings(max_examples=15, deadline=None)
+few = settings(max_examples=8, deadline=None)
 
 
 @st.composite
@@ -350,6 +350,7 @@ def weighted_by_definition(name, labels, weights):
     return sum(product * (a < b) for (a, b), product in products.items()) / sum(products.values())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["nDCG", "P@3", "R@3", "AP", "ARP", "AUC", "OPA"])
 def test_item_weights_by_definition_and_over_tie_orders(name):
     scores, labels, weights = with_item_weights(size=5)

@@ -129,6 +129,7 @@ def padded(lists, width, at):
 WIDTHS = ((40, 0, 1), (57, 5, 1), (130, 31, 20))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("ties", "threads", "widths"),
     [*((ties, 1, WIDTHS) for ties in ("expected", "input", "worst")), ("expected", 2, WIDTHS[-1:])],

@@ -57,6 +57,7 @@ def values_of_orders(measure, scores, labels, diversity_groups):
     return measure(falling, ranked, diversity_groups=hosts, empty="skip").tolist()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", base._REGISTRY.values(), ids=lambda kind: kind.__name__)
 def test_every_registered_measure_equals_the_mean_over_tie_orders(kind):
     measure = example(kind)
@@ -160,6 +161,7 @@ def expected_err_of_one_tie(labels, cutoff=None):
     return sum((means[m] - means[m + 1]) / (m + 1) for m in range(len(labels))[:cutoff])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("relevant", [0.02, 0.4, 1.0])
 @pytest.mark.parametrize("grades", [[1], [1, 2, 4], [0.5, 2.25, 3], "any"])
 def test_err_of_large_ties(relevant, grades):

@@ -142,6 +142,7 @@ def test_files_and_pickles_score_the_same(make, tmp_path):
     assert torch.equal(rs.hub.from_pretrained(tmp_path / "hub")(features, offsets=RAGGED), expected)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [rs.MLPScorer, rs.ContextScorer, DeepSetScorer])
 def test_noise_is_added_in_training_alone_and_has_the_given_deviation(kind):
     scorer, features = kind(3, noise=0.5), torch.zeros(1, 20000, 3)

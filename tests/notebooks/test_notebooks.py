@@ -10,11 +10,21 @@ import pytest
 ON_REAL_DATA = ("04-train-for-one-measure-test-on-another",)
 #: What takes long, in place of which as many lines run with less.
 SHORTER = {
+    "01-quickstart": {"epochs=20": "epochs=3"},
     "02-which-loss": {"epochs=40": "epochs=8"},
     "03-exact-training": {"epochs=60": "epochs=10", "max_seconds=20": "max_seconds=3"},
-    "04-train-for-one-measure-test-on-another": {"C=[1, 100, 10000]": "C=[1, 100]", "processes=2": "processes=1"},
+    "04-train-for-one-measure-test-on-another": {
+        "C=[1, 100, 10000]": "C=[0.1, 1]",
+        '"C": [10, 1000]': '"C": [0.1, 1]',
+        "processes=2": "processes=0",
+    },
     "08-text-re-ranker": {"epochs=6": "epochs=2"},
     "09-retrieval-with-a-memory-bank": {"range(3)": "range(2)", "steps=60": "steps=10", "[0, 100, 400]": "[0, 100]"},
+    "06-recommender": {
+        "epochs=20": "epochs=3",
+        "rounds=3, max_iterations=30": "rounds=1, max_iterations=10",
+        ")[:40]": ")[:10]",
+    },
     "07-matching": {"steps=150": "steps=20", "steps=200": "steps=20"},
     "11-clicks": {
         "LISTS, SIZE = 150, 10": "LISTS, SIZE = 60, 10",

@@ -53,6 +53,7 @@ def test_kernels_of_devices_equal_enumeration(monkeypatch):
 BINARY = [(m, f) for m, f in COMBINATIONS if isinstance(f, rs.Pairwise | rs.PartialPairwise)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("measure", "feature_map"), BINARY, ids=lambda each: each.name)
 def test_pairwise_equals_the_program_on_long_lists(measure, feature_map, monkeypatch):
     rng = np.random.default_rng(2)

@@ -29,6 +29,7 @@ def all_tables(measure, good, scores) -> float:
     return best_value + most - liked
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MEASURES)
 def test_equals_enumeration_of_all_labellings(name, monkeypatch):
     rng = np.random.default_rng(MEASURES.index(name))
@@ -69,6 +70,7 @@ def check_both_paths(monkeypatch, measure, scores, labels, reference, frozen, ex
             assert (np.abs(value.double().numpy() - expected) <= allowed).all(), (path, reference, frozen is None)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", ["F1", "F(beta=0.2)", "F(beta=3)@25", "Accuracy", "R@20", "P@20", "Success@30", "Rprec"]
 )
@@ -88,6 +90,7 @@ def test_equals_all_tables_of_long_lists(name, monkeypatch):
                 assert rs.most_violated(*given, **options).value.item() == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["F1", "F(beta=3)@250", "Accuracy", "R@200", "P@20", "Success@3"])
 def test_device_path_agrees_on_long_lists(name, monkeypatch):
     generator = torch.Generator().manual_seed(2)

@@ -14,6 +14,7 @@ GRADES = (0.5, 1.5, 0.07, 2.83)
 SIZES = range(1, 81)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lists", [1, 3])
 @pytest.mark.parametrize("grade", GRADES)
 @pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
@@ -37,6 +38,7 @@ def test_a_list_of_one_grade_costs_nothing(grade, lists):
             assert loss(scores, labels, **(diversity_groups if loss.takes_groups else {})) == 0, (loss, size)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("measure", ["nDCG@10", "nDCG", "DCG@3", "nERU(d=0,half_life=3)"])
 @pytest.mark.parametrize("grade", GRADES)
 def test_one_fractional_grade_is_binary_relevance(grade, measure):

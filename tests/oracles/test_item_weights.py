@@ -43,6 +43,7 @@ def errors(rng, measure, feature_map, references, most, dtype):
         yield max(abs(value.item() - expected[reference]) for value in (found.value, by_direction)) / size
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_every_measure_equals_enumeration(dtype):
     rng = np.random.default_rng(0)
@@ -121,6 +122,7 @@ def auc_by_pairs(scores, labels, weights, thresholds):
     return value, gradient
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_sums_over_pairs_equal_all_pairs(dtype):
     """RankSVM with up to as many grades as documents, AUC and its sum over grades, on lists of 0 to 70."""

@@ -29,6 +29,7 @@ def random_scores(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarra
     return np.where(kind == 0, scores, np.where(kind == 1, tied, np.round(scores * 2) / 2))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize("p", range(5))
 @pytest.mark.parametrize("m", range(5))
@@ -82,6 +83,7 @@ def test_equals_the_program_on_lists_of_200(measure, share):
     assert (np.abs(found - expected) <= allowed).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize("arrangement", ["random", "sorted well", "sorted badly", "all tied"])
 def test_device_path_agrees_on_long_lists(measure, arrangement):

@@ -19,6 +19,7 @@ def measure_of(window):
     return rs.pAUC(low=low, high=high, min_tpr=min_tpr)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("on_device_path", [False, True], ids=["loops", "kernels"])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_equals_enumeration_of_all_rankings(window, on_device_path, monkeypatch):
@@ -59,6 +60,7 @@ def hinge_over_the_window(measure, scores, labels):
     return (weights * np.maximum(0, 1 - 2 * (good[:, None] - bad))).sum() / weights.sum()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("on_device_path", [False, True], ids=["loops", "kernels"])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
@@ -156,6 +158,7 @@ def test_lists_that_no_ranking_can_get_wrong(labels, feature_map, monkeypatch):
             assert torch.equal(found.direction, torch.zeros(len(labels)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("feature_map", MAPS)
 @pytest.mark.parametrize("window", [(0, 0.1, 0), (0.02, 0.1, 0), (0.05, 0.5, 0.9)], ids=str)
 def test_device_path_agrees_on_long_lists(window, feature_map, monkeypatch):

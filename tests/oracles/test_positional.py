@@ -12,6 +12,7 @@ from rankstruct.kernels.dispatch import discount_table
 from rankstruct.oracles import gains, positional
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["random", "by gain", "against gain", "few scores", "few gains", "grades", "tied"])
 @pytest.mark.parametrize(
     "measure", ["nDCG(gain='linear')", "nDCG@1", "nDCG@5", "DCG(discount='letor')@20", "ERU(d=0,half_life=5)"]

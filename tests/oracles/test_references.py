@@ -78,6 +78,7 @@ def test_own_scores_as_reference_scores_change_nothing():
                     torch.testing.assert_close(own.direction, frozen.direction)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("device_path", [False, True])
 @pytest.mark.parametrize("frozen", [False, True])
 def test_documents_of_one_label_and_one_score_have_one_direction(frozen, device_path, monkeypatch):

@@ -93,6 +93,7 @@ def fitted(parts):
     return functools.cache(lambda name: fit(name, parts))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", TRAINERS)
 def test_learns_to_rank_and_is_repeatable(name, parts, fitted):
     X, y, qid = parts[2]
@@ -108,6 +109,7 @@ def test_learns_to_rank_and_is_repeatable(name, parts, fitted):
         assert (fit(name, parts, random_state=1).predict(X, qid) != scores).any()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name in TRAINERS if name not in (*LIBRARIES, "random")])
 def test_rows_of_a_list_need_not_be_neighbours(name, parts, fitted):
     (X, y, qid), held_out, test = parts

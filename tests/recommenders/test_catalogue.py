@@ -672,6 +672,7 @@ def test_the_first_call_learns():
     assert model.history_[0]["validation"] < model.history_[model.best_epoch_ - 1]["validation"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "options",
     [

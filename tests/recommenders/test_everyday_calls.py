@@ -460,6 +460,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:.* interactions of X are in fit too")
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("was_fitted", [True, False])

@@ -81,6 +81,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     assert_a_killed_fit_resumes_to_the_same_bits(command, tmp_path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -144,6 +145,7 @@ def test_training_starts_from_the_interactions_or_at_random(start):
 
 def test_cross_validation_has_the_values_of_users(tmp_path):
     given = ["--trainer.max_epochs", "2", *CONFIG[2:], "--model.scorer.init_args.rank", "4"]
+    given += ["--processes", "0"]
     cross_validate.main(["cross-validate", *CONFIG[:2], "--output", str(tmp_path), "--seeds", "2", *given])
     (run,) = tmp_path.glob("run_seed=*")
     result = json.loads((run / "result.json").read_text())

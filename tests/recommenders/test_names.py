@@ -86,6 +86,7 @@ READERS = {
 EXPECTED = {("1", "7"), ("2", "7"), ("1", "30"), ("10", "8")}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:.*blanks around")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("reader", READERS)

@@ -97,6 +97,7 @@ def test_a_csv_file_trains_for_either_split(csv_file, tmp_path, capsys):
         assert f"means over {lists} test lists" in capsys.readouterr().out
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("loss", ["rankstruct.SquaredLoss", "rankstruct.RankNetLoss"])
 def test_new_users_get_factors_from_what_is_given(loss, tmp_path):
     bias = ["--model.scorer.init_args.user_bias", "true"] if "Squared" in loss else []

@@ -154,6 +154,7 @@ def test_users_of_whom_nothing_is_known_are_judged_by_the_popular_items(model):
 # Ids
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["007", "05", "\u0663", "-0", "+7", "7 0", "x", "1e1", "00"])
 @pytest.mark.parametrize("role", ["user", "item"])
 def test_only_an_integer_is_an_integer_id(name, role):

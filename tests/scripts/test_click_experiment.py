@@ -63,6 +63,7 @@ def test_estimated_propensities_are_near_the_true_ones(folder):
     np.testing.assert_allclose(np.log(found), np.log(1 / np.arange(1, 9)), atol=0.15)
 
 
+@pytest.mark.soak
 def test_tables_are_those_of_the_kept_cells(folder, tmp_path, capsys, monkeypatch):
     pytest.importorskip("lightgbm")
     command = ["--data", str(folder), "--output", str(tmp_path / "out"), "--processes", "0", "--seeds", "2"]

@@ -1,11 +1,13 @@
 """The comparison of bounds, of single C and of loops: every cell once, tables with what each came to."""
 
 import numpy as np
+import pytest
 from scripts_by_path import script
 
 bounds = script("default_bounds")
 
 
+@pytest.mark.soak
 def test_values_are_kept_and_bounds_that_take_no_grades_are_said(tmp_path, capsys, monkeypatch):
     rng = np.random.default_rng(0)
     for part in ("train", "vali", "test"):

@@ -28,6 +28,7 @@ def write(path, seed):
     path.write_text(text)
 
 
+@pytest.mark.soak
 def test_networks_are_compared_on_validation_lists_alone(tmp_path, capsys, monkeypatch):
     for seed, part in enumerate(("train", "vali")):
         write(tmp_path / "SET" / "Fold1" / f"{part}.txt", seed)

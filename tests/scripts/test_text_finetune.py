@@ -76,6 +76,7 @@ def test_grades_and_places_of_a_batch_are_those_of_the_judgements(experiment, gi
     assert all(known >= its.sum() > 0 for known, (_, _, its) in zip(found.tolist(), batch, strict=True))
 
 
+@pytest.mark.soak
 def test_tables_with_the_frozen_encoder_and_kept_results(experiment, given, tmp_path, capsys, monkeypatch):
     collection, encoder, output = given
     command = ["--collection", collection, "--encoder", encoder, "--output", output, "--processes", "0", "--seeds", "2"]

@@ -10,6 +10,7 @@ from small_text import write_collection
 pytestmark = pytest.mark.needs("sentence_transformers", "bm25s", "Stemmer")
 
 
+@pytest.mark.soak
 def test_tables_of_features_with_bm25_and_kept_results(tmp_path, capsys, monkeypatch):
     from rankstruct.text import questions, tiny_encoder
 

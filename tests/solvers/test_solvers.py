@@ -28,6 +28,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("measure", "feature_map", "grades"), PAIRS, ids=lambda value: getattr(value, "name", None))
 def test_the_optimum_over_all_rankings(measure, feature_map, grades):
     rng = np.random.default_rng(0)
@@ -51,6 +52,7 @@ def test_the_optimum_over_all_rankings(measure, feature_map, grades):
             assert solution.objective >= expected - 1e-6
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "solver", [Bundle(tolerance=1e-6), CuttingPlane(tolerance=1e-6)], ids=lambda s: type(s).__name__
 )

@@ -48,6 +48,7 @@ def one_by_one(model, loss):
     return torch.stack(values).mean()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
 @pytest.mark.parametrize("size", [None, 1, 3])
 def test_a_reranker_loss_is_that_of_the_scores(model, loss, size):

@@ -6,6 +6,7 @@ answer is the same bit for bit, or a one-line error; and training on other data 
 
 import contextlib
 import csv
+import functools
 import io
 import json
 import shutil
@@ -49,13 +50,16 @@ class Run:
         config = {"trainer": {"max_epochs": 2, "enable_progress_bar": False}, "output": str(folder / "runs"), **config}
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         assert told(["fit", "--config", folder / "config.yaml"])[0] == 0
-        self.folder = run_in(folder / "runs")
+        self.folder = self.trained = run_in(folder / "runs")
         shutil.copytree(self.data, self.spare)
         self.first = {name: self.answer(name) for name in answers}
+        self.asked = dict(answers)
 
     def restore(self):
-        shutil.rmtree(self.data)
+        """Undo what a test did to the data and to this object."""
+        shutil.rmtree(self.data, ignore_errors=True)
         shutil.copytree(self.spare, self.data)
+        self.folder, self.answers = self.trained, dict(self.asked)
 
     def answer(self, name):
         """What a command says of the lists, or None and its error: tables for `test`, files for `predict`."""
@@ -117,15 +121,11 @@ def write_lists(path, seed, kind):
 SUFFIXES = {"svmlight": "txt", "csv": "csv", "categories": "csv", "parquet": "parquet"}
 
 
-@pytest.fixture(scope="module", params=list(SUFFIXES))
-def lists_run(request, tmp_path_factory):
-    if request.param != "svmlight":
-        pytest.importorskip("pyarrow")
-    folder = tmp_path_factory.mktemp(request.param)
+def trained_lists(kind, folder):
     (folder / "data").mkdir()
     for seed, part in enumerate(("train", "vali", "test", "more")):
-        write_lists(folder / "data" / part, seed, request.param)
-    suffix = SUFFIXES[request.param]
+        write_lists(folder / "data" / part, seed, kind)
+    suffix = SUFFIXES[kind]
     more = shutil.move(folder / "data" / f"more.{suffix}", folder)
     config = {
         "model": {"scorer": "rankstruct.LinearScorer", "measures": ["AP"]},
@@ -137,7 +137,19 @@ def lists_run(request, tmp_path_factory):
         "the measures": ["test"],
     }
     run = Run(folder, config, answers)
-    run.kind, run.suffix, run.more = request.param, suffix, more
+    run.kind, run.suffix, run.more = kind, suffix, more
+    return run
+
+
+@pytest.fixture(scope="module")
+def runs_of_lists(tmp_path_factory):
+    """The run of each kind, trained once: a fixture with parameters would be made anew for each change of the data."""
+    return functools.cache(lambda kind: trained_lists(kind, tmp_path_factory.mktemp(kind)))
+
+
+@pytest.fixture(params=list(SUFFIXES))
+def lists_run(request, runs_of_lists):
+    run = runs_of_lists(request.param)
     yield run
     run.restore()
 
@@ -215,6 +227,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("lists_run", "change"),
     [pytest.param(kind, each, id=f"{kind}-{each.__name__}") for kind, of in CHANGES.items() for each in of],
@@ -222,37 +235,32 @@ CHANGES = {
 )
 def test_lists_get_the_same_scores_whatever_became_of_the_training_file(lists_run, change):
     change_lists(lists_run, change)
-    try:
-        assert {name: lists_run.answer(name)[0] for name in lists_run.answers} == {
-            name: first[0] for name, first in lists_run.first.items()
-        }
+    assert {name: lists_run.answer(name)[0] for name in lists_run.answers} == {
+        name: first[0] for name, first in lists_run.first.items()
+    }
+    if change in (reverse_lists, reverse_columns, new_category):  # files that changed are known by their digests
         assert_no_resuming(lists_run, f"train.{lists_run.suffix}")
         status, _, err = told(["certify", "--run", lists_run.folder])
         assert status == 1
         assert "since the run was trained; a certificate is about the data of training" in err
-    finally:
-        lists_run.restore()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("gone", ["train and vali", "all"])
 def test_lists_are_scored_with_the_training_file_gone(lists_run, gone):
     for part in ("train", "vali", "test")[: {"train and vali": 2, "all": 3}[gone]]:
         (lists_run.data / f"{part}.{lists_run.suffix}").unlink()
     if gone == "all":
         lists_run.data.rmdir()
-    try:
-        assert lists_run.answer("a file")[0] == lists_run.first["a file"][0]
-        for name in ("the test lists", "the measures"):
-            found, err = lists_run.answer(name)
-            if gone == "all":
-                assert found is None
-                assert str(lists_run.data) in err
-            else:
-                assert found == lists_run.first[name][0]
-        assert_no_resuming(lists_run, f"train.{lists_run.suffix}")
-    finally:
-        lists_run.data.mkdir(exist_ok=True)
-        lists_run.restore()
+    assert lists_run.answer("a file")[0] == lists_run.first["a file"][0]
+    for name in ("the test lists", "the measures"):
+        found, err = lists_run.answer(name)
+        if gone == "all":
+            assert found is None
+            assert str(lists_run.data) in err
+        else:
+            assert found == lists_run.first[name][0]
+    assert_no_resuming(lists_run, f"train.{lists_run.suffix}")
 
 
 @pytest.mark.parametrize("lists_run", ["csv", "parquet"], indirect=True)
@@ -314,20 +322,16 @@ def test_a_run_of_an_earlier_version_says_that_names_are_unknown(lists_run, tmp_
         del content["rankstruct_data"]
         content["rankstruct_scorer"].pop("feature_names", None)
         torch.save(content, path)
-    kept, lists_run.folder = lists_run.folder, tmp_path / "run"
-    try:
-        change_lists(lists_run, reverse_lists)  # no longer read
-        assert lists_run.answer("a file")[0] == lists_run.first["a file"][0]
-        warned = [each.message for each in caplog.records if "features are matched by order" in each.message]
-        assert len(warned) == (lists_run.kind == "csv")  # the features of SVMlight files are numbers
-        if lists_run.kind == "csv":
-            changed_table(lists_run.data / f"test.{lists_run.suffix}", leave_out, lists_run.kind)
-            found, err = lists_run.answer("the test lists")
-            assert found is None
-            assert "expected 4 features, as in training, got 3" in err
-    finally:
-        lists_run.folder = kept
-        lists_run.restore()
+    lists_run.folder = tmp_path / "run"
+    change_lists(lists_run, reverse_lists)  # no longer read
+    assert lists_run.answer("a file")[0] == lists_run.first["a file"][0]
+    warned = [each.message for each in caplog.records if "features are matched by order" in each.message]
+    assert len(warned) == (lists_run.kind == "csv")  # the features of SVMlight files are numbers
+    if lists_run.kind == "csv":
+        changed_table(lists_run.data / f"test.{lists_run.suffix}", leave_out, lists_run.kind)
+        found, err = lists_run.answer("the test lists")
+        assert found is None
+        assert "expected 4 features, as in training, got 3" in err
 
 
 @pytest.mark.parametrize("lists_run", ["csv", "categories"], indirect=True)
@@ -337,15 +341,12 @@ def test_a_data_module_takes_the_names_of_a_checkpoint(lists_run):
     path, options = str(lists_run.data), {"prepare": ["standardize"], "cache": False}
     first = RankingDataModule(path, **options).part("test").features
     change_lists(lists_run, reverse_columns)
-    try:
-        data = RankingDataModule(path, **options, trained_on=str(checkpoint))
-        np.testing.assert_array_equal(data.part("test").features, first)
-        data = RankingDataModule(path, **options)
-        assert data.part("train").num_features
-        data.restore(torch.load(checkpoint, weights_only=True))
-        np.testing.assert_array_equal(data.part("test").features, first)
-    finally:
-        lists_run.restore()
+    data = RankingDataModule(path, **options, trained_on=str(checkpoint))
+    np.testing.assert_array_equal(data.part("test").features, first)
+    data = RankingDataModule(path, **options)
+    assert data.part("train").num_features
+    data.restore(torch.load(checkpoint, weights_only=True))
+    np.testing.assert_array_equal(data.part("test").features, first)
 
 
 def test_parts_of_a_file_that_changed_are_not_test_lists(tmp_path):
@@ -386,6 +387,7 @@ def test_parts_of_a_file_that_changed_are_not_test_lists(tmp_path):
     assert_no_resuming(run, "all.txt")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sparse", [False, True])
 def test_the_test_lists_of_another_fold_are_not_tested_if_they_are_those_of_training(sparse, tmp_path):
     values = np.random.default_rng(0).random((10, 5)).round(3)
@@ -449,11 +451,9 @@ CATALOGUE_CHANGES = {
 }
 
 
-@pytest.fixture(scope="module", params=list(CATALOGUE_CHANGES))
-def catalogue_run(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("catalogue")
+def trained_catalogue(kind, folder):
     (folder / "data").mkdir()
-    rated = request.param in ("ratings", "new users")
+    rated = kind in ("ratings", "new users")
     rows = (
         [["user", "item", "rating"], *interactions()]
         if rated
@@ -461,7 +461,7 @@ def catalogue_run(request, tmp_path_factory):
     )
     scorer = {"class_path": "rankstruct.MatrixFactorization", "init_args": {"rank": 3}}
     config = {"task": "ratings" if rated else "implicit", "model": {"scorer": scorer, "measures": ["nDCG@5"]}}
-    if request.param == "folder":
+    if kind == "folder":
         parts = {"train": rows[1::3] + rows[2::3], "valid": rows[3::6], "test": rows[6::6]}
         for name, part in parts.items():
             text = "".join(",".join(row) + "\n" for row in [rows[0], *part])
@@ -474,10 +474,22 @@ def catalogue_run(request, tmp_path_factory):
     if rated:
         config["model"]["regularization"] = 0.1
         config["data"] |= {"scale": "stars", "num_train": 6, "min_test": 3}
-    if request.param == "new users":
+    if kind == "new users":
         config["data"] |= {"split": "strong", "new_users": 0.2}
     run = Run(folder, config, {"recommendations": ["predict"], "measures": ["test"], "validation": ["validate"]})
-    run.file, run.kind = run.data / file, request.param
+    run.file, run.kind = run.data / file, kind
+    return run
+
+
+@pytest.fixture(scope="module")
+def runs_of_catalogues(tmp_path_factory):
+    """As `runs_of_lists`."""
+    return functools.cache(lambda kind: trained_catalogue(kind, tmp_path_factory.mktemp("catalogue")))
+
+
+@pytest.fixture(params=list(CATALOGUE_CHANGES))
+def catalogue_run(request, runs_of_catalogues):
+    run = runs_of_catalogues(request.param)
     yield run
     run.restore()
 
@@ -491,6 +503,7 @@ def recommended(run):
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("catalogue_run", "change"),
     [
@@ -506,17 +519,13 @@ def test_users_get_the_same_items_whatever_became_of_the_data(catalogue_run, cha
         shutil.rmtree(catalogue_run.data)
     else:
         rewritten(catalogue_run.file, change)
-    try:
-        assert recommended(catalogue_run) == first
-        assert not (catalogue_run.folder / "scores.txt").exists()  # of test ratings that are no longer the same
-        for name in ("measures", "validation"):
-            found, err = catalogue_run.answer(name)
-            assert found is None
-            assert catalogue_run.file.name in err
-        assert_no_resuming(catalogue_run, catalogue_run.file.name)
-    finally:
-        catalogue_run.data.mkdir(exist_ok=True)
-        catalogue_run.restore()
+    assert recommended(catalogue_run) == first
+    assert not (catalogue_run.folder / "scores.txt").exists()  # of test ratings that are no longer the same
+    for name in ("measures", "validation"):
+        found, err = catalogue_run.answer(name)
+        assert found is None
+        assert catalogue_run.file.name in err
+    assert_no_resuming(catalogue_run, catalogue_run.file.name)
 
 
 @pytest.mark.parametrize("catalogue_run", ["ratings"], indirect=True)
@@ -574,11 +583,8 @@ def test_a_catalogue_run_says_in_words_what_it_was_trained_on(catalogue_run):
 @pytest.mark.parametrize("catalogue_run", ["folder"], indirect=True)
 def test_a_new_test_file_is_matched_by_name(catalogue_run):
     rewritten(catalogue_run.data / "test.csv", lambda rows: [rows[0], *rows[:0:-1], ["u0", "a0"], ["stranger", "i1"]])
-    try:
-        with pytest.warns(UserWarning, match="are not in the training data"):
-            assert catalogue_run.answer("measures")[0] == catalogue_run.first["measures"][0]
-    finally:
-        catalogue_run.restore()
+    with pytest.warns(UserWarning, match="are not in the training data"):
+        assert catalogue_run.answer("measures")[0] == catalogue_run.first["measures"][0]
 
 
 @pytest.mark.parametrize("catalogue_run", ["ratings", "folder"], indirect=True)
@@ -588,22 +594,17 @@ def test_a_catalogue_of_an_earlier_version_says_that_names_are_unknown(catalogue
     content = torch.load(path, weights_only=True)
     del content["rankstruct_data"]
     torch.save(content, path)
-    kept, catalogue_run.folder = catalogue_run.folder, tmp_path / "run"
-    try:
-        with pytest.warns(UserWarning, match="matched by order"):
-            assert catalogue_run.answer("recommendations")[0] == catalogue_run.first["recommendations"][0]
-        rewritten(catalogue_run.file, two_new_items)
-        found, err = catalogue_run.answer("recommendations")
-        assert found is None
-        assert "earlier version" in err
-        assert "18 items" in err
-        shutil.rmtree(catalogue_run.data)
-        found, err = catalogue_run.answer("recommendations")
-        assert found is None
-    finally:
-        catalogue_run.folder = kept
-        catalogue_run.data.mkdir(exist_ok=True)
-        catalogue_run.restore()
+    catalogue_run.folder = tmp_path / "run"
+    with pytest.warns(UserWarning, match="matched by order"):
+        assert catalogue_run.answer("recommendations")[0] == catalogue_run.first["recommendations"][0]
+    rewritten(catalogue_run.file, two_new_items)
+    found, err = catalogue_run.answer("recommendations")
+    assert found is None
+    assert "earlier version" in err
+    assert "18 items" in err
+    shutil.rmtree(catalogue_run.data)
+    found, err = catalogue_run.answer("recommendations")
+    assert found is None
 
 
 # Text
@@ -632,6 +633,7 @@ def text_run(tmp_path_factory):
     return Run(folder, config, {"lists": ["predict"], "measures": ["test"]})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("change", ["order", "fewer", "gone"])
 def test_texts_are_ranked_alike_whatever_became_of_the_training_judgements(text_run, change):
     file = text_run.data / "qrels_train.tsv"

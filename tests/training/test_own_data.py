@@ -96,7 +96,8 @@ def test_one_without_options_or_seed(tmp_path):
 
 def test_cross_validate_sets_its_fold(tmp_path):
     mine = ["--data", "my_package.FewDigits", "--data.lists", "10", *QUICK]
-    main(["cross-validate", "--config", "quickstart", "--folds", "7", "--output", str(tmp_path), *mine])
+    here = ["--folds", "7", "--processes", "0", "--output", str(tmp_path)]
+    assert main(["cross-validate", "--config", "quickstart", *here, *mine]) == 0
     folds = json.loads((tmp_path / "cross_validation.json").read_text())["folds"]
     assert [each["fold"] for each in folds] == [7]
     assert parameters(tmp_path / "fold7")["fold"] == 7

@@ -51,6 +51,7 @@ CONFIG = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [name for name in KNOWN if not name.startswith("append-query-")] + ["log:0.5"])
 def test_a_run_takes_raw_features(name, tmp_path):
     """By load_scorer and by predict --run, although its training lists have changed since."""
@@ -106,6 +107,7 @@ def arrays(data):
     return data.features, data.labels, data.list_numbers
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", KNOWN)
 def test_an_estimator_takes_raw_features_however_it_was_saved(name, tmp_path):
     train, more = draw(0), draw(3)
@@ -132,6 +134,7 @@ def test_an_estimator_takes_raw_features_however_it_was_saved(name, tmp_path):
             ranker.predict(X)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.needs("skops")
 @pytest.mark.parametrize("name", KNOWN)
 def test_an_estimator_goes_through_skops(name, tmp_path):
@@ -192,7 +195,8 @@ def test_exact_fits_save_what_takes_raw_features(tmp_path):
     }
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
     with contextlib.redirect_stdout(io.StringIO()):
-        assert main(["fit-exact", "--config", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "out")]) == 0
+        given = ["--config", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "out"), "--processes", "0"]
+        assert main(["fit-exact", *given]) == 0
     cell = tmp_path / "out" / "c" / "all"
     test = Source(builtin="synthetic").read().test
     ranker = pickle.loads((cell / "ranker.pkl").read_bytes())

@@ -166,6 +166,7 @@ def test_slacks_of_a_combined_loss_are_logged():
     assert {"train/slack/map", "train/slack/mrr"} <= set(trainer.callback_metrics)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dc", "smooth"])
 def test_a_stopped_run_goes_on_to_the_same_bits(kind, tmp_path):

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-from programs import assert_a_killed_fit_resumes_to_the_same_bits, awaited_checkpoint, run_in
+from programs import assert_a_killed_fit_resumes_to_the_same_bits, assert_the_same_end, awaited_checkpoint, run_in
 from pytorch_lightning.demos.boring_classes import BoringModel
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
@@ -252,7 +252,32 @@ def test_a_run_that_early_stopping_ended_stays_ended(tmp_path, monkeypatch, caps
         assert (last.parents[1] / "metrics.json").read_text() == report
 
 
-@pytest.mark.slow
+class Ended(BaseException):
+    """Raised in place of a kill."""
+
+
+def test_a_run_that_ended_within_an_epoch_resumes_to_the_same_bits(tmp_path, monkeypatch):
+    """In this process, right after a checkpoint; the next test kills another one anywhere."""
+    command = _command("--trainer.max_epochs", "3", "--save_every_steps", "5")[3:]  # an epoch has 34 steps
+    main([*command, "--output", str(tmp_path / "whole")])
+    save = LastCheckpoint._save_topk_checkpoint
+
+    def ends(self, trainer, candidates):
+        save(self, trainer, candidates)
+        if trainer.global_step == 50:
+            raise Ended
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LastCheckpoint, "_save_topk_checkpoint", ends)
+        with pytest.raises(Ended):
+            main([*command, "--output", str(tmp_path / "ended")])
+    run = run_in(tmp_path / "ended")
+    assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 50
+    main(["fit", "--run", str(run)])
+    assert_the_same_end(tmp_path / "ended", tmp_path / "whole", 50)
+
+
+@pytest.mark.soak
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     command = _command("--trainer.max_epochs", "12", "--save_every_steps", "5")  # an epoch has 34 steps
     assert_a_killed_fit_resumes_to_the_same_bits(command, tmp_path)
@@ -511,6 +536,7 @@ def test_average_weights_fade_out_early_iterates(count, dtype):
     assert average(3.0, 1.0, 2.0, 6.0) == pytest.approx(second + (6.0 - second) * 4 / 6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -534,9 +560,9 @@ def test_bad_config_is_named(arguments, message, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", ["test", "validate", "predict"])
-def test_an_untrained_model_is_not_used(quickstart, command, capsys):
+def test_an_untrained_model_is_not_used(command, capsys):
     with pytest.raises(ValueError, match=f"{command} needs a trained model"):
-        main([command, "--config", str(quickstart[0] / "config.yaml")])
+        main([command, *QUICKSTART[1:]])
     with pytest.raises(SystemExit, match="2"):
         main([command])
     assert f"{command} needs --config" in capsys.readouterr().err
@@ -577,9 +603,9 @@ def test_the_folder_of_runs_is_named_by_the_config(tmp_path, monkeypatch):
     assert run_in(tmp_path / "runs" / "mine").is_dir()
 
 
-def test_a_missing_checkpoint_is_named(quickstart, tmp_path, capsys):
+def test_a_missing_checkpoint_is_named(tmp_path, capsys):
     with pytest.raises((SystemExit, ValueError, FileNotFoundError)) as caught:
-        main(["test", "--config", str(quickstart[0] / "config.yaml"), "--ckpt_path", str(tmp_path / "no.ckpt")])
+        main(["test", *QUICKSTART[1:], "--ckpt_path", str(tmp_path / "no.ckpt")])
     assert "no.ckpt" in str(caught.value) + capsys.readouterr().err
 
 
