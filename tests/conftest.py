@@ -7,6 +7,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,10 @@ class Needs:
     """Marks what needs modules of other extras, so that `-m needs` selects it, and skips it where they are missing."""
 
     @staticmethod
-    def of(node: pytest.Item | pytest.Collector) -> list[str]:
-        """The modules that a node's folder or file needs."""
-        path = node.path.relative_to(node.config.rootpath)
+    @cache
+    def of(path: Path, root: Path) -> list[str]:
+        """The modules that a folder or a file needs."""
+        path = path.relative_to(root)
         return [name for place, names in NEEDS.items() if path.is_relative_to(place) for name in names]
 
     @staticmethod
@@ -59,12 +61,13 @@ class Needs:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> pytest.CollectReport | None:
-        if collector.path.is_relative_to(collector.config.rootpath) and (why := self.missing(self.of(collector))):
-            return pytest.CollectReport(collector.nodeid, "skipped", (str(collector.path), 0, why), [])
+        path, root = collector.path, collector.config.rootpath
+        if path.is_relative_to(root) and (why := self.missing(self.of(path, root))):
+            return pytest.CollectReport(collector.nodeid, "skipped", (str(path), 0, why), [])
         return None
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        if names := self.of(item):
+        if names := self.of(item.path, item.config.rootpath):
             item.add_marker(pytest.mark.needs(*names))
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

@@ -21,8 +21,9 @@ PACKAGES = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))
 #: What is done one after another, and what must not have been imported yet.
 STEPS = [
     ("import rankstruct, rankstruct.cli", {"torch", "numpy"}),
+    ("import rankstruct as rs; rs.AP, rs.data.read_lists", {"pandas", "pyarrow"}),
     (
-        "import rankstruct as rs; rs.StructuredHingeLoss('AP')",
+        "rs.StructuredHingeLoss('AP')",
         {"sklearn", "torchmetrics", "pytorch_lightning", "matplotlib"},
     ),
     ("rs.LinearRanker; rs.load_scorer", {"torchmetrics", "pytorch_lightning", "matplotlib"}),

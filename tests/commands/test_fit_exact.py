@@ -191,6 +191,7 @@ def test_every_exact_config_is_whole():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*no better than w = 0")
 def test_diverse_rankings_from_a_config(tmp_path, capsys):
     config = str(Path(__file__).parents[2] / "configs" / "exact-diverse.yaml")
     ideal = ["--ranker.C", "[0.1, 1.0]", "--ranker.loss.init_args.reference", "ideal"]

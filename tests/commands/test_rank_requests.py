@@ -146,7 +146,7 @@ def test_every_option_has_a_case():
     assert sorted(actions) == sorted({*CASES, *PLACES} - {"help"})
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("option", CASES)
 def test_a_finished_folder_answers_its_own_request_only(option, data, fresh, tmp_path, capsys):
     lines = CASES[option]

@@ -1,8 +1,5 @@
 """The one reader of tables: the same columns from every file and frame, by role."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -78,8 +75,3 @@ def test_frames_with_the_protocol_are_tables():
     log = pa.table({"query": [1, 1], "document": ["a", "b"], "position": [1, 2], "click": [0, 1]})
     for given in (log, log.to_pandas(), log.to_batches()[0]):
         assert ClickLog.read(given).documents.tolist() == ["a", "b"]
-
-
-def test_neither_pandas_nor_pyarrow_is_imported_before_a_table_comes():
-    code = "import sys, rankstruct as rs; rs.AP, rs.data.read_lists; print({'pyarrow', 'pandas'} & {*sys.modules})"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

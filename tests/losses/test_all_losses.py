@@ -946,7 +946,7 @@ class EnterOperators(TorchDispatchMode):
 WITHOUT_KERNEL = {"positional", "diverse", "pairwise_hinge", "swap_surrogate"}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @every_loss
 @pytest.mark.parametrize("flat", [False, True])
 def test_nothing_is_read_back_from_a_device(flat, its, monkeypatch):

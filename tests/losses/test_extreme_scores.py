@@ -41,7 +41,7 @@ def extreme_lists(dtype):
             yield (shape * size).to(dtype), labels
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "its"), CASES, ids=[name for name, _ in CASES])
 @pytest.mark.parametrize("dtype", SIZES, ids=["float32", "float64"])
 def test_extreme_scores_are_finite_or_a_named_error(name, its, dtype):

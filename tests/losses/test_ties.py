@@ -38,7 +38,7 @@ def alike(*each):
     return torch.stack([one.unsqueeze(-1) == one.unsqueeze(-2) for one in each]).all(0)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @every_loss
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 def test_documents_that_agree_in_everything_have_equal_gradients(name, its, dtype):
@@ -60,7 +60,7 @@ def test_documents_that_agree_in_everything_have_equal_gradients(name, its, dtyp
         assert uneven <= near
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @every_loss
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 def test_the_order_of_the_documents_changes_nothing(name, its, dtype):

@@ -57,7 +57,7 @@ def values_of_orders(measure, scores, labels, diversity_groups):
     return measure(falling, ranked, diversity_groups=hosts, empty="skip").tolist()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", base._REGISTRY.values(), ids=lambda kind: kind.__name__)
 def test_every_registered_measure_equals_the_mean_over_tie_orders(kind):
     measure = example(kind)

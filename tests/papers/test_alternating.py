@@ -45,7 +45,7 @@ def test_alternating_never_raises_the_objective(loss):
     assert max(found.user_gaps) < 0.05
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2))
 def test_alternating_never_raises_the_objective_however_long_it_runs(seed):
     """Where little is left to gain, factors that were rounded to float32 would raise it in the last digits."""

@@ -93,7 +93,7 @@ def fitted(parts):
     return functools.cache(lambda name: fit(name, parts))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", TRAINERS)
 def test_learns_to_rank_and_is_repeatable(name, parts, fitted):
     X, y, qid = parts[2]

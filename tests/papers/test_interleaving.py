@@ -48,6 +48,7 @@ def probabilities(decay, length):
     return found
 
 
+@pytest.mark.soak
 def test_probabilistic_lists_have_their_probabilities_and_favour_neither():
     decay, length = 1.5, 3
     joint = probabilities(decay, length)
@@ -131,6 +132,7 @@ def power_of(chance, decided):
     return scipy.stats.binom.pmf(counts, decided, chance)[p < 0.05].sum()
 
 
+@pytest.mark.soak
 def test_expected_outcomes_vary_less_and_agree():
     attraction = np.array([0.7, 0.6, 0.6, 0.2, 0.1, 0.1])
     drawn, expected = (outcomes("probabilistic", attraction, 1000, each) for each in (False, True))

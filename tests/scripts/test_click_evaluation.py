@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
 from scripts_by_path import script
 
 estimates = script("click_evaluation")
+pytestmark = pytest.mark.soak
 
 
 def test_right_propensities_are_unbiased_and_others_are_not(tmp_path, capsys):

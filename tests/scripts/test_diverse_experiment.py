@@ -15,6 +15,7 @@ build_losses, compare_losses, main = diverse.build_losses, diverse.compare_losse
 make_ranker, read_hosts, report_rows = diverse.make_ranker, diverse.read_hosts, diverse.report_rows
 
 
+@pytest.mark.soak
 def test_every_list_is_tested_once_by_weights_of_the_others(tmp_path):
     data, _ = synthetic_groups(lists=12, documents=(6, 10), groups=(2, 4), features=4, seed=1)
     losses = build_losses(2, "ideal")

@@ -61,7 +61,7 @@ PICTURED = {"quickstart", "letor-svmmap-mlp", "letor-smoothgrad-linear", "rating
 needs_text = pytest.mark.needs("sentence_transformers", "bm25s", "Stemmer")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "config",
     [pytest.param(path, id=path.stem, marks=needs_text if path.stem.startswith("text-") else ()) for path in CONFIGS],

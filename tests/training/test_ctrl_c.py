@@ -112,6 +112,7 @@ def test_after_the_last_batch_nothing_more_is_done(tmp_path, monkeypatch, hook):
     assert not (run_in(tmp_path) / "metrics.json").exists()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("stage", ["test", "predict"])
 def test_other_stages_stop_too(tmp_path, monkeypatch, stage, answer):
     main([*FIT, "--output", str(tmp_path)])
