@@ -135,9 +135,11 @@ def language() -> ModuleType:
     made.zeros_like = lambda value: np.zeros_like(value)[()]
     made.associative_scan = scan
     made.cumsum = lambda values, axis: np.cumsum(values, axis, dtype=values.dtype)
-    for name in ("where", "minimum", "maximum", "abs", "ceil", "max", "min"):
+    for name in ("where", "minimum", "maximum", "abs", "ceil", "min", "exp", "log", "sqrt", "expand_dims"):
         setattr(made, name, getattr(np, name))
-    made.sum = lambda values, axis: np.sum(values, axis, dtype=values.dtype)
+    made.static_range = range
+    made.sum = lambda values, axis, keep_dims=False: np.sum(values, axis, dtype=values.dtype, keepdims=keep_dims)
+    made.max = lambda values, axis, keep_dims=False: np.max(values, axis, keepdims=keep_dims)
     return made
 
 
