@@ -193,7 +193,7 @@ class RankingLoss(_DataclassModule):
     `Literal` accepts only these values. `setup` runs after the fields are set, and validates the others.
 
     A subclass may also define `solve(scores, lists)`, which returns value and gradient from compiled loops, for padded or flat
-    lists: `lists` has labels, where, offsets and item weights. `per_list` is then used for other devices, torch.func,
+    lists: `lists` has labels, where, offsets and item weights. `per_list` is then used for devices without kernels, torch.func,
     `torch.compile` and higher-order derivatives.
 
     Args:

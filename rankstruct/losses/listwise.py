@@ -329,8 +329,8 @@ def approximate_ranks(
     """Smoothed ranks `[..., list_size]`, 1 + sum over j != i of sigmoid((s_j - s_i) / temperature), of padded lists.
 
     With ranks `"hinge"` they are upper bounds, 1 + sum over j != i of max(0, 1 + (s_j - s_i) / temperature). Values in the
-    padding are arbitrary. Time is O(n) per document in `asked`, for the hinge O(n log n) in total, and memory O(n); on other
-    devices, under torch.func and for higher-order derivatives both are O(n^2).
+    padding are arbitrary. Time is O(n) per document in `asked`, for the hinge on the CPU O(n log n) in total, and memory O(n); on
+    devices without a kernel, under torch.func and for higher-order derivatives both are O(n^2).
 
     Args:
         scores, where: `[..., list_size]`.
@@ -387,7 +387,8 @@ class ApproxNDCGLoss(GainLoss):
 
     A cut-off k multiplies each document's discount by sigmoid((k + 1/2 - r_i) / temperature). As the temperature goes to 0,
     the loss tends to 1 - nDCG if no scores are equal. The gradient vanishes if all differences are large compared with the
-    temperature. On the CPU, the time is O(n) per document with a gain and the memory O(n); elsewhere both are O(n^2).
+    temperature. On the CPU and on CUDA and ROCm devices, the time is O(n) per document with a gain and the memory O(n); elsewhere
+    both are O(n^2).
 
     With measure `RR` the loss is ApproxMRR, 1 - the mean of 1 / r_i over the relevant documents. (Only one document can be
     first, so with several relevant ones the minimum is above 0.)
@@ -452,7 +453,7 @@ class SmoothAPLoss(RankingLoss):
     r_i = 1 + sum over j != i of sigmoid((s_j - s_i) / temperature), and r+_i is the same over relevant j only. As the temperature
     goes to 0, the loss tends to 1 - AP if no scores are equal; its gradient vanishes if all differences are large compared with
     the temperature. Item weights apply to the mean, not to the ranks. With p relevant documents O(p n) time and O(n) memory on
-    the CPU, O(n^2) of both elsewhere.
+    the CPU and on CUDA and ROCm devices, O(n^2) of both elsewhere.
 
     Args:
         temperature: above 0, in units of the scores; the paper uses 0.01 for cosine similarities.
