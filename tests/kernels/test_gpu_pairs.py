@@ -166,6 +166,11 @@ def test_what_is_wrong_costs_its_list_alone(monkeypatch):
             answer = call(*given)
             assert answer[1].isnan().tolist() == answer[0].isnan().tolist() == [False, True, True, True], name
             assert not answer[2].isnan().any()
+    monkeypatch.setattr(lanes.kernels(), "is_known", lambda offsets: False)
+    for offsets in ([0, 3, 11], [1, 3, 12], [0, 5, 3, 12]):
+        lists = Lists(labels.flatten(), None, torch.tensor(offsets))
+        for call in dict(operators(12)).values():
+            assert call(whole.flatten(), lists)[1].isnan().all()
 
 
 @pytest.mark.parametrize("far", [1e4, 1e38, 1e200])
