@@ -384,7 +384,12 @@ def is_plain(values: Tensor) -> bool:
     >>> is_plain(torch.zeros(3)), is_plain(torch.zeros(3, device="meta"))
     (True, False)
     """
-    if type(values) is not Tensor or not values.is_cpu or torch.compiler.is_compiling():
+    return values.is_cpu and is_concrete(values)
+
+
+def is_concrete(values: Tensor) -> bool:
+    """Whether the values are there, on whatever device: not traced and not while a transform of torch.func is active."""
+    if type(values) is not Tensor or torch.compiler.is_compiling():
         return False
     if torch._C._are_functorch_transforms_active():  # torch.func has no public test
         return False

@@ -24,20 +24,22 @@ from rankstruct.files import write_text
 
 SHAPES = ("256x100", "64x1000", "64x4000", "64x41000", "256x41000")
 LOSSES = ("AP", "AUC", "pAUC(high=0.1)", "nDCG", "nDCG@10", "P@10", "R@10", "F1", "RR@10", "Lambda", "RankNet")
+LOSSES += ("RankSVM", "SmoothAP", "NeuralNDCG")
 RELEVANT = (0.05, 0.01, 0.3)
 _FIRST_CALLS = """
 import json, sys, time
 import torch, rankstruct as rs
-def seconds(measure):
+def seconds(name):
     scores = torch.randn(64, 1000, device="cuda", requires_grad=True)
     labels = (torch.rand(64, 1000, device="cuda") < 0.05).long()
     torch.cuda.synchronize()
     start = time.perf_counter()
-    rs.StructuredHingeLoss(measure)(scores, labels).backward()
+    loss = getattr(rs, name)() if name.endswith("Loss") else rs.StructuredHingeLoss(name)
+    loss(scores, labels).backward()
     torch.cuda.synchronize()
     return time.perf_counter() - start
 torch.zeros(1, device="cuda").sort()
-print(json.dumps({measure: seconds(measure) for measure in sys.argv[1:]}))
+print(json.dumps({name: seconds(name) for name in sys.argv[1:]}))
 """
 
 
@@ -63,7 +65,7 @@ def main() -> int:
             *("--precision", "float32", "--shapes", *SHAPES, "--losses", *LOSSES),
             *("--json", str(out / f"ratios-{share:g}.json")),
         ]
-    kernels = ["AP", "AP@10", "AUC", "R@10", "F1", "pAUC(high=0.1)"]
+    kernels = ["AP", "AP@10", "AUC", "R@10", "F1", "pAUC(high=0.1)", "LambdaLoss", "RankNetLoss", "NeuralNDCGLoss"]
     parts |= {name: [python, "-c", _FIRST_CALLS, *kernels] for name in ("first-calls", "first-calls-cached")}
     if options.data:
         few = ["--losses", "softmax", "AP hinge", "--settings", "1", "--seeds", "1", "--epochs", "1"]

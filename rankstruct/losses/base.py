@@ -78,6 +78,7 @@ from rankstruct.lists import (
     at_positions,
     check_lists,
     checked_item_weights,
+    is_concrete,
     is_plain,
     is_under_autocast,
     length_buckets,
@@ -192,7 +193,7 @@ class RankingLoss(_DataclassModule):
     `Literal` accepts only these values. `setup` runs after the fields are set, and validates the others.
 
     A subclass may also define `solve(scores, lists)`, which returns value and gradient from compiled loops, for padded or flat
-    lists: `lists` has labels, where, offsets and item weights. `per_list` is then used for other devices, torch.func,
+    lists: `lists` has labels, where, offsets and item weights. `per_list` is then used for devices without kernels, torch.func,
     `torch.compile` and higher-order derivatives.
 
     Args:
@@ -225,6 +226,8 @@ class RankingLoss(_DataclassModule):
     call_options: ClassVar[type] = ListOptions
     #: Value and gradient by compiled loops, if there are any.
     solve: ClassVar[Callable[..., tuple[Tensor, Tensor]] | None] = None
+    #: Whether these have kernels for CUDA and ROCm devices.
+    on_devices: ClassVar[bool] = False
     #: Like `per_list`, but returns the second derivatives `[..., list_size]`; None if not implemented.
     curvature: ClassVar[Callable[..., Tensor] | None] = None
 
@@ -341,19 +344,22 @@ class RankingLoss(_DataclassModule):
         raise TypeError(_NO_ITEM_WEIGHTS)
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
-        """The reduced loss: by `solve` if defined and the scores are plain CPU tensors, otherwise by `per_list`."""
-        if self.solve is None or not takes_loops(scores):
+        """The reduced loss: by `solve` if there are loops or kernels for the scores' device, otherwise by `per_list`."""
+        if self.solve is None or not takes_loops(scores, self.on_devices):
             return self._by_torch(scores, lists, reduction)
         wide, labels, each = scores.float() if scores.dtype in HALVES else scores, lists.labels.detach(), None
         real, offsets = lists.where, lists.offsets
-        if self.takes_negative_labels or lists.item_weights is not None:
+        if not is_plain(scores):  # the kernels look at the numbers
+            if lists.item_weights is not None:
+                real = torch.ones_like(scores, dtype=torch.bool) if real is None else real
+        elif self.takes_negative_labels or lists.item_weights is not None:
             real = check_values(scores, lists, self.takes_negative_labels)
         else:
             labels = refuse_negative(labels, real)
         if lists.item_weights is not None:
             assert real is not None
             each = checked_item_weights(lists.item_weights, wide, real)
-            real = real & (each > 0)
+            real = real & (each != 0)  # NaN stays
         value, direction = self.solve(wide.detach(), Lists(labels, real, offsets, item_weights=each))
         again = partial(self._by_torch, lists=lists._replace(weights=None), reduction="none")
         values = with_curvature(wide, value, direction, offsets, again)
@@ -428,14 +434,20 @@ def _text(value: Any) -> str:
     return f"{float(value.detach()):g}" if isinstance(value, Tensor) else str(getattr(value, "name", value))
 
 
-def takes_loops(scores: Tensor) -> bool:
-    """Whether compiled loops, which are invisible to torch, can process these scores."""
-    return is_plain(scores) and dispatch.has_loops(scores.device)
+def takes_loops(scores: Tensor, on_devices: bool = False) -> bool:
+    """Whether compiled loops or, `on_devices`, kernels, which are invisible to torch, can process these scores."""
+    if not is_concrete(scores):
+        return False
+    return dispatch.has_loops(scores.device) or (on_devices and dispatch.kernels_of(scores.device) is not None)
 
 
 def longest_of(scores: Tensor, offsets: Tensor | None) -> int:
-    """The length of the longest list, at least 1; raises ValueError if offsets are out of order."""
-    return max(scores.shape[-1] if offsets is None else longest_list(offsets, scores.shape[0]), 1)
+    """The length of the longest list, at least 1, or of all of them if the offsets are on a device.
+
+    Raises ValueError if offsets are out of order.
+    """
+    known = offsets is not None and offsets.device.type == "cpu"
+    return max(longest_list(offsets, scores.shape[0]) if known else scores.shape[-1], 1)  # type: ignore[arg-type]
 
 
 def padded(offsets: Tensor, *flat: Any) -> tuple[Tensor, list[Any]]:

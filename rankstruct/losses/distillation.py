@@ -116,7 +116,8 @@ class RankDistilLoss(RankingLoss):
 class DiscountedRankMSELoss(RankingLoss):
     """ADR-MSE: the mean over documents of (r_i - smoothed rank by score)^2 / log2(1 + r_i), r_i being the teacher's rank.
 
-    Documents that tie for the teacher have the mean of their ranks. O(n^2) time; O(n) memory on the CPU, O(n^2) elsewhere.
+    Documents that tie for the teacher have the mean of their ranks. O(n^2) time; O(n) memory on the CPU and on CUDA and
+    ROCm devices, O(n^2) elsewhere.
 
     Args:
         temperature: temperature of the smoothed ranks, as in `ApproxNDCGLoss`, above 0.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels import smoothed_ranks
-from rankstruct.lists import Lists, is_plain, refuse_inexact
+from rankstruct.lists import Lists, is_concrete, is_plain, refuse_inexact
 from rankstruct.losses.base import RankingLoss, padded, takes_loops
 from rankstruct.losses.checks import check_positive, check_values
 from rankstruct.losses.gains import GainLoss, Target, differs, normalized_gains, target_of
@@ -329,8 +329,8 @@ def approximate_ranks(
     """Smoothed ranks `[..., list_size]`, 1 + sum over j != i of sigmoid((s_j - s_i) / temperature), of padded lists.
 
     With ranks `"hinge"` they are upper bounds, 1 + sum over j != i of max(0, 1 + (s_j - s_i) / temperature). Values in the
-    padding are arbitrary. Time is O(n) per document in `asked`, for the hinge O(n log n) in total, and memory O(n); on other
-    devices, under torch.func and for higher-order derivatives both are O(n^2).
+    padding are arbitrary. Time is O(n) per document in `asked`, for the hinge on the CPU O(n log n) in total, and memory O(n); on
+    devices without a kernel, under torch.func and for higher-order derivatives both are O(n^2).
 
     Args:
         scores, where: `[..., list_size]`.
@@ -343,7 +343,7 @@ def approximate_ranks(
     >>> approximate_ranks(torch.tensor([0.5, 0.0, 2.0]), torch.ones(3, dtype=torch.bool), 0.1)
     tensor([2.0067, 2.9933, 1.0000])
     """
-    if takes_loops(scores):
+    if takes_loops(scores, on_devices=True):
         return _SmoothedRanks.apply(
             scores, where, where if asked is None else asked, float(temperature), ranks == "hinge"
         )
@@ -358,7 +358,7 @@ def _ranks_of_pairs(scores: Tensor, where: Tensor, temperature: float, hinge: bo
 
 
 class _SmoothedRanks(torch.autograd.Function):
-    """Smoothed ranks by a compiled loop; higher-order derivatives use all pairs."""
+    """Smoothed ranks by a compiled loop or a kernel; higher-order derivatives use all pairs."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, where: Tensor, asked: Tensor, temperature: float, hinge: bool) -> Tensor:
@@ -369,14 +369,16 @@ class _SmoothedRanks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (scores, where), (grad,), again = ctx.saved_tensors, grads, torch.is_grad_enabled()  # create_graph=True
-        if again or not is_plain(grad) or torch._C._functorch.is_legacy_batchedtensor(grad):  # is_grads_batched=True
+        if again or not is_concrete(grad) or torch._C._functorch.is_legacy_batchedtensor(grad):  # is_grads_batched=True
             with torch.enable_grad():
                 ranks = _ranks_of_pairs(scores, where, *ctx.options)
             (slope,) = torch.autograd.grad(ranks, scores, torch.where(where, grad, 0.0), create_graph=again)
-        elif bool(grad.isfinite().all()):
-            slope = smoothed_ranks(scores.detach(), Lists(where, where, None, grad), 0.0, *ctx.options, True)[2]
-        else:
+        elif is_plain(grad) and not bool(grad.isfinite().all()):
             slope = torch.where(where, torch.nan, torch.zeros_like(scores))
+        else:
+            slope = smoothed_ranks(scores.detach(), Lists(where, where, None, grad), 0.0, *ctx.options, True)[2]
+            if not is_plain(grad):  # is not looked at
+                slope = torch.where(where & ~grad.isfinite().all(), torch.nan, slope)
         return slope, None, None, None, None
 
 
@@ -385,7 +387,8 @@ class ApproxNDCGLoss(GainLoss):
 
     A cut-off k multiplies each document's discount by sigmoid((k + 1/2 - r_i) / temperature). As the temperature goes to 0,
     the loss tends to 1 - nDCG if no scores are equal. The gradient vanishes if all differences are large compared with the
-    temperature. On the CPU, the time is O(n) per document with a gain and the memory O(n); elsewhere both are O(n^2).
+    temperature. On the CPU and on CUDA and ROCm devices, the time is O(n) per document with a gain and the memory O(n); elsewhere
+    both are O(n^2).
 
     With measure `RR` the loss is ApproxMRR, 1 - the mean of 1 / r_i over the relevant documents. (Only one document can be
     first, so with several relevant ones the minimum is above 0.)
@@ -450,7 +453,7 @@ class SmoothAPLoss(RankingLoss):
     r_i = 1 + sum over j != i of sigmoid((s_j - s_i) / temperature), and r+_i is the same over relevant j only. As the temperature
     goes to 0, the loss tends to 1 - AP if no scores are equal; its gradient vanishes if all differences are large compared with
     the temperature. Item weights apply to the mean, not to the ranks. With p relevant documents O(p n) time and O(n) memory on
-    the CPU, O(n^2) of both elsewhere.
+    the CPU and on CUDA and ROCm devices, O(n^2) of both elsewhere.
 
     Args:
         temperature: above 0, in units of the scores; the paper uses 0.01 for cosine similarities.

@@ -62,7 +62,7 @@ class NeuralSortLoss(RankingLoss):
     """Cross entropy of NeuralSort: the mean over ranks i of - sum_j P_ij(labels) log P_ij(scores).
 
     Documents with equal labels share their ranks. Item weights multiply the documents' terms and weight the mean. O(n^2) time at
-    most, O(n) memory on the CPU and O(n^2) elsewhere.
+    most, O(n) memory on the CPU and on CUDA and ROCm devices, O(n^2) elsewhere.
 
     Args:
         temperature: the temperature for both labels and scores, above 0.
@@ -78,6 +78,7 @@ class NeuralSortLoss(RankingLoss):
     """
 
     temperature: float = 1.0
+    on_devices = True
     takes_item_weights = True
 
     def setup(self) -> None:
@@ -104,7 +105,7 @@ class NeuralNDCGLoss(GainLoss):
     """1 - nDCG of the gains that NeuralSort places at each rank (deterministic NeuralNDCG).
 
     As the temperature goes to 0, the loss tends to 1 - nDCG, the mean over the orders of tied documents. O(n^2) time at most;
-    without scalings O(n) memory on the CPU, otherwise O(n^2).
+    without scalings O(n) memory on the CPU and on CUDA and ROCm devices, otherwise O(n^2).
 
     Args:
         measure: nDCG with any options and cut-off, or another normalised discounted gain.
@@ -124,6 +125,7 @@ class NeuralNDCGLoss(GainLoss):
 
     temperature: float = 1.0
     scalings: int = 0
+    on_devices = True
     takes_item_weights = True
 
     def setup(self) -> None:

@@ -19,7 +19,7 @@ from rankstruct.kernels import circle, pair_loss, pairwise_hinge
 from rankstruct.kernels.dispatch import CpuLists, Prepared
 from rankstruct.lists import Lists, is_eager, refuse_inexact, without_weight_zero
 from rankstruct.losses.autograd import with_gradient
-from rankstruct.losses.base import RankingLoss, longest_of
+from rankstruct.losses.base import RankingLoss, longest_of, takes_loops
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import GainLoss, loop_discounts, normalized_gains, normalized_measure, tables_of
 from rankstruct.losses.reduction import Reduction, reduce_lists, relative
@@ -33,9 +33,8 @@ PairWeights = Sequence[tuple[float, float, float]]
 class RankSVMLoss(RankingLoss):
     """Pairwise hinge (RankSVM): the mean of max(0, margin - (s_i - s_j)) over all pairs of a list with y_i > y_j.
 
-    O(n log n) time and O(n) memory for n documents, with any number of grades on the CPU and with item weights, and per grade
-    elsewhere. At a difference of exactly the margin the gradient is 0. On binary labels the structured hinge of AUC is twice this
-    loss with margin 1/2.
+    O(n log n) time for n documents, on CUDA and ROCm devices O(n^2), and O(n) memory, with any number of grades. At a difference
+    of exactly the margin the gradient is 0. On binary labels the structured hinge of AUC is twice this loss with margin 1/2.
 
     Args:
         margin: the score difference above which a pair has loss 0, above 0.
@@ -62,6 +61,7 @@ class RankSVMLoss(RankingLoss):
     margin: float = 1.0
     pair_weights: PairWeights | None = None
     convex = True
+    on_devices = True
     takes_item_weights = True
 
     def setup(self) -> None:
@@ -144,7 +144,7 @@ class RankNetLoss(RankingLoss):
 
     With the items of a user as a list, this is Bayesian personalised ranking (BPR), without its sampling of pairs and with the
     regularisation left to the optimizer. O(n^2) time, on the CPU O(r n) with r documents that have not the most frequent grade;
-    O(n) memory on the CPU, O(n^2) elsewhere and for higher-order derivatives.
+    O(n) memory there and on CUDA and ROCm devices, O(n^2) elsewhere and for higher-order derivatives.
 
     Args:
         sigma: the steepness, above 0.
@@ -161,6 +161,7 @@ class RankNetLoss(RankingLoss):
 
     sigma: float = 1.0
     convex = True
+    on_devices = True
     takes_item_weights = True
 
     def setup(self) -> None:
@@ -186,8 +187,8 @@ class FidelityLoss(RankingLoss):
     """Fidelity (FRank): the mean of 1 - sqrt(P) over all pairs of a list with y_i > y_j, P = 1 / (1 + exp(-sigma (s_i - s_j))).
 
     This is 1 - sqrt(P* P) - sqrt((1 - P*) (1 - P)) if the order of the pair is certain, P* = 1. The loss of a pair is at most
-    1, so the gradient of a hopelessly wrong pair vanishes, and the loss is not convex. O(n^2) time, O(n) memory on the CPU and
-    O(n^2) elsewhere.
+    1, so the gradient of a hopelessly wrong pair vanishes, and the loss is not convex. O(n^2) time, O(n) memory on the CPU and on
+    CUDA and ROCm devices, O(n^2) elsewhere.
 
     Args:
         sigma: the steepness, above 0.
@@ -203,6 +204,7 @@ class FidelityLoss(RankingLoss):
     """
 
     sigma: float = 1.0
+    on_devices = True
     takes_item_weights = True
 
     def setup(self) -> None:
@@ -260,8 +262,8 @@ class LambdaLoss(GainLoss):
 
     The ranks are those of the current scores, and no gradient flows through them; equal scores rank in input order. Without a
     cut-off, ndcg1 and ndcg2 are at least 1 - nDCG. Beyond a cut-off d(r) is 0; d(k) has no cut-off, but a pair of documents that
-    are both beyond it has weight 0. O(n^2) time, O(n k) with a cut-off k, and O(n) memory on the CPU; O(n^2) of both elsewhere
-    and for higher-order derivatives.
+    are both beyond it has weight 0. O(n^2) time, O(n k) with a cut-off k, and O(n) memory on the CPU and on CUDA and ROCm
+    devices; O(n^2) of both elsewhere and for higher-order derivatives.
 
     Args:
         measure: nDCG with any options and cut-off, or another normalised discounted gain; y_i > y_j means a higher gain.
@@ -285,6 +287,7 @@ class LambdaLoss(GainLoss):
     sigma: float = 1.0
     mu: float = 10.0
     surrogate: Literal["logistic", "hinge", "zero-one"] = "logistic"
+    on_devices = True
     takes_item_weights = True
 
     def setup(self) -> None:
@@ -382,7 +385,7 @@ def _sum_over_pairs(
         pair_weights: see `RankSVMLoss`.
     """
     prepared = None
-    if pair_weights is None and is_eager(scores):
+    if pair_weights is None and is_eager(scores) and takes_loops(scores):
         longest = longest_of(scores, lists.offsets)
         with suppress(TypeError):  # an unhashable measure
             prepared = _prepared(measure, longest, scheme, cost, float(sigma), float(mu))
