@@ -78,6 +78,7 @@ from rankstruct.lists import (
     at_positions,
     check_lists,
     checked_item_weights,
+    copied_to,
     is_plain,
     is_under_autocast,
     length_buckets,
@@ -441,7 +442,7 @@ def longest_of(scores: Tensor, offsets: Tensor | None) -> int:
 def padded(offsets: Tensor, *flat: Any) -> tuple[Tensor, list[Any]]:
     """The mask `[lists, longest list]` of real documents, and flat tensors, or None, padded to that shape."""
     documents = flat[0].shape[0]
-    places = _positions(offsets, documents).to(flat[0].device)  # offsets on the CPU are read without synchronising
+    places = copied_to(flat[0].device, _positions(offsets, documents))
     real, source = places >= 0, places.clamp(min=0)
     return real, [
         None if value is None else value[source] if documents else value.sum().expand(real.shape) for value in flat

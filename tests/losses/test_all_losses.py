@@ -909,14 +909,17 @@ class EnterOperators(TorchDispatchMode):
         self.entered = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function.name().removeprefix("rankstruct::")
+        name, kwargs = function.name().removeprefix("rankstruct::"), kwargs or {}
+        if name.startswith("aten::_to_copy") and args[0].is_cpu and args[0].numel():
+            there = kwargs.get("device", args[0].device)
+            assert torch.device(there).type == "cpu" or kwargs.get("non_blocking"), "a copy to a device waits for it"
         kernel = dispatch.KERNELS.get(name)
         self.entered += [name] if kernel else []
-        return (kernel.answer if kernel else function)(*args, **(kwargs or {}))
+        return (kernel.answer if kernel else function)(*args, **kwargs)
 
 
 #: The operators whose losses go to the CPU: devices have no kernel for them.
-WITHOUT_KERNEL = {"positional", "diverse", "pairwise_hinge", "swap_surrogate"}
+WITHOUT_KERNEL = {"positional", "diverse", "pairwise_hinge"}
 
 
 @every_loss
