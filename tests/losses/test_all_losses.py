@@ -910,12 +910,15 @@ class EnterOperators(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name, kwargs = function.name().removeprefix("rankstruct::"), kwargs or {}
-        if name.startswith("aten::_to_copy") and args[0].is_cpu and args[0].numel():
-            there = kwargs.get("device", args[0].device)
-            assert torch.device(there).type == "cpu" or kwargs.get("non_blocking"), "a copy to a device waits for it"
         kernel = dispatch.KERNELS.get(name)
         self.entered += [name] if kernel else []
-        return (kernel.answer if kernel else function)(*args, **kwargs)
+        if kernel is not None:
+            with self:
+                return kernel.answer(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if name.startswith(("aten::to.", "aten::_to_copy")) and args[0].is_cpu and not result.is_cpu:
+            assert True in (*args[1:], *kwargs.values()), "a copy to a device waits for it"  # not non_blocking
+        return result
 
 
 #: The operators whose losses go to the CPU: devices have no kernel for them.

@@ -264,7 +264,7 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
         from_label = 0.0 if np.isnan(call.min_relevant) else float(np.float32(call.min_relevant))
         thresholds, shares = on_device([from_label], device), on_device([1.0], device)
     else:
-        thresholds, shares = (each.to(device, torch.float64) for each in (call.thresholds, call.threshold_weights))
+        thresholds, shares = (on_device(each, device) for each in (call.thresholds, call.threshold_weights))
     numbers = [given[name] for name in ("low", "high", "min_tpr", "beta") if name in given]
     table = slope = cells = None
     if method == AP.value:
