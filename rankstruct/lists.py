@@ -384,11 +384,14 @@ def is_plain(values: Tensor) -> bool:
     >>> is_plain(torch.zeros(3)), is_plain(torch.zeros(3, device="meta"))
     (True, False)
     """
-    if type(values) is not Tensor or not values.is_cpu or torch.compiler.is_compiling():
-        return False
-    if torch._C._are_functorch_transforms_active():  # torch.func has no public test
-        return False
-    return not torch._C._functorch.is_functorch_wrapped_tensor(values)  # what a transform has left behind
+    return type(values) is Tensor and values.is_cpu and not is_traced(values)
+
+
+def is_traced(values: Tensor) -> bool:
+    """Whether `torch.compile` traces the values, or a transform of torch.func is active or wraps them."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # torch.func has no public test
+        return True
+    return torch._C._functorch.is_functorch_wrapped_tensor(values)  # what a transform has left behind
 
 
 def copied_to(device: torch.device, values: Tensor) -> Tensor:

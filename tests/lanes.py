@@ -7,6 +7,7 @@ the number, and one to what another program wrote.
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -116,6 +117,10 @@ class Constant(int):
         return int(self)
 
 
+def constant(value: Any) -> Any:
+    return Constant(value) if isinstance(value, int) else value
+
+
 def scan(values: np.ndarray, axis: int, combine: Any) -> np.ndarray:
     assert combine(1, 2) == 2, "only the maximum"
     return np.maximum.accumulate(values, axis)
@@ -126,7 +131,10 @@ def language() -> ModuleType:
     made = ModuleType("triton.language")
     for name in ("int32", "int64", "float32", "float64"):
         setattr(made, name, getattr(np, name))
-    made.constexpr = Constant
+    for name, does in (("exp", np.exp), ("log", np.log), ("sqrt", np.sqrt), ("expand_dims", np.expand_dims)):
+        setattr(made, name, does)
+    made.erf, made.gather = np.vectorize(math.erf, otypes=[float]), np.take_along_axis
+    made.constexpr = constant
     made.load, made.store, made.debug_barrier = load, store, debug_barrier
     made.program_id = lambda axis: Lanes.at
     made.arange = lambda first, last: np.arange(first, last, dtype=np.int32)
@@ -164,7 +172,7 @@ def imported_anew(stand_in: ModuleType | None = None) -> Iterator[ModuleType]:
 def kernels() -> ModuleType:
     """The kernels in NumPy."""
     triton = ModuleType("triton")
-    triton.jit, triton.language = Kernel, language()
+    triton.jit, triton.language, triton.cdiv = Kernel, language(), lambda a, b: -(-a // b)
     with imported_anew(triton) as made:
         return made
 

@@ -80,6 +80,7 @@ from rankstruct.lists import (
     checked_item_weights,
     copied_to,
     is_plain,
+    is_traced,
     is_under_autocast,
     length_buckets,
     longest_list,
@@ -226,6 +227,8 @@ class RankingLoss(_DataclassModule):
     call_options: ClassVar[type] = ListOptions
     #: Value and gradient by compiled loops, if there are any.
     solve: ClassVar[Callable[..., tuple[Tensor, Tensor]] | None] = None
+    #: Whether devices have kernels for `solve`, and not only for the operations of `per_list`.
+    solves_on_devices: ClassVar[bool] = False
     #: Like `per_list`, but returns the second derivatives `[..., list_size]`; None if not implemented.
     curvature: ClassVar[Callable[..., Tensor] | None] = None
 
@@ -342,20 +345,24 @@ class RankingLoss(_DataclassModule):
         raise TypeError(_NO_ITEM_WEIGHTS)
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
-        """The reduced loss: by `solve` if defined and the scores are plain CPU tensors, otherwise by `per_list`."""
-        if self.solve is None or not takes_loops(scores):
+        """The reduced loss: by `solve` if it is defined and has loops or kernels for the scores, otherwise by `per_list`."""
+        plain = takes_loops(scores)
+        if self.solve is None or not (plain or (self.solves_on_devices and takes_kernels(scores))):
             return self._by_torch(scores, lists, reduction)
         wide, labels, each = scores.float() if scores.dtype in HALVES else scores, lists.labels.detach(), None
         real, offsets = lists.where, lists.offsets
         if self.takes_negative_labels or lists.item_weights is not None:
-            real = check_values(scores, lists, self.takes_negative_labels)
+            real = check_values(scores, lists if plain else lists._replace(offsets=None), self.takes_negative_labels)
         else:
             labels = refuse_negative(labels, real)
         if lists.item_weights is not None:
             assert real is not None
             each = checked_item_weights(lists.item_weights, wide, real)
-            real = real & (each > 0)
-        value, direction = self.solve(wide.detach(), Lists(labels, real, offsets, item_weights=each))
+            real = real & ~(each <= 0)
+        known = wide.detach()
+        if not plain:  # nothing is read back: a list with an invalid number has loss NaN
+            known = torch.where(_wrong(known, labels, each, self.takes_negative_labels), torch.nan, known)
+        value, direction = self.solve(known, Lists(labels, real, offsets, item_weights=each))
         again = partial(self._by_torch, lists=lists._replace(weights=None), reduction="none")
         values = with_curvature(wide, value, direction, offsets, again)
         return reduce_lists(values, lists._replace(where=real), reduction, scores.dtype)
@@ -434,9 +441,17 @@ def takes_loops(scores: Tensor) -> bool:
     return is_plain(scores) and dispatch.has_loops(scores.device)
 
 
+def takes_kernels(scores: Tensor) -> bool:
+    """Whether there are kernels for the device of these scores, which torch does not trace."""
+    return not is_traced(scores) and dispatch.kernels_of(scores.device) is not None
+
+
 def longest_of(scores: Tensor, offsets: Tensor | None) -> int:
-    """The length of the longest list, at least 1; raises ValueError if offsets are out of order."""
-    return max(scores.shape[-1] if offsets is None else longest_list(offsets, scores.shape[0]), 1)
+    """The length of the longest list, at least 1; raises ValueError if offsets are out of order.
+
+    If a device has the offsets, it is that of all lists together.
+    """
+    return max(scores.shape[-1] if offsets is None or not offsets.is_cpu else longest_list(offsets, scores.shape[0]), 1)
 
 
 def padded(offsets: Tensor, *flat: Any) -> tuple[Tensor, list[Any]]:

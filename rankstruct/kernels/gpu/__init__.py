@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels.call import Answer, Call
-from rankstruct.kernels.gpu import binary
+from rankstruct.kernels.gpu import binary, soft_rank
 from rankstruct.kernels.gpu.batch import DeviceBatch, order_of
 from rankstruct.lists import Lists, longest_list
 
@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 #: By the name of a loop of the core: from a `Call` and a `DeviceBatch` to whether it was solved.
 SOLVERS: dict[str, Callable[[Call, DeviceBatch], bool]] = dict.fromkeys(binary.METHODS, binary.solve)
+SOLVERS["soft_rank"] = soft_rank.solve
 
 
 def solve(
@@ -37,6 +38,8 @@ def solve(
     """
     where, offsets, chosen, weights = lists.where, lists.offsets, lists.reference_scores, lists.item_weights
     documents, device, in_order = scores.numel(), scores.device, None
+    if weights is not None:  # as an invalid score
+        scores = torch.where((weights >= 0) & weights.isfinite(), scores, torch.nan)
     many: tuple[int, ...]
     if offsets is None:
         many, longest = scores.shape[:-1], scores.shape[-1]

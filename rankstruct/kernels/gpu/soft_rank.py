@@ -1,0 +1,252 @@
+"""SoftRank; see soft_rank.hpp. The rows of a tile are documents with a gain, with `"joint"` one for each node; its lanes, ranks.
+
+All variables of the list are processed one after another, and none is negligible: what a lane adds to the next rank is gathered
+in registers. The backward pass reads the probabilities of the ranks that the forward pass has written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from rankstruct.kernels.call import Call
+from rankstruct.kernels.gpu.batch import MOST_SPACE, DeviceBatch, on_device, order_of
+from rankstruct.kernels.gpu.common import as_double, bounds, document, is_finite, zero
+
+NARROWEST, LEAST_VARIANCE = tl.constexpr(2.0**-60), tl.constexpr(1e-4)
+ONE_OVER_ROOT_PI = tl.constexpr(0.56418958354775628695)
+_LANES, _MOST_RANKS, _PROGRAMS = 256, 1024, 1024
+
+
+@triton.jit
+def prepare(
+    scores, gains, where, order, gain_order, offsets, discounts, numbers, columns, asked, state, task_loss, value, size, stride,
+    lists, kept, NORMALIZED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write the scores and gains by rank, and the ranks with a gain; and numbers of the list.
+
+    These are the number of its documents, 0 if it costs nothing, of those with a gain, the best value, and the units of gains and
+    scores.
+    """
+    index = tl.cast(tl.program_id(0), tl.int64)
+    start, places = bounds(offsets, size)
+    scores += start
+    gains += start
+    order += start
+    gain_order += start
+    columns += start
+    asked += start
+    if where is not None:
+        where += start
+    least = tl.load(numbers)
+    first, inside = document(order, where, 0, places)
+    top = tl.cast(tl.load(scores + first, inside, other=0.0), tl.float64)
+    n = 0
+    m = 0
+    wrong = 0
+    width = zero()
+    for begin in range(0, places, BLOCK):
+        t = begin + tl.arange(0, BLOCK)
+        at, real = document(order, where, t, places)
+        score = tl.cast(tl.load(scores + at, real, other=0.0), tl.float64) - top
+        gain = tl.load(gains + at, real, other=0.0)
+        wrong += tl.sum(tl.cast(real & ~(is_finite(score) & is_finite(gain) & (gain >= least)), tl.int32), 0)
+        width = tl.maximum(width, tl.max(tl.where(real, 0.0 - score, 0.0), 0))
+        tl.store(columns + t, score, real)
+        tl.store(columns + stride + t, gain, real)
+        has_gain = tl.cast(real & (gain > 0.0), tl.int32)
+        tl.store(asked + m + tl.cumsum(has_gain, 0) - 1, t, has_gain > 0)
+        m += tl.sum(has_gain, 0)
+        n += tl.sum(tl.cast(real, tl.int32), 0)
+    best = zero()
+    for begin in range(0, tl.minimum(n, kept), BLOCK):
+        t = begin + tl.arange(0, BLOCK)
+        counts = t < tl.minimum(n, kept)
+        gain = tl.load(gains + tl.load(gain_order + t, counts, other=0), counts, other=0.0)
+        best += tl.sum(gain * tl.load(discounts + t, counts, other=0.0), 0)
+    last = tl.maximum(n - 1, 0)
+    highest = tl.load(gains + tl.load(gain_order, n > 0, other=0), n > 0, other=0.0)
+    lowest = tl.load(gains + tl.load(gain_order + last, n > 0, other=0), n > 0, other=0.0)
+    falls = tl.load(discounts) > tl.load(discounts + last, n <= kept, other=0.0)
+    can_err = (highest > lowest) & falls & (best > 0.0) & (wrong == 0)
+    unit = zero() + 1.0
+    if NORMALIZED:
+        unit = tl.where(can_err, best, 1.0)
+    tl.store(state + index, as_double(tl.where(can_err, n, 0)))
+    tl.store(state + lists + index, as_double(m))
+    tl.store(state + 2 * lists + index, best / unit)
+    tl.store(state + 3 * lists + index, unit)
+    tl.store(state + 4 * lists + index, tl.maximum(tl.load(numbers + 1), NARROWEST * width))
+    nothing = tl.where(wrong > 0, float("nan"), 0.0)
+    tl.store(task_loss + index, nothing)
+    tl.store(value + index, nothing)
+
+
+@triton.jit
+def chances(x, i, own, centre, form, n):
+    """The probabilities that documents i are above those of the rows, and their derivatives in the score."""
+    width, steepness = form
+    z = steepness * (tl.load(x + i, i < n, other=0.0) / width - centre)
+    others = (i < n) & (i != own)
+    slope = steepness * ONE_OVER_ROOT_PI * tl.exp(0.0 - z * z)
+    return tl.where(others, 0.5 + 0.5 * tl.erf(z), 0.0), tl.where(others, slope, 0.0)
+
+
+@triton.jit
+def soften(
+    columns, asked, discounts, nodes, shares, numbers, offsets, state, up, gained, chance, mine, sums, size, stride, lists, parts,
+    kept, many, NORMAL: tl.constexpr, ROWS: tl.constexpr, RANKS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Every `parts`-th tile of a list: the expected gain of its rows, and the sum of their derivatives by document."""
+    program = tl.cast(tl.program_id(0), tl.int64)
+    index = program // parts
+    part = program % parts
+    start = index * size
+    if offsets is not None:
+        start = tl.load(offsets + index)
+    n = tl.cast(tl.load(state + index), tl.int32)
+    rows = tl.where(n > 0, tl.cast(tl.load(state + lists + index), tl.int32) * many, 0)
+    unit, width = tl.load(state + 3 * lists + index), tl.load(state + 4 * lists + index)
+    form = (width, tl.load(numbers + 2))
+    columns += start
+    asked += start
+    mine += part * stride + start
+    up += (part * stride + start) * ROWS
+    gained += (part * stride + start) * ROWS
+    chance += (part * stride + start) * ROWS * RANKS
+    ranks = tl.minimum(kept, n)
+    d = tl.arange(0, ROWS)
+    row = tl.expand_dims(d, 1)
+    r = tl.expand_dims(tl.arange(0, RANKS), 0)
+    c = tl.expand_dims(tl.arange(0, BLOCK), 0)
+    total = zero()
+    for begin in range(tl.cast(part, tl.int32) * ROWS, rows, parts * ROWS):
+        j = begin + d
+        own = tl.load(asked + j // many, j < rows, other=0)
+        centre = tl.load(columns + own, j < rows, other=0.0) / width + tl.load(nodes + j % many)
+        share = tl.load(columns + stride + own, j < rows, other=0.0) / unit * tl.load(shares + j % many)
+        own, centre = tl.expand_dims(own, 1), tl.expand_dims(centre, 1)
+        by_mean = tl.zeros_like(share)
+        by_variance = tl.zeros_like(share)
+        mean = by_mean - 0.5
+        variance = tl.zeros_like(share)
+        for left in range(0, n, BLOCK):
+            higher, _ = chances(columns, left + c, own, centre, form, n)
+            if NORMAL:
+                mean += tl.sum(higher, 1)
+                variance += tl.sum(higher * (1.0 - higher), 1)
+            else:
+                tl.store(up + (left + c) * ROWS + row, higher, left + c < n)
+        if NORMAL:
+            over = tl.sqrt(0.5 / tl.maximum(variance, LEAST_VARIANCE))
+            expected = tl.zeros_like(share) + tl.load(discounts)
+            for left in range(0, tl.minimum(kept, n - 1), BLOCK):
+                rank = left + c
+                inside = rank < tl.minimum(kept, n - 1)
+                fall = tl.load(discounts + rank + 1, rank + 1 < ranks, other=0.0)
+                fall = tl.where(inside, fall - tl.load(discounts + rank, inside, other=0.0), 0.0)
+                z = (tl.expand_dims(mean, 1) - as_double(rank)) * tl.expand_dims(over, 1)
+                slope = fall * ONE_OVER_ROOT_PI * tl.exp(0.0 - z * z)
+                expected += tl.sum(fall * (0.5 + 0.5 * tl.erf(z)), 1)
+                by_mean += tl.sum(slope, 1) * over
+                by_variance -= tl.sum(slope * z, 1) * over * over
+            by_variance = tl.where(variance > LEAST_VARIANCE, by_variance, 0.0)
+        else:
+            tl.debug_barrier()  # the probabilities
+            worth = tl.load(discounts + r, r < ranks, other=0.0) + tl.zeros_like(centre)
+            q = tl.where(r == 0, 1.0, tl.zeros_like(worth))
+            below = tl.maximum(r - 1, 0) + tl.zeros_like(row)
+            above = tl.minimum(r + 1, RANKS - 1) + tl.zeros_like(row)
+            for i in range(n):
+                tl.store(chance + (i * ROWS + row) * RANKS + r, q)
+                higher = tl.expand_dims(tl.load(up + i * ROWS + d), 1)
+                q += higher * (tl.where(r > 0, tl.gather(q, below, 1), 0.0) - q)
+            expected = tl.sum(q * worth, 1)
+            tl.debug_barrier()  # the probabilities of the ranks
+            for undone in range(n):
+                i = n - 1 - undone
+                higher = tl.expand_dims(tl.load(up + i * ROWS + d), 1)
+                more = tl.where(r < RANKS - 1, tl.gather(worth, above, 1), 0.0) - worth
+                tl.store(gained + i * ROWS + d, tl.sum(tl.load(chance + (i * ROWS + row) * RANKS + r) * more, 1))
+                worth += higher * more
+            tl.debug_barrier()  # the derivatives in the probabilities
+        total += tl.sum(share * expected, 0)
+        by_own = tl.zeros_like(share)
+        for turn in range(2):
+            for left in range(0, n, BLOCK):
+                other = left + c
+                higher, slope = chances(columns, other, own, centre, form, n)
+                if NORMAL:
+                    slope *= tl.expand_dims(by_mean, 1) + tl.expand_dims(by_variance, 1) * (1.0 - 2.0 * higher)
+                else:
+                    slope *= tl.load(gained + other * ROWS + row, other < n, other=0.0)
+                slope *= tl.expand_dims(share, 1)
+                if turn == 0:
+                    by_own += tl.sum(slope, 1)
+                else:
+                    slope -= tl.where(other == own, tl.expand_dims(by_own, 1), 0.0)
+                    at = mine + left + tl.arange(0, BLOCK)
+                    inside = left + tl.arange(0, BLOCK) < n
+                    tl.store(at, tl.load(at, inside, other=0.0) + tl.sum(slope, 0), inside)
+        tl.debug_barrier()  # the next tile writes the same scratch
+    tl.store(sums + program, total)
+
+
+@triton.jit
+def finish(order, offsets, state, mine, sums, value, direction, size, stride, lists, parts, BLOCK: tl.constexpr):
+    """The value of a list and its direction, from those of its parts."""
+    index = tl.cast(tl.program_id(0), tl.int64)
+    start, _ = bounds(offsets, size)
+    n = tl.cast(tl.load(state + index), tl.int32)
+    if n > 0:
+        total = tl.load(state + 2 * lists + index)
+        for part in range(parts):
+            total -= tl.load(sums + index * parts + part)
+        tl.store(value + index, total)
+        width = tl.load(state + 4 * lists + index)
+        for begin in range(0, n, BLOCK):
+            t = begin + tl.arange(0, BLOCK)
+            slope = tl.full((BLOCK,), 0.0, tl.float64)
+            for part in range(parts):
+                slope -= tl.load(mine + part * stride + start + t, t < n, other=0.0)
+            tl.store(direction + start + tl.load(order + start + t, t < n, other=0), slope / width, t < n)
+
+
+def solve(call: Call, batch: DeviceBatch) -> bool:
+    """Solve a call of SoftRank; False if its ranks need too much room."""
+    given: Any = call.options
+    kept, lists = min(given.kept, batch.longest), batch.lists
+    table, *nodes = (on_device(each, batch.scores.device) for each in given._arrays)
+    ranks = 32 if given.normal else max(2, 1 << (kept - 1).bit_length())
+    rows = max(1, _LANES // ranks)
+    bytes_of_part = 8 * batch.stride * rows * (1 if given.normal else ranks)
+    if ranks > _MOST_RANKS or bytes_of_part > MOST_SPACE:
+        return False
+    tiles = triton.cdiv(batch.longest * given.count, rows)
+    parts = max(1, min(_PROGRAMS // lists, MOST_SPACE // bytes_of_part, tiles))
+    gains = batch.labels.double() if batch.weights is None else batch.labels * batch.weights
+    numbers = on_device([batch.least_label, given.sigma, given.steepness], batch.scores.device)
+    columns, asked, state = batch.space(2, torch.float64), batch.space(1, torch.int32), gains.new_empty(5 * lists)
+    shared = batch.offsets, state
+    prepare[(lists,)](
+        batch.scores, gains, batch.where, batch.order, order_of(gains, batch.where, batch.offsets), batch.offsets, table,
+        numbers, columns, asked, state, batch.task_loss, batch.value, batch.size, batch.stride, lists, kept,
+        NORMALIZED=bool(given.normalized), BLOCK=batch.block, num_warps=batch.block // 64, enable_fp_fusion=False,
+    )  # fmt: skip
+    up, gained = (batch.space(parts * rows, torch.float64) for _ in range(2))
+    chance = batch.space(parts * rows * ranks if not given.normal else 1, torch.float64)
+    mine, sums = batch.space(parts, torch.float64).zero_(), gains.new_empty(lists * parts)
+    soften[(lists * parts,)](
+        columns, asked, table, *nodes, numbers, *shared, up, gained, chance, mine, sums, batch.size, batch.stride, lists, parts,
+        kept, given.count, NORMAL=bool(given.normal), ROWS=rows, RANKS=ranks, BLOCK=_LANES // rows, num_warps=max(4, ranks // 128),
+        enable_fp_fusion=False,
+    )  # fmt: skip
+    finish[(lists,)](
+        batch.order, *shared, mine, sums, batch.value, batch.direction, batch.size, batch.stride, lists, parts,
+        BLOCK=batch.block, num_warps=batch.block // 64, enable_fp_fusion=False,
+    )  # fmt: skip
+    return True
