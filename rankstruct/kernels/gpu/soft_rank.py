@@ -23,55 +23,43 @@ _LANES, _MOST_RANKS, _PROGRAMS = 256, 1024, 1024
 
 @triton.jit
 def prepare(
-    scores, gains, where, order, gain_order, offsets, discounts, numbers, columns, asked, state, task_loss, value, size, stride,
-    lists, kept, NORMALIZED: tl.constexpr, BLOCK: tl.constexpr,
+    scores, gains, where, order, offsets, discounts, numbers, columns, state, task_loss, value, size, stride, lists, kept,
+    NORMALIZED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write the scores and gains by rank, and the ranks with a gain; and numbers of the list.
-
-    These are the number of its documents, 0 if it costs nothing, of those with a gain, the best value, and the units of gains and
-    scores.
+    """Write scores and gains by descending gain; and the number of documents, 0 if the list costs nothing, that of those with a
+    gain, the best value, and the units of gains and scores.
     """
     index = tl.cast(tl.program_id(0), tl.int64)
     start, places = bounds(offsets, size)
-    scores += start
-    gains += start
-    order += start
-    gain_order += start
     columns += start
-    asked += start
     if where is not None:
         where += start
-    least = tl.load(numbers)
-    first, inside = document(order, where, 0, places)
-    top = tl.cast(tl.load(scores + first, inside, other=0.0), tl.float64)
     n = 0
     m = 0
     wrong = 0
-    width = zero()
+    best = zero()
+    highest = zero() - float("inf")
+    lowest = zero() + float("inf")
+    most = highest
+    least = lowest
     for begin in range(0, places, BLOCK):
         t = begin + tl.arange(0, BLOCK)
-        at, real = document(order, where, t, places)
-        score = tl.cast(tl.load(scores + at, real, other=0.0), tl.float64) - top
-        gain = tl.load(gains + at, real, other=0.0)
-        wrong += tl.sum(tl.cast(real & ~(is_finite(score) & is_finite(gain) & (gain >= least)), tl.int32), 0)
-        width = tl.maximum(width, tl.max(tl.where(real, 0.0 - score, 0.0), 0))
+        at, real = document(order + start, where, t, places)
+        score = tl.cast(tl.load(scores + start + at, real, other=0.0), tl.float64)
+        gain = tl.load(gains + start + at, real, other=0.0)
+        wrong += tl.sum(tl.cast(real & ~(is_finite(score) & is_finite(gain) & (gain >= 0.0)), tl.int32), 0)
         tl.store(columns + t, score, real)
         tl.store(columns + stride + t, gain, real)
-        has_gain = tl.cast(real & (gain > 0.0), tl.int32)
-        tl.store(asked + m + tl.cumsum(has_gain, 0) - 1, t, has_gain > 0)
-        m += tl.sum(has_gain, 0)
+        best += tl.sum(gain * tl.load(discounts + t, real & (t < kept), other=0.0), 0)
         n += tl.sum(tl.cast(real, tl.int32), 0)
-    best = zero()
-    for begin in range(0, tl.minimum(n, kept), BLOCK):
-        t = begin + tl.arange(0, BLOCK)
-        counts = t < tl.minimum(n, kept)
-        gain = tl.load(gains + tl.load(gain_order + t, counts, other=0), counts, other=0.0)
-        best += tl.sum(gain * tl.load(discounts + t, counts, other=0.0), 0)
-    last = tl.maximum(n - 1, 0)
-    highest = tl.load(gains + tl.load(gain_order, n > 0, other=0), n > 0, other=0.0)
-    lowest = tl.load(gains + tl.load(gain_order + last, n > 0, other=0), n > 0, other=0.0)
-    falls = tl.load(discounts) > tl.load(discounts + last, n <= kept, other=0.0)
-    can_err = (highest > lowest) & falls & (best > 0.0) & (wrong == 0)
+        m += tl.sum(tl.cast(real & (gain > 0.0), tl.int32), 0)
+        highest = tl.maximum(highest, tl.max(tl.where(real, score, -float("inf")), 0))
+        lowest = tl.minimum(lowest, tl.min(tl.where(real, score, float("inf")), 0))
+        most = tl.maximum(most, tl.max(tl.where(real, gain, -float("inf")), 0))
+        least = tl.minimum(least, tl.min(tl.where(real, gain, float("inf")), 0))
+    wrong += tl.cast((n > 0) & ~is_finite(highest - lowest), tl.int32)
+    falls = tl.load(discounts) > tl.load(discounts + n - 1, (n > 0) & (n <= kept), other=0.0)
+    can_err = (most > least) & falls & (best > 0.0) & (wrong == 0)
     unit = zero() + 1.0
     if NORMALIZED:
         unit = tl.where(can_err, best, 1.0)
@@ -79,27 +67,26 @@ def prepare(
     tl.store(state + lists + index, as_double(m))
     tl.store(state + 2 * lists + index, best / unit)
     tl.store(state + 3 * lists + index, unit)
-    tl.store(state + 4 * lists + index, tl.maximum(tl.load(numbers + 1), NARROWEST * width))
+    tl.store(state + 4 * lists + index, tl.maximum(tl.load(numbers), NARROWEST * (highest - lowest)))
     nothing = tl.where(wrong > 0, float("nan"), 0.0)
     tl.store(task_loss + index, nothing)
     tl.store(value + index, nothing)
 
 
 @triton.jit
-def chances(x, i, own, centre, form, n):
+def chances(x, i, n, scale, row):
     """The probabilities that documents i are above those of the rows, and their derivatives in the score."""
-    width, steepness = form
-    z = steepness * (tl.load(x + i, i < n, other=0.0) / width - centre)
+    own, centre, shift = row
+    z = scale * (tl.load(x + i, i < n, other=0.0) - centre) - shift
     others = (i < n) & (i != own)
-    slope = steepness * ONE_OVER_ROOT_PI * tl.exp(0.0 - z * z)
+    slope = scale * ONE_OVER_ROOT_PI * tl.exp(0.0 - z * z)
     return tl.where(others, 0.5 + 0.5 * tl.erf(z), 0.0), tl.where(others, slope, 0.0)
 
 
 @triton.jit
 def soften(
-    columns, asked, discounts, nodes, shares, numbers, offsets, state, up, gained, chance, mine, sums, size, stride, lists, parts,
-    kept, many, NORMAL: tl.constexpr, ROWS: tl.constexpr, RANKS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    columns, discounts, nodes, shares, numbers, offsets, state, up, gained, chance, mine, sums, size, stride, lists, parts,
+    kept, many, NORMAL: tl.constexpr, ROWS: tl.constexpr, RANKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Every `parts`-th tile of a list: the expected gain of its rows, and the sum of their derivatives by document."""
     program = tl.cast(tl.program_id(0), tl.int64)
@@ -110,10 +97,9 @@ def soften(
         start = tl.load(offsets + index)
     n = tl.cast(tl.load(state + index), tl.int32)
     rows = tl.where(n > 0, tl.cast(tl.load(state + lists + index), tl.int32) * many, 0)
-    unit, width = tl.load(state + 3 * lists + index), tl.load(state + 4 * lists + index)
-    form = (width, tl.load(numbers + 2))
+    unit, steepness = tl.load(state + 3 * lists + index), tl.load(numbers + 1)
+    scale = steepness / tl.load(state + 4 * lists + index)
     columns += start
-    asked += start
     mine += part * stride + start
     up += (part * stride + start) * ROWS
     gained += (part * stride + start) * ROWS
@@ -126,16 +112,16 @@ def soften(
     total = zero()
     for begin in range(tl.cast(part, tl.int32) * ROWS, rows, parts * ROWS):
         j = begin + d
-        own = tl.load(asked + j // many, j < rows, other=0)
-        centre = tl.load(columns + own, j < rows, other=0.0) / width + tl.load(nodes + j % many)
-        share = tl.load(columns + stride + own, j < rows, other=0.0) / unit * tl.load(shares + j % many)
-        own, centre = tl.expand_dims(own, 1), tl.expand_dims(centre, 1)
+        share = tl.load(columns + stride + j // many, j < rows, other=0.0) / unit * tl.load(shares + j % many)
+        own = tl.expand_dims(j // many, 1)
+        centre = tl.load(columns + own, own * many < rows, other=0.0)
+        its = (own, centre, steepness * tl.expand_dims(tl.load(nodes + j % many), 1))
         by_mean = tl.zeros_like(share)
         by_variance = tl.zeros_like(share)
         mean = by_mean - 0.5
         variance = tl.zeros_like(share)
         for left in range(0, n, BLOCK):
-            higher, _ = chances(columns, left + c, own, centre, form, n)
+            higher, _ = chances(columns, left + c, n, scale, its)
             if NORMAL:
                 mean += tl.sum(higher, 1)
                 variance += tl.sum(higher * (1.0 - higher), 1)
@@ -157,7 +143,7 @@ def soften(
             by_variance = tl.where(variance > LEAST_VARIANCE, by_variance, 0.0)
         else:
             tl.debug_barrier()  # the probabilities
-            worth = tl.load(discounts + r, r < ranks, other=0.0) + tl.zeros_like(centre)
+            worth = tl.load(discounts + r, r < ranks, other=0.0) + tl.expand_dims(by_mean, 1)
             q = tl.where(r == 0, 1.0, tl.zeros_like(worth))
             below = tl.maximum(r - 1, 0) + tl.zeros_like(row)
             above = tl.minimum(r + 1, RANKS - 1) + tl.zeros_like(row)
@@ -179,7 +165,7 @@ def soften(
         for turn in range(2):
             for left in range(0, n, BLOCK):
                 other = left + c
-                higher, slope = chances(columns, other, own, centre, form, n)
+                higher, slope = chances(columns, other, n, scale, its)
                 if NORMAL:
                     slope *= tl.expand_dims(by_mean, 1) + tl.expand_dims(by_variance, 1) * (1.0 - 2.0 * higher)
                 else:
@@ -207,13 +193,12 @@ def finish(order, offsets, state, mine, sums, value, direction, size, stride, li
         for part in range(parts):
             total -= tl.load(sums + index * parts + part)
         tl.store(value + index, total)
-        width = tl.load(state + 4 * lists + index)
         for begin in range(0, n, BLOCK):
             t = begin + tl.arange(0, BLOCK)
             slope = tl.full((BLOCK,), 0.0, tl.float64)
             for part in range(parts):
                 slope -= tl.load(mine + part * stride + start + t, t < n, other=0.0)
-            tl.store(direction + start + tl.load(order + start + t, t < n, other=0), slope / width, t < n)
+            tl.store(direction + start + tl.load(order + start + t, t < n, other=0), slope, t < n)
 
 
 def solve(call: Call, batch: DeviceBatch) -> bool:
@@ -229,24 +214,24 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
     tiles = triton.cdiv(batch.longest * given.count, rows)
     parts = max(1, min(_PROGRAMS // lists, MOST_SPACE // bytes_of_part, tiles))
     gains = batch.labels.double() if batch.weights is None else batch.labels * batch.weights
-    numbers = on_device([batch.least_label, given.sigma, given.steepness], batch.scores.device)
-    columns, asked, state = batch.space(2, torch.float64), batch.space(1, torch.int32), gains.new_empty(5 * lists)
-    shared = batch.offsets, state
+    order = order_of(gains, batch.where, batch.offsets)
+    numbers = on_device([given.sigma, given.steepness], batch.scores.device)
+    columns, state = batch.space(2, torch.float64), gains.new_empty(5 * lists)
     prepare[(lists,)](
-        batch.scores, gains, batch.where, batch.order, order_of(gains, batch.where, batch.offsets), batch.offsets, table,
-        numbers, columns, asked, state, batch.task_loss, batch.value, batch.size, batch.stride, lists, kept,
+        batch.scores, gains, batch.where, order, batch.offsets, table, numbers, columns, state, batch.task_loss, batch.value,
+        batch.size, batch.stride, lists, kept,
         NORMALIZED=bool(given.normalized), BLOCK=batch.block, num_warps=batch.block // 64, enable_fp_fusion=False,
     )  # fmt: skip
     up, gained = (batch.space(parts * rows, torch.float64) for _ in range(2))
     chance = batch.space(parts * rows * ranks if not given.normal else 1, torch.float64)
     mine, sums = batch.space(parts, torch.float64).zero_(), gains.new_empty(lists * parts)
     soften[(lists * parts,)](
-        columns, asked, table, *nodes, numbers, *shared, up, gained, chance, mine, sums, batch.size, batch.stride, lists, parts,
-        kept, given.count, NORMAL=bool(given.normal), ROWS=rows, RANKS=ranks, BLOCK=_LANES // rows, num_warps=max(4, ranks // 128),
-        enable_fp_fusion=False,
+        columns, table, *nodes, numbers, batch.offsets, state, up, gained, chance, mine, sums, batch.size, batch.stride, lists,
+        parts, kept, given.count, NORMAL=bool(given.normal), ROWS=rows, RANKS=ranks, BLOCK=_LANES // rows,
+        num_warps=max(4, ranks // 128), enable_fp_fusion=False,
     )  # fmt: skip
     finish[(lists,)](
-        batch.order, *shared, mine, sums, batch.value, batch.direction, batch.size, batch.stride, lists, parts,
+        order, batch.offsets, state, mine, sums, batch.value, batch.direction, batch.size, batch.stride, lists, parts,
         BLOCK=batch.block, num_warps=batch.block // 64, enable_fp_fusion=False,
     )  # fmt: skip
     return True
