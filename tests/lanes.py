@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import accumulate
 from types import ModuleType
 from typing import Any
 
@@ -121,7 +122,10 @@ def constant(value: Any) -> Any:
     return Constant(value) if isinstance(value, int) else value
 
 
-def scan(values: np.ndarray, axis: int, combine: Any) -> np.ndarray:
+def scan(values: Any, axis: int, combine: Any) -> Any:
+    if isinstance(values, tuple):
+        sums = list(accumulate(zip(*values, strict=True), lambda one, other: combine(*one, *other)))
+        return tuple(np.array(each) for each in zip(*sums, strict=True))
     assert combine(1, 2) == 2, "only the maximum"
     return np.maximum.accumulate(values, axis)
 

@@ -443,7 +443,7 @@ def takes_loops(scores: Tensor) -> bool:
 
 def takes_kernels(scores: Tensor) -> bool:
     """Whether there are kernels for the device of these scores, which torch does not trace."""
-    return not is_traced(scores) and dispatch.kernels_of(scores.device) is not None
+    return type(scores) is Tensor and not is_traced(scores) and dispatch.kernels_of(scores.device) is not None
 
 
 def longest_of(scores: Tensor, offsets: Tensor | None) -> int:

@@ -19,6 +19,7 @@ from torch import Tensor
 from rankstruct.kernels.call import Answer, Call
 from rankstruct.kernels.gpu import binary, soft_rank
 from rankstruct.kernels.gpu.batch import DeviceBatch, order_of
+from rankstruct.kernels.gpu.plackett_luce import log_sums as log_sums  # of rows, not of a loop
 from rankstruct.lists import Lists, longest_list
 
 _log = logging.getLogger(__name__)

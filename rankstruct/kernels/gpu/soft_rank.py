@@ -15,6 +15,7 @@ import triton.language as tl
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.gpu.batch import MOST_SPACE, DeviceBatch, on_device, order_of
 from rankstruct.kernels.gpu.common import as_double, bounds, document, is_finite, zero
+from rankstruct.lists import list_of_each
 
 NARROWEST, LEAST_VARIANCE = tl.constexpr(2.0**-60), tl.constexpr(1e-4)
 ONE_OVER_ROOT_PI = tl.constexpr(0.56418958354775628695)
@@ -182,56 +183,41 @@ def soften(
     tl.store(sums + program, total)
 
 
-@triton.jit
-def finish(order, offsets, state, mine, sums, value, direction, size, stride, lists, parts, BLOCK: tl.constexpr):
-    """The value of a list and its direction, from those of its parts."""
-    index = tl.cast(tl.program_id(0), tl.int64)
-    start, _ = bounds(offsets, size)
-    n = tl.cast(tl.load(state + index), tl.int32)
-    if n > 0:
-        total = tl.load(state + 2 * lists + index)
-        for part in range(parts):
-            total -= tl.load(sums + index * parts + part)
-        tl.store(value + index, total)
-        for begin in range(0, n, BLOCK):
-            t = begin + tl.arange(0, BLOCK)
-            slope = tl.full((BLOCK,), 0.0, tl.float64)
-            for part in range(parts):
-                slope -= tl.load(mine + part * stride + start + t, t < n, other=0.0)
-            tl.store(direction + start + tl.load(order + start + t, t < n, other=0), slope, t < n)
-
-
 def solve(call: Call, batch: DeviceBatch) -> bool:
     """Solve a call of SoftRank; False if its ranks need too much room."""
     given: Any = call.options
-    kept, lists = min(given.kept, batch.longest), batch.lists
+    documents, lists, kept = batch.scores.numel(), batch.lists, min(given.kept, batch.longest)
     table, *nodes = (on_device(each, batch.scores.device) for each in given._arrays)
     ranks = 32 if given.normal else max(2, 1 << (kept - 1).bit_length())
     rows = max(1, _LANES // ranks)
-    bytes_of_part = 8 * batch.stride * rows * (1 if given.normal else ranks)
+    bytes_of_part = 8 * documents * rows * (1 if given.normal else ranks)
     if ranks > _MOST_RANKS or bytes_of_part > MOST_SPACE:
         return False
     tiles = triton.cdiv(batch.longest * given.count, rows)
     parts = max(1, min(_PROGRAMS // lists, MOST_SPACE // bytes_of_part, tiles))
     gains = batch.labels.double() if batch.weights is None else batch.labels * batch.weights
-    order = order_of(gains, batch.where, batch.offsets)
-    numbers = on_device([given.sigma, given.steepness], batch.scores.device)
-    columns, state = batch.space(2, torch.float64), gains.new_empty(5 * lists)
+    order, numbers = (
+        order_of(gains, batch.where, batch.offsets),
+        on_device([given.sigma, given.steepness], gains.device),
+    )
+    columns, state, sums = (gains.new_empty(size) for size in (2 * documents, 5 * lists, lists * parts))
+    up, gained = gains.new_empty(2, parts * documents * rows)
+    chance = gains.new_empty(0 if given.normal else parts * documents * rows * ranks)
+    mine = gains.new_zeros(parts, *order.shape)
     prepare[(lists,)](
         batch.scores, gains, batch.where, order, batch.offsets, table, numbers, columns, state, batch.task_loss, batch.value,
-        batch.size, batch.stride, lists, kept,
-        NORMALIZED=bool(given.normalized), BLOCK=batch.block, num_warps=batch.block // 64, enable_fp_fusion=False,
+        batch.size, documents, lists, kept, NORMALIZED=bool(given.normalized), BLOCK=batch.block,
+        num_warps=batch.block // 64, enable_fp_fusion=False,
     )  # fmt: skip
-    up, gained = (batch.space(parts * rows, torch.float64) for _ in range(2))
-    chance = batch.space(parts * rows * ranks if not given.normal else 1, torch.float64)
-    mine, sums = batch.space(parts, torch.float64).zero_(), gains.new_empty(lists * parts)
     soften[(lists * parts,)](
-        columns, table, *nodes, numbers, batch.offsets, state, up, gained, chance, mine, sums, batch.size, batch.stride, lists,
+        columns, table, *nodes, numbers, batch.offsets, state, up, gained, chance, mine, sums, batch.size, documents, lists,
         parts, kept, given.count, NORMAL=bool(given.normal), ROWS=rows, RANKS=ranks, BLOCK=_LANES // rows,
         num_warps=max(4, ranks // 128), enable_fp_fusion=False,
     )  # fmt: skip
-    finish[(lists,)](
-        order, batch.offsets, state, mine, sums, batch.value, batch.direction, batch.size, batch.stride, lists, parts,
-        BLOCK=batch.block, num_warps=batch.block // 64, enable_fp_fusion=False,
-    )  # fmt: skip
+    n, _, best, *_ = state.view(5, *batch.value.shape)
+    found = best - sums.view(*best.shape, parts).sum(-1)
+    batch.value.copy_(torch.where(n > 0, found, batch.value))
+    if batch.offsets is not None:
+        order = order + batch.offsets[list_of_each(batch.offsets, documents)]
+    batch.direction.scatter_(-1, order, mine.sum(0).neg_())
     return True
