@@ -384,14 +384,16 @@ def is_plain(values: Tensor) -> bool:
     >>> is_plain(torch.zeros(3)), is_plain(torch.zeros(3, device="meta"))
     (True, False)
     """
-    return type(values) is Tensor and values.is_cpu and not is_traced(values)
+    return values.is_cpu and is_concrete(values)
 
 
-def is_traced(values: Tensor) -> bool:
-    """Whether `torch.compile` traces the values, or a transform of torch.func is active or wraps them."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # torch.func has no public test
-        return True
-    return torch._C._functorch.is_functorch_wrapped_tensor(values)  # what a transform has left behind
+def is_concrete(values: Tensor) -> bool:
+    """Whether the values are there, on whatever device: not traced and not while a transform of torch.func is active."""
+    if type(values) is not Tensor or torch.compiler.is_compiling():
+        return False
+    if torch._C._are_functorch_transforms_active():  # torch.func has no public test
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(values)  # what a transform has left behind
 
 
 def copied_to(device: torch.device, values: Tensor) -> Tensor:

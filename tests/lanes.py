@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -135,8 +136,6 @@ def language() -> ModuleType:
     made = ModuleType("triton.language")
     for name in ("int32", "int64", "float32", "float64"):
         setattr(made, name, getattr(np, name))
-    for name, does in (("exp", np.exp), ("log", np.log), ("sqrt", np.sqrt), ("expand_dims", np.expand_dims)):
-        setattr(made, name, does)
     made.erf, made.gather = np.vectorize(math.erf, otypes=[float]), np.take_along_axis
     made.constexpr = constant
     made.load, made.store, made.debug_barrier = load, store, debug_barrier
@@ -147,9 +146,11 @@ def language() -> ModuleType:
     made.zeros_like = lambda value: np.zeros_like(value)[()]
     made.associative_scan = scan
     made.cumsum = lambda values, axis: np.cumsum(values, axis, dtype=values.dtype)
-    for name in ("where", "minimum", "maximum", "abs", "ceil", "max", "min"):
+    for name in ("where", "minimum", "maximum", "abs", "ceil", "min", "exp", "log", "sqrt", "expand_dims"):
         setattr(made, name, getattr(np, name))
-    made.sum = lambda values, axis: np.sum(values, axis, dtype=values.dtype)
+    made.static_range = range
+    made.sum = lambda values, axis, keep_dims=False: np.sum(values, axis, dtype=values.dtype, keepdims=keep_dims)
+    made.max = lambda values, axis, keep_dims=False: np.max(values, axis, keepdims=keep_dims)
     return made
 
 
@@ -185,3 +186,51 @@ def use(patch: Any) -> None:
     """Until `patch`, a `pytest.MonkeyPatch`, ends, tensors of the CPU go where those of CUDA devices go, to these kernels."""
     patch.setattr(dispatch, "has_loops", lambda device: False)
     patch.setattr(dispatch, "kernels_of", lambda device: kernels())
+
+
+#: The names of dtypes in Triton's signatures.
+DTYPES = {torch.float64: "*fp64", torch.float32: "*fp32", torch.int64: "*i64", torch.int32: "*i32", torch.bool: "*i1"}
+SM_80, SM_90, GFX942 = ("cuda", 80, 32), ("cuda", 90, 32), ("hip", "gfx942", 64)
+
+
+@contextmanager
+def compiled_ahead(target: tuple[Any, ...], patch: Any, capfd: Any) -> Iterator[list[tuple[int, ...]]]:
+    """What tensors of the CPU would launch is compiled for a target and not run; gives the registers of each kernel."""
+    from triton import knobs
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+    from triton.runtime.jit import JITFunction
+
+    used: list[tuple[int, ...]] = []
+
+    def run(
+        kernel: Any, *given: Any, grid: Any, warmup: bool, num_warps: int, enable_fp_fusion: bool, **constants: Any
+    ) -> None:
+        values = [*given, *constants.values()]
+        fixed = [each is None or parameter.is_constexpr for each, parameter in zip(values, kernel.params, strict=True)]
+        kinds = {
+            name: "constexpr" if known else DTYPES[each.dtype] if isinstance(each, torch.Tensor) else "i32"
+            for name, each, known in zip(kernel.arg_names, values, fixed, strict=True)
+        }
+        constant = {(at,): each for at, (each, known) in enumerate(zip(values, fixed, strict=True)) if known}
+        options = {"num_warps": num_warps, "enable_fp_fusion": enable_fp_fusion}
+        binary = compile(ASTSource(kernel, kinds, constant), target=GPUTarget(*target), options=options)
+        used.append(registers(binary, target, capfd.readouterr().out))
+
+    patch.delenv("TRITON_INTERPRET", raising=False)
+    patch.setattr(knobs.nvidia, "dump_ptxas_log", True)
+    patch.setattr(knobs.compilation, "always_compile", True)  # for the log
+    with imported_anew() as made:
+        patch.setattr(dispatch, "has_loops", lambda device: False)
+        patch.setattr(dispatch, "kernels_of", lambda device: made)
+        patch.setattr(JITFunction, "run", run)
+        yield used
+
+
+def registers(binary: Any, target: tuple[Any, ...], log: str) -> tuple[int, ...]:
+    """The registers of a thread, and the bytes or registers that are spilled."""
+    if target[0] == "hip":
+        patterns, log = (r"\.vgpr_count:\s+(\d+)", r"\.vgpr_spill_count:\s+(\d+)"), binary.asm["amdgcn"]
+    else:
+        patterns = r"Used (\d+) registers", r"(\d+) bytes spill stores"
+    return tuple(int(found[1]) for found in (re.search(pattern, log) for pattern in patterns) if found)

@@ -79,8 +79,8 @@ from rankstruct.lists import (
     check_lists,
     checked_item_weights,
     copied_to,
+    is_concrete,
     is_plain,
-    is_traced,
     is_under_autocast,
     length_buckets,
     longest_list,
@@ -227,8 +227,8 @@ class RankingLoss(_DataclassModule):
     call_options: ClassVar[type] = ListOptions
     #: Value and gradient by compiled loops, if there are any.
     solve: ClassVar[Callable[..., tuple[Tensor, Tensor]] | None] = None
-    #: Whether devices have kernels for `solve`, and not only for the operations of `per_list`.
-    solves_on_devices: ClassVar[bool] = False
+    #: Whether these have kernels for CUDA and ROCm devices.
+    on_devices: ClassVar[bool] = False
     #: Like `per_list`, but returns the second derivatives `[..., list_size]`; None if not implemented.
     curvature: ClassVar[Callable[..., Tensor] | None] = None
 
@@ -345,22 +345,23 @@ class RankingLoss(_DataclassModule):
         raise TypeError(_NO_ITEM_WEIGHTS)
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
-        """The reduced loss: by `solve` if it is defined and has loops or kernels for the scores, otherwise by `per_list`."""
-        plain = takes_loops(scores)
-        if self.solve is None or not (plain or (self.solves_on_devices and takes_kernels(scores))):
+        """The reduced loss: by `solve` if there are loops or kernels for the scores' device, otherwise by `per_list`."""
+        if self.solve is None or not takes_loops(scores, self.on_devices):
             return self._by_torch(scores, lists, reduction)
         wide, labels, each = scores.float() if scores.dtype in HALVES else scores, lists.labels.detach(), None
-        real, offsets = lists.where, lists.offsets
-        if self.takes_negative_labels or lists.item_weights is not None:
-            real = check_values(scores, lists if plain else lists._replace(offsets=None), self.takes_negative_labels)
+        real, offsets, known = lists.where, lists.offsets, wide.detach()
+        if not takes_loops(scores):  # nothing is read back
+            if lists.item_weights is not None:
+                real = torch.ones_like(scores, dtype=torch.bool) if real is None else real
+        elif self.takes_negative_labels or lists.item_weights is not None:
+            real = check_values(scores, lists, self.takes_negative_labels)
         else:
             labels = refuse_negative(labels, real)
         if lists.item_weights is not None:
             assert real is not None
             each = checked_item_weights(lists.item_weights, wide, real)
-            real = real & ~(each <= 0)
-        known = wide.detach()
-        if not plain:  # nothing is read back: a list with an invalid number has loss NaN
+            real = real & (each != 0)  # NaN stays
+        if not takes_loops(scores):  # a list with an invalid number has loss NaN
             known = torch.where(_wrong(known, labels, each, self.takes_negative_labels), torch.nan, known)
         value, direction = self.solve(known, Lists(labels, real, offsets, item_weights=each))
         again = partial(self._by_torch, lists=lists._replace(weights=None), reduction="none")
@@ -436,22 +437,23 @@ def _text(value: Any) -> str:
     return f"{float(value.detach()):g}" if isinstance(value, Tensor) else str(getattr(value, "name", value))
 
 
-def takes_loops(scores: Tensor) -> bool:
-    """Whether compiled loops, which are invisible to torch, can process these scores."""
-    return is_plain(scores) and dispatch.has_loops(scores.device)
+def takes_loops(scores: Tensor, on_devices: bool = False) -> bool:
+    """Whether compiled loops or, `on_devices`, kernels, which are invisible to torch, can process these scores."""
+    return (is_concrete(scores) and dispatch.has_loops(scores.device)) or (on_devices and takes_kernels(scores))
 
 
 def takes_kernels(scores: Tensor) -> bool:
-    """Whether there are kernels for the device of these scores, which torch does not trace."""
-    return type(scores) is Tensor and not is_traced(scores) and dispatch.kernels_of(scores.device) is not None
+    """Whether there are kernels for the device of these scores."""
+    return is_concrete(scores) and dispatch.kernels_of(scores.device) is not None
 
 
 def longest_of(scores: Tensor, offsets: Tensor | None) -> int:
-    """The length of the longest list, at least 1; raises ValueError if offsets are out of order.
+    """The length of the longest list, at least 1, or of all of them if the offsets are on a device.
 
-    If a device has the offsets, it is that of all lists together.
+    Raises ValueError if offsets are out of order.
     """
-    return max(scores.shape[-1] if offsets is None or not offsets.is_cpu else longest_list(offsets, scores.shape[0]), 1)
+    known = offsets is not None and offsets.device.type == "cpu"
+    return max(longest_list(offsets, scores.shape[0]) if known else scores.shape[-1], 1)  # type: ignore[arg-type]
 
 
 def padded(offsets: Tensor, *flat: Any) -> tuple[Tensor, list[Any]]:

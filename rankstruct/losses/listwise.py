@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels import log_sums, smoothed_ranks
-from rankstruct.lists import Lists, is_plain, refuse_inexact
+from rankstruct.lists import Lists, is_concrete, is_plain, refuse_inexact
 from rankstruct.losses.base import RankingLoss, padded, takes_kernels, takes_loops
 from rankstruct.losses.checks import check_positive, check_values
 from rankstruct.losses.gains import GainLoss, Target, differs, normalized_gains, target_of
@@ -366,7 +366,7 @@ def approximate_ranks(
     >>> approximate_ranks(torch.tensor([0.5, 0.0, 2.0]), torch.ones(3, dtype=torch.bool), 0.1)
     tensor([2.0067, 2.9933, 1.0000])
     """
-    if takes_loops(scores):
+    if takes_loops(scores, on_devices=True):
         return _SmoothedRanks.apply(
             scores, where, where if asked is None else asked, float(temperature), ranks == "hinge"
         )
@@ -381,7 +381,7 @@ def _ranks_of_pairs(scores: Tensor, where: Tensor, temperature: float, hinge: bo
 
 
 class _SmoothedRanks(torch.autograd.Function):
-    """Smoothed ranks by a compiled loop; higher-order derivatives use all pairs."""
+    """Smoothed ranks by a compiled loop or a kernel; higher-order derivatives use all pairs."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, where: Tensor, asked: Tensor, temperature: float, hinge: bool) -> Tensor:
@@ -392,14 +392,16 @@ class _SmoothedRanks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (scores, where), (grad,), again = ctx.saved_tensors, grads, torch.is_grad_enabled()  # create_graph=True
-        if again or not is_plain(grad) or torch._C._functorch.is_legacy_batchedtensor(grad):  # is_grads_batched=True
+        if again or not is_concrete(grad) or torch._C._functorch.is_legacy_batchedtensor(grad):  # is_grads_batched=True
             with torch.enable_grad():
                 ranks = _ranks_of_pairs(scores, where, *ctx.options)
             (slope,) = torch.autograd.grad(ranks, scores, torch.where(where, grad, 0.0), create_graph=again)
-        elif bool(grad.isfinite().all()):
-            slope = smoothed_ranks(scores.detach(), Lists(where, where, None, grad), 0.0, *ctx.options, True)[2]
-        else:
+        elif is_plain(grad) and not bool(grad.isfinite().all()):
             slope = torch.where(where, torch.nan, torch.zeros_like(scores))
+        else:
+            slope = smoothed_ranks(scores.detach(), Lists(where, where, None, grad), 0.0, *ctx.options, True)[2]
+            if not is_plain(grad):  # is not looked at
+                slope = torch.where(where & ~grad.isfinite().all(), torch.nan, slope)
         return slope, None, None, None, None
 
 

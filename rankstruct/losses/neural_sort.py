@@ -78,6 +78,7 @@ class NeuralSortLoss(RankingLoss):
     """
 
     temperature: float = 1.0
+    on_devices = True
     takes_item_weights = True
 
     def setup(self) -> None:
@@ -124,6 +125,7 @@ class NeuralNDCGLoss(GainLoss):
 
     temperature: float = 1.0
     scalings: int = 0
+    on_devices = True
     takes_item_weights = True
 
     def setup(self) -> None:

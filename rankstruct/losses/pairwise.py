@@ -19,7 +19,7 @@ from rankstruct.kernels import circle, pair_loss, pairwise_hinge
 from rankstruct.kernels.dispatch import CpuLists, Prepared
 from rankstruct.lists import Lists, is_eager, refuse_inexact, without_weight_zero
 from rankstruct.losses.autograd import with_gradient
-from rankstruct.losses.base import RankingLoss, longest_of
+from rankstruct.losses.base import RankingLoss, longest_of, takes_loops
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import GainLoss, loop_discounts, normalized_gains, normalized_measure, tables_of
 from rankstruct.losses.reduction import Reduction, reduce_lists, relative
@@ -62,6 +62,7 @@ class RankSVMLoss(RankingLoss):
     margin: float = 1.0
     pair_weights: PairWeights | None = None
     convex = True
+    on_devices = True
     takes_item_weights = True
 
     def setup(self) -> None:
@@ -161,6 +162,7 @@ class RankNetLoss(RankingLoss):
 
     sigma: float = 1.0
     convex = True
+    on_devices = True
     takes_item_weights = True
 
     def setup(self) -> None:
@@ -203,6 +205,7 @@ class FidelityLoss(RankingLoss):
     """
 
     sigma: float = 1.0
+    on_devices = True
     takes_item_weights = True
 
     def setup(self) -> None:
@@ -285,6 +288,7 @@ class LambdaLoss(GainLoss):
     sigma: float = 1.0
     mu: float = 10.0
     surrogate: Literal["logistic", "hinge", "zero-one"] = "logistic"
+    on_devices = True
     takes_item_weights = True
 
     def setup(self) -> None:
@@ -382,7 +386,7 @@ def _sum_over_pairs(
         pair_weights: see `RankSVMLoss`.
     """
     prepared = None
-    if pair_weights is None and is_eager(scores):
+    if pair_weights is None and is_eager(scores) and takes_loops(scores):
         longest = longest_of(scores, lists.offsets)
         with suppress(TypeError):  # an unhashable measure
             prepared = _prepared(measure, longest, scheme, cost, float(sigma), float(mu))
@@ -484,6 +488,7 @@ class CircleLoss(RankingLoss):
 
     gamma: float = 64.0
     margin: float = 0.25
+    on_devices = True
     takes_item_weights = True
 
     def setup(self) -> None:

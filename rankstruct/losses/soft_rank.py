@@ -109,7 +109,7 @@ class SoftRankLoss(SmoothLoss):
 
     _: KW_ONLY
     ranks: RankModel = "binomial"
-    solves_on_devices = True
+    on_devices = True
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""

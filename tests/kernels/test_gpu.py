@@ -1,7 +1,6 @@
 """The kernels of devices answer as the core does: in NumPy that checks barriers, in Triton's interpreter, on a device."""
 
 import os
-import re
 import subprocess
 import sys
 
@@ -188,60 +187,24 @@ def test_a_device_answers_the_same(measure, feature_map, size):
         assert_same(type(found)(*(each.cpu() for each in found)), rs.most_violated(**given), given)
 
 
-#: The names of dtypes in Triton's signatures.
-DTYPES = {torch.float64: "*fp64", torch.float32: "*fp32", torch.int64: "*i64", torch.int32: "*i32", torch.bool: "*i1"}
-SM_80, SM_90, GFX942 = ("cuda", 80, 32), ("cuda", 90, 32), ("hip", "gfx942", 64)
-
-
 @pytest.mark.needs("triton")
 @pytest.mark.parametrize(
     ("measure", "feature_map", "target"),
     [
-        *(pytest.param(*MEASURES[0], target, marks=pytest.mark.slow) for target in (SM_80, SM_90, GFX942)),
-        *(pytest.param(*each, SM_90, marks=pytest.mark.soak) for each in MEASURES[1:]),
-        *(pytest.param(*MEASURES[5], target, marks=pytest.mark.soak) for target in (SM_80, GFX942)),
+        *(
+            pytest.param(*MEASURES[0], target, marks=pytest.mark.slow)
+            for target in (lanes.SM_80, lanes.SM_90, lanes.GFX942)
+        ),
+        *(pytest.param(*each, lanes.SM_90, marks=pytest.mark.soak) for each in MEASURES[1:]),
+        *(pytest.param(*MEASURES[5], target, marks=pytest.mark.soak) for target in (lanes.SM_80, lanes.GFX942)),
     ],
 )
 def test_kernels_compile_ahead_of_time(measure, feature_map, target, monkeypatch, capfd):
     """With the arguments of a launch, for lists of 1024 documents; next to nothing is spilled."""
-    from triton import knobs
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, compile
-    from triton.runtime.jit import JITFunction
-
-    used = []
-
-    def run(kernel, *given, grid, warmup, num_warps, enable_fp_fusion, **constants):
-        values = [*given, *constants.values()]
-        fixed = [each is None or parameter.is_constexpr for each, parameter in zip(values, kernel.params, strict=True)]
-        kinds = {
-            name: "constexpr" if known else DTYPES[each.dtype] if isinstance(each, torch.Tensor) else "i32"
-            for name, each, known in zip(kernel.arg_names, values, fixed, strict=True)
-        }
-        constant = {(at,): each for at, (each, known) in enumerate(zip(values, fixed, strict=True)) if known}
-        options = {"num_warps": num_warps, "enable_fp_fusion": enable_fp_fusion}
-        binary = compile(ASTSource(kernel, kinds, constant), target=GPUTarget(*target), options=options)
-        used.append(registers(binary, target, capfd.readouterr().out))
-
     scores, labels = torch.randn(2, 1024), torch.rand(2, 1024) < 0.1
     map_ = {"feature_map": feature_map} if feature_map else {}
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setattr(knobs.nvidia, "dump_ptxas_log", True)
-    monkeypatch.setattr(knobs.compilation, "always_compile", True)  # for the log
-    with lanes.imported_anew() as kernels:
-        monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
-        monkeypatch.setattr(dispatch, "kernels_of", lambda device: kernels)
-        monkeypatch.setattr(JITFunction, "run", run)
+    with lanes.compiled_ahead(target, monkeypatch, capfd) as used:
         rs.most_violated(scores, labels, measure, reference="predicted", **map_)
     print(f"{measure} on {target[1]}: registers and spilled {used}")
     assert used
     assert max(spilled for _, spilled in used) <= 128
-
-
-def registers(binary, target, log):
-    """The registers of a thread, and the bytes or registers that are spilled."""
-    if target[0] == "hip":
-        patterns, log = (r"\.vgpr_count:\s+(\d+)", r"\.vgpr_spill_count:\s+(\d+)"), binary.asm["amdgcn"]
-    else:
-        patterns = r"Used (\d+) registers", r"(\d+) bytes spill stores"
-    return tuple(int(re.search(pattern, log)[1]) for pattern in patterns)
