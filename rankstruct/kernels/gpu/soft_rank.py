@@ -14,64 +14,13 @@ import triton.language as tl
 
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.gpu.batch import MOST_SPACE, DeviceBatch, on_device, order_of
-from rankstruct.kernels.gpu.common import as_double, bounds, document, is_finite, zero
+from rankstruct.kernels.gpu.common import ABOVE, as_double, bisect, zero
+from rankstruct.kernels.gpu.pairs import prepare
 from rankstruct.lists import list_of_each
 
 NARROWEST, LEAST_VARIANCE = tl.constexpr(2.0**-60), tl.constexpr(1e-4)
 ONE_OVER_ROOT_PI = tl.constexpr(0.56418958354775628695)
 _LANES, _MOST_RANKS, _PROGRAMS = 256, 1024, 1024
-
-
-@triton.jit
-def prepare(
-    scores, gains, where, order, offsets, discounts, numbers, columns, state, task_loss, value, size, stride, lists, kept,
-    NORMALIZED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Write scores and gains by descending gain; and the number of documents, 0 if the list costs nothing, that of those with a
-    gain, the best value, and the units of gains and scores.
-    """
-    index = tl.cast(tl.program_id(0), tl.int64)
-    start, places = bounds(offsets, size)
-    columns += start
-    if where is not None:
-        where += start
-    n = 0
-    m = 0
-    wrong = 0
-    best = zero()
-    highest = zero() - float("inf")
-    lowest = zero() + float("inf")
-    most = highest
-    least = lowest
-    for begin in range(0, places, BLOCK):
-        t = begin + tl.arange(0, BLOCK)
-        at, real = document(order + start, where, t, places)
-        score = tl.cast(tl.load(scores + start + at, real, other=0.0), tl.float64)
-        gain = tl.load(gains + start + at, real, other=0.0)
-        wrong += tl.sum(tl.cast(real & ~(is_finite(score) & is_finite(gain) & (gain >= 0.0)), tl.int32), 0)
-        tl.store(columns + t, score, real)
-        tl.store(columns + stride + t, gain, real)
-        best += tl.sum(gain * tl.load(discounts + t, real & (t < kept), other=0.0), 0)
-        n += tl.sum(tl.cast(real, tl.int32), 0)
-        m += tl.sum(tl.cast(real & (gain > 0.0), tl.int32), 0)
-        highest = tl.maximum(highest, tl.max(tl.where(real, score, -float("inf")), 0))
-        lowest = tl.minimum(lowest, tl.min(tl.where(real, score, float("inf")), 0))
-        most = tl.maximum(most, tl.max(tl.where(real, gain, -float("inf")), 0))
-        least = tl.minimum(least, tl.min(tl.where(real, gain, float("inf")), 0))
-    wrong += tl.cast((n > 0) & ~is_finite(highest - lowest), tl.int32)
-    falls = tl.load(discounts) > tl.load(discounts + n - 1, (n > 0) & (n <= kept), other=0.0)
-    can_err = (most > least) & falls & (best > 0.0) & (wrong == 0)
-    unit = zero() + 1.0
-    if NORMALIZED:
-        unit = tl.where(can_err, best, 1.0)
-    tl.store(state + index, as_double(tl.where(can_err, n, 0)))
-    tl.store(state + lists + index, as_double(m))
-    tl.store(state + 2 * lists + index, best / unit)
-    tl.store(state + 3 * lists + index, unit)
-    tl.store(state + 4 * lists + index, tl.maximum(tl.load(numbers), NARROWEST * (highest - lowest)))
-    nothing = tl.where(wrong > 0, float("nan"), 0.0)
-    tl.store(task_loss + index, nothing)
-    tl.store(value + index, nothing)
 
 
 @triton.jit
@@ -86,31 +35,35 @@ def chances(x, i, n, scale, row):
 
 @triton.jit
 def soften(
-    columns, discounts, nodes, shares, numbers, offsets, state, up, gained, chance, mine, sums, size, stride, lists, parts,
-    kept, many, NORMAL: tl.constexpr, ROWS: tl.constexpr, RANKS: tl.constexpr, BLOCK: tl.constexpr,
+    scores, order, offsets, columns, discounts, nodes, shares, numbers, state, up, gained, chance, mine, sums, stride, lists,
+    parts, kept, many, steps, NORMALIZED: tl.constexpr, NORMAL: tl.constexpr, ROWS: tl.constexpr, RANKS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Every `parts`-th tile of a list: the expected gain of its rows, and the sum of their derivatives by document."""
     program = tl.cast(tl.program_id(0), tl.int64)
     index = program // parts
     part = program % parts
-    start = index * size
-    if offsets is not None:
-        start = tl.load(offsets + index)
+    start = tl.load(offsets + index)
     n = tl.cast(tl.load(state + index), tl.int32)
-    rows = tl.where(n > 0, tl.cast(tl.load(state + lists + index), tl.int32) * many, 0)
-    unit, steepness = tl.load(state + 3 * lists + index), tl.load(numbers + 1)
-    scale = steepness / tl.load(state + 4 * lists + index)
+    highest = as_double(tl.load(scores + tl.load(order + start, n > 0, other=0), n > 0, other=0.0))
+    lowest = as_double(tl.load(scores + tl.load(order + start + n - 1, n > 0, other=0), n > 0, other=0.0))
+    width, steepness = tl.maximum(tl.load(numbers + 1), NARROWEST * (highest - lowest)), tl.load(numbers + 2)
+    scale = steepness / width
+    unit = zero() + 1.0
+    if NORMALIZED:
+        unit = tl.load(state + lists + index)
     columns += start
     mine += part * stride + start
     up += (part * stride + start) * ROWS
     gained += (part * stride + start) * ROWS
     chance += (part * stride + start) * ROWS * RANKS
     ranks = tl.minimum(kept, n)
+    rows = bisect(columns + stride, n, zero(), 0, steps, ABOVE) * many
     d = tl.arange(0, ROWS)
     row = tl.expand_dims(d, 1)
     r = tl.expand_dims(tl.arange(0, RANKS), 0)
     c = tl.expand_dims(tl.arange(0, BLOCK), 0)
-    total = zero()
+    total = width - width  # NaN if the scores are too far apart
     for begin in range(tl.cast(part, tl.int32) * ROWS, rows, parts * ROWS):
         j = begin + d
         share = tl.load(columns + stride + j // many, j < rows, other=0.0) / unit * tl.load(shares + j % many)
@@ -196,28 +149,29 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
     tiles = triton.cdiv(batch.longest * given.count, rows)
     parts = max(1, min(_PROGRAMS // lists, MOST_SPACE // bytes_of_part, tiles))
     gains = batch.labels.double() if batch.weights is None else batch.labels * batch.weights
+    offsets = torch.arange(lists + 1, device=gains.device) * batch.size if batch.offsets is None else batch.offsets
+    firsts = offsets[list_of_each(offsets, documents)]
+    by_gain = order_of(gains, batch.where, batch.offsets).view(-1) + firsts
     order, numbers = (
-        order_of(gains, batch.where, batch.offsets),
-        on_device([given.sigma, given.steepness], gains.device),
+        batch.order.view(-1) + firsts,
+        on_device([batch.least_label, given.sigma, given.steepness], gains.device),
     )
-    columns, state, sums = (gains.new_empty(size) for size in (2 * documents, 5 * lists, lists * parts))
+    columns, state, sums = (gains.new_empty(size) for size in (4 * documents, 4 * lists, lists * parts))
     up, gained = gains.new_empty(2, parts * documents * rows)
     chance = gains.new_empty(0 if given.normal else parts * documents * rows * ranks)
-    mine = gains.new_zeros(parts, *order.shape)
+    mine = gains.new_zeros(parts, documents)
     prepare[(lists,)](
-        batch.scores, gains, batch.where, order, batch.offsets, table, numbers, columns, state, batch.task_loss, batch.value,
-        batch.size, documents, lists, kept, NORMALIZED=bool(given.normalized), BLOCK=batch.block,
-        num_warps=batch.block // 64, enable_fp_fusion=False,
+        batch.scores, batch.labels, batch.where, None, None, gains, order, by_gain, offsets, table, numbers, columns,
+        torch.empty_like(order, dtype=torch.int32), state, batch.task_loss, batch.value, lists, documents, kept, BY_KEY=True,
+        ALL=False, BLOCK=batch.block, num_warps=max(batch.block // 64, 1), enable_fp_fusion=False,
     )  # fmt: skip
     soften[(lists * parts,)](
-        columns, table, *nodes, numbers, batch.offsets, state, up, gained, chance, mine, sums, batch.size, documents, lists,
-        parts, kept, given.count, NORMAL=bool(given.normal), ROWS=rows, RANKS=ranks, BLOCK=_LANES // rows,
-        num_warps=max(4, ranks // 128), enable_fp_fusion=False,
+        batch.scores, order, offsets, columns, table, *nodes, numbers, state, up, gained, chance, mine, sums, documents, lists,
+        parts, kept, given.count, batch.longest.bit_length() + 1, NORMALIZED=bool(given.normalized), NORMAL=bool(given.normal),
+        ROWS=rows, RANKS=ranks, BLOCK=_LANES // rows, num_warps=max(4, ranks // 128), enable_fp_fusion=False,
     )  # fmt: skip
-    n, _, best, *_ = state.view(5, *batch.value.shape)
-    found = best - sums.view(*best.shape, parts).sum(-1)
+    n, best, *_ = state.view(4, *batch.value.shape)
+    found = (1.0 if given.normalized else best) - sums.view(*best.shape, parts).sum(-1)
     batch.value.copy_(torch.where(n > 0, found, batch.value))
-    if batch.offsets is not None:
-        order = order + batch.offsets[list_of_each(batch.offsets, documents)]
-    batch.direction.scatter_(-1, order, mine.sum(0).neg_())
+    batch.direction.view(-1).scatter_(0, by_gain, mine.sum(0).neg_())
     return True
