@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from itertools import accumulate
 from types import ModuleType
 from typing import Any
 
@@ -125,8 +124,12 @@ def constant(value: Any) -> Any:
 
 def scan(values: Any, axis: int, combine: Any) -> Any:
     if isinstance(values, tuple):
-        sums = list(accumulate(zip(*values, strict=True), lambda one, other: combine(*one, *other)))
-        return tuple(np.array(each) for each in zip(*sums, strict=True))
+        step = 1
+        while step < len(values[0]):
+            more = combine(*(each[:-step] for each in values), *(each[step:] for each in values))
+            values = tuple(np.append(each[:step], rest) for each, rest in zip(values, more, strict=True))
+            step *= 2
+        return values
     assert combine(1, 2) == 2, "only the maximum"
     return np.maximum.accumulate(values, axis)
 
