@@ -488,7 +488,6 @@ class CircleLoss(RankingLoss):
 
     gamma: float = 64.0
     margin: float = 0.25
-    on_devices = True
     takes_item_weights = True
 
     def setup(self) -> None:

@@ -11,16 +11,10 @@ import triton.language as tl
 
 from rankstruct.kernels.gpu.common import as_double
 
-#: The costs, and the weights by the numbers of pair_loss.hpp.
-LOGISTIC, CURVATURE, HINGE, ZERO_ONE, FIDELITY = (tl.constexpr(number) for number in range(5))
+LOGISTIC, HINGE, ZERO_ONE, FIDELITY, CURVATURE = (tl.constexpr(number) for number in range(5))
+COSTS = {"logistic": LOGISTIC, "hinge": HINGE, "zero_one": ZERO_ONE, "fidelity": FIDELITY}
+#: The weights, by the numbers of pair_loss.hpp.
 UNIFORM, NDCG1, NDCG2, NDCG2_PLUS, LAMBDARANK = (tl.constexpr(number) for number in range(5))
-
-
-@triton.jit
-def log_one_plus(z):
-    """log(1 + z) for z >= 0: the error of 1 + z is undone."""
-    u = 1.0 + z
-    return tl.where(u == 1.0, z, tl.log(u) * (z / (u - 1.0)))
 
 
 @triton.jit
@@ -41,7 +35,9 @@ def cost_of(x, margin, COST: tl.constexpr):
         p, q, z = shares_of(x)
         cost, pull, pushed = q, p * q, p * q
         if COST == LOGISTIC:
-            cost, pull, pushed = log_one_plus(z) + tl.maximum(0.0 - x, 0.0), q, p
+            u = 1.0 + z
+            log = tl.where(u == 1.0, z, tl.log(u) * (z / (u - 1.0)))  # of 1 + z, whose rounding is undone
+            cost, pull, pushed = log + tl.maximum(0.0 - x, 0.0), q, p
         elif COST == FIDELITY:
             root_p, root_q = tl.sqrt(p), tl.sqrt(q)
             cost, pull, pushed = q / (1.0 + root_p), 0.5 * root_p * q, 0.5 * root_q * p
@@ -51,43 +47,18 @@ def cost_of(x, margin, COST: tl.constexpr):
 
 
 @triton.jit
-def as_document(
-    found, at, inside, best, lowest, largest, discounts, named, names, SCHEME: tl.constexpr, BY_KEY: tl.constexpr
-):
-    """x, gain, discount and rank; or, for a mean, x, label, relative weight and the place of the label among the named ones."""
-    x, key, weight, rank = found
-    if SCHEME == UNIFORM:
-        third = tl.where(largest > 0.0, weight / largest, weight)
-        fourth = tl.zeros_like(x) - 1.0
-        if named is not None:
-            for name in range(names):
-                fourth = tl.where(key == tl.load(named + name), as_double(name), fourth)
-    else:
-        fourth = rank
-        if not BY_KEY:
-            fourth = as_double(at)
-        third = tl.load(discounts + tl.cast(fourth, tl.int32), inside, other=0.0)
-        if SCHEME == NDCG1:
-            key = key / best * third
-        else:
-            key = key / best - lowest / best  # divided first: gains may be as large as their dtype allows
-    return x, key, third, fourth
-
-
-@triton.jit
-def pair_terms(
-    own, other, valid, margin, near, steps, named_pairs, names, COST: tl.constexpr, SCHEME: tl.constexpr
-):  # fmt: skip
+def terms_of(own, other, valid, form, COST: tl.constexpr, SCHEME: tl.constexpr):
     """The cost with the row's document as the better one; the slope of both costs in its score; the weight in a mean."""
     x, gain, third, fourth = own
     its_x, its_gain, its_third, its_fourth = other
+    margin, near, steps, named_pairs, names = form
     if SCHEME == UNIFORM:
         each = third * its_third
     else:
         each = tl.abs(gain - its_gain)
     forth, back = tl.where(gain > its_gain, each, 0.0), tl.where(gain < its_gain, each, 0.0)
     if SCHEME == NDCG1:
-        forth, back = gain + 0.0 * each, its_gain + 0.0 * each
+        forth, back = gain * third + 0.0 * each, its_gain * its_third + 0.0 * each
     weight = 0.0 + forth
     if named_pairs is not None:
         known = valid & (fourth >= 0.0) & (its_fourth >= 0.0)
@@ -103,8 +74,7 @@ def pair_terms(
                 swap += near * step
         forth, back = forth * swap, back * swap
     cost, pull, pushed = cost_of(x - its_x, margin, COST)
-    cost = tl.where(forth > 0.0, forth * cost, 0.0)  # of scores far apart it may be infinite
     slope = back * pushed - forth * pull
     if COST == CURVATURE:
         slope = back * pushed + forth * pull
-    return cost, slope, weight
+    return tl.where(forth > 0.0, forth * cost, 0.0), slope, weight  # the cost of scores far apart may be infinite

@@ -1,9 +1,8 @@
-"""The terms of smoothed ranks, the circle loss and NeuralSort; see pair_sums.hpp.
+"""The terms of smoothed ranks and NeuralSort; see pair_sums.hpp.
 
-`own` and `other` are what `pairs.read` has of a row and of a column. The circle loss has two passes: the highest exponents of a
-document's pairs, as the higher and as the lower one, then the logarithms of their sums. NeuralSort has four: A_j = sum_k |x_j -
-x_k|; the softmax of each rank, whose highest logit is that of the document there; the slopes in the logits of each document, over
-the ranks; and what they are in the scores, by the signs in A. The cross entropy has the same softmaxes of the labels.
+`own` and `other` are what `pairs.read` has of a row and of a column. NeuralSort has four passes: A_j = sum_k |x_j - x_k|; the
+softmax of each rank, whose highest logit is that of the document there; the slopes in the logits of each document, over the
+ranks; and what they are in the scores, by the signs in A. The cross entropy has the same softmaxes of the labels.
 """
 
 from __future__ import annotations
@@ -28,34 +27,9 @@ def rank_terms(own, other, HINGE: tl.constexpr, BACKWARD: tl.constexpr):
         term = p
         if BACKWARD:
             term = p * q * (other[1] - own[1])
-    return term, term, term
-
-
-@triton.jit
-def exponents(own, gamma, margin):
-    """The exponents of a document as the higher and as the lower one of a pair."""
-    s, weight = own[0] / gamma, tl.log(own[2])
-    up = 0.0 - gamma * tl.maximum(1.0 + margin - s, 0.0) * (s - 1.0 + margin) + weight
-    return up, gamma * tl.maximum(s + margin, 0.0) * (s - margin) + weight
-
-
-@triton.jit
-def circle_terms(own, other, gamma, margin, PASS: tl.constexpr):
-    """The exponents of the other document, or their exponentials relative to the highest."""
-    up, down = exponents(other, gamma, margin)
-    higher, lower = own[1] > other[1], own[1] < other[1]
-    if PASS == 1:
-        down = tl.exp(tl.where(higher, down - own[4], up - own[5]))
-        up = down
-    none: tl.constexpr = -float("inf") if PASS == 0 else 0.0
-    return tl.where(higher, down, none), tl.where(lower, up, none), up
-
-
-@triton.jit
-def circle_results(own, sums, gamma, margin):
-    """The logarithms of the sums over the pairs of a document, as the higher and as the lower one."""
-    up, down = exponents(own, gamma, margin)
-    return up + own[4] + tl.log(sums[0]), down + own[5] + tl.log(sums[1]), sums[2]
+    if BACKWARD == 0:
+        term *= own[1]
+    return term, term, 0.0 * own[1]
 
 
 @triton.jit
@@ -89,15 +63,15 @@ def neural_terms(own, other, r, c, n, ENTROPY: tl.constexpr, PASS: tl.constexpr)
 
 
 @triton.jit
-def neural_results(own, sums, discount, ENTROPY: tl.constexpr, PASS: tl.constexpr):
+def neural_results(own, sums, ENTROPY: tl.constexpr, PASS: tl.constexpr):
     """What later passes need of a row: by rank the share of its softmax in the slopes, the mean gain, and minus its value."""
     found = sums
     if PASS == 1:
         if ENTROPY:
             found = sums[2] / sums[1], 1.0 / sums[1], 1.0 / sums[0]
         else:
-            mean = tl.where(discount > 0.0, sums[1] / sums[0], 0.0)
-            found = tl.where(discount > 0.0, discount / sums[0], 0.0), mean, 0.0 - discount * mean
+            mean = tl.where(own[2] > 0.0, sums[1] / sums[0], 0.0)
+            found = tl.where(own[2] > 0.0, own[2] / sums[0], 0.0), mean, 0.0 - own[2] * mean
     elif PASS == 3:
         found = own[11] - sums[0], sums[1], sums[2]
     return found
