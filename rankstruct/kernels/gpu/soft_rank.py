@@ -15,7 +15,7 @@ import triton.language as tl
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.gpu.batch import MOST_SPACE, DeviceBatch, on_device, order_of
 from rankstruct.kernels.gpu.common import ABOVE, as_double, bisect, zero
-from rankstruct.kernels.gpu.pairs import prepare
+from rankstruct.kernels.gpu.pairs import GAIN, prepare
 from rankstruct.lists import list_of_each
 
 NARROWEST, LEAST_VARIANCE = tl.constexpr(2.0**-60), tl.constexpr(1e-4)
@@ -35,8 +35,8 @@ def chances(x, i, n, scale, row):
 
 @triton.jit
 def soften(
-    scores, order, offsets, columns, discounts, nodes, shares, numbers, state, up, gained, chance, mine, sums, stride, lists,
-    parts, kept, many, steps, NORMALIZED: tl.constexpr, NORMAL: tl.constexpr, ROWS: tl.constexpr, RANKS: tl.constexpr,
+    scores, order, gains, by_gain, offsets, columns, discounts, nodes, shares, numbers, counts, up, gained, chance, mine, sums,
+    stride, parts, kept, many, steps, NORMALIZED: tl.constexpr, NORMAL: tl.constexpr, ROWS: tl.constexpr, RANKS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Every `parts`-th tile of a list: the expected gain of its rows, and the sum of their derivatives by document."""
@@ -44,14 +44,14 @@ def soften(
     index = program // parts
     part = program % parts
     start = tl.load(offsets + index)
-    n = tl.cast(tl.load(state + index), tl.int32)
+    n = tl.load(counts + index)
     highest = as_double(tl.load(scores + tl.load(order + start, n > 0, other=0), n > 0, other=0.0))
     lowest = as_double(tl.load(scores + tl.load(order + start + n - 1, n > 0, other=0), n > 0, other=0.0))
-    width, steepness = tl.maximum(tl.load(numbers + 1), NARROWEST * (highest - lowest)), tl.load(numbers + 2)
+    width, steepness = tl.maximum(tl.load(numbers + 2), NARROWEST * (highest - lowest)), tl.load(numbers + 3)
     scale = steepness / width
-    unit = zero() + 1.0
-    if NORMALIZED:
-        unit = tl.load(state + lists + index)
+    best = zero() + 1.0
+    if (NORMALIZED == 0) & (n > 0):  # gains are relative to the best value
+        best = tl.load(gains + tl.load(by_gain + start)) / tl.load(columns + stride + start)
     columns += start
     mine += part * stride + start
     up += (part * stride + start) * ROWS
@@ -63,10 +63,10 @@ def soften(
     row = tl.expand_dims(d, 1)
     r = tl.expand_dims(tl.arange(0, RANKS), 0)
     c = tl.expand_dims(tl.arange(0, BLOCK), 0)
-    total = width - width  # NaN if the scores are too far apart
+    total = width - width - tl.where(part == 0, best, 0.0)  # NaN if the scores are too far apart
     for begin in range(tl.cast(part, tl.int32) * ROWS, rows, parts * ROWS):
         j = begin + d
-        share = tl.load(columns + stride + j // many, j < rows, other=0.0) / unit * tl.load(shares + j % many)
+        share = tl.load(columns + stride + j // many, j < rows, other=0.0) * best * tl.load(shares + j % many)
         own = tl.expand_dims(j // many, 1)
         centre = tl.load(columns + own, own * many < rows, other=0.0)
         its = (own, centre, steepness * tl.expand_dims(tl.load(nodes + j % many), 1))
@@ -133,7 +133,7 @@ def soften(
                     inside = left + tl.arange(0, BLOCK) < n
                     tl.store(at, tl.load(at, inside, other=0.0) + tl.sum(slope, 0), inside)
         tl.debug_barrier()  # the next tile writes the same scratch
-    tl.store(sums + program, total)
+    tl.store(sums + program, 0.0 - total)
 
 
 def solve(call: Call, batch: DeviceBatch) -> bool:
@@ -151,27 +151,26 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
     gains = batch.labels.double() if batch.weights is None else batch.labels * batch.weights
     offsets = torch.arange(lists + 1, device=gains.device) * batch.size if batch.offsets is None else batch.offsets
     firsts = offsets[list_of_each(offsets, documents)]
-    by_gain = order_of(gains, batch.where, batch.offsets).view(-1) + firsts
-    order, numbers = (
-        batch.order.view(-1) + firsts,
-        on_device([batch.least_label, given.sigma, given.steepness], gains.device),
-    )
-    columns, state, sums = (gains.new_empty(size) for size in (4 * documents, 4 * lists, lists * parts))
+    order, by_gain = (each.view(-1) + firsts for each in (batch.order, order_of(gains, batch.where, batch.offsets)))
+    numbers = on_device([batch.least_label, 1.0, given.sigma, given.steepness], gains.device)
+    weights = torch.ones_like(gains) if batch.weights is None else batch.weights
+    at, counts = (torch.empty(size, dtype=torch.int32, device=gains.device) for size in (documents, lists))
+    columns, sums = gains.new_empty(4 * documents), gains.new_empty(lists * parts)
     up, gained = gains.new_empty(2, parts * documents * rows)
     chance = gains.new_empty(0 if given.normal else parts * documents * rows * ranks)
     mine = gains.new_zeros(parts, documents)
     prepare[(lists,)](
-        batch.scores, batch.labels, batch.where, None, None, gains, order, by_gain, offsets, table, numbers, columns,
-        torch.empty_like(order, dtype=torch.int32), state, batch.task_loss, batch.value, lists, documents, kept, BY_KEY=True,
-        ALL=False, BLOCK=batch.block, num_warps=max(batch.block // 64, 1), enable_fp_fusion=False,
+        batch.scores, batch.labels, batch.where, weights, None, gains, order, by_gain, offsets, table, None, numbers, columns,
+        at, counts, batch.task_loss, batch.value, documents, kept, 0, WHAT=GAIN.value, BY_KEY=True, BLOCK=batch.block,
+        num_warps=max(batch.block // 64, 1), enable_fp_fusion=False,
     )  # fmt: skip
     soften[(lists * parts,)](
-        batch.scores, order, offsets, columns, table, *nodes, numbers, state, up, gained, chance, mine, sums, documents, lists,
-        parts, kept, given.count, batch.longest.bit_length() + 1, NORMALIZED=bool(given.normalized), NORMAL=bool(given.normal),
-        ROWS=rows, RANKS=ranks, BLOCK=_LANES // rows, num_warps=max(4, ranks // 128), enable_fp_fusion=False,
+        batch.scores, order, gains, by_gain, offsets, columns, table, *nodes, numbers, counts, up, gained, chance, mine, sums,
+        documents, parts, kept, given.count, batch.longest.bit_length() + 1, NORMALIZED=given.normalized,
+        NORMAL=bool(given.normal), ROWS=rows, RANKS=ranks, BLOCK=_LANES // rows, num_warps=max(4, ranks // 128),
+        enable_fp_fusion=False,
     )  # fmt: skip
-    n, best, *_ = state.view(4, *batch.value.shape)
-    found = (1.0 if given.normalized else best) - sums.view(*best.shape, parts).sum(-1)
-    batch.value.copy_(torch.where(n > 0, found, batch.value))
+    costs = (counts > 0).view(batch.value.shape)
+    batch.value.copy_(torch.where(costs, sums.view(*costs.shape, parts).sum(-1), batch.value))
     batch.direction.view(-1).scatter_(0, by_gain, mine.sum(0).neg_())
     return True
