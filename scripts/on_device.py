@@ -28,16 +28,17 @@ RELEVANT = (0.05, 0.01, 0.3)
 _FIRST_CALLS = """
 import json, sys, time
 import torch, rankstruct as rs
-def seconds(measure):
+def seconds(name):
+    loss = getattr(rs, name)() if hasattr(rs, name) else rs.StructuredHingeLoss(name)
     scores = torch.randn(64, 1000, device="cuda", requires_grad=True)
     labels = (torch.rand(64, 1000, device="cuda") < 0.05).long()
     torch.cuda.synchronize()
     start = time.perf_counter()
-    rs.StructuredHingeLoss(measure)(scores, labels).backward()
+    loss.cuda()(scores, labels).backward()
     torch.cuda.synchronize()
     return time.perf_counter() - start
 torch.zeros(1, device="cuda").sort()
-print(json.dumps({measure: seconds(measure) for measure in sys.argv[1:]}))
+print(json.dumps({name: seconds(name) for name in sys.argv[1:]}))
 """
 
 
@@ -63,7 +64,7 @@ def main() -> int:
             *("--precision", "float32", "--shapes", *SHAPES, "--losses", *LOSSES),
             *("--json", str(out / f"ratios-{share:g}.json")),
         ]
-    kernels = ["AP", "AP@10", "AUC", "R@10", "F1", "pAUC(high=0.1)"]
+    kernels = ["AP", "AP@10", "AUC", "R@10", "F1", "pAUC(high=0.1)", "SoftRankLoss", "ListMLELoss"]
     parts |= {name: [python, "-c", _FIRST_CALLS, *kernels] for name in ("first-calls", "first-calls-cached")}
     if options.data:
         few = ["--losses", "softmax", "AP hinge", "--settings", "1", "--seeds", "1", "--epochs", "1"]

@@ -35,9 +35,8 @@ def chances(x, i, n, scale, row):
 
 @triton.jit
 def soften(
-    scores, order, gains, by_gain, offsets, columns, discounts, nodes, shares, numbers, counts, up, gained, chance, mine, sums,
-    stride, parts, kept, many, steps, NORMALIZED: tl.constexpr, NORMAL: tl.constexpr, ROWS: tl.constexpr, RANKS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    scores, order, offsets, columns, discounts, nodes, shares, numbers, counts, up, gained, chance, mine, sums, stride, parts,
+    kept, many, steps, NORMAL: tl.constexpr, ROWS: tl.constexpr, RANKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Every `parts`-th tile of a list: the expected gain of its rows, and the sum of their derivatives by document."""
     program = tl.cast(tl.program_id(0), tl.int64)
@@ -49,9 +48,6 @@ def soften(
     lowest = as_double(tl.load(scores + tl.load(order + start + n - 1, n > 0, other=0), n > 0, other=0.0))
     width, steepness = tl.maximum(tl.load(numbers + 2), NARROWEST * (highest - lowest)), tl.load(numbers + 3)
     scale = steepness / width
-    best = zero() + 1.0
-    if (NORMALIZED == 0) & (n > 0):  # gains are relative to the best value
-        best = tl.load(gains + tl.load(by_gain + start)) / tl.load(columns + stride + start)
     columns += start
     mine += part * stride + start
     up += (part * stride + start) * ROWS
@@ -63,10 +59,10 @@ def soften(
     row = tl.expand_dims(d, 1)
     r = tl.expand_dims(tl.arange(0, RANKS), 0)
     c = tl.expand_dims(tl.arange(0, BLOCK), 0)
-    total = width - width - tl.where(part == 0, best, 0.0)  # NaN if the scores are too far apart
+    total = width - width  # NaN if the scores are too far apart
     for begin in range(tl.cast(part, tl.int32) * ROWS, rows, parts * ROWS):
         j = begin + d
-        share = tl.load(columns + stride + j // many, j < rows, other=0.0) * best * tl.load(shares + j % many)
+        share = tl.load(columns + stride + j // many, j < rows, other=0.0) * tl.load(shares + j % many)
         own = tl.expand_dims(j // many, 1)
         centre = tl.load(columns + own, own * many < rows, other=0.0)
         its = (own, centre, steepness * tl.expand_dims(tl.load(nodes + j % many), 1))
@@ -133,7 +129,7 @@ def soften(
                     inside = left + tl.arange(0, BLOCK) < n
                     tl.store(at, tl.load(at, inside, other=0.0) + tl.sum(slope, 0), inside)
         tl.debug_barrier()  # the next tile writes the same scratch
-    tl.store(sums + program, 0.0 - total)
+    tl.store(sums + program, total)
 
 
 def solve(call: Call, batch: DeviceBatch) -> bool:
@@ -150,11 +146,12 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
     parts = max(1, min(_PROGRAMS // lists, MOST_SPACE // bytes_of_part, tiles))
     gains = batch.labels.double() if batch.weights is None else batch.labels * batch.weights
     offsets = torch.arange(lists + 1, device=gains.device) * batch.size if batch.offsets is None else batch.offsets
-    firsts = offsets[list_of_each(offsets, documents)]
+    its_list = list_of_each(offsets, documents)
+    firsts = offsets[its_list]
     order, by_gain = (each.view(-1) + firsts for each in (batch.order, order_of(gains, batch.where, batch.offsets)))
     numbers = on_device([batch.least_label, 1.0, given.sigma, given.steepness], gains.device)
     weights = torch.ones_like(gains) if batch.weights is None else batch.weights
-    at, counts = (torch.empty(size, dtype=torch.int32, device=gains.device) for size in (documents, lists))
+    at, counts = (torch.zeros(size, dtype=torch.int32, device=gains.device) for size in (documents, lists))
     columns, sums = gains.new_empty(4 * documents), gains.new_empty(lists * parts)
     up, gained = gains.new_empty(2, parts * documents * rows)
     chance = gains.new_empty(0 if given.normal else parts * documents * rows * ranks)
@@ -165,12 +162,15 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
         num_warps=max(batch.block // 64, 1), enable_fp_fusion=False,
     )  # fmt: skip
     soften[(lists * parts,)](
-        batch.scores, order, gains, by_gain, offsets, columns, table, *nodes, numbers, counts, up, gained, chance, mine, sums,
-        documents, parts, kept, given.count, batch.longest.bit_length() + 1, NORMALIZED=given.normalized,
-        NORMAL=bool(given.normal), ROWS=rows, RANKS=ranks, BLOCK=_LANES // rows, num_warps=max(4, ranks // 128),
-        enable_fp_fusion=False,
+        batch.scores, order, offsets, columns, table, *nodes, numbers, counts, up, gained, chance, mine, sums, documents, parts,
+        kept, given.count, batch.longest.bit_length() + 1, NORMAL=bool(given.normal), ROWS=rows, RANKS=ranks,
+        BLOCK=_LANES // rows, num_warps=max(4, ranks // 128), enable_fp_fusion=False,
     )  # fmt: skip
-    costs = (counts > 0).view(batch.value.shape)
-    batch.value.copy_(torch.where(costs, sums.view(*costs.shape, parts).sum(-1), batch.value))
-    batch.direction.view(-1).scatter_(0, by_gain, mine.sum(0).neg_())
+    values, slopes = 1.0 - sums.view(lists, parts).sum(-1), mine.sum(0).neg_()
+    if not given.normalized:  # gains are relative to the best value
+        first = offsets[:-1].clamp(max=documents - 1)
+        best = torch.where(counts > 0, gains.view(-1)[by_gain[first]] / columns[documents + first], 0.0)
+        values, slopes = values * best, slopes * best[its_list]
+    batch.value.copy_(torch.where(counts > 0, values, batch.value.view(-1)).view(batch.value.shape))
+    batch.direction.view(-1).scatter_(0, by_gain, slopes)
     return True
