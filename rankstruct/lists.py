@@ -396,6 +396,15 @@ def is_concrete(values: Tensor) -> bool:
     return not torch._C._functorch.is_functorch_wrapped_tensor(values)  # what a transform has left behind
 
 
+def copied_to(device: torch.device, values: Tensor) -> Tensor:
+    """The values on a device; a copy from the CPU does not wait until the device has done what it was told before.
+
+    >>> copied_to(torch.device("meta"), torch.zeros(2)).device
+    device(type='meta')
+    """
+    return values.to(device, non_blocking=values.is_cpu)
+
+
 def is_eager(values: Tensor) -> bool:
     """Whether the values are plain and no transform of torch.func, dispatch mode or `torch.jit.trace` is active."""
     if type(values) is not Tensor or not values.is_cpu or torch.compiler.is_compiling():
@@ -519,7 +528,7 @@ def sums_of_lists(values: Tensor, offsets: Tensor | None) -> Tensor:
     """
     if offsets is None:
         return values.sum(-1, keepdim=True)
-    numbers = list_of_each(offsets.to(values.device), values.shape[0])  # offsets have not been checked
+    numbers = list_of_each(copied_to(values.device, offsets), values.shape[0])  # offsets have not been checked
     return values.new_zeros(max(offsets.shape[0] - 1, 1)).index_add(0, numbers, values)[numbers]
 
 

@@ -30,11 +30,11 @@ _FIRST_CALLS = """
 import json, sys, time
 import torch, rankstruct as rs
 def seconds(name):
+    loss = (getattr(rs, name)() if name.endswith("Loss") else rs.StructuredHingeLoss(name)).cuda()
     scores = torch.randn(64, 1000, device="cuda", requires_grad=True)
     labels = (torch.rand(64, 1000, device="cuda") < 0.05).long()
     torch.cuda.synchronize()
     start = time.perf_counter()
-    loss = getattr(rs, name)() if name.endswith("Loss") else rs.StructuredHingeLoss(name)
     loss(scores, labels).backward()
     torch.cuda.synchronize()
     return time.perf_counter() - start
@@ -65,7 +65,8 @@ def main() -> int:
             *("--precision", "float32", "--shapes", *SHAPES, "--losses", *LOSSES),
             *("--json", str(out / f"ratios-{share:g}.json")),
         ]
-    kernels = ["AP", "AP@10", "AUC", "R@10", "F1", "pAUC(high=0.1)", "LambdaLoss", "RankNetLoss", "NeuralNDCGLoss"]
+    kernels = ["AP", "AP@10", "AUC", "R@10", "F1", "pAUC(high=0.1)", "nDCG", "nDCG@10", "P@10", "RR@10"]
+    kernels += ["LambdaLoss", "RankNetLoss", "NeuralNDCGLoss", "SoftRankLoss", "ListMLELoss"]
     parts |= {name: [python, "-c", _FIRST_CALLS, *kernels] for name in ("first-calls", "first-calls-cached")}
     if options.data:
         few = ["--losses", "softmax", "AP hinge", "--settings", "1", "--seeds", "1", "--epochs", "1"]

@@ -126,7 +126,7 @@ def verify_kernels(lists: int, seconds: float, seed: int, only: Sequence[str] | 
     while done < lists and time.monotonic() - start < seconds:
         for measure, feature_map, reference in pairs:
             batch, size, block = (int(rng.integers(*ends)) for ends in ((1, 9), (0, 13), (3, 17)))
-            kernels.Batch.block = block  # so that short lists have several blocks
+            kernels.DeviceBatch.block = block  # so that short lists have several blocks
             lanes.Lanes.checks = rng.random() < 0.1
             scores = rng.normal(size=(batch, size)) * 10.0 ** rng.integers(-3, 4, size=(batch, 1))
             tied = rng.random((batch, 1)) < 0.4

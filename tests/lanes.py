@@ -7,6 +7,7 @@ the number, and one to what another program wrote.
 from __future__ import annotations
 
 import importlib
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -117,7 +118,18 @@ class Constant(int):
         return int(self)
 
 
-def scan(values: np.ndarray, axis: int, combine: Any) -> np.ndarray:
+def constant(value: Any) -> Any:
+    return Constant(value) if isinstance(value, int) else value
+
+
+def scan(values: Any, axis: int, combine: Any) -> Any:
+    if isinstance(values, tuple):
+        step = 1
+        while step < len(values[0]):
+            more = combine(*(each[:-step] for each in values), *(each[step:] for each in values))
+            values = tuple(np.append(each[:step], rest) for each, rest in zip(values, more, strict=True))
+            step *= 2
+        return values
     assert combine(1, 2) == 2, "only the maximum"
     return np.maximum.accumulate(values, axis)
 
@@ -127,7 +139,8 @@ def language() -> ModuleType:
     made = ModuleType("triton.language")
     for name in ("int32", "int64", "float32", "float64"):
         setattr(made, name, getattr(np, name))
-    made.constexpr = Constant
+    made.erf, made.gather = np.vectorize(math.erf, otypes=[float]), np.take_along_axis
+    made.constexpr = constant
     made.load, made.store, made.debug_barrier = load, store, debug_barrier
     made.program_id = lambda axis: Lanes.at
     made.arange = lambda first, last: np.arange(first, last, dtype=np.int32)
@@ -167,7 +180,7 @@ def imported_anew(stand_in: ModuleType | None = None) -> Iterator[ModuleType]:
 def kernels() -> ModuleType:
     """The kernels in NumPy."""
     triton = ModuleType("triton")
-    triton.jit, triton.language = Kernel, language()
+    triton.jit, triton.language, triton.cdiv = Kernel, language(), lambda a, b: -(-a // b)
     with imported_anew(triton) as made:
         return made
 

@@ -71,13 +71,19 @@ def _cache() -> CommandParser:
     parser = CommandParser.of(
         "cache",
         "They are in $RANKSTRUCT_CACHE, or rankstruct in the user's cache folder, and shown most recently used first. Above "
-        "$RANKSTRUCT_CACHE_SIZE (20G), the least recently used are removed.",
+        "$RANKSTRUCT_CACHE_SIZE (20G), the least recently used are removed. With --warm, the kernels of losses are compiled for "
+        "the GPU that is there, so that training need not wait for them; Triton caches them in ~/.triton.",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--clear", action="store_true", help="remove all files")
     what.add_argument(
         "--limit", help="remove the least recently used files until at most this size is left, such as 5G"
     )
+    losses = "compile the kernels of these: a loss (SoftRankLoss), a measure for its hinge (nDCG@10), or a config"
+    what.add_argument("--warm", nargs="+", metavar="LOSS", help=losses)
+    warms = Need("without --warm", lambda values: values.warm)
+    sizes: dict[str, Any] = {"type": whole_number(1), "nargs": "+", "default": [100, 1000], "needs": [warms]}
+    parser.add_argument("--sizes", **sizes, help="documents of a list, of the lists to compile for")
     return parser
 
 

@@ -11,14 +11,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.kernels import core
+from rankstruct.kernels import core, dispatch
 from rankstruct.kernels.dispatch import CpuLists
 from rankstruct.kernels.threads import share_lists
 from rankstruct.lists import Lists
 
-__all__ = ["PolicyLoss", "draw_few_ranks", "draw_rankings", "policy_curvature", "policy_gradient", "policy_loss"]
+__all__ = [
+    "PolicyLoss",
+    "draw_few_ranks",
+    "draw_rankings",
+    "log_sums",
+    "policy_curvature",
+    "policy_gradient",
+    "policy_loss",
+]
 
 _WORTH_A_THREAD = 20_000  # documents in all samples
+
+
+@torch.library.custom_op("rankstruct::log_sums", mutates_args=())
+def log_sums(values: Tensor, sums: Tensor | None = None, slopes: Tensor | None = None) -> Tensor:
+    """`values.logcumsumexp(-1)` on a device with kernels; or, given the result and a gradient in it, that in the values."""
+    kernels = dispatch.kernels_of(values.device)
+    assert kernels is not None
+    found: Tensor = kernels.log_sums(values, sums, slopes)
+    return found
+
+
+@log_sums.register_fake
+def _(values: Tensor, sums: Tensor | None = None, slopes: Tensor | None = None) -> Tensor:
+    return torch.empty_like(values)
 
 
 def draw_rankings(scores: Tensor, where: Tensor, noise: Tensor, k: int) -> Tensor | None:

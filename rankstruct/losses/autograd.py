@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankstruct.lists import is_eager, list_of_each
+from rankstruct.lists import copied_to, is_eager, list_of_each
 
 
 def with_gradient(scores: Tensor, value: Tensor, direction: Tensor, offsets: Tensor | None = None) -> Tensor:
@@ -93,7 +93,7 @@ class _GivenGradientForward(_GivenGradient):
         each = direction * tangents[0]
         if offsets is None:
             return each.sum(-1)
-        its_list = list_of_each(offsets, each.shape[0]).to(each.device)
+        its_list = copied_to(each.device, list_of_each(offsets, each.shape[0]))
         return each.new_zeros(offsets.shape[0] - 1).index_add(0, its_list, each)
 
 
@@ -188,4 +188,4 @@ class _SmoothGradient(torch.autograd.Function):
 
 def _repeat_per_document(values: Tensor, documents: Tensor, offsets: Tensor) -> Tensor:
     """Repeat one value per list for each of its documents."""
-    return values.repeat_interleave(offsets.diff().to(documents.device), output_size=documents.shape[0])
+    return values.repeat_interleave(copied_to(documents.device, offsets.diff()), output_size=documents.shape[0])

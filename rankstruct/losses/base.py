@@ -78,6 +78,7 @@ from rankstruct.lists import (
     at_positions,
     check_lists,
     checked_item_weights,
+    copied_to,
     is_concrete,
     is_plain,
     is_under_autocast,
@@ -348,8 +349,8 @@ class RankingLoss(_DataclassModule):
         if self.solve is None or not takes_loops(scores, self.on_devices):
             return self._by_torch(scores, lists, reduction)
         wide, labels, each = scores.float() if scores.dtype in HALVES else scores, lists.labels.detach(), None
-        real, offsets = lists.where, lists.offsets
-        if not is_plain(scores):  # the kernels look at the numbers
+        real, offsets, known = lists.where, lists.offsets, wide.detach()
+        if not takes_loops(scores):  # nothing is read back
             if lists.item_weights is not None:
                 real = torch.ones_like(scores, dtype=torch.bool) if real is None else real
         elif self.takes_negative_labels or lists.item_weights is not None:
@@ -360,7 +361,9 @@ class RankingLoss(_DataclassModule):
             assert real is not None
             each = checked_item_weights(lists.item_weights, wide, real)
             real = real & (each != 0)  # NaN stays
-        value, direction = self.solve(wide.detach(), Lists(labels, real, offsets, item_weights=each))
+        if not takes_loops(scores):  # a list with an invalid number has loss NaN
+            known = torch.where(_wrong(known, labels, each, self.takes_negative_labels), torch.nan, known)
+        value, direction = self.solve(known, Lists(labels, real, offsets, item_weights=each))
         again = partial(self._by_torch, lists=lists._replace(weights=None), reduction="none")
         values = with_curvature(wide, value, direction, offsets, again)
         return reduce_lists(values, lists._replace(where=real), reduction, scores.dtype)
@@ -436,9 +439,12 @@ def _text(value: Any) -> str:
 
 def takes_loops(scores: Tensor, on_devices: bool = False) -> bool:
     """Whether compiled loops or, `on_devices`, kernels, which are invisible to torch, can process these scores."""
-    if not is_concrete(scores):
-        return False
-    return dispatch.has_loops(scores.device) or (on_devices and dispatch.kernels_of(scores.device) is not None)
+    return (is_concrete(scores) and dispatch.has_loops(scores.device)) or (on_devices and takes_kernels(scores))
+
+
+def takes_kernels(scores: Tensor) -> bool:
+    """Whether there are kernels for the device of these scores."""
+    return is_concrete(scores) and dispatch.kernels_of(scores.device) is not None
 
 
 def longest_of(scores: Tensor, offsets: Tensor | None) -> int:
@@ -453,7 +459,7 @@ def longest_of(scores: Tensor, offsets: Tensor | None) -> int:
 def padded(offsets: Tensor, *flat: Any) -> tuple[Tensor, list[Any]]:
     """The mask `[lists, longest list]` of real documents, and flat tensors, or None, padded to that shape."""
     documents = flat[0].shape[0]
-    places = _positions(offsets, documents).to(flat[0].device)  # offsets on the CPU are read without synchronising
+    places = copied_to(flat[0].device, _positions(offsets, documents))
     real, source = places >= 0, places.clamp(min=0)
     return real, [
         None if value is None else value[source] if documents else value.sum().expand(real.shape) for value in flat

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rankstruct.kernels import smoothed_ranks
+from rankstruct.kernels import log_sums, smoothed_ranks
 from rankstruct.lists import Lists, is_concrete, is_plain, refuse_inexact
-from rankstruct.losses.base import RankingLoss, padded, takes_loops
+from rankstruct.losses.base import RankingLoss, padded, takes_kernels, takes_loops
 from rankstruct.losses.checks import check_positive, check_values
 from rankstruct.losses.gains import GainLoss, Target, differs, normalized_gains, target_of
 from rankstruct.losses.reduction import mean_of_runs
@@ -251,11 +251,34 @@ def cumulative_logsumexp(values: Tensor) -> Tensor:
     """
     if torch.compiler.is_compiling():  # which may not know the size, and needs no second derivatives
         return values.logcumsumexp(-1)
+    return _LogSums.apply(values) if takes_kernels(values) else _log_sums(values)
+
+
+def _log_sums(values: Tensor) -> Tensor:
     step = 1
     while step < values.shape[-1]:
         more = torch.stack([values[..., step:], values[..., :-step]]).logsumexp(0)
         values, step = torch.cat([values[..., :step], more], -1), 2 * step
     return values
+
+
+class _LogSums(torch.autograd.Function):
+    """`cumulative_logsumexp` by kernels of a device; higher-order derivatives are those of `_log_sums`."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        sums = log_sums(values)
+        ctx.save_for_backward(values, sums)
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (values, sums), (grad,), again = ctx.saved_tensors, grads, torch.is_grad_enabled()  # create_graph=True
+        if not again and takes_kernels(grad) and not torch._C._functorch.is_legacy_batchedtensor(grad):
+            return log_sums(values, sums, grad)
+        with torch.enable_grad():
+            (slope,) = torch.autograd.grad(_log_sums(values), values, grad, create_graph=again)
+        return slope
 
 
 class ListMLELoss(RankingLoss):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.lists import Lists, check_tensor, is_plain, refuse
+from rankstruct.lists import Lists, check_tensor, copied_to, is_plain, refuse
 from rankstruct.losses.checks import check_choice
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -50,7 +50,7 @@ def reduce_lists(
     else:
         counted = torch.ones_like(values) if weights is None else weights
         if (real := _real_lists(where, offsets)) is not None:
-            counted = counted * real.to(values.device)
+            counted = counted * copied_to(values.device, real)
         total = counted.sum()
         reduced = (values * counted).sum() / torch.where(total == 0, 1.0, total)
     reduced = reduced.to(dtype)
@@ -83,7 +83,7 @@ def _real_lists(where: Tensor | None, offsets: Tensor | None) -> Tensor | None:
         return None if offsets is None else offsets.diff() > 0
     if offsets is None:
         return where.any(-1)
-    before, offsets = torch.nn.functional.pad(where.cumsum(0), (1, 0)), offsets.to(where.device)
+    before, offsets = torch.nn.functional.pad(where.cumsum(0), (1, 0)), copied_to(where.device, offsets)
     return before[offsets[1:]] > before[offsets[:-1]]
 
 

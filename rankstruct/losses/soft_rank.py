@@ -12,6 +12,7 @@ the factors are multiplied in pairs, then the products, in log n steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY
 from typing import Any, Literal, get_args
 
@@ -22,7 +23,7 @@ from torch.special import ndtr
 from torch.utils.checkpoint import checkpoint
 
 from rankstruct.kernels import NODES, SHARES, soft_rank
-from rankstruct.lists import Lists
+from rankstruct.lists import Lists, is_plain
 from rankstruct.losses.checks import check_choice
 from rankstruct.losses.gains import loop_discounts
 from rankstruct.losses.smooth import SmoothLoss, check_sigma, in_sigmas, smoothed_gains
@@ -108,16 +109,30 @@ class SoftRankLoss(SmoothLoss):
 
     _: KW_ONLY
     ranks: RankModel = "binomial"
+    on_devices = True
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
         gains, best, can_err = smoothed_gains(self.gain, labels, where, weights, scores.dtype)
         return torch.where(can_err, best - self._expected(in_sigmas(scores, self.sigma), gains, where), 0.0)
 
-    def _by_loops(self, scores: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
+    @property
+    def solve(self) -> Callable[..., tuple[Tensor, Tensor]] | None:  # type: ignore[override]
+        """Value and gradient together, unless sigma is learned."""
+        sigma: float | Tensor = self.sigma
+        there = isinstance(sigma, Tensor) and not is_plain(sigma) and not sigma.requires_grad
+        return self._on_device if there else super().solve
+
+    def _on_device(self, scores: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
+        """As `_by_loops` for a sigma on a device, which would have to be read: the scores are divided by it."""
+        value, direction = self._by_loops(scores.double() / self.sigma, lists, 1.0)
+        return value.to(scores.dtype), (direction / self.sigma).to(scores.dtype)
+
+    def _by_loops(self, scores: Tensor, lists: Lists, sigma: float | None = None) -> tuple[Tensor, Tensor]:
         discounts = loop_discounts(self.gain, scores, lists.offsets)
         lists = lists._replace(labels=self.gain.document_gains(lists.labels))
-        return soft_rank(scores, lists, 0.0, *discounts, self.gain.normalized, float(self.sigma), self.ranks)[1:]
+        sigma = float(self.sigma) if sigma is None else sigma
+        return soft_rank(scores, lists, 0.0, *discounts, self.gain.normalized, sigma, self.ranks)[1:]
 
     def _expected(self, scores: Tensor, gains: Tensor, where: Tensor) -> Tensor:
         """The expected measure, `[...]`; scores are in units of sigma."""

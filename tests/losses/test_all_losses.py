@@ -936,14 +936,20 @@ class EnterOperators(TorchDispatchMode):
         self.entered = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function.name().removeprefix("rankstruct::")
+        name, kwargs = function.name().removeprefix("rankstruct::"), kwargs or {}
         kernel = dispatch.KERNELS.get(name)
         self.entered += [name] if kernel else []
-        return (kernel.answer if kernel else function)(*args, **(kwargs or {}))
+        if kernel is not None:
+            with self:
+                return kernel.answer(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if name.startswith(("aten::to.", "aten::_to_copy")) and args[0].is_cpu and not result.is_cpu:
+            assert True in (*args[1:], *kwargs.values()), "a copy to a device waits for it"  # not non_blocking
+        return result
 
 
 #: The operators whose losses go to the CPU: devices have no kernel for them.
-WITHOUT_KERNEL = {"positional", "diverse", "swap_surrogate"}
+WITHOUT_KERNEL = {"positional", "diverse"}
 
 
 @pytest.mark.sampled(4)

@@ -18,14 +18,16 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels.call import Answer, Call
-from rankstruct.kernels.gpu import binary, pairs
+from rankstruct.kernels.gpu import binary, pairs, soft_rank
 from rankstruct.kernels.gpu.batch import DeviceBatch, order_of
+from rankstruct.kernels.gpu.plackett_luce import log_sums as log_sums  # of rows, not of a loop
 from rankstruct.lists import Lists, longest_list
 
 _log = logging.getLogger(__name__)
 
 #: By the name of a loop of the core: from a `Call` and a `DeviceBatch` to whether it was solved.
 SOLVERS: dict[str, Callable[[Call, DeviceBatch], bool]] = dict.fromkeys(binary.METHODS, binary.solve)
+SOLVERS["soft_rank"] = soft_rank.solve
 SOLVERS |= dict.fromkeys(pairs.METHODS, pairs.solve)
 
 
@@ -39,6 +41,8 @@ def solve(
     """
     where, offsets, chosen, weights = lists.where, lists.offsets, lists.reference_scores, lists.item_weights
     documents, device, in_order = scores.numel(), scores.device, None
+    if weights is not None:  # as an invalid score
+        scores = torch.where((weights >= 0) & weights.isfinite(), scores, torch.nan)
     many: tuple[int, ...]
     if offsets is None:
         many, longest = scores.shape[:-1], scores.shape[-1]

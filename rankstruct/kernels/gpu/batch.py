@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.lists import list_of_each
+from rankstruct.lists import copied_to, list_of_each
 
 MOST_SPACE = 2**30  # bytes of one array of scratch
 _BLOCKS = (128, 512)  # documents that a program takes at once; few sizes, because each is compiled
@@ -79,4 +79,4 @@ def on_device(numbers: Any, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _table(numbers: bytes, device: torch.device) -> Tensor:
-    return torch.from_numpy(np.frombuffer(numbers).copy()).to(device)
+    return copied_to(device, torch.from_numpy(np.frombuffer(numbers).copy()))

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from rankstruct.kernels.call import Call
-from rankstruct.kernels.gpu import f1, pairwise, partial_auc, reciprocal_rank
+from rankstruct.kernels.gpu import f1, pairwise, partial_auc, reciprocal_rank, top_surrogate
 from rankstruct.kernels.gpu.batch import MOST_SPACE, DeviceBatch, on_device
 from rankstruct.kernels.gpu.common import as_double, bounds, clear, divide, document, write, zero
 from rankstruct.kernels.gpu.f1 import ACCURACY, BREAK_EVEN, SUCCESS
@@ -33,10 +33,11 @@ _METHODS = (
     "partial_area_of_window",
     "first_relevant",
     "contingency",
+    "top_surrogate",
 )
 #: By the names of the loops that do the same in the core.
 METHODS = {name: number for number, name in enumerate(_METHODS)}
-AUC, AP, CONVEX, AP_AT_CUTOFF, AT_CUTOFF, FIRST, AREA, WINDOW, FIRST_RELEVANT, CONTINGENCY = (
+AUC, AP, CONVEX, AP_AT_CUTOFF, AT_CUTOFF, FIRST, AREA, WINDOW, FIRST_RELEVANT, CONTINGENCY, SURROGATE = (
     tl.constexpr(number) for number in METHODS.values()
 )
 IDEAL, IDEAL_TIED, PREDICTED, BELOW_WINDOW = (tl.constexpr(number) for number in range(4))
@@ -87,7 +88,7 @@ def solve_binary(
             scores, labels, where, order, n, top, test, real, whole, stride, ROUND, STRICT, BLOCK
         )
         wrong += broken
-        if (METHOD == CONVEX) | (METHOD == AT_CUTOFF):
+        if (METHOD == CONVEX) | (METHOD == AT_CUTOFF) | (METHOD == SURROGATE):
             wrong += tl.cast((p > 0) & (low_gain != high_gain), tl.int32)
         split = (p, m, real, real + stride, whole, whole + stride)
         preferred = split
@@ -176,6 +177,12 @@ def solve_binary(
                 r = reciprocal_rank.most_above(split, cutoff, BLOCK)
                 loss = tl.where(r > 0, reciprocal_rank.first_loss(r, cutoff), 0.0)
                 reciprocal_rank.add_above(split, r, coefficient, 1.0, BLOCK)
+            elif METHOD == SURROGATE:
+                average: tl.constexpr = MEASURE % 2 == 1
+                slack: tl.constexpr = MEASURE >= 2
+                found = top_surrogate.most_violated(split, cutoff, table, high_gain, NORMALIZED, average, slack, BLOCK)
+                _, loss, _ = found
+                top_surrogate.add_swaps(split, cutoff, table, found, coefficient, average, slack, BLOCK)
             elif METHOD == CONTINGENCY:
                 form = (cutoff, tl.load(numbers + 1))
                 shift = tl.where(free, top, 0.0)  # for fixed k only differences matter
@@ -257,7 +264,7 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
         from_label = 0.0 if np.isnan(call.min_relevant) else float(np.float32(call.min_relevant))
         thresholds, shares = on_device([from_label], device), on_device([1.0], device)
     else:
-        thresholds, shares = (each.to(device, torch.float64) for each in (call.thresholds, call.threshold_weights))
+        thresholds, shares = (on_device(each, device) for each in (call.thresholds, call.threshold_weights))
     numbers = [given[name] for name in ("low", "high", "min_tpr", "beta") if name in given]
     table = slope = cells = None
     if method == AP.value:
@@ -265,6 +272,7 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
     elif "discounts" in given:
         table = on_device(options._arrays[0], device)
     cutoff = min(given.get("cutoff", batch.longest), 2**30)
+    measure = given.get("measure", given.get("average", 0) + 2 * given.get("slack", 0))
     square = 0
     if method in (AP_AT_CUTOFF.value, AT_CUTOFF.value):
         square = (min(cutoff, batch.longest // 2 + 1) + 2) ** 2
@@ -282,7 +290,7 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
         batch.chosen_order, batch.offsets, thresholds, shares, on_device([batch.least_label, *numbers], device), table, slope,
         batch.space(8, torch.float64), batch.space(7, torch.int32), cells, batch.task_loss, batch.value, batch.direction,
         batch.size, batch.stride, square, len(thresholds), batch.longest.bit_length() + 1, cutoff,
-        METHOD=method, REFERENCE=reference, MEASURE=given.get("measure", 0), NORMALIZED=bool(given.get("normalized")),
+        METHOD=method, REFERENCE=reference, MEASURE=measure, NORMALIZED=bool(given.get("normalized")),
         STRICT=single and bool(np.isnan(call.min_relevant)), ROUND=single, TIED=tied, BLOCK=batch.block,
         num_warps=batch.block // 64, enable_fp_fusion=False,
     )  # fmt: skip

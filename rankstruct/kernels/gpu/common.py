@@ -144,6 +144,16 @@ def sum_up(values, place, size, shift, sums, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def sum_between(values, first, last, BLOCK: tl.constexpr):
+    """The sum of the values from `first` to `last - 1`."""
+    total = zero()
+    for begin in range(first, last, BLOCK):
+        t = begin + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(values + t, t < last, other=0.0), 0)
+    return total
+
+
+@triton.jit
 def add(coefficient, place, size, t, by):
     """Add to the coefficients, by place, of the t-th documents of a class."""
     at = coefficient + tl.load(place + t, t < size, other=0)
