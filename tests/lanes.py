@@ -43,10 +43,12 @@ class Pointer:
 
     def at(self, mask: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Indices of the numbers, their lanes, and which lanes take part."""
-        offset, mask = np.broadcast_arrays(self.offset, True if mask is None else mask)
+        offset, mask = np.asarray(self.offset), np.asarray(True if mask is None else mask)
+        if offset.shape != mask.shape:
+            offset, mask = np.broadcast_arrays(offset, mask)
         index = offset[mask]
         assert not index.size or (index.min() >= 0 and index.max() < self.memory.numbers.size), "out of bounds"
-        lanes = np.broadcast_to(np.arange(mask.size).reshape(mask.shape) if mask.ndim else -1, mask.shape)[mask]
+        lanes = np.arange(mask.size).reshape(mask.shape)[mask] if mask.ndim else np.full(index.shape, -1)
         return index, lanes, mask
 
 
@@ -61,7 +63,7 @@ def load(pointer: Pointer, mask: Any = None, other: Any = None) -> Any:
     if Lanes.checks:
         assert not (memory.written[index] == Lanes.epoch).any(), "read without a barrier after it was written"
         assert np.isin(memory.program[index], (0, Lanes.program)).all(), "read what another program wrote"
-        first = memory.read[index] != Lanes.epoch
+        first, lanes = memory.read[index] != Lanes.epoch, lanes - (lanes < 0)  # a scalar is read by all lanes, and written by one
         memory.reader[index] = np.where(first | (memory.reader[index] == lanes), lanes, -2)
         memory.read[index] = Lanes.epoch
     values = np.full(mask.shape, 0 if other is None else other, memory.numbers.dtype)

@@ -22,6 +22,8 @@ MEASURES += [
     ("P@3", "predicted-positive"),
     ("RR@2", "first-relevant"),
     ("pAUC(low=0.2,high=0.7,min_tpr=0.3)", "partial-pairwise"),
+    *((name, "positional") for name in ("nDCG@3", "nDCG", "P@2", "RR@2", "RR", "mWTA(discount='letor')")),
+    ("DCG@30", "positional(discount)"),
 ]
 
 

@@ -17,14 +17,17 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels.call import Answer, Call
-from rankstruct.kernels.gpu import binary
+from rankstruct.kernels.gpu import binary, positional
 from rankstruct.kernels.gpu.batch import DeviceBatch, order_of
 from rankstruct.lists import Lists, longest_list
 
 _log = logging.getLogger(__name__)
 
 #: By the name of a loop of the core: from a `Call` and a `DeviceBatch` to whether it was solved.
-SOLVERS: dict[str, Callable[[Call, DeviceBatch], bool]] = dict.fromkeys(binary.METHODS, binary.solve)
+SOLVERS: dict[str, Callable[[Call, DeviceBatch], bool]] = {
+    **dict.fromkeys(binary.METHODS, binary.solve),
+    "positional": positional.solve,
+}
 
 
 def solve(
