@@ -32,14 +32,14 @@ class Memory:
 
 
 class Pointer:
-    def __init__(self, memory: Memory, offset: Any = 0) -> None:
+    def __init__(self, memory: Memory, offset: Any = np.int64(0)) -> None:
         self.memory, self.offset = memory, offset
 
     def __add__(self, by: Any) -> Pointer:
-        return Pointer(self.memory, self.offset + np.asarray(by, np.int64))
+        return Pointer(self.memory, self.offset + by)
 
     def __sub__(self, by: Any) -> Pointer:
-        return self + -np.asarray(by, np.int64)
+        return Pointer(self.memory, self.offset - by)
 
     def at(self, mask: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Indices of the numbers, their lanes, and which lanes take part."""
@@ -59,6 +59,9 @@ class Lanes:
 
 
 def load(pointer: Pointer, mask: Any = None, other: Any = None) -> Any:
+    if not Lanes.checks and pointer.memory.numbers.size:
+        values = pointer.memory.numbers.take(pointer.offset, mode="clip")
+        return values if mask is None else np.where(mask, values, 0 if other is None else other)[()]
     memory, (index, lanes, mask) = pointer.memory, pointer.at(mask)
     if Lanes.checks:
         assert not (memory.written[index] == Lanes.epoch).any(), "read without a barrier after it was written"
@@ -75,6 +78,9 @@ def store(pointer: Pointer, value: Any, mask: Any = None) -> None:
     value = np.asarray(value)
     if value.ndim and not np.ndim(pointer.offset):
         pointer = Pointer(pointer.memory, np.broadcast_to(pointer.offset, value.shape))
+    if not Lanes.checks and np.shape(mask) == np.shape(pointer.offset):
+        pointer.memory.numbers[pointer.offset[mask]] = value if value.ndim == 0 else value[mask]
+        return
     memory, (index, lanes, mask) = pointer.memory, pointer.at(mask)
     if Lanes.checks:
         assert len(np.unique(index)) == len(index), "two lanes write one number"
