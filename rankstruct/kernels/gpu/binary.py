@@ -16,7 +16,7 @@ from torch import Tensor
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.gpu import f1, pairwise, partial_auc, reciprocal_rank
 from rankstruct.kernels.gpu.batch import MOST_SPACE, DeviceBatch, on_device
-from rankstruct.kernels.gpu.common import as_double, bounds, clear, divide, document, write, zero
+from rankstruct.kernels.gpu.common import as_double, bounds, clear, divide, document, of_list, write, zero
 from rankstruct.kernels.gpu.f1 import ACCURACY, BREAK_EVEN, SUCCESS
 
 _PAIRWISE = (
@@ -52,20 +52,10 @@ def solve_binary(
     """Solve one list: split it, place its documents or label them, and write the difference from the reference."""
     index = tl.cast(tl.program_id(0), tl.int64)
     start, n = bounds(offsets, size)
-    scores += start
-    labels += start
-    order += start
+    scores, labels, where, weights = of_list(scores, start), of_list(labels, start), of_list(where, start), of_list(weights, start)
+    order, preferred_order = of_list(order, start), of_list(preferred_order, start)
+    chosen, preferred_by = of_list(chosen, start), of_list(preferred_by, start)
     direction += start
-    if where is not None:
-        where += start
-    if weights is not None:
-        weights += start
-    if chosen is not None:
-        chosen += start
-    if preferred_by is not None:
-        preferred_by += start
-    if preferred_order is not None:
-        preferred_order += start
     if cells is not None:
         cells += index * cell_stride
     real += start + index

@@ -1,12 +1,11 @@
-"""The positional map: see positional.hpp and assignment.hpp for the mathematics. One program a list, after one sort.
+"""The positional map, one program a list after one sort; see positional.hpp and assignment.hpp for the mathematics.
 
 Ranks by gain take a pass over the documents for each distinct gain before the cut-off. Only the front, the leading documents by
-score that compete for the ranks before the cut-off, has an assignment problem. Each of its documents bisects for the first
-boundary whose best set, considered alone, contains it; its rank there is a bisection in each class. If those sets are nested, as
-without a cut-off they mostly are, this is the optimum. Otherwise thresholds between what is inside and outside give prices of
-the positions, each document takes the position it prefers, and the few that want the same one follow shortest augmenting paths,
-with a lane for each position. So O(passes n / lanes) for the list, and for a front of f documents with L classes O(f L log^2 f /
-lanes), plus O(f / lanes) for each step of a path. Reciprocal rank has a lane for each rank of the highest relevant document.
+score that compete for the ranks before the cut-off, is an assignment problem. Each of its documents bisects for the first boundary
+whose best set contains it; what is inside is a bisection in each class. If these sets are nested, as without a cut-off they
+mostly are, that is the optimum. Otherwise the thresholds of the boundaries give prices of the positions, each document takes the
+position it prefers, and those that want the same one follow shortest augmenting paths, with a lane for each position. A front of f
+documents of L classes takes O(f L log^2 f / lanes), O(f^2 / lanes) if the sets are not nested, and O(f / lanes) a step of a path.
 """
 
 from __future__ import annotations
@@ -16,34 +15,17 @@ import triton
 import triton.language as tl
 
 from rankstruct.kernels.call import Call
-from rankstruct.kernels.gpu.batch import DeviceBatch, on_device
-from rankstruct.kernels.gpu.common import AT_MOST, as_double, bisect, bounds, document, is_finite, zero
+from rankstruct.kernels.gpu.batch import DeviceBatch, on_device, order_of
+from rankstruct.kernels.gpu.common import AT_MOST, as_double, bisect, bounds, document, is_finite, of_list, zero
 
 IDEAL, IDEAL_TIED, PREDICTED = (tl.constexpr(number) for number in range(3))
 
 
 @triton.jit
-def numbered(order, t, n):
-    """The document, by rank in the list, that is the t-th of an order, and whether there is one."""
-    q = t
-    if order is not None:  # else by score
-        q = tl.load(order + t, t < n, other=-1)
-    return q, (t < n) & (q >= 0)
+def rank_by_gain(gain, n, highest, until, found, ends, discount, cut, BLOCK: tl.constexpr):
+    """Write which documents have the `until` highest gains, equal ones in order, and where each class ends.
 
-
-@triton.jit
-def fill(values, n, number, BLOCK: tl.constexpr):
-    """Set numbers of scratch."""
-    for begin in range(0, n, BLOCK):
-        t = begin + tl.arange(0, BLOCK)
-        tl.store(values + t, tl.zeros_like(t) + number, t < n)
-
-
-@triton.jit
-def rank_by_gain(gain, order, n, highest, until, found, ends, discount, cut, BLOCK: tl.constexpr):
-    """Write which numbers of an order have the `until` highest gains, equal ones as in the order, and where each class ends.
-
-    Returns their discounted gains up to a cut-off.
+    Returns their discounted gains up to the cut-off.
     """
     count = 0
     value = highest
@@ -53,129 +35,97 @@ def rank_by_gain(gain, order, n, highest, until, found, ends, discount, cut, BLO
         first = count
         for begin in range(0, n, BLOCK):
             t = begin + tl.arange(0, BLOCK)
-            q, inside = numbered(order, t, n)
-            own = tl.load(gain + q, inside, other=-float("inf"))
-            here = inside & (own == value)
+            own = tl.load(gain + t, t < n, other=-float("inf"))
+            here = own == value
             rank = count + tl.cumsum(tl.cast(here, tl.int32), 0) - 1
             tl.store(found + rank, t, here)
-            counted = here & (rank < cut)
-            total += tl.sum(tl.where(counted, tl.load(discount + rank, counted, other=0.0) * own, 0.0), 0)
+            total += tl.sum(tl.load(discount + rank, here & (rank < cut), other=0.0) * tl.where(here, own, 0.0), 0)
             below = tl.maximum(below, tl.max(tl.where(own < value, own, -float("inf")), 0))
             count += tl.sum(tl.cast(here, tl.int32), 0)
-        if ends is not None:
-            tl.store(ends + first, count)
+        tl.store(ends + first, count)
         value = below
     return total
 
 
 @triton.jit
-def fill_open(position, order, n, behind, BLOCK: tl.constexpr):
-    """Give the positions from `behind` on, as in the order, to the documents without one, -1."""
+def walk_run(key, value, amount, also, by, t, n):
+    """For documents, in the run of equal keys around each: where those of higher values end, or of equal values before it; and the
+    mean amount of those of equal values, and of `also` by an order.
+    """
+    inside = t < n
+    its_key = tl.load(key + t, inside, other=0.0)
+    its_value = tl.load(value + t, inside, other=0.0)
+    at = t
+    more = 1
+    while more > 0:
+        tied = inside & (at > 0)
+        tied = tied & (tl.load(key + at - 1, tied, other=0.0) == its_key)
+        at = at - tl.cast(tied, tl.int32)
+        more = tl.max(tl.cast(tied, tl.int32), 0)
+    rank = at + more  # 0; Triton 3.7 fails to compile a `while` of which only some variables are used
+    total = tl.zeros_like(its_key)
+    many = tl.zeros_like(t)
+    more = 1
+    while more > 0:
+        tied = inside & (at < n)
+        tied = tied & (tl.load(key + at, tied, other=0.0) == its_key)
+        other = tl.load(value + at, tied, other=0.0)
+        alike = tied & (other == its_value)
+        rank += tl.cast(tied & ((other > its_value) | (alike & (at < t))), tl.int32)
+        if also is not None:
+            own = tl.load(also + tl.load(by + t, inside, other=0), inside, other=0.0)
+            alike = alike & (tl.load(also + tl.load(by + at, alike, other=0), alike, other=0.0) == own)
+        total += tl.load(amount + at, alike, other=0.0)
+        many += tl.cast(alike, tl.int32)
+        at = at + 1
+        more = tl.max(tl.cast(tied, tl.int32), 0)
+    return rank + more, tl.where(many + more > 1, total / as_double(tl.maximum(many, 1)), tl.load(amount + t, inside, other=0.0))
+
+
+@triton.jit
+def rank_tied(found, by, order, n, discount, cut, minus, position, TIED: tl.constexpr, BLOCK: tl.constexpr):
+    """By gain; with TIED at ranks of equal discount, and after the cut-off always, only as in the order."""
+    for begin in range(0, cut, BLOCK):
+        i = begin + tl.arange(0, BLOCK)
+        tl.store(minus + i, 0.0 - as_double(tl.load(found + i, i < cut, other=0)), i < cut)
+    tl.debug_barrier()  # their places in the order
+    for begin in range(0, cut, BLOCK):
+        i = begin + tl.arange(0, BLOCK)
+        rank = i
+        if TIED:
+            rank, _ = walk_run(discount, minus, minus, None, None, i, cut)
+        q = document(order, None, tl.load(found + i, i < cut, other=0), n)[0]
+        tl.store(position + q, rank, i < cut)
+    tl.debug_barrier()  # the positions before the cut-off
+    behind = cut
     for begin in range(0, n, BLOCK):
-        q, inside = numbered(order, begin + tl.arange(0, BLOCK), n)
+        q, inside = document(order, None, begin + tl.arange(0, BLOCK), n)
         open = inside & (tl.load(position + q, inside, other=0) < 0)
         tl.store(position + q, behind + tl.cumsum(tl.cast(open, tl.int32), 0) - 1, open)
         behind += tl.sum(tl.cast(open, tl.int32), 0)
 
 
 @triton.jit
-def key_of(key, by, t, mask):
-    """The keys of the t-th documents `by` them."""
-    at = t
-    if by is not None:
-        at = tl.cast(tl.load(by + t, mask, other=0), tl.int32)
-    return tl.load(key + at, mask, other=0.0)
-
-
-@triton.jit
-def is_tied(key, by, t, at, n):
-    """Whether the keys of the t-th and another document are equal."""
-    inside = (t < n) & (at >= 0) & (at < n)
-    return inside & (key_of(key, by, at, inside) == key_of(key, by, t, inside))
-
-
-@triton.jit
-def head(key, by, t, n):
-    """The first document with the same key."""
-    at = t
-    more = 1
-    while more > 0:
-        same = is_tied(key, by, t, at - 1, n)
-        at = at - tl.cast(same, tl.int32)
-        more = tl.max(tl.cast(same, tl.int32), 0)
-    return at
-
-
-@triton.jit
-def rank_tied(found, order, n, discount, cut, position, TIED: tl.constexpr, BLOCK: tl.constexpr):
-    """By gain, as `found`; with TIED at ranks of equal discount, and after the cut-off always, only as in the order."""
-    for begin in range(0, cut, BLOCK):
-        i = begin + tl.arange(0, BLOCK)
-        t = tl.load(found + i, i < cut, other=0)
-        rank = i
-        if TIED:
-            at = head(discount, None, i, cut)
-            rank = at
-            more = 1
-            while more > 0:
-                same = is_tied(discount, None, i, at, cut)
-                rank = rank + tl.cast(same & (tl.load(found + at, same, other=0) < t), tl.int32)
-                at = at + 1
-                more = tl.max(tl.cast(same, tl.int32), 0)
-        q, inside = numbered(order, t, n)
-        tl.store(position + q, rank, inside & (i < cut))
-    tl.debug_barrier()  # the positions
-    fill_open(position, order, n, cut, BLOCK)
-
-
-@triton.jit
-def rank_predicted(gain, key, by, order, n, position, BLOCK: tl.constexpr):
-    """As in the order, which is by descending key, with ties by gain."""
-    for begin in range(0, n, BLOCK):
-        t = begin + tl.arange(0, BLOCK)
-        q, inside = numbered(order, t, n)
-        own = tl.load(gain + q, inside, other=0.0)
-        at = head(key, by, t, n)
-        rank = at
-        more = 1
-        while more > 0:
-            same = is_tied(key, by, t, at, n)
-            its = tl.load(gain + numbered(order, at, n)[0], same, other=0.0)
-            rank = rank + tl.cast(same & ((its > own) | ((its == own) & (at < t))), tl.int32)
-            at = at + 1
-            more = tl.max(tl.cast(same, tl.int32), 0)
-        tl.store(position + q, rank, inside)
-
-
-@triton.jit
 def front_of(gain, lowest, cut, n, BLOCK: tl.constexpr):
-    """How many leading documents compete for the ranks before the cut-off: as many of the lowest gain are among them."""
+    """How many leading documents compete for the ranks before the cut-off: until as many have the lowest gain."""
     size = n
     count = 0
     begin = 0
     while (begin < n) & (count < cut) & (cut < n):
         t = begin + tl.arange(0, BLOCK)
-        low = (t < n) & (tl.load(gain + t, t < n, other=0.0) == lowest)
-        counts = count + tl.cumsum(tl.cast(low, tl.int32), 0)
-        size = tl.min(tl.where((t < n) & (counts >= cut), t + 1, size), 0)
-        count += tl.sum(tl.cast(low, tl.int32), 0)
+        low = tl.cast((t < n) & (tl.load(gain + t, t < n, other=0.0) == lowest), tl.int32)
+        size = tl.min(tl.where((t < n) & (count + tl.cumsum(low, 0) >= cut), t + 1, size), 0)
+        count += tl.sum(low, 0)
         begin += BLOCK
     return size
 
 
 @triton.jit
-def falls(problem, i, n):
-    """By how much c and a fall after positions."""
-    score, gain, ends, c, a = problem
-    at = tl.minimum(i, n - 2)
-    return tl.load(c + at) - tl.load(c + at + 1), tl.load(a + at) - tl.load(a + at + 1)
-
-
-@triton.jit
 def rank_inside(problem, r, i, n, steps):
-    """The rank of documents r by what they are worth inside boundaries i."""
+    """The ranks of documents r by what they are worth inside boundaries i, equal ones in order."""
     score, gain, ends, c, a = problem
-    fall_c, fall_a = falls(problem, i, n)
+    fall_c = tl.load(c + i) - tl.load(c + i + 1)
+    fall_a = tl.load(a + i) - tl.load(a + i + 1)
     own = fall_c * tl.load(score + r, r < n, other=0.0) - fall_a * tl.load(gain + r, r < n, other=0.0)
     rank = tl.zeros_like(r)
     begin = 0
@@ -213,14 +163,16 @@ def place_alone(problem, n, place, steps, BLOCK: tl.constexpr):
 
 @triton.jit
 def set_thresholds(problem, n, place, price, steps, BLOCK: tl.constexpr):
-    """Between what is inside and outside each boundary; returns how many boundaries would have other documents inside."""
+    """Between what is inside and outside each boundary; returns how many boundaries prefer other documents inside."""
     score, gain, ends, c, a = problem
     wrong = 0
     for start in range(0, n - 1, BLOCK):
         i = start + tl.arange(0, BLOCK)
-        fall_c, fall_a = falls(problem, i, n)
-        lowest = zero() + float("inf") + tl.zeros_like(fall_c)
-        highest = -lowest
+        valid = i < n - 1
+        fall_c = tl.load(c + i, valid, other=0.0) - tl.load(c + i + 1, valid, other=0.0)
+        fall_a = tl.load(a + i, valid, other=0.0) - tl.load(a + i + 1, valid, other=0.0)
+        lowest = tl.zeros_like(fall_c) + float("inf")
+        highest = tl.zeros_like(fall_c) - float("inf")
         inside = tl.zeros_like(i)
         begin = 0
         while begin < n:
@@ -228,27 +180,27 @@ def set_thresholds(problem, n, place, price, steps, BLOCK: tl.constexpr):
             cost = fall_a * tl.load(gain + begin)
             at = bisect(place, end, i, begin, steps, AT_MOST)
             inside += at - begin
-            kept = fall_c * tl.load(score + at - 1, at > begin, other=0.0) - cost
-            left = fall_c * tl.load(score + at, at < end, other=0.0) - cost
-            lowest = tl.minimum(lowest, tl.where(at > begin, kept, float("inf")))
-            highest = tl.maximum(highest, tl.where(at < end, left, -float("inf")))
+            worth = fall_c * tl.load(score + at - 1, at > begin, other=0.0) - cost
+            lowest = tl.minimum(lowest, tl.where(at > begin, worth, float("inf")))
+            worth = fall_c * tl.load(score + at, at < end, other=0.0) - cost
+            highest = tl.maximum(highest, tl.where(at < end, worth, -float("inf")))
             begin = end
-        wrong += tl.sum(tl.cast((i < n - 1) & ((inside != i + 1) | (lowest < highest)), tl.int32), 0)
-        lowest = tl.where(is_finite(lowest), lowest, highest)
-        highest = tl.where(is_finite(highest), highest, lowest)
-        tl.store(price + i, 0.5 * (lowest + highest), i < n - 1)
+        wrong += tl.sum(tl.cast(valid & ((inside != i + 1) | (lowest < highest)), tl.int32), 0)
+        middle = 0.5 * (lowest + highest)
+        tl.store(price + i, tl.where(is_finite(middle), middle, 0.0), valid)
     return wrong
 
 
 @triton.jit
 def choose(problem, n, place, price, holder, BLOCK: tl.constexpr):
-    """Give documents the position they prefer, if no document before prefers it; -1 for those without one."""
+    """Add up the thresholds to prices, and write the position that each document prefers, its own one if as good."""
     score, gain, ends, c, a = problem
     carry = zero()
     for block in range((n + BLOCK - 1) // BLOCK):
         i = n - 1 - block * BLOCK - tl.arange(0, BLOCK)  # from the last one
         own = tl.load(price + i, (i >= 0) & (i < n - 1), other=0.0)
         tl.store(price + i, carry + tl.cumsum(own, 0), i >= 0)
+        tl.store(holder + i, tl.zeros_like(i) - 1, i >= 0)
         carry += tl.sum(own, 0)
     tl.debug_barrier()  # the prices
     for begin in range(0, n, BLOCK):
@@ -262,19 +214,6 @@ def choose(problem, n, place, price, holder, BLOCK: tl.constexpr):
             at = tl.where(cost < lowest, j, at)
             lowest = tl.minimum(lowest, cost)
         tl.store(place + r, at, r < n)
-    tl.debug_barrier()  # where each wants to be
-    for begin in range(0, n, BLOCK):
-        j = begin + tl.arange(0, BLOCK)
-        own = tl.zeros_like(j) - 1
-        for r in range(n):
-            own = tl.where((own < 0) & (tl.load(place + r) == j), r, own)
-        tl.store(holder + j, own, j < n)
-    tl.debug_barrier()  # who is there
-    for begin in range(0, n, BLOCK):
-        r = begin + tl.arange(0, BLOCK)
-        at = tl.load(place + r, r < n, other=0)
-        tl.store(place + r, tl.where(tl.load(holder + at) == r, at, -1), r < n)
-    tl.debug_barrier()  # who has a place
 
 
 @triton.jit
@@ -284,31 +223,28 @@ def augment(problem, n, document, place, price, holder, paths, BLOCK: tl.constex
     cost, settled, previous = paths
     for begin in range(0, n, BLOCK):
         j = begin + tl.arange(0, BLOCK)
-        tl.store(cost + j, zero() + float("inf") + tl.zeros_like(as_double(j)), j < n)
-        tl.store(settled + j, zero() + float("inf") + tl.zeros_like(as_double(j)), j < n)
+        tl.store(cost + j, tl.full((BLOCK,), float("inf"), tl.float64), j < n)
+        tl.store(settled + j, tl.full((BLOCK,), float("inf"), tl.float64), j < n)
     by = document
     at = n
     distance = zero()
     shift = zero()
     while by >= 0:
         tl.debug_barrier()  # the step before
-        its_score = tl.load(score + by)
-        its_gain = tl.load(gain + by)
         nearest = zero() + float("inf")
         key = 2 * n  # the nearest position, plus n if it is held
         for begin in range(0, n, BLOCK):
             j = begin + tl.arange(0, BLOCK)
-            inside = j < n
-            known = tl.where(j == at, distance, tl.load(settled + j, inside, other=0.0))
-            tl.store(settled + j, known, inside)
-            open = inside & (known == float("inf"))
-            own = tl.load(cost + j, open, other=0.0)
-            way = its_gain * tl.load(a + j, open, other=0.0) - its_score * tl.load(c + j, open, other=0.0)
+            known = tl.where(j == at, distance, tl.load(settled + j, j < n, other=0.0))
+            tl.store(settled + j, known, j < n)
+            open = (j < n) & (known == float("inf"))
+            own = tl.load(cost + j, open, other=float("inf"))
+            way = tl.load(gain + by) * tl.load(a + j, open, other=0.0) - tl.load(score + by) * tl.load(c + j, open, other=0.0)
             way = way + tl.load(price + j, open, other=0.0) - shift
             tl.store(previous + j, tl.zeros_like(j) + by, open & (way < own))
-            own = tl.minimum(way, own)
+            own = tl.where(open, tl.minimum(way, own), float("inf"))
             tl.store(cost + j, own, open)
-            here = tl.min(tl.where(open, own, float("inf")), 0)
+            here = tl.min(own, 0)
             held = tl.load(holder + j, open, other=0) >= 0
             its = tl.min(tl.where(open & (own == here), tl.where(held, j + n, j), 2 * n), 0)
             key = tl.where(here < nearest, its, tl.where(here == nearest, tl.minimum(key, its), key))
@@ -316,9 +252,9 @@ def augment(problem, n, document, place, price, holder, paths, BLOCK: tl.constex
         at = key % n
         distance = nearest
         by = tl.load(holder + at)
-        held = tl.maximum(by, 0)
-        way = tl.load(gain + held) * tl.load(a + at) - tl.load(score + held) * tl.load(c + at)
-        shift = way + tl.load(price + at) - distance
+        held_by = tl.maximum(by, 0)
+        shift = tl.load(gain + held_by) * tl.load(a + at) - tl.load(score + held_by) * tl.load(c + at)
+        shift = shift + tl.load(price + at) - distance
     tl.debug_barrier()  # the paths, and prices that have been read
     for begin in range(0, n, BLOCK):
         j = begin + tl.arange(0, BLOCK)
@@ -332,24 +268,24 @@ def augment(problem, n, document, place, price, holder, paths, BLOCK: tl.constex
         tl.store(holder + at, by)
         tl.store(place + by, at)
         at = left
-    tl.debug_barrier()  # prices and places
 
 
 @triton.jit
-def assign(documents, cut, scale, tables, ints, reals, position, BLOCK: tl.constexpr):
+def assign(documents, cut, scale, tables, whole, real, position, stride, BLOCK: tl.constexpr):
     """Solve the assignment problem of the n leading documents; writes their positions."""
     score, gain, n, highest = documents
     decay, discount = tables
-    members, ends, place, holder, previous = ints
-    its_score, its_gain, c, a, price, cost, settled = reals
+    members, ends, place, holder, previous = whole, whole + stride, whole + 2 * stride, whole + 3 * stride, whole + 4 * stride
+    its_score, its_gain, c, a = real, real + stride, real + 2 * stride, real + 3 * stride
+    price, paths = real + 4 * stride, (real + 5 * stride, real + 6 * stride, previous)
     last = n - 1
     least_c = tl.load(decay + last)
     least_a = tl.where(last < cut, tl.load(discount + last), 0.0)
     fall_c = tl.load(decay) - least_c
     fall_a = tl.load(discount) - least_a
-    bound = tl.maximum(fall_c * tl.maximum(tl.abs(tl.load(score)), tl.abs(tl.load(score + last))), fall_a * (highest / scale))
-    if (bound > 1e-280) & (bound < float("inf")) & (n > 1):  # else there is no choice
-        rank_by_gain(gain, None, n, highest, n, members, ends, discount, 0, BLOCK)
+    bound = tl.maximum(fall_c * (0.0 - tl.load(score + last)), fall_a * (highest / scale))
+    if (bound > 1e-280) & (bound < float("inf")):  # else there is no choice
+        rank_by_gain(gain, n, highest, n, members, ends, discount, 0, BLOCK)
         tl.debug_barrier()  # the members
         for begin in range(0, n, BLOCK):
             i = begin + tl.arange(0, BLOCK)
@@ -371,88 +307,60 @@ def assign(documents, cut, scale, tables, ints, reals, position, BLOCK: tl.const
             tl.debug_barrier()  # the thresholds, and places that have been read
             choose(problem, n, place, price, holder, BLOCK)
             for r in range(n):
-                if tl.load(place + r) < 0:
+                tl.debug_barrier()  # what each prefers, and the paths before
+                wanted = tl.load(place + r)
+                if tl.load(holder + wanted) < 0:  # its price has not changed, and others have only grown
                     tl.debug_barrier()  # all have read it
-                    augment(problem, n, r, place, price, holder, (cost, settled, previous), BLOCK)
+                    tl.store(holder + wanted, r)
+                else:
+                    augment(problem, n, r, place, price, holder, paths, BLOCK)
+            tl.debug_barrier()  # the places
         for begin in range(0, n, BLOCK):
             r = begin + tl.arange(0, BLOCK)
             tl.store(position + tl.load(members + r, r < n, other=0), tl.load(place + r, r < n, other=0), r < n)
 
 
 @triton.jit
-def rank_reciprocal(documents, k, decay, members, before, position, BLOCK: tl.constexpr):
-    """The best rank of the highest relevant document, or none up to rank k: see `Positional::rank_reciprocal`.
+def rank_reciprocal(score, gain, n, k, decay, position, BLOCK: tl.constexpr):
+    """Reciprocal rank: the best number of irrelevant documents above all relevant ones, k for no relevant one up to rank k.
 
-    Returns how many irrelevant documents are above it, at most k.
+    With r of them, the document at rank q by score and i irrelevant ones before it has the position max(q, r + q - i) if it is
+    relevant, i if it is one of them, else q. Writes positions and returns r; a lane for each.
     """
-    score, p, n = documents
-    lead = tl.load(members)
-    first = tl.minimum(lead, k)
-    tl.store(before, 0.0)
-    carry = zero()
-    for begin in range(0, n, BLOCK):  # prefix sums of the documents' terms at their ranks by score
-        q = begin + tl.arange(0, BLOCK)
-        own = tl.load(decay + q, q < n, other=0.0) * tl.load(score + q, q < n, other=0.0)
-        tl.store(before + q + 1, carry + tl.cumsum(own, 0), q < n)
-        carry += tl.sum(own, 0)
-    tl.debug_barrier()  # the sums
-    best = zero() + float("inf")  # of what is lost
-    best_r = first
-    above = tl.load(before + first)
-    begin = first
-    end = tl.minimum(n - p, k)
-    while begin <= end:
+    best = zero() + float("inf")
+    best_r = 0
+    begin = 0
+    more = 1
+    while more > 0:
         r = begin + tl.arange(0, BLOCK)
-        inside = (r <= end) & (r > 0)
-        its = tl.load(members + p + r - 1, inside, other=0)  # the last irrelevant one above
-        term = tl.load(decay + r - 1, inside, other=0.0) * tl.load(score + its, inside, other=0.0)
-        sums = above + tl.cumsum(tl.where(r > first, term, 0.0), 0)
-        over = tl.where(inside, its - r + 1, 0)  # relevant documents above that one
-        moved = tl.where(r < k, tl.maximum(over, 1), over)
-        last = tl.where(inside & ((r > lead) | (r == k)), its, lead)
-        value = sums + carry - tl.load(before + last + 1)
-        most = tl.max(tl.where(r <= end, moved, 0), 0)
-        for j in range(most):
-            real = (r <= end) & (j < moved)
-            value += tl.load(decay + r + j, real, other=0.0) * tl.load(score + tl.load(members + j))
-        value = tl.where(r <= end, value, -float("inf"))
-        lost = tl.where(r < k, 1.0 / as_double(r + 1), 0.0) - value
+        moved = tl.full((BLOCK,), 0.0, tl.float64)
+        q = 0
+        above = 0
+        while (q < n) & (above < begin + BLOCK):
+            low = tl.load(gain + q) == 0.0
+            at = tl.where(low, tl.where(above < r, above, q), tl.maximum(q, r + q - above))
+            moved += (tl.load(decay + at, at < n, other=0.0) - tl.load(decay + q)) * tl.load(score + q)
+            above += tl.cast(low, tl.int32)
+            q += 1
+        end = tl.minimum(above, k)
+        lost = tl.where(r < k, 1.0 / as_double(r + 1), 0.0) - moved
+        lost = tl.where(r <= end, lost, float("inf"))
         here = tl.min(lost, 0)
         if here < best:
             best_r = tl.min(tl.where(lost == here, r, n), 0)
             best = here
-        above = tl.max(tl.where(r == tl.minimum(begin + BLOCK - 1, end), sums, -float("inf")), 0)
-        final = tl.max(tl.where(r == tl.minimum(begin + BLOCK - 1, end), value, -float("inf")), 0)
-        begin = tl.where(final <= 0.0 - best, end, begin + BLOCK - 1) + 1  # even without the credit nothing is better
-    for begin in range(0, n, BLOCK):
-        i = begin + tl.arange(0, BLOCK)
-        own = tl.load(members + p + i, i < best_r, other=0)
-        tl.store(position + own, i, i < best_r)
-    if best_r < k:
-        tl.store(position + lead, best_r)
-    tl.debug_barrier()  # those positions
-    fill_open(position, None, n, best_r + tl.cast(best_r < k, tl.int32), BLOCK)
+        begin += BLOCK
+        furthest = tl.min(tl.where(r <= end, moved, float("inf")), 0)  # it only decreases
+        more = tl.cast((begin <= end) & (furthest > 0.0 - best), tl.int32)
+    count = 0
+    for start in range(0, n, BLOCK):
+        t = start + tl.arange(0, BLOCK)
+        low = (t < n) & (tl.load(gain + t, t < n, other=0.0) == 0.0)
+        i = count + tl.cumsum(tl.cast(low, tl.int32), 0)
+        at = tl.where(low, tl.where(i <= best_r, i - 1, t), tl.maximum(t, best_r + t - i))
+        tl.store(position + t, at, t < n)
+        count += tl.sum(tl.cast(low, tl.int32), 0)
     return best_r
-
-
-@triton.jit
-def mean_of_tied(coefficient, score, gain, chosen, order, t, n):
-    """The mean of the coefficients of documents with the same score and gain, and score that determines the reference."""
-    own_gain = tl.load(gain + t, t < n, other=0.0)
-    at = head(score, None, t, n)
-    total = tl.zeros_like(own_gain)
-    many = tl.zeros_like(t)
-    more = 1
-    while more > 0:
-        same = is_tied(score, None, t, at, n)
-        alike = same & (tl.load(gain + at, same, other=-1.0) == own_gain)
-        if chosen is not None:
-            alike = alike & is_tied(chosen, order, t, at, n)
-        total += tl.load(coefficient + at, alike, other=0.0)
-        many += tl.cast(alike, tl.int32)
-        at = at + 1
-        more = tl.max(tl.cast(same, tl.int32), 0)
-    return tl.where(many == 1, tl.load(coefficient + t, t < n, other=0.0), total / as_double(tl.maximum(many, 1)))
 
 
 @triton.jit
@@ -464,51 +372,37 @@ def solve_positional(
     """Solve one list: its documents are numbered by descending score."""
     index = tl.cast(tl.program_id(0), tl.int64)
     start, places = bounds(offsets, size)
-    scores += start
-    gains += start
-    order += start
+    scores, gains, where, weights = of_list(scores, start), of_list(gains, start), of_list(where, start), of_list(weights, start)
+    chosen, order, chosen_order = of_list(chosen, start), of_list(order, start), of_list(chosen_order, start)
     direction += start
-    if where is not None:
-        where += start
-    if weights is not None:
-        weights += start
-    if chosen is not None:
-        chosen += start
-    if chosen_order is not None:
-        chosen_order += start
     real += start + index
     whole += start + index
-    score, gain = real, real + stride
-    reals = (real + 2 * stride, real + 3 * stride, real + 4 * stride, real + 5 * stride, real + 6 * stride,
-             real + 7 * stride, real + 8 * stride)  # fmt: skip
-    position, reference, found, given = whole, whole + stride, whole + 2 * stride, whole + 3 * stride
-    asked, coefficient = whole + 4 * stride, reals[0]
-    ints = (found, whole + 5 * stride, whole + 6 * stride, given, asked)
+    score, gain, coefficient, key, its_gain = real, real + stride, real + 2 * stride, real + 3 * stride, real + 4 * stride
+    position, reference, found, ends, given, asked = (
+        whole, whole + stride, whole + 2 * stride, whole + 3 * stride, whole + 4 * stride, whole + 5 * stride)  # fmt: skip
 
     first, exists = document(order, where, 0, places)
-    top = tl.cast(tl.load(scores + first, exists, other=0.0), tl.float64)
+    top = as_double(tl.load(scores + first, exists, other=0.0))
     n = 0
     wrong = 0
     highest = zero() - float("inf")
     lowest = zero() + float("inf")
-    fill(given, places, -1, BLOCK)
-    tl.debug_barrier()  # padding
     for begin in range(0, places, BLOCK):
         t = begin + tl.arange(0, BLOCK)
         at, inside = document(order, where, t, places)
-        its_score = tl.cast(tl.load(scores + at, inside, other=0.0), tl.float64) - top
-        its_gain = tl.cast(tl.load(gains + at, inside, other=0.0), tl.float64)
+        own = tl.cast(tl.load(scores + at, inside, other=0.0), tl.float64) - top
+        worth = tl.cast(tl.load(gains + at, inside, other=0.0), tl.float64)
         if weights is not None:
-            its_gain *= tl.load(weights + at, inside, other=0.0)
-        valid = (its_score >= -1e301) & is_finite(its_score) & is_finite(its_gain) & (its_gain >= 0.0)
+            worth *= tl.load(weights + at, inside, other=0.0)
+        valid = (own >= -1e301) & is_finite(own) & is_finite(worth) & (worth >= 0.0)
         if chosen is not None:
             valid = valid & is_finite(tl.load(chosen + at, inside, other=0.0))
         wrong += tl.sum(tl.cast(inside & ~valid, tl.int32), 0)
         n += tl.sum(tl.cast(inside, tl.int32), 0)
-        highest = tl.maximum(highest, tl.max(tl.where(inside, its_gain, -float("inf")), 0))
-        lowest = tl.minimum(lowest, tl.min(tl.where(inside, its_gain, float("inf")), 0))
-        tl.store(score + t, its_score, inside)
-        tl.store(gain + t, its_gain, inside)
+        highest = tl.maximum(highest, tl.max(tl.where(inside, worth, -float("inf")), 0))
+        lowest = tl.minimum(lowest, tl.min(tl.where(inside, worth, float("inf")), 0))
+        tl.store(score + t, own, inside)
+        tl.store(gain + t, worth, inside)
         tl.store(given + at, t, inside)
         tl.store(position + t, t, inside)  # by score
         tl.store(reference + t, tl.zeros_like(t) - 1, inside)
@@ -524,69 +418,67 @@ def solve_positional(
                 t = begin + tl.arange(0, BLOCK)
                 many += tl.sum(tl.cast((t < n) & (tl.load(gain + t, t < n, other=0.0) == highest), tl.int32), 0)
             cut = tl.minimum(cut, tl.maximum(many + 1, least_cutoff))
-        in_order = None
-        key = score
-        key_order = None
-        by = n
+        # In the order of the reference, by default that of the scores.
+        if chosen_order is None:
+            by_key, by_gain, in_order = score, gain, None
+        else:
+            by_key, by_gain, in_order = key, its_gain, asked
+            for begin in range(0, n, BLOCK):
+                at, inside = document(chosen_order, None, begin + tl.arange(0, BLOCK), n)
+                q = tl.load(given + at, inside, other=0)
+                t = begin + tl.arange(0, BLOCK)
+                tl.store(asked + t, q, inside)
+                tl.store(its_gain + t, tl.load(gain + q, inside, other=0.0), inside)
+                if chosen is not None:
+                    tl.store(key + t, tl.load(chosen + at, inside, other=0.0), inside)
+            tl.debug_barrier()  # the order
         until = cut
         if REFERENCE == IDEAL:
-            in_order = given
-            by = places
             until = n
-        elif chosen is not None:
-            in_order = asked
-            key = chosen
-            key_order = chosen_order
-            for begin in range(0, n, BLOCK):
-                t = begin + tl.arange(0, BLOCK)
-                own = tl.cast(tl.load(chosen_order + t, t < n, other=0), tl.int32)
-                tl.store(asked + t, tl.load(given + own, t < n, other=0), t < n)
-            tl.debug_barrier()  # the order
-        best = rank_by_gain(gain, in_order, by, highest, until, found, None, discount, cut, BLOCK)
+        best = rank_by_gain(by_gain, n, highest, until, found, ends, discount, cut, BLOCK)
         tl.debug_barrier()  # what was found
         if (best > 0.0) & (tl.load(discount) != tl.where(cut == n, tl.load(discount + n - 1), 0.0)):
             if REFERENCE == PREDICTED:
-                rank_predicted(gain, key, key_order, in_order, n, reference, BLOCK)
+                for begin in range(0, n, BLOCK):
+                    t = begin + tl.arange(0, BLOCK)
+                    rank, _ = walk_run(by_key, by_gain, by_gain, None, None, t, n)
+                    tl.store(reference + document(in_order, None, t, n)[0], rank, t < n)
             else:
                 if (REFERENCE == IDEAL_TIED) & RECIPROCAL:
                     until = 1
-                rank_tied(found, in_order, by, discount, until, reference, REFERENCE == IDEAL_TIED, BLOCK)
-            tl.debug_barrier()  # what was found and the orders have been read
+                rank_tied(found, by_gain, in_order, n, discount, until, coefficient, reference, REFERENCE == IDEAL_TIED, BLOCK)
+            tl.debug_barrier()  # the orders have been read
             if RECIPROCAL:
-                rank_by_gain(gain, None, n, highest, n, found, ints[1], discount, 0, BLOCK)
-                fill(position, n, -1, BLOCK)
-                tl.debug_barrier()  # the classes
-                above = rank_reciprocal((score, tl.load(ints[1]), n), cutoff, decay, found, reals[0], position, BLOCK)
+                above = rank_reciprocal(score, gain, n, cutoff, decay, position, BLOCK)
                 loss = 1.0 - tl.load(discount + above, above < cutoff, other=0.0)
             else:
                 scale = zero() + 1.0
                 if NORMALIZED:
                     scale = best
                 front = front_of(gain, lowest, cut, n, BLOCK)
-                assign((score, gain, front, highest), cut, scale, (decay, discount), ints, reals, position, BLOCK)
+                tables = (decay, discount)
+                assign((score, gain, front, highest), cut, scale, tables, found, coefficient, position, stride, BLOCK)
             tl.debug_barrier()  # the positions
             earned = zero()
             for begin in range(0, n, BLOCK):
                 t = begin + tl.arange(0, BLOCK)
-                its = tl.load(position + t, t < n, other=0)
-                worth = tl.load(discount + its, (t < n) & (its < cut), other=0.0)
+                at = tl.load(position + t, t < n, other=0)
+                worth = tl.load(discount + at, (t < n) & (at < cut), other=0.0)
                 earned += tl.sum(worth * tl.load(gain + t, t < n, other=0.0), 0)
-                own = tl.load(decay + its, t < n, other=0.0)
+                own = tl.load(decay + at, t < n, other=0.0)
                 own -= tl.load(decay + tl.load(reference + t, t < n, other=0), t < n, other=0.0)
                 tl.store(coefficient + t, own, t < n)
                 total += tl.sum(own * tl.load(score + t, t < n, other=0.0), 0)
             if not RECIPROCAL:
-                loss = tl.maximum(best - earned, 0.0)
-                if NORMALIZED:
-                    loss /= best
+                loss = tl.maximum(best - earned, 0.0) / scale
             total = tl.maximum(loss + total, 0.0)
             tl.debug_barrier()  # the coefficients
             for begin in range(0, n, BLOCK):
+                at, inside = document(order, None, begin + tl.arange(0, BLOCK), n)
                 t = begin + tl.arange(0, BLOCK)
-                at, inside = document(order, None, t, n)
                 own = tl.load(coefficient + t, inside, other=0.0)
-                if REFERENCE != IDEAL:  # documents that are alike have their mean
-                    own = mean_of_tied(coefficient, score, gain, chosen, order, t, n)
+                if REFERENCE != IDEAL:  # documents that are alike share theirs
+                    _, own = walk_run(score, gain, coefficient, chosen, order, t, n)
                 tl.store(direction + at, own, inside)
     nothing = tl.where(wrong > 0, float("nan"), 0.0)
     tl.store(task_loss + index, loss + nothing)
@@ -595,11 +487,13 @@ def solve_positional(
 
 def solve(call: Call, batch: DeviceBatch) -> bool:
     """Solve a call of the loop."""
-    options = call.options
+    options, chosen_order = call.options, batch.chosen_order
     decay, discount = (on_device(table, batch.scores.device) for table in options._arrays)
+    if options.reference == IDEAL.value:  # in input order
+        chosen_order = order_of(torch.zeros_like(batch.scores), batch.where, batch.offsets)
     solve_positional[(batch.lists,)](
-        batch.scores, batch.labels, batch.where, batch.weights, batch.chosen, batch.order, batch.chosen_order, batch.offsets,
-        decay, discount, batch.space(7, torch.int32), batch.space(9, torch.float64), batch.task_loss, batch.value,
+        batch.scores, batch.labels, batch.where, batch.weights, batch.chosen, batch.order, chosen_order, batch.offsets,
+        decay, discount, batch.space(8, torch.int32), batch.space(9, torch.float64), batch.task_loss, batch.value,
         batch.direction, batch.size, batch.stride, options.cutoff, options.least_cutoff,
         REFERENCE=options.reference, NORMALIZED=bool(options.normalized), RECIPROCAL=bool(options.reciprocal),
         BLOCK=batch.block, num_warps=batch.block // 64, enable_fp_fusion=False,
