@@ -173,7 +173,8 @@ def verify_kernels(lists: int, seconds: float, seed: int, only: Sequence[str] | 
             if wrong.any():
                 at = int(wrong.nonzero()[0])
                 print(
-                    f"FAILED {measure.name} {feature_map.name} {reference} list {at}: {given.tolist()} {labels.tolist()} {options}"
+                    f"FAILED {measure.name} {feature_map.name} {reference}, list {at}:",
+                    *(given.tolist(), labels.tolist(), options),
                 )
     bar.close()
     print(

@@ -32,8 +32,8 @@ class Memory:
 
 
 class Pointer:
-    def __init__(self, memory: Memory, offset: Any = np.int64(0)) -> None:
-        self.memory, self.offset = memory, offset
+    def __init__(self, memory: Memory, offset: Any = 0) -> None:
+        self.memory, self.offset = memory, np.asarray(offset, np.int64)[()]
 
     def __add__(self, by: Any) -> Pointer:
         return Pointer(self.memory, self.offset + by)
@@ -66,7 +66,10 @@ def load(pointer: Pointer, mask: Any = None, other: Any = None) -> Any:
     if Lanes.checks:
         assert not (memory.written[index] == Lanes.epoch).any(), "read without a barrier after it was written"
         assert np.isin(memory.program[index], (0, Lanes.program)).all(), "read what another program wrote"
-        first, lanes = memory.read[index] != Lanes.epoch, lanes - (lanes < 0)  # a scalar is read by all lanes, and written by one
+        first, lanes = (
+            memory.read[index] != Lanes.epoch,
+            lanes - (lanes < 0),
+        )  # a scalar is read by all lanes, and written by one
         memory.reader[index] = np.where(first | (memory.reader[index] == lanes), lanes, -2)
         memory.read[index] = Lanes.epoch
     values = np.full(mask.shape, 0 if other is None else other, memory.numbers.dtype)

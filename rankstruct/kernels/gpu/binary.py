@@ -52,7 +52,12 @@ def solve_binary(
     """Solve one list: split it, place its documents or label them, and write the difference from the reference."""
     index = tl.cast(tl.program_id(0), tl.int64)
     start, n = bounds(offsets, size)
-    scores, labels, where, weights = of_list(scores, start), of_list(labels, start), of_list(where, start), of_list(weights, start)
+    scores, labels, where, weights = (
+        of_list(scores, start),
+        of_list(labels, start),
+        of_list(where, start),
+        of_list(weights, start),
+    )
     order, preferred_order = of_list(order, start), of_list(preferred_order, start)
     chosen, preferred_by = of_list(chosen, start), of_list(preferred_by, start)
     direction += start
@@ -274,7 +279,7 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
         batch.size, batch.stride, square, len(thresholds), batch.longest.bit_length() + 1, cutoff,
         METHOD=method, REFERENCE=reference, MEASURE=given.get("measure", 0), NORMALIZED=bool(given.get("normalized")),
         STRICT=single and bool(np.isnan(call.min_relevant)), ROUND=single, TIED=tied, BLOCK=batch.block,
-        num_warps=batch.block // 64, enable_fp_fusion=False,
+        num_warps=batch.block // 128, enable_fp_fusion=False,
     )  # fmt: skip
     return True
 

@@ -1,11 +1,11 @@
 """The positional map, one program a list after one sort; see positional.hpp and assignment.hpp for the mathematics.
 
 Ranks by gain take a pass over the documents for each distinct gain before the cut-off. Only the front, the leading documents by
-score that compete for the ranks before the cut-off, is an assignment problem. Each of its documents bisects for the first boundary
-whose best set contains it; what is inside is a bisection in each class. If these sets are nested, as without a cut-off they
-mostly are, that is the optimum. Otherwise the thresholds of the boundaries give prices of the positions, each document takes the
-position it prefers, and those that want the same one follow shortest augmenting paths, with a lane for each position. A front of f
-documents of L classes takes O(f L log^2 f / lanes), O(f^2 / lanes) if the sets are not nested, and O(f / lanes) a step of a path.
+score that compete for the ranks before the cut-off, is an assignment problem. Each of its documents bisects for the first
+boundary whose best set contains it; what is inside is a bisection in each class. If these sets are nested, as without a cut-off
+they mostly are, that is the optimum. Otherwise the thresholds of the boundaries give prices of the positions, each document takes
+the position it prefers, and those that want the same one follow shortest augmenting paths, with a lane for each position. For f
+documents of L classes, O(f L log^2 f / lanes), O(f^2 / lanes) if the sets are not nested, and O(f / lanes) a step of a path.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ def rank_by_gain(gain, n, highest, until, found, ends, discount, cut, BLOCK: tl.
 
 @triton.jit
 def walk_run(key, value, amount, also, by, t, n):
-    """For documents, in the run of equal keys around each: where those of higher values end, or of equal values before it; and the
-    mean amount of those of equal values, and of `also` by an order.
+    """The ranks of documents by value within their runs of equal keys, equal values in order.
+
+    Also the mean amounts of those in a run with the same value, and the same number of `also` in the order `by`.
     """
     inside = t < n
     its_key = tl.load(key + t, inside, other=0.0)
@@ -79,7 +80,9 @@ def walk_run(key, value, amount, also, by, t, n):
         many += tl.cast(alike, tl.int32)
         at = at + 1
         more = tl.max(tl.cast(tied, tl.int32), 0)
-    return rank + more, tl.where(many + more > 1, total / as_double(tl.maximum(many, 1)), tl.load(amount + t, inside, other=0.0))
+    return rank + more, tl.where(
+        many + more > 1, total / as_double(tl.maximum(many, 1)), tl.load(amount + t, inside, other=0.0)
+    )
 
 
 @triton.jit
@@ -121,44 +124,37 @@ def front_of(gain, lowest, cut, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def rank_inside(problem, r, i, n, steps):
-    """The ranks of documents r by what they are worth inside boundaries i, equal ones in order."""
-    score, gain, ends, c, a = problem
-    fall_c = tl.load(c + i) - tl.load(c + i + 1)
-    fall_a = tl.load(a + i) - tl.load(a + i + 1)
-    own = fall_c * tl.load(score + r, r < n, other=0.0) - fall_a * tl.load(gain + r, r < n, other=0.0)
-    rank = tl.zeros_like(r)
-    begin = 0
-    while begin < n:
-        end = tl.load(ends + begin)
-        cost = fall_a * tl.load(gain + begin)
-        low = tl.zeros_like(r) + begin
-        high = tl.zeros_like(r) + end
-        for _ in range(steps):
-            middle = (low + high) // 2
-            open = low < high
-            worth = fall_c * tl.load(score + middle, open, other=0.0) - cost
-            more = (worth > own) | ((worth == own) & (middle < r))
-            low = tl.where(open & more, middle + 1, low)
-            high = tl.where(open & ~more, middle, high)
-        rank += low - begin
-        begin = end
-    return rank
-
-
-@triton.jit
 def place_alone(problem, n, place, steps, BLOCK: tl.constexpr):
-    """The first boundary whose best set contains each document."""
-    for begin in range(0, n, BLOCK):
-        r = begin + tl.arange(0, BLOCK)
-        low = tl.zeros_like(r)
-        high = low + n - 1
+    """The first boundary whose best set contains each document: there, at most as many are worth more as have positions."""
+    score, gain, ends, c, a = problem
+    for start in range(0, n, BLOCK):
+        r = start + tl.arange(0, BLOCK)
+        first = tl.zeros_like(r)
+        last = first + n - 1
         for _ in range(steps):
-            i = (low + high) // 2
-            outside = (low < high) & (rank_inside(problem, r, i, n, steps) > i)
-            high = tl.where(outside, high, i)
-            low = tl.where(outside, i + 1, low)
-        tl.store(place + r, low, r < n)
+            i = (first + last) // 2
+            fall_c = tl.load(c + i) - tl.load(c + i + 1)
+            fall_a = tl.load(a + i) - tl.load(a + i + 1)
+            own = fall_c * tl.load(score + r, r < n, other=0.0) - fall_a * tl.load(gain + r, r < n, other=0.0)
+            above = tl.zeros_like(r)
+            begin = 0
+            while begin < n:
+                end = tl.load(ends + begin)
+                low = tl.zeros_like(r) + begin
+                high = tl.zeros_like(r) + end
+                for _ in range(steps):
+                    middle = (low + high) // 2
+                    open = low < high
+                    worth = fall_c * tl.load(score + middle, open, other=0.0) - fall_a * tl.load(gain + begin)
+                    more = (worth > own) | ((worth == own) & (middle < r))
+                    low = tl.where(open & more, middle + 1, low)
+                    high = tl.where(open & ~more, middle, high)
+                above += low - begin
+                begin = end
+            outside = (first < last) & (above > i)
+            last = tl.where(outside, last, i)
+            first = tl.where(outside, i + 1, first)
+        tl.store(place + r, first, r < n)
 
 
 @triton.jit
@@ -239,7 +235,9 @@ def augment(problem, n, document, place, price, holder, paths, BLOCK: tl.constex
             tl.store(settled + j, known, j < n)
             open = (j < n) & (known == float("inf"))
             own = tl.load(cost + j, open, other=float("inf"))
-            way = tl.load(gain + by) * tl.load(a + j, open, other=0.0) - tl.load(score + by) * tl.load(c + j, open, other=0.0)
+            way = tl.load(gain + by) * tl.load(a + j, open, other=0.0) - tl.load(score + by) * tl.load(
+                c + j, open, other=0.0
+            )
             way = way + tl.load(price + j, open, other=0.0) - shift
             tl.store(previous + j, tl.zeros_like(j) + by, open & (way < own))
             own = tl.where(open, tl.minimum(way, own), float("inf"))
@@ -275,7 +273,13 @@ def assign(documents, cut, scale, tables, whole, real, position, stride, BLOCK: 
     """Solve the assignment problem of the n leading documents; writes their positions."""
     score, gain, n, highest = documents
     decay, discount = tables
-    members, ends, place, holder, previous = whole, whole + stride, whole + 2 * stride, whole + 3 * stride, whole + 4 * stride
+    members, ends, place, holder, previous = (
+        whole,
+        whole + stride,
+        whole + 2 * stride,
+        whole + 3 * stride,
+        whole + 4 * stride,
+    )
     its_score, its_gain, c, a = real, real + stride, real + 2 * stride, real + 3 * stride
     price, paths = real + 4 * stride, (real + 5 * stride, real + 6 * stride, previous)
     last = n - 1
@@ -321,7 +325,7 @@ def assign(documents, cut, scale, tables, whole, real, position, stride, BLOCK: 
 
 
 @triton.jit
-def rank_reciprocal(score, gain, n, k, decay, position, BLOCK: tl.constexpr):
+def rank_reciprocal(score, gain, n, k, decay, discount, position, BLOCK: tl.constexpr):
     """Reciprocal rank: the best number of irrelevant documents above all relevant ones, k for no relevant one up to rank k.
 
     With r of them, the document at rank q by score and i irrelevant ones before it has the position max(q, r + q - i) if it is
@@ -343,8 +347,7 @@ def rank_reciprocal(score, gain, n, k, decay, position, BLOCK: tl.constexpr):
             above += tl.cast(low, tl.int32)
             q += 1
         end = tl.minimum(above, k)
-        lost = tl.where(r < k, 1.0 / as_double(r + 1), 0.0) - moved
-        lost = tl.where(r <= end, lost, float("inf"))
+        lost = tl.where(r <= end, tl.load(discount + r, (r <= end) & (r < k), other=0.0) - moved, float("inf"))
         here = tl.min(lost, 0)
         if here < best:
             best_r = tl.min(tl.where(lost == here, r, n), 0)
@@ -372,12 +375,23 @@ def solve_positional(
     """Solve one list: its documents are numbered by descending score."""
     index = tl.cast(tl.program_id(0), tl.int64)
     start, places = bounds(offsets, size)
-    scores, gains, where, weights = of_list(scores, start), of_list(gains, start), of_list(where, start), of_list(weights, start)
+    scores, gains, where, weights = (
+        of_list(scores, start),
+        of_list(gains, start),
+        of_list(where, start),
+        of_list(weights, start),
+    )
     chosen, order, chosen_order = of_list(chosen, start), of_list(order, start), of_list(chosen_order, start)
     direction += start
     real += start + index
     whole += start + index
-    score, gain, coefficient, key, its_gain = real, real + stride, real + 2 * stride, real + 3 * stride, real + 4 * stride
+    score, gain, coefficient, key, its_gain = (
+        real,
+        real + stride,
+        real + 2 * stride,
+        real + 3 * stride,
+        real + 4 * stride,
+    )
     position, reference, found, ends, given, asked = (
         whole, whole + stride, whole + 2 * stride, whole + 3 * stride, whole + 4 * stride, whole + 5 * stride)  # fmt: skip
 
@@ -408,8 +422,9 @@ def solve_positional(
         tl.store(reference + t, tl.zeros_like(t) - 1, inside)
     tl.debug_barrier()  # the list
 
-    loss = zero()
-    total = zero()
+    nothing = tl.where(wrong > 0, float("nan"), 0.0)
+    tl.store(task_loss + index, nothing)
+    tl.store(value + index, nothing)
     if (wrong == 0) & (highest > lowest):
         cut = tl.minimum(cutoff, n)
         if least_cutoff > 0:
@@ -446,10 +461,12 @@ def solve_positional(
             else:
                 if (REFERENCE == IDEAL_TIED) & RECIPROCAL:
                     until = 1
-                rank_tied(found, by_gain, in_order, n, discount, until, coefficient, reference, REFERENCE == IDEAL_TIED, BLOCK)
+                rank_tied(
+                    found, by_gain, in_order, n, discount, until, coefficient, reference, REFERENCE == IDEAL_TIED, BLOCK
+                )
             tl.debug_barrier()  # the orders have been read
             if RECIPROCAL:
-                above = rank_reciprocal(score, gain, n, cutoff, decay, position, BLOCK)
+                above = rank_reciprocal(score, gain, n, cutoff, decay, discount, position, BLOCK)
                 loss = 1.0 - tl.load(discount + above, above < cutoff, other=0.0)
             else:
                 scale = zero() + 1.0
@@ -460,6 +477,7 @@ def solve_positional(
                 assign((score, gain, front, highest), cut, scale, tables, found, coefficient, position, stride, BLOCK)
             tl.debug_barrier()  # the positions
             earned = zero()
+            total = zero()
             for begin in range(0, n, BLOCK):
                 t = begin + tl.arange(0, BLOCK)
                 at = tl.load(position + t, t < n, other=0)
@@ -471,7 +489,8 @@ def solve_positional(
                 total += tl.sum(own * tl.load(score + t, t < n, other=0.0), 0)
             if not RECIPROCAL:
                 loss = tl.maximum(best - earned, 0.0) / scale
-            total = tl.maximum(loss + total, 0.0)
+            tl.store(task_loss + index, loss)
+            tl.store(value + index, tl.maximum(loss + total, 0.0))
             tl.debug_barrier()  # the coefficients
             for begin in range(0, n, BLOCK):
                 at, inside = document(order, None, begin + tl.arange(0, BLOCK), n)
@@ -480,9 +499,6 @@ def solve_positional(
                 if REFERENCE != IDEAL:  # documents that are alike share theirs
                     _, own = walk_run(score, gain, coefficient, chosen, order, t, n)
                 tl.store(direction + at, own, inside)
-    nothing = tl.where(wrong > 0, float("nan"), 0.0)
-    tl.store(task_loss + index, loss + nothing)
-    tl.store(value + index, total + nothing)
 
 
 def solve(call: Call, batch: DeviceBatch) -> bool:
@@ -496,6 +512,6 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
         decay, discount, batch.space(8, torch.int32), batch.space(9, torch.float64), batch.task_loss, batch.value,
         batch.direction, batch.size, batch.stride, options.cutoff, options.least_cutoff,
         REFERENCE=options.reference, NORMALIZED=bool(options.normalized), RECIPROCAL=bool(options.reciprocal),
-        BLOCK=batch.block, num_warps=batch.block // 64, enable_fp_fusion=False,
+        BLOCK=batch.block, num_warps=batch.block // 128, enable_fp_fusion=False,
     )  # fmt: skip
     return True
