@@ -52,12 +52,8 @@ def solve_binary(
     """Solve one list: split it, place its documents or label them, and write the difference from the reference."""
     index = tl.cast(tl.program_id(0), tl.int64)
     start, n = bounds(offsets, size)
-    scores, labels, where, weights = (
-        of_list(scores, start),
-        of_list(labels, start),
-        of_list(where, start),
-        of_list(weights, start),
-    )
+    scores, labels = of_list(scores, start), of_list(labels, start)
+    where, weights = of_list(where, start), of_list(weights, start)
     order, preferred_order = of_list(order, start), of_list(preferred_order, start)
     chosen, preferred_by = of_list(chosen, start), of_list(preferred_by, start)
     direction += start

@@ -340,7 +340,7 @@ def rank_reciprocal(score, gain, n, k, decay, discount, position, BLOCK: tl.cons
         moved = tl.full((BLOCK,), 0.0, tl.float64)
         q = 0
         above = 0
-        while (q < n) & (above < begin + BLOCK):
+        while (q < n) & (above < tl.minimum(begin + BLOCK, k)):
             low = tl.load(gain + q) == 0.0
             at = tl.where(low, tl.where(above < r, above, q), tl.maximum(q, r + q - above))
             moved += (tl.load(decay + at, at < n, other=0.0) - tl.load(decay + q)) * tl.load(score + q)
@@ -375,13 +375,9 @@ def solve_positional(
     """Solve one list: its documents are numbered by descending score."""
     index = tl.cast(tl.program_id(0), tl.int64)
     start, places = bounds(offsets, size)
-    scores, gains, where, weights = (
-        of_list(scores, start),
-        of_list(gains, start),
-        of_list(where, start),
-        of_list(weights, start),
-    )
-    chosen, order, chosen_order = of_list(chosen, start), of_list(order, start), of_list(chosen_order, start)
+    scores, gains = of_list(scores, start), of_list(gains, start)
+    where, weights, chosen = of_list(where, start), of_list(weights, start), of_list(chosen, start)
+    order, chosen_order = of_list(order, start), of_list(chosen_order, start)
     direction += start
     real += start + index
     whole += start + index
