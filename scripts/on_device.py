@@ -63,7 +63,7 @@ def main() -> int:
             *("--precision", "float32", "--shapes", *SHAPES, "--losses", *LOSSES),
             *("--json", str(out / f"ratios-{share:g}.json")),
         ]
-    kernels = ["AP", "AP@10", "AUC", "R@10", "F1", "pAUC(high=0.1)"]
+    kernels = ["AP", "AP@10", "AUC", "R@10", "F1", "pAUC(high=0.1)", "nDCG", "nDCG@10", "P@10", "RR@10"]
     parts |= {name: [python, "-c", _FIRST_CALLS, *kernels] for name in ("first-calls", "first-calls-cached")}
     if options.data:
         few = ["--losses", "softmax", "AP hinge", "--settings", "1", "--seeds", "1", "--epochs", "1"]

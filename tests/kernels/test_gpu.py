@@ -106,7 +106,7 @@ def test_what_is_wrong_costs_its_list_alone(on_device, monkeypatch):
         [[0.0, 1.0, 2.0], [0.0, torch.nan, 1.0], [torch.inf, 0.0, 1.0], [0.0, 1e308, -1e308]]
     ).double()
     labels = torch.tensor([[0.0, 1, 0]] * 4)
-    for measure in ("AP", "AUC", "R@1", "F1"):
+    for measure in ("AP", "AUC", "R@1", "F1", "nDCG@2", "RR"):
         found = rs.most_violated(scores, labels, measure)
         assert found.value.isnan().tolist() == found.task_loss.isnan().tolist() == [False, True, True, True]
         labelled = torch.tensor([[0.0, 1, 0], [0, torch.nan, 1], [0, torch.inf, 1], [1, -1, 0]])
@@ -126,12 +126,12 @@ def test_what_is_wrong_costs_its_list_alone(on_device, monkeypatch):
 
 def test_what_has_no_kernel_goes_to_the_cpu(monkeypatch):
     scores, labels = torch.randn(2, 6), torch.randint(0, 3, (2, 6))
-    losses = [rs.StructuredHingeLoss("nDCG@3"), rs.RankSVMLoss(), rs.StructuredHingeLoss("AP")]
+    losses = [rs.RankSVMLoss(), rs.StructuredHingeLoss("AP"), rs.StructuredHingeLoss("nDCG@3")]
     expected = [loss(scores, labels) for loss in losses]
     lanes.use(monkeypatch)
-    assert [loss(scores, labels) for loss in losses[:2]] == expected[:2]
+    assert losses[0](scores, labels) == expected[0]
     monkeypatch.setattr(dispatch, "kernels_of", lambda device: None)  # a device without Triton
-    assert losses[2](scores, labels) == expected[2]
+    assert [loss(scores, labels) for loss in losses] == expected
     broken = scores.index_put([torch.tensor(0), torch.tensor(2)], torch.tensor(torch.inf))
     for measure in ("nDCG@3", "AP"):
         wanted = rs.most_violated(scores, labels, measure).value
@@ -201,11 +201,11 @@ SM_80, SM_90, GFX942 = ("cuda", 80, 32), ("cuda", 90, 32), ("hip", "gfx942", 64)
     [
         *(pytest.param(*MEASURES[0], target, marks=pytest.mark.slow) for target in (SM_80, SM_90, GFX942)),
         *(pytest.param(*each, SM_90, marks=pytest.mark.soak) for each in MEASURES[1:]),
-        *(pytest.param(*MEASURES[5], target, marks=pytest.mark.soak) for target in (SM_80, GFX942)),
+        *(pytest.param(*MEASURES[at], target, marks=pytest.mark.soak) for at in (5, -7) for target in (SM_80, GFX942)),
     ],
 )
 def test_kernels_compile_ahead_of_time(measure, feature_map, target, monkeypatch, capfd):
-    """With the arguments of a launch, for lists of 1024 documents; next to nothing is spilled."""
+    """With the arguments of a launch, for lists of 1024 documents; no register is spilled."""
     from triton import knobs
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
@@ -237,7 +237,7 @@ def test_kernels_compile_ahead_of_time(measure, feature_map, target, monkeypatch
         rs.most_violated(scores, labels, measure, reference="predicted", **map_)
     print(f"{measure} on {target[1]}: registers and spilled {used}")
     assert used
-    assert max(spilled for _, spilled in used) <= 128
+    assert max(spilled for _, spilled in used) == 0
 
 
 def registers(binary, target, log):

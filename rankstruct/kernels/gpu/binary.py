@@ -68,16 +68,11 @@ def solve_binary(
     least = tl.load(numbers)
     at, inside = document(order, where, 0, n)
     top = tl.cast(tl.load(scores + at, inside, other=0.0), tl.float64)
-    loss_of_all = zero()
-    value_of_all = zero()
-    wrong = 0
     for number in range(count):
         test = (tl.load(thresholds + number), least)
-        share = tl.load(shares + number)
-        p, m, broken, low_gain, high_gain = divide(
+        p, m, wrong, low_gain, high_gain = divide(
             scores, labels, where, order, n, top, test, real, whole, stride, ROUND, STRICT, BLOCK
         )
-        wrong += broken
         if (METHOD == CONVEX) | (METHOD == AT_CUTOFF):
             wrong += tl.cast((p > 0) & (low_gain != high_gain), tl.int32)
         split = (p, m, real, real + stride, whole, whole + stride)
@@ -117,7 +112,10 @@ def solve_binary(
         loss = zero()
         scale = zero() + 1.0
         shift = zero()
-        if can_err & (wrong == 0):
+        if wrong > 0:
+            tl.store(task_loss + index, float("nan"))
+            tl.store(value + index, float("nan"))
+        elif can_err:
             if METHOD <= AREA:
                 scale = 2.0 / pairs
             own = (scale, sums[0], sums[1], heads, own_sums)
@@ -225,16 +223,17 @@ def solve_binary(
                 reciprocal_rank.add_above(preferred, above, coefficient, -1.0, BLOCK)
             tl.debug_barrier()  # the coefficients
             runs = (sums[0], heads, ends)
+            share = tl.load(shares + number)
             how = (scale, share, shift)
             product = write(coefficient, real, whole, p, chosen, direction, how, runs, TIED, BLOCK)
             tl.debug_barrier()  # the scratch has been read
             product += write(coefficient, real + stride, whole + stride, m, chosen, direction, how, runs, TIED, BLOCK)
-            loss_of_all += share * loss
-            value_of_all += share * tl.maximum(loss + product, 0.0)
+            loss_of_all = tl.load(task_loss + index) + share * loss  # in memory, which costs less than registers
+            value_of_all = tl.load(value + index) + share * tl.maximum(loss + product, 0.0)
+            tl.debug_barrier()  # all have read them
+            tl.store(task_loss + index, loss_of_all)
+            tl.store(value + index, value_of_all)
         tl.debug_barrier()  # the next threshold writes the same scratch, and adds to the direction
-    nothing = tl.where(wrong > 0, float("nan"), 0.0)
-    tl.store(task_loss + index, loss_of_all + nothing)
-    tl.store(value + index, value_of_all + nothing)
 
 
 def solve(call: Call, batch: DeviceBatch) -> bool:

@@ -508,6 +508,6 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
         decay, discount, batch.space(8, torch.int32), batch.space(9, torch.float64), batch.task_loss, batch.value,
         batch.direction, batch.size, batch.stride, options.cutoff, options.least_cutoff,
         REFERENCE=options.reference, NORMALIZED=bool(options.normalized), RECIPROCAL=bool(options.reciprocal),
-        BLOCK=batch.block, num_warps=batch.block // 128, enable_fp_fusion=False,
+        BLOCK=batch.block, num_warps=batch.block // 64, enable_fp_fusion=False,
     )  # fmt: skip
     return True
