@@ -3,7 +3,7 @@
 They take the same `Call` of a loop as the compiled core, and solve the same problems with what suits a device: lanes in place of
 one fast thread. The lists are sorted by torch, then one program solves each list. Nothing is read back, so no step waits for the
 device: a list with an invalid number has the value NaN. `binary.py` has the kernel of binary relevance and calls `pairwise.py`,
-`partial_auc.py`, `f1.py` and `reciprocal_rank.py`.
+`partial_auc.py`, `f1.py` and `reciprocal_rank.py`; `positional.py` that of the positional map.
 """
 
 from __future__ import annotations
