@@ -205,7 +205,7 @@ SM_80, SM_90, GFX942 = ("cuda", 80, 32), ("cuda", 90, 32), ("hip", "gfx942", 64)
     ],
 )
 def test_kernels_compile_ahead_of_time(measure, feature_map, target, monkeypatch, capfd):
-    """With the arguments of a launch, for lists of 1024 documents. The assembler spills a few scalars, so that more fit at once."""
+    """With the arguments of a launch, for lists of 1024 documents. A few scalars are spilled, so that more programs fit."""
     from triton import knobs
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile

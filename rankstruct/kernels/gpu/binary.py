@@ -70,6 +70,7 @@ def solve_binary(
     top = tl.cast(tl.load(scores + at, inside, other=0.0), tl.float64)
     for number in range(count):
         test = (tl.load(thresholds + number), least)
+        share = tl.load(shares + number)
         p, m, wrong, low_gain, high_gain = divide(
             scores, labels, where, order, n, top, test, real, whole, stride, ROUND, STRICT, BLOCK
         )
@@ -223,7 +224,6 @@ def solve_binary(
                 reciprocal_rank.add_above(preferred, above, coefficient, -1.0, BLOCK)
             tl.debug_barrier()  # the coefficients
             runs = (sums[0], heads, ends)
-            share = tl.load(shares + number)
             how = (scale, share, shift)
             product = write(coefficient, real, whole, p, chosen, direction, how, runs, TIED, BLOCK)
             tl.debug_barrier()  # the scratch has been read
