@@ -5,10 +5,12 @@ precisions, with all rankings; the surrogates of measures of the top, likewise, 
 brute-force code is in tests/brute_force.py, so this runs from a checkout.
 """
 
+import logging
 import sys
 import time
 import warnings
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -120,40 +122,59 @@ def verify_weighted(rng: np.random.Generator, lists: int, most: int) -> dict[tup
 def verify_kernels(lists: int, seconds: float, seed: int, only: Sequence[str] | None) -> int:
     """Compare the kernels of devices with the core, a few lists at a time: values, and what their directions are worth."""
     rng, start, done, failures, worst, others = np.random.default_rng(seed), time.monotonic(), 0, 0, 0.0, 0
-    pairs = [(m, f, r) for m, f, r in legal_combinations(cutoffs=(None, 1, 3)) if not isinstance(f, rs.Positional)]
-    pairs = [each for each in pairs if not only or type(each[0]).__name__ in only]
+    pairs = [each for each in legal_combinations(cutoffs=(None, 1, 3)) if not only or type(each[0]).__name__ in only]
     kernels, bar = lanes.kernels(), Progress(total=lists, unit="list")
+    logging.getLogger("rankstruct.kernels.gpu").setLevel(logging.ERROR)  # NumPy takes long, as if it compiled
     while done < lists and time.monotonic() - start < seconds:
         for measure, feature_map, reference in pairs:
             batch, size, block = (int(rng.integers(*ends)) for ends in ((1, 9), (0, 13), (3, 17)))
-            kernels.DeviceBatch.block = block  # so that short lists have several blocks
+            size *= 1 + 3 * int(rng.random() < 0.02)  # longer than several blocks
+            kernels.DeviceBatch.block = block  # so that short lists have several
             lanes.Lanes.checks = rng.random() < 0.1
             scores = rng.normal(size=(batch, size)) * 10.0 ** rng.integers(-3, 4, size=(batch, 1))
             tied = rng.random((batch, 1)) < 0.4
-            given = torch.tensor(np.where(tied, np.round(scores * 2) / 2, scores))
+            dtype, tolerance = ((torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 0.1))[
+                int(rng.choice(3, p=[0.9, 0.05, 0.05]))
+            ]
+            given = torch.tensor(np.where(tied, np.round(scores * 2) / 2, scores)).to(dtype)
             labels = torch.tensor((rng.random((batch, size)) < rng.random((batch, 1))) * 1.0)
             options = {"feature_map": feature_map, "reference": reference}
+            if isinstance(feature_map, rs.Positional):  # any grades, some of them many, and halves
+                labels *= torch.tensor(rng.integers(1, rng.choice([2, 5, 9]), size=(batch, size)) / rng.choice([1, 2]))
             options["where"] = torch.tensor(rng.random((batch, size)) < rng.choice([0.6, 1.0]))
-            if reference in ("predicted", "below-window") and rng.random() < 0.5:
+            frozen = ("predicted", "below-window", *["ideal-tied"] * isinstance(feature_map, rs.Positional))
+            if reference in frozen and rng.random() < 0.5:
                 options["reference_scores"] = torch.tensor(rng.normal(size=(batch, size)).round(1))
-            if measure.name == "AUC" and rng.random() < 0.5 and not isinstance(feature_map, rs.PartialPairwise):
+            if resolve(measure, feature_map).takes_item_weights and rng.random() < 0.5:
                 options["item_weights"] = torch.tensor(rng.integers(1, 4, size=(batch, size)) / 2)
+            if size and rng.random() < 0.2:  # as flat lists of other lengths
+                cuts = np.sort(rng.integers(0, batch * size + 1, size=batch - 1))
+                del options["where"]
+                options = {name: each.flatten() if torch.is_tensor(each) else each for name, each in options.items()}
+                options["offsets"] = torch.tensor([0, *cuts, batch * size])
+                given, labels = given.flatten(), labels.flatten()
             expected = rs.most_violated(given, labels, measure, **options)
             with pytest.MonkeyPatch.context() as patch:
                 lanes.use(patch)
                 found = rs.most_violated(given, labels, measure, **options)
-            own = (found.direction * given).sum(-1) + found.task_loss
-            there = (expected.direction * given).sum(-1) + expected.task_loss
-            errors = torch.maximum((found.value - expected.value).abs(), (own - there).abs())
-            errors = errors / given.abs().amax(-1).clamp(min=1) if size else errors
-            wrong = ~(errors < 1e-12)
-            others += int(((found.direction - expected.direction).abs() > 1e-12).any(-1).sum())
+            ends = options.get("offsets", torch.arange(batch + 1) * size).tolist()
+            exact = given.double().flatten()
+            largest = torch.stack([exact[a:b].abs().amax() if b > a else exact.new_ones(()) for a, b in pairwise(ends)])
+            products = (found.direction.double() - expected.direction.double()).flatten() * exact
+            products = torch.stack([products[a:b].sum() for a, b in pairwise(ends)])
+            products += (found.task_loss.double() - expected.task_loss.double()).flatten()
+            errors = torch.maximum((found.value.double() - expected.value.double()).flatten().abs(), products.abs())
+            errors = errors / largest.clamp(min=1)
+            wrong = ~(errors < tolerance)
+            errors *= dtype == torch.float64
+            others += int(((found.direction - expected.direction).abs() > tolerance).any())
             worst, failures, done = max(worst, float(errors.max())), failures + int(wrong.sum()), done + batch
             bar.update(batch)
             if wrong.any():
                 at = int(wrong.nonzero()[0])
                 print(
-                    f"FAILED {measure.name} {feature_map.name} {reference}: {given[at].tolist()} {labels[at].tolist()}"
+                    f"FAILED {measure.name} {feature_map.name} {reference}, list {at}:",
+                    *(given.tolist(), labels.tolist(), options),
                 )
     bar.close()
     print(
@@ -174,7 +195,7 @@ def main() -> int:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the counts to this file, as `write_results.py` reads them"
     )
-    kernels = "kernels: those of devices, with NumPy in place of Triton, against the core; they have no positional maps"
+    kernels = "kernels: those of devices, with NumPy in place of Triton, against the core"
     parser.add_argument("--device", choices=["cpu", "kernels"], default="cpu", help=kernels)
     options = parser.parse_args()
     oracles_alone = bool(options.measures) or options.device != "cpu"

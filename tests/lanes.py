@@ -35,20 +35,22 @@ class Memory:
 
 class Pointer:
     def __init__(self, memory: Memory, offset: Any = 0) -> None:
-        self.memory, self.offset = memory, offset
+        self.memory, self.offset = memory, np.asarray(offset, np.int64)[()]
 
     def __add__(self, by: Any) -> Pointer:
-        return Pointer(self.memory, self.offset + np.asarray(by, np.int64))
+        return Pointer(self.memory, self.offset + by)
 
     def __sub__(self, by: Any) -> Pointer:
-        return self + -np.asarray(by, np.int64)
+        return Pointer(self.memory, self.offset - by)
 
     def at(self, mask: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Indices of the numbers, their lanes, and which lanes take part."""
-        offset, mask = np.broadcast_arrays(self.offset, True if mask is None else mask)
+        offset, mask = np.asarray(self.offset), np.asarray(True if mask is None else mask)
+        if offset.shape != mask.shape:
+            offset, mask = np.broadcast_arrays(offset, mask)
         index = offset[mask]
         assert not index.size or (index.min() >= 0 and index.max() < self.memory.numbers.size), "out of bounds"
-        lanes = np.broadcast_to(np.arange(mask.size).reshape(mask.shape) if mask.ndim else -1, mask.shape)[mask]
+        lanes = np.arange(mask.size).reshape(mask.shape)[mask] if mask.ndim else np.full(index.shape, -1)
         return index, lanes, mask
 
 
@@ -59,11 +61,17 @@ class Lanes:
 
 
 def load(pointer: Pointer, mask: Any = None, other: Any = None) -> Any:
+    if not Lanes.checks and pointer.memory.numbers.size:
+        values = pointer.memory.numbers.take(pointer.offset, mode="clip")
+        return values if mask is None else np.where(mask, values, 0 if other is None else other)[()]
     memory, (index, lanes, mask) = pointer.memory, pointer.at(mask)
     if Lanes.checks:
         assert not (memory.written[index] == Lanes.epoch).any(), "read without a barrier after it was written"
         assert np.isin(memory.program[index], (0, Lanes.program)).all(), "read what another program wrote"
-        first = memory.read[index] != Lanes.epoch
+        first, lanes = (
+            memory.read[index] != Lanes.epoch,
+            lanes - (lanes < 0),
+        )  # a scalar is read by all lanes, and written by one
         memory.reader[index] = np.where(first | (memory.reader[index] == lanes), lanes, -2)
         memory.read[index] = Lanes.epoch
     values = np.full(mask.shape, 0 if other is None else other, memory.numbers.dtype)
@@ -75,6 +83,9 @@ def store(pointer: Pointer, value: Any, mask: Any = None) -> None:
     value = np.asarray(value)
     if value.ndim and not np.ndim(pointer.offset):
         pointer = Pointer(pointer.memory, np.broadcast_to(pointer.offset, value.shape))
+    if not Lanes.checks and np.shape(mask) == np.shape(pointer.offset):
+        pointer.memory.numbers[pointer.offset[mask]] = value if value.ndim == 0 else value[mask]
+        return
     memory, (index, lanes, mask) = pointer.memory, pointer.at(mask)
     if Lanes.checks:
         assert len(np.unique(index)) == len(index), "two lanes write one number"

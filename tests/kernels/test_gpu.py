@@ -21,6 +21,8 @@ MEASURES += [
     ("P@3", "predicted-positive"),
     ("RR@2", "first-relevant"),
     ("pAUC(low=0.2,high=0.7,min_tpr=0.3)", "partial-pairwise"),
+    *((name, "positional") for name in ("nDCG@3", "nDCG", "P@2", "RR@2", "RR", "mWTA(discount='letor')")),
+    ("DCG@30", "positional(discount)"),
 ]
 
 
@@ -103,7 +105,7 @@ def test_what_is_wrong_costs_its_list_alone(on_device, monkeypatch):
         [[0.0, 1.0, 2.0], [0.0, torch.nan, 1.0], [torch.inf, 0.0, 1.0], [0.0, 1e308, -1e308]]
     ).double()
     labels = torch.tensor([[0.0, 1, 0]] * 4)
-    for measure in ("AP", "AUC", "R@1", "F1"):
+    for measure in ("AP", "AUC", "R@1", "F1", "nDCG@2", "RR"):
         found = rs.most_violated(scores, labels, measure)
         assert found.value.isnan().tolist() == found.task_loss.isnan().tolist() == [False, True, True, True]
         labelled = torch.tensor([[0.0, 1, 0], [0, torch.nan, 1], [0, torch.inf, 1], [1, -1, 0]])
@@ -123,12 +125,12 @@ def test_what_is_wrong_costs_its_list_alone(on_device, monkeypatch):
 
 def test_what_has_no_kernel_goes_to_the_cpu(monkeypatch):
     scores, labels = torch.randn(2, 6), torch.randint(0, 3, (2, 6))
-    losses = [rs.StructuredHingeLoss("nDCG@3"), rs.RankSVMLoss(), rs.StructuredHingeLoss("AP")]
+    losses = [rs.RankSVMLoss(), rs.StructuredHingeLoss("AP"), rs.StructuredHingeLoss("nDCG@3")]
     expected = [loss(scores, labels) for loss in losses]
     lanes.use(monkeypatch)
-    assert [loss(scores, labels) for loss in losses[:2]] == expected[:2]
+    assert losses[0](scores, labels) == expected[0]
     monkeypatch.setattr(dispatch, "kernels_of", lambda device: None)  # a device without Triton
-    assert losses[2](scores, labels) == expected[2]
+    assert [loss(scores, labels) for loss in losses] == expected
     broken = scores.index_put([torch.tensor(0), torch.tensor(2)], torch.tensor(torch.inf))
     for measure in ("nDCG@3", "AP"):
         wanted = rs.most_violated(scores, labels, measure).value
@@ -196,15 +198,19 @@ def test_a_device_answers_the_same(measure, feature_map, size):
             for target in (lanes.SM_80, lanes.SM_90, lanes.GFX942)
         ),
         *(pytest.param(*each, lanes.SM_90, marks=pytest.mark.soak) for each in MEASURES[1:]),
-        *(pytest.param(*MEASURES[5], target, marks=pytest.mark.soak) for target in (lanes.SM_80, lanes.GFX942)),
+        *(
+            pytest.param(*MEASURES[at], target, marks=pytest.mark.soak)
+            for at in (5, -7)
+            for target in (lanes.SM_80, lanes.GFX942)
+        ),
     ],
 )
 def test_kernels_compile_ahead_of_time(measure, feature_map, target, monkeypatch, capfd):
-    """With the arguments of a launch, for lists of 1024 documents; next to nothing is spilled."""
+    """With the arguments of a launch, for lists of 1024 documents. A few scalars are spilled, so that more programs fit."""
     scores, labels = torch.randn(2, 1024), torch.rand(2, 1024) < 0.1
     map_ = {"feature_map": feature_map} if feature_map else {}
     with lanes.compiled_ahead(target, monkeypatch, capfd) as used:
         rs.most_violated(scores, labels, measure, reference="predicted", **map_)
     print(f"{measure} on {target[1]}: registers and spilled {used}")
     assert used
-    assert max(spilled for _, spilled in used) <= 128
+    assert max(spilled for _, spilled in used) <= 64

@@ -3,8 +3,8 @@
 They take the same `Call` of a loop as the compiled core, and solve the same problems with what suits a device: lanes in place of
 one fast thread. The lists are sorted by torch, then one program solves each list. Nothing is read back, so no step waits for the
 device: a list with an invalid number has the value NaN. `binary.py` has the kernel of binary relevance and calls `pairwise.py`,
-`partial_auc.py`, `f1.py` and `reciprocal_rank.py`. `pairs.py` has those of losses over pairs and calls `pair_loss.py` and
-`pair_sums.py`.
+`partial_auc.py`, `f1.py`, `reciprocal_rank.py` and `top_surrogate.py`; `positional.py` has that of the positional map, `pairs.py`
+that of losses over pairs, which calls `pair_loss.py` and `pair_sums.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels.call import Answer, Call
-from rankstruct.kernels.gpu import binary, pairs, soft_rank
+from rankstruct.kernels.gpu import binary, pairs, positional, soft_rank
 from rankstruct.kernels.gpu.batch import DeviceBatch, order_of
 from rankstruct.kernels.gpu.plackett_luce import log_sums as log_sums  # of rows, not of a loop
 from rankstruct.lists import Lists, longest_list
@@ -26,9 +26,12 @@ from rankstruct.lists import Lists, longest_list
 _log = logging.getLogger(__name__)
 
 #: By the name of a loop of the core: from a `Call` and a `DeviceBatch` to whether it was solved.
-SOLVERS: dict[str, Callable[[Call, DeviceBatch], bool]] = dict.fromkeys(binary.METHODS, binary.solve)
-SOLVERS["soft_rank"] = soft_rank.solve
-SOLVERS |= dict.fromkeys(pairs.METHODS, pairs.solve)
+SOLVERS: dict[str, Callable[[Call, DeviceBatch], bool]] = {
+    **dict.fromkeys(binary.METHODS, binary.solve),
+    **dict.fromkeys(pairs.METHODS, pairs.solve),
+    "positional": positional.solve,
+    "soft_rank": soft_rank.solve,
+}
 
 
 def solve(

@@ -16,7 +16,7 @@ from torch import Tensor
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.gpu import f1, pairwise, partial_auc, reciprocal_rank, top_surrogate
 from rankstruct.kernels.gpu.batch import MOST_SPACE, DeviceBatch, on_device
-from rankstruct.kernels.gpu.common import as_double, bounds, clear, divide, document, write, zero
+from rankstruct.kernels.gpu.common import as_double, bounds, clear, divide, document, of_list, write, zero
 from rankstruct.kernels.gpu.f1 import ACCURACY, BREAK_EVEN, SUCCESS
 
 _PAIRWISE = (
@@ -53,20 +53,11 @@ def solve_binary(
     """Solve one list: split it, place its documents or label them, and write the difference from the reference."""
     index = tl.cast(tl.program_id(0), tl.int64)
     start, n = bounds(offsets, size)
-    scores += start
-    labels += start
-    order += start
+    scores, labels = of_list(scores, start), of_list(labels, start)
+    where, weights = of_list(where, start), of_list(weights, start)
+    order, preferred_order = of_list(order, start), of_list(preferred_order, start)
+    chosen, preferred_by = of_list(chosen, start), of_list(preferred_by, start)
     direction += start
-    if where is not None:
-        where += start
-    if weights is not None:
-        weights += start
-    if chosen is not None:
-        chosen += start
-    if preferred_by is not None:
-        preferred_by += start
-    if preferred_order is not None:
-        preferred_order += start
     if cells is not None:
         cells += index * cell_stride
     real += start + index
@@ -78,16 +69,12 @@ def solve_binary(
     least = tl.load(numbers)
     at, inside = document(order, where, 0, n)
     top = tl.cast(tl.load(scores + at, inside, other=0.0), tl.float64)
-    loss_of_all = zero()
-    value_of_all = zero()
-    wrong = 0
     for number in range(count):
         test = (tl.load(thresholds + number), least)
         share = tl.load(shares + number)
-        p, m, broken, low_gain, high_gain = divide(
+        p, m, wrong, low_gain, high_gain = divide(
             scores, labels, where, order, n, top, test, real, whole, stride, ROUND, STRICT, BLOCK
         )
-        wrong += broken
         if (METHOD == CONVEX) | (METHOD == AT_CUTOFF) | (METHOD == SURROGATE):
             wrong += tl.cast((p > 0) & (low_gain != high_gain), tl.int32)
         split = (p, m, real, real + stride, whole, whole + stride)
@@ -127,7 +114,10 @@ def solve_binary(
         loss = zero()
         scale = zero() + 1.0
         shift = zero()
-        if can_err & (wrong == 0):
+        if wrong > 0:
+            tl.store(task_loss + index, float("nan"))
+            tl.store(value + index, float("nan"))
+        elif can_err:
             if METHOD <= AREA:
                 scale = 2.0 / pairs
             own = (scale, sums[0], sums[1], heads, own_sums)
@@ -245,12 +235,12 @@ def solve_binary(
             product = write(coefficient, real, whole, p, chosen, direction, how, runs, TIED, BLOCK)
             tl.debug_barrier()  # the scratch has been read
             product += write(coefficient, real + stride, whole + stride, m, chosen, direction, how, runs, TIED, BLOCK)
-            loss_of_all += share * loss
-            value_of_all += share * tl.maximum(loss + product, 0.0)
+            loss_of_all = tl.load(task_loss + index) + share * loss  # in memory, which costs less than registers
+            value_of_all = tl.load(value + index) + share * tl.maximum(loss + product, 0.0)
+            tl.debug_barrier()  # all have read them
+            tl.store(task_loss + index, loss_of_all)
+            tl.store(value + index, value_of_all)
         tl.debug_barrier()  # the next threshold writes the same scratch, and adds to the direction
-    nothing = tl.where(wrong > 0, float("nan"), 0.0)
-    tl.store(task_loss + index, loss_of_all + nothing)
-    tl.store(value + index, value_of_all + nothing)
 
 
 def solve(call: Call, batch: DeviceBatch) -> bool:
@@ -292,7 +282,7 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
         batch.size, batch.stride, square, len(thresholds), batch.longest.bit_length() + 1, cutoff,
         METHOD=method, REFERENCE=reference, MEASURE=measure, NORMALIZED=bool(given.get("normalized")),
         STRICT=single and bool(np.isnan(call.min_relevant)), ROUND=single, TIED=tied, BLOCK=batch.block,
-        num_warps=batch.block // 64, enable_fp_fusion=False,
+        num_warps=batch.block // 128, enable_fp_fusion=False,
     )  # fmt: skip
     return True
 

@@ -40,6 +40,14 @@ def bounds(offsets, size):
 
 
 @triton.jit
+def of_list(values, start):
+    """Where a list's numbers begin, if there are any."""
+    if values is not None:
+        values += start
+    return values
+
+
+@triton.jit
 def is_finite(value):
     """Whether numbers are neither infinite nor NaN."""
     return tl.abs(value) < float("inf")

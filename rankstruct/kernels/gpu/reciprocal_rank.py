@@ -40,4 +40,4 @@ def add_above(split, r, coefficient, sign, BLOCK: tl.constexpr):
     p, m, r_score, i_score, r_place, i_place = split
     for begin in range(0, r, BLOCK):
         add(coefficient, i_place, r, begin + tl.arange(0, BLOCK), sign)
-    add(coefficient, r_place, p, p - 1, 0.0 - sign * as_double(r))
+    add(coefficient, r_place, p, p - 1 + tl.arange(0, BLOCK), 0.0 - sign * as_double(r))  # the last one
