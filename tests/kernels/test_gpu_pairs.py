@@ -148,6 +148,14 @@ def test_scores_far_apart(far, monkeypatch):
         assert_same(both_ways(loss.with_options(reduction="none"), scores, labels, {}), there, scores)
 
 
+def test_tiles_of_one_grade_meet_those_that_begin_with_it(monkeypatch):
+    scores, labels = torch.linspace(-1, 1, 12).double()[None], torch.tensor([[1] * 6 + [0] * 6])
+    expected = both_ways(rs.RankNetLoss(reduction="none"), scores, labels, {})
+    lanes.use(monkeypatch)
+    monkeypatch.setattr(lanes.kernels().DeviceBatch, "block", 4)
+    assert_same(both_ways(rs.RankNetLoss(reduction="none"), scores, labels, {}), expected, scores)
+
+
 def test_second_derivatives(monkeypatch):
     rng = np.random.default_rng(0)
     scores, labels, _, weights = (each.flatten() for each in draw(rng, 3, 7))

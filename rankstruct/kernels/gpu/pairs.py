@@ -116,7 +116,7 @@ def read(columns, stride, at, inside, PASS: tl.constexpr):
     """The four columns of documents, and those of the passes before."""
     found = (tl.load(columns + at, inside, other=0.0), tl.load(columns + stride + at, inside, other=0.0))
     for number in tl.static_range(2, 4 + 3 * PASS):
-        found = found + (tl.load(columns + number * stride + at, inside, other=0.0),)
+        found = found + (tl.load(columns + number * stride + at, inside, other=0.0),)  # type: ignore[assignment]
     return found
 
 
