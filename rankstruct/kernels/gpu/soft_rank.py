@@ -46,7 +46,7 @@ def soften(
     n = tl.load(counts + index)
     highest = as_double(tl.load(scores + tl.load(order + start, n > 0, other=0), n > 0, other=0.0))
     lowest = as_double(tl.load(scores + tl.load(order + start + n - 1, n > 0, other=0), n > 0, other=0.0))
-    width, steepness = tl.maximum(tl.load(numbers + 2), NARROWEST * (highest - lowest)), tl.load(numbers + 3)
+    width, steepness = tl.maximum(tl.load(numbers + 2), (highest - lowest) * NARROWEST), tl.load(numbers + 3)
     scale = steepness / width
     columns += start
     mine += part * stride + start
