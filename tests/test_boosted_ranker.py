@@ -302,6 +302,10 @@ def test_nothing_is_held_out_unless_asked_and_the_rate_gives_the_number_of_trees
     assert rs.BoostedRanker(learning_rate=30.0, n_jobs=1).fit(X, y, qid).best_iterations_ == [1]
     stopped = rs.BoostedRanker(learning_rate=1.0, validation_share=0.2, patience=1000, n_jobs=1).fit(X, y, qid)
     assert len(stopped.history_[0]) == 100  # ten times as many
+    with pytest.raises(
+        ValueError, match=r"patience=9 needs validation lists: pass X_valid.*validation_share=0.2; or omit"
+    ):
+        rs.BoostedRanker(patience=9).fit(X, y, qid)
 
 
 def test_the_size_of_trees_and_noise_follow_from_the_number_of_documents(monkeypatch):

@@ -73,6 +73,7 @@ _MANY, _FEW_DOCUMENTS, _MANY_DOCUMENTS = (
     (0.5, 15),
     (0.1, 31),
 )  # documents; noise and leaves below this number, and from it
+_PATIENCE, _LEAVES_FROM_CLICKS = 50, 7  # trees, leaves
 _DRAWS = 16  # noise samples, which documents with the same label in a list share
 
 
@@ -277,16 +278,18 @@ class BoostedRanker(EarlyStoppingRanker):
             ten times as many with validation lists.
         learning_rate: the factor applied to leaf values, above 0.
         num_leaves: the maximum number of leaves per tree. None is 15 below 16,384 documents, and 31, as in LightGBM, from there
-            on.
+            on; 7 from clicks.
         min_child_samples: the minimum number of documents in a leaf; in XGBoost the minimum sum of second derivatives.
         subsample: the fraction of documents sampled for each tree.
         colsample_bytree: the fraction of features sampled for each tree.
         options: further parameters of the library, by its names. `"categorical_feature"` lists the columns of prepared features
             that LightGBM should take as categories, integers from 0.
-        patience: trees without improvement of the validation measure before training stops; unused without validation lists.
+        patience: trees without improvement of the measure on validation lists before training stops; None is 50. An error without
+            such lists.
         seeds: number of models whose scores are averaged, with seeds from `random_state` on.
-        validation_share: fraction of the lists that are held out for early stopping if `fit` gets no validation lists. The
-            default, 0, trains all trees on all lists: few held-out lists stop at any number of trees.
+        validation_share: fraction of the lists that are held out for early stopping if `fit` gets no validation lists. None is 0,
+            all trees on all lists, since few held-out lists stop at any number of trees; and 0.2 from clicks, which trees learn
+            by heart.
         drop_empty: skip training lists whose labels are all equal.
         n_jobs: number of threads; the library's default if None.
         random_state: seed of the samples and the held-out lists; None or a random state of NumPy draws one.
@@ -339,8 +342,8 @@ class BoostedRanker(EarlyStoppingRanker):
         subsample: float = 1.0,
         colsample_bytree: float = 1.0,
         options: Mapping[str, Any] | None = None,
-        patience: int = 50,
-        validation_share: float = 0.0,
+        patience: int | None = None,
+        validation_share: float | None = None,
         n_jobs: int | None = None,
         **shared: Any,
     ) -> None:
@@ -360,6 +363,11 @@ class BoostedRanker(EarlyStoppingRanker):
         if loss is not None:
             check_groups_of(loss, train.diversity_groups)
         train, valid = self._divided(train, valid)
+        if valid is None and self.patience is not None:
+            raise ValueError(
+                f"patience={self.patience} needs validation lists: pass X_valid, y_valid and qid_valid, or validation_share=0.2; "
+                "or omit patience to train all trees on all lists"
+            )
         self._fit_start(train, valid)
         # Rows in place of features: a copy of these takes as much memory as the trees.
         kept = self._training_lists(replace(train, features=np.arange(train.num_documents)))
@@ -371,7 +379,8 @@ class BoostedRanker(EarlyStoppingRanker):
         held_out = None
         if valid is not None:
             held_out = replace(valid, features=_features(self._prepared_lists(valid).features))
-        noise, leaves = _FEW_DOCUMENTS if lists.num_documents < _MANY else _MANY_DOCUMENTS
+        noise, leaves = _MANY_DOCUMENTS if lists.num_documents >= _MANY else _FEW_DOCUMENTS
+        leaves = _LEAVES_FROM_CLICKS if self.from_clicks else leaves
         self.noise_ = noise if self.noise is None else self.noise
         self.num_leaves_ = leaves if self.num_leaves is None else self.num_leaves
         if self.noise_ and loss is not None:
@@ -403,7 +412,7 @@ class BoostedRanker(EarlyStoppingRanker):
                 raise ValueError(f"{name} must be an integer from {least} to {2**31 - 1}, got {value!r}")
         if not (is_number(self.learning_rate, _LOWEST_RATE) and self.learning_rate < np.inf):
             raise ValueError(f"learning_rate must be finite and at least {_LOWEST_RATE:g}, got {self.learning_rate!r}")
-        if not is_number(self.patience, 1):
+        if self.patience is not None and not is_number(self.patience, 1):
             raise ValueError(f"patience must be at least 1, got {self.patience!r}")
         if self.noise is not None and not (is_number(self.noise, 0) and self.noise < np.inf):
             raise ValueError(f"noise must be finite and at least 0, got {self.noise!r}")
@@ -422,6 +431,9 @@ class BoostedRanker(EarlyStoppingRanker):
         if self.library == "catboost":
             raise ValueError(f"{self.loss or 'QueryRMSE'} is a loss of CatBoost, not of rankstruct")
         return self._loss(lambda: LambdaLoss("nDCG@30"))
+
+    def _share(self) -> float:
+        return self.validation_share if self.validation_share is not None else 0.2 if self.from_clicks else 0.0
 
     def _most_trees(self, valid: TrainingData | None) -> int:
         """`n_estimators`, or where it is None, the number for this rate."""
@@ -456,7 +468,7 @@ class BoostedRanker(EarlyStoppingRanker):
     def _train(self, model: Any, valid: TrainingData | None) -> None:
         """Add trees, with validation lists until their measure stops improving."""
         history: list[float] = []
-        most = self._most_trees(valid)
+        most, patience = self._most_trees(valid), _PATIENCE if self.patience is None else self.patience
         with Progress(total=most, unit=" trees", disable=not self.verbose, leave=False) as bar:
 
             def go_on(scores: np.ndarray | None) -> bool:
@@ -473,7 +485,7 @@ class BoostedRanker(EarlyStoppingRanker):
                 history.append(float(values.mean()))
                 best = int(np.argmax(history)) + 1
                 bar.set_postfix_str(f"{self._measure().name} {history[best - 1]:.4f}")
-                return len(history) - best < self.patience
+                return len(history) - best < patience
 
             announce("tree 1")
             model.grow(most, go_on)
