@@ -215,6 +215,7 @@ def compare_calls(args: Sequence[str]) -> None:
         "--few-of", nargs="*", default=["mixed table"], help="the sets, by file or folder, that these are of"
     )
     parser.add_argument("--seeds", type=int, default=10, help="number of these of each size")
+    parser.add_argument("--kinds", nargs="+", choices=("trees", "linear"), default=["trees", "linear"], help="rankers")
     add_cell_options(parser, "cells", "runs/first-calls")
     given = parser.parse_args(args)
     sets: dict[str, str | None] = {Path(path).stem: path for path in given.path} | dict.fromkeys(DRAWN, None)
@@ -229,6 +230,8 @@ def compare_calls(args: Sequence[str]) -> None:
         rows = [("trees", name) for name in (FIRST if few else TREES)]
         rows += [("linear", name) for name in LOSSES if data != LARGE]
         for at, (kind, name) in enumerate(rows):
+            if kind not in given.kinds:
+                continue
             # Linear rankers, which take longer, are compared on the first fold, and on two draws of few lists.
             for fold, seed in runs[: None if kind == "trees" else 2 if few else 1]:
                 options = TREES[name] if kind == "trees" else {"loss": LOSSES[name], "C": list(COSTS)}
@@ -242,16 +245,17 @@ def compare_calls(args: Sequence[str]) -> None:
     found: dict[tuple, list[dict[str, Any]]] = {}
     for (config, *_), result in results.items():
         found.setdefault(config, []).append(result)
-    tables = {
-        "trees": first_table(found, list(sets)),
-        "options of trees": options_table(found, list(sets)),
-        "few lists": spread_table(found, given.few_of, given.few),
-        "losses": loss_table(found, [data for data in sets if data != LARGE], [0]),
-        "losses, few lists": loss_table(found, given.few_of, given.few),
-    }
+    tables = {}
+    if "trees" in given.kinds:
+        tables["trees"] = first_table(found, list(sets))
+        tables["options of trees"] = options_table(found, list(sets))
+        tables["few lists"] = spread_table(found, given.few_of, given.few)
+    if "linear" in given.kinds:
+        tables["losses"] = loss_table(found, [data for data in sets if data != LARGE], [0])
+        tables["losses, few lists"] = loss_table(found, given.few_of, given.few)
     for name, (header, rows) in tables.items():
         print(f"\n{name}\n\n{markdown_table(header, rows)}")
-    lists = {data: len(_all(found[data, 0, "trees", OWN], "test")) for data in sets}
+    lists = {data: len(_all(of, "test")) for (data, few, _, _), of in found.items() if not few}
     command = ["python", "scripts/default_first_calls.py", *args]
     write_result(Path(given.output) / "first-calls.json", command, tables, lists=lists, seeds=given.seeds)
 
