@@ -145,8 +145,8 @@ class LinearRanker(Ranker):
         measure: the measure to optimise, or its name; a `Diverse` one by the hinge over diverse rankings. It also selects C, and
             `score` reports it. None is the measure of a loss over diverse rankings, and otherwise `measure_`: nDCG@10 for graded
             labels and AP for binary ones; the loss is then the hinge of AP (SVMmap), for graded labels that at every grade,
-            `GradedLoss("AP")`, or at 8 quantiles of real-valued ones, which validation lists preferred to the bound of nDCG@10
-            (the page "What the first calls do").
+            `GradedLoss("AP")`, or at 8 quantiles of real-valued ones. It is convex, several times as fast as the bound of
+            nDCG@10, and the safer one on few lists; the page "What the first calls do" compares them.
         C: the weight of the loss against the regulariser, 1 / lambda; or several values, one of which is selected on the
             validation lists passed to `fit`. They are trained in ascending order from the previous solution (or from `start`,
             if the problem is not convex and that is better). The page "Which bound is the default" compares 1, 10 and 100.
