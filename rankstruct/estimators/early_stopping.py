@@ -22,6 +22,8 @@ __all__: list[str] = []
 class EarlyStoppingRanker(Ranker):
     """A ranker of several models with early stopping; subclasses say in which iterations they are trained."""
 
+    patience: Any  # an integer, which only `BoostedRanker` may leave open
+
     def __init__(
         self,
         measure: str | Measure | None = None,
