@@ -577,3 +577,52 @@ def test_an_unknown_argument_or_attribute_has_a_hint(name):
             getattr(fitted, attribute)
     with pytest.raises(AttributeError, match=r"has no attribute 'nonsense'$"):
         fitted.nonsense  # noqa: B018
+
+
+REAL = {
+    "linear": lambda: rs.LinearRanker(),
+    "linear, graded AUC": lambda: rs.LinearRanker(loss="GradedLoss('AUC')"),
+    "mlp": lambda: rs.MLPRanker(max_epochs=15, hidden=(8,), device="cpu"),
+    "boosted": lambda: rs.BoostedRanker(n_estimators=20, n_jobs=1),
+    "auto": lambda: rs.AutoRanker(time_budget=0),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_valued_labels_between_0_and_1_are_learned(name):
+    """No whole number but 0 is below any of them, so a sum over whole grades would be 0 for every ranking."""
+    if name == "boosted":
+        pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(600, 3)).astype(np.float32), np.repeat(np.arange(60), 10)
+    y = 1 / (1 + np.exp(-X[:, 0] - 0.3 * rng.normal(size=600)))
+    ranker = REAL[name]().fit(X, y, qid)
+    assert ranker.score(X, y, qid) > 0.9  # 0.72 for a ranking at random
+    assert ranker.thresholds_ == pytest.approx(np.quantile(np.unique(y)[1:], np.linspace(0, 1, 8)))
+
+
+def test_thresholds_of_whole_grades_or_given_ones_are_left_alone():
+    frame = frame_of(grades=4)
+    ranker = rs.LinearRanker(loss="GradedLoss('AUC')").fit(frame)
+    assert ranker.thresholds_ is None
+    assert ranker.ranking_loss().grades is None
+    halves = frame.assign(label=np.arange(len(frame)) % 4 / 2)
+    own = rs.LinearRanker(loss="GradedLoss('AUC', grades=[1.0])").fit(halves)
+    assert own.thresholds_ == [0.5, 1.0, 1.5]
+    assert own.ranking_loss().grades == [1.0]
+    combined = rs.CombinedLoss([rs.GradedLoss("AP"), rs.RankSVMLoss()])
+    assert rs.MLPRanker(max_epochs=1, loss=combined).fit(halves).ranking_loss().losses[0].grades == [0.5, 1.0, 1.5]
+    assert combined.losses[0].grades is None  # the caller's
+
+
+def test_a_linear_ranker_without_measure_minimises_the_hinge_of_ap_at_every_grade():
+    graded, binary = frame_of(grades=3), frame_of(grades=2)
+    loss = rs.LinearRanker().fit(graded).ranking_loss()
+    assert repr(loss) == repr(rs.GradedLoss("AP"))
+    assert repr(rs.LinearRanker().ranking_loss(graded["label"].to_numpy())) == repr(loss)
+    assert repr(rs.LinearRanker().fit(binary).ranking_loss()) == repr(rs.StructuredHingeLoss("AP"))
+    named = rs.LinearRanker("nDCG@10").fit(graded)
+    assert repr(named.ranking_loss()) == repr(rs.StructuredHingeLoss("nDCG@10"))
+    bound = rs.LinearRanker(reference="predicted").fit(graded).ranking_loss()
+    assert (bound.measure.name, bound.reference) == ("nDCG@10", "predicted")
+    assert repr(rs.LinearRanker().ranking_loss(np.array([0, 0.5, 0.7]))) == repr(rs.GradedLoss("AP", grades=[0.5, 0.7]))

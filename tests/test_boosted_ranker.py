@@ -256,6 +256,8 @@ def test_options_of_the_library(library):
         ({"n_estimators": 10**20}, "n_estimators must be an integer from 1 to 2147483647"),
         ({"n_estimators": 2.5}, "n_estimators must be an integer"),
         ({"num_leaves": 1}, "num_leaves must be an integer from 2"),
+        ({"learning_rate": 0}, "learning_rate must be finite and at least 1e-06, got 0"),
+        ({"learning_rate": float("inf")}, "learning_rate must be finite"),
         ({"seeds": 0}, "seeds must be an integer from 1"),
         ({"patience": 0}, "patience must be at least 1"),
         ({"leaf_ranker": rs.MLPRanker()}, "leaf_ranker must be a LinearRanker"),
@@ -289,3 +291,39 @@ def test_lists_without_a_difference_are_refused(any_library):
     X, y, qid = make()
     with pytest.raises(ValueError, match="no list can be learned from"):
         rs.BoostedRanker(library=any_library).fit(X, np.zeros_like(y), qid)
+
+
+def test_nothing_is_held_out_unless_asked_and_the_rate_gives_the_number_of_trees():
+    X, y, qid = make()
+    ranker = rs.BoostedRanker(n_jobs=1).fit(X, y, qid)
+    assert (ranker.history_, ranker.best_iterations_) == ([[]], [100])
+    assert (ranker.noise_, ranker.num_leaves_) == (0.5, 15)
+    assert rs.BoostedRanker(learning_rate=0.5, n_jobs=1).fit(X, y, qid).best_iterations_ == [20]
+    assert rs.BoostedRanker(learning_rate=30.0, n_jobs=1).fit(X, y, qid).best_iterations_ == [1]
+    stopped = rs.BoostedRanker(learning_rate=1.0, validation_share=0.2, patience=1000, n_jobs=1).fit(X, y, qid)
+    assert len(stopped.history_[0]) == 100  # ten times as many
+    with pytest.raises(
+        ValueError, match=r"patience=9 needs validation lists: pass X_valid.*validation_share=0.2; or omit"
+    ):
+        rs.BoostedRanker(patience=9).fit(X, y, qid)
+
+
+def test_the_size_of_trees_and_noise_follow_from_the_number_of_documents(monkeypatch):
+    X, y, qid = make()
+    monkeypatch.setattr("rankstruct.estimators.boosting._MANY", len(y))
+    ranker = rs.BoostedRanker(n_estimators=2, n_jobs=1)
+    assert (ranker.fit(X, y, qid).noise_, ranker.num_leaves_) == (0.1, 31)
+    assert (ranker.set_params(noise=0, num_leaves=3).fit(X, y, qid).noise_, ranker.num_leaves_) == (0, 3)
+
+
+def test_held_out_lists_do_not_decide_on_few_lists():
+    """Where labels are noisy, early stopping on a few of few lists keeps any number of trees; the seed hardly matters now."""
+    X, y, qid = make(lists=20)
+    y = np.where(np.random.default_rng(0).random(len(y)) < 0.3, 1, y)
+    test = make(lists=60, seed=5)
+
+    def spread(**options):
+        rankers = [rs.BoostedRanker("nDCG@10", random_state=seed, n_jobs=1, **options) for seed in range(4)]
+        return np.std([ranker.fit(X, y, qid).score(*test) for ranker in rankers])
+
+    assert spread() < spread(validation_share=0.2)

@@ -102,14 +102,16 @@ def test_the_training_labels_choose_the_measure_where_none_is_given(make):
     assert make(measure="RR").fit(X, y, qid).measure_ == "RR"
 
 
-def test_the_measure_that_the_labels_choose_is_trained_for():
+def test_the_labels_choose_the_loss_as_well_as_the_measure():
     X, y, qid = draw()
-    ranker, known = rs.LinearRanker(), rs.LinearRanker("nDCG@10").fit(X, y, qid)
+    graded = {"nDCG@10": rs.GradedLoss("AP"), "AP": None}
+    ranker, known = rs.LinearRanker(), rs.LinearRanker("nDCG@10", loss=graded["nDCG@10"]).fit(X, y, qid)
     np.testing.assert_array_equal(ranker.fit(X, y, qid).coef_, known.coef_)
     w, fresh = np.ones(len(known.coef_)), rs.LinearRanker()
     for labels, name in ((y, "nDCG@10"), (y.clip(0, 1), "AP")):
-        assert fresh.mean_loss(w, X, labels, qid) == rs.LinearRanker(name).mean_loss(w, X, labels, qid)
-        assert fresh.objective(w, X, labels, qid) == rs.LinearRanker(name).objective(w, X, labels, qid)
+        same = rs.LinearRanker(name, loss=graded[name])
+        assert fresh.mean_loss(w, X, labels, qid) == same.mean_loss(w, X, labels, qid)
+        assert fresh.objective(w, X, labels, qid) == same.objective(w, X, labels, qid)
     scorer = rs.LinearScorer(X.shape[1])
     chance = rs.evaluate(np.zeros(len(y)), y, ["nDCG@10"], qid=qid)["nDCG@10"].mean().item()
     scorer.linear.weight.data.zero_()

@@ -13,7 +13,7 @@ from rankstruct.messages import did_you_mean
 __all__: list[str] = []
 
 _CHOSEN = "pass the measure for selection, early stopping and score() as the first argument: BoostedRanker('nDCG@10')"
-_STOPPED = "for early stopping use patience=, as in BoostedRanker(patience=50)"
+_STOPPED = "for early stopping use patience=, as in BoostedRanker(patience=50), and validation lists, X_valid="
 _NO_START = "pass a ranker to begin with as BoostedRanker(start=...)"
 #: What to say of arguments of `fit`, `predict` and `score` in scikit-learn, LightGBM, XGBoost and CatBoost.
 OF_METHODS = {

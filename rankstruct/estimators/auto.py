@@ -69,7 +69,7 @@ def _mlp(loss: str) -> Callable[[AutoRanker, TrainingData], Ranker]:
 
 def _trees(library: str, loss: str, **more: Any) -> Callable[[AutoRanker, TrainingData], Ranker]:
     def make(options: AutoRanker, lists: TrainingData) -> Ranker:
-        given: dict[str, Any] = {"library": library, "loss": loss, "n_estimators": _MOST, "patience": 20, "n_jobs": 1}
+        given: dict[str, Any] = {"library": library, "loss": loss, "n_jobs": 1, **_SMALL}
         if library == "catboost":
             given["options"] = {"ignored_features": _quantiles(options.preparation_)}
         return BoostedRanker(options._measure(lists.labels), **given | more, verbose=options.verbose)
@@ -98,7 +98,8 @@ def _of_clicks(make: Callable[[AutoRanker, TrainingData], Ranker], loss: str, **
 
 _STEP, _LISTS = 300, 8  # documents and lists per step of an MLP
 _PROP_RANK, _PROP_DCG = "AdditiveRankLoss('linear')", "AdditiveRankLoss('log2')"
-_MOST = 200  # trees: of sums of many features, boosting would learn for hundreds of trees what the linear ranker has at once
+#: The trees; of sums of many features, boosting would learn for hundreds of trees what the linear ranker has at once.
+_SMALL = {"n_estimators": 200, "num_leaves": 7, "noise": 0.5, "subsample": 0.8, "colsample_bytree": 0.5, "patience": 20}
 #: LightGBM samples documents in float64 to choose its bins; fewer take less memory, and one layout of the bins less than two.
 _BINS = {"bin_construct_sample_cnt": 50_000, "force_col_wise": True}
 _TITLES = {"lightgbm": "LightGBM", "catboost": "CatBoost"}

@@ -44,7 +44,7 @@ from rankstruct.estimators.training_data import (
     whole,
 )
 from rankstruct.ids import group_documents, list_ids
-from rankstruct.losses import AdditiveRankLoss, takes_groups
+from rankstruct.losses import AdditiveRankLoss, GradedLoss, takes_groups
 from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
 from rankstruct.models.saving import build_module, describe_module
@@ -61,6 +61,7 @@ RandomState = int | np.random.RandomState | np.random.Generator | None
 _DTYPES = [np.float64, np.float32, np.float16]  # used without conversion
 FROM_CLICKS = "DCG@10"  # the measure where nothing else is given and labels are clicks
 PREPARE = ("append-quantile", "standardize")  # where nothing else is given
+_MOST_GRADES = 8  # thresholds of a `GradedLoss` where labels are not whole numbers
 GROUPS = "one id per document, such as its host or topic"
 
 _explaining = explaining(OF_METHODS)
@@ -137,6 +138,8 @@ class Ranker(BaseEstimator):
         lists_: number of training lists.
         longest_list_: number of documents in the longest of them.
         propensities_: from clicks, the propensities used, `[ranks]` or `[documents]`; None otherwise.
+        thresholds_: the `grades` that a `GradedLoss` without its own gets where labels are not whole numbers: all labels above
+            the lowest, or 8 of their quantiles; None where they are, and the loss finds them.
         n_features_in_: number of raw features.
         feature_names_in_: their names, if `fit` was given a DataFrame.
         roles_: the columns of that frame that are not features, `{"label": ..., "qid": ..., "docid": ...}`; empty for arrays.
@@ -151,6 +154,7 @@ class Ranker(BaseEstimator):
     lists_: int
     longest_list_: int
     propensities_: np.ndarray | None
+    thresholds_: list[float] | None
     n_features_in_: int
     roles_: dict[str, str]
     #: Whether missing features and codes of categories reach the model itself, instead of the step "encode".
@@ -408,6 +412,7 @@ class Ranker(BaseEstimator):
         own = self.measure if self.measure is not None else self._measure_of_loss()
         usual = FROM_CLICKS if self.from_clicks else usual_measure(self._grades(train.labels))
         self.measure_ = usual if own is None else own
+        self.thresholds_ = self._thresholds(train.labels)
         self._warn_of_indifference(train)
 
     def _warn_of_indifference(self, train: TrainingData) -> None:
@@ -602,6 +607,10 @@ class Ranker(BaseEstimator):
         grades = np.unique(labels)
         return np.unique(np.concatenate(self._team().gathered(grades))) if self.distributed else grades
 
+    def _thresholds(self, labels: np.ndarray) -> list[float] | None:
+        """`thresholds_` for these labels: whole numbers would skip most labels that are not, and all between 0 and 1."""
+        return quantiles_of(self._grades(labels)) if (labels % 1).any() else None
+
     def _measure_of_loss(self) -> Diverse | None:
         measure = getattr(named_loss(self.loss), "measure", None)
         return measure if isinstance(measure, Diverse) else None
@@ -611,10 +620,19 @@ class Ranker(BaseEstimator):
         """Whether the ranker is, or was, fitted to clicks."""
         return getattr(self, "propensities_", None) is not None
 
-    def _loss(self, usual: Callable[[], nn.Module]) -> nn.Module:
-        """A copy of `loss`, or where it is None the usual loss, `AdditiveRankLoss` from clicks."""
+    def _loss(self, usual: Callable[[], nn.Module], labels: np.ndarray | None = None) -> nn.Module:
+        """A copy of `loss`, or where it is None the usual loss, `AdditiveRankLoss` from clicks; with `thresholds_`, or before
+        `fit` those of `labels`.
+        """
         loss = copy.deepcopy(named_loss(self.loss))
-        return loss if loss is not None else AdditiveRankLoss() if self.from_clicks else usual()
+        if loss is None:
+            loss = AdditiveRankLoss() if self.from_clicks else usual()
+        given = None if labels is None else self._thresholds(labels)
+        thresholds = getattr(self, "thresholds_", given)
+        for module in [] if thresholds is None else loss.modules():
+            if isinstance(module, GradedLoss) and module.grades is None and module.grade_weights is None:
+                module.grades = thresholds
+        return loss
 
     def _team(self) -> Team:
         """The processes that fit one ranker."""
@@ -779,6 +797,18 @@ def usual_measure(labels: np.ndarray) -> str:
     ('nDCG@10', 'AP')
     """
     return "nDCG@10" if len(np.unique(labels[labels > 0])) > 1 else "AP"
+
+
+def quantiles_of(grades: np.ndarray) -> list[float]:
+    """The thresholds of a `GradedLoss` between grades, ascending: all but the lowest, or 8 of their quantiles.
+
+    >>> quantiles_of(np.array([0.0, 0.5, 2.0])), len(quantiles_of(np.arange(100.0)))
+    ([0.5, 2.0], 8)
+    """
+    found = grades[1:]
+    if len(found) > _MOST_GRADES:
+        found = np.unique(np.quantile(found, np.linspace(0, 1, _MOST_GRADES)))
+    return [float(each) for each in found]
 
 
 def as_seed(random_state: RandomState) -> int:

@@ -49,6 +49,7 @@ from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.lists import to_tensor
 from rankstruct.losses import (
     AdditiveRankLoss,
+    LambdaLoss,
     PerturbedLoss,
     StructuredHingeLoss,
     second_derivatives,
@@ -66,6 +67,13 @@ __all__ = ["BoostedRanker", "BoostingMetric", "BoostingObjective", "boosting_met
 _WORTH_THREADS = 2**17  # documents
 _AS_GROWN, _ROWS = 100.0, 2**14  # the scale of the trees' score as a feature of `leaf_ranker`; documents per block
 _NAMES_A_LOSS = re.compile(r"\s*\w+Loss\b")
+_TOTAL_RATE, _LONGEST, _LOWEST_RATE = 10.0, 10, 1e-6  # the trees times their rate; times as many with validation lists
+_MANY, _FEW_DOCUMENTS, _MANY_DOCUMENTS = (
+    2**14,
+    (0.5, 15),
+    (0.1, 31),
+)  # documents; noise and leaves below this number, and from it
+_PATIENCE, _LEAVES_FROM_CLICKS = 50, 7  # trees, leaves
 _DRAWS = 16  # noise samples, which documents with the same label in a list share
 
 
@@ -245,21 +253,20 @@ def _gradient_rms(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> 
     return torch.from_numpy(np.sqrt(means[kind])).to(scores)
 
 
-_CHOSEN = "measure= selects the number of trees, and loss= is the training objective"
+_CHOSEN = "measure= selects the number of trees on validation lists, and loss= is the training objective"
 
 
 class BoostedRanker(EarlyStoppingRanker):
     """Boosted trees of LightGBM, XGBoost or CatBoost, or the mean score of several such models, trained on a ranking loss.
 
     Args:
-        measure: a measure or its name, which selects the number of trees and which `score` reports. None is nDCG@10 for graded
-            labels and AP for binary ones.
-        loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; None is
-            `GradedLoss("AUC")`, the hinge of the ROC area at every threshold of the grades, and from clicks
-            `AdditiveRankLoss`. CatBoost takes only its own losses of lists, by their names, such as `"YetiRank"`, and no
-            clicks; `"QueryRMSE"` if None.
-        noise: the standard deviation of the noise added to the scores before each gradient, see `PerturbedLoss`; 0 for none. On
-            OHSUMED and MQ2008 validation AP was better with 0.5 than with none under all four losses that were tried.
+        measure: a measure or its name, which `score` reports, and which selects the number of trees on validation lists. None is
+            nDCG@10 for graded labels and AP for binary ones.
+        loss: any loss of rankstruct, a module or its name with arguments, such as `"GradedLoss('AUC')"`; None is
+            `LambdaLoss("nDCG@30")`, and from clicks `AdditiveRankLoss`. CatBoost takes only its own losses of lists, by their
+            names, such as `"YetiRank"`, and no clicks; `"QueryRMSE"` if None.
+        noise: the standard deviation of the noise added to the scores before each gradient, see `PerturbedLoss`; 0 for none. None
+            is 0.5 below 16,384 documents, and 0.1 from there on. Without noise, validation lists of few documents are worse.
         library: `"lightgbm"` or `"xgboost"`, which must be installed: `pip install 'rankstruct[boosting]'`; or `"catboost"`,
             `pip install 'rankstruct[catboost]'`. CatBoost's trees have the depth log2(`num_leaves`), rounded up, and keep its own
             defaults in place of `noise`, `min_child_samples`, `subsample` and `colsample_bytree`.
@@ -267,18 +274,22 @@ class BoostedRanker(EarlyStoppingRanker):
         start: an unfitted ranker, such as `LinearRanker()`, fitted to the same raw documents; the trees add to its scores.
         leaf_ranker: an unfitted `LinearRanker`, which refits the leaf values of the grown trees at little cost: its features are
             an indicator per leaf and the score of the trees. It selects its C on the same validation lists. Not with `start`.
-        n_estimators: the maximum number of trees per model.
-        learning_rate: the factor applied to leaf values.
-        num_leaves: the maximum number of leaves per tree.
+        n_estimators: the number of trees per model, with validation lists the maximum. None is 10 / `learning_rate`, so 100, and
+            ten times as many with validation lists.
+        learning_rate: the factor applied to leaf values, above 0.
+        num_leaves: the maximum number of leaves per tree. None is 15 below 16,384 documents, and 31, as in LightGBM, from there
+            on; 7 from clicks.
         min_child_samples: the minimum number of documents in a leaf; in XGBoost the minimum sum of second derivatives.
         subsample: the fraction of documents sampled for each tree.
         colsample_bytree: the fraction of features sampled for each tree.
         options: further parameters of the library, by its names. `"categorical_feature"` lists the columns of prepared features
             that LightGBM should take as categories, integers from 0.
-        patience: trees without improvement of the validation measure before training stops.
+        patience: trees without improvement of the measure on validation lists before training stops; None is 50. An error without
+            such lists.
         seeds: number of models whose scores are averaged, with seeds from `random_state` on.
-        validation_share: fraction of the lists that are held out if `fit` gets no validation lists; 0 trains `n_estimators`
-            trees on all lists.
+        validation_share: fraction of the lists that are held out for early stopping if `fit` gets no validation lists. None is 0,
+            all trees on all lists, since few held-out lists stop at any number of trees; and 0.2 from clicks, which trees learn
+            by heart.
         drop_empty: skip training lists whose labels are all equal.
         n_jobs: number of threads; the library's default if None.
         random_state: seed of the samples and the held-out lists; None or a random state of NumPy draws one.
@@ -294,6 +305,7 @@ class BoostedRanker(EarlyStoppingRanker):
         history_: for each model, the validation measure after every tree; empty without validation lists. The maximum selects the
             number of trees, and is optimistic for new lists.
         best_iterations_: the selected number of trees of each model.
+        noise_, num_leaves_: `noise` and `num_leaves`, or what was used in their place.
         n_features_in_: number of raw features.
 
     Without `prepare`, the library handles missing features and categorical columns itself; `prepare=["encode"]` replaces the
@@ -319,22 +331,23 @@ class BoostedRanker(EarlyStoppingRanker):
         self,
         measure: str | Measure | None = None,
         *,
-        noise: float = 0.5,
+        noise: float | None = None,
         library: Literal["lightgbm", "xgboost", "catboost"] = "lightgbm",
         start: Ranker | None = None,
         leaf_ranker: LinearRanker | None = None,
-        n_estimators: int = 1000,
-        learning_rate: float = 0.05,
-        num_leaves: int = 7,
+        n_estimators: int | None = None,
+        learning_rate: float = 0.1,
+        num_leaves: int | None = None,
         min_child_samples: int = 20,
-        subsample: float = 0.8,
-        colsample_bytree: float = 0.5,
+        subsample: float = 1.0,
+        colsample_bytree: float = 1.0,
         options: Mapping[str, Any] | None = None,
-        patience: int = 50,
+        patience: int | None = None,
+        validation_share: float | None = None,
         n_jobs: int | None = None,
         **shared: Any,
     ) -> None:
-        super().__init__(measure, patience=patience, **shared)
+        super().__init__(measure, patience=patience, validation_share=validation_share, **shared)
         self.noise, self.library, self.start, self.leaf_ranker = noise, library, start, leaf_ranker
         self.n_estimators, self.learning_rate, self.num_leaves = n_estimators, learning_rate, num_leaves
         self.min_child_samples, self.subsample, self.colsample_bytree = min_child_samples, subsample, colsample_bytree
@@ -350,6 +363,11 @@ class BoostedRanker(EarlyStoppingRanker):
         if loss is not None:
             check_groups_of(loss, train.diversity_groups)
         train, valid = self._divided(train, valid)
+        if valid is None and self.patience is not None:
+            raise ValueError(
+                f"patience={self.patience} needs validation lists: pass X_valid, y_valid and qid_valid, or validation_share=0.2; "
+                "or omit patience to train all trees on all lists"
+            )
         self._fit_start(train, valid)
         # Rows in place of features: a copy of these takes as much memory as the trees.
         kept = self._training_lists(replace(train, features=np.arange(train.num_documents)))
@@ -361,8 +379,12 @@ class BoostedRanker(EarlyStoppingRanker):
         held_out = None
         if valid is not None:
             held_out = replace(valid, features=_features(self._prepared_lists(valid).features))
-        if self.noise and loss is not None:
-            loss = PerturbedLoss(loss, sigma=self.noise, samples=1)
+        noise, leaves = _MANY_DOCUMENTS if lists.num_documents >= _MANY else _FEW_DOCUMENTS
+        leaves = _LEAVES_FROM_CLICKS if self.from_clicks else leaves
+        self.noise_ = noise if self.noise is None else self.noise
+        self.num_leaves_ = leaves if self.num_leaves is None else self.num_leaves
+        if self.noise_ and loss is not None:
+            loss = PerturbedLoss(loss, sigma=self.noise_, samples=1)
         self.models_: list[Any] = []
         self.history_: list[list[float]] = []
         self.best_iterations_: list[int] = []
@@ -386,11 +408,13 @@ class BoostedRanker(EarlyStoppingRanker):
         super()._check_fit_options(has_validation)
         for name, least in (("n_estimators", 1), ("num_leaves", 2)):
             value = getattr(self, name)
-            if not (isinstance(value, Integral) and least <= int(value) < 2**31):
+            if value is not None and not (isinstance(value, Integral) and least <= int(value) < 2**31):
                 raise ValueError(f"{name} must be an integer from {least} to {2**31 - 1}, got {value!r}")
-        if not is_number(self.patience, 1):
+        if not (is_number(self.learning_rate, _LOWEST_RATE) and self.learning_rate < np.inf):
+            raise ValueError(f"learning_rate must be finite and at least {_LOWEST_RATE:g}, got {self.learning_rate!r}")
+        if self.patience is not None and not is_number(self.patience, 1):
             raise ValueError(f"patience must be at least 1, got {self.patience!r}")
-        if not (is_number(self.noise, 0) and self.noise < np.inf):
+        if self.noise is not None and not (is_number(self.noise, 0) and self.noise < np.inf):
             raise ValueError(f"noise must be finite and at least 0, got {self.noise!r}")
         if self.start is not None and not _is_ranker(self.start):
             raise ValueError(f"start must be an unfitted ranker, such as LinearRanker(), got {self.start!r}")
@@ -406,7 +430,17 @@ class BoostedRanker(EarlyStoppingRanker):
         """Return the loss that `fit` minimises, without noise; raises ValueError if `loss` is invalid, or CatBoost's own."""
         if self.library == "catboost":
             raise ValueError(f"{self.loss or 'QueryRMSE'} is a loss of CatBoost, not of rankstruct")
-        return super().ranking_loss()
+        return self._loss(lambda: LambdaLoss("nDCG@30"))
+
+    def _share(self) -> float:
+        return self.validation_share if self.validation_share is not None else 0.2 if self.from_clicks else 0.0
+
+    def _most_trees(self, valid: TrainingData | None) -> int:
+        """`n_estimators`, or where it is None, the number for this rate."""
+        if self.n_estimators is not None:
+            return self.n_estimators
+        usual = max(round(_TOTAL_RATE / self.learning_rate), 1)
+        return usual if valid is None else _LONGEST * usual
 
     def _fit_start(self, train: TrainingData, valid: TrainingData | None) -> None:
         self.start_ = None if self.start is None else self._for_clicks(clone(self.start))
@@ -432,9 +466,10 @@ class BoostedRanker(EarlyStoppingRanker):
         fit_to(self.leaf_ranker_, train, valid, _leaf_features(scorer, train.features), judged)
 
     def _train(self, model: Any, valid: TrainingData | None) -> None:
-        """Add trees until the validation measure stops improving."""
+        """Add trees, with validation lists until their measure stops improving."""
         history: list[float] = []
-        with Progress(total=self.n_estimators, unit=" trees", disable=not self.verbose, leave=False) as bar:
+        most, patience = self._most_trees(valid), _PATIENCE if self.patience is None else self.patience
+        with Progress(total=most, unit=" trees", disable=not self.verbose, leave=False) as bar:
 
             def go_on(scores: np.ndarray | None) -> bool:
                 """Record the measure of validation scores, None without such lists; returns whether to add another tree."""
@@ -450,11 +485,11 @@ class BoostedRanker(EarlyStoppingRanker):
                 history.append(float(values.mean()))
                 best = int(np.argmax(history)) + 1
                 bar.set_postfix_str(f"{self._measure().name} {history[best - 1]:.4f}")
-                return len(history) - best < self.patience
+                return len(history) - best < patience
 
             announce("tree 1")
-            model.grow(self.n_estimators, go_on)
-        kept = int(np.argmax(history)) + 1 if history else self.n_estimators
+            model.grow(most, go_on)
+        kept = int(np.argmax(history)) + 1 if history else most
         self.models_.append(model.kept(kept))
         self.history_.append(history)
         self.best_iterations_.append(kept)
@@ -633,7 +668,7 @@ class _LightGBM(_Stepwise):
         library, self.objective, (train, valid) = _installed("lightgbm"), objective, lists
         options = {
             "learning_rate": ranker.learning_rate,
-            "num_leaves": ranker.num_leaves,
+            "num_leaves": ranker.num_leaves_,
             "min_data_in_leaf": ranker.min_child_samples,
             "bagging_fraction": ranker.subsample,
             "bagging_freq": 1,
@@ -744,7 +779,7 @@ class _XGBoost(_Stepwise):
             "learning_rate": ranker.learning_rate,
             "grow_policy": "lossguide",
             "max_depth": 0,
-            "max_leaves": ranker.num_leaves,
+            "max_leaves": ranker.num_leaves_,
             "min_child_weight": ranker.min_child_samples,
             "subsample": ranker.subsample,
             "colsample_bytree": ranker.colsample_bytree,
@@ -861,7 +896,7 @@ class _CatBoost:
         options = {
             "loss_function": loss,
             "learning_rate": ranker.learning_rate,
-            "depth": int(np.ceil(np.log2(ranker.num_leaves))),
+            "depth": int(np.ceil(np.log2(ranker.num_leaves_))),
             "random_seed": seed,
             "thread_count": ranker.n_jobs or -1,
             "verbose": False,

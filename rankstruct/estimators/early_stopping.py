@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -21,15 +22,17 @@ __all__: list[str] = []
 class EarlyStoppingRanker(Ranker):
     """A ranker of several models with early stopping; subclasses say in which iterations they are trained."""
 
+    patience: Any  # an integer, which only `BoostedRanker` may leave open
+
     def __init__(
         self,
         measure: str | Measure | None = None,
         *,
         loss: str | nn.Module | None = None,
         prepare: Sequence[str] = (),
-        patience: int,
+        patience: int | None,
         seeds: int = 1,
-        validation_share: float = 0.2,
+        validation_share: float | None = 0.2,
         drop_empty: bool = True,
         random_state: RandomState = 0,
         verbose: bool = False,
@@ -41,25 +44,30 @@ class EarlyStoppingRanker(Ranker):
     def _check_fit_options(self, has_validation: bool) -> None:
         if not (isinstance(self.seeds, Integral) and 1 <= int(self.seeds) < 2**31):
             raise ValueError(f"seeds must be an integer from 1 to {2**31 - 1}, got {self.seeds!r}")
-        if not (is_number(self.validation_share, 0) and self.validation_share < 1):
+        if not (is_number(self._share(), 0) and self._share() < 1):
             raise ValueError(f"validation_share must be in [0, 1), got {self.validation_share!r}")
 
     def ranking_loss(self) -> nn.Module:
         """Return the loss that `fit` minimises; raises ValueError if `loss` is invalid."""
         return self._loss(lambda: GradedLoss("AUC"))
 
+    def _share(self) -> Any:
+        """The fraction of the lists that are held out."""
+        return self.validation_share
+
     def _divided(self, train: TrainingData, valid: TrainingData | None) -> tuple[TrainingData, TrainingData | None]:
-        """Training and validation lists: those passed to `fit`, or held-out ones; None if `validation_share` is 0.
+        """Training and validation lists: those passed to `fit`, or held-out ones; None if their share is 0.
 
         Their item weights count in the measure if they are those of clicks. Of a single list, some documents are held out.
         """
-        if valid is not None or not self.validation_share:
+        part = self._share()
+        if valid is not None or not part:
             return train, valid
         number = train.num_documents if train.num_lists == 1 else train.num_lists
-        share = round(self.validation_share * number)
+        share = round(part * number)
         if not 0 < share < number:
             raise ValueError(
-                f"validation_share {self.validation_share:g} of {number} lists is {share} lists; pass X_valid, y_valid and "
+                f"validation_share {part:g} of {number} lists is {share} lists; pass X_valid, y_valid and "
                 "qid_valid, or validation_share=0 to train without validation"
             )
         drawn = np.random.default_rng(as_seed(self.random_state)).permutation(number)[:share]
@@ -67,6 +75,6 @@ class EarlyStoppingRanker(Ranker):
         rest, valid = keep_documents(train, ~held), keep_documents(train, held)
         name = "the measure that selects on clicks"
         if not self.from_clicks:
-            valid, name = replace(valid, item_weights=None), f"validation_share={self.validation_share:g}"
+            valid, name = replace(valid, item_weights=None), f"validation_share={part:g}"
         self._check_judged(name, valid, rest)
         return rest, valid

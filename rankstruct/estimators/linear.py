@@ -26,7 +26,7 @@ from typing_extensions import Self
 
 from rankstruct.data import RankingData
 from rankstruct.data.clean import keep_documents
-from rankstruct.estimators.base import PREPARE, Ranker, check_groups_of, named_loss
+from rankstruct.estimators.base import PREPARE, Ranker, check_groups_of, named_loss, quantiles_of
 from rankstruct.estimators.ensemble import deal_lists
 from rankstruct.estimators.from_clicks import CLICK_COSTS
 from rankstruct.estimators.training_data import TrainingData, check_ids, dense, gather, whole
@@ -69,7 +69,7 @@ from rankstruct.solvers import (
 
 __all__ = ["LinearRanker"]
 
-_START_CS, _MOST_GRADES = (0.01, 0.1, 1.0, 10.0), 8  # of `start="auc"`; the last C without validation lists
+_START_CS = (0.01, 0.1, 1.0, 10.0)  # of `start="auc"`; the last C without validation lists
 _USUAL_C, _OTHER_COSTS = 10.0, (0.01, 0.1, 1.0, 10.0, 100.0)
 #: Of choices by clicks: the number of folds, the tolerance of training, documents up to which all lists are used, and standard
 #: errors by which another candidate must beat the one that stands.
@@ -144,7 +144,9 @@ class LinearRanker(Ranker):
     Args:
         measure: the measure to optimise, or its name; a `Diverse` one by the hinge over diverse rankings. It also selects C, and
             `score` reports it. None is the measure of a loss over diverse rankings, and otherwise `measure_`: nDCG@10 for graded
-            labels and AP (SVMmap) for binary ones; see "Conventions".
+            labels and AP for binary ones; the loss is then the hinge of AP (SVMmap), for graded labels that at every grade,
+            `GradedLoss("AP")`, or at 8 quantiles of real-valued ones. It is convex, several times as fast as the bound of
+            nDCG@10, and the safer one on few lists; the page "What the first calls do" compares them.
         C: the weight of the loss against the regulariser, 1 / lambda; or several values, one of which is selected on the
             validation lists passed to `fit`. They are trained in ascending order from the previous solution (or from `start`,
             if the problem is not convex and that is better). The page "Which bound is the default" compares 1, 10 and 100.
@@ -344,9 +346,9 @@ class LinearRanker(Ranker):
             raise KeyboardInterrupt("stopped while clicks on held-out lists chose the loss and C; nothing was kept")
         return np.stack([trained.use_path(at)._values_of(held_out).numpy() for at in range(len(trained.path_))])
 
-    def _loss(self, usual: Callable[[], nn.Module]) -> nn.Module:
+    def _loss(self, usual: Callable[[], nn.Module], labels: np.ndarray | None = None) -> nn.Module:
         chosen = self.loss_ if self.from_clicks and self.loss is None and getattr(self, "loss_", None) else None
-        return super()._loss(usual) if chosen is None else cast(nn.Module, named_loss(chosen))
+        return super()._loss(usual, labels) if chosen is None else cast(nn.Module, named_loss(chosen))
 
     def _judged(self, loss: nn.Module, solution: Solution, C: float, at_zero: float, lists: TrainingData) -> Solution:
         """Set the status of a solution that is no better than w = 0 or ties all documents of each list. For a bound with local
@@ -439,10 +441,17 @@ class LinearRanker(Ranker):
     def ranking_loss(self, labels: np.ndarray | None = None) -> nn.Module:
         """Return the loss that `fit` minimises: `loss`, or the structured hinge of `measure`; raises ValueError if invalid.
 
-        If `measure` is None and the ranker is not fitted, `labels` decide on the measure, AP without them.
+        If `measure` is None it is the hinge of AP, for graded labels at every grade. `labels` are those of training, which decide
+        on this before `fit`; without them it is AP.
         """
         measure, options = self._measure(labels), {"feature_map": self.feature_map, "reference": self.reference}
-        loss = self._loss(lambda: StructuredHingeLoss(measure, **options))  # type: ignore[arg-type]
+
+        def usual() -> nn.Module:
+            if self.measure is None and not any(options.values()) and measure.name != "AP":
+                return GradedLoss("AP")
+            return StructuredHingeLoss(measure, **options)  # type: ignore[arg-type]
+
+        loss = self._loss(usual, labels)
         if any(True for _ in loss.parameters()):
             raise ValueError(f"{type(loss).__name__} has learnable parameters, which only training by SGD fits")
         return loss
@@ -469,10 +478,7 @@ class LinearRanker(Ranker):
 
     def _best_auc(self, lists: TrainingData, valid: TrainingData | None) -> np.ndarray:
         """The optimum for `GradedLoss("AUC")`, a reliable convex bound; validation lists select its C."""
-        grades = self._grades(lists.labels)[1:]
-        if len(grades) > _MOST_GRADES:
-            grades = np.unique(np.quantile(grades, np.linspace(0, 1, _MOST_GRADES)))
-        risk = _risk(GradedLoss("AUC", grades=grades.tolist()), lists)
+        risk = _risk(GradedLoss("AUC", grades=quantiles_of(self._grades(lists.labels))), lists)
         team, solver = self._team(), Bundle(tolerance=1e-2)
         found: list[tuple[float, np.ndarray]] = []
         for C in _START_CS if valid is not None else _START_CS[-1:]:

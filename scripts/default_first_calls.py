@@ -1,0 +1,328 @@
+"""What the first call of `BoostedRanker` and `LinearRanker` should do where nothing is given, compared with LightGBM's ranker.
+
+Every ranker is trained on the training lists of a fold and judged on its validation lists, which choose among the options, and on
+its test lists, which choose nothing. `--path` has folders with Fold1 ... Fold5, files of lists, which are split into five, and
+collections of text, whose documents are BM25's with the features of `rankstruct.text.TermFeatures`. Two sets are drawn: a table
+with categories and missing cells, and lists with real-valued labels from 0 to 1. LightGBM's ranker takes no such labels; it gets
+the 31 grades that are nearest, with their gains. Few lists are drawn from the first fold, with another seed each time, which is
+also the seed of the ranker. Every cell is kept in `--output`, and finished ones are not run again; prints the tables, and writes
+them as `first-calls.json`:
+
+    python scripts/default_first_calls.py --path OHSUMED MQ2008 web_hosts.txt rank.train SCIFACT --output runs/first-calls
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lightgbm
+import numpy as np
+import pandas as pd
+import torch
+
+import rankstruct as rs
+from papers.sources import shuffle_documents
+from rankstruct.cli import run
+from rankstruct.commands._arguments import CommandParser, add_cell_options
+from rankstruct.commands.cells import Cell, CellFolders
+from rankstruct.data import RankingData, Source
+from rankstruct.files import write_result
+from rankstruct.statistics import bootstrap_interval, differences
+from rankstruct.text import TextSource
+from rankstruct.text_tables import markdown_table
+
+MEASURE = "nDCG@10"
+#: What `BoostedRanker()` was before it had the defaults of this comparison.
+BEFORE: dict[str, Any] = {
+    "loss": "GradedLoss('AUC')",
+    "learning_rate": 0.05,
+    "num_leaves": 7,
+    "n_estimators": 1000,
+    "validation_share": 0.2,
+    "noise": 0.5,
+    "subsample": 0.8,
+    "colsample_bytree": 0.5,
+}
+PEER, OWN, OLD = "LGBMRanker()", "BoostedRanker()", "BoostedRanker(), before"
+#: The rankers of trees by the name of a row; options of `BoostedRanker`, None for LightGBM's own.
+TREES: dict[str, dict[str, Any] | None] = {
+    PEER: None,
+    OLD: BEFORE,
+    OWN: {},
+    "7 leaves": {"num_leaves": 7},
+    "31 leaves": {"num_leaves": 31},
+    "200 trees": {"n_estimators": 200},
+    "graded AUC": {"loss": "GradedLoss('AUC')"},
+}
+FIRST = (PEER, OLD, OWN)
+COSTS = (1.0, 10.0)
+#: Losses of `LinearRanker`, each trained with every C.
+LOSSES: dict[str, str | None] = {
+    "bound of nDCG@10": None,
+    "AP": "StructuredHingeLoss('AP')",
+    "graded AP": "GradedLoss('AP')",
+    "graded AUC": "GradedLoss('AUC')",
+}
+VALI, TEST = 120, 240  # lists of a drawn set
+KINDS = (4, 12, 40)  # numbers of values of the three columns of categories
+
+
+class Part(NamedTuple):
+    """Features, an array or a frame, labels and the sizes of the lists."""
+
+    X: Any
+    labels: np.ndarray
+    sizes: np.ndarray
+
+    def select(self, lists: np.ndarray) -> Part:
+        """Some of the lists."""
+        rows = np.flatnonzero(np.isin(np.repeat(np.arange(len(self.sizes)), self.sizes), lists))
+        return Part(
+            self.X.iloc[rows] if hasattr(self.X, "iloc") else self.X[rows], self.labels[rows], self.sizes[lists]
+        )
+
+
+def draw_table(seed: int, lists: int) -> Part:
+    """Lists of 25 documents with eight numbers, of which 15 % are missing, three categories, and four grades.
+
+    The grades depend on products, thresholds, and a category of the document with one of the query.
+    """
+    rng, fixed = np.random.default_rng([seed, 77]), np.random.default_rng(5)
+    query = np.repeat(np.arange(lists), 25)
+    z = rng.normal(size=(len(query), 8))
+    z[:, :3] += rng.normal(size=(lists, 3))[query]
+    kinds = np.stack([rng.integers(0, number, len(query)) for number in KINDS], axis=1)
+    kinds[:, 1] = rng.integers(0, KINDS[1], lists)[query]
+    effects = [fixed.normal(size=number) for number in KINDS]
+    both = fixed.normal(size=KINDS[:2])[kinds[:, 0], kinds[:, 1]]
+    utilities = np.sin(2 * z[:, 0]) + z[:, 1] * (z[:, 2] > 0) + 0.7 * np.abs(z[:, 3]) + 0.5 * z[:, 4]
+    utilities += effects[0][kinds[:, 0]] + 0.8 * both + 0.6 * effects[2][kinds[:, 2]]
+    utilities += 0.8 * rng.normal(size=len(query))
+    labels = np.searchsorted(np.quantile(utilities, [0.7, 0.85, 0.95]), utilities)
+    z[rng.random(z.shape) < 0.15] = np.nan
+    frame = pd.DataFrame(z, columns=[f"number {at}" for at in range(z.shape[1])])
+    for at, number in enumerate(KINDS):
+        frame[f"kind {at}"] = pd.Categorical(
+            [f"k{kind}" for kind in kinds[:, at]], [f"k{kind}" for kind in range(number)]
+        )
+    return Part(frame, labels.astype(float), np.full(lists, 25))
+
+
+def draw_real(seed: int, lists: int) -> Part:
+    """Lists of 20 documents with 15 numbers and labels from 0 to 1, no two of which are equal."""
+    rng, fixed = np.random.default_rng([seed, 78]), np.random.default_rng(9)
+    query = np.repeat(np.arange(lists), 20)
+    X = rng.normal(size=(len(query), 15))
+    X[:, :5] += rng.normal(size=(lists, 5))[query]
+    weights = fixed.normal(size=15)
+    utilities = X @ weights / np.linalg.norm(weights) + 0.4 * X[:, 0] * X[:, 1] + 0.8 * rng.normal(size=len(query))
+    return Part(X.astype(np.float32), 1 / (1 + np.exp(2 - 2 * utilities)), np.full(lists, 20))
+
+
+LARGE = "mixed table, large"  # for trees alone
+#: Drawn sets, and their numbers of training lists.
+DRAWN: dict[str, tuple[Callable[[int, int], Part], int]] = {
+    "mixed table": (draw_table, 120),
+    LARGE: (draw_table, 1000),
+    "real-valued": (draw_real, 120),
+}
+
+
+@cache
+def read(data: str, path: str | None, fold: int) -> list[Part]:
+    """Training, validation and test lists of a fold, in shuffled order within each list."""
+    if path is None:
+        draw, number = DRAWN[data]
+        bounds = np.cumsum([0, number, VALI, TEST])
+        drawn = draw(fold, bounds[-1])
+        return [drawn.select(np.arange(*pair)) for pair in pairwise(bounds.tolist())]
+    if (Path(path) / "corpus.jsonl").exists():
+        parts = TextSource(path=path, fold=fold).read_terms()
+    elif Path(path).is_dir():
+        parts = Source(path=path, fold=fold).read()
+    else:
+        parts = Source(path=path, fold=fold, protocol="cross-validation", labels="real").read()
+    return [_part(shuffle_documents(each, seed=fold + 100 * at)) for at, each in enumerate(parts)]
+
+
+def _part(lists: RankingData) -> Part:
+    X = lists.features
+    return Part(np.asarray(X.toarray() if hasattr(X, "toarray") else X), lists.labels.astype(float), lists.lengths)
+
+
+def run_cell(data: str, path: str | None, fold: int, few: int, seed: int, kind: str, name: str) -> dict[str, Any]:
+    """The measure of each validation and test list, for a linear ranker one row per C, and the CPU seconds of training."""
+    torch.set_num_threads(1)
+    train, *judges = read(data, path, fold)
+    if few:
+        train = train.select(np.sort(np.random.default_rng([seed, few]).permutation(len(train.sizes))[:few]))
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a bound that stays at w = 0 is what the table shows
+        score = _linear(train, LOSSES[name]) if kind == "linear" else _trees(train, TREES[name], seed)
+    seconds = time.process_time() - start
+    found = {
+        part: [_values(each, scores) for scores in score(each.X)]
+        for part, each in zip(("vali", "test"), judges, strict=True)
+    }
+    return {"seconds": seconds, **found}
+
+
+def _values(part: Part, scores: np.ndarray) -> list[float]:
+    offsets = np.concatenate([[0], part.sizes.cumsum()])
+    values = rs.evaluate(scores, part.labels, [MEASURE], offsets=offsets)[MEASURE]
+    return [round(value, 6) for value in values.tolist()]
+
+
+def _trees(train: Part, options: dict[str, Any] | None, seed: int) -> Callable[[Any], list[np.ndarray]]:
+    X, y, sizes = train
+    if options is None:
+        given = {}
+        if (y % 1).any():
+            grades = np.arange(32)
+            given = {"label_gain": (2 ** (grades / 31 * y.max()) - 1).tolist()}
+            y = np.rint(y / y.max() * 31).astype(int)
+        model = lightgbm.LGBMRanker(n_jobs=1, random_state=seed, verbose=-1, **given).fit(X, y, group=sizes)
+    else:
+        model = rs.BoostedRanker(n_jobs=1, random_state=seed, **options).fit(X, y, group=sizes)
+    return lambda X: [model.predict(X)]
+
+
+def _linear(train: Part, loss: str | None) -> Callable[[Any], list[np.ndarray]]:
+    models = [rs.LinearRanker(MEASURE, C=C, loss=loss).fit(train.X, train.labels, group=train.sizes) for C in COSTS]
+    return lambda X: [model.predict(X) for model in models]
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    return run("default_first_calls", compare_calls, args, program="default_first_calls.py")
+
+
+def compare_calls(args: Sequence[str]) -> None:
+    """Run the unfinished cells, and print the tables."""
+    parser = CommandParser(description=__doc__)
+    parser.add_argument("--path", nargs="*", default=[], help="folders, files of lists and collections of text")
+    parser.add_argument("--folds", type=int, nargs="+", default=[1, 2], help="folds, and seeds of the drawn sets")
+    parser.add_argument("--few", type=int, nargs="*", default=[18, 60], help="numbers of lists of small training sets")
+    parser.add_argument(
+        "--few-of", nargs="*", default=["mixed table"], help="the sets, by file or folder, that these are of"
+    )
+    parser.add_argument("--seeds", type=int, default=10, help="number of these of each size")
+    parser.add_argument("--kinds", nargs="+", choices=("trees", "linear"), default=["trees", "linear"], help="rankers")
+    add_cell_options(parser, "cells", "runs/first-calls")
+    given = parser.parse_args(args)
+    sets: dict[str, str | None] = {Path(path).stem: path for path in given.path} | dict.fromkeys(DRAWN, None)
+    wanted: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for data, path in sets.items():
+        single = path is not None and (Path(path) / "qrels_train.tsv").exists()
+        wanted[data, 0] = [(fold, 0) for fold in (given.folds[:1] if single else given.folds)]
+        for few in given.few if data in given.few_of else ():
+            wanted[data, few] = [(given.folds[0], seed) for seed in range(given.seeds)]
+    cells = []
+    for (data, few), runs in wanted.items():
+        rows = [("trees", name) for name in (FIRST if few else TREES)]
+        rows += [("linear", name) for name in LOSSES if data != LARGE]
+        for at, (kind, name) in enumerate(rows):
+            if kind not in given.kinds:
+                continue
+            # Linear rankers, which take longer, are compared on the first fold, and on two draws of few lists.
+            for fold, seed in runs[: None if kind == "trees" else 2 if few else 1]:
+                options = TREES[name] if kind == "trees" else {"loss": LOSSES[name], "C": list(COSTS)}
+                request = {"kind": kind, "ranker": name, "options": options, "few": few}
+                arguments = (data, sets[data], fold, few, seed, kind, name)
+                folder = f"{data}/{few}/{at}/{fold}-{seed}"
+                cells.append(Cell(folder, request, arguments, (data, few, kind, name), fold, seed))
+    cells.sort(key=lambda cell: (cell.arguments[5] == "linear", cell.arguments[3] > 0))
+    with CellFolders(given.output) as store:
+        results = store.run(run_cell, cells, processes=given.processes, what="rankers").results
+    found: dict[tuple, list[dict[str, Any]]] = {}
+    for (config, *_), result in results.items():
+        found.setdefault(config, []).append(result)
+    tables = {}
+    if "trees" in given.kinds:
+        tables["trees"] = first_table(found, list(sets))
+        tables["options of trees"] = options_table(found, list(sets))
+        tables["few lists"] = spread_table(found, given.few_of, given.few)
+    if "linear" in given.kinds:
+        tables["losses"] = loss_table(found, [data for data in sets if data != LARGE], [0])
+        tables["losses, few lists"] = loss_table(found, given.few_of, given.few)
+    for name, (header, rows) in tables.items():
+        print(f"\n{name}\n\n{markdown_table(header, rows)}")
+    lists = {data: len(_all(of, "test")) for (data, few, _, _), of in found.items() if not few}
+    command = ["python", "scripts/default_first_calls.py", *args]
+    write_result(Path(given.output) / "first-calls.json", command, tables, lists=lists, seeds=given.seeds)
+
+
+def _all(results: list[dict[str, Any]], part: str, at: int = 0) -> np.ndarray:
+    return np.concatenate([result[part][at] for result in results])
+
+
+def first_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
+    """Test means of the first calls and of the options that the validation lists prefer, differences, and CPU seconds."""
+    rows = []
+    for data in sets:
+        results = {name: found[data, 0, "trees", name] for name in TREES}
+        test = {name: _all(each, "test") for name, each in results.items()}
+        best = max(
+            (name for name in TREES if name not in (PEER, OLD)), key=lambda name: _all(results[name], "vali").mean()
+        )
+        seconds = [f"{np.mean([each['seconds'] for each in results[name]]):.2f}" for name in FIRST]
+        apart = [_interval(differences(test[OWN], test[other])) for other in (PEER, OLD)]
+        means = [f"{test[name].mean():.4f}" for name in (*FIRST, best)]
+        rows.append([data, *means[:3], *apart, means[3], best, *seconds])
+    header = ["set", *FIRST, f"above {PEER}", "above before", "best by validation", "which is"]
+    return [*header, *(f"CPU s, {name}" for name in FIRST)], rows
+
+
+def options_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
+    """Validation means of all options, and the difference from the first call over the lists of all sets."""
+    own = {data: _all(found[data, 0, "trees", OWN], "vali") for data in sets}
+    rows = []
+    for name in TREES:
+        each = {data: _all(found[data, 0, "trees", name], "vali") for data in sets}
+        apart = np.concatenate([differences(each[data], own[data]) for data in sets])
+        mean = np.mean([each[data].mean() for data in sets])
+        rows.append([name, *(f"{each[data].mean():.4f}" for data in sets), f"{mean:.4f}", _interval(apart)])
+    return ["trees", *sets, "mean of sets", f"above {OWN}, all lists"], rows
+
+
+def spread_table(found: dict, sets: Sequence[str], sizes: Sequence[int]) -> tuple[list, list]:
+    """Mean and standard deviation of the mean test measure over draws of few lists."""
+    rows = []
+    for few in sizes:
+        for data in sets:
+            row = [data, few]
+            for name in FIRST:
+                means = [np.mean(result["test"][0]) for result in found[data, few, "trees", name]]
+                row.append(f"{np.mean(means):.4f} ± {np.std(means, ddof=1) if len(means) > 1 else 0.0:.4f}")
+            rows.append(row)
+    return ["set", "lists", *FIRST], rows
+
+
+def loss_table(found: dict, sets: Sequence[str], sizes: Sequence[int]) -> tuple[list, list]:
+    """Validation means of the losses of linear rankers, for each single C."""
+    rows = []
+    for few in sizes:
+        for number, C in enumerate(COSTS):
+            for name in LOSSES:
+                means = [_all(found[data, few, "linear", name], "vali", number).mean() for data in sets]
+                rows.append([few or "all", f"{C:g}", name, *(f"{mean:.4f}" for mean in means), f"{np.mean(means):.4f}"])
+    return ["lists", "C", "loss", *sets, "mean of sets"], rows
+
+
+def _interval(values: np.ndarray) -> str:
+    if not values.any():
+        return ""
+    low, high = bootstrap_interval(values)
+    return f"{values.mean():+.4f} ({low:+.4f} to {high:+.4f})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
