@@ -17,12 +17,14 @@ import rankstruct as rs
 from rankstruct.data import DataError
 from rankstruct.recommenders import (
     InteractionsSource,
+    ItemSimilarity,
     LightGCN,
     MatrixFactorization,
     Negatives,
     Ratings,
     Recommender,
     TrainingLists,
+    UserSimilarity,
     coverage,
     ease,
     evaluate_catalogue,
@@ -515,6 +517,21 @@ def test_ease_minimises_its_objective():
     )
     with pytest.raises(ValueError, match="regularization must be above 0"):
         ease(known, regularization=0)
+
+
+@pytest.mark.parametrize(("users", "strength"), [(30, 0.1), (30, 3.0), (30, 500.0), (1100, 20.0)])
+def test_ease_by_users_has_the_scores_of_ease_by_items(users, strength):
+    known = drawn(users, users + 11, 9 / users).tolil()
+    known[:, 7] = 0  # an item without interactions
+    known[4] = 0  # a user who knows nothing
+    known[6] = known[5]
+    nobody = sp.csr_array((12, users + 11), dtype=np.float32)  # more users than items, none of whom adds anything
+    by_users = ease(known.tocsr(), regularization=strength)
+    by_items = ease(sp.vstack([known, nobody], format="csr"), regularization=strength)
+    assert isinstance(by_users, UserSimilarity)
+    assert isinstance(by_items, ItemSimilarity)
+    rows = torch.tensor([3, 4, users - 1])
+    torch.testing.assert_close(by_users.item_scores(rows), by_items.item_scores(rows), atol=2e-6, rtol=1e-5)
 
 
 # Training lists
