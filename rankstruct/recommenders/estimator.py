@@ -237,28 +237,44 @@ class Recommender(BaseEstimator):
                 raise DataError("expected interactions to learn from, got none")
             train, held, missed = self._divide(index, validation, seed)
             options: dict[str, Any] = {"exclude": train, "items": index.ranked(None, None), "missed": missed}
-
-            def validate(scorer: MatrixFactorization) -> float:
-                (values,) = evaluate_catalogue(_Served(scorer, train), held, [measure], **options).values()
-                return float(values.mean())
-
-            plan = self._resolved(is_validated=held is not None)
+            at_last = index.known if validation is None and held is not None else None
             with torch.random.fork_rng([]), _of_any_size(index.known.num_items):
                 torch.manual_seed(seed)
-                begin = plan._linear_start(train, held, measure, options, seed) if plan.start == "linear" else {}
-                model = _Training(plan, train, loss, begin, validate if held is not None else None, seed)
-                model.run(measure.name, disable=not self.verbose)
-                history, best = model.history[0], model.best_epochs[0]
-                if begin and held is not None and validation is None:
-                    # What was held out of X is learned from too.
-                    plan.max_epochs, begin["linear"] = best, None
-                    model = _Training(plan, index.known, self.ranking_loss(), begin, None, seed)
-                    model.run(measure.name, disable=not self.verbose)
-            model.scorer.load_state_dict(model.kept)
-            self._index, self.known_, self.scorer_ = index, index.known, model.scorer.eval()
-            self.history_, self.best_epoch_ = history, best
-            self._is_linear = bool(begin) and plan.temperature is None and not plan.layers
+                learned = self._train(train, held, at_last, loss, measure, options, seed)
+            self._index, self.known_ = index, index.known
+            self.scorer_, self.history_, self.best_epoch_, self._is_linear = learned
         return self
+
+    def _train(
+        self,
+        train: Ratings,
+        held: Ratings | None,
+        at_last: Ratings | None,
+        loss: nn.Module,
+        measure: Measure,
+        options: Mapping[str, Any],
+        seed: int,
+    ) -> tuple[MatrixFactorization, list[dict[str, float | None]], int, bool]:
+        """The factorisation, its history and best epoch, and whether new users are folded in by `linear_fold_in`.
+
+        A linear start is fitted again to all interactions `at_last`, with what the held-out ones have chosen.
+        """
+
+        def validate(scorer: MatrixFactorization) -> float:
+            (values,) = evaluate_catalogue(_Served(scorer, train), held, [measure], **options).values()
+            return float(values.mean())
+
+        plan = self._resolved(is_validated=held is not None)
+        begin = plan._linear_start(train, held, measure, options, seed) if plan.start == "linear" else {}
+        model = _Training(plan, train, loss, begin, validate if held is not None else None, seed)
+        model.run(measure.name, disable=not self.verbose)
+        history, best = model.history[0], model.best_epochs[0]
+        if begin and at_last is not None:
+            plan.max_epochs, begin["linear"] = best, None
+            model = _Training(plan, at_last, self.ranking_loss(), begin, None, seed)
+            model.run(measure.name, disable=not self.verbose)
+        model.scorer.load_state_dict(model.kept)
+        return model.scorer.eval(), history, best, bool(begin) and plan.temperature is None and not plan.layers
 
     def _resolved(self, *, is_validated: bool) -> Self:
         """A copy with the options that follow from others in place of None and `"auto"`, but for the rank of a linear start."""
