@@ -8,13 +8,18 @@ with validation; memory is the greatest of the process. Every result is kept in 
 run again; prints the tables, and writes them with `--json`:
 
     python scripts/implicit_experiment.py --data FOLDER --output runs/implicit
+
+With `--first_calls`, no losses are tuned: models with their defaults are fitted to the training items, and the validation items
+judge them, so that defaults can be developed without the test; those of the package implicit are there if it is installed.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import resource
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import product
@@ -22,9 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 import rankstruct as rs
+from benchmarks.catalogue import Factors
 from papers.significance import holm
 from rankstruct.cli import run
 from rankstruct.commands._arguments import CommandParser, add_cell_options
@@ -33,6 +40,7 @@ from rankstruct.data.source import digest_of
 from rankstruct.files import write_result
 from rankstruct.recommenders import (
     InteractionsSource,
+    ItemSimilarity,
     Negatives,
     Ratings,
     Recommender,
@@ -44,10 +52,11 @@ from rankstruct.recommenders import (
     recommend,
 )
 from rankstruct.recommenders.splits import RatingsParts
-from rankstruct.statistics import compare_paired
+from rankstruct.statistics import bootstrap_interval, compare_paired
 from rankstruct.text_tables import format_table
 
 MEASURES = ("nDCG@10", "R@10", "nDCG@20", "R@20")
+_HAS_IMPLICIT = importlib.util.find_spec("implicit") is not None
 #: The settings that every loss is tried with, the first ones first; `Recommender` has the rest.
 SETTINGS = tuple(
     {"temperature": temperature, "dropout": dropout, "item_bias": item_bias}
@@ -96,6 +105,58 @@ BASELINES: dict[str, Sequence[Callable[[Ratings], Any]]] = {
     "popularity": (popularity,),
     "EASE": [partial(ease, regularization=strength) for strength in (200.0, 500.0, 1000.0, 2000.0)],
 }
+
+
+def _first_call(known: Ratings) -> Any:
+    return Recommender().fit(known).scorer_
+
+
+def _of_implicit(name: str) -> Callable[[Ratings], Any]:
+    def fit(known: Ratings) -> Any:
+        import implicit
+
+        makers = {
+            "ALS": implicit.als.AlternatingLeastSquares,
+            "BPR": implicit.bpr.BayesianPersonalizedRanking,
+            "ItemKNN": implicit.nearest_neighbours.CosineRecommender,
+        }
+        model, matrix = makers[name](num_threads=1), sp.csr_matrix(known.to_csr())
+        with warnings.catch_warnings():  # of conversions that it makes itself
+            warnings.simplefilter("ignore")
+            model.fit(matrix, show_progress=False)
+        if name == "ItemKNN":
+            return ItemSimilarity(torch.from_numpy(model.similarity.toarray()).float(), known)
+        return Factors(model.user_factors, model.item_factors)
+
+    return fit
+
+
+#: Models with their defaults; the first one is compared with the others.
+FIRST_CALLS: dict[str, Callable[[Ratings], Any]] = {
+    "Recommender": _first_call,
+    "popularity": popularity,
+    "EASE": ease,
+    **({f"{name}, implicit": _of_implicit(name) for name in ("ItemKNN", "ALS", "BPR")} if _HAS_IMPLICIT else {}),
+}
+
+
+def first_calls(parts: RatingsParts) -> tuple[list[str], list[list[str]]]:
+    """A table of models with their defaults by nDCG@10 of the validation items, with 95 % intervals of differences."""
+    _first_call(InteractionsSource(builtin="synthetic").read().train)  # what is loaded only once does not count
+    header = ["model", MEASURES[0], "Recommender less this", "CPU s"]
+    rows, first = [], None
+    for name, fit in FIRST_CALLS.items():
+        if name == "EASE" and min(parts.train.num_items, parts.train.num_users) > 20_000:
+            continue
+        begin = time.process_time()
+        model = fit(parts.train)
+        seconds = time.process_time() - begin
+        values = evaluate_catalogue(model, parts.vali, MEASURES[:1], exclude=parts.train)[MEASURES[0]].numpy()
+        first = values if first is None else first
+        low, high = bootstrap_interval(first - values, resamples=999)
+        told = "" if values is first else f"{(first - values).mean():+.4f} [{low:+.4f}, {high:+.4f}]"
+        rows.append([name, f"{values.mean():.4f}", told, f"{seconds:.1f}"])
+    return header, rows
 
 
 @cache
@@ -163,8 +224,13 @@ def compare(args: Sequence[str]) -> None:
     parser.add_argument("--seeds", type=int, default=3, help="seeds of the chosen setting")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--device", default="cpu", help="such as cuda; times are of a device's own process there")
+    parser.add_argument("--first_calls", action="store_true", help="compare models with their defaults instead")
     parser.add_argument("--json", type=Path, help="write the tables to this file, for the documentation")
     given = parser.parse_args(args)
+    if given.first_calls:
+        torch.set_num_threads(1)
+        _report(given, args, {"first calls": first_calls(read(given.data))})
+        return
     content = "".join(digest_of(str(path)) for path in InteractionsSource(path=given.data).files())
 
     def make(loss: str, number: int, fold: None, seed: int | None) -> Cell:
@@ -194,7 +260,12 @@ def compare(args: Sequence[str]) -> None:
     reached = {name: [tested(best_baseline(each, parts), parts)] for name, each in BASELINES.items() if small}
     reached |= {loss: [found.results[loss, None, seed] for seed in range(given.seeds)] for loss in given.losses}
     settings = {loss: SETTINGS[found.settings[loss, None]] for loss in given.losses}
-    tables = {"means": _means(reached, settings), "paired": _paired(reached, given.losses)}
+    _report(given, args, {"means": _means(reached, settings), "paired": _paired(reached, given.losses)})
+    print(f"\nwritten: {given.output}")
+
+
+def _report(given: Any, args: Sequence[str], tables: dict[str, tuple[list[str], list[list[str]]]]) -> None:
+    """Print tables, and write them if asked."""
     for header, rows in tables.values():
         print(f"\n{format_table(header, rows)}")
     if given.json:
@@ -202,7 +273,6 @@ def compare(args: Sequence[str]) -> None:
         kept = [word for at, word in enumerate(args) if not {word, args[at - 1] if at else ""} & {*ours}]
         words = ["FOLDER" if word == given.data else word for word in kept]
         write_result(given.json, ["python", "scripts/implicit_experiment.py", *words], tables)
-    print(f"\nwritten: {given.output}")
 
 
 def _means(reached: dict[str, list[dict]], settings: dict[str, dict]) -> tuple[list[str], list[list[str]]]:

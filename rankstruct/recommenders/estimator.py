@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import filterfalse
 from numbers import Integral
 from operator import le, lt
@@ -36,7 +36,7 @@ from rankstruct.messages import explaining
 from rankstruct.models import update_averages
 from rankstruct.models.trainer import Trainer
 from rankstruct.recommenders.catalogue import Kind, Negatives, TrainingLists, fold_in
-from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, Start
+from rankstruct.recommenders.factorization import LightGCN, LinearFactors, MatrixFactorization, Start, linear_fold_in
 from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, numbers_of, of_indices, places_of
 from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff, popularity, recommend
 from rankstruct.recommenders.splits import hold_out, without
@@ -84,6 +84,8 @@ _OTHER_ATTRIBUTES = {
     "load": "use joblib.load(path), pickle or skops",
 }
 _refusing = explaining(_OTHER_NAMES)
+_RANKS = (256, 128, 64)
+_JUDGED = 2**23  # scores by which regularization and rank are chosen
 
 
 class Recommender(BaseEstimator):
@@ -95,23 +97,31 @@ class Recommender(BaseEstimator):
     without interactions get the most popular items; items without interactions, such as empty columns of a matrix, are treated
     like items that `fit` has not seen, and are not recommended. If a fit fails, the estimator remains as it was before.
 
+    By default the factors start from EASE, which is hard to beat: `start="linear"`, with inner products as scores. The held-out
+    interactions choose its regularization and rank, and how many epochs improve on it, if any; then all interactions are fitted
+    so. With a temperature, `layers` or sampled negatives, the start is `"spectral"`, and cosines are trained for longer.
+
     Args:
         loss: any loss of rankstruct, a module or its name with arguments; the softmax loss if None.
-        rank: dimension of the factors.
-        temperature: scores are cosines divided by this; None for plain inner products. Try values from 0.05, for ramps and if
-            users know little of the catalogue, to 0.3.
+        rank: dimension of the factors. If None, 256, 128 or 64 by the held-out interactions with the linear start, or 128
+            without; otherwise 64.
+        temperature: scores are cosines divided by this; None for plain inner products; "auto" for inner products with the linear
+            start and .2 otherwise. Try values from 0.05, for ramps and if users know little of the catalogue, to 0.3.
         dropout: the dropout probability of the entries of user factors; 0.3 is worth trying for hinges and ramps.
-        item_bias: whether items have biases, the popularity that users' tastes do not explain.
+        item_bias: whether items have biases, the popularity that users' tastes do not explain; if None, unless inner products
+            have the linear start, which knows popularity.
         layers: steps of LightGCN's propagation; 0 for a plain factorisation.
-        start: initial factors: `"spectral"`, see `MatrixFactorization.start_from_interactions`, or `"random"`.
+        start: initial factors: `"linear"` or `"spectral"`, see `MatrixFactorization.start_from_interactions`, or `"random"`; if
+            None, linear with `temperature="auto"`, no layers and `negatives="all"`, otherwise spectral.
         negatives: `"all"` items that a user does not know, or sampled `"uniform"`, `"popularity"` or `"in-batch"`; `Negatives`
             have further options, such as `pairs` for BPR.
         lists_per_batch: lists per step; 64 users or, with `pairs`, 4096 interactions if None. With sampled negatives, and on
             devices other than the CPU, memory is proportional to this times the size of a list.
-        learning_rate: of AdamW.
+        learning_rate: of AdamW; if None, .002 for inner products from the linear start, otherwise .01.
         weight_decay: of AdamW.
-        max_epochs: the maximum number of epochs.
-        patience: epochs without improvement of the validation measure before training stops.
+        max_epochs: the maximum number of epochs; if None 100, but 2 if nothing is held out with the linear start.
+        patience: epochs without improvement of the validation measure before training stops; if None, 1 with the linear start,
+            otherwise 10.
         measure: the measure that selects the epoch, with a cut-off.
         validation_share: fraction of each user's interactions held out if `fit` gets no validation; 0 trains on all for
             `max_epochs`.
@@ -123,7 +133,7 @@ class Recommender(BaseEstimator):
         scorer_: the factorisation; `scorer_.vectors()` are those of users and items.
         known_: the interactions of `fit`, which are not recommended again.
         history_: `{"epoch", "loss", "validation"}` of each epoch.
-        best_epoch_: the selected epoch, from 1.
+        best_epoch_: the selected epoch, from 1; 0 is the start, which only the linear one can win.
 
     >>> from rankstruct.recommenders import implicit, synthetic_ratings
     >>> matrix = implicit(synthetic_ratings(users=60, items=40, rated=30), 4).to_csr()
@@ -138,18 +148,18 @@ class Recommender(BaseEstimator):
         self,
         loss: str | nn.Module | None = None,
         *,
-        rank: int = 64,
-        temperature: float | None = 0.2,
+        rank: int | None = None,
+        temperature: float | Literal["auto"] | None = "auto",
         dropout: float = 0.0,
-        item_bias: bool = True,
+        item_bias: bool | None = None,
         layers: int = 0,
-        start: Start = "spectral",
+        start: Start | None = None,
         negatives: Negatives | Kind = "all",
         lists_per_batch: int | None = None,
-        learning_rate: float = 0.01,
+        learning_rate: float | None = None,
         weight_decay: float = 0.01,
-        max_epochs: int = 100,
-        patience: int = 10,
+        max_epochs: int | None = None,
+        patience: int | None = None,
         measure: str | Measure = "nDCG@10",
         validation_share: float = 0.1,
         device: str | torch.device | None = None,
@@ -183,6 +193,8 @@ class Recommender(BaseEstimator):
             options = [state.pop(name) for name in ("number", "correct", "pairs")]
             if options != [1, False, False]:
                 state["negatives"] = Negatives(state["negatives"], *options)
+        if "_index" in state:
+            state.setdefault("_is_linear", False)
         super().__setstate__(state)
 
     @_refusing
@@ -217,8 +229,7 @@ class Recommender(BaseEstimator):
         """
         with all_or_nothing(self):
             self._check_options()
-            negatives = Negatives.of(self.negatives)
-            device, measure, loss = as_device(self.device), parse_measure(self.measure), self.ranking_loss()
+            measure, loss = parse_measure(self.measure), self.ranking_loss()
             longest_cutoff([measure])
             seed = as_seed(self.random_state)
             index = _Index.of(X, y, {"user": user, "item": item, "time": time, "min_rating": min_rating})
@@ -226,23 +237,93 @@ class Recommender(BaseEstimator):
                 raise DataError("expected interactions to learn from, got none")
             train, held, missed = self._divide(index, validation, seed)
             options: dict[str, Any] = {"exclude": train, "items": index.ranked(None, None), "missed": missed}
-
-            def validate(scorer: MatrixFactorization) -> float:
-                (values,) = evaluate_catalogue(_Served(scorer, train), held, [measure], **options).values()
-                return float(values.mean())
-
+            at_last = index.known if validation is None and held is not None else None
             with torch.random.fork_rng([]), _of_any_size(index.known.num_items):
                 torch.manual_seed(seed)
-                scorer = self._start(train, device, seed)
-                lists = TrainingLists(train, negatives)
-                training = _Training(
-                    self, scorer, loss.to(device), train, lists, validate if held is not None else None, seed
-                )
-                training.run(measure.name, disable=not self.verbose)
-            scorer.load_state_dict(training.kept)
-            self._index, self.known_, self.scorer_ = index, index.known, scorer.eval()
-            self.history_, self.best_epoch_ = training.history[0], training.best_epochs[0]
+                learned = self._train(train, held, at_last, loss, measure, options, seed)
+            self._index, self.known_ = index, index.known
+            self.scorer_, self.history_, self.best_epoch_, self._is_linear = learned
         return self
+
+    def _train(
+        self,
+        train: Ratings,
+        held: Ratings | None,
+        at_last: Ratings | None,
+        loss: nn.Module,
+        measure: Measure,
+        options: Mapping[str, Any],
+        seed: int,
+    ) -> tuple[MatrixFactorization, list[dict[str, float | None]], int, bool]:
+        """The factorisation, its history and best epoch, and whether new users are folded in by `linear_fold_in`.
+
+        A linear start is fitted again to all interactions `at_last`, with what the held-out ones have chosen.
+        """
+
+        def validate(scorer: MatrixFactorization) -> float:
+            (values,) = evaluate_catalogue(_Served(scorer, train), held, [measure], **options).values()
+            return float(values.mean())
+
+        plan = self._resolved(is_validated=held is not None)
+        begin = plan._linear_start(train, held, measure, options, seed) if plan.start == "linear" else {}
+        model = _Training(plan, train, loss, begin, validate if held is not None else None, seed)
+        model.run(measure.name, disable=not self.verbose)
+        history, best = model.history[0], model.best_epochs[0]
+        if begin and at_last is not None:
+            plan.max_epochs, begin["linear"] = best, None
+            model = _Training(plan, at_last, self.ranking_loss(), begin, None, seed)
+            model.run(measure.name, disable=not self.verbose)
+        model.scorer.load_state_dict(model.kept)
+        return model.scorer.eval(), history, best, bool(begin) and plan.temperature is None and not plan.layers
+
+    def _resolved(self, *, is_validated: bool) -> Self:
+        """A copy with the options that follow from others in place of None and `"auto"`, but for the rank of a linear start."""
+        plan = copy.copy(self)
+        by_default = self.temperature == "auto" and not self.layers and Negatives.of(self.negatives).kind == "all"
+        plan.start = self.start or ("linear" if by_default else "spectral")
+        if self.temperature == "auto":
+            plan.temperature = None if plan.start == "linear" and not self.layers else 0.2
+        usual: dict[str, Any] = {"item_bias": True, "learning_rate": 0.01, "max_epochs": 100, "patience": 10}
+        if plan.start == "linear" and plan.temperature is None:
+            usual = {"item_bias": False, "learning_rate": 0.002, "patience": 1}
+            usual["max_epochs"] = 100 if is_validated else 2
+        if plan.start != "linear":
+            usual["rank"] = 64
+        for name, value in usual.items():
+            if getattr(self, name) is None:
+                setattr(plan, name, value)
+        return plan
+
+    def _linear_start(
+        self, train: Ratings, held: Ratings | None, measure: Measure, options: Mapping[str, Any], seed: int
+    ) -> dict[str, Any]:
+        """Set the rank of a resolved copy, if it has none, and return arguments of `start_from_interactions`.
+
+        Held-out interactions choose the regularization, and then the rank; those of some users are enough.
+        """
+        most = min(train.num_users, train.num_items)
+        ranks = [min(rank, most) for rank in _RANKS] if self.rank is None else [self.rank]
+        linear, regularization = LinearFactors(train, ranks[0], seed), 200.0
+        if held is None:
+            self.rank = ranks[len(ranks) // 2]
+            return {"linear": linear, "regularization": regularization}
+        users = np.unique(held.user)
+        number = max(_JUDGED // train.num_items, 500)
+        some = held.select_users(np.random.default_rng(seed).permutation(users)[:number])
+
+        @cache
+        def value(rank: int, regularization: float) -> float:
+            model = _Served(_Products(*linear.factors(rank, regularization)), train)
+            (values,) = evaluate_catalogue(model, some, [measure], **options).values()
+            return float(values.mean())
+
+        for step in (3.0, 1 / 3):
+            while 1 < regularization < 5000:
+                if value(ranks[0], step * regularization) <= value(ranks[0], regularization):
+                    break
+                regularization *= step
+        self.rank = max(ranks, key=lambda rank: value(rank, regularization))
+        return {"linear": linear, "regularization": regularization}
 
     def _divide(self, index: _Index, validation: Any, seed: int) -> tuple[Ratings, Ratings | None, np.ndarray | None]:
         """The interactions to learn from, those of validation, if there is any, and its further ones, see `_Index.held`."""
@@ -269,18 +350,19 @@ class Recommender(BaseEstimator):
 
     def _check_options(self) -> None:
         """Raise ValueError for an option out of range."""
-        check_choice("start", self.start, get_args(Start))
-        check_integers(1, rank=self.rank, max_epochs=self.max_epochs, patience=self.patience)
+        if self.start is not None:
+            check_choice("start", self.start, get_args(Start))
+        names = ("rank", "max_epochs", "patience", "lists_per_batch")
+        check_integers(1, **{name: value for name in names if (value := getattr(self, name)) is not None})
         check_integers(0, layers=self.layers)
-        if self.lists_per_batch is not None:
-            check_integers(1, lists_per_batch=self.lists_per_batch)
-        if self.temperature is not None:
-            check_numbers("a number above 0, or None", partial(lt, 0), temperature=self.temperature)
-        check_numbers("a number above 0", partial(lt, 0), learning_rate=self.learning_rate)
+        if not (self.temperature is None or (isinstance(self.temperature, str) and self.temperature == "auto")):
+            check_numbers("a number above 0, None or 'auto'", partial(lt, 0), temperature=self.temperature)
+        if self.learning_rate is not None:
+            check_numbers("a number above 0", partial(lt, 0), learning_rate=self.learning_rate)
         check_numbers("a number from 0", partial(le, 0), weight_decay=self.weight_decay)
         fractions = {"dropout": self.dropout, "validation_share": self.validation_share}
         check_numbers("a number from 0 and below 1", lambda value: 0 <= value < 1, **fractions)
-        check_flags(item_bias=self.item_bias, verbose=self.verbose)
+        check_flags(verbose=self.verbose, **({} if self.item_bias is None else {"item_bias": self.item_bias}))
 
     @_refusing
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -305,7 +387,7 @@ class Recommender(BaseEstimator):
             raise ValueError("partial_fit requires a plain factorisation, layers=0; call fit with all interactions")
         index, fitted = self._index.extended(X, y)
         with _of_any_size(index.known.num_items):
-            scorer = _grown(self.scorer_, self.known_, index.known, fitted, self.ranking_loss())
+            scorer = _grown(self.scorer_, self.known_, index.known, fitted, self._fold_in)
         self._index, self.known_, self.scorer_ = index, index.known, scorer
         return self
 
@@ -314,20 +396,19 @@ class Recommender(BaseEstimator):
         found = copy.deepcopy(named_loss(self.loss))
         return SoftmaxLoss() if found is None else found
 
-    def _start(self, train: Ratings, device: torch.device, seed: int) -> MatrixFactorization:
+    def _start(self, train: Ratings, device: torch.device, begin: Mapping[str, Any], seed: int) -> MatrixFactorization:
         """The factorisation before training."""
         options: dict[str, Any] = {"item_bias": self.item_bias, "seed": seed}
-        options |= {"temperature": self.temperature, "dropout": self.dropout}
+        options |= {"rank": self.rank, "temperature": self.temperature, "dropout": self.dropout}
         if self.layers:
-            scorer: MatrixFactorization = LightGCN(
-                train.num_users, train.num_items, self.rank, layers=self.layers, **options
-            )
-        else:
-            scorer = MatrixFactorization(train.num_users, train.num_items, self.rank, **options)
+            options["layers"] = self.layers
+        scorer: MatrixFactorization = (LightGCN if self.layers else MatrixFactorization)(
+            train.num_users, train.num_items, **options
+        )
         scorer = scorer.to(device)
         if isinstance(scorer, LightGCN):
             scorer.set_graph(train)
-        scorer.start_from_interactions(train, self.start)
+        scorer.start_from_interactions(train, cast(Start, self.start), **begin)
         return scorer
 
     @_refusing
@@ -381,6 +462,13 @@ class Recommender(BaseEstimator):
             found[rows < 0], scores[rows < 0] = recommend(popularity(self.known_), 0, k, items=ranked)
         return self._index.answer("items", found, scores, one)
 
+    def _fold_in(self, scorer: MatrixFactorization, known: Ratings, new: Any) -> Tensor:
+        """The factors of new users, from those of the users who know `known`: as a linear start has them, or see `fold_in`."""
+        if not self._is_linear:
+            return fold_in(scorer, new, self.ranking_loss())
+        users = scorer.user_factors.weight.detach()
+        return torch.from_numpy(linear_fold_in(users.cpu().numpy(), known, new)).to(users)
+
     @_refusing
     def recommend_new(
         self, X: Any, k: int = 10, *, items: Any = None, exclude: Any = None
@@ -400,7 +488,7 @@ class Recommender(BaseEstimator):
         ranked = self._index.ranked(items, exclude)
         one, known = self._index.of_new_users(X)
         with _of_any_size(known.num_items):
-            factors = fold_in(self.scorer_, known, self.ranking_loss())
+            factors = self._fold_in(self.scorer_, self.known_, known)
         model, users = _Served(self.scorer_, self.known_, factors), torch.arange(known.num_users)
         return self._index.answer("items", *recommend(model, users, k, exclude=known, items=ranked), one)
 
@@ -507,26 +595,31 @@ class _Training(Trainer):
     def __init__(
         self,
         options: Recommender,
-        scorer: MatrixFactorization,
-        loss: nn.Module,
         train: Ratings,
-        lists: TrainingLists,
+        loss: nn.Module,
+        begin: Mapping[str, Any],
         validate: Callable[[MatrixFactorization], float] | None,
         seed: int,
     ) -> None:
-        self.scorer, self.loss, self.train, self.lists = scorer.train(), loss, train, lists
+        device = as_device(options.device)
+        scorer = options._start(train, device, begin, seed)
+        self.scorer, self.loss, self.train = scorer.train(), loss.to(device), train
+        self.lists = TrainingLists(train, options.negatives)
         self.validate, self.seed = validate, seed
         self.size = options.lists_per_batch or (4096 if self.lists.negatives.pairs else 64)
         self.averaged = AveragedModel(scorer, multi_avg_fn=update_averages).eval()
         super().__init__(
             [*scorer.parameters(), *loss.parameters()],
             [[0]],
-            learning_rate=options.learning_rate,
+            learning_rate=cast(float, options.learning_rate),
             weight_decay=options.weight_decay,
-            max_epochs=options.max_epochs,
-            patience=options.patience,
+            max_epochs=cast(int, options.max_epochs),
+            patience=cast(int, options.patience),
             is_validated=validate is not None,
         )
+        self.keep(0)
+        if begin and validate is not None:  # a good model, which training may not improve
+            self.best[0] = self.validation([0])
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Batches of an epoch, in an order that depends on seed and epoch alone."""
@@ -838,7 +931,7 @@ class _Served:
     whose factors are 0, get the popular items, not all with a score of 0.
     """
 
-    def __init__(self, scorer: MatrixFactorization, known: Ratings, factors: Tensor | None = None) -> None:
+    def __init__(self, scorer: Any, known: Ratings, factors: Tensor | None = None) -> None:
         self.scorer, self.known, self.factors = scorer, known, factors
 
     def vectors(self, users: Tensor) -> tuple[Tensor, Tensor]:
@@ -857,6 +950,16 @@ class _Served:
         return of_users @ of_items.T
 
 
+class _Products:
+    """A model whose scores are products of factors."""
+
+    def __init__(self, users: np.ndarray, items: np.ndarray) -> None:
+        self.users, self.items = (torch.from_numpy(each.astype(np.float32)) for each in (users, items))
+
+    def vectors(self, users: Tensor) -> tuple[Tensor, Tensor]:
+        return self.users[users], self.items
+
+
 class _Cosines:
     """A model whose scores are the cosines between rows of a table, without those of a row with itself."""
 
@@ -871,9 +974,13 @@ class _Cosines:
 
 
 def _grown(
-    scorer: MatrixFactorization, before: Ratings, known: Ratings, users: np.ndarray, loss: nn.Module
+    scorer: MatrixFactorization,
+    before: Ratings,
+    known: Ratings,
+    users: np.ndarray,
+    fold: Callable[[MatrixFactorization, Ratings, Any], Tensor],
 ) -> MatrixFactorization:
-    """A factorisation with the rows of `scorer`, new ones, and the factors of `users` fitted anew; see `partial_fit`."""
+    """A factorisation with the rows of `scorer`, new ones, and the factors of `users` by `fold`; see `partial_fit`."""
     options = {name: getattr(scorer, name) for name in ("rank", "user_bias", "item_bias", "sparse", "scale", "seed")}
     grown = MatrixFactorization(
         known.num_users, known.num_items, **options, temperature=scorer.temperature, dropout=scorer.dropout
@@ -888,7 +995,7 @@ def _grown(
     new_users = users[~has_factors[users]]
     weights["user_factors.weight"][before.num_users :] = 0
     if len(new_users):  # those of the items that have factors
-        weights["user_factors.weight"][new_users] = fold_in(scorer, own[new_users][:, : before.num_items], loss).cpu()
+        weights["user_factors.weight"][new_users] = fold(scorer, before, own[new_users][:, : before.num_items]).cpu()
     if len(new_items):
         _set_items(weights, counts, new_items, own[:, new_items])
     grown.load_state_dict(weights)
@@ -897,7 +1004,7 @@ def _grown(
         told = own[users] @ grown.item_factors.weight.any(-1).cpu().numpy() > 0  # by an item with users who know others
         grown.user_factors.weight[torch.from_numpy(users[~told]).to(device)] = 0
         if told.any():
-            grown.user_factors.weight[torch.from_numpy(users[told]).to(device)] = fold_in(grown, own[users[told]], loss)
+            grown.user_factors.weight[torch.from_numpy(users[told]).to(device)] = fold(grown, known, own[users[told]])
     return grown
 
 

@@ -17,11 +17,87 @@ from rankstruct.losses.checks import check_choice
 from rankstruct.models.scorers import Scorer
 from rankstruct.recommenders.ratings import Ratings, interactions
 
-__all__ = ["ItemScorer", "LightGCN", "MatrixFactorization", "Start"]
+__all__ = ["ItemScorer", "LightGCN", "LinearFactors", "MatrixFactorization", "Start", "linear_fold_in"]
 
-Start = Literal["spectral", "random"]
+Start = Literal["linear", "spectral", "random"]
 
 _LENGTH = 3.0  # of spectral factors: inner products up to 9, and a few steps of Adam do not turn them round
+_SCALE = 30.0  # of linear scores, mostly between 0 and 1/2, for losses on the scale of logits
+_PROBES = 128
+
+
+class LinearFactors:
+    """The leading singular vectors of interactions, from which EASE follows for any rank and regularization.
+
+    With X = U S V^T, the scores X B of EASE are those of `ease` in the span of the leading left singular vectors: factors U S of
+    users, and (1 - d_i / (s_k^2 + regularization)) v_ik of item i in direction k. The diagonal d needs
+    x_i^T (X X^T + regularization I)^-1 x_i for each column x_i of X. The leading directions give their part of it. The rest of
+    x_i counts as one direction, whose eigenvalue is its Rayleigh quotient, estimated by random probes: a lower bound, by Jensen's
+    inequality. And d_i is at most regularization + users of the item. With all singular vectors the scores are those of EASE,
+    without a dense inverse. O((interactions + (users + items) rank) rank) time.
+
+    Args:
+        known: the interactions.
+        rank: number of singular vectors.
+        seed: of the randomised decomposition.
+
+    Source: Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019, for the model.
+
+    >>> from rankstruct.recommenders import interactions
+    >>> known = interactions([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], item_names=range(3))
+    >>> users, items = LinearFactors(known, 2).factors(regularization=1.0)
+    >>> (users @ items.T).shape
+    (3, 3)
+    """
+
+    def __init__(self, known: Any, rank: int, seed: int = 0) -> None:
+        matrix = interactions(known).to_csr()
+        rank = min(rank, *matrix.shape)
+        self.left, self.values, right = randomized_svd(matrix, rank, n_iter=3, random_state=seed % 2**32)
+        self.right = right.T
+        self.counts = np.asarray(matrix.sum(0), np.float64).ravel()
+        self.rest = np.maximum(self.counts - ((self.right * self.values) ** 2).sum(1), 1e-9)
+        probes = matrix @ np.random.default_rng(seed).standard_normal((matrix.shape[1], _PROBES)).astype(np.float32)
+        probes -= self.left @ (self.left.T @ probes)
+        self.quotient = ((matrix.T @ probes) ** 2).mean(1) / self.rest
+
+    def factors(self, rank: int | None = None, regularization: float = 200.0) -> tuple[np.ndarray, np.ndarray]:
+        """Factors `[users, rank]` and `[items, rank]`, whose products are the scores of EASE; all that there are if rank is None.
+
+        Both have the roots of the singular values.
+        """
+        left, values, right = self.left[:, :rank], self.values[:rank].astype(np.float64), self.right[:, :rank]
+        shifted = self.values.astype(np.float64) ** 2 + regularization
+        explained = ((self.right * self.values) ** 2 / shifted).sum(1) + self.rest / (self.quotient + regularization)
+        diagonal = np.minimum(regularization / np.maximum(1.0 - explained, 1e-9), regularization + self.counts)
+        roots = np.sqrt(values)
+        return left * roots, right * roots * (1.0 - diagonal[:, None] / shifted[:rank])
+
+
+def linear_fold_in(of_users: np.ndarray, known: Any, new: Any) -> np.ndarray:
+    """The factors `[new users, rank]` that a linear start, without a temperature, would have for new users.
+
+    Factors of users are linear in what they know: with the factors P = c U S^(1/2) of the users of X = U S V^T, those of users
+    with interactions Y are c Y V S^(-1/2) = Y X^T P S^-2, and S is |P|^2 / c^2 by columns. After training, this is approximate.
+
+    Args:
+        of_users: P, `[users, rank]`.
+        known: X, the interactions of these users.
+        new: Y, interactions of other users with the same items.
+
+    >>> from rankstruct.recommenders import interactions
+    >>> known = interactions([0, 0, 1, 1, 2], [0, 1, 0, 1, 2])
+    >>> scorer = MatrixFactorization(3, 3, rank=2)
+    >>> scorer.start_from_interactions(known, "linear")
+    >>> factors = linear_fold_in(scorer.user_factors.weight.detach().numpy(), known, known)
+    >>> torch.allclose(torch.from_numpy(factors), scorer.user_factors.weight, atol=1e-4)
+    True
+    """
+    of_users = of_users.astype(np.float64)
+    values = (of_users**2).sum(0) / _SCALE
+    values[values <= 0] = np.inf
+    of_items = interactions(known).to_csr().T @ of_users
+    return np.asarray(interactions(new).to_csr() @ (of_items / values**2), np.float32)
 
 
 class MatrixFactorization(Scorer):
@@ -87,13 +163,27 @@ class MatrixFactorization(Scorer):
         self.user_factors, self.item_factors = drawn(num_users), drawn(num_items)
         self.user_offsets, self.item_offsets = zeros(num_users, user_bias), zeros(num_items, item_bias)
 
-    def start_from_interactions(self, known: Any, start: Start = "spectral") -> None:
+    def start_from_interactions(
+        self,
+        known: Any,
+        start: Start = "spectral",
+        *,
+        linear: LinearFactors | None = None,
+        regularization: float = 200.0,
+    ) -> None:
         """Set the factors to directions in which users and items already agree, and item biases to the logarithm of popularity.
 
-        The directions are the leading singular vectors, times the roots of their values, of the matrix with
+        The directions of `"spectral"` are the leading singular vectors, times the roots of their values, of the matrix with
         1 / sqrt(items of the user x users of the item) for each interaction. From such a start, losses that only see the head of
-        a ranking learn too. Items without interactions keep their factors. The factors of users without interactions are 0, so
-        that their scores are the biases; with `start="random"`, this is all that is set.
+        a ranking learn too. Those of `"linear"` are `LinearFactors`, which rank as EASE does: without a temperature, the scores
+        are 30 times those of EASE, and biases 0. Items without interactions keep their factors. The factors of users without
+        interactions are 0, so that their scores are the biases; with `start="random"`, this is all that is set.
+
+        Args:
+            known: the interactions.
+            start: where to start.
+            linear: the `LinearFactors` of the interactions, of at least the rank of the factors; computed if None.
+            regularization: of `"linear"`.
 
         Raises:
             ValueError: other numbers of users or items than those of the factors.
@@ -111,6 +201,9 @@ class MatrixFactorization(Scorer):
         with torch.no_grad():
             if start == "spectral":
                 self._start_from_singular_vectors(known)
+            if start == "linear":
+                linear = LinearFactors(known, self.rank, self.seed) if linear is None else linear
+                self._start_from(*linear.factors(self.rank, regularization), known, self.temperature is not None)
             self.user_factors.weight[torch.from_numpy(np.diff(known.offsets) == 0)] = 0.0
 
     def _own(self, known: Any) -> Ratings:
@@ -130,16 +223,23 @@ class MatrixFactorization(Scorer):
         left, values, right = randomized_svd(
             scales[0] @ matrix @ scales[1], min(self.rank, *matrix.shape), random_state=self.seed % 2**32
         )
-        for table, vectors, degree in zip(
-            (self.user_factors, self.item_factors), (left, right.T), degrees, strict=True
+        roots = np.sqrt(values)
+        self._start_from(left * roots, right.T * roots, known, True)
+
+    def _start_from(self, of_users: np.ndarray, of_items: np.ndarray, known: Ratings, are_directions: bool) -> None:
+        """Set factors to vectors, or to their directions, then with biases; without interactions factors stay as they are."""
+        counts = np.bincount(known.item, minlength=known.num_items)
+        for table, vectors, degree in (
+            (self.user_factors, of_users, np.diff(known.offsets)),
+            (self.item_factors, of_items, counts),
         ):
             found = torch.zeros_like(table.weight)
-            found[:, : len(values)] = torch.from_numpy(vectors * np.sqrt(values)).to(found)
-            found = _LENGTH * nn.functional.normalize(found)
+            found[:, : vectors.shape[1]] = torch.from_numpy(vectors).to(found)
+            found = _LENGTH * nn.functional.normalize(found) if are_directions else _SCALE**0.5 * found
             kept = (found == 0).all(-1, keepdim=True) | (torch.from_numpy(degree).to(found)[:, None] == 0)
             table.weight.copy_(torch.where(kept, table.weight, found))
-        if self.item_offsets is not None:
-            popularity = torch.from_numpy(np.log(np.maximum(degrees[1], 0.5))).to(self.item_offsets.weight)
+        if self.item_offsets is not None and are_directions:
+            popularity = torch.from_numpy(np.log(np.maximum(counts, 0.5))).to(self.item_offsets.weight)
             self.item_offsets.weight.copy_((popularity - popularity.mean())[:, None])
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from scipy.linalg import lapack
 from torch import Tensor, nn
 
 from rankstruct.data.errors import DataError, check_integers, shortened
@@ -25,6 +26,7 @@ from rankstruct.recommenders.ratings import Ratings, as_ratings, interactions
 __all__ = [
     "CatalogueModel",
     "ItemSimilarity",
+    "UserSimilarity",
     "coverage",
     "ease",
     "evaluate_catalogue",
@@ -375,15 +377,48 @@ class ItemSimilarity(nn.Module):
         return torch.from_numpy(rows @ self.similarity.cpu().numpy()).to(self.similarity.device)
 
 
-def ease(known: Any, *, regularization: float = 500.0) -> ItemSimilarity:
-    """A linear item-to-item model in closed form, a strong baseline for catalogues of up to some 20,000 items.
+class UserSimilarity(nn.Module):
+    """Score the items of users by what similar users know, plus 1 for what they know themselves; see `ease`.
+
+    Args:
+        similarity: `[users, users]`, row u the similarities of the others to user u.
+        item_weights: `[items]`, factors of the sums of similarities.
+        known: the known interactions of the users.
+
+    >>> from rankstruct.recommenders import interactions
+    >>> known = interactions([0, 1], [0, 1], item_names=range(2))
+    >>> model = UserSimilarity(torch.tensor([[0.0, 0.5], [0.5, 0.0]]), torch.ones(2), known)
+    >>> model.item_scores(torch.tensor([0]))
+    tensor([[1.0000, 0.5000]])
+    """
+
+    similarity: Tensor
+    item_weights: Tensor
+
+    def __init__(self, similarity: Tensor, item_weights: Tensor, known: Ratings) -> None:
+        super().__init__()
+        self.register_buffer("similarity", similarity)
+        self.register_buffer("item_weights", item_weights)
+        self._known = known.to_csr()
+
+    def item_scores(self, users: Tensor) -> Tensor:
+        """Scores of all items, `[users, items]`, for users given by index `[users]`."""
+        rows = users.cpu().numpy()
+        sums = self.similarity.cpu().numpy()[rows] @ self._known
+        return torch.from_numpy(self._known[rows] + sums * self.item_weights.cpu().numpy()).to(self.similarity.device)
+
+
+def ease(known: Any, *, regularization: float = 500.0) -> ItemSimilarity | UserSimilarity:
+    """A linear item-to-item model in closed form, a strong baseline for catalogues of up to some 20,000 items or users.
 
     It solves min ||X - X B||^2 + regularization ||B||^2 over matrices B with diagonal 0, X the binary matrix of users and items:
-    O(items^3) time and O(items^2) memory.
+    O(n^3) time and O(n^2) memory, n the smaller number of the two. With more items than users, B is not computed. With
+    M = (X X^T + regularization I)^-1, the scores are X B = X - M X D, D the diagonal matrix with
+    regularization / (1 - x_i^T M x_i) for each column x_i of X, by the matrix inversion lemma.
 
     Raises:
         ValueError: regularization is not above 0.
-        DataError: more than 30,000 items.
+        DataError: more than 30,000 items, and users.
 
     Source: Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019.
 
@@ -395,12 +430,41 @@ def ease(known: Any, *, regularization: float = 500.0) -> ItemSimilarity:
     if not regularization > 0:
         raise ValueError(f"regularization must be above 0, got {regularization}")
     known = interactions(known)
-    if known.num_items > 30_000:
-        raise DataError(f"EASE needs a dense matrix of items x items, at most 30,000 items, got {known.num_items}")
-    matrix = known.to_csr()
-    gram = (matrix.T @ matrix).toarray().astype(np.float64)
-    gram[np.diag_indices_from(gram)] += regularization
-    inverse = np.linalg.inv(gram)
-    weights = inverse / -np.diag(inverse)
-    np.fill_diagonal(weights, 0.0)
-    return ItemSimilarity(torch.from_numpy(weights).float(), known)
+    if min(known.num_items, known.num_users) > 30_000:
+        raise DataError(
+            "EASE needs a dense matrix of items x items or users x users, at most 30,000 of one of them, got "
+            f"{known.num_items} items and {known.num_users} users"
+        )
+    matrix = known.to_csr().astype(np.float64)
+    if known.num_items <= known.num_users:
+        inverse = _regularised_inverse(matrix.T @ matrix, regularization)
+        inverse /= -np.diag(inverse)
+        np.fill_diagonal(inverse, 0.0)
+        return ItemSimilarity(torch.from_numpy(inverse.astype(np.float32)), known)
+    inverse, columns = _regularised_inverse(matrix @ matrix.T, regularization), matrix.T.tocsr()
+    explained = np.zeros(known.num_items)  # x_i^T M x_i
+    size = max(_BLOCK // known.num_users, 1)
+    for start in range(0, known.num_items, size):
+        block = columns[start : start + size]
+        explained[start : start + size] = block.multiply(block @ inverse).sum(1)
+    weights = -regularization / (1.0 - explained)
+    return UserSimilarity(
+        torch.from_numpy(inverse.astype(np.float32)), torch.from_numpy(weights.astype(np.float32)), known
+    )
+
+
+def _regularised_inverse(gram: Any, regularization: float) -> np.ndarray:
+    """The inverse of a sparse symmetric matrix plus a multiple of the identity, in the memory of one dense matrix."""
+    dense = gram.toarray(order="F")
+    dense[np.diag_indices_from(dense)] += regularization
+    factor, failed = lapack.dpotrf(dense, lower=True, overwrite_a=True)
+    inverse, singular = lapack.dpotri(factor, lower=True, overwrite_c=True)
+    if failed or singular:
+        raise ValueError(
+            f"regularization must be large enough for a positive definite matrix, got {regularization}; try a larger one"
+        )
+    for start in range(0, len(inverse), 1024):  # LAPACK leaves the upper triangle as it was
+        rows, rest = slice(start, start + 1024), slice(start + 1024, None)
+        inverse[rows, rest] = inverse[rest, rows].T
+        inverse[rows, rows] = np.tril(inverse[rows, rows]) + np.tril(inverse[rows, rows], -1).T
+    return inverse

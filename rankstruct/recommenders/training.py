@@ -525,7 +525,7 @@ class CatalogueModule(FactorizationModule):
             `Negatives`, as for the next two.
         number: number of sampled items per list.
         correct: whether scores of sampled items are corrected.
-        start: initial factors: `"spectral"`, see `MatrixFactorization.start_from_interactions`, or `"random"`.
+        start: initial factors: `"spectral"` or `"linear"`, see `MatrixFactorization.start_from_interactions`, or `"random"`.
         start_from: the run with the initial factorisation, see `FactorizationModule`.
         options: further arguments of `FactorizationModule`, but `item_means`.
 
@@ -600,7 +600,7 @@ class CatalogueModule(FactorizationModule):
         """Parameters of the module for reports."""
         kind, number, correct = self.negatives.kind, self.negatives.number, self.negatives.correct
         sampled = {} if kind == "all" else {"number": number, "correct": correct}
-        begun = {"start": "spectral"} if self.first_factors == "spectral" else {}
+        begun = {} if self.first_factors == "random" else {"start": self.first_factors}
         return {**super().describe(), **begun, "negatives": kind, **sampled}
 
     def _data(self) -> InteractionsDataModule:

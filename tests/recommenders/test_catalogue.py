@@ -17,12 +17,15 @@ import rankstruct as rs
 from rankstruct.data import DataError
 from rankstruct.recommenders import (
     InteractionsSource,
+    ItemSimilarity,
     LightGCN,
+    LinearFactors,
     MatrixFactorization,
     Negatives,
     Ratings,
     Recommender,
     TrainingLists,
+    UserSimilarity,
     coverage,
     ease,
     evaluate_catalogue,
@@ -517,6 +520,21 @@ def test_ease_minimises_its_objective():
         ease(known, regularization=0)
 
 
+@pytest.mark.parametrize(("users", "strength"), [(30, 0.1), (30, 3.0), (30, 500.0), (1100, 20.0)])
+def test_ease_by_users_has_the_scores_of_ease_by_items(users, strength):
+    known = drawn(users, users + 11, 9 / users).tolil()
+    known[:, 7] = 0  # an item without interactions
+    known[4] = 0  # a user who knows nothing
+    known[6] = known[5]
+    nobody = sp.csr_array((12, users + 11), dtype=np.float32)  # more users than items, none of whom adds anything
+    by_users = ease(known.tocsr(), regularization=strength)
+    by_items = ease(sp.vstack([known, nobody], format="csr"), regularization=strength)
+    assert isinstance(by_users, UserSimilarity)
+    assert isinstance(by_items, ItemSimilarity)
+    rows = torch.tensor([3, 4, users - 1])
+    torch.testing.assert_close(by_users.item_scores(rows), by_items.item_scores(rows), atol=2e-6, rtol=1e-5)
+
+
 # Training lists
 
 
@@ -669,7 +687,48 @@ def test_the_first_call_learns():
         "nDCG@10"
     ]
     assert model.score(sp.csr_array(test.astype(float))) > 2 * float(base.mean())
-    assert model.history_[0]["validation"] < model.history_[model.best_epoch_ - 1]["validation"]
+    of_ease = evaluate_catalogue(ease(alike), interactions(sp.csr_array(test.astype(float))), exclude=alike)["nDCG@10"]
+    assert model.score(sp.csr_array(test.astype(float))) > 0.98 * float(of_ease.mean())
+    assert len(model.history_) == model.best_epoch_ + 1 < 20
+
+
+@pytest.mark.parametrize("shape", [(30, 22), (22, 30)])
+@pytest.mark.parametrize("strength", [2.0, 100.0])
+def test_linear_factors_of_full_rank_have_the_scores_of_ease(shape, strength):
+    known = drawn(*shape)
+    users, items = LinearFactors(known, 22).factors(regularization=strength)
+    scores = torch.from_numpy(users @ items.T).float()
+    torch.testing.assert_close(
+        scores, ease(known, regularization=strength).item_scores(torch.arange(shape[0])), atol=1e-4, rtol=1e-3
+    )
+    scorer = MatrixFactorization(*shape, rank=22, item_bias=False)
+    scorer.start_from_interactions(known, "linear", regularization=strength)
+    torch.testing.assert_close(scorer.item_scores(torch.arange(shape[0])), 30 * scores, atol=1e-3, rtol=1e-3)
+
+
+def test_linear_factors_of_low_rank_rank_about_as_well_as_ease():
+    rng = np.random.default_rng(0)
+    groups = np.arange(300) % 6
+    matrix = rng.random((300, 200)) < np.where(np.arange(200) % 6 == groups[:, None], 0.4, 0.03)
+    held = sp.csr_array(matrix & (rng.random(matrix.shape) < 0.3))
+    known = sp.csr_array((matrix & ~held.toarray()).astype(np.float32))
+    held = held.astype(np.float32)
+    users, items = map(torch.from_numpy, LinearFactors(known, 40).factors(regularization=50.0))
+    values = [
+        float(evaluate_catalogue(model, held, "nDCG@10", exclude=known)["nDCG@10"].mean())
+        for model in (Table(users @ items.T), ease(known, regularization=50.0), popularity(known))
+    ]
+    assert values[0] > 0.95 * values[1] > values[2]
+
+
+def test_new_users_with_what_users_know_get_about_what_these_get():
+    rng = np.random.default_rng(0)
+    groups = np.arange(300) % 6
+    matrix = sp.csr_array((rng.random((300, 200)) < np.where(np.arange(200) % 6 == groups[:, None], 0.4, 0.03)) * 1.0)
+    model = Recommender().fit(matrix)
+    found, again = model.recommend(range(300), 10)[0], model.recommend_new(matrix, 10)[0]
+    shared = np.mean([len(np.intersect1d(*each)) for each in zip(found, again, strict=True)])
+    assert shared > 8
 
 
 @pytest.mark.sampled(3)
@@ -798,7 +857,7 @@ def test_bad_input_of_the_estimator_is_an_error():
         model.recommend(None)
     with pytest.raises(ValueError, match="max_epochs"):
         Recommender(max_epochs=0).fit(sp.csr_array([[1.0]]))
-    with pytest.raises(ValueError, match="start must be one of 'spectral', 'random', got 'svd'"):
+    with pytest.raises(ValueError, match="start must be one of 'linear', 'spectral', 'random', got 'svd'"):
         Recommender(start="svd").fit(sp.csr_array([[1.0]]))
     for validation in (sp.csr_array([[1.0, 0]]), sp.csr_array((1, 2))):
         with pytest.raises(DataError, match="validation has no interactions that are not in X too"):

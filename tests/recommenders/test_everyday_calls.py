@@ -286,8 +286,8 @@ def test_new_users_of_new_items_alone_get_popular_items(by_name):
     model = pickle.loads(pickle.dumps(by_name)).partial_fit(["lonely"], ["only"])
     expected = by_name.recommend_new([[]], 25)
     found = model.recommend("lonely", 25, items=[f"i{n}" for n in range(25)])
-    np.testing.assert_array_equal(found[0], expected[0][0])
-    np.testing.assert_allclose(found[1], expected[1][0], rtol=1e-5)
+    assert sorted(found[0]) == sorted(expected[0][0])
+    np.testing.assert_allclose(found[1], expected[1][0], rtol=1e-5)  # numbers of users, of which some are equal
 
 
 def test_rows_are_added_to_a_matrix(by_index):
@@ -327,8 +327,8 @@ def test_adding_rows_needs_a_fit_of_a_plain_factorisation(by_name):
         ({"lists_per_batch": 2.5}, "lists_per_batch must be an integer from 1, got 2.5"),
         ({"max_epochs": 2.0}, "max_epochs must be an integer from 1, got 2.0"),
         ({"patience": "3"}, "patience must be an integer from 1, got '3'"),
-        ({"temperature": "a"}, "temperature must be a number above 0, or None, got 'a'"),
-        ({"temperature": 0}, "temperature must be a number above 0, or None, got 0"),
+        ({"temperature": "a"}, "temperature must be a number above 0, None or 'auto', got 'a'"),
+        ({"temperature": 0}, "temperature must be a number above 0, None or 'auto', got 0"),
         ({"dropout": "a"}, "dropout must be a number from 0 and below 1, got 'a'"),
         ({"dropout": 1}, "dropout must be a number from 0 and below 1, got 1"),
         ({"learning_rate": "a"}, "learning_rate must be a number above 0, got 'a'"),
@@ -444,7 +444,7 @@ FAILURES = {
     "training lists": lambda model, patch: (failing(patch, "TrainingLists"), model.fit(OTHER)),
     "first validation": lambda model, patch: (failing(patch, "evaluate_catalogue"), model.fit(OTHER)),
     "second validation": lambda model, patch: (failing(patch, "evaluate_catalogue", 2), model.fit(OTHER)),
-    "second epoch": lambda model, patch: (failing(patch, "update_averages"), model.fit(OTHER)),
+    "second epoch": lambda model, patch: (failing(patch, "update_averages"), model.set_params(patience=3).fit(OTHER)),
     "held out": lambda model, patch: (failing(patch, "hold_out"), model.fit(OTHER)),
     "validation of other names": lambda model, patch: model.fit(OTHER, validation=NAMED.assign(user="z")),
     "validation that is a matrix": lambda model, patch: model.fit(OTHER, validation=MATRIX),
@@ -455,7 +455,7 @@ FAILURES = {
     "rank": lambda model, patch: model.set_params(rank=2.5).fit(OTHER),
     "measure": lambda model, patch: model.set_params(measure="AP").fit(OTHER),
     "device": lambda model, patch: model.set_params(device="nowhere").fit(OTHER),
-    "partial fit, users": lambda model, patch: (failing(patch, "fold_in"), model.partial_fit(OTHER)),
+    "partial fit, users": lambda model, patch: (failing(patch, "linear_fold_in"), model.partial_fit(OTHER)),
     "partial fit, data": lambda model, patch: model.partial_fit(OTHER.assign(item=None)),
 }
 

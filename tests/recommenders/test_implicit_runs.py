@@ -124,7 +124,7 @@ def test_a_catalogue_needs_its_data_module():
         trainer().fit(module, RatingsDataModule(parts.train, parts.vali))
 
 
-@pytest.mark.parametrize("start", ["spectral", "random"])
+@pytest.mark.parametrize("start", ["linear", "spectral", "random"])
 def test_training_starts_from_the_interactions_or_at_random(start):
     data = InteractionsDataModule(builtin="synthetic")
     scorer, expected = (rs.MatrixFactorization(data.num_users, data.num_items, rank=5) for _ in range(2))
@@ -133,7 +133,7 @@ def test_training_starts_from_the_interactions_or_at_random(start):
     expected.start_from_interactions(data.train_ratings, start)
     for name, weight in expected.state_dict().items():
         assert torch.equal(scorer.state_dict()[name], weight)
-    with pytest.raises(ValueError, match="start must be one of 'spectral', 'random', got 'svd'"):
+    with pytest.raises(ValueError, match="start must be one of 'linear', 'spectral', 'random', got 'svd'"):
         CatalogueModule(scorer, start="svd")
     with pytest.raises(TypeError, match="scorer must be a MatrixFactorization or a LightGCN, got LinearScorer"):
         CatalogueModule(rs.LinearScorer(2))

@@ -138,7 +138,7 @@ def test_users_of_whom_nothing_is_known_are_judged_by_the_popular_items(model):
     held[0, int(COUNTS.argmax())] = 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        first = int((COUNTS.max() == COUNTS).sum()) + 5 * model.item_bias
+        first = int((COUNTS.max() == COUNTS).sum()) + 5 * bool(model.item_bias)
         assert model.evaluate(sp.csr_array(held), f"R@{first}") == {f"R@{first}": 1}
         held[1:4, [1, 2, 4]] = 1 - DENSE[1:4][:, [1, 2, 4]]
         values = model.evaluate(sp.csr_array(held), f"R@{first}")
@@ -238,18 +238,18 @@ WRONG = ["no", "1", 1.5, 2, -1, True, None, [1], float("nan"), float("inf"), 3 +
 #: By option, which of them it may have after all.
 RIGHT = {
     "loss": [None],
-    "rank": [2],
+    "rank": [2, None],
     "temperature": [1.5, 2, None],
     "dropout": [],
-    "item_bias": [True],
+    "item_bias": [True, None],
     "layers": [2],
-    "start": [],
+    "start": [None],
     "negatives": [],
     "lists_per_batch": [2, None],
-    "learning_rate": [1.5, 2],
+    "learning_rate": [1.5, 2, None],
     "weight_decay": [1.5, 2],
-    "max_epochs": [2],
-    "patience": [2],
+    "max_epochs": [2, None],
+    "patience": [2, None],
     "measure": [],
     "validation_share": [],
     "device": [None],

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 from scripts_by_path import script
 
 from rankstruct.recommenders import InteractionsSource
@@ -10,15 +11,24 @@ from rankstruct.recommenders import InteractionsSource
 experiment = script("implicit_experiment")
 
 
-def test_settings_are_chosen_and_kept_results_are_reused(tmp_path, capsys, monkeypatch):
-    data = tmp_path / "data"
-    data.mkdir()
-    parts = InteractionsSource(builtin="synthetic").read()
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder, parts = tmp_path_factory.mktemp("data"), InteractionsSource(builtin="synthetic").read()
     for name, part in (("train", parts.train), ("valid", parts.vali), ("test", parts.test)):
         users = np.split(part.item, part.offsets[1:-1])
-        (data / f"{name}.txt").write_text(
-            "".join(f"{u} {' '.join(map(str, items))}\n" for u, items in enumerate(users))
-        )
+        lines = (f"{u} {' '.join(map(str, items))}\n" for u, items in enumerate(users))
+        (folder / f"{name}.txt").write_text("".join(lines))
+    return folder
+
+
+def test_first_calls_are_compared_on_validation_items(data, capsys):
+    assert experiment.main(["--data", str(data), "--first_calls"]) == 0
+    printed = capsys.readouterr().out
+    rows = {line.split()[0]: line.split() for line in printed.strip().splitlines()[1:]}
+    assert float(rows["Recommender"][1]) > 0.97 * float(rows["EASE"][1]) > float(rows["popularity"][1])
+
+
+def test_settings_are_chosen_and_kept_results_are_reused(data, tmp_path, capsys, monkeypatch):
     command = [
         "--data",
         str(data),
