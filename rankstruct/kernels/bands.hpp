@@ -30,22 +30,18 @@ struct BandedList {
 struct Bands {
     static constexpr double slack = 1.0 / 256;  // in bands: more than the rounding of `band_of` in single precision
 
-    Span<unsigned short> band;     // by position; BANDS for relevant documents
-    Span<int> relevant;            // positions
-    Span<int> place;               // positions of the documents to sort
-    Span<int> number;              // j of each irrelevant one of these
-    Span<int> before;              // [BANDS + 1]: irrelevant documents in earlier bands
-    Span<int> first;               // [BANDS]: K
-    Span<unsigned char> sorted;    // [BANDS + 1]: whether the documents are sorted
-    Span<double> coefficient;      // [BANDS + 1]: of each document, 0 if they are sorted
+    Room document, edge;                     // whose counts are 0 for batches that are sorted
+    Span<unsigned short> band = document;    // by position; BANDS for relevant documents
+    Span<int> relevant = document;           // positions
+    Span<int> place = document;              // positions of the documents to sort
+    Span<int> number = document;             // j of each irrelevant one of these
+    Span<int> before = edge, first = edge;   // irrelevant documents in earlier bands; K
+    Span<unsigned char> sorted = edge;       // whether the documents are sorted
+    Span<double> coefficient = edge;         // of each document, 0 if they are sorted
 
-    Bands(Arena& arena, const Batch& batch, Index longest) {
-        const bool used = takes(batch) && longest >= LONG_LIST;
-        band = arena.take<unsigned short>(used ? longest : 0);
-        arena.take_each(used ? longest : 0, relevant, place, number);
-        arena.take_each(used ? BANDS + 1 : 0, before, first);
-        sorted = arena.take<unsigned char>(used ? BANDS + 1 : 0);
-        coefficient = arena.take<double>(used ? BANDS + 1 : 0);
+    static Bands of(const Batch& batch, Room each) {
+        const bool used = takes(batch) && each.count >= LONG_LIST;
+        return {each.when(used), each(BANDS + 1).when(used)};
     }
 
     static bool takes(const Batch& batch) {

@@ -291,6 +291,17 @@ class ListOperator:
         torch.library.register_fake(qualified, _fake)
         torch.library.register_vmap(qualified, partial(_vmap, self._operator, 1 + self._fields))
 
+    @classmethod
+    def of_loop(cls, loop: core.Loop, **kind: bool) -> ListOperator:
+        """The operator with the name and the options of a loop; tables become float64."""
+
+        def compiled(longest: int, *options: Any) -> Call:
+            given = (each.double().numpy() if isinstance(each, Tensor) else each for each in options)
+            return Call(loop, loop.options(*given))
+
+        schema = ", ".join(f"{kind} {name}" for name, kind in loop.fields.items())
+        return cls(loop.name, schema, compiled, **kind)
+
     def __call__(self, scores: Tensor, lists: Lists, least_label: float, *options: Any) -> Answer:
         """The results for checked lists."""
         if is_eager(scores):

@@ -14,37 +14,30 @@ namespace rankstruct {
 // The kernel. Labels are gains, 1 or 0 for reciprocal rank; c is the decay, a the discount.
 struct Diverse {
     static constexpr double widest = 1e301;  // no sum of scores over all ranks overflows
-    enum Reference : int { IDEAL, IDEAL_TIED, PREDICTED };
 
-    Span<const double> decay, weights;  // [longest list]
+    Span<const double> decay, discounts;  // [longest list]
     Index cutoff;                       // ranks with a discount above 0
     Index least_cutoff;  // 0; or each list's cut-off is the first rank at which the ideal ranking gains less than at rank 1,
                          // but at least this number (mWTA)
-    bool normalized;     // whether a list's measure is divided by its best value
-    bool reciprocal;     // whether the measure is the discount of the first rank with a gain above 0, not a sum
+    Index normalized;    // whether a list's measure is divided by its best value
+    Index reciprocal;    // whether the measure is the discount of the first rank with a gain above 0, not a sum
     Reference reference;
 
     struct Space {
-        GradeSpace grades;
-        Span<int> group, first;                  // the group of each document, the first document of each group
-        Span<int> heads;                         // of a hash table
-        Span<int> of_group, of_grade;            // counts and lookups
-        Span<int> preferred, by_gain, spare;     // orders of the documents
-        Span<int> competing, its_group;          // documents
-        Span<double> score, gain;                // of the competing documents
-        Span<int> chosen, shown, tried, column;  // by rank
-        Span<double> of_rank, highest;
-        GroupAssignment assignment;
-
-        Space(Arena& arena, const Diverse& kernel, const Batch&, Index longest)
-            : grades(arena, longest), assignment(arena, least(most(kernel.cutoff, Index(1)), longest), longest) {
-            const Index ranks = assignment.own.size;
-            arena.take_each(longest, group, first, of_group, of_grade, preferred, by_gain, spare, competing, its_group);
-            arena.take_each(4 * longest, heads);
-            arena.take_each(longest, score, gain);
-            arena.take_each(ranks, chosen, shown, tried, column);
-            arena.take_each(ranks, of_rank, highest);
-        }
+        Room each;
+        const Diverse& kernel;
+        const Batch& batch;
+        GradeSpace grades{each};
+        Span<int> group = each, first = each;      // the group of each document, the first document of each group
+        Span<int> heads = each(4 * each.count);    // of a hash table
+        Span<int> of_group = each, of_grade = each;                     // counts and lookups
+        Span<int> preferred = each, by_gain = each, spare = each;      // orders of the documents
+        Span<int> competing = each, its_group = each;                  // documents
+        Span<double> score = each, gain = each;                        // of the competing documents
+        Room rank = each(least(most(kernel.cutoff, Index(1)), each.count));
+        Span<int> chosen = rank, shown = rank, tried = rank, column = rank;
+        Span<double> of_rank = rank, highest = rank;
+        GroupAssignment assignment{rank, each};
     };
 
     // About O(n) after the sort, plus an assignment of m ranks to at most m groups per grade, or a few for reciprocal rank.
@@ -55,7 +48,7 @@ struct Diverse {
         if (grades.count() == 1) return -1;
         const Index groups = number_groups(list.group, space);
         const Index m = count_shown(grades, groups, space);
-        if (m == 0 || (m == groups && weights[0] == weights[m - 1] && is_alike(grades, space))) return -1;
+        if (m == 0 || (m == groups && discounts[0] == discounts[m - 1] && is_alike(grades, space))) return -1;
         const Span<int> chosen = space.chosen.first(m), shown = space.shown.first(m);
         const double best = show_reference(list, grades, groups, space, chosen);
         if (best <= 0.0) return -1;
@@ -88,8 +81,8 @@ struct Diverse {
     double measure(const List& list, Span<const int> shown) const {
         double sum = 0.0;
         for (Index i = 0; i < shown.size; ++i) {
-            if (reciprocal && list.label[shown[i]] > 0.0) return weights[i];
-            sum += weights[i] * list.label[shown[i]];
+            if (reciprocal && list.label[shown[i]] > 0.0) return discounts[i];
+            sum += discounts[i] * list.label[shown[i]];
         }
         return sum;
     }
@@ -142,7 +135,7 @@ struct Diverse {
             split_by_gain(preferred, grades, space, by_gain);
             show_first(by_gain, groups, space, chosen);
         }
-        const double best = reciprocal ? weights[0] : measure(list, chosen);
+        const double best = reciprocal ? discounts[0] : measure(list, chosen);
         if (reference == PREDICTED)
             show_first(preferred, groups, space, chosen);
         else if (reference == IDEAL_TIED && reciprocal)
@@ -155,28 +148,16 @@ struct Diverse {
     // The documents in the order that the reference uses within a gain: input order, or by chosen score, then gain, then input
     // order.
     Span<int> prefer(const List& list, const Grades& grades, Space& space) const {
-        const Span<int> given = space.spare.first(list.size), preferred = space.preferred.first(list.size);
+        const Span<int> preferred = space.preferred.first(list.size);
         if (reference != IDEAL && !list.chosen.size && !any_tied(list.score)) {
             for (Index r = 0; r < list.size; ++r) preferred[r] = int(r);
             return preferred;
         }
-        order_as_given(list, space.spare);
+        const Span<int> given = in_input_order(list, space.spare);
         if (reference == IDEAL) return given;
         split_by_gain(given, grades, space, preferred);
         sort_by(chosen_score(list), preferred, space);
         return preferred;
-    }
-
-    // Fill `order` with the documents in input order.
-    static void order_as_given(const List& list, Span<int> order) {
-        order.first(list.places).fill(-1);
-        for (Index r = 0; r < list.size; ++r) order[list.place[r]] = int(r);
-        Index count = 0;
-        for (Index i = 0; i < list.places; ++i) {
-            const int rank = order[i];  // or -1 for padding
-            order[count] = rank;
-            count += rank >= 0;
-        }
     }
 
     // Fill `by_gain` with the documents by descending gain, ties as in the given order.
@@ -212,7 +193,7 @@ struct Diverse {
     // Sort the documents shown at ranks of equal discount by chosen score.
     void sort_blocks(const List& list, Space& space, Span<int> shown) const {
         for (Index begin = 0, end; begin < shown.size; begin = end) {
-            for (end = begin + 1; end < shown.size && weights[end] == weights[begin];) ++end;
+            for (end = begin + 1; end < shown.size && discounts[end] == discounts[begin];) ++end;
             if (end > begin + 1) sort_by(chosen_score(list), shown.slice(begin, end), space);
         }
     }
@@ -276,8 +257,8 @@ struct Diverse {
             ++groups_of[grade];
             while (better >= m) better -= groups_of[++useless];
         }
-        const double dearest = weights[0] * grades.value[0] / unit;
-        return {space.its_group.first(count), space.score.first(count), space.gain.first(count), decay.first(m), weights.first(m),
+        const double dearest = discounts[0] * grades.value[0] / unit;
+        return {space.its_group.first(count), space.score.first(count), space.gain.first(count), decay.first(m), discounts.first(m),
                 found, dearest, reciprocal};
     }
 
@@ -309,15 +290,15 @@ struct Diverse {
         Index irrelevant = 0;
         for (Index j = 0; j < gain.size && irrelevant < m; ++j)
             if (gain[j] <= 0.0) space.tried[irrelevant++] = space.competing[j];
-        double largest = -weights[0], bound = 0.0;
+        double largest = -discounts[0], bound = 0.0;
         if (irrelevant == m) keep_if_better(list, 0.0, space, shown, largest);
         for (Index lead = 1; lead <= least(irrelevant, m - 1); ++lead) {
             bound -= assignment.lead();
-            if (bound - weights[m - 1] <= largest) break;
-            if (bound - weights[lead] <= largest) continue;
+            if (bound - discounts[m - 1] <= largest) break;
+            if (bound - discounts[lead] <= largest) continue;
             assignment.improve();
             show_assigned(space, space.tried.first(m));
-            bound = keep_if_better(list, weights[lead], space, shown, largest);
+            bound = keep_if_better(list, discounts[lead], space, shown, largest);
         }
     }
 

@@ -16,16 +16,12 @@ struct Grades {
 constexpr int FEW_GRADES = 64;                 // found by a hash table; more are sorted
 constexpr int SLOT_BITS = 8, GRADE_SLOTS = 1 << SLOT_BITS;  // of the hash table
 
-// Scratch for `Grades` of at most `longest` values. Its sort can be reused.
+// Scratch for `Grades`. Its sort can be reused.
 struct GradeSpace {
-    SortSpace<double> sort;
-    Span<int> number, starts, slot;
-    Span<double> value, slot_value;
-
-    GradeSpace(Arena& arena, Index longest) : sort(arena, longest) {
-        arena.take_each(longest + 1, number, starts, value);
-        arena.take_each(GRADE_SLOTS, slot_value, slot);
-    }
+    Room each;
+    SortSpace<double> sort{each};
+    Span<int> number = each(each.count + 1), starts = each(each.count + 1), slot = each(GRADE_SLOTS);
+    Span<double> value = each(each.count + 1), slot_value = each(GRADE_SLOTS);
 };
 
 // Multiplicative hashing by an odd constant from the golden ratio.

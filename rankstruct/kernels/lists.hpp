@@ -57,6 +57,9 @@ struct List {
     double weight_of(Index rank) const { return weight.size ? weight[rank] : 1.0; }
 };
 
+// What a ranking is compared with: the best one in input order, the best one with the highest score, or the predicted one.
+enum Reference : Index { IDEAL, IDEAL_TIED, PREDICTED };
+
 // The labels of a list's documents, or their gains if known by grade, in the order of `place`.
 template <class T>
 inline void read_labels(const Batch& batch, const T* labels, Span<const int> place, Span<double> label) {
@@ -90,20 +93,18 @@ inline void read_labels(const Batch& batch, Index start, Span<const int> place, 
 // Scratch for the layout of a list.
 template <class T>
 struct ListSpace {
-    SortSpace<T> sort;
-    Span<int> real;
-    Span<double> score, label, chosen, weight, coefficient;
-    Span<Index> group;
+    Room each;
+    const Batch& batch;
+    SortSpace<T> sort{each};
+    Span<int> real = each.when(batch.where);
+    Span<double> score = each, label = each, chosen = each.when(batch.chosen), weight = each.when(batch.item_weights), coefficient = each;
+    Span<Index> group = each.when(batch.groups);
+};
 
-    ListSpace(Arena& arena, const Batch& batch, Index longest)
-        : sort(arena, longest),
-          real(arena.take<int>(batch.where ? longest : 0)),
-          score(arena.take<double>(longest)),
-          label(arena.take<double>(longest)),
-          chosen(arena.take<double>(batch.chosen ? longest : 0)),
-          weight(arena.take<double>(batch.item_weights ? longest : 0)),
-          coefficient(arena.take<double>(longest)),
-          group(arena.take<Index>(batch.groups ? longest : 0)) {}
+// Of a kernel without scratch.
+struct NoSpace {
+    template <class... Given>
+    NoSpace(const Given&...) {}
 };
 
 // Whether any number is infinite or NaN.
@@ -156,6 +157,19 @@ inline Index order_scores(const Batch& batch, Index start, const T* scores, List
     return -1;
 }
 
+// Fill `order` with the ranks of a list's documents in input order; returns their part of it.
+inline Span<int> in_input_order(const List& list, Span<int> order) {
+    order.first(list.places).fill(-1);
+    for (Index r = 0; r < list.size; ++r) order[list.place[r]] = int(r);
+    Index count = 0;
+    for (Index i = 0; i < list.places; ++i) {
+        const int rank = order[i];  // or -1 for padding
+        order[count] = rank;
+        count += rank >= 0;
+    }
+    return order.first(list.size);
+}
+
 // Lay out a list by descending score; returns -1, or the position in the batch of an invalid number.
 template <class T>
 inline Index lay_out(const Batch& batch, Index index, double widest, ListSpace<T>& space, List& list) {
@@ -195,17 +209,16 @@ inline void write_results(const Batch& batch, Index index, const List& list) {
     static_cast<T*>(batch.value)[index] = T(list.value);
 }
 
-// A kernel has
+// A kernel has the options from Python as its fields, each 8 bytes or an array, in the order of `kernels.core`, and
 //
 //     static constexpr double widest    the largest allowed difference of scores in a list
-//     struct Space                      its scratch, constructed as Space(Arena&, const Kernel&, const Batch&, Index longest)
+//     struct Space                      its scratch, made of Room, const Kernel&, const Batch&
 //     Index solve(List&, Space&) const  writes the results of a non-empty list; returns -1, or the rank of a document that it refuses
 //     bool solve_long(const Batch&, Index index, List&, ListSpace<T>&, Space&) const
 //                                       optional, for lists of at least LONG_LIST documents: lays out and solves a list without
 //                                       sorting all of it, and writes the direction of the others; false if it has to be sorted
 //
 // Solve the lists [first, last); returns -1, the position in the batch of a refused document, or OUT_OF_MEMORY.
-constexpr Index OUT_OF_MEMORY = -2;
 constexpr Index LONG_LIST = 4096, BANDS = 2048, RELEVANT_SHARE = 16, SORTED_SHARE = 2;  // see bands.hpp
 
 template <class T, class Kernel>
@@ -240,23 +253,23 @@ inline Index longest_list(const Batch& batch, Index first, Index last) {
 }
 
 template <class T, class Kernel>
+struct BatchSpace {
+    Room each;
+    const Kernel& kernel;
+    const Batch& batch;
+    ListSpace<T> layout{each, batch};
+    typename Kernel::Space space{each, kernel, batch};
+};
+
+template <class T, class Kernel>
 Index run_lists(Batch& batch, const Kernel& kernel, Index first, Index last) {
-    const Index longest = longest_list(batch, first, last);
-    // One allocation per call: the allocator reuses it for the next one, and no state outlives the call.
-    Arena count;
-    ListSpace<T>(count, batch, longest);
-    { typename Kernel::Space space(count, kernel, batch, longest); }
-    Arena arena{static_cast<char*>(std::malloc(size_t(count.used)))};
-    if (!arena.memory) return OUT_OF_MEMORY;
-    Index wrong = -1;
-    {
-        ListSpace<T> layout(arena, batch, longest);
-        typename Kernel::Space space(arena, kernel, batch, longest);
+    const auto solve_all = [&](BatchSpace<T, Kernel>& space) {
+        Index wrong = -1;
         for (Index index = first; index < last && wrong == -1; ++index)
-            wrong = solve_list<T>(batch, kernel, index, layout, space);
-    }
-    std::free(arena.memory);
-    return wrong;
+            wrong = solve_list<T>(batch, kernel, index, space.layout, space.space);
+        return wrong;
+    };
+    return with_space<BatchSpace<T, Kernel>>(longest_list(batch, first, last), solve_all, kernel, batch);
 }
 
 template <class Kernel>

@@ -35,14 +35,11 @@ def _compiled(
     grades: Tensor | None,
     grade_weights: Tensor | None,
 ) -> Call:
+    no_names = grades is None or grade_weights is None
+    named = (None, None) if no_names else (grades.numpy(), grade_weights.numpy().ravel())
     tables = discounts.double().numpy(), steps.double().numpy()
-    named = (
-        (None, None, 0)
-        if grades is None or grade_weights is None
-        else (grades.numpy(), grade_weights.numpy(), len(grades))
-    )
-    options = COSTS[cost].options(*tables, len(tables[0]), kept, SCHEMES.index(scheme), sigma, mu, *named)
-    return Call(COSTS[cost], options)
+    loop = COSTS[cost]
+    return Call(loop, loop.options(*tables, kept, SCHEMES.index(scheme), sigma, mu, *named))
 
 
 #: Sum over the pairs of each list of w cost(s_i - s_j), or the mean for "uniform", and its gradient; the task loss is 0. Labels

@@ -4,6 +4,8 @@
 // computes these numbers for a measure, and everything else follows from them.
 #pragma once
 
+#include <algorithm>
+
 #include "bands.hpp"
 #include "binary.hpp"
 #include "sums.hpp"
@@ -28,9 +30,8 @@ inline void raise_to_earlier(Span<int> above) {
 
 // The total weight of the first relevant and of the first irrelevant documents.
 struct WeightSums {
-    Span<double> relevant, irrelevant;
-
-    WeightSums(Arena& arena, Index size) { arena.take_each(size, relevant, irrelevant); }
+    Room each;
+    Span<double> relevant = each, irrelevant = each;
 
     void fill(const List& list, const BinaryList& split) const {
         relevant[0] = irrelevant[0] = 0.0;
@@ -47,34 +48,26 @@ struct WeightSums {
 //
 // Item weights are for AUC, each pair of which is placed by itself: a pair counts as often as the product of its two weights.
 template <class Placement>
-struct Pairwise {
-    static constexpr bool one_gain = Placement::one_gain;
+struct Pairwise : Placement {
     static constexpr bool solves_long = requires { requires Placement::solves_long; };
 
-    Placement placement;
-    bool predicted;  // whether the reference is the ranking by chosen scores, not the ideal one
+    Index predicted;  // whether the reference is the ranking by chosen scores, not the ideal one
 
     struct Space {
-        Span<int> above;
-        Span<int> first_below;   // the number of relevant documents above each irrelevant one
-        Span<Index> swapped;  // by rank
-        WeightSums sums;
-        Bands bands;
-        typename Placement::Space placement;
-
-        Space(Arena& arena, const Pairwise& rule, const Batch& batch, Index longest)
-            : above(arena.take<int>(longest)),
-              first_below(arena.take<int>(longest + 1)),
-              swapped(arena.take<Index>(rule.predicted ? longest : 0)),
-              sums(arena, batch.item_weights ? longest + 1 : 0),
-              bands(arena, batch, solves_long ? longest : 0),
-              placement(arena, rule.placement, longest) {}
+        Room each;
+        const Pairwise& rule;
+        const Batch& batch;
+        Span<int> above = each, first_below = each(each.count + 1);  // of the other class, for each document of one
+        Span<Index> swapped = each.when(rule.predicted);            // by rank
+        WeightSums sums{each(each.count + 1).when(batch.item_weights)};
+        Bands bands = Bands::of(batch, each.when(solves_long));
+        typename Placement::Space placement{each, rule};
     };
 
     void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
         if (!split.p() || !split.m()) return;
         const Span<int> above = space.above.first(split.p());
-        if (!placement.place(list, split, above, space.placement)) return;
+        if (!Placement::place(list, split, above, space.placement)) return;
         if (list.weight.size) return finish_weighted(list, split, relevance, chosen, above, space.sums);
         if (predicted)
             finish_predicted(list, split, chosen.split(list, split, relevance), above, space.swapped);
@@ -233,11 +226,6 @@ struct Pairwise {
     }
 };
 
-struct NoSpace {
-    template <class... Given>
-    NoSpace(const Given&...) {}
-};
-
 // AUC (SVMauc): each pair separately is swapped if its margin is below 1/2. O(n) after the sort.
 struct PlaceAUC {
     static constexpr bool one_gain = false;
@@ -255,31 +243,49 @@ struct PlaceAUC {
     }
 };
 
-// The credit of a relevant document at each rank; for AP the precision at its rank.
-//
-// AP has no discounts. Those of a discounted gain are 0 after the cut-off, and `normalized` divides by the value of the best
-// ranking.
-struct Worth {
-    Span<const double> discounts;
-    bool normalized;
+// The credit of a relevant document at each rank, which for AP is the precision there.
+struct Precision {
+    static constexpr bool one_gain = false;
 
-    // Set up for one list; false if all ranks have the same credit, so that no ranking can be wrong.
+    // Of one list; `best` is the value of the best ranking, 0 if all ranks have the same credit, so that no ranking can be wrong.
     struct OfList {
-        Span<const double> discounts;
         double gain, best;
 
         double at(int i, int above) const {  // of relevant document i, from 0, below `above` irrelevant ones
-            return discounts.size ? gain * discounts[i + above] : gain * double(i + 1) / double(i + 1 + above);
+            return gain * double(i + 1) / double(i + 1 + above);
         }
     };
 
-    OfList of(const BinaryList& split, double gain, Index cutoff) const {
+    static OfList of_list(const List&, const BinaryList& split, Index cutoff) {
+        return {1.0 / double(split.p()), double(least(split.p(), cutoff)) / double(split.p())};
+    }
+};
+
+struct PrecisionAtCutoff : Precision {
+    Index cutoff;
+};
+
+// Discounts, which are 0 after the cut-off; `normalized` divides by the value of the best ranking.
+struct Discounts {
+    static constexpr bool one_gain = true;
+
+    Span<const double> discounts;
+    Index cutoff, normalized;
+
+    struct OfList {
+        double gain, best;
+        Span<const double> discounts;
+
+        double at(int i, int above) const { return gain * discounts[i + above]; }
+    };
+
+    OfList of_list(const List& list, const BinaryList& split, Index) const {
         const Index p = split.p(), n = p + split.m();
-        if (!discounts.size) return {discounts, 1.0 / double(p), double(least(p, cutoff)) / double(p)};
+        const double gain = list.label[split.relevant[0]];
         double total = 0.0;
         for (Index i = 0; i < p; ++i) total += discounts[i];
-        if (discounts[0] == discounts[n - 1] || total <= 0.0) return {discounts, 0.0, 0.0};
-        return normalized ? OfList{discounts, 1.0 / total, 1.0} : OfList{discounts, gain, gain * total};
+        if (discounts[0] == discounts[n - 1] || total <= 0.0) return {0.0, 0.0, discounts};
+        return normalized ? OfList{1.0 / total, 1.0, discounts} : OfList{gain, gain * total, discounts};
     }
 };
 
@@ -294,30 +300,28 @@ struct Worth {
 //
 //     relevant_sum[k-1] - (k-1) s_j - m/2 (H[r] + (j-1)/r)      for AP, by (j-1) H[r-1] - j H[r] = -H[r] - (j-1)/r
 //     relevant_sum[k-1] - (k-1) s_j + m/2 p g a[r]              for a discount a and a gain g
-template <bool one_gain_of>
-struct PlaceConvex {
-    static constexpr bool one_gain = one_gain_of;
-    static constexpr bool solves_long = !one_gain;  // for AP, which needs no label
-
-    Worth worth;
+template <class Worth>
+struct PlaceConvex : Worth {
+    static constexpr bool solves_long = !Worth::one_gain;  // for AP, which needs no label
 
     struct Space {
-        Span<int> first_below, open;
-        Span<double> relevant_sum;  // [i]: sum of the first i relevant scores
-        Span<double> level, slope;  // by r: the terms are level + (j-1) slope
+        Room each;
+        const PlaceConvex& placement;
+        Span<int> first_below = each(each.count + 1), open = each;
+        Span<double> relevant_sum = each(each.count + 1);                          // [i]: sum of the first i relevant scores
+        Span<double> level = each(each.count + 1), slope = each(each.count + 1);  // by r: the terms are level + (j-1) slope
 
-        Space(Arena& arena, const PlaceConvex& placement, Index longest)
-            : first_below(arena.take<int>(longest + 1)),
-              open(arena.take<int>(longest)),
-              relevant_sum(arena.take<double>(longest + 1)),
-              level(arena.take<double>(longest + 1)),
-              slope(arena.take<double>(longest + 1)) {
-            if (!arena.memory) return;
+        Space(Room each, const PlaceConvex& placement) : each(each), placement(placement) {
+            if (!each.arena.memory) return;
             level[0] = slope[0] = 0.0;
-            const Span<const double> discounts = placement.worth.discounts;
-            for (Index r = 1; r <= longest; ++r) {
-                level[r] = discounts.size ? discounts[r - 1] : level[r - 1] - 1.0 / double(r);
-                slope[r] = discounts.size ? 0.0 : -1.0 / double(r);
+            for (Index r = 1; r <= each.count; ++r) {
+                if constexpr (Worth::one_gain) {
+                    level[r] = placement.discounts[r - 1];
+                    slope[r] = 0.0;
+                } else {
+                    level[r] = level[r - 1] - 1.0 / double(r);
+                    slope[r] = -1.0 / double(r);
+                }
             }
         }
     };
@@ -325,10 +329,10 @@ struct PlaceConvex {
     // For the relevant documents of a list, `first_below` of irrelevant ones.
     struct Decisions {
         Index p, m;
-        Worth::OfList its;
+        typename Worth::OfList its;
         const Space& space;
 
-        Decisions(Span<const double> relevant_score, Index m, const Worth::OfList& its, const Space& space)
+        Decisions(Span<const double> relevant_score, Index m, const typename Worth::OfList& its, const Space& space)
             : p(relevant_score.size), m(m), its(its), space(space) {
             space.relevant_sum[0] = 0.0;
             for (Index i = 0; i < p; ++i) space.relevant_sum[i + 1] = space.relevant_sum[i] + relevant_score[i];
@@ -368,7 +372,7 @@ struct PlaceConvex {
 
     bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
         const Index p = split.p(), m = split.m();
-        const Worth::OfList its = worth.of(split, list.label[split.relevant[0]], p + m);
+        const auto its = Worth::of_list(list, split, p + m);
         if (its.best == 0.0) return false;
         const Decisions decide(split.relevant_score, m, its, space);
         decide.all(m, [](Index j) { return j; }, [&](Index j) { return split.irrelevant_score[j - 1]; });
@@ -382,7 +386,7 @@ struct PlaceConvex {
 
     // Those of a list of AP.
     static Decisions decisions(Span<const double> relevant_score, Index m, const Space& space) {
-        return {relevant_score, m, {{}, 1.0 / double(relevant_score.size), 1.0}, space};
+        return {relevant_score, m, {1.0 / double(relevant_score.size), 1.0}, space};
     }
 
   private:
@@ -406,15 +410,11 @@ struct PlaceConvex {
 // The relevant documents considered separately: own_best[i] irrelevant documents score above relevant i, which never decreases
 // with i, and own_sum[i] is the total gain of documents i, i + 1, ... with these numbers.
 struct OwnOptima {
-    Span<double> irrelevant_sum, relevant_sum, own_sum;  // prefix sums of the scores, and suffix sums of the gains
-    Span<int> own_best;
+    Room each;
+    Span<double> irrelevant_sum = each(each.count + 1), relevant_sum = each(each.count + 1);  // prefix sums of the scores
+    Span<double> own_sum = each(each.count + 1);                                             // suffix sums of the gains
+    Span<int> own_best = each;
     double scale = 0.0;
-
-    OwnOptima(Arena& arena, Index longest)
-        : irrelevant_sum(arena.take<double>(longest + 1)),
-          relevant_sum(arena.take<double>(longest + 1)),
-          own_sum(arena.take<double>(longest + 1)),
-          own_best(arena.take<int>(longest)) {}
 
     void find(const BinaryList& split) {
         const Index p = split.p(), m = split.m();
@@ -433,12 +433,7 @@ struct OwnOptima {
 
     // The total gain of the relevant documents [first, p) if each takes its own best number, but at least b.
     double tail(Index first, Index b, Index p) const {
-        Index low = first, high = p;
-        while (low < high) {
-            const Index middle = (low + high) / 2;
-            if (own_best[middle] >= b) high = middle;
-            else low = middle + 1;
-        }
+        const Index low = std::lower_bound(own_best.begin() + first, own_best.begin() + p, b) - own_best.begin();
         return scale * (double(low - first) * irrelevant_sum[b] - double(b) * (relevant_sum[low] - relevant_sum[first])) + own_sum[low];
     }
 };
@@ -452,27 +447,20 @@ struct OwnOptima {
 //     T_i(b) = h_i(b) - credit(i, b) + max_{b' <= b} T_{i-1}(b'),       h_i(b) = 2/(p m) (S(b) - b s_i)
 //
 // If relevant t is the last one within rank k, each later one takes max(own optimum, k - t).
-template <bool one_gain_of>
-struct PlaceWithCutoff {
-    static constexpr bool one_gain = one_gain_of;
-
-    Worth worth;
-    Index cutoff;
-
+template <class Worth>
+struct PlaceWithCutoff : Worth {
     struct Space {
-        OwnOptima own;
-        Span<double> table, running;  // T_i(b), and its maximum over b' <= b
-        Growing<unsigned char> raised;  // by row and column: whether the running maximum increased there
-
-        Space(Arena& arena, const PlaceWithCutoff& placement, Index longest)
-            : own(arena, longest),
-              table(arena.take<double>(least(placement.cutoff, longest) + 1)),
-              running(arena.take<double>(least(placement.cutoff, longest) + 1)) {}
+        Room each;
+        const PlaceWithCutoff& placement;
+        OwnOptima own{each};
+        // T_i(b), and its maximum over b' <= b.
+        Span<double> table = each(least(placement.cutoff, each.count) + 1), running = each(table.size);
+        Growing<unsigned char> raised{};  // by row and column: whether the running maximum increased there
     };
 
     bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
-        const Index p = split.p(), m = split.m(), k = least(cutoff, p + m);
-        const Worth::OfList its = worth.of(split, list.label[split.relevant[0]], k);
+        const Index p = split.p(), m = split.m(), k = least(this->cutoff, p + m);
+        const auto its = Worth::of_list(list, split, k);
         const Index rows = least(p, k), columns = least(m, k) + 1;
         if (its.best == 0.0) return false;
         list.lacks_room = !space.raised.reserve((rows + 1) * columns);
@@ -519,11 +507,14 @@ struct PlaceFirst {
 
     Index cutoff;
 
-    struct Space : OwnOptima {
-        Space(Arena& arena, const PlaceFirst&, Index longest) : OwnOptima(arena, longest) {}
+    struct Space {
+        Room each;
+        const PlaceFirst& placement;
+        OwnOptima own{each};
     };
 
-    bool place(List& list, const BinaryList& split, Span<int> above, Space& own) const {
+    bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
+        OwnOptima& own = space.own;
         own.find(split);
         double best = -INFINITE;
         Index best_b = 0;

@@ -17,7 +17,7 @@ namespace rankstruct {
 template <class Number>
 class GradeCounter {
   public:
-    GradeCounter(Arena& arena, Index most_grades) : counts(arena.take<Number>(2 * most_grades + 64)) {}
+    explicit GradeCounter(Room grade) : counts(grade(2 * grade.count + 64)) {}
 
     void clear(Index grades) {
         for (bits = 3; (Index(1) << 2 * bits) < grades;) ++bits;
@@ -68,16 +68,13 @@ struct PairwiseHinge {
     double margin;
 
     struct Space {
-        GradeSpace grades;
-        GradeCounter<int> met;
-        GradeCounter<double> weight_met;
-        Span<double> by_grade;
-
-        Space(Arena& arena, const PairwiseHinge&, const Batch& batch, Index longest)
-            : grades(arena, longest),
-              met(arena, longest),
-              weight_met(arena, batch.item_weights ? longest : 0),
-              by_grade(arena.take<double>(batch.item_weights ? longest + FewGradesCounter::most_grades : 0)) {}
+        Room each;
+        const PairwiseHinge& kernel;
+        const Batch& batch;
+        GradeSpace grades{each};
+        GradeCounter<int> met{each};
+        GradeCounter<double> weight_met{each.when(batch.item_weights)};
+        Span<double> by_grade = each(each.count + FewGradesCounter::most_grades).when(batch.item_weights);
     };
 
     Index solve(List& list, Space& space) const {
