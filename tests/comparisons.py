@@ -786,6 +786,7 @@ COMPARISONS = {
     "trees": Comparison(_trees, 100, source="trees.cpp"),
 }
 
+
 def build_library(name: str, headers: Path, folder: Path) -> Path:
     """What a comparison calls, built from these headers."""
     comparison, source = COMPARISONS[name], folder / "core.cpp"

@@ -523,7 +523,8 @@ constexpr Index PRICES_TOGETHER = 32;  // neighbours processed together
 
 struct PriceSpace {
     Room each;
-    Span<double> c = each, a = each, score = each, gain = each, price = each, cost = each, left = each, distance = each, worth = each;
+    Span<double> c = each, a = each, score = each, gain = each, price = each, cost = each;
+    Span<double> left = each, distance = each, worth = each;
     Span<int> place = each, holder = each, previous = each, known = each;
 };
 
@@ -604,18 +605,8 @@ class Prices {
     }
 
     double lowest_cost() const {
-        const double* cost = space.cost.data;
-        double lowest = far;
-        Index j = 0;
-        if (n >= PRICES_TOGETHER) {
-            double lanes[PRICES_TOGETHER];
-            for (; j < PRICES_TOGETHER; ++j) lanes[j] = cost[j];
-            for (; j + PRICES_TOGETHER <= n; j += PRICES_TOGETHER)
-                for (Index l = 0; l < PRICES_TOGETHER; ++l) lanes[l] = least(lanes[l], cost[j + l]);
-            for (const double each : lanes) lowest = least(lowest, each);
-        }
-        for (; j < n; ++j) lowest = least(lowest, cost[j]);
-        return lowest;
+        const auto cost = [its = space.cost.data](Index j) { return its[j]; };
+        return fold<PRICES_TOGETHER>(n, far, [](double a, double b) { return least(a, b); }, cost);
     }
 
     // Compute the cost of each position for a document; returns the lowest.

@@ -61,9 +61,8 @@ struct Bands {
         const double range = highest + highest_of(n, [=](Index i) { return -double(scores[i]); });
         const bool usual = range >= 1e-30 && range <= least(widest, 1e30) && !any_broken(Span<const T>{scores, n});
         if (p < 1 || p > n / RELEVANT_SHARE || p == n || !usual) return false;
-        for (Index i = 0; i < p; ++i) sort.value[i] = scores[place[i]];
-        const Span<const int> order = sort_descending<T>(sort.value.first(p), sort);
-        list = {scores, n, gather<int>(order, [&](Index i) { return place[i]; }, relevant), T(highest), T(double(BANDS - 1) / range)};
+        const Span<int> sorted_places = sort_places(place.first(p), scores, sort);
+        list = {scores, n, gather<int>(sorted_places, [](int at) { return at; }, relevant), T(highest), T(double(BANDS - 1) / range)};
         unsigned short* to = band.data;
         for (Index i = 0; i < n; ++i) to[i] = (unsigned short)list.band_of(i);
         for (const int at : list.relevant) to[at] = BANDS;
@@ -82,9 +81,7 @@ struct Bands {
             found += sorted[band[i]];
         }
         if (found > banded.size / SORTED_SHARE) return false;
-        for (Index i = 0; i < found; ++i) space.sort.value[i] = banded.scores[place[i]];
-        const Span<int> order = sort_descending<T>(space.sort.value.first(found), space.sort);
-        for (int& at : order) at = place[at];
+        const Span<int> order = sort_places(place.first(found), banded.scores, space.sort);
         list.size = found;
         list.places = banded.size;
         list.highest = double(banded.highest);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -12,7 +13,7 @@ using Index = long long;
 using Bits32 = unsigned int;
 using Bits64 = unsigned long long;
 
-constexpr double INFINITE = __builtin_bit_cast(double, Bits64(0x7FF0000000000000));
+constexpr double INFINITE = std::numeric_limits<double>::infinity(), LARGEST = std::numeric_limits<double>::max();
 
 template <class T>
 constexpr T least(T a, T b) {
@@ -84,7 +85,8 @@ struct Room {
 constexpr Index OUT_OF_MEMORY = -2;
 
 // The result of `use(space)`, for a space made of scratch for `count` documents and of what is given; or OUT_OF_MEMORY. It is made
-// twice, to count the bytes and to hand them out. One allocation: the allocator reuses it for the next call, and no state outlives it.
+// twice, to count the bytes and to hand them out. One allocation: the allocator reuses it for the next call, and no state outlives
+// the call.
 template <class Space, class Use, class... Given>
 Index with_space(Index count, Use use, const Given&... given) {
     Arena counted;

@@ -92,16 +92,13 @@ struct ChosenSpace {
     Room each;
     SortSpace<double> sort{each};
     BinarySpace binary{each};
-    Span<int> rank_at = each;  // by position, -1 for no document
-    Span<double> value = each;
+    Span<int> given = each;
 
     BinaryList split(const List& list, const BinaryList& own, Relevance relevance) {
         if (!list.chosen.size) return own;
-        const Span<int> rank = in_input_order(list, rank_at);
-        const Span<double> values = gather<double>(rank, [&](Index r) { return list.chosen[r]; }, value);
-        const Span<int> order = sort_descending<double>(values, sort);
+        const Span<int> order = sort_places(in_input_order(list, given), list.chosen.data, sort);
         const Span<const double> label = list.label;
-        return binary.split(list.chosen, [&](int r) { return relevance(label[r]); }, [&](Index i) { return rank[order[i]]; });
+        return binary.split(list.chosen, [&](int r) { return relevance(label[r]); }, [&](Index i) { return order[i]; });
     }
 };
 
@@ -110,15 +107,13 @@ struct ChosenSpace {
 // A rule has the options from Python as its fields, and
 //
 //     static constexpr bool one_gain   whether all relevant documents must have one label
-//     struct Space                     its scratch, made of Room, const Rule&, const Batch&
+//     struct Space                     its scratch, made of what is in `Scratch`
 //     void solve(List&, const BinaryList&, Relevance, ChosenSpace&, Space&) const
 //                                      writes task loss, value and coefficients, which are all 0; p and m may be 0
 //     bool solve_long(const Batch&, Index index, Relevance, List&, ListSpace<T>&, const BinarySpace&, Space&) const
 //                                      optional, as in a kernel
 template <class Rule>
 struct Binary : Rule {
-    static constexpr double widest = 1.7976931348623157e308;
-
     struct Space {
         Room each;
         const Binary& kernel;
@@ -133,7 +128,7 @@ struct Binary : Rule {
         typename Rule::Space rule{each, kernel, batch};
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         if (!space.graded) return solve_one(list, space.relevance, space);
         const Span<const double> thresholds = space.thresholds, weights = space.weights;
         const Span<double> total = space.total.first(list.size);
@@ -150,7 +145,6 @@ struct Binary : Rule {
         list.task_loss = task_loss;
         list.value = value;
         for (Index r = 0; r < list.size; ++r) list.coefficient[r] = total[r];
-        return -1;
     }
 
     template <class T>
@@ -160,15 +154,14 @@ struct Binary : Rule {
     }
 
   private:
-    Index solve_one(List& list, Relevance is_relevant, Space& space) const {
+    void solve_one(List& list, Relevance is_relevant, Space& space) const {
         const Span<const double> label = list.label;
         const BinaryList split =
             space.binary.split(list.score, [&](int rank) { return is_relevant(label[rank]); }, [](Index i) { return i; });
         if constexpr (Rule::one_gain)
             for (const int rank : split.relevant)
-                if (label[rank] != label[split.relevant[0]]) return rank;
+                if (label[rank] != label[split.relevant[0]]) return void(list.refused = rank);
         Rule::solve(list, split, is_relevant, space.chosen, space.rule);
-        return -1;
     }
 };
 

@@ -39,21 +39,18 @@ def _load() -> ctypes.CDLL:
 library = _load()
 
 
-def _addresses(*names: str) -> list[tuple[str, Any]]:
-    return [(name, c_void_p) for name in names]
-
-
-def _counts(*names: str) -> list[tuple[str, Any]]:
-    return [(name, c_longlong) for name in names]
+_ARRAYS = (
+    *("scores", "labels", "where", "offsets", "chosen", "groups", "gains", "thresholds"),
+    *("threshold_weights", "item_weights", "task_loss", "value", "direction"),
+)
 
 
 class CoreBatch(ctypes.Structure):
     """The fields of `Batch` in lists.hpp."""
 
     _fields_ = [
-        *_addresses("scores", "labels", "where", "offsets", "chosen", "groups", "gains", "thresholds"),
-        *_addresses("threshold_weights", "item_weights", "task_loss", "value", "direction"),
-        *_counts("lists", "size", "grades", "threshold_count"),
+        *((name, c_void_p) for name in _ARRAYS),
+        *((name, c_longlong) for name in ("lists", "size", "grades", "threshold_count")),
         *((name, c_double) for name in ("min_relevant", "least_label")),
         *((name, c_int) for name in ("score_type", "label_type")),
         ("sum", c_double),
@@ -135,9 +132,7 @@ _SWAPS = {"discounts": _TABLE, "cutoff": _COUNT, "normalized": _FLAG, "average":
 top_surrogate = Loop("top_surrogate", **_SWAPS)
 pairwise_hinge = Loop("pairwise_hinge", margin=_REAL)
 _MEASURE = {"decay": _TABLE, "discounts": _TABLE, "cutoff": _COUNT, "least_cutoff": _COUNT, "normalized": _FLAG}
-positional, diverse = (
-    Loop(name, **_MEASURE, reciprocal=_FLAG, reference=_COUNT) for name in ("positional", "diverse")
-)
+positional, diverse = (Loop(name, **_MEASURE, reciprocal=_FLAG, reference=_COUNT) for name in ("positional", "diverse"))
 _STEPS = {"discounts": _TABLE, "steps": _TABLE, "kept": _COUNT, "scheme": _COUNT, "sigma": _REAL, "mu": _REAL}
 logistic_pairs, logistic_curvatures, hinge_pairs, zero_one_pairs, fidelity_pairs = (
     Loop(name, **_STEPS, named=_TABLE, named_pairs=_TABLE)
@@ -157,28 +152,17 @@ choose_method = library.rankstruct_choose_method
 choose_method.argtypes, choose_method.restype = [c_longlong] * 4, c_longlong
 
 
-class Rankings(ctypes.Structure):
-    """The fields of `Rankings` in plackett_luce.hpp."""
-
-    _fields_ = [
-        *_addresses("scores", "where", "random", "placed", "worth", "rewards", "found"),
-        *_counts("lists", "n", "samples", "k"),
-    ]
-
-
-def _over_rankings(name: str) -> Any:
-    found = library[f"rankstruct_{name}"]
-    found.argtypes, found.restype = [c_void_p, c_longlong, c_longlong], c_longlong
-    return found
-
-
+ROWS = ("scores", "where", "random", "placed", "worth", "rewards", "found")
+rankings = Options("Rankings", dict.fromkeys(ROWS, _TABLE) | dict.fromkeys(("lists", "n", "samples", "k"), _COUNT))
 # Of rankings and the range of lists.
-draw_few, draw_rankings, policy_gradient, policy_curvature = map(
-    _over_rankings, ("draw_few", "draw_rankings", "policy_gradient", "policy_curvature")
+draw_few, draw_rankings, policy_gradient, policy_curvature = (
+    library[f"rankstruct_{name}"] for name in ("draw_few", "draw_rankings", "policy_gradient", "policy_curvature")
 )
+for _loop in (draw_few, draw_rankings, policy_gradient, policy_curvature):
+    _loop.argtypes, _loop.restype = [c_void_p, c_longlong, c_longlong], c_longlong
 
 _FOREST = ("threshold", "branch", "root", "feature", "at_missing", "at_zero", "bounds", "member")
-forest = Options("Forest", {**dict.fromkeys(_FOREST, _TABLE), "zero": _REAL, "single": _FLAG})
+forest = Options("Forest", dict.fromkeys(_FOREST, _TABLE) | {"zero": _REAL, "single": _FLAG})
 score_trees = library.rankstruct_score_trees
 score_trees.argtypes = [c_void_p, c_void_p, *[c_longlong] * 4, c_void_p]
 score_trees.restype = c_longlong

@@ -116,19 +116,10 @@ class CpuLists:
         # Kept alive as long as their addresses.
         self.given = (scores, labels, where, offsets, reference_scores, groups, gains, item_weights)
         self.batch = core.CoreBatch(
-            scores.data_ptr(),
-            labels.data_ptr(),
-            None if where is None else where.data_ptr(),
-            None if offsets is None else offsets.data_ptr(),
-            None if reference_scores is None else reference_scores.data_ptr(),
-            None if groups is None else groups.data_ptr(),
+            *map(_address, (scores, labels, where, offsets, reference_scores, groups)),
             None if gains is None else gains.ctypes.data,
-            None,
-            None,
-            None if item_weights is None else item_weights.data_ptr(),
-            self.task_loss.data_ptr(),
-            self.value.data_ptr(),
-            self.direction.data_ptr(),
+            *(None, None),  # thresholds and their weights
+            *map(_address, (item_weights, self.task_loss, self.value, self.direction)),
             count,
             0 if offsets is not None else self.longest,
             0 if gains is None else len(gains),
@@ -242,6 +233,10 @@ class CpuLists:
         raise ValueError(
             f"scores of a list are too far apart for their dtype; {self.place(at)} is {score:g}. Scale them down"
         )
+
+
+def _address(array: Tensor | None) -> int | None:
+    return None if array is None else array.data_ptr()
 
 
 _LARGEST = [torch.finfo(dtype).max for dtype in SCORES]

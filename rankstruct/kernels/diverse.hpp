@@ -12,21 +12,10 @@
 namespace rankstruct {
 
 // The kernel. Labels are gains, 1 or 0 for reciprocal rank; c is the decay, a the discount.
-struct Diverse {
+struct Diverse : ByRank {
     static constexpr double widest = 1e301;  // no sum of scores over all ranks overflows
 
-    Span<const double> decay, discounts;  // [longest list]
-    Index cutoff;                       // ranks with a discount above 0
-    Index least_cutoff;  // 0; or each list's cut-off is the first rank at which the ideal ranking gains less than at rank 1,
-                         // but at least this number (mWTA)
-    Index normalized;    // whether a list's measure is divided by its best value
-    Index reciprocal;    // whether the measure is the discount of the first rank with a gain above 0, not a sum
-    Reference reference;
-
-    struct Space {
-        Room each;
-        const Diverse& kernel;
-        const Batch& batch;
+    struct Space : Scratch<Diverse> {
         GradeSpace grades{each};
         Span<int> group = each, first = each;      // the group of each document, the first document of each group
         Span<int> heads = each(4 * each.count);    // of a hash table
@@ -41,17 +30,17 @@ struct Diverse {
     };
 
     // About O(n) after the sort, plus an assignment of m ranks to at most m groups per grade, or a few for reciprocal rank.
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Grades grades = number_grades(list.label, space.grades);
         const double lowest = -widest / most(decay[0], 1.0);  // of scores times the decay too
-        if (list.score[list.size - 1] < lowest) return first_wrong(list, lowest);
-        if (grades.count() == 1) return -1;
+        if (list.score[list.size - 1] < lowest) return void(list.refused = first_wrong(list, lowest));
+        if (grades.count() == 1) return;
         const Index groups = number_groups(list.group, space);
         const Index m = count_shown(grades, groups, space);
-        if (m == 0 || (m == groups && discounts[0] == discounts[m - 1] && is_alike(grades, space))) return -1;
+        if (m == 0 || (m == groups && discounts[0] == discounts[m - 1] && is_alike(grades, space))) return;
         const Span<int> chosen = space.chosen.first(m), shown = space.shown.first(m);
         const double best = show_reference(list, grades, groups, space, chosen);
-        if (best <= 0.0) return -1;
+        if (best <= 0.0) return;
         const double unit = normalized ? best : 1.0;
         space.assignment.begin(find_competing(list, grades, groups, m, unit, space), space.column.first(m));
         show_assigned(space, shown);
@@ -65,7 +54,6 @@ struct Diverse {
         }
         list.task_loss = most(best - measure(list, shown), 0.0) / unit;
         list.value = most(list.task_loss + difference, 0.0);
-        return -1;
     }
 
   private:
@@ -132,7 +120,7 @@ struct Diverse {
     double show_reference(const List& list, const Grades& grades, Index groups, Space& space, Span<int> chosen) const {
         const Span<int> preferred = prefer(list, grades, space), by_gain = space.by_gain.first(list.size);
         if (reference == IDEAL || !reciprocal) {
-            split_by_gain(preferred, grades, space, by_gain);
+            partition(grades, preferred, by_gain, space.of_grade);
             show_first(by_gain, groups, space, chosen);
         }
         const double best = reciprocal ? discounts[0] : measure(list, chosen);
@@ -155,26 +143,15 @@ struct Diverse {
         }
         const Span<int> given = in_input_order(list, space.spare);
         if (reference == IDEAL) return given;
-        split_by_gain(given, grades, space, preferred);
-        sort_by(chosen_score(list), preferred, space);
+        partition(grades, given, preferred, space.of_grade);
+        sort_by_chosen(list, preferred, space);
         return preferred;
     }
 
-    // Fill `by_gain` with the documents by descending gain, ties as in the given order.
-    static void split_by_gain(Span<const int> order, const Grades& grades, Space& space, Span<int> by_gain) {
-        for (Index g = 0; g < grades.count(); ++g) space.of_grade[g] = grades.starts[g];
-        for (const int r : order) by_gain[space.of_grade[grades.number[r]]++] = r;
-    }
-
-    // A stable sort of documents by descending score.
-    static void sort_by(Span<const double> score, Span<int> documents, Space& space) {
-        const Span<double> key = space.grades.sort.value.first(documents.size);
-        for (Index i = 0; i < documents.size; ++i) {
-            key[i] = score[documents[i]];
-            space.spare[i] = documents[i];
-        }
-        const Span<int> order = sort_descending<double>(key, space.grades.sort);
-        for (Index i = 0; i < documents.size; ++i) documents[i] = space.spare[order[i]];
+    // A stable sort of documents by descending chosen score.
+    static void sort_by_chosen(const List& list, Span<int> documents, Space& space) {
+        const Span<int> sorted = sort_places(documents, chosen_score(list).data, space.grades.sort);
+        for (Index i = 0; i < documents.size; ++i) documents[i] = sorted[i];
     }
 
     // Fill `shown` with the first document of each group.
@@ -194,7 +171,7 @@ struct Diverse {
     void sort_blocks(const List& list, Space& space, Span<int> shown) const {
         for (Index begin = 0, end; begin < shown.size; begin = end) {
             for (end = begin + 1; end < shown.size && discounts[end] == discounts[begin];) ++end;
-            if (end > begin + 1) sort_by(chosen_score(list), shown.slice(begin, end), space);
+            if (end > begin + 1) sort_by_chosen(list, shown.slice(begin, end), space);
         }
     }
 

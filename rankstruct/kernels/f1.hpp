@@ -24,11 +24,8 @@ struct Contingency {
     double beta;   // of F
     Reference reference;
 
-    struct Space {
-        Room each;
-        const Contingency& rule;
-        const Batch& batch;
-        Span<int> rank_at = each.when(rule.reference == IDEAL);  // by position
+    struct Space : Scratch<Contingency> {
+        Span<int> rank_at = each.when(kernel.reference == IDEAL);  // by position
         // Input of `walk`: scores between sentinels, and the measure's slope by k.
         Span<double> relevant = each(each.count + 2), irrelevant = each(each.count + 2), slope = each(each.count + 2);
     };

@@ -13,7 +13,6 @@
 namespace rankstruct {
 
 struct GradedAUC {
-    static constexpr double widest = 1.7976931348623157e308;
     static constexpr int block = 4;  // thresholds whose running sums are computed together; enough for five grades
 
     using Sums = double[block];
@@ -33,7 +32,7 @@ struct GradedAUC {
         Span<Sums> lower = each(each.count + 1), higher = each(each.count + 1);
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         merge(list.score, space.behind, space.ahead);
         if (predicted) find_tied(list.score, space.first, space.last);
         const double* weight = list.weight.data;
@@ -42,7 +41,6 @@ struct GradedAUC {
             else solve_block(list, first, space, [](Index) { return 1.0; });
         }
         list.value = most(list.task_loss + dot(list.coefficient, list.score), 0.0);
-        return -1;
     }
 
   private:
@@ -140,16 +138,13 @@ struct GradedAUC {
 
 // All thresholds of graded labels at once, unless other scores determine the reference.
 struct AUC : Binary<Pairwise<PlaceAUC>> {
-    struct Space {
-        Room each;
-        const AUC& kernel;
-        const Batch& batch;
+    struct Space : Scratch<AUC> {
         bool graded = batch.thresholds && !batch.chosen;
         Binary::Space one_by_one{each.when(!graded), kernel, batch};
         GradedAUC::Space at_once{each.when(graded), batch};
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         return space.graded ? GradedAUC{predicted}.solve(list, space.at_once) : Binary::solve(list, space.one_by_one);
     }
 };

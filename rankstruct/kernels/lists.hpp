@@ -52,6 +52,7 @@ struct List {
     // Outputs, initially 0.
     Span<double> coefficient;
     double task_loss = 0.0, value = 0.0;
+    Index refused = -1;       // the rank of a document that the kernel refuses
     bool lacks_room = false;  // set if scratch could not grow
 
     double weight_of(Index rank) const { return weight.size ? weight[rank] : 1.0; }
@@ -60,19 +61,16 @@ struct List {
 // What a ranking is compared with: the best one in input order, the best one with the highest score, or the predicted one.
 enum Reference : Index { IDEAL, IDEAL_TIED, PREDICTED };
 
-// The labels of a list's documents, or their gains if known by grade, in the order of `place`.
-template <class T>
-inline void read_labels(const Batch& batch, const T* labels, Span<const int> place, Span<double> label) {
-    if (!batch.gains) {
-        for (Index r = 0; r < place.size; ++r) label[r] = double(labels[place[r]]);
-        return;
-    }
-    for (Index r = 0; r < place.size; ++r) {
-        const double own = double(labels[place[r]]);
-        const bool known = own >= 0.0 && own < double(batch.grades) && own == double(Index(own));
-        label[r] = known ? batch.gains[Index(own)] : INFINITE - INFINITE;
-    }
-}
+// The options of a kernel of measures and decays by rank: discount times gain, or reciprocal rank.
+struct ByRank {
+    Span<const double> decay, discounts;  // [longest list]
+    Index cutoff;                         // the number of ranks with a discount above 0
+    Index least_cutoff;   // 0; or each list's cut-off is the first rank at which the ideal ranking gains less than at rank 1, but
+                          // at least this number (mWTA)
+    Index normalized;     // whether a list's measure is divided by its best value
+    Index reciprocal;     // whether the measure is the discount of the first rank with a gain above 0, not a sum
+    Reference reference;
+};
 
 // Call `use` with the address of a list's labels.
 template <class Use>
@@ -86,8 +84,16 @@ inline auto with_labels(const Batch& batch, Index start, Use use) {
     }
 }
 
+// The labels of a list's documents, or their gains if known by grade, in the order of `place`.
 inline void read_labels(const Batch& batch, Index start, Span<const int> place, Span<double> label) {
-    with_labels(batch, start, [&](const auto* labels) { read_labels(batch, labels, place, label); });
+    with_labels(batch, start, [&](const auto* labels) {
+        for (Index r = 0; r < place.size; ++r) label[r] = double(labels[place[r]]);
+    });
+    for (Index r = 0; batch.gains && r < place.size; ++r) {
+        const double own = label[r];
+        const bool known = own >= 0.0 && own < double(batch.grades) && own == double(Index(own));
+        label[r] = known ? batch.gains[Index(own)] : INFINITE - INFINITE;
+    }
 }
 
 // Scratch for the layout of a list.
@@ -97,8 +103,17 @@ struct ListSpace {
     const Batch& batch;
     SortSpace<T> sort{each};
     Span<int> real = each.when(batch.where);
-    Span<double> score = each, label = each, chosen = each.when(batch.chosen), weight = each.when(batch.item_weights), coefficient = each;
+    Span<double> score = each, label = each, coefficient = each;
+    Span<double> chosen = each.when(batch.chosen), weight = each.when(batch.item_weights);
     Span<Index> group = each.when(batch.groups);
+};
+
+// What a kernel's scratch is made of.
+template <class Kernel>
+struct Scratch {
+    Room each;
+    const Kernel& kernel;
+    const Batch& batch;
 };
 
 // Of a kernel without scratch.
@@ -211,15 +226,21 @@ inline void write_results(const Batch& batch, Index index, const List& list) {
 
 // A kernel has the options from Python as its fields, each 8 bytes or an array, in the order of `kernels.core`, and
 //
-//     static constexpr double widest    the largest allowed difference of scores in a list
-//     struct Space                      its scratch, made of Room, const Kernel&, const Batch&
-//     Index solve(List&, Space&) const  writes the results of a non-empty list; returns -1, or the rank of a document that it refuses
+//     static constexpr double widest    optional, the largest allowed difference of scores in a list; by default the largest number
+//     struct Space                      its scratch, made of what is in `Scratch`
+//     void solve(List&, Space&) const   writes the results of a non-empty list
 //     bool solve_long(const Batch&, Index index, List&, ListSpace<T>&, Space&) const
 //                                       optional, for lists of at least LONG_LIST documents: lays out and solves a list without
 //                                       sorting all of it, and writes the direction of the others; false if it has to be sorted
 //
 // Solve the lists [first, last); returns -1, the position in the batch of a refused document, or OUT_OF_MEMORY.
 constexpr Index LONG_LIST = 4096, BANDS = 2048, RELEVANT_SHARE = 16, SORTED_SHARE = 2;  // see bands.hpp
+
+template <class Kernel>
+constexpr double widest_of() {
+    if constexpr (requires { Kernel::widest; }) return Kernel::widest;
+    return LARGEST;
+}
 
 template <class T, class Kernel>
 inline Index solve_list(Batch& batch, const Kernel& kernel, Index index, ListSpace<T>& layout, typename Kernel::Space& space) {
@@ -231,10 +252,10 @@ inline Index solve_list(Batch& batch, const Kernel& kernel, Index index, ListSpa
             if (!solved) list = List{};
         }
     if (!solved) {
-        const Index broken = lay_out<T>(batch, index, Kernel::widest, layout, list);
+        const Index broken = lay_out<T>(batch, index, widest_of<Kernel>(), layout, list);
         if (broken >= 0) return broken;
-        const Index wrong = list.size ? kernel.solve(list, space) : -1;
-        if (wrong >= 0) return batch.begin(index) + list.place[wrong];
+        if (list.size) kernel.solve(list, space);
+        if (list.refused >= 0) return batch.begin(index) + list.place[list.refused];
         if (list.lacks_room) return OUT_OF_MEMORY;
     }
     if (list.size) {

@@ -25,55 +25,34 @@ struct PairCost {
     Real cost, more, pull, pulls;
 };
 
-struct PlainCost {
-    static constexpr bool curvature = false;
-};
-
-struct LogisticCost : PlainCost {
-    template <class Real>
-    static PairCost<Real> of(Real x, Real z) {
-        const Real one = 1 + z, two = 2 + z, scaled = z / (one * two);  // one division for both
-        return {two_artanh(scaled * one), x, scaled * two, 1};
-    }
+constexpr auto LOGISTIC_COST = []<class Real>(Real x, Real z) -> PairCost<Real> {
+    const Real one = 1 + z, two = 2 + z, scaled = z / (one * two);  // one division for both
+    return {two_artanh(scaled * one), x, scaled * two, 1};
 };
 
 // The second derivative of the logistic cost in place of its slope: the same for both documents of a pair.
-struct LogisticCurvature {
-    static constexpr bool curvature = true;
-
-    template <class Real>
-    static PairCost<Real> of(Real, Real z) {
-        const Real share = z / (1 + z);
-        return {0, 0, share * (1 - share), 0};
-    }
+constexpr auto LOGISTIC_CURVATURE = []<class Real>(Real, Real z) -> PairCost<Real> {
+    const Real share = z / (1 + z);
+    return {0, 0, share * (1 - share), 0};
 };
 
 // The soft zero-one cost, 1 / (1 + exp(x)).
-struct SigmoidCost : PlainCost {
-    template <class Real>
-    static PairCost<Real> of(Real, Real z) {
-        const Real share = z / (1 + z), slope = share * (1 - share);
-        return {share, 1 - 2 * share, slope, 2 * slope};
-    }
+constexpr auto SIGMOID_COST = []<class Real>(Real, Real z) -> PairCost<Real> {
+    const Real share = z / (1 + z), slope = share * (1 - share);
+    return {share, 1 - 2 * share, slope, 2 * slope};
 };
 
 // Fidelity, 1 - sqrt(P) with P = 1 / (1 + exp(-x)).
-struct FidelityCost : PlainCost {
-    template <class Real>
-    static PairCost<Real> of(Real, Real z) {
-        const Real p = 1 / (1 + z), q = z * p, root_p = std::sqrt(p), root_q = std::sqrt(q);
-        const Real cost = q / (1 + root_p), pull = Real(0.5) * root_p * q;
-        return {cost, 1 - root_q - cost, pull, pull + Real(0.5) * root_q * p};
-    }
+constexpr auto FIDELITY_COST = []<class Real>(Real, Real z) -> PairCost<Real> {
+    const Real p = 1 / (1 + z), q = z * p, root_p = std::sqrt(p), root_q = std::sqrt(q);
+    const Real cost = q / (1 + root_p), pull = Real(0.5) * root_p * q;
+    return {cost, 1 - root_q - cost, pull, pull + Real(0.5) * root_q * p};
 };
 
 // The hinge, max(0, 1 - x), with slope 0 at the kink.
-struct HingeCost : PlainCost {
-    template <class Real>
-    static PairCost<Real> of(Real x, Real) {
-        const Real cost = most(1 - x, Real(0)), pull = x < 1 ? Real(1) : Real(0);
-        return {cost, 1 + x - cost, pull, pull + 1};
-    }
+constexpr auto HINGE_COST = []<class Real>(Real x, Real) -> PairCost<Real> {
+    const Real cost = most(1 - x, Real(0)), pull = x < 1 ? Real(1) : Real(0);
+    return {cost, 1 + x - cost, pull, pull + 1};
 };
 
 // The value of the best ranking of gains, with discounts for the ranks before `kept`; 0 if no ranking can be wrong.
@@ -103,29 +82,19 @@ struct Weight {
 };
 
 // A pair's weight, by the difference of gain of the document ranked first, and the change of the measure if the two are swapped.
-struct ByShare {
-    template <class Real>
-    static Weight<Real> of(Real ahead, const Own<Real>& own, Real, Real, Real share) {
-        const Real weight = own.share * share;
-        return {ahead != 0 ? weight : Real(0), ahead < 0 ? weight : Real(0)};
-    }
+constexpr auto BY_SHARE = []<class Real>(Real ahead, const Own<Real>& own, Real, Real, Real share) -> Weight<Real> {
+    const Real weight = own.share * share;
+    return {ahead != 0 ? weight : Real(0), ahead < 0 ? weight : Real(0)};
+};
+constexpr auto BY_GAIN = []<class Real>(Real, const Own<Real>& own, Real gain, Real, Real) -> Weight<Real> {
+    return {own.gain + gain, gain};
+};
+constexpr auto BY_SWAP = []<class Real>(Real ahead, const Own<Real>&, Real, Real swap, Real) -> Weight<Real> {
+    return {std::fabs(ahead) * swap, most(-ahead, Real(0)) * swap};
 };
 
-struct ByGain {
-    template <class Real>
-    static Weight<Real> of(Real, const Own<Real>& own, Real gain, Real, Real) {
-        return {own.gain + gain, gain};
-    }
-};
-
-struct BySwap {
-    template <class Real>
-    static Weight<Real> of(Real ahead, const Own<Real>&, Real, Real swap, Real) {
-        return {std::fabs(ahead) * swap, most(-ahead, Real(0)) * swap};
-    }
-};
-
-template <class Cost>
+// `Cost` is one of the costs above; if `curvature`, it has second derivatives in place of slopes.
+template <class Cost, bool curvature = false>
 struct PairLoss {
     static constexpr double widest = INFINITE;
     static constexpr Index rows = 32;          // per block
@@ -166,12 +135,11 @@ struct PairLoss {
         Loops<double> precise{each, named};
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         if (space.is_single && sigma * list.score[list.size - 1] > -widest_single)
             solve_in(list, space, space.single);
         else
             solve_in(list, space, space.precise);
-        return -1;
     }
 
   private:
@@ -183,8 +151,9 @@ struct PairLoss {
         const Span<double> gain = space.gain.first(n);
         for (Index i = 0; i < n; ++i) gain[i] = list.label[i] * (uniform() ? 1.0 : list.weight_of(i));
         const Grades grades = number_grades(gain, space.grades);
-        const double unit =
-            uniform() ? weight_of_pairs(list, grades, space.x) : best_value(n, grades, discounts, kept);
+        // For UNIFORM the number of pairs of unequal labels, or their weight relative to the largest.
+        const auto weight = [&, largest = largest_weight(list)](Index i) { return list.weight_of(i) / largest; };
+        const double unit = uniform() ? weight_of_pairs(grades, space.x, weight) : best_value(n, grades, discounts, kept);
         if (unit <= 0.0) return;
 
         // The documents of the most frequent gain are not used as rows if they are two thirds: every other one meets them on both
@@ -204,22 +173,9 @@ struct PairLoss {
             begin = add_block(list, grades, begin, last, common, space, loops);
         }
         const double scale = uniform() ? 1.0 / unit : 1.0;
-        const double by_slope = scale * sigma * (Cost::curvature ? sigma : 1.0);
+        const double by_slope = scale * sigma * (curvature ? sigma : 1.0);
         list.value *= scale;
         for (Index i = 0; i < n; ++i) list.coefficient[i] *= by_slope;
-    }
-
-    // The number of pairs of unequal labels, or the sum of the products of their item weights, relative to the largest.
-    static double weight_of_pairs(const List& list, const Grades& grades, Span<double> of_grade) {
-        const double largest = largest_weight(list);
-        of_grade.first(grades.count()).fill(0.0);
-        for (Index i = 0; i < list.size; ++i) of_grade[grades.number[i]] += list.weight_of(i) / largest;
-        double pairs = 0.0, before = 0.0;
-        for (int g = 0; g < grades.count(); ++g) {
-            pairs += before * of_grade[g];
-            before += of_grade[g];
-        }
-        return pairs;
     }
 
     static double largest_weight(const List& list) {
@@ -313,11 +269,11 @@ struct PairLoss {
                                              loops.pull.data);
         };
         if (uniform())
-            add(ByShare{});
+            add(BY_SHARE);
         else
-            scheme == NDCG1 ? add(ByGain{}) : add(BySwap{});
+            scheme == NDCG1 ? add(BY_GAIN) : add(BY_SWAP);
         const double pulled = double(sum_of_row(loops.pull.data, last - first));
-        list.coefficient[i] += Cost::curvature ? pulled : -pulled;
+        list.coefficient[i] += curvature ? pulled : -pulled;
     }
 
     // Add the costs of a document's pairs and their slopes in the other documents' scores, which also fill `pull`.
@@ -326,12 +282,12 @@ struct PairLoss {
                           const Real* __restrict gain, const Real* __restrict discount, const Real* __restrict steps,
                           const Real* __restrict share, const Real* __restrict of_common, Real* __restrict cost,
                           Real* __restrict slope, Real* __restrict pull) {
-        constexpr Real side = above ? -1 : 1, sign = Cost::curvature ? Real(1) : side;
+        constexpr Real side = above ? -1 : 1, sign = curvature ? Real(1) : side;
         for (Index j = 0; j < count; ++j) {
             const Real ahead = side * (own.gain - gain[j]);
-            Weight<Real> weight = Kind::of(ahead, own, gain[j], side * (own.discount - discount[j]) + steps[j], share[j]);
+            Weight<Real> weight = Kind{}(ahead, own, gain[j], side * (own.discount - discount[j]) + steps[j], share[j]);
             if constexpr (above) weight = {weight.both * of_common[j], weight.wrong * of_common[j]};
-            const PairCost<Real> pair = Cost::of(side * (own.x - x[j]), ratio[j] * own.factor);
+            const PairCost<Real> pair = Cost{}(side * (own.x - x[j]), ratio[j] * own.factor);
             cost[j] += weight.both * pair.cost + weight.wrong * pair.more;
             const Real moved = sign * (weight.both * pair.pull - weight.wrong * pair.pulls);
             slope[j] += moved;
@@ -339,5 +295,11 @@ struct PairLoss {
         }
     }
 };
+
+using LogisticPairs = PairLoss<decltype(LOGISTIC_COST)>;
+using LogisticCurvatures = PairLoss<decltype(LOGISTIC_CURVATURE), true>;
+using HingePairs = PairLoss<decltype(HINGE_COST)>;
+using ZeroOnePairs = PairLoss<decltype(SIGMOID_COST)>;
+using FidelityPairs = PairLoss<decltype(FIDELITY_COST)>;
 
 }  // namespace rankstruct

@@ -63,15 +63,12 @@ struct SmoothedRanks {
     double temperature;
     Index hinge, backward;
 
-    struct Space {
-        Room each;
-        const SmoothedRanks& kernel;
-        const Batch& batch;
+    struct Space : Scratch<SmoothedRanks> {
         Span<double> x = each, exponential = each, inverse = each;
         Span<double> no_row = each;  // 1 for documents that are not rows
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Index n = list.size;
         for (Index i = 0; i < n; ++i) space.x[i] = most(list.score[i] / temperature, -widest_x);
         if (hinge)
@@ -80,7 +77,6 @@ struct SmoothedRanks {
             add_sigmoids(list, space);
         if (backward)
             for (double& each : list.coefficient) each /= temperature;
-        return -1;
     }
 
   private:
@@ -165,20 +161,17 @@ struct Circle {
 
     double gamma, margin;
 
-    struct Space {
-        Room each;
-        const Circle& kernel;
-        const Batch& batch;
+    struct Space : Scratch<Circle> {
         GradeSpace grades{each};
         Span<double> up = each, down = each;  // of each document
         // Of each grade, of all higher grades, and of all lower ones.
         Span<double> of_up = each, of_down = each, over = each, under = each;
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Index n = list.size;
         const Grades grades = number_grades(list.label, space.grades);
-        if (grades.count() < 2) return -1;
+        if (grades.count() < 2) return;
         for (Index i = 0; i < n; ++i) {
             const double s = list.chosen[i], log_weight = list.weight.size ? log(list.weight[i]) : 0.0;
             space.up[i] = least(-gamma * most(1.0 + margin - s, 0.0) * (s - 1.0 + margin) + log_weight, highest);
@@ -194,7 +187,6 @@ struct Circle {
             list.coefficient[i] = gamma * (most(s + margin, 0.0) * exp(space.down[i] + over - list.value) -
                                            most(1.0 + margin - s, 0.0) * exp(space.up[i] + under - list.value));
         }
-        return -1;
     }
 
   private:
@@ -244,26 +236,22 @@ inline double width_of(const List& list, double sigma) { return most(sigma, -NAR
 // s_j)^2 / (2 sigma^2)). A row of h is computed once, over the documents whose weight is not negligible: O(n k). Labels are the
 // gains; the original labels are `chosen`.
 struct SmoothGrad : Gains {
-    static constexpr double widest = 1.7976931348623157e308;
     static constexpr double farthest = 26.4;  // its square is slightly below 700
 
     Index normalized;
     double sigma;
 
-    struct Space {
-        Room each;
-        const SmoothGrad& kernel;
-        const Batch& batch;
+    struct Space : Scratch<SmoothGrad> {
         GradeSpace grades{each};
         Span<double> gain = each, x = each, near = each;
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Index n = list.size;
         const Span<double> gain = space.gain.first(n), x = space.x.first(n);
         if (list.score[n - 1] == 0.0) add_way_out(list);
         const double best = read(list, normalized, gain, space.grades);
-        if (best <= 0.0) return -1;
+        if (best <= 0.0) return;
         const double scale = ROOT_HALF / width_of(list, sigma);
         for (Index i = 0; i < n; ++i) x[i] = list.score[i] * scale;
         list.value = best;
@@ -282,7 +270,6 @@ struct SmoothGrad : Gains {
                 return Shares{slope, -slope};
             });
         }
-        return -1;
     }
 
   private:
@@ -379,20 +366,17 @@ struct NeuralGain : Gains {
 
     double temperature;
 
-    struct Space {
-        Room each;
-        const NeuralGain& kernel;
-        const Batch& batch;
+    struct Space : Scratch<NeuralGain> {
         GradeSpace grades{each};
         NeuralSpace rows{each};
         Span<double> gain = each;
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Index n = list.size;
         const Span<double> gain = space.gain.first(n);
         const double best = read(list, true, gain, space.grades);
-        if (best <= 0.0) return -1;
+        if (best <= 0.0) return;
         space.rows.begin(list, temperature);
         list.value = best;
         NeuralSpace::Row row;
@@ -404,7 +388,6 @@ struct NeuralGain : Gains {
             space.rows.add_slopes(row, factor, discount * mean / row.total, -discount / row.total, gain);
         }
         space.rows.finish(list, 1.0 / temperature);
-        return -1;
     }
 };
 
@@ -415,10 +398,7 @@ struct NeuralEntropy {
 
     double temperature;
 
-    struct Space {
-        Room each;
-        const NeuralEntropy& kernel;
-        const Batch& batch;
+    struct Space : Scratch<NeuralEntropy> {
         GradeSpace grades{each};
         NeuralSpace rows{each};
         // By grade: label and sum of differences divided by the temperature, number of documents, sums of weights, weighted
@@ -427,11 +407,11 @@ struct NeuralEntropy {
         Span<double> wanted = each, slope = each, sloped = each;
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Index n = list.size;
         const Grades grades = number_grades(list.label, space.grades);
         const Index count = grades.count();
-        if (count < 2) return -1;
+        if (count < 2) return;
         space.rows.begin(list, temperature);
         begin(list, grades, space);
         double all = 0.0;
@@ -462,7 +442,6 @@ struct NeuralEntropy {
         const double scale = all > 0.0 ? 1.0 / all : 1.0;
         list.value *= scale;
         space.rows.finish(list, scale / temperature);
-        return -1;
     }
 
   private:

@@ -61,7 +61,7 @@ struct Pairwise : Placement {
         Span<Index> swapped = each.when(rule.predicted);            // by rank
         WeightSums sums{each(each.count + 1).when(batch.item_weights)};
         Bands bands = Bands::of(batch, each.when(solves_long));
-        typename Placement::Space placement{each, rule};
+        typename Placement::Space placement{each, rule, batch};
     };
 
     void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
@@ -83,7 +83,7 @@ struct Pairwise : Placement {
                     const BinarySpace& binary, Space& space) const {
         const Bands& bands = space.bands;
         BandedList<T> banded;
-        if (!bands.divide(batch, index, relevance, Binary<Pairwise>::widest, layout.sort, banded)) return false;
+        if (!bands.divide(batch, index, relevance, LARGEST, layout.sort, banded)) return false;
         const Span<double> relevant_score = gather<double>(banded.relevant, [&](Index at) { return banded.score(at); }, binary.relevant_score);
         const auto decide = Placement::decisions(relevant_score, banded.m(), space.placement);
         decide_bands(bands, banded, decide);
@@ -306,12 +306,11 @@ struct PlaceConvex : Worth {
 
     struct Space {
         Room each;
-        const PlaceConvex& placement;
         Span<int> first_below = each(each.count + 1), open = each;
         Span<double> relevant_sum = each(each.count + 1);                          // [i]: sum of the first i relevant scores
         Span<double> level = each(each.count + 1), slope = each(each.count + 1);  // by r: the terms are level + (j-1) slope
 
-        Space(Room each, const PlaceConvex& placement) : each(each), placement(placement) {
+        Space(Room each, const PlaceConvex& placement, const Batch&) : each(each) {
             if (!each.arena.memory) return;
             level[0] = slope[0] = 0.0;
             for (Index r = 1; r <= each.count; ++r) {
@@ -334,8 +333,7 @@ struct PlaceConvex : Worth {
 
         Decisions(Span<const double> relevant_score, Index m, const typename Worth::OfList& its, const Space& space)
             : p(relevant_score.size), m(m), its(its), space(space) {
-            space.relevant_sum[0] = 0.0;
-            for (Index i = 0; i < p; ++i) space.relevant_sum[i + 1] = space.relevant_sum[i] + relevant_score[i];
+            sum_up(relevant_score, space.relevant_sum);
         }
 
         // Compute first_below of `count` irrelevant documents, from 1: the j-th ones, of non-decreasing j, and their scores, which
@@ -419,9 +417,8 @@ struct OwnOptima {
     void find(const BinaryList& split) {
         const Index p = split.p(), m = split.m();
         scale = 2.0 / split.pairs();
-        irrelevant_sum[0] = relevant_sum[0] = 0.0;
-        for (Index j = 0; j < m; ++j) irrelevant_sum[j + 1] = irrelevant_sum[j] + split.irrelevant_score[j];
-        for (Index i = 0; i < p; ++i) relevant_sum[i + 1] = relevant_sum[i] + split.relevant_score[i];
+        sum_up(split.irrelevant_score, irrelevant_sum);
+        sum_up(split.relevant_score, relevant_sum);
         count_above(p, m, [&](Index i, Index j) { return split.irrelevant_score[j] > split.relevant_score[i]; },
                     [&](int i, int j) { own_best[i] = j; });
         own_sum[p] = 0.0;
@@ -449,12 +446,11 @@ struct OwnOptima {
 // If relevant t is the last one within rank k, each later one takes max(own optimum, k - t).
 template <class Worth>
 struct PlaceWithCutoff : Worth {
-    struct Space {
-        Room each;
-        const PlaceWithCutoff& placement;
-        OwnOptima own{each};
+    struct Space : Scratch<PlaceWithCutoff> {
+        OwnOptima own{this->each};
         // T_i(b), and its maximum over b' <= b.
-        Span<double> table = each(least(placement.cutoff, each.count) + 1), running = each(table.size);
+        Span<double> table = this->each(least(this->kernel.cutoff, this->each.count) + 1);
+        Span<double> running = this->each(table.size);
         Growing<unsigned char> raised{};  // by row and column: whether the running maximum increased there
     };
 
@@ -507,9 +503,7 @@ struct PlaceFirst {
 
     Index cutoff;
 
-    struct Space {
-        Room each;
-        const PlaceFirst& placement;
+    struct Space : Scratch<PlaceFirst> {
         OwnOptima own{each};
     };
 

@@ -63,38 +63,32 @@ class FewGradesCounter {
 };
 
 struct PairwiseHinge {
-    static constexpr double widest = 1.7976931348623157e308;
-
     double margin;
 
-    struct Space {
-        Room each;
-        const PairwiseHinge& kernel;
-        const Batch& batch;
+    struct Space : Scratch<PairwiseHinge> {
         GradeSpace grades{each};
         GradeCounter<int> met{each};
         GradeCounter<double> weight_met{each.when(batch.item_weights)};
-        Span<double> by_grade = each(each.count + FewGradesCounter::most_grades).when(batch.item_weights);
+        Span<double> by_grade = each(each.count + FewGradesCounter::most_grades);
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Grades grades = number_grades(list.label, space.grades);
-        if (grades.count() < 2) return -1;
+        if (grades.count() < 2) return;
         double active = 0.0, pairs = 0.0;
         if (list.weight.size) {
             const double* weight = list.weight.data;
             const auto weight_of = [=](Index i) { return weight[i]; };
             active = grades.count() <= FewGradesCounter::most_grades ? count(list, grades, FewGradesCounter(space.by_grade), weight_of)
                                                                      : count(list, grades, space.weight_met, weight_of);
-            pairs = weight_of_pairs(list, grades, space.by_grade);
+            pairs = weight_of_pairs(grades, space.by_grade, weight_of);
         } else {
             active = count(list, grades, space.met, [](Index) { return 1; });
-            pairs = number_of_pairs(double(list.size), grades);
+            pairs = weight_of_pairs(grades, space.by_grade, [](Index) { return 1.0; });
         }
         if (pairs == 0.0) pairs = INFINITE;  // weights underflow
         list.value = most(dot(list.coefficient, list.score) + margin * active, 0.0) / pairs;
         for (double& coefficient : list.coefficient) coefficient /= pairs;
-        return -1;
     }
 
   private:
@@ -120,27 +114,6 @@ struct PairwiseHinge {
             list.coefficient[j] += weight(j) * met.below(grades.number[j]);
         }
         return active;
-    }
-
-    // All pairs minus those of one grade.
-    static double number_of_pairs(double n, const Grades& grades) {
-        double pairs = n * n;
-        for (int g = 0; g < grades.count(); ++g) {
-            const double members = grades.starts[g + 1] - grades.starts[g];
-            pairs -= members * members;
-        }
-        return 0.5 * pairs;
-    }
-
-    static double weight_of_pairs(const List& list, const Grades& grades, Span<double> by_grade) {
-        by_grade.first(grades.count()).fill(0.0);
-        for (Index i = 0; i < list.size; ++i) by_grade[grades.number[i]] += list.weight[i];
-        double pairs = 0.0, higher = 0.0;
-        for (int g = 0; g < grades.count(); ++g) {
-            pairs += by_grade[g] * higher;
-            higher += by_grade[g];
-        }
-        return pairs;
     }
 };
 

@@ -34,10 +34,8 @@ struct PlacePartialArea {
 
     double low, high, min_tpr;  // rates
 
-    struct Space {
-        Room each;
-        const PlacePartialArea& placement;
-        Span<double> irrelevant_sum = each(each.count + 1);
+    struct Space : Scratch<PlacePartialArea> {
+        Span<double> irrelevant_sum = this->each(this->each.count + 1);
     };
 
     Window window(const BinaryList& split) const {
@@ -85,11 +83,6 @@ struct PlacePartialArea {
         double score, count;  // sums over the first b cells of c_j s_j and c_j
     };
 
-    static void sum_up(Span<const double> score, Span<double> sum) {
-        sum[0] = 0.0;
-        for (Index j = 0; j < score.size; ++j) sum[j + 1] = sum[j] + score[j];
-    }
-
     static Cells first_cells(Index b, double end, Span<const double> score, Span<const double> sum) {
         const Index whole = Index(end);
         if (b <= whole) return {sum[b], double(b)};
@@ -105,12 +98,9 @@ struct RestrictedPartialArea : PlacePartialArea<true> {
     Index predicted;  // whether the reference is the ranking by chosen scores, not the ideal one
     Index below;      // whether it is the most violated ranking of the area below `low`
 
-    struct Space {
-        Room each;
-        const RestrictedPartialArea& rule;
-        const Batch& batch;
+    struct Space : Scratch<RestrictedPartialArea> {
         Span<int> above = each;
-        PlacePartialArea<true>::Space area{each, rule};
+        PlacePartialArea<true>::Space area{each, kernel, batch};
     };
 
     void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {

@@ -219,22 +219,22 @@ inline Index run(Batch& batch, const PolicyLoss& loss, Index first, Index last) 
 // Rankings of padded lists, with the fields of `kernels.core.Rankings`. Loops return -1, the number of a list with too large score
 // differences, or OUT_OF_MEMORY.
 struct Rankings {
-    const double* scores;                     // [lists, n]
-    const unsigned char* where;               // [lists, n]
-    const double* random;                     // see below
-    Index* placed;                            // [samples, lists, k], positions, padding last
-    const double *worth, *rewards;            // [lists, k] and [lists, n]
-    double* found;                            // [lists, n]
+    Span<const double> scores;          // [lists, n]
+    Span<const unsigned char> where;    // [lists, n]
+    Span<const double> random;          // see below
+    Span<Index> placed;                 // [samples, lists, k], positions, padding last
+    Span<const double> worth, rewards;  // [lists, k] and [lists, n]
+    Span<double> found;                 // [lists, n]
     Index lists, n, samples, k;
 
     // Fill `placed` from numbers in [0, 1), [samples, lists, k].
     Index draw_few(Index first, Index last) const {
         return each_ranking(first, last, WIDEST_POLICY, [&](Index row, Policy& policy) {
-            const Span<Index> ranking = Span<Index>{placed + row * k, k}.first(least(policy.real, k));
+            const Span<Index> ranking = Span<Index>{placed.data + row * k, k}.first(least(policy.real, k));
             if (row < lists) policy.tree.fill(policy.power.first(n));
-            policy.tree.draw(random + row * k, ranking);
+            policy.tree.draw(random.data + row * k, ranking);
             Index* padding = ranking.end();
-            for (Index d = 0; padding < placed + (row + 1) * k; ++d)
+            for (Index d = 0; padding < placed.data + (row + 1) * k; ++d)
                 if (policy.power[d] == 0.0) *padding++ = d;
         });
     }
@@ -242,20 +242,21 @@ struct Rankings {
     // The same from exponential noise, [samples, lists, n].
     Index draw(Index first, Index last) const {
         return each_ranking(first, last, WIDEST_POLICY, [&](Index row, Policy& policy) {
-            const Span<int> order = policy.draw_all([its = random + row * n](Index d) { return -its[d]; });
-            for (Index r = 0; r < k; ++r) placed[row * k + r] = order[r];
+            const Span<int> order = policy.draw_all([its = random.data + row * n](Index d) { return -its[d]; });
+            for (Index r = 0; r < k; ++r) placed.data[row * k + r] = order[r];
         });
     }
 
     // Fill `found` with the mean over sampled rankings of what `add` estimates for each.
     template <class Add>
     Index derive(Add add, double widest, Index first, Index last) const {
-        for (Index d = first * n; d < last * n; ++d) found[d] = 0.0;
+        for (Index d = first * n; d < last * n; ++d) found.data[d] = 0.0;
         const Index wrong = each_ranking(first, last, widest, [&](Index row, Policy& policy) {
             const Index list = row % lists;
-            (policy.*add)({placed + row * k, least(policy.real, k)}, worth + list * k, rewards + list * n, found + list * n);
+            (policy.*add)({placed.data + row * k, least(policy.real, k)}, worth.data + list * k, rewards.data + list * n,
+                          found.data + list * n);
         });
-        for (Index d = first * n; d < last * n; ++d) found[d] /= double(samples);
+        for (Index d = first * n; d < last * n; ++d) found.data[d] /= double(samples);
         return wrong;
     }
 
@@ -264,8 +265,8 @@ struct Rankings {
     template <class Row>
     Index each_ranking(Index first, Index last, double widest, Row row) const {
         return each_list<Policy>(n, first, last, [&](Index list, Policy& policy) {
-            const auto is_real = [its = where + list * n](Index d) { return its[d] != 0; };
-            if (!policy.begin<double>({scores + list * n, n}, widest, is_real)) return false;
+            const auto is_real = [its = where.data + list * n](Index d) { return its[d] != 0; };
+            if (!policy.begin<double>({scores.data + list * n, n}, widest, is_real)) return false;
             for (Index sample = 0; sample < samples; ++sample) row(sample * lists + list, policy);
             return true;
         });

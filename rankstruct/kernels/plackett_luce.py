@@ -81,10 +81,9 @@ def _estimated(
 def _solved(loop: Any, scores: Tensor, where: Tensor, placed: Tensor, **arrays: Tensor) -> bool:
     """Whether a loop over rankings solved all lists."""
     arrays |= {"scores": scores.double(), "where": where, "placed": placed}
-    arrays = {name: each.contiguous() for name, each in arrays.items()}  # as long as their addresses
+    given = {name: each.contiguous().numpy() for name, each in arrays.items()}
     lists, n, (samples, *_, k) = scores.shape[:-1].numel(), scores.shape[-1], placed.shape
-    addresses = {name: each.data_ptr() for name, each in arrays.items()}
-    rankings = core.Rankings(**addresses, lists=lists, n=n, samples=samples, k=k)
+    rankings = core.rankings(*map(given.get, core.ROWS), lists, n, samples, k)
     bounds = np.arange(lists + 1) * n
     return _share(lambda first, last: int(loop(ctypes.byref(rankings), first, last)), bounds, samples) == -1
 

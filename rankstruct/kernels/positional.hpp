@@ -36,21 +36,10 @@ inline RankMethod choose_method(Index n, Index classes, Index k, bool proportion
 
 // The kernel. The coefficient of a document is c at its position in the most violated ranking, minus c at its position in the
 // reference (DORM, equations 20 to 22).
-struct Positional {
+struct Positional : ByRank {
     static constexpr double widest = 1e301;  // no sum of scores over all ranks overflows
 
-    Span<const double> decay, discounts;  // [longest list], c and a
-    Index cutoff;                       // the number of ranks with a discount above 0
-    Index least_cutoff;  // 0; or each list's cut-off is the first rank at which the ideal ranking gains less than at rank 1,
-                         // but at least this number (mWTA)
-    Index normalized;    // whether a list's measure is divided by its best value
-    Index reciprocal;    // whether the measure is reciprocal rank: the discount of the first rank with a gain above 0, not a sum
-    Reference reference;
-
-    struct Space {
-        Room each;
-        const Positional& kernel;
-        const Batch& batch;
+    struct Space : Scratch<Positional> {
         // For the assignment problem, and for reciprocal rank.
         Room assigned = each.when(!kernel.reciprocal), found = each.when(kernel.reciprocal);
         GradeSpace grades{each};
@@ -58,20 +47,20 @@ struct Positional {
         PriceSpace prices{assigned};
         BinarySpace binary{found};
         Span<int> position = each, reference = each, order = each, block = each, pointer = each, given = each;
-        Span<double> gained = each, chosen = each.when(batch.chosen);  // by position; in input order
+        Span<double> gained = each;  // by position
         Room more = each(assigned.count + 1);
         Span<int> group = more, starts = more, next = more, classes = more;
         Span<double> gain = more, class_score = more, before = each(found.count + 1);
         Span<double> weighted = each.when(batch.item_weights);  // the gains times the item weights
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         if (list.weight.size) {
             for (Index q = 0; q < list.size; ++q) space.weighted[q] = list.label[q] * list.weight[q];
             list.label = space.weighted.first(list.size);
         }
         const Grades grades = number_grades(list.label, space.grades);
-        if (grades.count() == 1) return -1;
+        if (grades.count() == 1) return;
         const Index n = list.size;
         const Index its_own = least_cutoff ? most(Index(grades.starts[1]) + 1, least_cutoff) : n;
         const Index cut = least(least(cutoff, n), its_own);
@@ -79,7 +68,7 @@ struct Positional {
             space.gained.slice(grades.starts[g], least(Index(grades.starts[g + 1]), cut)).fill(grades.value[g]);
         const double best = discounted(space, cut);
         // No ranking can be wrong.
-        if (best <= 0.0 || discounts[0] == (cut == n ? discounts[n - 1] : 0.0)) return -1;
+        if (best <= 0.0 || discounts[0] == (cut == n ? discounts[n - 1] : 0.0)) return;
 
         Index moved = n;  // leading documents; all others keep their ranks in both rankings
         if (reciprocal) {
@@ -99,7 +88,6 @@ struct Positional {
             partition(grades.number.first(moved), grades.starts, space.order, space.pointer);
             for (Index g = 0; g < grades.count(); ++g) share_among_tied(list, space.order.slice(grades.starts[g], space.pointer[g]));
         }
-        return -1;
     }
 
   private:
@@ -310,10 +298,8 @@ struct Positional {
     static void fill_chosen(const List& list, Space& space, Span<int> order) {
         for (Index i = 0; i < order.size; ++i) order[i] = int(i);
         if (!list.chosen.size) return;
-        const Span<int> given = in_input_order(list, space.given);
-        const Span<const double> chosen = gather<double>(given, [&](Index q) { return list.chosen[q]; }, space.chosen);
-        const Span<int> sorted = sort_descending(chosen, space.grades.sort);
-        for (Index i = 0; i < order.size; ++i) order[i] = given[sorted[i]];
+        const Span<int> sorted = sort_places(in_input_order(list, space.given), list.chosen.data, space.grades.sort);
+        for (Index i = 0; i < order.size; ++i) order[i] = sorted[i];
     }
 
     // As in `order`, with ties of the chosen scores by gain.

@@ -21,7 +21,6 @@
 namespace rankstruct {
 
 struct SoftRanks : Gains {
-    static constexpr double widest = 1.7976931348623157e308;
     static constexpr int lanes = 8;  // documents, adjacent by score, processed together
     static constexpr double unlikely = 1e-20, exponent = 46.0;  // a probability of exp(-46) is neglected
     static constexpr double far = 6.6;                          // erfc(-z) / 2 is 1 from here on
@@ -38,10 +37,7 @@ struct SoftRanks : Gains {
         double of[lanes];
     };
 
-    struct Space {
-        Room each;
-        const SoftRanks& kernel;
-        const Batch& batch;
+    struct Space : Scratch<SoftRanks> {
         GradeSpace grades{each};
         Span<double> gain = each, x = each;                            // gains, and scores in units of sigma
         Span<Lanes> up = each, down = each, slope = each;              // of each variable: pi, 1 - pi, and the derivative of pi in the score
@@ -64,10 +60,10 @@ struct SoftRanks : Gains {
         Index first, last;                   // variables to process; those before `first` are 1
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Span<double> gain = space.gain.first(list.size);
         const double best = read(list, normalized, gain, space.grades);
-        if (best <= 0.0) return -1;
+        if (best <= 0.0) return;
         const double scale = 1.0 / width_of(list, sigma);
         for (Index r = 0; r < list.size; ++r) space.x[r] = scale * list.score[r];
         Group group{};
@@ -89,7 +85,6 @@ struct SoftRanks : Gains {
         if (count) solve_group(list, group, space);
         list.value = best - list.value;
         for (double& each : list.coefficient) each *= -scale;
-        return -1;
     }
 
   private:

@@ -175,4 +175,13 @@ inline Span<int> sort_descending(Span<const T> value, SortSpace<T>& space) {
     return space.order.first(n);
 }
 
+// The places by descending value, stable, in `space.order`.
+template <class T>
+inline Span<int> sort_places(Span<const int> place, const T* values, SortSpace<T>& space) {
+    for (Index i = 0; i < place.size; ++i) space.value[i] = values[place[i]];
+    const Span<int> order = sort_descending<T>(space.value.first(place.size), space);
+    for (int& at : order) at = place[at];
+    return order;
+}
+
 }  // namespace rankstruct

@@ -16,7 +16,7 @@ from rankstruct.kernels import core
 LOOPS = [value for value in vars(core).values() if isinstance(value, core.Loop)]
 STRUCTURES = {
     "Batch": core.CoreBatch,
-    "Rankings": core.Rankings,
+    "Rankings": core.rankings.structure,
     "Forest": core.forest.structure,
     **{KERNELS[loop.name]: loop.options.structure for loop in LOOPS},
 }
