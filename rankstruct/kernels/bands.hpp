@@ -61,8 +61,8 @@ struct Bands {
         const double range = highest + highest_of(n, [=](Index i) { return -double(scores[i]); });
         const bool usual = range >= 1e-30 && range <= least(widest, 1e30) && !any_broken(Span<const T>{scores, n});
         if (p < 1 || p > n / RELEVANT_SHARE || p == n || !usual) return false;
-        const Span<int> sorted_places = sort_places(place.first(p), scores, sort);
-        list = {scores, n, gather<int>(sorted_places, [](int at) { return at; }, relevant), T(highest), T(double(BANDS - 1) / range)};
+        const Span<int> order = sort_places(place.first(p), scores, sort);
+        list = {scores, n, gather<int>(order, [](int at) { return at; }, relevant), T(highest), T(double(BANDS - 1) / range)};
         unsigned short* to = band.data;
         for (Index i = 0; i < n; ++i) to[i] = (unsigned short)list.band_of(i);
         for (const int at : list.relevant) to[at] = BANDS;

@@ -114,6 +114,8 @@ struct ChosenSpace {
 //                                      optional, as in a kernel
 template <class Rule>
 struct Binary : Rule {
+    static constexpr double widest = LARGEST;
+
     struct Space {
         Room each;
         const Binary& kernel;
@@ -160,7 +162,7 @@ struct Binary : Rule {
             space.binary.split(list.score, [&](int rank) { return is_relevant(label[rank]); }, [](Index i) { return i; });
         if constexpr (Rule::one_gain)
             for (const int rank : split.relevant)
-                if (label[rank] != label[split.relevant[0]]) return void(list.refused = rank);
+                if (label[rank] != label[split.relevant[0]]) return void(list.refused = list.place[rank]);
         Rule::solve(list, split, is_relevant, space.chosen, space.rule);
     }
 };

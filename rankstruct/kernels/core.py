@@ -76,7 +76,7 @@ class Options:
         fields: the name and the type of each field.
     """
 
-    def __init__(self, name: str, fields: dict[str, str]) -> None:
+    def __init__(self, name: str, **fields: str) -> None:
         self.fields = fields
         members: list[tuple[str, Any]] = []
         for field, kind in fields.items():
@@ -84,7 +84,7 @@ class Options:
             members += [] if kind == _TABLE else [(field, c_double if kind == _REAL else c_longlong)]
         self.structure = type(name, (ctypes.Structure,), {"_fields_": members})
 
-    def __call__(self, *values: Any) -> Any:
+    def options(self, *values: Any) -> Any:
         """The structure; NumPy arrays are passed by address and kept alive, None is an array of nothing."""
         made = self.structure()
         made._arrays = []
@@ -97,16 +97,15 @@ class Options:
         return made
 
 
-class Loop:
+class Loop(Options):
     """A loop over the lists `[first, last)` of a batch: -1, the position of a refused document, or `OUT_OF_MEMORY`.
 
-    Args:
-        name: the exported name, without `rankstruct_`.
-        fields: the name and the type of each option, as the kernel in C++ has them.
+    The options are the fields of the kernel in C++; the exported name has `rankstruct_` before.
     """
 
     def __init__(self, name: str, **fields: str) -> None:
-        self.name, self.fields, self.options = name, fields, Options(name, fields)
+        super().__init__(name, **fields)
+        self.name = name
         self.function = getattr(library, f"rankstruct_{name}")
         self.function.argtypes = [c_void_p, c_longlong, c_longlong, c_void_p]
         self.function.restype = c_longlong
@@ -153,7 +152,7 @@ choose_method.argtypes, choose_method.restype = [c_longlong] * 4, c_longlong
 
 
 ROWS = ("scores", "where", "random", "placed", "worth", "rewards", "found")
-rankings = Options("Rankings", dict.fromkeys(ROWS, _TABLE) | dict.fromkeys(("lists", "n", "samples", "k"), _COUNT))
+rankings = Options("Rankings", **dict.fromkeys(ROWS, _TABLE), lists=_COUNT, n=_COUNT, samples=_COUNT, k=_COUNT)
 # Of rankings and the range of lists.
 draw_few, draw_rankings, policy_gradient, policy_curvature = (
     library[f"rankstruct_{name}"] for name in ("draw_few", "draw_rankings", "policy_gradient", "policy_curvature")
@@ -162,7 +161,7 @@ for _loop in (draw_few, draw_rankings, policy_gradient, policy_curvature):
     _loop.argtypes, _loop.restype = [c_void_p, c_longlong, c_longlong], c_longlong
 
 _FOREST = ("threshold", "branch", "root", "feature", "at_missing", "at_zero", "bounds", "member")
-forest = Options("Forest", dict.fromkeys(_FOREST, _TABLE) | {"zero": _REAL, "single": _FLAG})
+forest = Options("Forest", **dict.fromkeys(_FOREST, _TABLE), zero=_REAL, single=_FLAG)
 score_trees = library.rankstruct_score_trees
 score_trees.argtypes = [c_void_p, c_void_p, *[c_longlong] * 4, c_void_p]
 score_trees.restype = c_longlong

@@ -33,7 +33,7 @@ struct Diverse : ByRank {
     void solve(List& list, Space& space) const {
         const Grades grades = number_grades(list.label, space.grades);
         const double lowest = -widest / most(decay[0], 1.0);  // of scores times the decay too
-        if (list.score[list.size - 1] < lowest) return void(list.refused = first_wrong(list, lowest));
+        if (list.score[list.size - 1] < lowest) return void(list.refused = first_below(list.score, list.place, lowest));
         if (grades.count() == 1) return;
         const Index groups = number_groups(list.group, space);
         const Index m = count_shown(grades, groups, space);
@@ -57,14 +57,6 @@ struct Diverse : ByRank {
     }
 
   private:
-    // The first document in input order with a score that is too low; there is one.
-    static Index first_wrong(const List& list, double lowest_score) {
-        Index wrong = -1;
-        for (Index r = 0; r < list.size; ++r)
-            if (list.score[r] < lowest_score && (wrong == -1 || list.place[r] < list.place[wrong])) wrong = r;
-        return wrong;
-    }
-
     // The measure of the documents shown.
     double measure(const List& list, Span<const int> shown) const {
         double sum = 0.0;

@@ -52,7 +52,7 @@ struct List {
     // Outputs, initially 0.
     Span<double> coefficient;
     double task_loss = 0.0, value = 0.0;
-    Index refused = -1;       // the rank of a document that the kernel refuses
+    Index refused = -1;       // the place of a document that the kernel refuses
     bool lacks_room = false;  // set if scratch could not grow
 
     double weight_of(Index rank) const { return weight.size ? weight[rank] : 1.0; }
@@ -226,7 +226,7 @@ inline void write_results(const Batch& batch, Index index, const List& list) {
 
 // A kernel has the options from Python as its fields, each 8 bytes or an array, in the order of `kernels.core`, and
 //
-//     static constexpr double widest    optional, the largest allowed difference of scores in a list; by default the largest number
+//     static constexpr double widest    the largest allowed difference of scores in a list
 //     struct Space                      its scratch, made of what is in `Scratch`
 //     void solve(List&, Space&) const   writes the results of a non-empty list
 //     bool solve_long(const Batch&, Index index, List&, ListSpace<T>&, Space&) const
@@ -235,12 +235,6 @@ inline void write_results(const Batch& batch, Index index, const List& list) {
 //
 // Solve the lists [first, last); returns -1, the position in the batch of a refused document, or OUT_OF_MEMORY.
 constexpr Index LONG_LIST = 4096, BANDS = 2048, RELEVANT_SHARE = 16, SORTED_SHARE = 2;  // see bands.hpp
-
-template <class Kernel>
-constexpr double widest_of() {
-    if constexpr (requires { Kernel::widest; }) return Kernel::widest;
-    return LARGEST;
-}
 
 template <class T, class Kernel>
 inline Index solve_list(Batch& batch, const Kernel& kernel, Index index, ListSpace<T>& layout, typename Kernel::Space& space) {
@@ -252,10 +246,10 @@ inline Index solve_list(Batch& batch, const Kernel& kernel, Index index, ListSpa
             if (!solved) list = List{};
         }
     if (!solved) {
-        const Index broken = lay_out<T>(batch, index, widest_of<Kernel>(), layout, list);
+        const Index broken = lay_out<T>(batch, index, Kernel::widest, layout, list);
         if (broken >= 0) return broken;
         if (list.size) kernel.solve(list, space);
-        if (list.refused >= 0) return batch.begin(index) + list.place[list.refused];
+        if (list.refused >= 0) return batch.begin(index) + list.refused;
         if (list.lacks_room) return OUT_OF_MEMORY;
     }
     if (list.size) {

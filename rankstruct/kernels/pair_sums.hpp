@@ -210,6 +210,8 @@ struct Circle {
 
 // The gains of the documents times their item weights, and the best value, by which a normalised measure divides.
 struct Gains {
+    static constexpr double widest = LARGEST;
+
     Span<const double> discounts;  // by rank
     Index kept;                    // ranks with a discount
 

@@ -28,18 +28,6 @@ inline void raise_to_earlier(Span<int> above) {
     for (Index i = 1; i < above.size; ++i) above[i] = most(above[i], above[i - 1]);
 }
 
-// The total weight of the first relevant and of the first irrelevant documents.
-struct WeightSums {
-    Room each;
-    Span<double> relevant = each, irrelevant = each;
-
-    void fill(const List& list, const BinaryList& split) const {
-        relevant[0] = irrelevant[0] = 0.0;
-        for (Index i = 0; i < split.p(); ++i) relevant[i + 1] = relevant[i] + list.weight[split.relevant[i]];
-        for (Index j = 0; j < split.m(); ++j) irrelevant[j + 1] = irrelevant[j] + list.weight[split.irrelevant[j]];
-    }
-};
-
 // The rule of a placement, which has
 //
 //     bool place(List&, const BinaryList&, Span<int> above, Space&) const
@@ -59,7 +47,7 @@ struct Pairwise : Placement {
         const Batch& batch;
         Span<int> above = each, first_below = each(each.count + 1);  // of the other class, for each document of one
         Span<Index> swapped = each.when(rule.predicted);            // by rank
-        WeightSums sums{each(each.count + 1).when(batch.item_weights)};
+        Span<double> weights = each(each.count + 1).when(batch.item_weights);  // of the first documents of a class
         Bands bands = Bands::of(batch, each.when(solves_long));
         typename Placement::Space placement{each, rule, batch};
     };
@@ -68,7 +56,7 @@ struct Pairwise : Placement {
         if (!split.p() || !split.m()) return;
         const Span<int> above = space.above.first(split.p());
         if (!Placement::place(list, split, above, space.placement)) return;
-        if (list.weight.size) return finish_weighted(list, split, relevance, chosen, above, space.sums);
+        if (list.weight.size) return finish_weighted(list, split, relevance, chosen, above, space.weights);
         if (predicted)
             finish_predicted(list, split, chosen.split(list, split, relevance), above, space.swapped);
         else
@@ -190,14 +178,14 @@ struct Pairwise : Placement {
 
     // `finish` or `finish_predicted`, and the task loss, with item weights. Tied documents are all placed alike.
     void finish_weighted(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Span<int> above,
-                         const WeightSums& sums) const {
-        const double wrong = add_weighted(list, split, above, 1.0, sums);
-        const double pairs = sums.relevant[split.p()] * sums.irrelevant[split.m()];
+                         Span<double> weights) const {
+        const double pairs = sum_weights(list, split.relevant, weights) * sum_weights(list, split.irrelevant, weights);
+        const double wrong = add_weighted(list, split, above, 1.0, weights);
         if (predicted) {
             const BinaryList preferred = chosen.split(list, split, relevance);
             count_above(split.p(), split.m(), [&](Index i, Index j) { return preferred.relevant_score[i] < preferred.irrelevant_score[j]; },
                         [&](int i, int j) { above[i] = j; });
-            add_weighted(list, preferred, above, -1.0, sums);
+            add_weighted(list, preferred, above, -1.0, weights);
         }
         const double scale = pairs == 0.0 ? 0.0 : 2.0 / pairs;  // weights may underflow
         for (double& each : list.coefficient) each *= scale;
@@ -205,22 +193,30 @@ struct Pairwise : Placement {
         list.value = most(list.task_loss + dot(list.coefficient, list.score), 0.0);
     }
 
+    // Compute the total weight of the first 0, 1, ... of these documents; returns that of all.
+    static double sum_weights(const List& list, Span<const int> ranks, Span<double> sums) {
+        sums[0] = 0.0;
+        for (Index i = 0; i < ranks.size; ++i) sums[i + 1] = sums[i] + list.weight[ranks[i]];
+        return sums[ranks.size];
+    }
+
     // Add the weight of the swapped pairs of each irrelevant document to its coefficient, and subtract that of each relevant one;
     // returns the weight of all.
-    static double add_weighted(List& list, const BinaryList& split, Span<const int> above, double sign, const WeightSums& sums) {
+    static double add_weighted(List& list, const BinaryList& split, Span<const int> above, double sign, Span<double> sums) {
         const Index p = split.p(), m = split.m();
-        sums.fill(list, split);
         double wrong = 0.0;
+        sum_weights(list, split.irrelevant, sums);
         for (Index i = 0; i < p; ++i) {
             const int rank = split.relevant[i];
-            const double its = list.weight[rank] * sums.irrelevant[above[i]];
+            const double its = list.weight[rank] * sums[above[i]];
             list.coefficient[rank] -= sign * its;
             wrong += its;
         }
+        sum_weights(list, split.relevant, sums);
         count_above(m, p, [&](Index j, Index i) { return above[i] <= j; },
                     [&](Index j, Index i) {
                         const int rank = split.irrelevant[j];
-                        list.coefficient[rank] += sign * (list.weight[rank] * (sums.relevant[p] - sums.relevant[i]));
+                        list.coefficient[rank] += sign * (list.weight[rank] * (sums[p] - sums[i]));
                     });
         return wrong;
     }

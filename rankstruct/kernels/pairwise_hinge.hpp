@@ -63,6 +63,8 @@ class FewGradesCounter {
 };
 
 struct PairwiseHinge {
+    static constexpr double widest = LARGEST;
+
     double margin;
 
     struct Space : Scratch<PairwiseHinge> {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels import core
+from rankstruct.kernels.call import Call
 from rankstruct.kernels.dispatch import CpuLists
 from rankstruct.kernels.threads import share_lists
 from rankstruct.lists import Lists
@@ -83,9 +82,13 @@ def _solved(loop: Any, scores: Tensor, where: Tensor, placed: Tensor, **arrays: 
     arrays |= {"scores": scores.double(), "where": where, "placed": placed}
     given = {name: each.contiguous().numpy() for name, each in arrays.items()}
     lists, n, (samples, *_, k) = scores.shape[:-1].numel(), scores.shape[-1], placed.shape
-    rankings = core.rankings(*map(given.get, core.ROWS), lists, n, samples, k)
+    rankings = core.rankings.options(*map(given.get, core.ROWS), lists, n, samples, k)
+    threads = min(torch.get_num_threads(), samples * lists * n // _WORTH_A_THREAD, lists)
     bounds = np.arange(lists + 1) * n
-    return _share(lambda first, last: int(loop(ctypes.byref(rankings), first, last)), bounds, samples) == -1
+    found = share_lists(lambda first, last: int(loop(ctypes.byref(rankings), first, last)), bounds, threads)
+    if found == core.OUT_OF_MEMORY:
+        raise MemoryError(f"no memory for the scratch of lists of {n} documents")
+    return found == -1
 
 
 class PolicyLoss(NamedTuple):
@@ -121,26 +124,6 @@ def policy_loss(
     """
     batch = CpuLists(scores, lists, 0.0, gains)
     options = core.policy_loss.options(uniform.numpy().ravel(), discounts, len(uniform), k, few)
-    shares: list[core.CoreBatch] = []
-
-    def loop(first: int, last: int) -> int:
-        own = core.CoreBatch.from_buffer_copy(batch.batch)
-        shares.append(own)
-        return core.policy_loss(own, first, last, options)
-
-    offsets = lists.offsets
-    bounds = np.arange(batch.count + 1) * batch.longest if offsets is None else offsets.numpy()
-    if _share(loop, bounds, len(uniform)) != -1:
+    if batch.run(Call(core.policy_loss, options), len(uniform)) != -1 or (found := batch.mean()) is None:
         return None
-    count = max(sum(share.real_lists for share in shares), 1)
-    return PolicyLoss(batch.value, batch.direction, math.fsum(share.sum for share in shares) / count, count)
-
-
-def _share(loop: Callable[[int, int], int], bounds: np.ndarray, samples: int) -> int:
-    """The result of a loop over several rankings of each list, with threads if there is enough work."""
-    lists, documents = len(bounds) - 1, int(bounds[-1])
-    threads = min(torch.get_num_threads(), samples * documents // _WORTH_A_THREAD, lists)
-    found = loop(0, lists) if threads < 2 else share_lists(loop, bounds, threads)
-    if found == core.OUT_OF_MEMORY:
-        raise MemoryError(f"no memory for the scratch of lists of {int(np.diff(bounds).max())} documents")
-    return found
+    return PolicyLoss(batch.value, batch.direction, *found)

@@ -39,11 +39,10 @@ struct SoftRanks : Gains {
 
     struct Space : Scratch<SoftRanks> {
         GradeSpace grades{each};
-        Span<double> gain = each, x = each;                            // gains, and scores in units of sigma
-        Span<Lanes> up = each, down = each, slope = each;              // of each variable: pi, 1 - pi, and the derivative of pi in the score
-        Span<Lanes> chance = each(most_chances(kernel, each.count));   // all q
-        Span<Lanes> worth = each(kernel.ranks(each.count) + 1);        // e
-        Span<Index> begin = each(each.count + 1);                      // rank 0 of each q in `chance`
+        Span<double> gain = each, x = each;                // gains, and scores in units of sigma
+        Span<Lanes> up = each, down = each, slope = each;  // of each variable: pi, 1 - pi, and the derivative in the score
+        Span<Lanes> chance = each(most_chances(kernel, each.count)), worth = each(kernel.ranks(each.count) + 1);  // all q, and e
+        Span<Index> begin = each(each.count + 1);                           // rank 0 of each q in `chance`
         Span<int> low = each(each.count + 1), high = each(each.count + 1);  // the ranks of each q
 
         // Ranks further than t from the mean have a probability of at most exp(-2 t^2 / n). One zero is kept on either side.

@@ -47,7 +47,7 @@ def _score(
     rows = features if features.dtype in (torch.float32, torch.float64) else features.double()
     tables = (threshold, branch, root, feature, at_missing, at_zero, bounds, member)
     zero = -1.0 if single else 1.0000000180025095e-35  # LightGBM's: 1e-35 in float32
-    forest = core.forest(*(each.contiguous().numpy() for each in tables), zero, single)
+    forest = core.forest.options(*(each.contiguous().numpy() for each in tables), zero, single)
     rows = rows.contiguous()
     documents, width = rows.shape
     scores = torch.empty(documents, dtype=torch.float64)
@@ -57,9 +57,8 @@ def _score(
     def loop(first: int, last: int) -> int:
         return int(core.score_trees(*given, starts[first], starts[last], scores.data_ptr()))
 
-    blocks = len(starts) - 1
-    threads = min(torch.get_num_threads(), documents * len(root) // _WORTH_A_THREAD, blocks)
-    if (share_lists(loop, starts, threads) if threads > 1 else loop(0, blocks)) == core.OUT_OF_MEMORY:
+    threads = min(torch.get_num_threads(), documents * len(root) // _WORTH_A_THREAD, len(starts) - 1)
+    if share_lists(loop, starts, threads) == core.OUT_OF_MEMORY:
         raise MemoryError(f"no memory for {_BLOCK} documents as trees compare them, {len(feature)} numbers each")
     return scores
 

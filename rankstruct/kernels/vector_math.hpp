@@ -23,7 +23,8 @@ constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.908214929270
     const double r = (x - k * LN2_HIGH) - k * LN2_LOW, square = r * r;
     // The series in two halves, even and odd powers.
     const double even = polynomial(square, 1.0 / 479001600.0, 1.0 / 3628800.0, 1.0 / 40320.0, 1.0 / 720.0, 1.0 / 24.0, 0.5);
-    const double odd = polynomial(square, 1.0 / 6227020800.0, 1.0 / 39916800.0, 1.0 / 362880.0, 1.0 / 5040.0, 1.0 / 120.0, 1.0 / 6.0);
+    const double odd = polynomial(square, 1.0 / 6227020800.0, 1.0 / 39916800.0, 1.0 / 362880.0, 1.0 / 5040.0, 1.0 / 120.0,
+                                  1.0 / 6.0);
     const double series = 1.0 + (r + square * (even + r * odd));
     return series * __builtin_bit_cast(double, (__builtin_bit_cast(Bits64, shifted) + 1023) << 52);
 }
@@ -36,8 +37,8 @@ constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.908214929270
     const double k = __builtin_bit_cast(double, (from_root >> 52) | two_to_52) - (4503599627370496.0 + 1023.0);
     const double f = __builtin_bit_cast(double, bits - (from_root & exponent) + (1023ull << 52)) - 1.0;
     const double s = f / (2.0 + f), square = s * s;
-    const double series = polynomial(square, 1.0 / 21.0, 1.0 / 19.0, 1.0 / 17.0, 1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0,
-                                     1.0 / 5.0, 1.0 / 3.0);
+    const double series = polynomial(square, 1.0 / 21.0, 1.0 / 19.0, 1.0 / 17.0, 1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0,
+                                     1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0);
     // 2 s = f - s f, where f is exact.
     return k * LN2_HIGH + (f + (k * LN2_LOW - s * (f - 2.0 * square * series)));
 }

@@ -18,7 +18,7 @@ STRUCTURES = {
     "Batch": core.CoreBatch,
     "Rankings": core.rankings.structure,
     "Forest": core.forest.structure,
-    **{KERNELS[loop.name]: loop.options.structure for loop in LOOPS},
+    **{KERNELS[loop.name]: loop.structure for loop in LOOPS},
 }
 
 
