@@ -86,7 +86,8 @@ struct PairwiseHinge {
             pairs = weight_of_pairs(grades, space.by_grade, weight_of);
         } else {
             active = count(list, grades, space.met, [](Index) { return 1; });
-            pairs = weight_of_pairs(grades, space.by_grade, [](Index) { return 1.0; });
+            // starts[g] documents are of a higher grade than g.
+            for (int g = 0; g < grades.count(); ++g) pairs += double(grades.starts[g + 1] - grades.starts[g]) * grades.starts[g];
         }
         if (pairs == 0.0) pairs = INFINITE;  // weights underflow
         list.value = most(dot(list.coefficient, list.score) + margin * active, 0.0) / pairs;

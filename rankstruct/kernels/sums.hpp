@@ -29,9 +29,9 @@ inline double sum_of(Index count, Term term) {
     return fold(count, 0.0, [](double a, double b) { return a + b; }, term);
 }
 
-template <int lanes = LANES, class Term>
+template <class Term>
 inline double highest_of(Index count, Term term) {
-    return fold<lanes>(count, -INFINITE, [](double a, double b) { return a < b ? b : a; }, term);
+    return fold(count, -INFINITE, [](double a, double b) { return a < b ? b : a; }, term);
 }
 
 inline double sum(Span<const double> values) {
