@@ -35,8 +35,7 @@ def _compiled(
     grades: Tensor | None,
     grade_weights: Tensor | None,
 ) -> Call:
-    no_names = grades is None or grade_weights is None
-    named = (None, None) if no_names else (grades.numpy(), grade_weights.numpy().ravel())
+    named = [None if each is None else each.numpy().ravel() for each in (grades, grade_weights)]
     tables = discounts.double().numpy(), steps.double().numpy()
     loop = COSTS[cost]
     return Call(loop, loop.options(*tables, kept, SCHEMES.index(scheme), sigma, mu, *named))
