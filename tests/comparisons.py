@@ -30,7 +30,7 @@ from brute_force import (
     surrogates_of_lists,
 )
 from diverse_problems import check_assignment, draw_assignment, draw_grouped, draw_reciprocal, reciprocal_hinges
-from kernel_parts import SOURCES, Parts, build
+from kernel_parts import EXPORTS, KERNELS_CPP, SOURCES, Parts, build
 from scipy.optimize import linear_sum_assignment
 from sorting_problems import KINDS, LENGTHS, draw_values, order_of, sorts
 from tree_problems import TINY, draw_forest, draw_rows, score_by_walks, scorer_of
@@ -482,7 +482,7 @@ def _do_some(arrays: Any, numbers: Any, bounds: np.ndarray, real: np.ndarray, ex
     address = [None if each is None else each.ctypes.data for each in (scores, labels, where, offsets)]
     results = (each.ctypes.data for each in (task_loss, value, direction))
     table = None if gains is None else gains.ctypes.data
-    batch = core.Batch(*address, None, None, table, None, None, None, *results)
+    batch = core.CoreBatch(*address, None, None, table, None, None, None, *results)
     batch.lists, batch.size, batch.grades = count, size, 0 if gains is None else len(gains)
     batch.min_relevant, batch.score_type, batch.label_type = np.nan, score_type, label_type
     found = core.pairwise_auc(batch, first, last, core.pairwise_auc.options(0))
@@ -786,12 +786,6 @@ COMPARISONS = {
     "trees": Comparison(_trees, 100, source="trees.cpp"),
 }
 
-_LOOP = """
-extern "C" Index rankstruct_{name}(Batch* batch, Index first, Index last, const {kind}* loop) {{
-    return run(*batch, loop->kernel(*batch), first, last);
-}}
-"""
-
 
 def build_library(name: str, headers: Path, folder: Path) -> Path:
     """What a comparison calls, built from these headers."""
@@ -799,9 +793,8 @@ def build_library(name: str, headers: Path, folder: Path) -> Path:
     if comparison.source:
         source = SOURCES / comparison.source
     else:
-        loops = (getattr(core, loop) for loop in comparison.loops)
-        exported = "".join(_LOOP.format(name=loop.name, kind=loop.kind) for loop in loops)
-        source.write_text(f'#include "loops.hpp"\nusing namespace rankstruct;\n{exported}')
+        before = KERNELS_CPP[: KERNELS_CPP.index(next(iter(EXPORTS.values())))]
+        source.write_text("\n".join([before, *(EXPORTS[loop] for loop in comparison.loops), ""]))
     return build(source, folder / "core.so", "-O0", headers=headers)
 
 

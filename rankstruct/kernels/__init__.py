@@ -1,4 +1,4 @@
-"""Kernels: compiled loops for the CPU and CUDA, vectorised torch for other devices, and `ListOperator`, which calls them.
+"""Kernels: compiled loops for CPUs, Triton for devices, and `ListOperator`, which calls them.
 
 Other packages only see custom operators: the oracles define theirs, and losses call `pairwise_hinge`,
 `pair_loss`, those of `pair_sums`, `swap_surrogate`, `soft_rank`, `log_sums`, `draw_few_ranks`, `draw_rankings`, `policy_loss`,

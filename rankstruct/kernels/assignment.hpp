@@ -60,24 +60,18 @@ struct Exchange {
 struct SweepSpace {
     static constexpr Index lanes = 4;   // classes exchanged together
 
-    Span<double> fall_of_c, fall_of_a, margin;  // by position
-    Span<Index> forth, back;                    // by number of documents
-    Span<double> outside, inside;               // by class
-    Span<int> next, first, last;
-    Span<Index> enter, leave;
-    Growing<Index> table;
-    Growing<Exchange> exchanges;
-    Growing<int> level_starts;
-    Growing<double> levels;
+    Room each, of_class;
+    Span<double> fall_of_c = each, fall_of_a = each, margin = each;                // by position
+    Span<Index> forth = each(each.count + 1), back = each(each.count + 1);         // by number of documents
+    Span<double> outside = of_class, inside = of_class;                            // by class
+    Span<int> next = of_class, first = of_class, last = of_class;
+    Span<Index> enter = each(width(of_class.count)), leave = each(width(of_class.count));
+    Growing<Index> table{};
+    Growing<Exchange> exchanges{};
+    Growing<int> level_starts{};
+    Growing<double> levels{};
 
     static Index width(Index classes) { return (classes + lanes - 1) / lanes * lanes; }
-
-    SweepSpace(Arena& arena, Index documents, Index classes) {
-        arena.take_each(documents, fall_of_c, fall_of_a, margin);
-        arena.take_each(documents + 1, forth, back);
-        arena.take_each(classes, outside, inside, next, first, last);
-        arena.take_each(width(classes), enter, leave);
-    }
 
     // Reserve memory for the sweep of k positions.
     bool reserve(Index k, Index classes) {
@@ -528,12 +522,10 @@ inline Index by_sweep(const Assignment& problem, Span<int> classes, SweepSpace& 
 constexpr Index PRICES_TOGETHER = 32;  // neighbours processed together
 
 struct PriceSpace {
-    Span<double> c, a, score, gain, price, cost, left, distance, worth;
-    Span<int> place, holder, previous, known;
-
-    PriceSpace(Arena& arena, Index documents) {
-        arena.take_each(documents, c, a, score, gain, price, cost, left, distance, worth, place, holder, previous, known);
-    }
+    Room each;
+    Span<double> c = each, a = each, score = each, gain = each, price = each, cost = each;
+    Span<double> left = each, distance = each, worth = each;
+    Span<int> place = each, holder = each, previous = each, known = each;
 };
 
 // Prices of positions, for which each document wants the position with the lowest cost.
@@ -613,18 +605,8 @@ class Prices {
     }
 
     double lowest_cost() const {
-        const double* cost = space.cost.data;
-        double lowest = far;
-        Index j = 0;
-        if (n >= PRICES_TOGETHER) {
-            double lanes[PRICES_TOGETHER];
-            for (; j < PRICES_TOGETHER; ++j) lanes[j] = cost[j];
-            for (; j + PRICES_TOGETHER <= n; j += PRICES_TOGETHER)
-                for (Index l = 0; l < PRICES_TOGETHER; ++l) lanes[l] = least(lanes[l], cost[j + l]);
-            for (const double each : lanes) lowest = least(lowest, each);
-        }
-        for (; j < n; ++j) lowest = least(lowest, cost[j]);
-        return lowest;
+        const auto cost = [its = space.cost.data](Index j) { return its[j]; };
+        return fold<PRICES_TOGETHER>(n, far, [](double a, double b) { return least(a, b); }, cost);
     }
 
     // Compute the cost of each position for a document; returns the lowest.

@@ -30,22 +30,18 @@ struct BandedList {
 struct Bands {
     static constexpr double slack = 1.0 / 256;  // in bands: more than the rounding of `band_of` in single precision
 
-    Span<unsigned short> band;     // by position; BANDS for relevant documents
-    Span<int> relevant;            // positions
-    Span<int> place;               // positions of the documents to sort
-    Span<int> number;              // j of each irrelevant one of these
-    Span<int> before;              // [BANDS + 1]: irrelevant documents in earlier bands
-    Span<int> first;               // [BANDS]: K
-    Span<unsigned char> sorted;    // [BANDS + 1]: whether the documents are sorted
-    Span<double> coefficient;      // [BANDS + 1]: of each document, 0 if they are sorted
+    Room document, edge;                     // whose counts are 0 for batches that are sorted
+    Span<unsigned short> band = document;    // by position; BANDS for relevant documents
+    Span<int> relevant = document;           // positions
+    Span<int> place = document;              // positions of the documents to sort
+    Span<int> number = document;             // j of each irrelevant one of these
+    Span<int> before = edge, first = edge;   // irrelevant documents in earlier bands; K
+    Span<unsigned char> sorted = edge;       // whether the documents are sorted
+    Span<double> coefficient = edge;         // of each document, 0 if they are sorted
 
-    Bands(Arena& arena, const Batch& batch, Index longest) {
-        const bool used = takes(batch) && longest >= LONG_LIST;
-        band = arena.take<unsigned short>(used ? longest : 0);
-        arena.take_each(used ? longest : 0, relevant, place, number);
-        arena.take_each(used ? BANDS + 1 : 0, before, first);
-        sorted = arena.take<unsigned char>(used ? BANDS + 1 : 0);
-        coefficient = arena.take<double>(used ? BANDS + 1 : 0);
+    static Bands of(const Batch& batch, Room each) {
+        const bool used = takes(batch) && each.count >= LONG_LIST;
+        return {each.when(used), each(BANDS + 1).when(used)};
     }
 
     static bool takes(const Batch& batch) {
@@ -65,9 +61,8 @@ struct Bands {
         const double range = highest + highest_of(n, [=](Index i) { return -double(scores[i]); });
         const bool usual = range >= 1e-30 && range <= least(widest, 1e30) && !any_broken(Span<const T>{scores, n});
         if (p < 1 || p > n / RELEVANT_SHARE || p == n || !usual) return false;
-        for (Index i = 0; i < p; ++i) sort.value[i] = scores[place[i]];
-        const Span<const int> order = sort_descending<T>(sort.value.first(p), sort);
-        list = {scores, n, gather<int>(order, [&](Index i) { return place[i]; }, relevant), T(highest), T(double(BANDS - 1) / range)};
+        const Span<int> order = sort_places(place.first(p), scores, sort);
+        list = {scores, n, gather<int>(order, [](int at) { return at; }, relevant), T(highest), T(double(BANDS - 1) / range)};
         unsigned short* to = band.data;
         for (Index i = 0; i < n; ++i) to[i] = (unsigned short)list.band_of(i);
         for (const int at : list.relevant) to[at] = BANDS;
@@ -86,9 +81,7 @@ struct Bands {
             found += sorted[band[i]];
         }
         if (found > banded.size / SORTED_SHARE) return false;
-        for (Index i = 0; i < found; ++i) space.sort.value[i] = banded.scores[place[i]];
-        const Span<int> order = sort_descending<T>(space.sort.value.first(found), space.sort);
-        for (int& at : order) at = place[at];
+        const Span<int> order = sort_places(place.first(found), banded.scores, space.sort);
         list.size = found;
         list.places = banded.size;
         list.highest = double(banded.highest);

@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <limits>
+#include <type_traits>
 #include <utility>
 
 namespace rankstruct {
@@ -11,7 +13,7 @@ using Index = long long;
 using Bits32 = unsigned int;
 using Bits64 = unsigned long long;
 
-constexpr double INFINITE = __builtin_bit_cast(double, Bits64(0x7FF0000000000000));
+constexpr double INFINITE = std::numeric_limits<double>::infinity(), LARGEST = std::numeric_limits<double>::max();
 
 template <class T>
 constexpr T least(T a, T b) {
@@ -53,8 +55,7 @@ struct Span {
     operator Span<const T>() const { return {data, size}; }
 };
 
-// Hands out scratch from one block of memory. Without memory it only counts bytes: constructing the same spaces on such an arena
-// first gives the size to allocate.
+// Hands out scratch from one block of memory. Without memory it only counts bytes.
 struct Arena {
     char* memory = nullptr;
     Index used = 0;
@@ -66,12 +67,39 @@ struct Arena {
         used += (count * Index(sizeof(T)) + line - 1) / line * line;
         return {reinterpret_cast<T*>(begin), count};
     }
-    // Several spans of one size.
-    template <class... T>
-    void take_each(Index count, Span<T>&... spans) {
-        ((spans = take<T>(count)), ...);
-    }
 };
+
+// What an array of scratch is initialised with: one number for each of `count` documents, unless another count is given.
+struct Room {
+    Arena& arena;
+    Index count;
+
+    template <class T>
+    operator Span<T>() const {
+        return arena.take<T>(count);
+    }
+    Room operator()(Index other) const { return {arena, other}; }
+    Room when(bool needed) const { return {arena, needed ? count : 0}; }
+};
+
+constexpr Index OUT_OF_MEMORY = -2;
+
+// The result of `use(space)`, for a space made of scratch for `count` documents and of what is given; or OUT_OF_MEMORY. It is made
+// twice, to count the bytes and to hand them out. One allocation: the allocator reuses it for the next call, and no state outlives
+// the call.
+template <class Space, class Use, class... Given>
+Index with_space(Index count, Use use, const Given&... given) {
+    Arena counted;
+    { Space{Room{counted, count}, given...}; }
+    Arena arena{static_cast<char*>(std::malloc(size_t(counted.used)))};
+    if (!arena.memory) return OUT_OF_MEMORY;
+    const Index found = [&] {
+        Space space{Room{arena, count}, given...};
+        return use(space);
+    }();
+    std::free(arena.memory);
+    return found;
+}
 
 // Scratch whose size is not known in advance and that few lists need. It grows, and loses its content.
 template <class T>

@@ -20,14 +20,9 @@ struct BinaryList {
 
 // Scratch of one BinaryList.
 struct BinarySpace {
-    Span<int> relevant, irrelevant;
-    Span<double> relevant_score, irrelevant_score;
-
-    BinarySpace(Arena& arena, Index longest)
-        : relevant(arena.take<int>(longest)),
-          irrelevant(arena.take<int>(longest)),
-          relevant_score(arena.take<double>(longest)),
-          irrelevant_score(arena.take<double>(longest)) {}
+    Room each;
+    Span<int> relevant = each, irrelevant = each;
+    Span<double> relevant_score = each, irrelevant_score = each;
 
     // Split ranks, in this order, by relevance; score is by rank.
     template <class Relevant, class Rank>
@@ -94,75 +89,50 @@ inline void share_among_tied(const List& list, const BinaryList& split) {
 
 // The list split in the order of the scores that determine the reference, by default those of the list. Ties are in input order.
 struct ChosenSpace {
-    SortSpace<double> sort;
-    BinarySpace binary;
-    Span<int> rank_at, rank;  // by position, -1 for no document; in the order of the positions
-    Span<double> value;
-
-    ChosenSpace(Arena& arena, Index longest)
-        : sort(arena, longest),
-          binary(arena, longest),
-          rank_at(arena.take<int>(longest)),
-          rank(arena.take<int>(longest)),
-          value(arena.take<double>(longest)) {}
+    Room each;
+    SortSpace<double> sort{each};
+    BinarySpace binary{each};
+    Span<int> given = each;
 
     BinaryList split(const List& list, const BinaryList& own, Relevance relevance) {
         if (!list.chosen.size) return own;
-        const Span<int> ranks = rank_at.first(list.places);
-        ranks.fill(-1);
-        for (Index r = 0; r < list.size; ++r) ranks[list.place[r]] = int(r);
-        Index count = 0;
-        for (const int r : ranks) {
-            if (r < 0) continue;
-            rank[count] = r;
-            value[count++] = list.chosen[r];
-        }
-        const Span<int> order = sort_descending<double>(value.first(count), sort);
+        const Span<int> order = sort_places(in_input_order(list, given), list.chosen.data, sort);
         const Span<const double> label = list.label;
-        return binary.split(list.chosen, [&](int r) { return relevance(label[r]); }, [&](Index i) { return rank[order[i]]; });
+        return binary.split(list.chosen, [&](int r) { return relevance(label[r]); }, [&](Index i) { return order[i]; });
     }
 };
 
 // The kernel of a `Rule`: the sum over all thresholds of the labels, weighted, or the single split if there are none.
 //
-// A rule has
+// A rule has the options from Python as its fields, and
 //
 //     static constexpr bool one_gain   whether all relevant documents must have one label
-//     struct Space                     its scratch, constructed as Space(Arena&, const Rule&, const Batch&, Index longest)
+//     struct Space                     its scratch, made of what is in `Scratch`
 //     void solve(List&, const BinaryList&, Relevance, ChosenSpace&, Space&) const
 //                                      writes task loss, value and coefficients, which are all 0; p and m may be 0
 //     bool solve_long(const Batch&, Index index, Relevance, List&, ListSpace<T>&, const BinarySpace&, Space&) const
 //                                      optional, as in a kernel
 template <class Rule>
-struct Binary {
-    static constexpr double widest = 1.7976931348623157e308;
-
-    Rule rule;
-    Relevance relevance;
-    Span<const double> thresholds, weights;
-
-    Binary(const Batch& batch, const Rule& rule)
-        : rule(rule),
-          relevance(Relevance::of(batch)),
-          thresholds{batch.thresholds, batch.thresholds ? batch.threshold_count : 0},
-          weights{batch.threshold_weights, thresholds.size},
-          graded(batch.thresholds != nullptr) {}
+struct Binary : Rule {
+    static constexpr double widest = LARGEST;
 
     struct Space {
-        BinarySpace binary;
-        ChosenSpace chosen;
-        Span<double> total;
-        typename Rule::Space rule;
-
-        Space(Arena& arena, const Binary& kernel, const Batch& batch, Index longest)
-            : binary(arena, longest),
-              chosen(arena, batch.chosen ? longest : 0),
-              total(arena.take<double>(kernel.graded ? longest : 0)),
-              rule(arena, kernel.rule, batch, longest) {}
+        Room each;
+        const Binary& kernel;
+        const Batch& batch;
+        Relevance relevance = Relevance::of(batch);
+        Span<const double> thresholds{batch.thresholds, batch.thresholds ? batch.threshold_count : 0};
+        Span<const double> weights{batch.threshold_weights, thresholds.size};
+        bool graded = batch.thresholds != nullptr;
+        BinarySpace binary{each};
+        ChosenSpace chosen{each.when(batch.chosen)};
+        Span<double> total = each.when(graded);
+        typename Rule::Space rule{each, kernel, batch};
     };
 
-    Index solve(List& list, Space& space) const {
-        if (!graded) return solve_one(list, relevance, space);
+    void solve(List& list, Space& space) const {
+        if (!space.graded) return solve_one(list, space.relevance, space);
+        const Span<const double> thresholds = space.thresholds, weights = space.weights;
         const Span<double> total = space.total.first(list.size);
         total.fill(0.0);
         double task_loss = 0.0, value = 0.0;
@@ -177,27 +147,23 @@ struct Binary {
         list.task_loss = task_loss;
         list.value = value;
         for (Index r = 0; r < list.size; ++r) list.coefficient[r] = total[r];
-        return -1;
     }
 
     template <class T>
         requires(Rule::solves_long)
     bool solve_long(const Batch& batch, Index index, List& list, ListSpace<T>& layout, Space& space) const {
-        return rule.solve_long(batch, index, relevance, list, layout, space.binary, space.rule);
+        return Rule::solve_long(batch, index, space.relevance, list, layout, space.binary, space.rule);
     }
 
   private:
-    bool graded;
-
-    Index solve_one(List& list, Relevance is_relevant, Space& space) const {
+    void solve_one(List& list, Relevance is_relevant, Space& space) const {
         const Span<const double> label = list.label;
         const BinaryList split =
             space.binary.split(list.score, [&](int rank) { return is_relevant(label[rank]); }, [](Index i) { return i; });
         if constexpr (Rule::one_gain)
             for (const int rank : split.relevant)
-                if (label[rank] != label[split.relevant[0]]) return rank;
-        rule.solve(list, split, is_relevant, space.chosen, space.rule);
-        return -1;
+                if (label[rank] != label[split.relevant[0]]) return void(list.refused = list.place[rank]);
+        Rule::solve(list, split, is_relevant, space.chosen, space.rule);
     }
 };
 

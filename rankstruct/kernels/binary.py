@@ -66,13 +66,12 @@ def binary_kernel(
 
 def _refuse_several_gains(lists: CpuLists) -> None:
     """Refuse relevant documents of different gains: these maps take binary relevance."""
-    _, labels, where, offsets = lists.given[:4]
+    _, labels, where = lists.given[:3]
     gains = labels.double().numpy().reshape(-1)
-    real = np.ones(gains.shape, bool) if where is None else where.numpy().reshape(-1)
-    bounds = np.arange(lists.count + 1) * lists.longest if offsets is None else offsets.numpy()
-    for first, last in pairwise(bounds):
-        positions = first + np.flatnonzero(real[first:last] & (gains[first:last] > 0))
-        other = positions[gains[positions] != gains[positions[:1]]] if positions.size else positions
+    relevant = gains > 0 if where is None else (gains > 0) & where.numpy().reshape(-1)
+    for first, last in pairwise(lists.bounds):
+        positions = first + np.flatnonzero(relevant[first:last])
+        other = positions[gains[positions] != gains[positions[:1]]]
         if other.size:
             raise ValueError(
                 "labels have more than one grade above zero, and the pairwise map takes binary relevance: "

@@ -39,17 +39,17 @@ def _load() -> ctypes.CDLL:
 library = _load()
 
 
+_ARRAYS = (
+    *("scores", "labels", "where", "offsets", "chosen", "groups", "gains", "thresholds"),
+    *("threshold_weights", "item_weights", "task_loss", "value", "direction"),
+)
+
+
 class CoreBatch(ctypes.Structure):
     """The fields of `Batch` in lists.hpp."""
 
     _fields_ = [
-        *(
-            (name, c_void_p)
-            for name in (
-                *("scores", "labels", "where", "offsets", "chosen", "groups", "gains", "thresholds"),
-                *("threshold_weights", "item_weights", "task_loss", "value", "direction"),
-            )
-        ),
+        *((name, c_void_p) for name in _ARRAYS),
         *((name, c_longlong) for name in ("lists", "size", "grades", "threshold_count")),
         *((name, c_double) for name in ("min_relevant", "least_label")),
         *((name, c_int) for name in ("score_type", "label_type")),
@@ -64,113 +64,104 @@ if library.rankstruct_batch_bytes() != ctypes.sizeof(CoreBatch):
     )
 
 OUT_OF_MEMORY = -2
+#: The types of options as torch's schemas call them; an array is its address and its size.
+_TABLE, _COUNT, _FLAG, _REAL = "Tensor", "SymInt", "bool", "float"
 
 
-class Loop:
-    """A loop over the lists `[first, last)` of a batch: -1, the position of a refused document, or `OUT_OF_MEMORY`.
+class Options:
+    """Makes a structure of C++ whose fields have 8 bytes each, or are arrays.
 
     Args:
-        name: the exported name, without `rankstruct_`.
-        kind: the class of its options in loops.hpp.
-        options: name and C type of each option.
+        name: its name.
+        fields: the name and the type of each field.
     """
 
-    def __init__(self, name: str, kind: str, **options: Any) -> None:
-        self.name, self.kind = name, kind
-        self.fields = options
-        self._options = type(name, (ctypes.Structure,), {"_fields_": list(options.items())})
-        self.function = getattr(library, f"rankstruct_{name}")
-        self.function.argtypes = [c_void_p, c_longlong, c_longlong, c_void_p]
-        self.function.restype = c_longlong
+    def __init__(self, name: str, **fields: str) -> None:
+        self.fields = fields
+        members: list[tuple[str, Any]] = []
+        for field, kind in fields.items():
+            members += [(field, c_void_p), (f"{field}_size", c_longlong)] if kind == _TABLE else []
+            members += [] if kind == _TABLE else [(field, c_double if kind == _REAL else c_longlong)]
+        self.structure = type(name, (ctypes.Structure,), {"_fields_": members})
 
-    def options(self, *values: Any) -> ctypes.Structure:
-        """The options for `__call__`; NumPy arrays are passed by address and kept alive."""
-        made = self._options()
+    def options(self, *values: Any) -> Any:
+        """The structure; NumPy arrays are passed by address and kept alive, None is an array of nothing."""
+        made = self.structure()
         made._arrays = []
         for name, value in zip(self.fields, values, strict=True):
             if isinstance(value, np.ndarray):
                 made._arrays.append(value)
+                setattr(made, f"{name}_size", len(value))
                 value = value.ctypes.data
             setattr(made, name, value)
         return made
+
+
+class Loop(Options):
+    """A loop over the lists `[first, last)` of a batch: -1, the position of a refused document, or `OUT_OF_MEMORY`.
+
+    The options are the fields of the kernel in C++; the exported name has `rankstruct_` before.
+    """
+
+    def __init__(self, name: str, **fields: str) -> None:
+        super().__init__(name, **fields)
+        self.name = name
+        self.function = getattr(library, f"rankstruct_{name}")
+        self.function.argtypes = [c_void_p, c_longlong, c_longlong, c_void_p]
+        self.function.restype = c_longlong
 
     def __call__(self, batch: CoreBatch, first: int, last: int, options: ctypes.Structure) -> int:
         """Solve the lists `[first, last)`."""
         return int(self.function(ctypes.byref(batch), first, last, ctypes.byref(options)))
 
 
-_TABLE, _COUNT, _FLAG, _REAL = c_void_p, c_longlong, c_longlong, c_double
-
-pairwise_auc = Loop("pairwise_auc", "PairwiseAuc", predicted=_FLAG)
-pairwise_average_precision = Loop("pairwise_average_precision", "PairwiseAveragePrecision", predicted=_FLAG)
-pairwise_precision_at_cutoff = Loop(
-    "pairwise_precision_at_cutoff", "PairwisePrecisionAtCutoff", cutoff=_COUNT, predicted=_FLAG
-)
-_DISCOUNTED = {"discounts": _TABLE, "longest": _COUNT, "cutoff": _COUNT, "normalized": _FLAG, "predicted": _FLAG}
-pairwise_convex_discount = Loop("pairwise_convex_discount", "PairwiseConvexDiscount", **_DISCOUNTED)
-pairwise_discount_at_cutoff = Loop("pairwise_discount_at_cutoff", "PairwiseDiscountAtCutoff", **_DISCOUNTED)
-pairwise_reciprocal_rank = Loop("pairwise_reciprocal_rank", "PairwiseReciprocalRank", cutoff=_COUNT, predicted=_FLAG)
+pairwise_auc = Loop("pairwise_auc", predicted=_FLAG)
+pairwise_average_precision = Loop("pairwise_average_precision", predicted=_FLAG)
+pairwise_precision_at_cutoff = Loop("pairwise_precision_at_cutoff", cutoff=_COUNT, predicted=_FLAG)
+_DISCOUNTED = {"discounts": _TABLE, "cutoff": _COUNT, "normalized": _FLAG, "predicted": _FLAG}
+pairwise_convex_discount = Loop("pairwise_convex_discount", **_DISCOUNTED)
+pairwise_discount_at_cutoff = Loop("pairwise_discount_at_cutoff", **_DISCOUNTED)
+pairwise_reciprocal_rank = Loop("pairwise_reciprocal_rank", cutoff=_COUNT, predicted=_FLAG)
 _WINDOW = {"low": _REAL, "high": _REAL, "min_tpr": _REAL, "predicted": _FLAG}
-partial_area = Loop("partial_area", "PartialArea", **_WINDOW)
-partial_area_of_window = Loop("partial_area_of_window", "PartialAreaOfWindow", **_WINDOW, below=_FLAG)
-first_relevant = Loop("first_relevant", "FirstRelevantDocument", cutoff=_COUNT, predicted=_FLAG)
-contingency = Loop("contingency", "ContingencyTable", measure=_COUNT, cutoff=_COUNT, beta=_REAL, reference=_COUNT)
-_SWAPS = {"cutoff": _COUNT, "normalized": _FLAG, "average": _FLAG, "slack": _FLAG}
-top_surrogate = Loop("top_surrogate", "Surrogate", discounts=_TABLE, longest=_COUNT, **_SWAPS)
-pairwise_hinge = Loop("pairwise_hinge", "RankSVM", margin=_REAL)
-_BY_RANK = {
-    "decay": _TABLE,
-    "discounts": _TABLE,
-    "longest": _COUNT,
-    "cutoff": _COUNT,
-    "least_cutoff": _COUNT,
-    "normalized": _FLAG,
-    "reciprocal": _FLAG,
-    "reference": _COUNT,
-}
-positional = Loop("positional", "PositionalRanks", **_BY_RANK)
-diverse = Loop("diverse", "DiverseRanks", **_BY_RANK)
-_PAIRS = {
-    "discounts": _TABLE,
-    "steps": _TABLE,
-    "longest": _COUNT,
-    "kept": _COUNT,
-    "scheme": _COUNT,
-    "sigma": _REAL,
-    "mu": _REAL,
-    "named": _TABLE,
-    "named_pairs": _TABLE,
-    "names": _COUNT,
-}
-logistic_pairs = Loop("logistic_pairs", "LogisticPairs", **_PAIRS)
-logistic_curvatures = Loop("logistic_curvatures", "LogisticCurvatures", **_PAIRS)
-hinge_pairs = Loop("hinge_pairs", "HingePairs", **_PAIRS)
-zero_one_pairs = Loop("zero_one_pairs", "ZeroOnePairs", **_PAIRS)
-fidelity_pairs = Loop("fidelity_pairs", "FidelityPairs", **_PAIRS)
-smoothed_ranks = Loop("smoothed_ranks", "RankSums", temperature=_REAL, hinge=_FLAG, backward=_FLAG)
-circle = Loop("circle", "CirclePairs", gamma=_REAL, margin=_REAL)
-_GAINS = {"discounts": _TABLE, "longest": _COUNT, "kept": _COUNT}
-smooth_grad = Loop("smooth_grad", "SmoothGains", **_GAINS, normalized=_FLAG, sigma=_REAL)
-neural_gain = Loop("neural_gain", "NeuralGains", **_GAINS, temperature=_REAL)
-neural_entropy = Loop("neural_entropy", "NeuralLabels", temperature=_REAL)
-_NODES = {"nodes": _TABLE, "shares": _TABLE, "count": _COUNT, "steepness": _REAL, "normal": _FLAG}
-soft_rank = Loop("soft_rank", "SoftGains", **_GAINS, normalized=_FLAG, sigma=_REAL, **_NODES)
+partial_area = Loop("partial_area", **_WINDOW)
+partial_area_of_window = Loop("partial_area_of_window", **_WINDOW, below=_FLAG)
+first_relevant = Loop("first_relevant", cutoff=_COUNT, predicted=_FLAG)
+contingency = Loop("contingency", measure=_COUNT, cutoff=_COUNT, beta=_REAL, reference=_COUNT)
+_SWAPS = {"discounts": _TABLE, "cutoff": _COUNT, "normalized": _FLAG, "average": _FLAG, "slack": _FLAG}
+top_surrogate = Loop("top_surrogate", **_SWAPS)
+pairwise_hinge = Loop("pairwise_hinge", margin=_REAL)
+_MEASURE = {"decay": _TABLE, "discounts": _TABLE, "cutoff": _COUNT, "least_cutoff": _COUNT, "normalized": _FLAG}
+positional, diverse = (Loop(name, **_MEASURE, reciprocal=_FLAG, reference=_COUNT) for name in ("positional", "diverse"))
+_STEPS = {"discounts": _TABLE, "steps": _TABLE, "kept": _COUNT, "scheme": _COUNT, "sigma": _REAL, "mu": _REAL}
+logistic_pairs, logistic_curvatures, hinge_pairs, zero_one_pairs, fidelity_pairs = (
+    Loop(name, **_STEPS, named=_TABLE, named_pairs=_TABLE)
+    for name in ("logistic_pairs", "logistic_curvatures", "hinge_pairs", "zero_one_pairs", "fidelity_pairs")
+)
+smoothed_ranks = Loop("smoothed_ranks", temperature=_REAL, hinge=_FLAG, backward=_FLAG)
+circle = Loop("circle", gamma=_REAL, margin=_REAL)
+_GAINS = {"discounts": _TABLE, "kept": _COUNT}
+smooth_grad = Loop("smooth_grad", **_GAINS, normalized=_FLAG, sigma=_REAL)
+neural_gain = Loop("neural_gain", **_GAINS, temperature=_REAL)
+neural_entropy = Loop("neural_entropy", temperature=_REAL)
+_NODES = {"nodes": _TABLE, "shares": _TABLE, "steepness": _REAL, "normal": _FLAG}
+soft_rank = Loop("soft_rank", **_GAINS, normalized=_FLAG, sigma=_REAL, **_NODES)
+policy_loss = Loop("policy_loss", uniform=_TABLE, discounts=_TABLE, samples=_COUNT, k=_COUNT, few=_FLAG)
 
 choose_method = library.rankstruct_choose_method
 choose_method.argtypes, choose_method.restype = [c_longlong] * 4, c_longlong
 
 
-def _function(name: str, addresses: int, counts: int, results: int) -> Any:
-    """A function of input arrays, integers and output arrays; arrays are passed by address."""
-    found = library[f"rankstruct_{name}"]
-    found.argtypes = [c_void_p] * addresses + [c_longlong] * counts + [c_void_p] * results
-    found.restype = c_longlong
-    return found
+ROWS = ("scores", "where", "random", "placed", "worth", "rewards", "found")
+rankings = Options("Rankings", **dict.fromkeys(ROWS, _TABLE), lists=_COUNT, n=_COUNT, samples=_COUNT, k=_COUNT)
+# Of rankings and the range of lists.
+draw_few, draw_rankings, policy_gradient, policy_curvature = (
+    library[f"rankstruct_{name}"] for name in ("draw_few", "draw_rankings", "policy_gradient", "policy_curvature")
+)
+for _loop in (draw_few, draw_rankings, policy_gradient, policy_curvature):
+    _loop.argtypes, _loop.restype = [c_void_p, c_longlong, c_longlong], c_longlong
 
-
-# The last two integers are the range of lists, rows or documents to process.
-draw_few = _function("draw_few", 3, 7, 1)
-draw_rankings = _function("draw_rankings", 3, 7, 1)
-policy_derivative = _function("policy_derivative", 5, 8, 1)
-policy_loss = _function("policy_loss", 3, 6, 0)
-score_trees = _function("score_trees", 9, 9, 1)
+_FOREST = ("threshold", "branch", "root", "feature", "at_missing", "at_zero", "bounds", "member")
+forest = Options("Forest", **dict.fromkeys(_FOREST, _TABLE), zero=_REAL, single=_FLAG)
+score_trees = library.rankstruct_score_trees
+score_trees.argtypes = [c_void_p, c_void_p, *[c_longlong] * 4, c_void_p]
+score_trees.restype = c_longlong

@@ -116,19 +116,10 @@ class CpuLists:
         # Kept alive as long as their addresses.
         self.given = (scores, labels, where, offsets, reference_scores, groups, gains, item_weights)
         self.batch = core.CoreBatch(
-            scores.data_ptr(),
-            labels.data_ptr(),
-            None if where is None else where.data_ptr(),
-            None if offsets is None else offsets.data_ptr(),
-            None if reference_scores is None else reference_scores.data_ptr(),
-            None if groups is None else groups.data_ptr(),
+            *map(_address, (scores, labels, where, offsets, reference_scores, groups)),
             None if gains is None else gains.ctypes.data,
-            None,
-            None,
-            None if item_weights is None else item_weights.data_ptr(),
-            self.task_loss.data_ptr(),
-            self.value.data_ptr(),
-            self.direction.data_ptr(),
+            *(None, None),  # thresholds and their weights
+            *map(_address, (item_weights, self.task_loss, self.value, self.direction)),
             count,
             0 if offsets is not None else self.longest,
             0 if gains is None else len(gains),
@@ -153,8 +144,8 @@ class CpuLists:
         self.batch.direction = self.direction.data_ptr()
         return self.value, self.direction
 
-    def run(self, call: Call) -> int:
-        """Solve all lists, with up to as many threads as torch uses.
+    def run(self, call: Call, samples: int = 1) -> int:
+        """Solve all lists, with up to as many threads as torch uses if the work, by samples of each list, is worth them.
 
         Returns the position of a refused document, or -1.
         """
@@ -167,8 +158,8 @@ class CpuLists:
             batch.threshold_count = len(call.thresholds)
             batch.thresholds, batch.threshold_weights = thresholds.data_ptr(), weights.data_ptr()
             batch.kept = thresholds, weights  # as long as the batch
-        documents = self.direction.numel()
-        if documents < 2 * _WORTH_A_THREAD or (threads := self._threads(documents)) < 2:
+        work = self.direction.numel() * samples // _WORTH_A_THREAD
+        if work < 2 or (threads := min(torch.get_num_threads(), work, self.count)) < 2:
             found = call.loop.function(ctypes.byref(batch), 0, self.count, ctypes.byref(call.options))
         else:
             found = self._share(call, threads)
@@ -182,9 +173,6 @@ class CpuLists:
             return self.task_loss, self.value, self.direction
         return self.task_loss.to(dtype), self.value.to(dtype), self.direction.to(dtype)
 
-    def _threads(self, documents: int) -> int:
-        return min(torch.get_num_threads(), documents // _WORTH_A_THREAD, self.count)
-
     def _share(self, call: Call, threads: int) -> int:
         shares: list[core.CoreBatch] = []
 
@@ -193,13 +181,17 @@ class CpuLists:
             shares.append(own)
             return call.loop(own, first, last, call.options)
 
-        offsets = self.given[3]
-        bounds = _bounds(self.count, self.longest) if offsets is None else offsets.numpy()
-        found = share_lists(loop, bounds, threads)
+        found = share_lists(loop, self.bounds, threads)
         # In the order of one thread, to the last bit.
         self.batch.sum = float(np.add.accumulate(self.value.numpy().ravel(), dtype=np.float64)[-1])
         self.batch.real_lists = sum(share.real_lists for share in shares)
         return found
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """Where the lists begin and end."""
+        offsets = self.given[3]
+        return _bounds(self.count, self.longest) if offsets is None else offsets.numpy()
 
     def place(self, at: int) -> str:
         """The description of a document in errors: its index, or its flat position and its list."""
@@ -244,6 +236,10 @@ class CpuLists:
         )
 
 
+def _address(array: Tensor | None) -> int | None:
+    return None if array is None else array.data_ptr()
+
+
 _LARGEST = [torch.finfo(dtype).max for dtype in SCORES]
 
 
@@ -265,7 +261,7 @@ class ListOperator:
     Args:
         name: its name.
         options: the schema of its options, such as `"float margin"`.
-        compiled: from `(longest, *options)` to the call of a loop.
+        compiled: from `(longest, *options)` to the call of a loop, for lists of at most `longest` documents.
         gains: whether labels are gains.
         weighted: whether documents have item weights, which must be finite and above 0.
     """
@@ -281,7 +277,7 @@ class ListOperator:
     ) -> None:
         self.name, self.gains = name, gains
         self._fields = 6 if weighted else 5  # of `Lists`
-        self._compiled = compiled
+        self.call = compiled
         qualified = f"rankstruct::{name}"
         lists = f"{_LISTS}, Tensor? item_weights" if weighted else _LISTS
         torch.library.define(qualified, f"({lists}, float least_label, {options}) -> (Tensor, Tensor, Tensor)")
@@ -290,6 +286,17 @@ class ListOperator:
         KERNELS[name] = self
         torch.library.register_fake(qualified, _fake)
         torch.library.register_vmap(qualified, partial(_vmap, self._operator, 1 + self._fields))
+
+    @classmethod
+    def of_loop(cls, loop: core.Loop, **kind: bool) -> ListOperator:
+        """The operator with the name and the options of a loop; tables become float64."""
+
+        def compiled(longest: int, *options: Any) -> Call:
+            given = (each.double().numpy() if isinstance(each, Tensor) else each for each in options)
+            return Call(loop, loop.options(*given))
+
+        schema = ", ".join(f"{kind} {name}" for name, kind in loop.fields.items())
+        return cls(loop.name, schema, compiled, **kind)
 
     def __call__(self, scores: Tensor, lists: Lists, least_label: float, *options: Any) -> Answer:
         """The results for checked lists."""
@@ -307,7 +314,7 @@ class ListOperator:
         if has_loops(device):
             return self._solve(scores, lists, least_label, options)
         kernels = kernels_of(device)
-        answers = None if kernels is None else kernels.solve(scores, lists, least_label, self._compiled, options)
+        answers = None if kernels is None else kernels.solve(scores, lists, least_label, self.call, options)
         if answers is None:
             there = Lists(*(None if value is None else value.cpu() for value in lists))  # type: ignore[arg-type]
             answers = self._solve_valid(scores.cpu(), there, least_label, options)
@@ -342,15 +349,11 @@ class ListOperator:
         if lists.labels.dtype == torch.int64:
             refuse_inexact(lists.labels, lists.where, torch.float64)
         batch = CpuLists(scores, lists, least_label)
-        call = self._compiled(batch.longest, *options)
+        call = self.call(batch.longest, *options)
         wrong = batch.run(call)
         if wrong != -1:
             batch.refuse(wrong, call, self.gains)
         return batch.answer(scores.dtype)
-
-    def call(self, longest: int, *options: Any) -> Call:
-        """The call of the compiled implementation for lists of at most `longest` documents."""
-        return self._compiled(longest, *options)
 
     def by_grade(self, scores: Tensor, lists: Lists, gains: np.ndarray, options: Sequence[Any]) -> Answer | None:
         """The results for eager tensors on the CPU, with gains from a table; None if a label is not in it."""
@@ -359,7 +362,7 @@ class ListOperator:
         if lists.labels.dtype == torch.int64:
             refuse_inexact(lists.labels, lists.where, torch.float64)
         batch = CpuLists(scores, lists, 0.0, gains)
-        found = batch.run(self._compiled(batch.longest, *options))
+        found = batch.run(self.call(batch.longest, *options))
         return batch.answer(scores.dtype) if found == -1 else None
 
 

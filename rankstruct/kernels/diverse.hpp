@@ -12,53 +12,35 @@
 namespace rankstruct {
 
 // The kernel. Labels are gains, 1 or 0 for reciprocal rank; c is the decay, a the discount.
-struct Diverse {
+struct Diverse : ByRank {
     static constexpr double widest = 1e301;  // no sum of scores over all ranks overflows
-    enum Reference : int { IDEAL, IDEAL_TIED, PREDICTED };
 
-    Span<const double> decay, weights;  // [longest list]
-    Index cutoff;                       // ranks with a discount above 0
-    Index least_cutoff;  // 0; or each list's cut-off is the first rank at which the ideal ranking gains less than at rank 1,
-                         // but at least this number (mWTA)
-    bool normalized;     // whether a list's measure is divided by its best value
-    bool reciprocal;     // whether the measure is the discount of the first rank with a gain above 0, not a sum
-    Reference reference;
-
-    struct Space {
-        GradeSpace grades;
-        Span<int> group, first;                  // the group of each document, the first document of each group
-        Span<int> heads;                         // of a hash table
-        Span<int> of_group, of_grade;            // counts and lookups
-        Span<int> preferred, by_gain, spare;     // orders of the documents
-        Span<int> competing, its_group;          // documents
-        Span<double> score, gain;                // of the competing documents
-        Span<int> chosen, shown, tried, column;  // by rank
-        Span<double> of_rank, highest;
-        GroupAssignment assignment;
-
-        Space(Arena& arena, const Diverse& kernel, const Batch&, Index longest)
-            : grades(arena, longest), assignment(arena, least(most(kernel.cutoff, Index(1)), longest), longest) {
-            const Index ranks = assignment.own.size;
-            arena.take_each(longest, group, first, of_group, of_grade, preferred, by_gain, spare, competing, its_group);
-            arena.take_each(4 * longest, heads);
-            arena.take_each(longest, score, gain);
-            arena.take_each(ranks, chosen, shown, tried, column);
-            arena.take_each(ranks, of_rank, highest);
-        }
+    struct Space : Scratch<Diverse> {
+        GradeSpace grades{each};
+        Span<int> group = each, first = each;      // the group of each document, the first document of each group
+        Span<int> heads = each(4 * each.count);    // of a hash table
+        Span<int> of_group = each, of_grade = each;                     // counts and lookups
+        Span<int> preferred = each, by_gain = each, spare = each;      // orders of the documents
+        Span<int> competing = each, its_group = each;                  // documents
+        Span<double> score = each, gain = each;                        // of the competing documents
+        Room rank = each(least(most(kernel.cutoff, Index(1)), each.count));
+        Span<int> chosen = rank, shown = rank, tried = rank, column = rank;
+        Span<double> of_rank = rank, highest = rank;
+        GroupAssignment assignment{rank, each};
     };
 
     // About O(n) after the sort, plus an assignment of m ranks to at most m groups per grade, or a few for reciprocal rank.
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Grades grades = number_grades(list.label, space.grades);
         const double lowest = -widest / most(decay[0], 1.0);  // of scores times the decay too
-        if (list.score[list.size - 1] < lowest) return first_wrong(list, lowest);
-        if (grades.count() == 1) return -1;
+        if (list.score[list.size - 1] < lowest) return void(list.refused = first_below(list.score, list.place, lowest));
+        if (grades.count() == 1) return;
         const Index groups = number_groups(list.group, space);
         const Index m = count_shown(grades, groups, space);
-        if (m == 0 || (m == groups && weights[0] == weights[m - 1] && is_alike(grades, space))) return -1;
+        if (m == 0 || (m == groups && discounts[0] == discounts[m - 1] && is_alike(grades, space))) return;
         const Span<int> chosen = space.chosen.first(m), shown = space.shown.first(m);
         const double best = show_reference(list, grades, groups, space, chosen);
-        if (best <= 0.0) return -1;
+        if (best <= 0.0) return;
         const double unit = normalized ? best : 1.0;
         space.assignment.begin(find_competing(list, grades, groups, m, unit, space), space.column.first(m));
         show_assigned(space, shown);
@@ -72,24 +54,15 @@ struct Diverse {
         }
         list.task_loss = most(best - measure(list, shown), 0.0) / unit;
         list.value = most(list.task_loss + difference, 0.0);
-        return -1;
     }
 
   private:
-    // The first document in input order with a score that is too low; there is one.
-    static Index first_wrong(const List& list, double lowest_score) {
-        Index wrong = -1;
-        for (Index r = 0; r < list.size; ++r)
-            if (list.score[r] < lowest_score && (wrong == -1 || list.place[r] < list.place[wrong])) wrong = r;
-        return wrong;
-    }
-
     // The measure of the documents shown.
     double measure(const List& list, Span<const int> shown) const {
         double sum = 0.0;
         for (Index i = 0; i < shown.size; ++i) {
-            if (reciprocal && list.label[shown[i]] > 0.0) return weights[i];
-            sum += weights[i] * list.label[shown[i]];
+            if (reciprocal && list.label[shown[i]] > 0.0) return discounts[i];
+            sum += discounts[i] * list.label[shown[i]];
         }
         return sum;
     }
@@ -139,10 +112,10 @@ struct Diverse {
     double show_reference(const List& list, const Grades& grades, Index groups, Space& space, Span<int> chosen) const {
         const Span<int> preferred = prefer(list, grades, space), by_gain = space.by_gain.first(list.size);
         if (reference == IDEAL || !reciprocal) {
-            split_by_gain(preferred, grades, space, by_gain);
+            partition(grades, preferred, by_gain, space.of_grade);
             show_first(by_gain, groups, space, chosen);
         }
-        const double best = reciprocal ? weights[0] : measure(list, chosen);
+        const double best = reciprocal ? discounts[0] : measure(list, chosen);
         if (reference == PREDICTED)
             show_first(preferred, groups, space, chosen);
         else if (reference == IDEAL_TIED && reciprocal)
@@ -155,45 +128,22 @@ struct Diverse {
     // The documents in the order that the reference uses within a gain: input order, or by chosen score, then gain, then input
     // order.
     Span<int> prefer(const List& list, const Grades& grades, Space& space) const {
-        const Span<int> given = space.spare.first(list.size), preferred = space.preferred.first(list.size);
+        const Span<int> preferred = space.preferred.first(list.size);
         if (reference != IDEAL && !list.chosen.size && !any_tied(list.score)) {
             for (Index r = 0; r < list.size; ++r) preferred[r] = int(r);
             return preferred;
         }
-        order_as_given(list, space.spare);
+        const Span<int> given = in_input_order(list, space.spare);
         if (reference == IDEAL) return given;
-        split_by_gain(given, grades, space, preferred);
-        sort_by(chosen_score(list), preferred, space);
+        partition(grades, given, preferred, space.of_grade);
+        sort_by_chosen(list, preferred, space);
         return preferred;
     }
 
-    // Fill `order` with the documents in input order.
-    static void order_as_given(const List& list, Span<int> order) {
-        order.first(list.places).fill(-1);
-        for (Index r = 0; r < list.size; ++r) order[list.place[r]] = int(r);
-        Index count = 0;
-        for (Index i = 0; i < list.places; ++i) {
-            const int rank = order[i];  // or -1 for padding
-            order[count] = rank;
-            count += rank >= 0;
-        }
-    }
-
-    // Fill `by_gain` with the documents by descending gain, ties as in the given order.
-    static void split_by_gain(Span<const int> order, const Grades& grades, Space& space, Span<int> by_gain) {
-        for (Index g = 0; g < grades.count(); ++g) space.of_grade[g] = grades.starts[g];
-        for (const int r : order) by_gain[space.of_grade[grades.number[r]]++] = r;
-    }
-
-    // A stable sort of documents by descending score.
-    static void sort_by(Span<const double> score, Span<int> documents, Space& space) {
-        const Span<double> key = space.grades.sort.value.first(documents.size);
-        for (Index i = 0; i < documents.size; ++i) {
-            key[i] = score[documents[i]];
-            space.spare[i] = documents[i];
-        }
-        const Span<int> order = sort_descending<double>(key, space.grades.sort);
-        for (Index i = 0; i < documents.size; ++i) documents[i] = space.spare[order[i]];
+    // A stable sort of documents by descending chosen score.
+    static void sort_by_chosen(const List& list, Span<int> documents, Space& space) {
+        const Span<int> sorted = sort_places(documents, chosen_score(list).data, space.grades.sort);
+        for (Index i = 0; i < documents.size; ++i) documents[i] = sorted[i];
     }
 
     // Fill `shown` with the first document of each group.
@@ -212,8 +162,8 @@ struct Diverse {
     // Sort the documents shown at ranks of equal discount by chosen score.
     void sort_blocks(const List& list, Space& space, Span<int> shown) const {
         for (Index begin = 0, end; begin < shown.size; begin = end) {
-            for (end = begin + 1; end < shown.size && weights[end] == weights[begin];) ++end;
-            if (end > begin + 1) sort_by(chosen_score(list), shown.slice(begin, end), space);
+            for (end = begin + 1; end < shown.size && discounts[end] == discounts[begin];) ++end;
+            if (end > begin + 1) sort_by_chosen(list, shown.slice(begin, end), space);
         }
     }
 
@@ -276,8 +226,8 @@ struct Diverse {
             ++groups_of[grade];
             while (better >= m) better -= groups_of[++useless];
         }
-        const double dearest = weights[0] * grades.value[0] / unit;
-        return {space.its_group.first(count), space.score.first(count), space.gain.first(count), decay.first(m), weights.first(m),
+        const double dearest = discounts[0] * grades.value[0] / unit;
+        return {space.its_group.first(count), space.score.first(count), space.gain.first(count), decay.first(m), discounts.first(m),
                 found, dearest, reciprocal};
     }
 
@@ -309,15 +259,15 @@ struct Diverse {
         Index irrelevant = 0;
         for (Index j = 0; j < gain.size && irrelevant < m; ++j)
             if (gain[j] <= 0.0) space.tried[irrelevant++] = space.competing[j];
-        double largest = -weights[0], bound = 0.0;
+        double largest = -discounts[0], bound = 0.0;
         if (irrelevant == m) keep_if_better(list, 0.0, space, shown, largest);
         for (Index lead = 1; lead <= least(irrelevant, m - 1); ++lead) {
             bound -= assignment.lead();
-            if (bound - weights[m - 1] <= largest) break;
-            if (bound - weights[lead] <= largest) continue;
+            if (bound - discounts[m - 1] <= largest) break;
+            if (bound - discounts[lead] <= largest) continue;
             assignment.improve();
             show_assigned(space, space.tried.first(m));
-            bound = keep_if_better(list, weights[lead], space, shown, largest);
+            bound = keep_if_better(list, discounts[lead], space, shown, largest);
         }
     }
 

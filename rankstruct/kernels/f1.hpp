@@ -17,22 +17,17 @@ namespace rankstruct {
 
 struct Contingency {
     static constexpr bool one_gain = false;
-    enum Measure : int { PRECISION, RECALL, SUCCESS, F, ACCURACY, BREAK_EVEN };
-    enum Reference : int { IDEAL, IDEAL_TIED, PREDICTED };  // input order; highest score; predicted
+    enum Measure : Index { PRECISION, RECALL, SUCCESS, F, ACCURACY, BREAK_EVEN };
 
     Measure measure;
     Index cutoff;  // number of positive documents; 0: any number, or the number of relevant ones for BREAK_EVEN
     double beta;   // of F
     Reference reference;
 
-    struct Space {
-        Span<int> rank_at;  // by position
-        Span<double> relevant, irrelevant, slope;  // input of `walk`: scores between sentinels, and the measure's slope by k
-
-        Space(Arena& arena, const Contingency& rule, const Batch&, Index longest)
-            : rank_at(arena.take<int>(rule.reference == IDEAL ? longest : 0)) {
-            arena.take_each(longest + 2, relevant, irrelevant, slope);
-        }
+    struct Space : Scratch<Contingency> {
+        Span<int> rank_at = each.when(kernel.reference == IDEAL);  // by position
+        // Input of `walk`: scores between sentinels, and the measure's slope by k.
+        Span<double> relevant = each(each.count + 2), irrelevant = each(each.count + 2), slope = each(each.count + 2);
     };
 
     void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {

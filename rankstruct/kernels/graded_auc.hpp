@@ -8,49 +8,39 @@
 // counts as often as the product of its two weights.
 #pragma once
 
-#include "lists.hpp"
-#include "sums.hpp"
+#include "pairwise.hpp"
 
 namespace rankstruct {
 
 struct GradedAUC {
-    static constexpr double widest = 1.7976931348623157e308;
     static constexpr int block = 4;  // thresholds whose running sums are computed together; enough for five grades
-
-    Span<const double> thresholds, weights;  // thresholds are ascending
-
-    bool predicted;
-
-    GradedAUC(const Batch& batch, bool predicted)
-        : thresholds{batch.thresholds, batch.threshold_count}, weights{batch.threshold_weights, thresholds.size}, predicted(predicted) {}
 
     using Sums = double[block];
 
+    Index predicted;
+
     struct Space {
-        Span<int> behind, ahead;  // i leads the first behind[i] by < 1/2; those from ahead[j] on lead j by < 1/2
-        Span<int> first, last;    // the documents with the same score are [first, last)
-        Span<int> grade;          // number of thresholds of the block that each document reaches
+        Room each;
+        const Batch& batch;
+        Span<const double> thresholds{batch.thresholds, batch.threshold_count};  // ascending
+        Span<const double> weights{batch.threshold_weights, batch.threshold_count};
+        Span<int> behind = each, ahead = each;  // i leads the first behind[i] by < 1/2; those from ahead[j] on lead j by < 1/2
+        Span<int> first = each, last = each;    // the documents with the same score are [first, last)
+        Span<int> grade = each;                 // number of thresholds of the block that each document reaches
         // Sums of the weights of the first documents as the lower ones of pairs with each grade above 0, and of the last
         // documents as the higher ones of pairs with each grade but the highest.
-        Span<Sums> lower, higher;
-
-        Space(Arena& arena, const GradedAUC& kernel, const Batch&, Index longest) {
-            arena.take_each(longest, behind, ahead, grade);
-            arena.take_each(kernel.predicted ? longest : 0, first, last);
-            arena.take_each(longest + 1, lower, higher);
-        }
+        Span<Sums> lower = each(each.count + 1), higher = each(each.count + 1);
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         merge(list.score, space.behind, space.ahead);
         if (predicted) find_tied(list.score, space.first, space.last);
         const double* weight = list.weight.data;
-        for (Index first = 0; first < thresholds.size; first += block) {
+        for (Index first = 0; first < space.thresholds.size; first += block) {
             if (list.weight.size) solve_block(list, first, space, [=](Index i) { return weight[i]; });
             else solve_block(list, first, space, [](Index) { return 1.0; });
         }
         list.value = most(list.task_loss + dot(list.coefficient, list.score), 0.0);
-        return -1;
     }
 
   private:
@@ -83,6 +73,7 @@ struct GradedAUC {
 
     template <class Weight>
     void solve_block(List& list, Index first, Space& space, Weight weight) const {
+        const Span<const double> thresholds = space.thresholds, weights = space.weights;
         const Index n = list.size, count = least(Index(block), thresholds.size - first);
         const double* label = list.label.data;
         int* grade = space.grade.data;
@@ -142,6 +133,19 @@ struct GradedAUC {
         for (double& each : sum) each = 0.0;
         add(space.higher[n], Sums{}, 1.0);
         for (Index i = n - 1; i >= 0; --i) add(space.higher[i], pair.as_higher[space.grade[i]], weight(i));
+    }
+};
+
+// All thresholds of graded labels at once, unless other scores determine the reference.
+struct AUC : Binary<Pairwise<PlaceAUC>> {
+    struct Space : Scratch<AUC> {
+        bool graded = batch.thresholds && !batch.chosen;
+        Binary::Space one_by_one{each.when(!graded), kernel, batch};
+        GradedAUC::Space at_once{each.when(graded), batch};
+    };
+
+    void solve(List& list, Space& space) const {
+        return space.graded ? GradedAUC{predicted}.solve(list, space.at_once) : Binary::solve(list, space.one_by_one);
     }
 };
 

@@ -16,16 +16,12 @@ struct Grades {
 constexpr int FEW_GRADES = 64;                 // found by a hash table; more are sorted
 constexpr int SLOT_BITS = 8, GRADE_SLOTS = 1 << SLOT_BITS;  // of the hash table
 
-// Scratch for `Grades` of at most `longest` values. Its sort can be reused.
+// Scratch for `Grades`. Its sort can be reused.
 struct GradeSpace {
-    SortSpace<double> sort;
-    Span<int> number, starts, slot;
-    Span<double> value, slot_value;
-
-    GradeSpace(Arena& arena, Index longest) : sort(arena, longest) {
-        arena.take_each(longest + 1, number, starts, value);
-        arena.take_each(GRADE_SLOTS, slot_value, slot);
-    }
+    Room each;
+    SortSpace<double> sort{each};
+    Span<int> number = each(each.count + 1), starts = each(each.count + 1), slot = each(GRADE_SLOTS);
+    Span<double> value = each(each.count + 1), slot_value = each(GRADE_SLOTS);
 };
 
 // Multiplicative hashing by an odd constant from the golden ratio.
@@ -87,11 +83,30 @@ inline Grades number_grades(Span<const double> values, GradeSpace& space) {
     return {space.number.first(n), space.value.first(grades), space.starts.first(grades + 1)};
 }
 
+// The sum of the products of the weights of two documents, over all pairs of different grades; `of_grade` is scratch.
+template <class Weight>
+inline double weight_of_pairs(const Grades& grades, Span<double> of_grade, Weight weight) {
+    of_grade.first(grades.count()).fill(0.0);
+    for (Index i = 0; i < grades.number.size; ++i) of_grade[grades.number[i]] += weight(i);
+    double pairs = 0.0, higher = 0.0;
+    for (int g = 0; g < grades.count(); ++g) {
+        pairs += of_grade[g] * higher;
+        higher += of_grade[g];
+    }
+    return pairs;
+}
+
 // A stable counting sort: fill `order` with the positions of the numbers 0, 1, ..., where those of g go to [starts[g], starts[g +
 // 1]). `pointer` [numbers] is scratch. O(n).
 inline void partition(Span<const int> number, Span<const int> starts, Span<int> order, Span<int> pointer) {
     for (Index g = 0; g + 1 < starts.size; ++g) pointer[g] = starts[g];
     for (Index i = 0; i < number.size; ++i) order[pointer[number[i]]++] = int(i);
+}
+
+// The same for documents in any order.
+inline void partition(const Grades& grades, Span<const int> documents, Span<int> order, Span<int> pointer) {
+    for (Index g = 0; g < grades.count(); ++g) pointer[g] = grades.starts[g];
+    for (const int document : documents) order[pointer[grades.number[document]]++] = document;
 }
 
 }  // namespace rankstruct

@@ -20,7 +20,7 @@ struct GroupWorth {
     Span<const double> decay, discount;  // of each rank
     Index groups;                        // at least as many as ranks
     double dearest;                      // the largest cost of a document
-    bool led;
+    Index led;
     Index lead = 0;
 
     double of(Index rank, Index j) const {
@@ -67,22 +67,17 @@ inline int first_with(double wanted, Index count, Value value) {
 
 // Assigns one list after another, with scratch for a maximum number of ranks and groups.
 struct GroupAssignment {
+    Room rank, group;
     Index most_numbers = Index(1) << 26;  // of the table: half a gigabyte
-    Span<int> free, before, owner, done;
-    Span<double> own, profit, spare;  // by rank: value, value minus the price of its group, best remaining value
-    Span<double> price, distance, row;
-    Growing<double> numbers;
+    Span<int> free = group, before = group, owner = group, done = group;
+    Span<double> own = rank, profit = rank, spare = rank;  // value, value minus the price of its group, best remaining value
+    Span<double> price = group, distance = group, row = group;
+    Growing<double> numbers{};
     // Of one list.
     GroupWorth worth{};
     Span<int> column{};    // the group of each rank
     Span<int> left{};      // the remaining groups
     Span<double> table{};  // as computed by `fill_columns`; empty if it does not fit
-
-    GroupAssignment(Arena& arena, Index ranks, Index groups) {
-        arena.take_each(groups, free, before, owner, done);
-        arena.take_each(groups, price, distance, row);
-        arena.take_each(ranks, own, profit, spare);
-    }
 
     // Compute the best assignment as `column`. There are prices of groups, nonnegative and 0 for remaining groups, at which no
     // rank prefers another group: profit + price >= value everywhere, with equality where assigned.

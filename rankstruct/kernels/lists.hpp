@@ -52,24 +52,25 @@ struct List {
     // Outputs, initially 0.
     Span<double> coefficient;
     double task_loss = 0.0, value = 0.0;
+    Index refused = -1;       // the place of a document that the kernel refuses
     bool lacks_room = false;  // set if scratch could not grow
 
     double weight_of(Index rank) const { return weight.size ? weight[rank] : 1.0; }
 };
 
-// The labels of a list's documents, or their gains if known by grade, in the order of `place`.
-template <class T>
-inline void read_labels(const Batch& batch, const T* labels, Span<const int> place, Span<double> label) {
-    if (!batch.gains) {
-        for (Index r = 0; r < place.size; ++r) label[r] = double(labels[place[r]]);
-        return;
-    }
-    for (Index r = 0; r < place.size; ++r) {
-        const double own = double(labels[place[r]]);
-        const bool known = own >= 0.0 && own < double(batch.grades) && own == double(Index(own));
-        label[r] = known ? batch.gains[Index(own)] : INFINITE - INFINITE;
-    }
-}
+// What a ranking is compared with: the best one in input order, the best one with the highest score, or the predicted one.
+enum Reference : Index { IDEAL, IDEAL_TIED, PREDICTED };
+
+// The options of a kernel of measures and decays by rank: discount times gain, or reciprocal rank.
+struct ByRank {
+    Span<const double> decay, discounts;  // [longest list]
+    Index cutoff;                         // the number of ranks with a discount above 0
+    Index least_cutoff;   // 0; or each list's cut-off is the first rank at which the ideal ranking gains less than at rank 1, but
+                          // at least this number (mWTA)
+    Index normalized;     // whether a list's measure is divided by its best value
+    Index reciprocal;     // whether the measure is the discount of the first rank with a gain above 0, not a sum
+    Reference reference;
+};
 
 // Call `use` with the address of a list's labels.
 template <class Use>
@@ -83,27 +84,42 @@ inline auto with_labels(const Batch& batch, Index start, Use use) {
     }
 }
 
+// The labels of a list's documents, or their gains if known by grade, in the order of `place`.
 inline void read_labels(const Batch& batch, Index start, Span<const int> place, Span<double> label) {
-    with_labels(batch, start, [&](const auto* labels) { read_labels(batch, labels, place, label); });
+    with_labels(batch, start, [&](const auto* labels) {
+        for (Index r = 0; r < place.size; ++r) label[r] = double(labels[place[r]]);
+    });
+    for (Index r = 0; batch.gains && r < place.size; ++r) {
+        const double own = label[r];
+        const bool known = own >= 0.0 && own < double(batch.grades) && own == double(Index(own));
+        label[r] = known ? batch.gains[Index(own)] : INFINITE - INFINITE;
+    }
 }
 
 // Scratch for the layout of a list.
 template <class T>
 struct ListSpace {
-    SortSpace<T> sort;
-    Span<int> real;
-    Span<double> score, label, chosen, weight, coefficient;
-    Span<Index> group;
+    Room each;
+    const Batch& batch;
+    SortSpace<T> sort{each};
+    Span<int> real = each.when(batch.where);
+    Span<double> score = each, label = each, coefficient = each;
+    Span<double> chosen = each.when(batch.chosen), weight = each.when(batch.item_weights);
+    Span<Index> group = each.when(batch.groups);
+};
 
-    ListSpace(Arena& arena, const Batch& batch, Index longest)
-        : sort(arena, longest),
-          real(arena.take<int>(batch.where ? longest : 0)),
-          score(arena.take<double>(longest)),
-          label(arena.take<double>(longest)),
-          chosen(arena.take<double>(batch.chosen ? longest : 0)),
-          weight(arena.take<double>(batch.item_weights ? longest : 0)),
-          coefficient(arena.take<double>(longest)),
-          group(arena.take<Index>(batch.groups ? longest : 0)) {}
+// What a kernel's scratch is made of.
+template <class Kernel>
+struct Scratch {
+    Room each;
+    const Kernel& kernel;
+    const Batch& batch;
+};
+
+// Of a kernel without scratch.
+struct NoSpace {
+    template <class... Given>
+    NoSpace(const Given&...) {}
 };
 
 // Whether any number is infinite or NaN.
@@ -156,6 +172,19 @@ inline Index order_scores(const Batch& batch, Index start, const T* scores, List
     return -1;
 }
 
+// Fill `order` with the ranks of a list's documents in input order; returns their part of it.
+inline Span<int> in_input_order(const List& list, Span<int> order) {
+    order.first(list.places).fill(-1);
+    for (Index r = 0; r < list.size; ++r) order[list.place[r]] = int(r);
+    Index count = 0;
+    for (Index i = 0; i < list.places; ++i) {
+        const int rank = order[i];  // or -1 for padding
+        order[count] = rank;
+        count += rank >= 0;
+    }
+    return order.first(list.size);
+}
+
 // Lay out a list by descending score; returns -1, or the position in the batch of an invalid number.
 template <class T>
 inline Index lay_out(const Batch& batch, Index index, double widest, ListSpace<T>& space, List& list) {
@@ -195,17 +224,16 @@ inline void write_results(const Batch& batch, Index index, const List& list) {
     static_cast<T*>(batch.value)[index] = T(list.value);
 }
 
-// A kernel has
+// A kernel has the options from Python as its fields, each 8 bytes or an array, in the order of `kernels.core`, and
 //
 //     static constexpr double widest    the largest allowed difference of scores in a list
-//     struct Space                      its scratch, constructed as Space(Arena&, const Kernel&, const Batch&, Index longest)
-//     Index solve(List&, Space&) const  writes the results of a non-empty list; returns -1, or the rank of a document that it refuses
+//     struct Space                      its scratch, made of what is in `Scratch`
+//     void solve(List&, Space&) const   writes the results of a non-empty list
 //     bool solve_long(const Batch&, Index index, List&, ListSpace<T>&, Space&) const
 //                                       optional, for lists of at least LONG_LIST documents: lays out and solves a list without
 //                                       sorting all of it, and writes the direction of the others; false if it has to be sorted
 //
 // Solve the lists [first, last); returns -1, the position in the batch of a refused document, or OUT_OF_MEMORY.
-constexpr Index OUT_OF_MEMORY = -2;
 constexpr Index LONG_LIST = 4096, BANDS = 2048, RELEVANT_SHARE = 16, SORTED_SHARE = 2;  // see bands.hpp
 
 template <class T, class Kernel>
@@ -220,8 +248,8 @@ inline Index solve_list(Batch& batch, const Kernel& kernel, Index index, ListSpa
     if (!solved) {
         const Index broken = lay_out<T>(batch, index, Kernel::widest, layout, list);
         if (broken >= 0) return broken;
-        const Index wrong = list.size ? kernel.solve(list, space) : -1;
-        if (wrong >= 0) return batch.begin(index) + list.place[wrong];
+        if (list.size) kernel.solve(list, space);
+        if (list.refused >= 0) return batch.begin(index) + list.refused;
         if (list.lacks_room) return OUT_OF_MEMORY;
     }
     if (list.size) {
@@ -240,23 +268,23 @@ inline Index longest_list(const Batch& batch, Index first, Index last) {
 }
 
 template <class T, class Kernel>
+struct BatchSpace {
+    Room each;
+    const Kernel& kernel;
+    const Batch& batch;
+    ListSpace<T> layout{each, batch};
+    typename Kernel::Space space{each, kernel, batch};
+};
+
+template <class T, class Kernel>
 Index run_lists(Batch& batch, const Kernel& kernel, Index first, Index last) {
-    const Index longest = longest_list(batch, first, last);
-    // One allocation per call: the allocator reuses it for the next one, and no state outlives the call.
-    Arena count;
-    ListSpace<T>(count, batch, longest);
-    { typename Kernel::Space space(count, kernel, batch, longest); }
-    Arena arena{static_cast<char*>(std::malloc(size_t(count.used)))};
-    if (!arena.memory) return OUT_OF_MEMORY;
-    Index wrong = -1;
-    {
-        ListSpace<T> layout(arena, batch, longest);
-        typename Kernel::Space space(arena, kernel, batch, longest);
+    const auto solve_all = [&](BatchSpace<T, Kernel>& space) {
+        Index wrong = -1;
         for (Index index = first; index < last && wrong == -1; ++index)
-            wrong = solve_list<T>(batch, kernel, index, layout, space);
-    }
-    std::free(arena.memory);
-    return wrong;
+            wrong = solve_list<T>(batch, kernel, index, space.layout, space.space);
+        return wrong;
+    };
+    return with_space<BatchSpace<T, Kernel>>(longest_list(batch, first, last), solve_all, kernel, batch);
 }
 
 template <class Kernel>

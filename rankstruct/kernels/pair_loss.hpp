@@ -25,55 +25,34 @@ struct PairCost {
     Real cost, more, pull, pulls;
 };
 
-struct PlainCost {
-    static constexpr bool curvature = false;
-};
-
-struct LogisticCost : PlainCost {
-    template <class Real>
-    static PairCost<Real> of(Real x, Real z) {
-        const Real one = 1 + z, two = 2 + z, scaled = z / (one * two);  // one division for both
-        return {two_artanh(scaled * one), x, scaled * two, 1};
-    }
+constexpr auto LOGISTIC_COST = []<class Real>(Real x, Real z) -> PairCost<Real> {
+    const Real one = 1 + z, two = 2 + z, scaled = z / (one * two);  // one division for both
+    return {two_artanh(scaled * one), x, scaled * two, 1};
 };
 
 // The second derivative of the logistic cost in place of its slope: the same for both documents of a pair.
-struct LogisticCurvature {
-    static constexpr bool curvature = true;
-
-    template <class Real>
-    static PairCost<Real> of(Real, Real z) {
-        const Real share = z / (1 + z);
-        return {0, 0, share * (1 - share), 0};
-    }
+constexpr auto LOGISTIC_CURVATURE = []<class Real>(Real, Real z) -> PairCost<Real> {
+    const Real share = z / (1 + z);
+    return {0, 0, share * (1 - share), 0};
 };
 
 // The soft zero-one cost, 1 / (1 + exp(x)).
-struct SigmoidCost : PlainCost {
-    template <class Real>
-    static PairCost<Real> of(Real, Real z) {
-        const Real share = z / (1 + z), slope = share * (1 - share);
-        return {share, 1 - 2 * share, slope, 2 * slope};
-    }
+constexpr auto SIGMOID_COST = []<class Real>(Real, Real z) -> PairCost<Real> {
+    const Real share = z / (1 + z), slope = share * (1 - share);
+    return {share, 1 - 2 * share, slope, 2 * slope};
 };
 
 // Fidelity, 1 - sqrt(P) with P = 1 / (1 + exp(-x)).
-struct FidelityCost : PlainCost {
-    template <class Real>
-    static PairCost<Real> of(Real, Real z) {
-        const Real p = 1 / (1 + z), q = z * p, root_p = std::sqrt(p), root_q = std::sqrt(q);
-        const Real cost = q / (1 + root_p), pull = Real(0.5) * root_p * q;
-        return {cost, 1 - root_q - cost, pull, pull + Real(0.5) * root_q * p};
-    }
+constexpr auto FIDELITY_COST = []<class Real>(Real, Real z) -> PairCost<Real> {
+    const Real p = 1 / (1 + z), q = z * p, root_p = std::sqrt(p), root_q = std::sqrt(q);
+    const Real cost = q / (1 + root_p), pull = Real(0.5) * root_p * q;
+    return {cost, 1 - root_q - cost, pull, pull + Real(0.5) * root_q * p};
 };
 
 // The hinge, max(0, 1 - x), with slope 0 at the kink.
-struct HingeCost : PlainCost {
-    template <class Real>
-    static PairCost<Real> of(Real x, Real) {
-        const Real cost = most(1 - x, Real(0)), pull = x < 1 ? Real(1) : Real(0);
-        return {cost, 1 + x - cost, pull, pull + 1};
-    }
+constexpr auto HINGE_COST = []<class Real>(Real x, Real) -> PairCost<Real> {
+    const Real cost = most(1 - x, Real(0)), pull = x < 1 ? Real(1) : Real(0);
+    return {cost, 1 + x - cost, pull, pull + 1};
 };
 
 // The value of the best ranking of gains, with discounts for the ranks before `kept`; 0 if no ranking can be wrong.
@@ -89,19 +68,7 @@ inline double best_value(Index n, const Grades& grades, Span<const double> disco
 }
 
 // The weights of pairs; see `LambdaLoss` in losses/pairwise.py. UNIFORM is the mean over pairs of unequal labels.
-enum Scheme : int { UNIFORM, NDCG1, NDCG2, NDCG2_PLUS, LAMBDARANK };
-
-// The parameters of pair weights, besides labels and item weights.
-struct PairWeights {
-    int scheme;
-    Span<const double> discounts;  // by rank; not used by UNIFORM
-    Span<const double> steps;      // d(k) - d(k + 1) by distance k, ignoring a cut-off, and 0 for k = 0
-    Index kept;                    // ranks with a discount
-    double mu;
-    // For UNIFORM, pairs of named labels have a factor, and all other pairs 0; all factors are 1 if no label is named.
-    Span<const double> named;        // labels
-    Span<const double> named_pairs;  // [named * named], in either order
-};
+enum Scheme : Index { UNIFORM, NDCG1, NDCG2, NDCG2_PLUS, LAMBDARANK };
 
 // A row's own document; a pair's weight, and the weight if the document ranked first has the lower gain.
 template <class Real>
@@ -115,29 +82,19 @@ struct Weight {
 };
 
 // A pair's weight, by the difference of gain of the document ranked first, and the change of the measure if the two are swapped.
-struct ByShare {
-    template <class Real>
-    static Weight<Real> of(Real ahead, const Own<Real>& own, Real, Real, Real share) {
-        const Real weight = own.share * share;
-        return {ahead != 0 ? weight : Real(0), ahead < 0 ? weight : Real(0)};
-    }
+constexpr auto BY_SHARE = []<class Real>(Real ahead, const Own<Real>& own, Real, Real, Real share) -> Weight<Real> {
+    const Real weight = own.share * share;
+    return {ahead != 0 ? weight : Real(0), ahead < 0 ? weight : Real(0)};
+};
+constexpr auto BY_GAIN = []<class Real>(Real, const Own<Real>& own, Real gain, Real, Real) -> Weight<Real> {
+    return {own.gain + gain, gain};
+};
+constexpr auto BY_SWAP = []<class Real>(Real ahead, const Own<Real>&, Real, Real swap, Real) -> Weight<Real> {
+    return {std::fabs(ahead) * swap, most(-ahead, Real(0)) * swap};
 };
 
-struct ByGain {
-    template <class Real>
-    static Weight<Real> of(Real, const Own<Real>& own, Real gain, Real, Real) {
-        return {own.gain + gain, gain};
-    }
-};
-
-struct BySwap {
-    template <class Real>
-    static Weight<Real> of(Real ahead, const Own<Real>&, Real, Real swap, Real) {
-        return {std::fabs(ahead) * swap, most(-ahead, Real(0)) * swap};
-    }
-};
-
-template <class Cost>
+// `Cost` is one of the costs above; if `curvature`, it has second derivatives in place of slopes.
+template <class Cost, bool curvature = false>
 struct PairLoss {
     static constexpr double widest = INFINITE;
     static constexpr Index rows = 32;          // per block
@@ -146,54 +103,47 @@ struct PairLoss {
     static constexpr double widest_x = 1e300;  // so that 0 x is 0
     static constexpr double widest_single = 1e30;  // x of float32 loops, so that no sum overflows
 
-    PairWeights weights;
-    double sigma;
-    bool single;
-
-    PairLoss(const Batch& batch, const PairWeights& weights, double sigma)
-        : weights(weights), sigma(sigma), single(batch.score_type == FLOAT32) {}
+    Span<const double> discounts;  // by rank; not used by UNIFORM
+    Span<const double> steps;      // d(k) - d(k + 1) by distance k, ignoring a cut-off, and 0 for k = 0
+    Index kept;                    // ranks with a discount
+    Scheme scheme;
+    double sigma, mu;
+    // For UNIFORM, pairs of named labels have a factor, and all other pairs 0; all factors are 1 if no label is named.
+    Span<const double> named;        // labels
+    Span<const double> named_pairs;  // [named * named], in either order
 
     // The inputs of the loops by rank, and the sums of a block's costs and slopes.
     template <class Real>
     struct Loops {
-        Span<Real> x, exponential, inverse, discount;  // relative to the first row of the block
-        Span<Real> gain, share, steps, of_common;
-        Span<Real> pair_share, pull;                   // of one row
-        Span<Real> cost, slope;                        // of the block, by column
-
-        Loops(Arena& arena, Index longest, bool named) {
-            arena.take_each(longest, x, exponential, inverse, discount, gain, share, of_common, pull, cost, slope);
-            steps = arena.take<Real>(2 * longest);
-            pair_share = arena.take<Real>(named ? longest : 0);
-        }
+        Room each;
+        bool named;
+        Span<Real> x = each, exponential = each, inverse = each, discount = each;  // relative to the first row of the block
+        Span<Real> gain = each, share = each, steps = each(2 * each.count), of_common = each;
+        Span<Real> pair_share = each.when(named), pull = each;  // of one row
+        Span<Real> cost = each, slope = each;                   // of the block, by column
     };
 
     struct Space {
-        GradeSpace grades;
-        Span<double> x, exponential, gain;
-        Span<int> name;
-        Loops<float> single;
-        Loops<double> precise;
-
-        Space(Arena& arena, const PairLoss& kernel, const Batch&, Index longest)
-            : grades(arena, longest),
-              name(arena.take<int>(kernel.weights.named.size ? longest : 0)),
-              single(arena, kernel.single ? longest : 0, kernel.weights.named.size > 0),
-              precise(arena, longest, kernel.weights.named.size > 0) {
-            arena.take_each(longest, x, exponential, gain);
-        }
+        Room each;
+        const PairLoss& kernel;
+        const Batch& batch;
+        bool is_single = batch.score_type == FLOAT32, named = kernel.named.size > 0;
+        GradeSpace grades{each};
+        Span<double> x = each, exponential = each, gain = each;
+        Span<int> name = each.when(named);
+        Loops<float> single{each.when(is_single), named};
+        Loops<double> precise{each, named};
     };
 
-    Index solve(List& list, Space& space) const {
-        if (single && sigma * list.score[list.size - 1] > -widest_single)
+    void solve(List& list, Space& space) const {
+        if (space.is_single && sigma * list.score[list.size - 1] > -widest_single)
             solve_in(list, space, space.single);
         else
             solve_in(list, space, space.precise);
-        return -1;
     }
 
   private:
-    bool uniform() const { return weights.scheme == UNIFORM; }
+    bool uniform() const { return scheme == UNIFORM; }
 
     template <class Real>
     void solve_in(List& list, Space& space, Loops<Real>& loops) const {
@@ -201,19 +151,20 @@ struct PairLoss {
         const Span<double> gain = space.gain.first(n);
         for (Index i = 0; i < n; ++i) gain[i] = list.label[i] * (uniform() ? 1.0 : list.weight_of(i));
         const Grades grades = number_grades(gain, space.grades);
-        const double unit =
-            uniform() ? weight_of_pairs(list, grades, space.x) : best_value(n, grades, weights.discounts, weights.kept);
+        // For UNIFORM the number of pairs of unequal labels, or their weight relative to the largest.
+        const auto weight = [&, largest = largest_weight(list)](Index i) { return list.weight_of(i) / largest; };
+        const double unit = uniform() ? weight_of_pairs(grades, space.x, weight) : best_value(n, grades, discounts, kept);
         if (unit <= 0.0) return;
 
         // The documents of the most frequent gain are not used as rows if they are two thirds: every other one meets them on both
         // sides.
-        const bool all_pairs = weights.scheme == NDCG1, cut = !uniform() && weights.kept < n;
+        const bool all_pairs = scheme == NDCG1, cut = !uniform() && kept < n;
         int common = -1;
         for (int g = 0; g < grades.count(); ++g)
             if (!all_pairs && !cut && 3 * (grades.starts[g + 1] - grades.starts[g]) > 2 * n) common = g;
 
         prepare(list, grades, unit, common, space, loops);
-        const Index last = uniform() ? n : least(weights.kept, n);
+        const Index last = uniform() ? n : least(kept, n);
         for (Index begin = 0; begin < last;) {
             if (grades.number[begin] == common) {
                 ++begin;
@@ -222,22 +173,9 @@ struct PairLoss {
             begin = add_block(list, grades, begin, last, common, space, loops);
         }
         const double scale = uniform() ? 1.0 / unit : 1.0;
-        const double by_slope = scale * sigma * (Cost::curvature ? sigma : 1.0);
+        const double by_slope = scale * sigma * (curvature ? sigma : 1.0);
         list.value *= scale;
         for (Index i = 0; i < n; ++i) list.coefficient[i] *= by_slope;
-    }
-
-    // The number of pairs of unequal labels, or the sum of the products of their item weights, relative to the largest.
-    static double weight_of_pairs(const List& list, const Grades& grades, Span<double> of_grade) {
-        const double largest = largest_weight(list);
-        of_grade.first(grades.count()).fill(0.0);
-        for (Index i = 0; i < list.size; ++i) of_grade[grades.number[i]] += list.weight_of(i) / largest;
-        double pairs = 0.0, before = 0.0;
-        for (int g = 0; g < grades.count(); ++g) {
-            pairs += before * of_grade[g];
-            before += of_grade[g];
-        }
-        return pairs;
     }
 
     static double largest_weight(const List& list) {
@@ -248,7 +186,7 @@ struct PairLoss {
     template <class Real>
     void prepare(const List& list, const Grades& grades, double unit, int common, Space& space, Loops<Real>& loops) const {
         const Index n = list.size;
-        const double lowest = weights.scheme == NDCG1 ? 0.0 : grades.value[grades.count() - 1], largest = largest_weight(list);
+        const double lowest = scheme == NDCG1 ? 0.0 : grades.value[grades.count() - 1], largest = largest_weight(list);
         for (Index i = 0; i < n; ++i) {
             space.x[i] = most(sigma * list.score[i], -widest_x);
             space.exponential[i] = exp(space.x[i]);
@@ -257,8 +195,8 @@ struct PairLoss {
             if (uniform()) {
                 loops.gain[i] = Real(-grades.number[i]);
                 loops.share[i] = Real(list.weight_of(i) / largest);
-            } else if (weights.scheme == NDCG1) {
-                loops.gain[i] = Real(space.gain[i] / unit * weights.discounts[i]);
+            } else if (scheme == NDCG1) {
+                loops.gain[i] = Real(space.gain[i] / unit * discounts[i]);
             } else {
                 // Divided before multiplying: gains may be as large as their dtype allows. Differences keep their precision.
                 loops.gain[i] = Real(space.gain[i] / unit - lowest / unit);
@@ -266,12 +204,12 @@ struct PairLoss {
         }
         for (Index i = 0; i < space.name.size && i < n; ++i) {
             space.name[i] = -1;
-            for (Index k = 0; k < weights.named.size; ++k)
-                if (weights.named[k] == list.label[i]) space.name[i] = int(k);
+            for (Index k = 0; k < named.size; ++k)
+                if (named[k] == list.label[i]) space.name[i] = int(k);
         }
-        const bool stepped = weights.scheme == NDCG2 || weights.scheme == NDCG2_PLUS;
-        const double near = weights.scheme == NDCG2_PLUS ? weights.mu : 1.0;
-        for (Index k = 0; k < n; ++k) loops.steps[n + k] = loops.steps[n - k] = stepped ? Real(near * weights.steps[k]) : Real(0);
+        const bool stepped = scheme == NDCG2 || scheme == NDCG2_PLUS;
+        const double near = scheme == NDCG2_PLUS ? mu : 1.0;
+        for (Index k = 0; k < n; ++k) loops.steps[n + k] = loops.steps[n - k] = stepped ? Real(near * steps[k]) : Real(0);
     }
 
     // The pairs of a block of rows from `begin`; returns the beginning of the next one.
@@ -282,12 +220,12 @@ struct PairLoss {
         if (space.exponential[begin] < smallest)
             for (Index j = left; j < n; ++j) space.exponential[j] = exp(space.x[j] - space.x[begin]);
         const double top = space.x[begin], its = space.exponential[begin];
-        const bool ranked = weights.scheme == LAMBDARANK || weights.scheme == NDCG2_PLUS;
+        const bool ranked = scheme == LAMBDARANK || scheme == NDCG2_PLUS;
         for (Index j = left; j < n; ++j) {
             loops.x[j] = Real(space.x[j] - top);
             loops.exponential[j] = Real(space.exponential[j] / its);
             loops.inverse[j] = Real(its / space.exponential[j]);
-            loops.discount[j] = ranked ? Real(weights.discounts[j] - weights.discounts[begin]) : Real(0);
+            loops.discount[j] = ranked ? Real(discounts[j] - discounts[begin]) : Real(0);
         }
         Index end = begin;
         for (Index count = 0; end < last && count < rows && space.exponential[end] >= nearest * its; ++end)
@@ -316,8 +254,8 @@ struct PairLoss {
             for (Index j = first; j < last; ++j) {
                 const int other = space.name[j];
                 const bool known = own >= 0 && other >= 0;
-                const double named = known ? weights.named_pairs[own * weights.named.size + other] : 0.0;
-                loops.pair_share[j] = loops.share[j] * Real(named);
+                const double by_label = known ? named_pairs[own * named.size + other] : 0.0;
+                loops.pair_share[j] = loops.share[j] * Real(by_label);
             }
         }
         const Real factor = above ? loops.exponential[i] : 1 / loops.exponential[i];
@@ -331,11 +269,11 @@ struct PairLoss {
                                              loops.pull.data);
         };
         if (uniform())
-            add(ByShare{});
+            add(BY_SHARE);
         else
-            weights.scheme == NDCG1 ? add(ByGain{}) : add(BySwap{});
+            scheme == NDCG1 ? add(BY_GAIN) : add(BY_SWAP);
         const double pulled = double(sum_of_row(loops.pull.data, last - first));
-        list.coefficient[i] += Cost::curvature ? pulled : -pulled;
+        list.coefficient[i] += curvature ? pulled : -pulled;
     }
 
     // Add the costs of a document's pairs and their slopes in the other documents' scores, which also fill `pull`.
@@ -344,12 +282,12 @@ struct PairLoss {
                           const Real* __restrict gain, const Real* __restrict discount, const Real* __restrict steps,
                           const Real* __restrict share, const Real* __restrict of_common, Real* __restrict cost,
                           Real* __restrict slope, Real* __restrict pull) {
-        constexpr Real side = above ? -1 : 1, sign = Cost::curvature ? Real(1) : side;
+        constexpr Real side = above ? -1 : 1, sign = curvature ? Real(1) : side;
         for (Index j = 0; j < count; ++j) {
             const Real ahead = side * (own.gain - gain[j]);
-            Weight<Real> weight = Kind::of(ahead, own, gain[j], side * (own.discount - discount[j]) + steps[j], share[j]);
+            Weight<Real> weight = Kind{}(ahead, own, gain[j], side * (own.discount - discount[j]) + steps[j], share[j]);
             if constexpr (above) weight = {weight.both * of_common[j], weight.wrong * of_common[j]};
-            const PairCost<Real> pair = Cost::of(side * (own.x - x[j]), ratio[j] * own.factor);
+            const PairCost<Real> pair = Cost{}(side * (own.x - x[j]), ratio[j] * own.factor);
             cost[j] += weight.both * pair.cost + weight.wrong * pair.more;
             const Real moved = sign * (weight.both * pair.pull - weight.wrong * pair.pulls);
             slope[j] += moved;
@@ -357,5 +295,11 @@ struct PairLoss {
         }
     }
 };
+
+using LogisticPairs = PairLoss<decltype(LOGISTIC_COST)>;
+using LogisticCurvatures = PairLoss<decltype(LOGISTIC_CURVATURE), true>;
+using HingePairs = PairLoss<decltype(HINGE_COST)>;
+using ZeroOnePairs = PairLoss<decltype(SIGMOID_COST)>;
+using FidelityPairs = PairLoss<decltype(FIDELITY_COST)>;
 
 }  // namespace rankstruct

@@ -35,14 +35,10 @@ def _compiled(
     grades: Tensor | None,
     grade_weights: Tensor | None,
 ) -> Call:
+    named = [None if each is None else each.numpy().ravel() for each in (grades, grade_weights)]
     tables = discounts.double().numpy(), steps.double().numpy()
-    named = (
-        (None, None, 0)
-        if grades is None or grade_weights is None
-        else (grades.numpy(), grade_weights.numpy(), len(grades))
-    )
-    options = COSTS[cost].options(*tables, len(tables[0]), kept, SCHEMES.index(scheme), sigma, mu, *named)
-    return Call(COSTS[cost], options)
+    loop = COSTS[cost]
+    return Call(loop, loop.options(*tables, kept, SCHEMES.index(scheme), sigma, mu, *named))
 
 
 #: Sum over the pairs of each list of w cost(s_i - s_j), or the mean for "uniform", and its gradient; the task loss is 0. Labels

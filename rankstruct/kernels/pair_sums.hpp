@@ -61,17 +61,14 @@ struct SmoothedRanks {
     static constexpr double widest_x = 1e300;
 
     double temperature;
-    bool hinge, backward;
+    Index hinge, backward;
 
-    struct Space {
-        Span<double> x, exponential, inverse, no_row;  // the last is 1 for documents that are not rows
-
-        Space(Arena& arena, const SmoothedRanks&, const Batch&, Index longest) {
-            arena.take_each(longest, x, exponential, inverse, no_row);
-        }
+    struct Space : Scratch<SmoothedRanks> {
+        Span<double> x = each, exponential = each, inverse = each;
+        Span<double> no_row = each;  // 1 for documents that are not rows
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Index n = list.size;
         for (Index i = 0; i < n; ++i) space.x[i] = most(list.score[i] / temperature, -widest_x);
         if (hinge)
@@ -80,7 +77,6 @@ struct SmoothedRanks {
             add_sigmoids(list, space);
         if (backward)
             for (double& each : list.coefficient) each /= temperature;
-        return -1;
     }
 
   private:
@@ -165,20 +161,17 @@ struct Circle {
 
     double gamma, margin;
 
-    struct Space {
-        GradeSpace grades;
-        Span<double> up, down;                     // of each document
-        Span<double> of_up, of_down, over, under;  // of each grade; of all higher grades, and of all lower ones
-
-        Space(Arena& arena, const Circle&, const Batch&, Index longest) : grades(arena, longest) {
-            arena.take_each(longest, up, down, of_up, of_down, over, under);
-        }
+    struct Space : Scratch<Circle> {
+        GradeSpace grades{each};
+        Span<double> up = each, down = each;  // of each document
+        // Of each grade, of all higher grades, and of all lower ones.
+        Span<double> of_up = each, of_down = each, over = each, under = each;
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Index n = list.size;
         const Grades grades = number_grades(list.label, space.grades);
-        if (grades.count() < 2) return -1;
+        if (grades.count() < 2) return;
         for (Index i = 0; i < n; ++i) {
             const double s = list.chosen[i], log_weight = list.weight.size ? log(list.weight[i]) : 0.0;
             space.up[i] = least(-gamma * most(1.0 + margin - s, 0.0) * (s - 1.0 + margin) + log_weight, highest);
@@ -194,7 +187,6 @@ struct Circle {
             list.coefficient[i] = gamma * (most(s + margin, 0.0) * exp(space.down[i] + over - list.value) -
                                            most(1.0 + margin - s, 0.0) * exp(space.up[i] + under - list.value));
         }
-        return -1;
     }
 
   private:
@@ -218,13 +210,14 @@ struct Circle {
 
 // The gains of the documents times their item weights, and the best value, by which a normalised measure divides.
 struct Gains {
+    static constexpr double widest = LARGEST;
+
     Span<const double> discounts;  // by rank
     Index kept;                    // ranks with a discount
-    bool normalized;
 
     // Compute the gains; returns the value of the best ranking, which is 1 for a normalised measure; 0 if no ranking can be
     // wrong.
-    double read(const List& list, Span<double> gain, GradeSpace& space) const {
+    double read(const List& list, bool normalized, Span<double> gain, GradeSpace& space) const {
         const Index n = list.size;
         for (Index i = 0; i < n; ++i) gain[i] = list.label[i] * list.weight_of(i);
         const double best = best_value(n, number_grades(gain, space), discounts, kept);
@@ -244,47 +237,41 @@ inline double width_of(const List& list, double sigma) { return most(sigma, -NAR
 // SmoothGrad, the best value minus sum_j a_j m_j, where m_j is the mean gain around rank j with the weights h_ij = exp(-(s_i -
 // s_j)^2 / (2 sigma^2)). A row of h is computed once, over the documents whose weight is not negligible: O(n k). Labels are the
 // gains; the original labels are `chosen`.
-struct SmoothGrad {
-    static constexpr double widest = 1.7976931348623157e308;
+struct SmoothGrad : Gains {
     static constexpr double farthest = 26.4;  // its square is slightly below 700
 
-    Gains gains;
+    Index normalized;
     double sigma;
 
-    struct Space {
-        GradeSpace grades;
-        Span<double> gain, x, near;
-
-        Space(Arena& arena, const SmoothGrad&, const Batch&, Index longest) : grades(arena, longest) {
-            arena.take_each(longest, gain, x, near);
-        }
+    struct Space : Scratch<SmoothGrad> {
+        GradeSpace grades{each};
+        Span<double> gain = each, x = each, near = each;
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Index n = list.size;
         const Span<double> gain = space.gain.first(n), x = space.x.first(n);
         if (list.score[n - 1] == 0.0) add_way_out(list);
-        const double best = gains.read(list, gain, space.grades);
-        if (best <= 0.0) return -1;
+        const double best = read(list, normalized, gain, space.grades);
+        if (best <= 0.0) return;
         const double scale = ROOT_HALF / width_of(list, sigma);
         for (Index i = 0; i < n; ++i) x[i] = list.score[i] * scale;
         list.value = best;
         Index first = 0, last = 0;
-        for (Index j = 0; j < gains.ranks(n) && gains.discounts[j] > 0.0; ++j) {
+        for (Index j = 0; j < ranks(n) && discounts[j] > 0.0; ++j) {
             while (x[first] - x[j] > farthest) ++first;
             while (last < n && x[j] - x[last] < farthest) ++last;
             const Span<double> near = space.near.first(last - first);
             const double *their_x = x.data + first, *their_gain = gain.data + first, *weight = near.data, centre = x[j];
             fill_each(near, [=](Index i) { return near_exp(-(their_x[i] - centre) * (their_x[i] - centre)); });
             const double total = sum(near), mean = dot(near, gain.slice(first, last)) / total;
-            const double factor = 2.0 * scale * gains.discounts[j] / total;
-            list.value -= gains.discounts[j] * mean;
+            const double factor = 2.0 * scale * discounts[j] / total;
+            list.value -= discounts[j] * mean;
             list.coefficient[j] += add_pairs(list.coefficient.slice(first, last), [=](Index i) {
                 const double slope = factor * (their_gain[i] - mean) * (their_x[i] - centre) * weight[i];
                 return Shares{slope, -slope};
             });
         }
-        return -1;
     }
 
   private:
@@ -307,11 +294,10 @@ struct SmoothGrad {
 struct NeuralSpace {
     static constexpr double deepest = 60.0;
 
-    Span<double> x, apart;      // s_j and A_j divided by the temperature
-    Span<double> chance;        // of a row, not normalised
-    Span<double> slope, sloped;  // by column; times f_i
-
-    NeuralSpace(Arena& arena, Index longest) { arena.take_each(longest, x, apart, chance, slope, sloped); }
+    Room each;
+    Span<double> x = each, apart = each;       // s_j and A_j divided by the temperature
+    Span<double> chance = each;                // of a row, not normalised
+    Span<double> slope = each, sloped = each;  // by column; times f_i
 
     // The documents [first, last) with a non-negligible weight in a row, the highest logit, and the sum of exponentials relative
     // to it, `chance`.
@@ -377,38 +363,33 @@ struct NeuralSpace {
 };
 
 // NeuralNDCG: 1 - sum_i a_i sum_j P_ij g_j.
-struct NeuralGain {
+struct NeuralGain : Gains {
     static constexpr double widest = 1e300;
 
-    Gains gains;
     double temperature;
 
-    struct Space {
-        GradeSpace grades;
-        NeuralSpace rows;
-        Span<double> gain;
-
-        Space(Arena& arena, const NeuralGain&, const Batch&, Index longest)
-            : grades(arena, longest), rows(arena, longest), gain(arena.take<double>(longest)) {}
+    struct Space : Scratch<NeuralGain> {
+        GradeSpace grades{each};
+        NeuralSpace rows{each};
+        Span<double> gain = each;
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Index n = list.size;
         const Span<double> gain = space.gain.first(n);
-        const double best = gains.read(list, gain, space.grades);
-        if (best <= 0.0) return -1;
+        const double best = read(list, true, gain, space.grades);
+        if (best <= 0.0) return;
         space.rows.begin(list, temperature);
         list.value = best;
         NeuralSpace::Row row;
-        for (Index i = 0; i < gains.ranks(n); ++i) {
-            const double factor = double(n - 1 - 2 * i), discount = gains.discounts[i];
+        for (Index i = 0; i < ranks(n); ++i) {
+            const double factor = double(n - 1 - 2 * i), discount = discounts[i];
             row = NeuralSpace::next_row(row, n, i, factor, space.rows.x, space.rows.apart, space.rows.chance);
             const double mean = dot(space.rows.chance.first(row.size()), gain.slice(row.first, row.last)) / row.total;
             list.value -= discount * mean;
             space.rows.add_slopes(row, factor, discount * mean / row.total, -discount / row.total, gain);
         }
         space.rows.finish(list, 1.0 / temperature);
-        return -1;
     }
 };
 
@@ -419,24 +400,20 @@ struct NeuralEntropy {
 
     double temperature;
 
-    struct Space {
-        GradeSpace grades;
-        NeuralSpace rows;
+    struct Space : Scratch<NeuralEntropy> {
+        GradeSpace grades{each};
+        NeuralSpace rows{each};
         // By grade: label and sum of differences divided by the temperature, number of documents, sums of weights, weighted
         // scores and weighted differences; a row of Q; and the slopes of its column.
-        Span<double> label, apart, members, weight, x, x_apart, wanted, slope, sloped;
-
-        Space(Arena& arena, const NeuralEntropy&, const Batch&, Index longest)
-            : grades(arena, longest), rows(arena, longest) {
-            arena.take_each(longest, label, apart, members, weight, x, x_apart, wanted, slope, sloped);
-        }
+        Span<double> label = each, apart = each, members = each, weight = each, x = each, x_apart = each;
+        Span<double> wanted = each, slope = each, sloped = each;
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Index n = list.size;
         const Grades grades = number_grades(list.label, space.grades);
         const Index count = grades.count();
-        if (count < 2) return -1;
+        if (count < 2) return;
         space.rows.begin(list, temperature);
         begin(list, grades, space);
         double all = 0.0;
@@ -467,7 +444,6 @@ struct NeuralEntropy {
         const double scale = all > 0.0 ? 1.0 / all : 1.0;
         list.value *= scale;
         space.rows.finish(list, scale / temperature);
-        return -1;
     }
 
   private:

@@ -4,6 +4,8 @@
 // computes these numbers for a measure, and everything else follows from them.
 #pragma once
 
+#include <algorithm>
+
 #include "bands.hpp"
 #include "binary.hpp"
 #include "sums.hpp"
@@ -26,19 +28,6 @@ inline void raise_to_earlier(Span<int> above) {
     for (Index i = 1; i < above.size; ++i) above[i] = most(above[i], above[i - 1]);
 }
 
-// The total weight of the first relevant and of the first irrelevant documents.
-struct WeightSums {
-    Span<double> relevant, irrelevant;
-
-    WeightSums(Arena& arena, Index size) { arena.take_each(size, relevant, irrelevant); }
-
-    void fill(const List& list, const BinaryList& split) const {
-        relevant[0] = irrelevant[0] = 0.0;
-        for (Index i = 0; i < split.p(); ++i) relevant[i + 1] = relevant[i] + list.weight[split.relevant[i]];
-        for (Index j = 0; j < split.m(); ++j) irrelevant[j + 1] = irrelevant[j] + list.weight[split.irrelevant[j]];
-    }
-};
-
 // The rule of a placement, which has
 //
 //     bool place(List&, const BinaryList&, Span<int> above, Space&) const
@@ -47,35 +36,27 @@ struct WeightSums {
 //
 // Item weights are for AUC, each pair of which is placed by itself: a pair counts as often as the product of its two weights.
 template <class Placement>
-struct Pairwise {
-    static constexpr bool one_gain = Placement::one_gain;
+struct Pairwise : Placement {
     static constexpr bool solves_long = requires { requires Placement::solves_long; };
 
-    Placement placement;
-    bool predicted;  // whether the reference is the ranking by chosen scores, not the ideal one
+    Index predicted;  // whether the reference is the ranking by chosen scores, not the ideal one
 
     struct Space {
-        Span<int> above;
-        Span<int> first_below;   // the number of relevant documents above each irrelevant one
-        Span<Index> swapped;  // by rank
-        WeightSums sums;
-        Bands bands;
-        typename Placement::Space placement;
-
-        Space(Arena& arena, const Pairwise& rule, const Batch& batch, Index longest)
-            : above(arena.take<int>(longest)),
-              first_below(arena.take<int>(longest + 1)),
-              swapped(arena.take<Index>(rule.predicted ? longest : 0)),
-              sums(arena, batch.item_weights ? longest + 1 : 0),
-              bands(arena, batch, solves_long ? longest : 0),
-              placement(arena, rule.placement, longest) {}
+        Room each;
+        const Pairwise& rule;
+        const Batch& batch;
+        Span<int> above = each, first_below = each(each.count + 1);  // of the other class, for each document of one
+        Span<Index> swapped = each.when(rule.predicted);            // by rank
+        Span<double> weights = each(each.count + 1).when(batch.item_weights);  // of the first documents of a class
+        Bands bands = Bands::of(batch, each.when(solves_long));
+        typename Placement::Space placement{each, rule, batch};
     };
 
     void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
         if (!split.p() || !split.m()) return;
         const Span<int> above = space.above.first(split.p());
-        if (!placement.place(list, split, above, space.placement)) return;
-        if (list.weight.size) return finish_weighted(list, split, relevance, chosen, above, space.sums);
+        if (!Placement::place(list, split, above, space.placement)) return;
+        if (list.weight.size) return finish_weighted(list, split, relevance, chosen, above, space.weights);
         if (predicted)
             finish_predicted(list, split, chosen.split(list, split, relevance), above, space.swapped);
         else
@@ -90,7 +71,7 @@ struct Pairwise {
                     const BinarySpace& binary, Space& space) const {
         const Bands& bands = space.bands;
         BandedList<T> banded;
-        if (!bands.divide(batch, index, relevance, Binary<Pairwise>::widest, layout.sort, banded)) return false;
+        if (!bands.divide(batch, index, relevance, LARGEST, layout.sort, banded)) return false;
         const Span<double> relevant_score = gather<double>(banded.relevant, [&](Index at) { return banded.score(at); }, binary.relevant_score);
         const auto decide = Placement::decisions(relevant_score, banded.m(), space.placement);
         decide_bands(bands, banded, decide);
@@ -197,14 +178,14 @@ struct Pairwise {
 
     // `finish` or `finish_predicted`, and the task loss, with item weights. Tied documents are all placed alike.
     void finish_weighted(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Span<int> above,
-                         const WeightSums& sums) const {
-        const double wrong = add_weighted(list, split, above, 1.0, sums);
-        const double pairs = sums.relevant[split.p()] * sums.irrelevant[split.m()];
+                         Span<double> weights) const {
+        const double pairs = sum_weights(list, split.relevant, weights) * sum_weights(list, split.irrelevant, weights);
+        const double wrong = add_weighted(list, split, above, 1.0, weights);
         if (predicted) {
             const BinaryList preferred = chosen.split(list, split, relevance);
             count_above(split.p(), split.m(), [&](Index i, Index j) { return preferred.relevant_score[i] < preferred.irrelevant_score[j]; },
                         [&](int i, int j) { above[i] = j; });
-            add_weighted(list, preferred, above, -1.0, sums);
+            add_weighted(list, preferred, above, -1.0, weights);
         }
         const double scale = pairs == 0.0 ? 0.0 : 2.0 / pairs;  // weights may underflow
         for (double& each : list.coefficient) each *= scale;
@@ -212,30 +193,33 @@ struct Pairwise {
         list.value = most(list.task_loss + dot(list.coefficient, list.score), 0.0);
     }
 
+    // Compute the total weight of the first 0, 1, ... of these documents; returns that of all.
+    static double sum_weights(const List& list, Span<const int> ranks, Span<double> sums) {
+        sums[0] = 0.0;
+        for (Index i = 0; i < ranks.size; ++i) sums[i + 1] = sums[i] + list.weight[ranks[i]];
+        return sums[ranks.size];
+    }
+
     // Add the weight of the swapped pairs of each irrelevant document to its coefficient, and subtract that of each relevant one;
     // returns the weight of all.
-    static double add_weighted(List& list, const BinaryList& split, Span<const int> above, double sign, const WeightSums& sums) {
+    static double add_weighted(List& list, const BinaryList& split, Span<const int> above, double sign, Span<double> sums) {
         const Index p = split.p(), m = split.m();
-        sums.fill(list, split);
         double wrong = 0.0;
+        sum_weights(list, split.irrelevant, sums);
         for (Index i = 0; i < p; ++i) {
             const int rank = split.relevant[i];
-            const double its = list.weight[rank] * sums.irrelevant[above[i]];
+            const double its = list.weight[rank] * sums[above[i]];
             list.coefficient[rank] -= sign * its;
             wrong += its;
         }
+        sum_weights(list, split.relevant, sums);
         count_above(m, p, [&](Index j, Index i) { return above[i] <= j; },
                     [&](Index j, Index i) {
                         const int rank = split.irrelevant[j];
-                        list.coefficient[rank] += sign * (list.weight[rank] * (sums.relevant[p] - sums.relevant[i]));
+                        list.coefficient[rank] += sign * (list.weight[rank] * (sums[p] - sums[i]));
                     });
         return wrong;
     }
-};
-
-struct NoSpace {
-    template <class... Given>
-    NoSpace(const Given&...) {}
 };
 
 // AUC (SVMauc): each pair separately is swapped if its margin is below 1/2. O(n) after the sort.
@@ -255,31 +239,49 @@ struct PlaceAUC {
     }
 };
 
-// The credit of a relevant document at each rank; for AP the precision at its rank.
-//
-// AP has no discounts. Those of a discounted gain are 0 after the cut-off, and `normalized` divides by the value of the best
-// ranking.
-struct Worth {
-    Span<const double> discounts;
-    bool normalized;
+// The credit of a relevant document at each rank, which for AP is the precision there.
+struct Precision {
+    static constexpr bool one_gain = false;
 
-    // Set up for one list; false if all ranks have the same credit, so that no ranking can be wrong.
+    // Of one list; `best` is the value of the best ranking, 0 if all ranks have the same credit, so that no ranking can be wrong.
     struct OfList {
-        Span<const double> discounts;
         double gain, best;
 
         double at(int i, int above) const {  // of relevant document i, from 0, below `above` irrelevant ones
-            return discounts.size ? gain * discounts[i + above] : gain * double(i + 1) / double(i + 1 + above);
+            return gain * double(i + 1) / double(i + 1 + above);
         }
     };
 
-    OfList of(const BinaryList& split, double gain, Index cutoff) const {
+    static OfList of_list(const List&, const BinaryList& split, Index cutoff) {
+        return {1.0 / double(split.p()), double(least(split.p(), cutoff)) / double(split.p())};
+    }
+};
+
+struct PrecisionAtCutoff : Precision {
+    Index cutoff;
+};
+
+// Discounts, which are 0 after the cut-off; `normalized` divides by the value of the best ranking.
+struct Discounts {
+    static constexpr bool one_gain = true;
+
+    Span<const double> discounts;
+    Index cutoff, normalized;
+
+    struct OfList {
+        double gain, best;
+        Span<const double> discounts;
+
+        double at(int i, int above) const { return gain * discounts[i + above]; }
+    };
+
+    OfList of_list(const List& list, const BinaryList& split, Index) const {
         const Index p = split.p(), n = p + split.m();
-        if (!discounts.size) return {discounts, 1.0 / double(p), double(least(p, cutoff)) / double(p)};
+        const double gain = list.label[split.relevant[0]];
         double total = 0.0;
         for (Index i = 0; i < p; ++i) total += discounts[i];
-        if (discounts[0] == discounts[n - 1] || total <= 0.0) return {discounts, 0.0, 0.0};
-        return normalized ? OfList{discounts, 1.0 / total, 1.0} : OfList{discounts, gain, gain * total};
+        if (discounts[0] == discounts[n - 1] || total <= 0.0) return {0.0, 0.0, discounts};
+        return normalized ? OfList{1.0 / total, 1.0, discounts} : OfList{gain, gain * total, discounts};
     }
 };
 
@@ -294,30 +296,27 @@ struct Worth {
 //
 //     relevant_sum[k-1] - (k-1) s_j - m/2 (H[r] + (j-1)/r)      for AP, by (j-1) H[r-1] - j H[r] = -H[r] - (j-1)/r
 //     relevant_sum[k-1] - (k-1) s_j + m/2 p g a[r]              for a discount a and a gain g
-template <bool one_gain_of>
-struct PlaceConvex {
-    static constexpr bool one_gain = one_gain_of;
-    static constexpr bool solves_long = !one_gain;  // for AP, which needs no label
-
-    Worth worth;
+template <class Worth>
+struct PlaceConvex : Worth {
+    static constexpr bool solves_long = !Worth::one_gain;  // for AP, which needs no label
 
     struct Space {
-        Span<int> first_below, open;
-        Span<double> relevant_sum;  // [i]: sum of the first i relevant scores
-        Span<double> level, slope;  // by r: the terms are level + (j-1) slope
+        Room each;
+        Span<int> first_below = each(each.count + 1), open = each;
+        Span<double> relevant_sum = each(each.count + 1);                          // [i]: sum of the first i relevant scores
+        Span<double> level = each(each.count + 1), slope = each(each.count + 1);  // by r: the terms are level + (j-1) slope
 
-        Space(Arena& arena, const PlaceConvex& placement, Index longest)
-            : first_below(arena.take<int>(longest + 1)),
-              open(arena.take<int>(longest)),
-              relevant_sum(arena.take<double>(longest + 1)),
-              level(arena.take<double>(longest + 1)),
-              slope(arena.take<double>(longest + 1)) {
-            if (!arena.memory) return;
+        Space(Room each, const PlaceConvex& placement, const Batch&) : each(each) {
+            if (!each.arena.memory) return;
             level[0] = slope[0] = 0.0;
-            const Span<const double> discounts = placement.worth.discounts;
-            for (Index r = 1; r <= longest; ++r) {
-                level[r] = discounts.size ? discounts[r - 1] : level[r - 1] - 1.0 / double(r);
-                slope[r] = discounts.size ? 0.0 : -1.0 / double(r);
+            for (Index r = 1; r <= each.count; ++r) {
+                if constexpr (Worth::one_gain) {
+                    level[r] = placement.discounts[r - 1];
+                    slope[r] = 0.0;
+                } else {
+                    level[r] = level[r - 1] - 1.0 / double(r);
+                    slope[r] = -1.0 / double(r);
+                }
             }
         }
     };
@@ -325,13 +324,12 @@ struct PlaceConvex {
     // For the relevant documents of a list, `first_below` of irrelevant ones.
     struct Decisions {
         Index p, m;
-        Worth::OfList its;
+        typename Worth::OfList its;
         const Space& space;
 
-        Decisions(Span<const double> relevant_score, Index m, const Worth::OfList& its, const Space& space)
+        Decisions(Span<const double> relevant_score, Index m, const typename Worth::OfList& its, const Space& space)
             : p(relevant_score.size), m(m), its(its), space(space) {
-            space.relevant_sum[0] = 0.0;
-            for (Index i = 0; i < p; ++i) space.relevant_sum[i + 1] = space.relevant_sum[i] + relevant_score[i];
+            sum_up(relevant_score, space.relevant_sum);
         }
 
         // Compute first_below of `count` irrelevant documents, from 1: the j-th ones, of non-decreasing j, and their scores, which
@@ -368,7 +366,7 @@ struct PlaceConvex {
 
     bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
         const Index p = split.p(), m = split.m();
-        const Worth::OfList its = worth.of(split, list.label[split.relevant[0]], p + m);
+        const auto its = Worth::of_list(list, split, p + m);
         if (its.best == 0.0) return false;
         const Decisions decide(split.relevant_score, m, its, space);
         decide.all(m, [](Index j) { return j; }, [&](Index j) { return split.irrelevant_score[j - 1]; });
@@ -382,7 +380,7 @@ struct PlaceConvex {
 
     // Those of a list of AP.
     static Decisions decisions(Span<const double> relevant_score, Index m, const Space& space) {
-        return {relevant_score, m, {{}, 1.0 / double(relevant_score.size), 1.0}, space};
+        return {relevant_score, m, {1.0 / double(relevant_score.size), 1.0}, space};
     }
 
   private:
@@ -406,22 +404,17 @@ struct PlaceConvex {
 // The relevant documents considered separately: own_best[i] irrelevant documents score above relevant i, which never decreases
 // with i, and own_sum[i] is the total gain of documents i, i + 1, ... with these numbers.
 struct OwnOptima {
-    Span<double> irrelevant_sum, relevant_sum, own_sum;  // prefix sums of the scores, and suffix sums of the gains
-    Span<int> own_best;
+    Room each;
+    Span<double> irrelevant_sum = each(each.count + 1), relevant_sum = each(each.count + 1);  // prefix sums of the scores
+    Span<double> own_sum = each(each.count + 1);                                             // suffix sums of the gains
+    Span<int> own_best = each;
     double scale = 0.0;
-
-    OwnOptima(Arena& arena, Index longest)
-        : irrelevant_sum(arena.take<double>(longest + 1)),
-          relevant_sum(arena.take<double>(longest + 1)),
-          own_sum(arena.take<double>(longest + 1)),
-          own_best(arena.take<int>(longest)) {}
 
     void find(const BinaryList& split) {
         const Index p = split.p(), m = split.m();
         scale = 2.0 / split.pairs();
-        irrelevant_sum[0] = relevant_sum[0] = 0.0;
-        for (Index j = 0; j < m; ++j) irrelevant_sum[j + 1] = irrelevant_sum[j] + split.irrelevant_score[j];
-        for (Index i = 0; i < p; ++i) relevant_sum[i + 1] = relevant_sum[i] + split.relevant_score[i];
+        sum_up(split.irrelevant_score, irrelevant_sum);
+        sum_up(split.relevant_score, relevant_sum);
         count_above(p, m, [&](Index i, Index j) { return split.irrelevant_score[j] > split.relevant_score[i]; },
                     [&](int i, int j) { own_best[i] = j; });
         own_sum[p] = 0.0;
@@ -433,12 +426,7 @@ struct OwnOptima {
 
     // The total gain of the relevant documents [first, p) if each takes its own best number, but at least b.
     double tail(Index first, Index b, Index p) const {
-        Index low = first, high = p;
-        while (low < high) {
-            const Index middle = (low + high) / 2;
-            if (own_best[middle] >= b) high = middle;
-            else low = middle + 1;
-        }
+        const Index low = std::lower_bound(own_best.begin() + first, own_best.begin() + p, b) - own_best.begin();
         return scale * (double(low - first) * irrelevant_sum[b] - double(b) * (relevant_sum[low] - relevant_sum[first])) + own_sum[low];
     }
 };
@@ -452,27 +440,19 @@ struct OwnOptima {
 //     T_i(b) = h_i(b) - credit(i, b) + max_{b' <= b} T_{i-1}(b'),       h_i(b) = 2/(p m) (S(b) - b s_i)
 //
 // If relevant t is the last one within rank k, each later one takes max(own optimum, k - t).
-template <bool one_gain_of>
-struct PlaceWithCutoff {
-    static constexpr bool one_gain = one_gain_of;
-
-    Worth worth;
-    Index cutoff;
-
-    struct Space {
-        OwnOptima own;
-        Span<double> table, running;  // T_i(b), and its maximum over b' <= b
-        Growing<unsigned char> raised;  // by row and column: whether the running maximum increased there
-
-        Space(Arena& arena, const PlaceWithCutoff& placement, Index longest)
-            : own(arena, longest),
-              table(arena.take<double>(least(placement.cutoff, longest) + 1)),
-              running(arena.take<double>(least(placement.cutoff, longest) + 1)) {}
+template <class Worth>
+struct PlaceWithCutoff : Worth {
+    struct Space : Scratch<PlaceWithCutoff> {
+        OwnOptima own{this->each};
+        // T_i(b), and its maximum over b' <= b.
+        Span<double> table = this->each(least(this->kernel.cutoff, this->each.count) + 1);
+        Span<double> running = this->each(table.size);
+        Growing<unsigned char> raised{};  // by row and column: whether the running maximum increased there
     };
 
     bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
-        const Index p = split.p(), m = split.m(), k = least(cutoff, p + m);
-        const Worth::OfList its = worth.of(split, list.label[split.relevant[0]], k);
+        const Index p = split.p(), m = split.m(), k = least(this->cutoff, p + m);
+        const auto its = Worth::of_list(list, split, k);
         const Index rows = least(p, k), columns = least(m, k) + 1;
         if (its.best == 0.0) return false;
         list.lacks_room = !space.raised.reserve((rows + 1) * columns);
@@ -519,11 +499,12 @@ struct PlaceFirst {
 
     Index cutoff;
 
-    struct Space : OwnOptima {
-        Space(Arena& arena, const PlaceFirst&, Index longest) : OwnOptima(arena, longest) {}
+    struct Space : Scratch<PlaceFirst> {
+        OwnOptima own{each};
     };
 
-    bool place(List& list, const BinaryList& split, Span<int> above, Space& own) const {
+    bool place(List& list, const BinaryList& split, Span<int> above, Space& space) const {
+        OwnOptima& own = space.own;
         own.find(split);
         double best = -INFINITE;
         Index best_b = 0;

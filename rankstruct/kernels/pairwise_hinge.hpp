@@ -17,7 +17,7 @@ namespace rankstruct {
 template <class Number>
 class GradeCounter {
   public:
-    GradeCounter(Arena& arena, Index most_grades) : counts(arena.take<Number>(2 * most_grades + 64)) {}
+    explicit GradeCounter(Room grade) : counts(grade(2 * grade.count + 64)) {}
 
     void clear(Index grades) {
         for (bits = 3; (Index(1) << 2 * bits) < grades;) ++bits;
@@ -63,41 +63,35 @@ class FewGradesCounter {
 };
 
 struct PairwiseHinge {
-    static constexpr double widest = 1.7976931348623157e308;
+    static constexpr double widest = LARGEST;
 
     double margin;
 
-    struct Space {
-        GradeSpace grades;
-        GradeCounter<int> met;
-        GradeCounter<double> weight_met;
-        Span<double> by_grade;
-
-        Space(Arena& arena, const PairwiseHinge&, const Batch& batch, Index longest)
-            : grades(arena, longest),
-              met(arena, longest),
-              weight_met(arena, batch.item_weights ? longest : 0),
-              by_grade(arena.take<double>(batch.item_weights ? longest + FewGradesCounter::most_grades : 0)) {}
+    struct Space : Scratch<PairwiseHinge> {
+        GradeSpace grades{each};
+        GradeCounter<int> met{each};
+        GradeCounter<double> weight_met{each.when(batch.item_weights)};
+        Span<double> by_grade = each(each.count + FewGradesCounter::most_grades);
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Grades grades = number_grades(list.label, space.grades);
-        if (grades.count() < 2) return -1;
+        if (grades.count() < 2) return;
         double active = 0.0, pairs = 0.0;
         if (list.weight.size) {
             const double* weight = list.weight.data;
             const auto weight_of = [=](Index i) { return weight[i]; };
             active = grades.count() <= FewGradesCounter::most_grades ? count(list, grades, FewGradesCounter(space.by_grade), weight_of)
                                                                      : count(list, grades, space.weight_met, weight_of);
-            pairs = weight_of_pairs(list, grades, space.by_grade);
+            pairs = weight_of_pairs(grades, space.by_grade, weight_of);
         } else {
             active = count(list, grades, space.met, [](Index) { return 1; });
-            pairs = number_of_pairs(double(list.size), grades);
+            // starts[g] documents are of a higher grade than g.
+            for (int g = 0; g < grades.count(); ++g) pairs += double(grades.starts[g + 1] - grades.starts[g]) * grades.starts[g];
         }
         if (pairs == 0.0) pairs = INFINITE;  // weights underflow
         list.value = most(dot(list.coefficient, list.score) + margin * active, 0.0) / pairs;
         for (double& coefficient : list.coefficient) coefficient /= pairs;
-        return -1;
     }
 
   private:
@@ -123,27 +117,6 @@ struct PairwiseHinge {
             list.coefficient[j] += weight(j) * met.below(grades.number[j]);
         }
         return active;
-    }
-
-    // All pairs minus those of one grade.
-    static double number_of_pairs(double n, const Grades& grades) {
-        double pairs = n * n;
-        for (int g = 0; g < grades.count(); ++g) {
-            const double members = grades.starts[g + 1] - grades.starts[g];
-            pairs -= members * members;
-        }
-        return 0.5 * pairs;
-    }
-
-    static double weight_of_pairs(const List& list, const Grades& grades, Span<double> by_grade) {
-        by_grade.first(grades.count()).fill(0.0);
-        for (Index i = 0; i < list.size; ++i) by_grade[grades.number[i]] += list.weight[i];
-        double pairs = 0.0, higher = 0.0;
-        for (int g = 0; g < grades.count(); ++g) {
-            pairs += by_grade[g] * higher;
-            higher += by_grade[g];
-        }
-        return pairs;
     }
 };
 

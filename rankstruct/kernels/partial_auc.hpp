@@ -28,16 +28,14 @@ struct Window {
     double weight(Index i) const { return least(1.0, most(0.0, double(i + 1) - skipped)); }
 };
 
+template <bool restricted>
 struct PlacePartialArea {
     static constexpr bool one_gain = false;
 
     double low, high, min_tpr;  // rates
-    bool restricted;
 
-    struct Space {
-        Span<double> irrelevant_sum;
-
-        Space(Arena& arena, const PlacePartialArea&, Index longest) : irrelevant_sum(arena.take<double>(longest + 1)) {}
+    struct Space : Scratch<PlacePartialArea> {
+        Span<double> irrelevant_sum = this->each(this->each.count + 1);
     };
 
     Window window(const BinaryList& split) const {
@@ -85,11 +83,6 @@ struct PlacePartialArea {
         double score, count;  // sums over the first b cells of c_j s_j and c_j
     };
 
-    static void sum_up(Span<const double> score, Span<double> sum) {
-        sum[0] = 0.0;
-        for (Index j = 0; j < score.size; ++j) sum[j + 1] = sum[j] + score[j];
-    }
-
     static Cells first_cells(Index b, double end, Span<const double> score, Span<const double> sum) {
         const Index whole = Index(end);
         if (b <= whole) return {sum[b], double(b)};
@@ -101,30 +94,24 @@ struct PlacePartialArea {
 //
 // With the reference below the window, the result is (R(0, high) high - R(0, low) low) / (high - low) for the hinge R. In windows
 // that begin at 0 the lift is 1/2, so both rankings are those by score with irrelevant scores raised by 1/2.
-struct RestrictedPartialArea {
-    static constexpr bool one_gain = false;
+struct RestrictedPartialArea : PlacePartialArea<true> {
+    Index predicted;  // whether the reference is the ranking by chosen scores, not the ideal one
+    Index below;      // whether it is the most violated ranking of the area below `low`
 
-    PlacePartialArea area;
-    bool predicted;  // whether the reference is the ranking by chosen scores, not the ideal one
-    bool below;      // whether it is the most violated ranking of the area below `low`
-
-    struct Space {
-        Span<int> above;
-        PlacePartialArea::Space area;
-
-        Space(Arena& arena, const RestrictedPartialArea& rule, const Batch&, Index longest)
-            : above(arena.take<int>(longest)), area(arena, rule.area, longest) {}
+    struct Space : Scratch<RestrictedPartialArea> {
+        Span<int> above = each;
+        PlacePartialArea<true>::Space area{each, kernel, batch};
     };
 
     void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space& space) const {
         if (!split.p() || !split.m()) return;
-        const Window window = area.window(split);
+        const Window window = this->window(split);
         const Span<int> above = space.above.first(split.p());
         const double whole = below ? window.width() : window.high;
         if (below)
             list.task_loss = place_from_start(split, window, window.high, above) / (whole * window.rest);
         else
-            area.place(list, split, above, space.area);
+            place(list, split, above, space.area);
         add(list, split, window, above, window.high, whole);
         if (predicted || below) {
             const BinaryList preferred = chosen.split(list, split, relevance);

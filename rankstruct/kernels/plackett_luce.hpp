@@ -17,15 +17,15 @@ namespace rankstruct {
 // The largest difference of scores: a double must represent exp of it, its inverse, and a little more; and the same for the cube.
 constexpr double WIDEST_POLICY = 600.0, WIDEST_CURVED_POLICY = 200.0;
 
-// The policy of one list after another, with at most `longest` documents.
+// The policy of one list after another.
 struct Policy {
-    Index size = 0, real = 0;  // documents
-    Span<double> power;        // by position, exp(score - highest score); 0 for padding
-    SumTree tree;
-
-    Policy(Arena& arena, Index longest) : power(arena.take<double>(longest)), tree(arena, longest), sort(arena, longest) {
-        arena.take_each(longest, key, rest, own, reward, inverse, to_come);
-    }
+    Room each;
+    Index size = 0, real = 0;   // documents
+    Span<double> power = each;  // by position, exp(score - highest score); 0 for padding
+    SumTree tree{each};
+    SortSpace<float> sort{each};
+    Span<double> key = each, rest = each;                                     // by position
+    Span<double> own = each, reward = each, inverse = each, to_come = each;  // by rank
 
     // Set up a list; returns false if its scores differ too much or are not finite. `real(d)` says whether d is a document.
     template <class T, class Real>
@@ -92,10 +92,6 @@ struct Policy {
     }
 
   private:
-    SortSpace<float> sort;
-    Span<double> key, rest;                      // by position
-    Span<double> own, reward, inverse, to_come;  // by rank
-
     // The stable descending order of the keys, which are at most 0. They are sorted by the first half of their bits, as numbers;
     // the few that remain ambiguous are corrected.
     Span<int> sort_keys() {
@@ -132,28 +128,24 @@ struct Policy {
     }
 };
 
-// Do `solve(index, space)` for the lists [first, last), with scratch for lists of at most `longest` documents, until it refuses a
-// list. Returns -1, the number of that list, or OUT_OF_MEMORY.
+// Do `solve(index, space)` for the lists [first, last), of at most `longest` documents, until it refuses a list. Returns -1, the
+// number of that list, or OUT_OF_MEMORY.
 template <class Space, class Solve>
 Index each_list(Index longest, Index first, Index last, Solve solve) {
-    Arena count;
-    Space(count, longest);
-    Arena arena{static_cast<char*>(std::malloc(size_t(count.used)))};
-    if (!arena.memory) return OUT_OF_MEMORY;
-    Space space(arena, longest);
-    Index index = first;
-    while (index < last && solve(index, space)) ++index;
-    std::free(arena.memory);
-    return index < last ? index : -1;
+    return with_space<Space>(longest, [&](Space& space) {
+        Index index = first;
+        while (index < last && solve(index, space)) ++index;
+        return index < last ? index : -1;
+    });
 }
 
 // 1 - the expected discounted gain of sampled rankings relative to the best one, and its gradient: PL-Rank in one call, without a
 // tensor of samples. Labels are gains.
 struct PolicyLoss {
-    const double* uniform;         // in [0, 1): [samples, lists, longest], or [samples, lists, k] if `few`
+    Span<const double> uniform;    // in [0, 1): [samples, lists, longest], or [samples, lists, k] if `few`
     Span<const double> discounts;  // [longest list]
     Index samples, k;              // ranks after k are worth nothing
-    bool few;                      // whether to draw rank by rank
+    Index few;                     // whether to draw rank by rank
 
     template <class T>
     Index run(Batch& batch, Index first, Index last) const {
@@ -165,13 +157,11 @@ struct PolicyLoss {
 
   private:
     struct Space {
-        Policy policy;
-        GradeSpace grades;
-        Span<int> place;
-        Span<double> gain, found;
-
-        Space(Arena& a, Index n)
-            : policy(a, n), grades(a, n), place(a.take<int>(n)), gain(a.take<double>(n)), found(a.take<double>(n)) {}
+        Room each;
+        Policy policy{each};
+        GradeSpace grades{each};
+        Span<int> place = each;
+        Span<double> gain = each, found = each;
     };
 
     template <class T>
@@ -201,7 +191,7 @@ struct PolicyLoss {
 
     Span<int> draw(Space& space, Index row) const {
         const Span<int> ranking = space.place.first(least(k, space.policy.real));
-        const double* its = uniform + row * (few ? k : discounts.size);
+        const double* its = uniform.data + row * (few ? k : discounts.size);
         if (!few) return space.policy.draw_all([=](Index d) { return near_log(1.0 - its[d]); }).first(ranking.size);
         space.policy.tree.fill(space.policy.power.first(space.policy.size));
         space.policy.tree.draw(its, ranking);
@@ -221,44 +211,52 @@ struct PolicyLoss {
     }
 };
 
-// Rankings of padded lists from Python. Loops return -1, the number of a list with too large score differences, or OUT_OF_MEMORY.
-template <class T>
+// Lists are not sorted.
+inline Index run(Batch& batch, const PolicyLoss& loss, Index first, Index last) {
+    return batch.score_type == FLOAT32 ? loss.run<float>(batch, first, last) : loss.run<double>(batch, first, last);
+}
+
+// Rankings of padded lists, with the fields of `kernels.core.Rankings`. Loops return -1, the number of a list with too large score
+// differences, or OUT_OF_MEMORY.
 struct Rankings {
-    const T* scores;             // [lists, n]
-    const unsigned char* where;  // [lists, n]
+    Span<const double> scores;          // [lists, n]
+    Span<const unsigned char> where;    // [lists, n]
+    Span<const double> random;          // see below
+    Span<Index> placed;                 // [samples, lists, k], positions, padding last
+    Span<const double> worth, rewards;  // [lists, k] and [lists, n]
+    Span<double> found;                 // [lists, n]
     Index lists, n, samples, k;
 
-    // From numbers in [0, 1), [samples, lists, k]; writes `placed`, of the same shape, padding last.
-    Index draw_few(const double* uniform, Index first, Index last, Index* placed) const {
+    // Fill `placed` from numbers in [0, 1), [samples, lists, k].
+    Index draw_few(Index first, Index last) const {
         return each_ranking(first, last, WIDEST_POLICY, [&](Index row, Policy& policy) {
-            const Span<Index> ranking = Span<Index>{placed + row * k, k}.first(least(policy.real, k));
+            const Span<Index> ranking = Span<Index>{placed.data + row * k, k}.first(least(policy.real, k));
             if (row < lists) policy.tree.fill(policy.power.first(n));
-            policy.tree.draw(uniform + row * k, ranking);
+            policy.tree.draw(random.data + row * k, ranking);
             Index* padding = ranking.end();
-            for (Index d = 0; padding < placed + (row + 1) * k; ++d)
+            for (Index d = 0; padding < placed.data + (row + 1) * k; ++d)
                 if (policy.power[d] == 0.0) *padding++ = d;
         });
     }
 
-    // From exponential noise, [samples, lists, n].
-    Index draw(const double* noise, Index first, Index last, Index* placed) const {
+    // The same from exponential noise, [samples, lists, n].
+    Index draw(Index first, Index last) const {
         return each_ranking(first, last, WIDEST_POLICY, [&](Index row, Policy& policy) {
-            const Span<int> order = policy.draw_all([its = noise + row * n](Index d) { return -its[d]; });
-            for (Index r = 0; r < k; ++r) placed[row * k + r] = order[r];
+            const Span<int> order = policy.draw_all([its = random.data + row * n](Index d) { return -its[d]; });
+            for (Index r = 0; r < k; ++r) placed.data[row * k + r] = order[r];
         });
     }
 
-    // The mean of the estimates over sampled rankings, [lists, n], of the gradient or second derivatives; `worth` is [lists, k].
-    Index derive(bool twice, const Index* placed, const double* worth, const double* rewards, Index first, Index last,
-                 double* found) const {
-        const auto add = twice ? &Policy::add_curvature<const Index> : &Policy::add_gradient<const Index>;
-        for (Index d = first * n; d < last * n; ++d) found[d] = 0.0;
-        const auto add_one = [&](Index row, Policy& policy) {
+    // Fill `found` with the mean over sampled rankings of what `add` estimates for each.
+    template <class Add>
+    Index derive(Add add, double widest, Index first, Index last) const {
+        for (Index d = first * n; d < last * n; ++d) found.data[d] = 0.0;
+        const Index wrong = each_ranking(first, last, widest, [&](Index row, Policy& policy) {
             const Index list = row % lists;
-            (policy.*add)({placed + row * k, least(policy.real, k)}, worth + list * k, rewards + list * n, found + list * n);
-        };
-        const Index wrong = each_ranking(first, last, twice ? WIDEST_CURVED_POLICY : WIDEST_POLICY, add_one);
-        for (Index d = first * n; d < last * n; ++d) found[d] /= double(samples);
+            (policy.*add)({placed.data + row * k, least(policy.real, k)}, worth.data + list * k, rewards.data + list * n,
+                          found.data + list * n);
+        });
+        for (Index d = first * n; d < last * n; ++d) found.data[d] /= double(samples);
         return wrong;
     }
 
@@ -267,8 +265,8 @@ struct Rankings {
     template <class Row>
     Index each_ranking(Index first, Index last, double widest, Row row) const {
         return each_list<Policy>(n, first, last, [&](Index list, Policy& policy) {
-            const auto is_real = [its = where + list * n](Index d) { return its[d] != 0; };
-            if (!policy.begin<T>({scores + list * n, n}, widest, is_real)) return false;
+            const auto is_real = [its = where.data + list * n](Index d) { return its[d] != 0; };
+            if (!policy.begin<double>({scores.data + list * n, n}, widest, is_real)) return false;
             for (Index sample = 0; sample < samples; ++sample) row(sample * lists + list, policy);
             return true;
         });

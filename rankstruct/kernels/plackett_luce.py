@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.kernels import core, dispatch
+from rankstruct.kernels.call import Call
 from rankstruct.kernels.dispatch import CpuLists
 from rankstruct.kernels.threads import share_lists
 from rankstruct.lists import Lists
@@ -69,12 +68,8 @@ def draw_few_ranks(scores: Tensor, where: Tensor, uniform: Tensor) -> Tensor | N
 
 
 def _drawn(draw: Any, scores: Tensor, where: Tensor, random: Tensor, k: int) -> Tensor | None:
-    rows = _Rows.of(scores, where, len(random))
-    placed = torch.empty((rows.samples, rows.lists, k), dtype=torch.int64)
-    numbers = random.double().contiguous()
-    given = (*rows.addresses, numbers.data_ptr(), rows.lists, rows.size, rows.samples, k, rows.is_double)
-    near = rows.run(lambda first, last: draw(*given, first, last, placed.data_ptr()))
-    return placed.view(rows.samples, *scores.shape[:-1], k) if near else None
+    placed = torch.empty((len(random), *scores.shape[:-1], k), dtype=torch.int64)
+    return placed if _solved(draw, scores, where, placed, random=random.double()) else None
 
 
 def policy_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> Tensor | None:
@@ -87,26 +82,35 @@ def policy_gradient(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor
         placed: int64 `[samples, ..., k]`, as from `draw_rankings`.
         worth: the worth of each rank, broadcast to `[..., k]`.
     """
-    return _over_rankings(False, scores, where, placed, worth, rewards)
+    return _estimated(core.policy_gradient, scores, where, placed, worth, rewards)
 
 
 def policy_curvature(scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor) -> Tensor | None:
     """The same for second derivatives, of each document in its own score, float64 `[..., list_size]`."""
-    return _over_rankings(True, scores, where, placed, worth, rewards)
+    return _estimated(core.policy_curvature, scores, where, placed, worth, rewards)
 
 
-def _over_rankings(
-    twice: bool, scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor
+def _estimated(
+    estimate: Any, scores: Tensor, where: Tensor, placed: Tensor, worth: Tensor, rewards: Tensor
 ) -> Tensor | None:
-    rows, k = _Rows.of(scores, where, len(placed)), placed.shape[-1]
-    worth = worth.double().expand(*scores.shape[:-1], k).contiguous()
-    arrays = (placed.contiguous(), worth, rewards.double().contiguous())
-    found = torch.empty((rows.lists, rows.size), dtype=torch.float64)
-    given = (*rows.addresses, *(each.data_ptr() for each in arrays), rows.lists, rows.size, rows.samples, k)
-    near = rows.run(
-        lambda first, last: core.policy_derivative(*given, rows.is_double, twice, first, last, found.data_ptr())
-    )
-    return found.view(scores.shape) if near else None
+    worth = worth.double().expand(*scores.shape[:-1], placed.shape[-1])
+    found = torch.empty(scores.shape, dtype=torch.float64)
+    arrays = {"worth": worth, "rewards": rewards.double(), "found": found}
+    return found if _solved(estimate, scores, where, placed.contiguous(), **arrays) else None
+
+
+def _solved(loop: Any, scores: Tensor, where: Tensor, placed: Tensor, **arrays: Tensor) -> bool:
+    """Whether a loop over rankings solved all lists."""
+    arrays |= {"scores": scores.double(), "where": where, "placed": placed}
+    given = {name: each.contiguous().numpy() for name, each in arrays.items()}
+    lists, n, (samples, *_, k) = scores.shape[:-1].numel(), scores.shape[-1], placed.shape
+    rankings = core.rankings.options(*map(given.get, core.ROWS), lists, n, samples, k)
+    threads = min(torch.get_num_threads(), samples * lists * n // _WORTH_A_THREAD, lists)
+    bounds = np.arange(lists + 1) * n
+    found = share_lists(lambda first, last: int(loop(ctypes.byref(rankings), first, last)), bounds, threads)
+    if found == core.OUT_OF_MEMORY:
+        raise MemoryError(f"no memory for the scratch of lists of {n} documents")
+    return found == -1
 
 
 class PolicyLoss(NamedTuple):
@@ -141,57 +145,7 @@ def policy_loss(
         gains: float64, the gains of integer labels from 0, if known; None: labels are gains.
     """
     batch = CpuLists(scores, lists, 0.0, gains)
-    given = uniform.data_ptr(), discounts.ctypes.data, len(discounts), len(uniform), k, few
-    shares: list[core.CoreBatch] = []
-
-    def loop(first: int, last: int) -> int:
-        own = core.CoreBatch.from_buffer_copy(batch.batch)
-        shares.append(own)
-        return int(core.policy_loss(ctypes.addressof(own), *given, first, last))
-
-    offsets = lists.offsets
-    bounds = np.arange(batch.count + 1) * batch.longest if offsets is None else offsets.numpy()
-    if _share(loop, bounds, len(uniform)) != -1:
+    options = core.policy_loss.options(uniform.numpy().ravel(), discounts, len(uniform), k, few)
+    if batch.run(Call(core.policy_loss, options), len(uniform)) != -1 or (found := batch.mean()) is None:
         return None
-    count = max(sum(share.real_lists for share in shares), 1)
-    return PolicyLoss(batch.value, batch.direction, math.fsum(share.sum for share in shares) / count, count)
-
-
-def _share(loop: Callable[[int, int], int], bounds: np.ndarray, samples: int) -> int:
-    """The result of a loop over several rankings of each list, with threads if there is enough work."""
-    lists, documents = len(bounds) - 1, int(bounds[-1])
-    threads = min(torch.get_num_threads(), samples * documents // _WORTH_A_THREAD, lists)
-    found = loop(0, lists) if threads < 2 else share_lists(loop, bounds, threads)
-    if found == core.OUT_OF_MEMORY:
-        raise MemoryError(f"no memory for the scratch of lists of {int(np.diff(bounds).max())} documents")
-    return found
-
-
-class _Rows(NamedTuple):
-    """Lists as rows, and the number of rankings of each."""
-
-    scores: Tensor
-    where: Tensor
-    lists: int
-    size: int
-    samples: int
-
-    @classmethod
-    def of(cls, scores: Tensor, where: Tensor, samples: int) -> _Rows:
-        shape = (scores.shape[:-1].numel(), scores.shape[-1])
-        wide = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
-        return cls(wide.reshape(shape).contiguous(), where.reshape(shape).contiguous(), *shape, samples)
-
-    @property
-    def addresses(self) -> tuple[int, int]:
-        """The addresses of scores and where."""
-        return self.scores.data_ptr(), self.where.data_ptr()
-
-    @property
-    def is_double(self) -> bool:
-        """Whether the scores are float64."""
-        return self.scores.dtype == torch.float64
-
-    def run(self, loop: Callable[[int, int], int]) -> bool:
-        """Run the loop; returns whether it solved all lists."""
-        return _share(loop, np.arange(self.lists + 1) * self.size, self.samples) == -1
+    return PolicyLoss(batch.value, batch.direction, *found)

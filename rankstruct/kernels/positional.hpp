@@ -3,7 +3,7 @@
 //     maximise over rankings   sum_i ( c_i s_{r(i)} - a_i b_{r(i)} )
 //
 // with the decay c of the map, the discount a and the gains b of the measure; c and a never increase. Labels are the gains here,
-// multiplied by the item weights, and documents with the same gain, a class, stay in score order. Documents are numbered by rank in the list, by descending
+// multiplied by the item discounts, and documents with the same gain, a class, stay in score order. Documents are numbered by rank in the list, by descending
 // score; positions are ranks of the most violated ranking, or of the reference.
 #pragma once
 
@@ -14,7 +14,6 @@
 
 namespace rankstruct {
 
-enum Reference : int { IDEAL, IDEAL_TIED, PREDICTED };
 enum RankMethod : int { NOTHING, PROPORTIONAL, SWEEP, PRICES, RECIPROCAL };  // in the order of `oracles.positional._METHODS`
 
 // Nanoseconds of one thread of a 2-core x86 virtual machine, for lists of 10 to 3000 documents, decay i^-0.5, and cut-offs 1, 10,
@@ -37,54 +36,31 @@ inline RankMethod choose_method(Index n, Index classes, Index k, bool proportion
 
 // The kernel. The coefficient of a document is c at its position in the most violated ranking, minus c at its position in the
 // reference (DORM, equations 20 to 22).
-struct Positional {
+struct Positional : ByRank {
     static constexpr double widest = 1e301;  // no sum of scores over all ranks overflows
 
-    Span<const double> decay, weights;  // [longest list], c and a
-    Index cutoff;                       // the number of ranks with a discount above 0
-    Index least_cutoff;  // 0; or each list's cut-off is the first rank at which the ideal ranking gains less than at rank 1,
-                         // but at least this number (mWTA)
-    bool normalized;     // whether a list's measure is divided by its best value
-    bool reciprocal;     // whether the measure is reciprocal rank: the discount of the first rank with a gain above 0, not a sum
-    int reference;
-
-    struct Space {
-        GradeSpace grades;
-        SweepSpace sweep;
-        PriceSpace prices;
-        BinarySpace binary;
-        Span<int> position, reference, order, block, pointer, given;
-        Span<double> gained, chosen;  // by position; in input order
+    struct Space : Scratch<Positional> {
         // For the assignment problem, and for reciprocal rank.
-        Span<int> group, starts, next, classes;
-        Span<double> gain, class_score, before;
-        Span<double> weighted;  // the gains times the item weights
-
-        Space(Arena& arena, const Positional& kernel, const Batch& batch, Index longest)
-            : Space(arena, kernel.reciprocal ? 0 : longest, kernel.reciprocal ? longest : 0, longest) {
-            arena.take_each(longest, position, reference, order, block, pointer, given, gained);
-            arena.take_each(batch.chosen ? longest : 0, chosen);
-            arena.take_each(batch.item_weights ? longest : 0, weighted);
-        }
-
-      private:
-        Space(Arena& arena, Index assigned, Index reciprocal, Index longest)
-            : grades(arena, longest),
-              sweep(arena, assigned, least(assigned, MOST_SWEPT)),
-              prices(arena, assigned),
-              binary(arena, reciprocal) {
-            arena.take_each(assigned + 1, group, starts, next, classes, gain, class_score);
-            arena.take_each(reciprocal + 1, before);
-        }
+        Room assigned = each.when(!kernel.reciprocal), found = each.when(kernel.reciprocal);
+        GradeSpace grades{each};
+        SweepSpace sweep{assigned, each(least(assigned.count, MOST_SWEPT))};
+        PriceSpace prices{assigned};
+        BinarySpace binary{found};
+        Span<int> position = each, reference = each, order = each, block = each, pointer = each, given = each;
+        Span<double> gained = each;  // by position
+        Room more = each(assigned.count + 1);
+        Span<int> group = more, starts = more, next = more, classes = more;
+        Span<double> gain = more, class_score = more, before = each(found.count + 1);
+        Span<double> weighted = each.when(batch.item_weights);  // the gains times the item weights
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         if (list.weight.size) {
             for (Index q = 0; q < list.size; ++q) space.weighted[q] = list.label[q] * list.weight[q];
             list.label = space.weighted.first(list.size);
         }
         const Grades grades = number_grades(list.label, space.grades);
-        if (grades.count() == 1) return -1;
+        if (grades.count() == 1) return;
         const Index n = list.size;
         const Index its_own = least_cutoff ? most(Index(grades.starts[1]) + 1, least_cutoff) : n;
         const Index cut = least(least(cutoff, n), its_own);
@@ -92,11 +68,11 @@ struct Positional {
             space.gained.slice(grades.starts[g], least(Index(grades.starts[g + 1]), cut)).fill(grades.value[g]);
         const double best = discounted(space, cut);
         // No ranking can be wrong.
-        if (best <= 0.0 || weights[0] == (cut == n ? weights[n - 1] : 0.0)) return -1;
+        if (best <= 0.0 || discounts[0] == (cut == n ? discounts[n - 1] : 0.0)) return;
 
         Index moved = n;  // leading documents; all others keep their ranks in both rankings
         if (reciprocal) {
-            list.task_loss = 1.0 - weights[rank_reciprocal(list, space)];
+            list.task_loss = 1.0 - discounts[rank_reciprocal(list, space)];
         } else {
             moved = rank(list, grades, cut, normalized ? best : 1.0, space);
             for (Index q = 0; q < moved; ++q) space.gained[space.position[q]] = list.label[q];
@@ -112,13 +88,12 @@ struct Positional {
             partition(grades.number.first(moved), grades.starts, space.order, space.pointer);
             for (Index g = 0; g < grades.count(); ++g) share_among_tied(list, space.order.slice(grades.starts[g], space.pointer[g]));
         }
-        return -1;
     }
 
   private:
     // The discounted gains by position.
     double discounted(const Space& space, Index cut) const {
-        return dot(weights.first(cut), space.gained.first(cut));
+        return dot(discounts.first(cut), space.gained.first(cut));
     }
 
     // Compute the positions of the most violated ranking; returns how many leading documents by score take the first positions.
@@ -133,7 +108,7 @@ struct Positional {
     bool is_proportional(Index n, Index cut) const {
         if (!(decay[0] > 0.0 && (cut == n || decay[n - 1] == 0.0))) return false;
         for (Index i = 0; i < n; ++i)
-            if (decay[i] * weights[0] != (i < cut ? weights[i] * decay[0] : 0.0)) return false;
+            if (decay[i] * discounts[0] != (i < cut ? discounts[i] * decay[0] : 0.0)) return false;
         return true;
     }
 
@@ -142,7 +117,7 @@ struct Positional {
     Index rank_proportional(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
         const Index n = cut < list.size ? front_of(grades, cut) : list.size;
         const Span<double> value = space.class_score.first(n);
-        const double ratio = weights[0] / decay[0];
+        const double ratio = discounts[0] / decay[0];
         for (Index q = 0; q < n; ++q) value[q] = list.score[q] - list.label[q] / scale * ratio;
         const Span<int> order = sort_descending<double>(value, space.grades.sort);
         for (Index i = 0; i < n; ++i) space.position[order[i]] = int(i);
@@ -154,8 +129,8 @@ struct Positional {
     Index assign(const List& list, const Grades& grades, Index cut, double scale, Space& space) const {
         Index n = list.size, count = grades.count();
         // Discounts too small to change a sum that contains the first one are treated as 0.
-        for (Index step = cut; step && weights[cut - 1] < 1e-25 * weights[0]; step /= 2)
-            while (cut > step && weights[cut - step - 1] < 1e-25 * weights[0]) cut -= step;
+        for (Index step = cut; step && discounts[cut - 1] < 1e-25 * discounts[0]; step /= 2)
+            while (cut > step && discounts[cut - step - 1] < 1e-25 * discounts[0]) cut -= step;
         Span<int> group = grades.number, starts = grades.starts;
         for (Index g = 0; g < count; ++g) space.gain[g] = grades.value[g] / scale;
         const bool merged = cut < n && count > FEW_CLASSES;
@@ -175,7 +150,7 @@ struct Positional {
         const Span<int> members = space.order.first(n), classes = space.classes.first(n), position = space.position.first(n);
         partition(group, starts, members, space.next);
         const Span<const double> score = gather<double>(members, [&](Index q) { return list.score[q]; }, space.class_score);
-        const Assignment problem{score, starts, group, space.gain.first(count), decay.first(n), weights.first(n), cut};
+        const Assignment problem{score, starts, group, space.gain.first(count), decay.first(n), discounts.first(n), cut};
         Index from = -1;
         if (choose_method(n, count, cut, false) == SWEEP) from = by_sweep(problem, classes, space.sweep);
         if (from < 0) {
@@ -285,7 +260,7 @@ struct Positional {
     Index rank_reference(const List& list, const Grades& grades, Index cut, Space& space) const {
         const Span<int> rank = space.reference.first(list.size), order = space.order.first(list.size);
         if (reference == IDEAL) {
-            rank_by_gain(grades, in_given_order(list, space), space, rank);
+            rank_by_gain(grades, in_input_order(list, space.given), space, rank);
             return list.size;
         }
         fill_chosen(list, space, order);
@@ -297,7 +272,7 @@ struct Positional {
             while (grades.number[order[lead]] > 0) ++lead;
             for (Index i = 0; i < order.size; ++i) rank[order[i]] = int(i + (i < lead));
             rank[order[lead]] = 0;
-        } else if (cut == list.size && always_falls(weights.first(cut))) {
+        } else if (cut == list.size && always_falls(discounts.first(cut))) {
             rank_by_gain(grades, order, space, rank);
         } else {
             const Index front = rank_tied(grades, cut, order, space, rank);
@@ -319,33 +294,18 @@ struct Positional {
         for (const int q : order) rank[q] = next[grades.number[q]]++;
     }
 
-    // The documents in input order.
-    static Span<int> in_given_order(const List& list, Space& space) {
-        const Span<int> order = space.given.first(list.places);
-        order.fill(-1);  // padding
-        for (Index q = 0; q < list.size; ++q) order[list.place[q]] = int(q);
-        Index count = 0;
-        for (const int q : order) {
-            order[count] = q;
-            count += q >= 0;
-        }
-        return order.first(list.size);
-    }
-
     // Compute the order by chosen scores, ties in input order.
     static void fill_chosen(const List& list, Space& space, Span<int> order) {
         for (Index i = 0; i < order.size; ++i) order[i] = int(i);
         if (!list.chosen.size) return;
-        const Span<int> given = in_given_order(list, space);
-        const Span<const double> chosen = gather<double>(given, [&](Index q) { return list.chosen[q]; }, space.chosen);
-        const Span<int> sorted = sort_descending(chosen, space.grades.sort);
-        for (Index i = 0; i < order.size; ++i) order[i] = given[sorted[i]];
+        const Span<int> sorted = sort_places(in_input_order(list, space.given), list.chosen.data, space.grades.sort);
+        for (Index i = 0; i < order.size; ++i) order[i] = sorted[i];
     }
 
     // As in `order`, with ties of the chosen scores by gain.
     static void rank_predicted(const List& list, const Grades& grades, Span<const int> order, Space& space,
                                Span<int> rank) {
-        rank_by_gain(grades, in_given_order(list, space), space, rank);
+        rank_by_gain(grades, in_input_order(list, space.given), space, rank);
         const Span<int> by_gain = space.given.first(order.size), begin = space.block, next = space.pointer;
         for (Index q = 0; q < order.size; ++q) by_gain[rank[q]] = int(q);
         const Span<const double> key = list.chosen.size ? list.chosen : list.score;
@@ -364,7 +324,7 @@ struct Positional {
         const Span<int> next = space.pointer, block = space.block, free = space.given;
         for (Index g = 0; g < grades.count(); ++g) next[g] = grades.starts[g];
         for (Index i = 0; i < cut; ++i) {
-            block[i] = i && weights[i] == weights[i - 1] ? block[i - 1] : int(i);
+            block[i] = i && discounts[i] == discounts[i - 1] ? block[i - 1] : int(i);
             free[i] = int(i);
         }
         Index i = 0;

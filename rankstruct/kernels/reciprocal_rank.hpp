@@ -11,12 +11,10 @@ namespace rankstruct {
 // least k.
 struct FirstRelevant {
     static constexpr bool one_gain = false;
-    struct Space {
-        Space(Arena&, const FirstRelevant&, const Batch&, Index) {}
-    };
+    using Space = NoSpace;
 
     Index cutoff;
-    bool predicted;  // whether the reference is the ranking by chosen scores, not the ideal one
+    Index predicted;  // whether the reference is the ranking by chosen scores, not the ideal one
 
     void solve(List& list, const BinaryList& split, Relevance relevance, ChosenSpace& chosen, Space&) const {
         const Index p = split.p(), m = split.m();

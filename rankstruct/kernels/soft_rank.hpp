@@ -11,54 +11,43 @@
 // few variables. So a list takes O(n m min(k, sqrt n)) for m documents with a gain, and less if sigma is small.
 #pragma once
 
+#include <algorithm>
+#include <functional>
+
 #include "lists.hpp"
 #include "pair_sums.hpp"
 #include "vector_math.hpp"
 
 namespace rankstruct {
 
-struct SoftRanks {
-    static constexpr double widest = 1.7976931348623157e308;
+struct SoftRanks : Gains {
     static constexpr int lanes = 8;  // documents, adjacent by score, processed together
     static constexpr double unlikely = 1e-20, exponent = 46.0;  // a probability of exp(-46) is neglected
     static constexpr double far = 6.6;                          // erfc(-z) / 2 is 1 from here on
     static constexpr double least_variance = 1e-4;  // of a rank; then its normal distribution is concentrated on an integer
     static constexpr double one_over_root_pi = 0.56418958354775628695;
 
-    Gains gains;
+    Index normalized;
     double sigma;
     Span<const double> nodes, shares;  // offsets of a document's score, in units of sigma, and their weights
     double steepness;                  // probabilities are erfc(steepness x difference) / 2
-    bool normal;                       // whether a rank is normal, with the mean and the variance of the sum
+    Index normal;                      // whether a rank is normal, with the mean and the variance of the sum
 
     struct Lanes {
         double of[lanes];
     };
 
-    struct Space {
-        GradeSpace grades;
-        Span<double> gain, x;         // gains, and scores in units of sigma
-        Span<Lanes> up, down, slope;  // for each variable: pi, 1 - pi, and the derivative of pi in the score
-        Span<Lanes> chance, worth;    // all q, and e
-        Span<Index> begin;            // rank 0 of each q in `chance`
-        Span<int> low, high;          // the ranks of each q
-
-        Space(Arena& arena, const SoftRanks& kernel, const Batch&, Index longest)
-            : grades(arena, longest),
-              gain(arena.take<double>(longest)),
-              x(arena.take<double>(longest)),
-              up(arena.take<Lanes>(longest)),
-              down(arena.take<Lanes>(longest)),
-              slope(arena.take<Lanes>(longest)),
-              chance(arena.take<Lanes>(most_chances(kernel, longest))),
-              worth(arena.take<Lanes>(kernel.gains.ranks(longest) + 1)),
-              begin(arena.take<Index>(longest + 1)),
-              low(arena.take<int>(longest + 1)),
-              high(arena.take<int>(longest + 1)) {}
+    struct Space : Scratch<SoftRanks> {
+        GradeSpace grades{each};
+        Span<double> gain = each, x = each;                // gains, and scores in units of sigma
+        Span<Lanes> up = each, down = each, slope = each;  // of each variable: pi, 1 - pi, and the derivative in the score
+        Span<Lanes> chance = each(most_chances(kernel, each.count)), worth = each(kernel.ranks(each.count) + 1);  // all q, and e
+        Span<Index> begin = each(each.count + 1);                           // rank 0 of each q in `chance`
+        Span<int> low = each(each.count + 1), high = each(each.count + 1);  // the ranks of each q
 
         // Ranks further than t from the mean have a probability of at most exp(-2 t^2 / n). One zero is kept on either side.
         static Index most_chances(const SoftRanks& kernel, Index n) {
-            const Index k = kernel.gains.ranks(n);
+            const Index k = kernel.ranks(n);
             return kernel.normal ? 3 * k : (n + 1) * (least(k, Index(2.0 * sqrt(0.5 * exponent * double(n))) + 3) + 2);
         }
     };
@@ -70,10 +59,10 @@ struct SoftRanks {
         Index first, last;                   // variables to process; those before `first` are 1
     };
 
-    Index solve(List& list, Space& space) const {
+    void solve(List& list, Space& space) const {
         const Span<double> gain = space.gain.first(list.size);
-        const double best = gains.read(list, gain, space.grades);
-        if (best <= 0.0) return -1;
+        const double best = read(list, normalized, gain, space.grades);
+        if (best <= 0.0) return;
         const double scale = 1.0 / width_of(list, sigma);
         for (Index r = 0; r < list.size; ++r) space.x[r] = scale * list.score[r];
         Group group{};
@@ -95,7 +84,6 @@ struct SoftRanks {
         if (count) solve_group(list, group, space);
         list.value = best - list.value;
         for (double& each : list.coefficient) each *= -scale;
-        return -1;
     }
 
   private:
@@ -108,7 +96,7 @@ struct SoftRanks {
             lowest = least(lowest, centre);
         }
         const Span<const double> x = space.x.first(list.size);
-        if (is_far_below(double(count_above(x, highest)), double(gains.kept))) return;
+        if (is_far_below(double(count_above(x, highest)), double(kept))) return;
         group.first = count_above(x, highest + far / steepness);
         group.last = count_above(x, lowest - far / steepness);
         if (normal) {
@@ -127,17 +115,9 @@ struct SoftRanks {
         }
     }
 
-    // The number of values, in descending order, that are at least `bound`.
-    static Index count_above(Span<const double> x, double least) {
-        Index low = 0, high = x.size;
-        while (low < high) {
-            const Index middle = (low + high) / 2;
-            if (x[middle] >= least)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        return low;
+    // The number of values, in descending order, that are at least a bound.
+    static Index count_above(Span<const double> x, double bound) {
+        return std::upper_bound(x.begin(), x.end(), bound, std::greater<double>()) - x.begin();
     }
 
     // Whether a document has a negligible probability of one of the first ranks, by Chernoff's inequality: each document with a
@@ -267,7 +247,7 @@ struct SoftRanks {
         list.coefficient[i] += total;
     }
 
-    double discount(Index rank, Index n) const { return rank < gains.ranks(n) ? gains.discounts[rank] : 0.0; }
+    double discount(Index rank, Index n) const { return rank < ranks(n) ? discounts[rank] : 0.0; }
 
     // Normal ranks: a rank above r has probability Phi((mean - r - 1/2) / deviation).
     void take_normal(List& list, const Group& group, Space& space) const {
@@ -282,15 +262,15 @@ struct SoftRanks {
         for (int l = 0; l < lanes; ++l) {
             mean.of[l] += double(group.first) - 0.5;
             over.of[l] = sqrt(0.5 / most(variance.of[l], least_variance));
-            value.of[l] = gains.discounts[0];
+            value.of[l] = discounts[0];
         }
-        const Index ranks = least(gains.kept, list.size - 1);
+        const Index ranks = least(kept, list.size - 1);
         Lanes *behind = space.chance.data, *slope = behind + 2 * ranks;
         for (Index r = 0; r < ranks; ++r)
             for (int l = 0; l < lanes; ++l) behind[r].of[l] = (mean.of[l] - double(r)) * over.of[l];
         fill_chances(ranks, behind, behind + ranks, slope);
         for (Index r = 0; r < ranks; ++r) {
-            const double fall = discount(r + 1, list.size) - gains.discounts[r];
+            const double fall = discount(r + 1, list.size) - discounts[r];
             for (int l = 0; l < lanes; ++l) {
                 const double by_z = fall / steepness * slope[r].of[l] * over.of[l];
                 value.of[l] += fall * behind[r].of[l];

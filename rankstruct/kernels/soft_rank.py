@@ -18,11 +18,10 @@ _ONE_NODE = np.zeros(1), np.ones(1)
 
 
 def _compiled(longest: int, discounts: Tensor, kept: int, normalized: bool, sigma: float, ranks: str) -> Call:
-    table = discounts.double().numpy()
     # The difference of two scores has standard deviation sqrt(2) sigma; given one of them, sigma.
     nodes, steepness = ((NODES, SHARES), 0.5**0.5) if ranks == "joint" else (_ONE_NODE, 0.5)
-    model = *nodes, len(nodes[0]), steepness, ranks == "normal"
-    return Call(core.soft_rank, core.soft_rank.options(table, len(table), kept, normalized, sigma, *model))
+    model = *nodes, steepness, ranks == "normal"
+    return Call(core.soft_rank, core.soft_rank.options(discounts.double().numpy(), kept, normalized, sigma, *model))
 
 
 #: The best value minus the expected value of the scores, and its gradient. Labels are gains.

@@ -10,35 +10,16 @@
 
 namespace rankstruct {
 
-template <class T>
-struct SortKey;
-template <>
-struct SortKey<float> {
-    using Bits = Bits32;
-};
-template <>
-struct SortKey<double> {
-    using Bits = Bits64;
-};
-
-// Scratch for lists of at most `longest` documents.
+// Scratch for lists of at most `each.count` documents.
 template <class T>
 struct SortSpace {
-    using Bits = typename SortKey<T>::Bits;
+    using Bits = std::conditional_t<sizeof(T) == 4, Bits32, Bits64>;
     static constexpr int buckets = 256;
 
-    Span<T> value;
-    Span<Bits> key, spare_key;
-    Span<int> order, spare_order;
-    Span<int> histogram;
-
-    SortSpace(Arena& arena, Index longest)
-        : value(arena.take<T>(longest)),
-          key(arena.take<Bits>(longest)),
-          spare_key(arena.take<Bits>(longest)),
-          order(arena.take<int>(longest)),
-          spare_order(arena.take<int>(longest)),
-          histogram(arena.take<int>(buckets)) {}
+    Room each;
+    Span<T> value = each;
+    Span<Bits> key = each, spare_key = each;
+    Span<int> order = each, spare_order = each, histogram = each(buckets);
 };
 
 // Longest list sorted by counting: for 80 floats this takes as long as buckets; doubles switch earlier.
@@ -49,8 +30,8 @@ constexpr Index MOST_MOVES = 8;  // insertion moves per document; a pass costs a
 
 // Keys ascend as scores descend: the bits of the float, suitably flipped. -0.0 and 0.0 have the same key.
 template <class T>
-inline typename SortKey<T>::Bits key_of(T score) {
-    using Bits = typename SortKey<T>::Bits;
+inline auto key_of(T score) {
+    using Bits = typename SortSpace<T>::Bits;
     constexpr Bits sign = Bits(1) << (8 * sizeof(Bits) - 1);
     const Bits bits = __builtin_bit_cast(Bits, score + T(0));
     return bits & sign ? bits : bits ^ (sign - 1);
@@ -137,7 +118,7 @@ inline bool sort_by_width(Span<const T> value, SortSpace<T>& space) {
 
 // Radix passes over the differing bits in [first, last); the result is in key and order.
 template <class T>
-inline void sort_by_bits(int first, int last, typename SortKey<T>::Bits differing, Index n, SortSpace<T>& space) {
+inline void sort_by_bits(int first, int last, typename SortSpace<T>::Bits differing, Index n, SortSpace<T>& space) {
     constexpr int digit = 8, mask = SortSpace<T>::buckets - 1;
     for (int shift = first; shift < last; shift += digit) {
         if (!((differing >> shift) & mask)) continue;
@@ -157,8 +138,8 @@ inline void sort_by_bits(int first, int last, typename SortKey<T>::Bits differin
 
 // Compute keys and initial positions; returns the bits in which keys differ.
 template <class T>
-inline typename SortKey<T>::Bits begin_keys(Span<const T> value, SortSpace<T>& space) {
-    using Bits = typename SortKey<T>::Bits;
+inline auto begin_keys(Span<const T> value, SortSpace<T>& space) {
+    using Bits = typename SortSpace<T>::Bits;
     Bits some = 0, every = ~Bits(0);
     for (Index i = 0; i < value.size; ++i) {
         const Bits key = key_of(value[i]);
@@ -192,6 +173,15 @@ inline Span<int> sort_descending(Span<const T> value, SortSpace<T>& space) {
     // All passes and the insertion are stable.
     if (first && !insert(space.key.first(n), space.order.first(n), MOST_MOVES * n)) sort_by_bits<T>(0, last, differing, n, space);
     return space.order.first(n);
+}
+
+// The places by descending value, stable, in `space.order`.
+template <class T>
+inline Span<int> sort_places(Span<const int> place, const T* values, SortSpace<T>& space) {
+    for (Index i = 0; i < place.size; ++i) space.value[i] = values[place[i]];
+    const Span<int> order = sort_descending<T>(space.value.first(place.size), space);
+    for (int& at : order) at = place[at];
+    return order;
 }
 
 }  // namespace rankstruct

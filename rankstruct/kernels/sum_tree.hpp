@@ -1,6 +1,8 @@
 // Sampling without replacement, with probabilities proportional to weights.
 #pragma once
 
+#include <bit>
+
 #include "base.hpp"
 
 namespace rankstruct {
@@ -8,14 +10,9 @@ namespace rankstruct {
 // A binary tree of sums, with the root at 1 and the leaves from `leaves` on. A leaf is drawn from the root down; then the sums
 // above it are recomputed, not decreased, so that no rounding error remains: O(log n).
 struct SumTree {
-    Index leaves = 1;
-    Span<double> whole, left;
-
-    SumTree(Arena& arena, Index n) {
-        while (leaves < n) leaves *= 2;
-        whole = arena.take<double>(2 * leaves);
-        left = arena.take<double>(2 * leaves);
-    }
+    Room each;
+    Index leaves = Index(std::bit_ceil(Bits64(each.count)));
+    Span<double> whole = each(2 * leaves), left = each(2 * leaves);
 
     void fill(Span<const double> power) const {
         for (Index d = 0; d < leaves; ++d) whole[leaves + d] = d < power.size ? power[d] : 0.0;

@@ -4,12 +4,11 @@
 // here (digits beyond an integer and a value halfway between two float32 numbers, or an extreme exponent) is left to the caller;
 // a malformed line stops the pass with a `Problem` and its position. The text has no terminator, and no byte beyond its size is
 // read.
-//
-// Only for the host.
 #pragma once
 
 #include <bit>
 #include <cstring>
+#include <string_view>
 
 #include "base.hpp"
 
@@ -145,12 +144,8 @@ struct Text {
         const void* found = i < size ? std::memchr(bytes + i, '\n', size_t(size - i)) : nullptr;
         return found ? static_cast<const Byte*>(found) - bytes : size;
     }
-    bool has(const char* word, Index length, Index i) const {
-        return i + length <= size && std::memcmp(bytes + i, word, size_t(length)) == 0;
-    }
-    bool equal(Range a, Range b) const {
-        const Index length = a.last - a.first;
-        return length == b.last - b.first && std::memcmp(bytes + a.first, bytes + b.first, size_t(length)) == 0;
+    std::string_view view(Range range) const {
+        return {reinterpret_cast<const char*>(bytes) + range.first, size_t(range.last - range.first)};
     }
 
     // Whether a word of lower-case letters is here, in any case.
@@ -244,10 +239,10 @@ struct Text {
     Range docid(Range comment) const {
         const Text inside{bytes, comment.last};
         for (Index word = comment.first; word < comment.last;) {
-            if (inside.has("docid", 5, word)) {
+            if (view({word, comment.last}).starts_with("docid")) {
                 const Index equals = inside.skip(WHITE_SPACE, word + 5);
                 const Index first = inside.skip(WHITE_SPACE, equals + 1), last = inside.find(WHITE_SPACE, first);
-                if (inside.has("=", 1, equals) && first < last) return {first, last};
+                if (inside[equals] == '=' && first < last) return {first, last};
             }
             word = inside.skip(WHITE_SPACE, inside.find(WHITE_SPACE, word));
         }
@@ -266,7 +261,7 @@ class Reader {
         lines.indptr[0] = lines.offsets[0] = 0;
         lines.documents = lines.lists = lines.hards = 0;
         lines.problem = Problem::NONE;
-        while (lines.problem == Problem::NONE && find_document()) lines.problem = read_document();
+        while (find_document() && read_label() && read_qid() && read_features()) end_document();
         if (lines.problem == Problem::NONE) {
             lines.offsets[lines.lists] = lines.documents;
             lines.place = text.size;
@@ -280,9 +275,10 @@ class Reader {
     Index at = 0, lines_before = 0, entries = 0;
     bool with_qid = false;
 
-    Problem refused(Problem problem, Index place) {
+    bool refuse(Problem problem, Index place) {
+        lines.problem = problem;
         lines.place = place;
-        return problem;
+        return false;
     }
 
     // Go to the label of the next document; false if there is none.
@@ -304,46 +300,34 @@ class Reader {
         ++lines_before;
     }
 
-    Problem read_document() {
-        const Index label = at;
-        Problem problem = read_label();
-        if (problem == Problem::NONE) problem = read_qid(label);
-        if (problem == Problem::NONE) problem = read_features();
-        if (problem != Problem::NONE) return problem;
-        read_comment();
-        end_line();
-        lines.indptr[++lines.documents] = entries;
-        return Problem::NONE;
-    }
-
-    Problem read_label() {
+    bool read_label() {
         const Number label = text.number(at);
-        if (label.kind == Number::BAD || !text.ends_token(label.end)) return refused(Problem::LABEL, at);
+        if (label.kind == Number::BAD || !text.ends_token(label.end)) return refuse(Problem::LABEL, at);
         if (label.kind == Number::HARD) lines.hard[lines.hards++] = {at, -1 - lines.documents};
         lines.labels[lines.documents] = float(label.value);
         at = label.end;
-        return Problem::NONE;
+        return true;
     }
 
-    Problem read_qid(Index label) {
+    bool read_qid() {
         at = text.skip(BLANKS, at);
         const bool has_qid = text.has_letters("qid", at) && text[at + 3] == ':';
         if (lines.documents == 0) with_qid = has_qid;
-        if (has_qid != with_qid) return refused(with_qid ? Problem::QID_MISSING : Problem::QID_SURPRISE, at);
-        if (!has_qid) return Problem::NONE;
+        if (has_qid != with_qid) return refuse(with_qid ? Problem::QID_MISSING : Problem::QID_SURPRISE, at);
+        if (!has_qid) return true;
         const Range qid{at + 4, text.find(TOKEN_ENDS, at + 4)};
-        if (text[qid.last] == '#') return refused(Problem::QID_HASH, at);  // a comment, or part of the name
-        if (qid.first == qid.last) return refused(Problem::QID_EMPTY, label);
-        if (lines.lists == 0 || !text.equal(qid, lines.qids[lines.lists - 1])) {
+        if (text[qid.last] == '#') return refuse(Problem::QID_HASH, at);  // a comment, or part of the name
+        if (qid.first == qid.last) return refuse(Problem::QID_EMPTY, text.skip(GAPS, lines.starts[lines.documents]));
+        if (lines.lists == 0 || text.view(qid) != text.view(lines.qids[lines.lists - 1])) {
             lines.offsets[lines.lists] = lines.documents;
             lines.qids[lines.lists] = qid;
             lines.lines_before[lines.lists++] = lines_before;
         }
         at = qid.last;
-        return Problem::NONE;
+        return true;
     }
 
-    Problem read_features() {
+    bool read_features() {
         Index last = lines.base - 1;
         int missing = 0;
         for (;;) {
@@ -351,9 +335,9 @@ class Reader {
             if (is_in(CONTENT_ENDS, text[at])) break;
             const Index token = at;
             const Index feature = text.whole_number(at, 10000000000);  // beyond any limit
-            if (at == token || text[at] != ':') return refused(Problem::FEATURE, token);
-            if (feature <= last) return refused(feature < lines.base ? Problem::ID_ZERO : Problem::ID_ORDER, token);
-            if (feature > lines.limit) return refused(Problem::ID_LARGE, token);
+            if (at == token || text[at] != ':') return refuse(Problem::FEATURE, token);
+            if (feature <= last) return refuse(feature < lines.base ? Problem::ID_ZERO : Problem::ID_ORDER, token);
+            if (feature > lines.limit) return refuse(Problem::ID_LARGE, token);
             last = feature;
             ++at;
             Number number = text.number(at);
@@ -361,17 +345,17 @@ class Reader {
                 number = {Number::GOOD, lines.fill, at + 4};
                 ++missing;
             }
-            if (number.kind == Number::BAD || !text.ends_token(number.end)) return refused(Problem::VALUE, token);
+            if (number.kind == Number::BAD || !text.ends_token(number.end)) return refuse(Problem::VALUE, token);
             if (number.kind == Number::HARD) lines.hard[lines.hards++] = {at, entries};
             lines.indices[entries] = int(feature - lines.base);
             lines.values[entries++] = float(number.value);
             at = number.end;
         }
         lines.missing[lines.documents] = missing;
-        return Problem::NONE;
+        return true;
     }
 
-    void read_comment() {
+    void end_document() {
         Range comment{at, at};
         if (text[at] == '#') {
             at = text.line_end(at);
@@ -379,6 +363,8 @@ class Reader {
         }
         lines.comments[lines.documents] = comment;
         lines.docids[lines.documents] = text.docid(comment);
+        end_line();
+        lines.indptr[++lines.documents] = entries;
     }
 };
 

@@ -48,6 +48,8 @@ def share_lists(loop: Callable[[int, int], int], offsets: np.ndarray, threads: i
 
     Each list is processed by a single call, so the result does not depend on the number of threads.
     """
+    if threads < 2:
+        return loop(0, len(offsets) - 1)
     lists, documents = len(offsets) - 1, int(offsets[-1])
     # More shares than threads, because other work on its core may slow a thread down.
     cuts = np.unique(np.searchsorted(offsets, np.linspace(0, documents, _SHARES * threads + 1)[1:-1]))

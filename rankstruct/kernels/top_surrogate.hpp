@@ -11,23 +11,21 @@ namespace rankstruct {
 // the sort.
 struct TopSurrogate {
     static constexpr bool one_gain = true;
-    struct Space {
-        Space(Arena&, const TopSurrogate&, const Batch&, Index) {}
-    };
+    using Space = NoSpace;
 
-    Span<const double> discount;  // [longest list]
+    Span<const double> discounts;  // [longest list]
     Index cutoff;                 // the number of discounts above 0
-    bool normalized;              // whether the measure is divided by the value of the best ranking
-    bool average;                 // whether the margin is to the mean of the missed relevant documents, not to the lowest
-    bool slack;                   // whether to maximise regret x (1 + margin), not regret + margin
+    Index normalized;              // whether the measure is divided by the value of the best ranking
+    Index average;                 // whether the margin is to the mean of the missed relevant documents, not to the lowest
+    Index slack;                   // whether to maximise regret x (1 + margin), not regret + margin
 
     void solve(List& list, const BinaryList& split, Relevance, ChosenSpace&, Space&) const {
         const Index p = split.p(), m = split.m();
         if (!p || !m) return;
         const Span<const double> relevant = split.relevant_score;
         const double gain = list.label[split.relevant[0]];
-        const double unit = normalized ? 1.0 / sum(discount.first(least(p, cutoff))) : gain;
-        const auto loses = [&](Index l) { return unit * (discount[l] - discount[p + m - 1 - l]); };
+        const double unit = normalized ? 1.0 / sum(discounts.first(least(p, cutoff))) : gain;
+        const auto loses = [&](Index l) { return unit * (discounts[l] - discounts[p + m - 1 - l]); };
         Index hits = least(p, cutoff), swaps = 0, its_hits = hits;  // relevant documents that are not missed
         double missed = average ? sum(relevant.slice(hits, p)) : 0.0;
         double regret = 0.0, margin = 0.0;

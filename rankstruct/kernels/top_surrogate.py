@@ -13,7 +13,7 @@ __all__ = ["swap_surrogate"]
 
 def _compiled(longest: int, weights: Tensor, normalized: bool, average: bool, slack: bool) -> Call:
     table, loop = discount_table(weights, longest), core.top_surrogate
-    return Call(loop, loop.options(table, len(table), int(np.count_nonzero(table)), normalized, average, slack))
+    return Call(loop, loop.options(table, int(np.count_nonzero(table)), normalized, average, slack))
 
 
 #: The surrogate of each list, its gradient, and as task loss the regret of its most violated ranking. Labels are the gains of a

@@ -9,8 +9,6 @@
 // LANES documents descend a tree side by side until none of them moves. Their steps do not depend on one another, and nothing
 // branches on a comparison, which no processor could foresee. Cost: for LANES documents and a tree, LANES times the longest of
 // their paths. The trees are added in their order, so that the sum has the rounding of the library that grew them.
-//
-// For the host alone.
 #pragma once
 
 #include "base.hpp"
@@ -35,14 +33,14 @@ struct Forest {
     Span<const Index> bounds;                // one more: the first category of each column, none if it is numeric
     Span<const unsigned char> member;        // whether categories 0, 1, ... go left; others go right
     double zero;                             // features of this size or less count as zero; below 0: none does
-    bool single;                             // features are rounded to float32 first
+    Index single;                            // whether features are rounded to float32 first
 
-    // Scores of `count` documents with features [count, width].
+    // Scores of `count` documents with features [count, width]; returns -1 or OUT_OF_MEMORY.
     template <class T>
-    bool score(const T* features, Index width, Index count, double* scores) const {
+    Index score(const T* features, Index width, Index count, double* scores) const {
         Growing<Values> scratch;
         const Index columns = feature.size + 1;
-        if (!scratch.reserve(GROUPS * columns)) return false;
+        if (!scratch.reserve(GROUPS * columns)) return OUT_OF_MEMORY;
         for (Index first = 0; first < count; first += BLOCK) {
             const Index documents = least(BLOCK, count - first), groups = (documents + LANES - 1) / LANES;
             const Span<Values> values = scratch.first(groups * columns);
@@ -57,7 +55,7 @@ struct Forest {
                 for (Index g = 0; g < groups; ++g) descend(top, values.slice(g * columns, (g + 1) * columns), sum + g * LANES);
             for (Index i = 0; i < documents; ++i) scores[first + i] = sum[i];
         }
-        return true;
+        return -1;
     }
 
   private:

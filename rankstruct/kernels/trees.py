@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable
 from typing import Any
 
@@ -44,20 +45,20 @@ def _score(
     single: bool,
 ) -> Tensor:
     rows = features if features.dtype in (torch.float32, torch.float64) else features.double()
-    forest = (threshold, branch, root, feature, at_missing, at_zero, bounds, member)
-    given = [each.contiguous() for each in (rows, *forest)]  # kept as long as their addresses
+    tables = (threshold, branch, root, feature, at_missing, at_zero, bounds, member)
+    zero = -1.0 if single else 1.0000000180025095e-35  # LightGBM's: 1e-35 in float32
+    forest = core.forest.options(*(each.contiguous().numpy() for each in tables), zero, single)
+    rows = rows.contiguous()
     documents, width = rows.shape
     scores = torch.empty(documents, dtype=torch.float64)
-    counts = (width, len(threshold), len(root), len(feature), len(member), rows.dtype == torch.float64, single)
-    arrays = [each.data_ptr() for each in given]
+    given = ctypes.byref(forest), rows.data_ptr(), width, rows.dtype == torch.float64
     starts = np.append(np.arange(0, documents, _BLOCK), documents)
 
     def loop(first: int, last: int) -> int:
-        return int(core.score_trees(*arrays, *counts, starts[first], starts[last], scores.data_ptr()))
+        return int(core.score_trees(*given, starts[first], starts[last], scores.data_ptr()))
 
-    blocks = len(starts) - 1
-    threads = min(torch.get_num_threads(), documents * len(root) // _WORTH_A_THREAD, blocks)
-    if (share_lists(loop, starts, threads) if threads > 1 else loop(0, blocks)) == core.OUT_OF_MEMORY:
+    threads = min(torch.get_num_threads(), documents * len(root) // _WORTH_A_THREAD, len(starts) - 1)
+    if share_lists(loop, starts, threads) == core.OUT_OF_MEMORY:
         raise MemoryError(f"no memory for {_BLOCK} documents as trees compare them, {len(feature)} numbers each")
     return scores
 

@@ -5,6 +5,13 @@
 
 namespace rankstruct {
 
+// A polynomial of x by Horner's rule, its highest coefficient first.
+template <class... Lower>
+[[gnu::always_inline]] inline double polynomial(double x, double highest, Lower... lower) {
+    ((highest = highest * x + lower), ...);
+    return highest;
+}
+
 // ln 2 in two parts; the first has so few bits that its product with an integer is exact.
 constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.90821492927058770002e-10;
 
@@ -15,17 +22,9 @@ constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.908214929270
     const double k = shifted - whole;
     const double r = (x - k * LN2_HIGH) - k * LN2_LOW, square = r * r;
     // The series in two halves, even and odd powers.
-    double even = 1.0 / 479001600.0, odd = 1.0 / 6227020800.0;
-    even = even * square + 1.0 / 3628800.0;
-    odd = odd * square + 1.0 / 39916800.0;
-    even = even * square + 1.0 / 40320.0;
-    odd = odd * square + 1.0 / 362880.0;
-    even = even * square + 1.0 / 720.0;
-    odd = odd * square + 1.0 / 5040.0;
-    even = even * square + 1.0 / 24.0;
-    odd = odd * square + 1.0 / 120.0;
-    even = even * square + 0.5;
-    odd = odd * square + 1.0 / 6.0;
+    const double even = polynomial(square, 1.0 / 479001600.0, 1.0 / 3628800.0, 1.0 / 40320.0, 1.0 / 720.0, 1.0 / 24.0, 0.5);
+    const double odd = polynomial(square, 1.0 / 6227020800.0, 1.0 / 39916800.0, 1.0 / 362880.0, 1.0 / 5040.0, 1.0 / 120.0,
+                                  1.0 / 6.0);
     const double series = 1.0 + (r + square * (even + r * odd));
     return series * __builtin_bit_cast(double, (__builtin_bit_cast(Bits64, shifted) + 1023) << 52);
 }
@@ -38,16 +37,8 @@ constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.908214929270
     const double k = __builtin_bit_cast(double, (from_root >> 52) | two_to_52) - (4503599627370496.0 + 1023.0);
     const double f = __builtin_bit_cast(double, bits - (from_root & exponent) + (1023ull << 52)) - 1.0;
     const double s = f / (2.0 + f), square = s * s;
-    double series = 1.0 / 21.0;
-    series = series * square + 1.0 / 19.0;
-    series = series * square + 1.0 / 17.0;
-    series = series * square + 1.0 / 15.0;
-    series = series * square + 1.0 / 13.0;
-    series = series * square + 1.0 / 11.0;
-    series = series * square + 1.0 / 9.0;
-    series = series * square + 1.0 / 7.0;
-    series = series * square + 1.0 / 5.0;
-    series = series * square + 1.0 / 3.0;
+    const double series = polynomial(square, 1.0 / 21.0, 1.0 / 19.0, 1.0 / 17.0, 1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0,
+                                     1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0);
     // 2 s = f - s f, where f is exact.
     return k * LN2_HIGH + (f + (k * LN2_LOW - s * (f - 2.0 * square * series)));
 }
@@ -60,17 +51,8 @@ inline float two_artanh(float f) {
 }
 
 inline double two_artanh(double f) {
-    const double s = f * f;
-    double p = 0.18758019601047687;
-    p = p * s + 0.11744977819559474;
-    p = p * s + 0.1557070720148144;
-    p = p * s + 0.18169333991893807;
-    p = p * s + 0.22222709754719172;
-    p = p * s + 0.2857141793475505;
-    p = p * s + 0.4000000011581452;
-    p = p * s + 0.6666666666618257;
-    p = p * s + 2.000000000000003;
-    return f * p;
+    return f * polynomial(f * f, 0.18758019601047687, 0.11744977819559474, 0.1557070720148144, 0.18169333991893807,
+                          0.22222709754719172, 0.2857141793475505, 0.4000000011581452, 0.6666666666618257, 2.000000000000003);
 }
 
 // exp(x) for x below 700; smaller values than -700 are treated as -700, which gives 1e-304.
@@ -86,25 +68,12 @@ struct NormalTail {
 // the rounding of z^2.
 inline NormalTail normal_tail(double z) {
     const double t = 4.0 / (4.0 + z), u = 2.0 * t - 1.0, bell = low_exp(-z * z);
-    double p = 8.217827669736855e-09;
-    p = p * u + 8.573555959811915e-09;
-    p = p * u - 9.255925185412716e-08;
-    p = p * u - 1.7598753820348912e-07;
-    p = p * u + 5.731375794006315e-07;
-    p = p * u + 2.3552007580941777e-06;
-    p = p * u - 4.458208833244042e-07;
-    p = p * u - 2.209996335724822e-05;
-    p = p * u - 5.688487792133773e-05;
-    p = p * u + 3.5119196052307615e-05;
-    p = p * u + 0.000764007705217781;
-    p = p * u + 0.0032962568230996657;
-    p = p * u + 0.009547689271059192;
-    p = p * u + 0.02175136713532511;
-    p = p * u + 0.041356448489982156;
-    p = p * u + 0.06760672891527922;
-    p = p * u + 0.09665108778306768;
-    p = p * u + 0.12206859113509146;
-    p = p * u + 0.13699945762506138;
+    const double p = polynomial(u, 8.217827669736855e-09, 8.573555959811915e-09, -9.255925185412716e-08,
+                                -1.7598753820348912e-07, 5.731375794006315e-07, 2.3552007580941777e-06,
+                                -4.458208833244042e-07, -2.209996335724822e-05, -5.688487792133773e-05,
+                                3.5119196052307615e-05, 0.000764007705217781, 0.0032962568230996657, 0.009547689271059192,
+                                0.02175136713532511, 0.041356448489982156, 0.06760672891527922, 0.09665108778306768,
+                                0.12206859113509146, 0.13699945762506138);
     return {t * p * bell, bell};
 }
 

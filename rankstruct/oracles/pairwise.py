@@ -118,7 +118,7 @@ def _discounted_method(
 ) -> tuple[ArgmaxMethod, tuple[Any, ...]]:
     table = discount_table(weights, longest)
     # A discount may be 0 after some rank without a cut-off.
-    options = (table, len(table), int(np.count_nonzero(table)), normalized, predicted)
+    options = (table, int(np.count_nonzero(table)), normalized, predicted)
     return (_CONVEX if _falls_ever_more_slowly(table) else _ANY_DISCOUNT), options
 
 

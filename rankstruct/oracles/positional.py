@@ -62,7 +62,7 @@ def rank_operator(loop: core.Loop) -> ListOperator:
     def compiled(longest: int, decay: Tensor, weights: Tensor, least: int, *kind: Any) -> Call:
         c, a = discount_table(decay, longest), discount_table(weights, longest)
         *flags, reference = kind
-        options = loop.options(c, a, len(a), int(np.count_nonzero(a)), least, *flags, REFERENCES.index(reference))
+        options = loop.options(c, a, int(np.count_nonzero(a)), least, *flags, REFERENCES.index(reference))
         return Call(loop, options)
 
     schema = "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference"

@@ -6,7 +6,7 @@ using namespace rankstruct;
 
 template <class Use>
 static Index with_sweep(const Assignment& problem, Use use) {
-    return with_space<SweepSpace>(use, problem.documents(), problem.gain.size);
+    return with_filled_space<SweepSpace>(use, problem.documents(), problem.gain.size);
 }
 
 // Returns the number of positions in `classes`, after which documents follow by score.
@@ -55,7 +55,7 @@ EXPORT Index levels(Span<const double> score, Span<const int> starts, Span<const
 EXPORT Index prices(Span<const double> score, Span<const int> starts, Span<const int> group, Span<const double> gain,
                     Span<const double> c, Span<const double> a, Index k, Span<int> classes) {
     const Assignment problem{score, starts, group, gain, c, a, k};
-    return with_space<PriceSpace>([&](PriceSpace& space) { return by_prices(problem, classes, space), group.size; }, group.size);
+    return with_filled_space<PriceSpace>([&](PriceSpace& space) { return by_prices(problem, classes, space), group.size; }, group.size);
 }
 
 // Whether the greedy ranking of all positions is nested; computes `margin`.

@@ -11,7 +11,7 @@ EXPORT Index assign(Span<const int> group, Span<const double> score, Span<const 
                     Span<const double> discount, Index groups, double dearest, Index led, Index most_numbers, Span<const int> looks,
                     Span<double> lost, Span<int> column, Span<int> columns) {
     const Index ranks = column.size;
-    return with_space<GroupAssignment>(
+    return with_filled_space<GroupAssignment>(
         [&](GroupAssignment& assignment) {
             assignment.most_numbers = most_numbers;
             assignment.begin(GroupWorth{group, score, gain, decay, discount, groups, dearest, led != 0}, column);
@@ -26,17 +26,17 @@ EXPORT Index assign(Span<const int> group, Span<const double> score, Span<const 
 }
 
 template <class Use>
-static Index with_kernel(Diverse::Reference reference, Span<const double> weights, List list, Use use) {
+static Index with_kernel(Reference reference, Span<const double> weights, List list, Use use) {
     list.size = list.places = list.chosen.size;
     const Diverse kernel{weights, weights, weights.size, 0, false, false, reference};
-    return with_space<Diverse::Space>([&](Diverse::Space& space) { return use(kernel, list, space), Index(0); }, kernel, Batch{}, list.size);
+    return with_filled_space<Diverse::Space>([&](Diverse::Space& space) { return use(kernel, list, space), Index(0); }, list.size, kernel, Batch{});
 }
 
 // Sort documents shown at ranks of equal weight by score.
 EXPORT Index sort_shown(Span<const double> chosen, Span<const double> weights, Span<int> shown) {
     List list{};
     list.chosen = chosen;
-    return with_kernel(Diverse::IDEAL_TIED, weights, list,
+    return with_kernel(IDEAL_TIED, weights, list,
                        [&](const Diverse& kernel, const List& list, Diverse::Space& space) { kernel.sort_blocks(list, space, shown); });
 }
 
@@ -45,7 +45,7 @@ EXPORT Index prefer(Span<const double> chosen, Span<const double> gains, Span<co
     List list{};
     list.chosen = chosen;
     list.place = place;
-    return with_kernel(Diverse::PREDICTED, chosen, list, [&](const Diverse& kernel, const List& list, Diverse::Space& space) {
+    return with_kernel(PREDICTED, chosen, list, [&](const Diverse& kernel, const List& list, Diverse::Space& space) {
         const Span<int> preferred = kernel.prefer(list, number_grades(gains, space.grades), space);
         for (Index i = 0; i < order.size; ++i) order[i] = preferred[i];
     });

@@ -8,7 +8,7 @@ using namespace rankstruct;
 // Fill `order` with the positions of the values by descending value, `times` times with the same scratch.
 template <class T>
 static Index sorted(Span<const T> value, Span<Index> order, Index times) {
-    return with_space<SortSpace<T>>(
+    return with_filled_space<SortSpace<T>>(
         [&](SortSpace<T>& space) {
             for (Index turn = 0; turn < times; ++turn) {
                 const Span<int> found = sort_descending<T>(value, space);
@@ -25,7 +25,7 @@ EXPORT Index sort_doubles(Span<const double> value, Span<Index> order, Index tim
 // Returns the number of grades; fills the fields of `Grades`, and the order of `partition`, for which `pointer` is scratch.
 EXPORT Index grades_of(Span<const double> values, Span<int> number, Span<double> value, Span<int> starts, Span<int> order,
                        Span<int> pointer) {
-    return with_space<GradeSpace>(
+    return with_filled_space<GradeSpace>(
         [&](GradeSpace& space) {
             const Grades found = number_grades(values, space);
             for (Index i = 0; i < values.size; ++i) number[i] = found.number[i];
