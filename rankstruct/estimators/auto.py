@@ -361,7 +361,7 @@ def estimated_seconds(ranker: Ranker, lists: TrainingData, folds: int) -> float:
     """
     documents, features = lists.features.shape
     if isinstance(ranker, BoostedRanker):
-        trees = min(_TREES, ranker.n_estimators)
+        trees = min(_TREES, ranker.n_estimators or _TREES)
         each = _PER_ORDER if ranker.loss == "YetiRank" else _PER_GRADIENT
         return trees * (folds * _PER_TREE + (folds - 1) * documents * (each + features * _PER_BIN))
     if not isinstance(ranker, MLPRanker):

@@ -68,7 +68,7 @@ OUT_OF_MEMORY = -2
 _TABLE, _COUNT, _FLAG, _REAL = "Tensor", "SymInt", "bool", "float"
 
 
-class Options:
+class CoreOptions:
     """Makes a structure of C++ whose fields have 8 bytes each, or are arrays.
 
     Args:
@@ -97,7 +97,7 @@ class Options:
         return made
 
 
-class Loop(Options):
+class Loop(CoreOptions):
     """A loop over the lists `[first, last)` of a batch: -1, the position of a refused document, or `OUT_OF_MEMORY`.
 
     The options are the fields of the kernel in C++; the exported name has `rankstruct_` before.
@@ -152,7 +152,7 @@ choose_method.argtypes, choose_method.restype = [c_longlong] * 4, c_longlong
 
 
 ROWS = ("scores", "where", "random", "placed", "worth", "rewards", "found")
-rankings = Options("Rankings", **dict.fromkeys(ROWS, _TABLE), lists=_COUNT, n=_COUNT, samples=_COUNT, k=_COUNT)
+rankings = CoreOptions("Rankings", **dict.fromkeys(ROWS, _TABLE), lists=_COUNT, n=_COUNT, samples=_COUNT, k=_COUNT)
 # Of rankings and the range of lists.
 draw_few, draw_rankings, policy_gradient, policy_curvature = (
     library[f"rankstruct_{name}"] for name in ("draw_few", "draw_rankings", "policy_gradient", "policy_curvature")
@@ -161,7 +161,7 @@ for _loop in (draw_few, draw_rankings, policy_gradient, policy_curvature):
     _loop.argtypes, _loop.restype = [c_void_p, c_longlong, c_longlong], c_longlong
 
 _FOREST = ("threshold", "branch", "root", "feature", "at_missing", "at_zero", "bounds", "member")
-forest = Options("Forest", **dict.fromkeys(_FOREST, _TABLE), zero=_REAL, single=_FLAG)
+forest = CoreOptions("Forest", **dict.fromkeys(_FOREST, _TABLE), zero=_REAL, single=_FLAG)
 score_trees = library.rankstruct_score_trees
 score_trees.argtypes = [c_void_p, c_void_p, *[c_longlong] * 4, c_void_p]
 score_trees.restype = c_longlong

@@ -242,7 +242,7 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
     columns = batch.space(4 + 3 * passes, torch.float64)
     ranks, counts = torch.empty_like(order, dtype=torch.int32), torch.empty(lists, dtype=torch.int32, device=device)
     fixed = {"BLOCK": batch.block, "num_warps": max(batch.block // 64, 1), "enable_fp_fusion": False}
-    sizes = (batch.stride, kept, given.get("names", 0))
+    sizes = (batch.stride, kept, getattr(call.options, "named_size", 0))
     prepare[(lists,)](
         batch.scores, batch.labels, batch.where, weights, batch.chosen, keys, order, key_order, offsets, discounts, named,
         numbers, columns, ranks, counts, batch.task_loss, batch.value, *sizes, WHAT=what, BY_KEY=by_key, **fixed,

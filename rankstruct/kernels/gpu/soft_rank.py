@@ -142,7 +142,7 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
     bytes_of_part = 8 * documents * rows * (1 if given.normal else ranks)
     if ranks > _MOST_RANKS or bytes_of_part > MOST_SPACE:
         return False
-    tiles = triton.cdiv(batch.longest * given.count, rows)
+    tiles = triton.cdiv(batch.longest * given.nodes_size, rows)
     parts = max(1, min(_PROGRAMS // lists, MOST_SPACE // bytes_of_part, tiles))
     gains = batch.labels.double() if batch.weights is None else batch.labels * batch.weights
     offsets = torch.arange(lists + 1, device=gains.device) * batch.size if batch.offsets is None else batch.offsets
@@ -163,7 +163,7 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
     )  # fmt: skip
     soften[(lists * parts,)](
         batch.scores, order, offsets, columns, table, *nodes, numbers, counts, up, gained, chance, mine, sums, documents, parts,
-        kept, given.count, batch.longest.bit_length() + 1, NORMAL=bool(given.normal), ROWS=rows, RANKS=ranks,
+        kept, given.nodes_size, batch.longest.bit_length() + 1, NORMAL=bool(given.normal), ROWS=rows, RANKS=ranks,
         BLOCK=_LANES // rows, num_warps=max(4, ranks // 128), enable_fp_fusion=False,
     )  # fmt: skip
     values, slopes = 1.0 - sums.view(lists, parts).sum(-1), mine.sum(0).neg_()
