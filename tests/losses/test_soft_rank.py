@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import rankstruct as rs
-from rankstruct.kernels import soft_rank as soft_rank_loop
+from rankstruct.kernels.soft_rank import soft_rank as soft_rank_loop
 from rankstruct.lists import Lists
 from rankstruct.losses import soft_rank
 
