@@ -219,6 +219,14 @@ def test_blocks_have_the_same_gradient(monkeypatch):
             torch.testing.assert_close(blocks.detach(), whole)
 
 
+@pytest.mark.parametrize("ranks", ["binomial", "normal", "joint"])
+@pytest.mark.parametrize("sigma", [1e-9, 1e-16, 1e-18, 1e-30])
+def test_a_tiny_sigma_leaves_the_measure(ranks, sigma):
+    scores, labels = torch.tensor([[4.0, 3, 2, 1, 0]]), torch.tensor([[0, 1, 0, 2, 0]])
+    loss = rs.SoftRankLoss("nDCG", sigma=sigma, ranks=ranks)(scores.double(), labels)
+    assert abs(loss - (1 - float(rs.evaluate(scores, labels, "nDCG")["nDCG"]))) < (0.03 if ranks == "normal" else 1e-6)
+
+
 def test_where_all_scores_tie_the_gradient_goes_up_with_the_label():
     scores = torch.full((1, 5), 3.0, requires_grad=True)
     rs.SoftRankLoss("nDCG")(scores, torch.tensor([[0, 1, 2, 0, 0]])).backward()
