@@ -390,7 +390,7 @@ data.max_items N ratings sampled in each epoch from users with more""",
         _OF_FACTORS
         + """
 model.measures NAMES measures of validation and test; the first controls training (default: nDCG@10, R@10)
-model.start NAME spectral, or random factors (default: spectral)
+model.start NAME spectral, linear or random factors (default: spectral)
 model.negatives NAME all other items, or sampled ones: uniform, popularity or in-batch (default: all)
 model.number N number of sampled items per list (default: 1)
 model.correct BOOL whether scores of sampled items are corrected (default: false)

@@ -73,7 +73,8 @@ def _loss_of(name: str) -> RankingLoss:
         parser = ArgumentParser(exit_on_error=False)
         parser.add_subclass_arguments(losses.RankingLoss, "loss")
         text = Path(configs.get(name, name)).read_text(encoding="utf-8")
-        known = (yaml.safe_load(text) or {}).get("model", {}).get("loss")
+        model = config.get("model") if isinstance(config := yaml.safe_load(text), dict) else None
+        known = model.get("loss") if isinstance(model, dict) else None
         if known is None:
             raise ValueError(f"{name} has no model: loss:")
         try:

@@ -609,7 +609,8 @@ class Ranker(BaseEstimator):
 
     def _thresholds(self, labels: np.ndarray) -> list[float] | None:
         """`thresholds_` for these labels: whole numbers would skip most labels that are not, and all between 0 and 1."""
-        return quantiles_of(self._grades(labels)) if (labels % 1).any() else None
+        grades = self._grades(labels)  # of all processes, which decide alike
+        return quantiles_of(grades) if (grades % 1).any() else None
 
     def _measure_of_loss(self) -> Diverse | None:
         measure = getattr(named_loss(self.loss), "measure", None)
@@ -800,12 +801,14 @@ def usual_measure(labels: np.ndarray) -> str:
 
 
 def quantiles_of(grades: np.ndarray) -> list[float]:
-    """The thresholds of a `GradedLoss` between grades, ascending: all but the lowest, or 8 of their quantiles.
+    """The thresholds of a `GradedLoss` between grades, ascending: all but the lowest, or 8 quantiles of these.
+
+    Grades that differ by rounding errors are one.
 
     >>> quantiles_of(np.array([0.0, 0.5, 2.0])), len(quantiles_of(np.arange(100.0)))
     ([0.5, 2.0], 8)
     """
-    found = grades[1:]
+    found = grades[1:][np.diff(grades) > 1e-6 * (grades[-1] - grades[0])]
     if len(found) > _MOST_GRADES:
         found = np.unique(np.quantile(found, np.linspace(0, 1, _MOST_GRADES)))
     return [float(each) for each in found]

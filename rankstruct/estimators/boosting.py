@@ -273,7 +273,7 @@ class BoostedRanker(EarlyStoppingRanker):
         prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
         start: an unfitted ranker, such as `LinearRanker()`, fitted to the same raw documents; the trees add to its scores.
         leaf_ranker: an unfitted `LinearRanker`, which refits the leaf values of the grown trees at little cost: its features are
-            an indicator per leaf and the score of the trees. It selects its C on the same validation lists. Not with `start`.
+            an indicator per leaf and the score of the trees. Several C are compared on the validation lists. Not with `start`.
         n_estimators: the number of trees per model, with validation lists the maximum. None is 10 / `learning_rate`, so 100, and
             ten times as many with validation lists.
         learning_rate: the factor applied to leaf values, above 0.

@@ -146,7 +146,8 @@ class LinearRanker(Ranker):
             `score` reports it. None is the measure of a loss over diverse rankings, and otherwise `measure_`: nDCG@10 for graded
             labels and AP for binary ones; the loss is then the hinge of AP (SVMmap), for graded labels that at every grade,
             `GradedLoss("AP")`, or at 8 quantiles of real-valued ones. It is convex, several times as fast as the bound of
-            nDCG@10, and the safer one on few lists; the page "What the first calls do" compares them.
+            nDCG@10, and the safer one on few lists; the page "What the first calls do" compares them. With item weights
+            it is `GradedLoss("AUC")`.
         C: the weight of the loss against the regulariser, 1 / lambda; or several values, one of which is selected on the
             validation lists passed to `fit`. They are trained in ascending order from the previous solution (or from `start`,
             if the problem is not convex and that is better). The page "Which bound is the default" compares 1, 10 and 100.
@@ -261,7 +262,7 @@ class LinearRanker(Ranker):
         lists, self.Cs_ = self._fitted_lists(train), Cs
         self.path_: list[Solution] = []
         self.validation_ = None if valid is None else []
-        loss = self.ranking_loss()
+        loss = self.ranking_loss(weighted=lists.item_weights is not None)
         start = self._start(loss, lists, valid)
         self.w0_ = start if self._draws_to_start(loss) else np.zeros(lists.features.shape[1])
         self.left_out_ = self._total(train.num_lists - lists.num_lists)
@@ -438,17 +439,18 @@ class LinearRanker(Ranker):
         """The features that the weights apply to."""
         return X
 
-    def ranking_loss(self, labels: np.ndarray | None = None) -> nn.Module:
+    def ranking_loss(self, labels: np.ndarray | None = None, *, weighted: bool = False) -> nn.Module:
         """Return the loss that `fit` minimises: `loss`, or the structured hinge of `measure`; raises ValueError if invalid.
 
         If `measure` is None it is the hinge of AP, for graded labels at every grade. `labels` are those of training, which decide
-        on this before `fit`; without them it is AP.
+        on this before `fit`; without them it is AP. AP takes no item weights: if documents are `weighted`, it is
+        the graded AUC hinge.
         """
         measure, options = self._measure(labels), {"feature_map": self.feature_map, "reference": self.reference}
 
         def usual() -> nn.Module:
-            if self.measure is None and not any(options.values()) and measure.name != "AP":
-                return GradedLoss("AP")
+            if self.measure is None and not any(options.values()) and (weighted or measure.name != "AP"):
+                return GradedLoss("AUC" if weighted else "AP")
             return StructuredHingeLoss(measure, **options)  # type: ignore[arg-type]
 
         loss = self._loss(usual, labels)

@@ -58,10 +58,18 @@ class CoreBatch(ctypes.Structure):
     ]
 
 
+_OTHER = "rankstruct's compiled core is of another version than its Python files; install rankstruct again"
 if library.rankstruct_batch_bytes() != ctypes.sizeof(CoreBatch):
-    raise ImportError(
-        "rankstruct's compiled core is of another version than its Python files; install rankstruct again"
-    )
+    raise ImportError(_OTHER)
+
+
+def _function(name: str) -> Any:
+    """The exported function of this name, after `rankstruct_`."""
+    try:
+        return library[f"rankstruct_{name}"]
+    except AttributeError:
+        raise ImportError(_OTHER) from None
+
 
 OUT_OF_MEMORY = -2
 #: The types of options as torch's schemas call them; an array is its address and its size.
@@ -106,7 +114,7 @@ class Loop(CoreOptions):
     def __init__(self, name: str, **fields: str) -> None:
         super().__init__(name, **fields)
         self.name = name
-        self.function = getattr(library, f"rankstruct_{name}")
+        self.function = _function(name)
         self.function.argtypes = [c_void_p, c_longlong, c_longlong, c_void_p]
         self.function.restype = c_longlong
 
@@ -147,7 +155,7 @@ _NODES = {"nodes": _TABLE, "shares": _TABLE, "steepness": _REAL, "normal": _FLAG
 soft_rank = Loop("soft_rank", **_GAINS, normalized=_FLAG, sigma=_REAL, **_NODES)
 policy_loss = Loop("policy_loss", uniform=_TABLE, discounts=_TABLE, samples=_COUNT, k=_COUNT, few=_FLAG)
 
-choose_method = library.rankstruct_choose_method
+choose_method = _function("choose_method")
 choose_method.argtypes, choose_method.restype = [c_longlong] * 4, c_longlong
 
 
@@ -155,13 +163,13 @@ ROWS = ("scores", "where", "random", "placed", "worth", "rewards", "found")
 rankings = CoreOptions("Rankings", **dict.fromkeys(ROWS, _TABLE), lists=_COUNT, n=_COUNT, samples=_COUNT, k=_COUNT)
 # Of rankings and the range of lists.
 draw_few, draw_rankings, policy_gradient, policy_curvature = (
-    library[f"rankstruct_{name}"] for name in ("draw_few", "draw_rankings", "policy_gradient", "policy_curvature")
+    _function(name) for name in ("draw_few", "draw_rankings", "policy_gradient", "policy_curvature")
 )
 for _loop in (draw_few, draw_rankings, policy_gradient, policy_curvature):
     _loop.argtypes, _loop.restype = [c_void_p, c_longlong, c_longlong], c_longlong
 
 _FOREST = ("threshold", "branch", "root", "feature", "at_missing", "at_zero", "bounds", "member")
 forest = CoreOptions("Forest", **dict.fromkeys(_FOREST, _TABLE), zero=_REAL, single=_FLAG)
-score_trees = library.rankstruct_score_trees
+score_trees = _function("score_trees")
 score_trees.argtypes = [c_void_p, c_void_p, *[c_longlong] * 4, c_void_p]
 score_trees.restype = c_longlong

@@ -8,8 +8,6 @@ from rankstruct.kernels import core
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.dispatch import ListOperator
 
-__all__ = ["pair_loss"]
-
 #: The weight of a pair; see `rankstruct.losses.LambdaLoss`. "uniform" is RankNet's mean over the pairs.
 SCHEMES = ("uniform", "ndcg1", "ndcg2", "ndcg2++", "lambdarank")
 #: The cost of a pair with x = sigma (s_i - s_j): log(1 + exp(-x)), max(0, 1 - x), sigmoid(-x), 1 - sqrt(sigmoid(x)). "curvature"

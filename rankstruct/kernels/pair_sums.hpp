@@ -228,7 +228,7 @@ struct Gains {
     Index ranks(Index n) const { return least(kept, n); }
 };
 
-constexpr double NARROWEST = 1.0 / 1152921504606846976.0;  // 2^-60: the smallest sigma over the widest difference in a list
+constexpr double NARROWEST = 1.0 / 562949953421312.0;  // 2^-49: the smallest sigma over the widest difference in a list
 constexpr double ROOT_HALF = 0.70710678118654752440;       // 1 / sqrt(2)
 
 // The divisor of the scores.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from rankstruct.kernels import core
 from rankstruct.kernels.dispatch import ListOperator
 
-__all__ = ["circle", "neural_entropy", "neural_gain", "smooth_grad", "smoothed_ranks"]
-
 #: The direction is the sum over j != i of sigmoid((s_j - s_i) / temperature), or max(0, 1 + (s_j - s_i) / temperature), for
 #: documents with label 1, and 0 for others; or, given a loss' derivatives in these as `reference_scores`, those in the scores.
 smoothed_ranks = ListOperator.of_loop(core.smoothed_ranks)

@@ -15,16 +15,6 @@ from rankstruct.kernels.dispatch import CpuLists
 from rankstruct.kernels.threads import share_lists
 from rankstruct.lists import Lists
 
-__all__ = [
-    "PolicyLoss",
-    "draw_few_ranks",
-    "draw_rankings",
-    "log_sums",
-    "policy_curvature",
-    "policy_gradient",
-    "policy_loss",
-]
-
 _WORTH_A_THREAD = 20_000  # documents in all samples
 
 

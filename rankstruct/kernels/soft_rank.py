@@ -9,8 +9,6 @@ from rankstruct.kernels import core
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.dispatch import ListOperator
 
-__all__ = ["NODES", "SHARES", "soft_rank"]
-
 #: Gauss-Hermite quadrature for the mean over a standard normal variable.
 NODES, SHARES = np.polynomial.hermite_e.hermegauss(32)
 SHARES /= SHARES.sum()

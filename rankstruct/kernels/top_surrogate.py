@@ -8,8 +8,6 @@ from torch import Tensor
 from rankstruct.kernels import core
 from rankstruct.kernels.dispatch import Call, ListOperator, discount_table
 
-__all__ = ["swap_surrogate"]
-
 
 def _compiled(longest: int, weights: Tensor, normalized: bool, average: bool, slack: bool) -> Call:
     table, loop = discount_table(weights, longest), core.top_surrogate

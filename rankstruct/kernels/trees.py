@@ -14,8 +14,6 @@ from rankstruct.kernels import core
 from rankstruct.kernels.threads import share_lists
 from rankstruct.lists import is_eager
 
-__all__ = ["score_trees"]
-
 _BLOCK = 64  # documents that are done at a time
 _WORTH_A_THREAD = 100_000  # descents, of one document in one tree
 

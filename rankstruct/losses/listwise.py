@@ -12,7 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rankstruct.kernels import log_sums, smoothed_ranks
+from rankstruct.kernels.pair_sums import smoothed_ranks
+from rankstruct.kernels.plackett_luce import log_sums
 from rankstruct.lists import Lists, is_concrete, is_plain, refuse_inexact
 from rankstruct.losses.base import RankingLoss, padded, takes_kernels, takes_loops
 from rankstruct.losses.checks import check_positive, check_values

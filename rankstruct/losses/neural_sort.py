@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rankstruct.kernels import neural_entropy, neural_gain
+from rankstruct.kernels.pair_sums import neural_entropy, neural_gain
 from rankstruct.lists import Lists
 from rankstruct.losses.base import RankingLoss
 from rankstruct.losses.checks import check_positive

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rankstruct.kernels import circle, pair_loss, pairwise_hinge
 from rankstruct.kernels.dispatch import CpuLists, Prepared
+from rankstruct.kernels.pair_loss import pair_loss
+from rankstruct.kernels.pair_sums import circle
+from rankstruct.kernels.pairwise_hinge import pairwise_hinge
 from rankstruct.lists import Lists, is_eager, refuse_inexact, without_weight_zero
 from rankstruct.losses.autograd import with_gradient
 from rankstruct.losses.base import RankingLoss, longest_of, takes_loops

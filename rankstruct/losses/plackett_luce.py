@@ -39,8 +39,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.kernels import PolicyLoss, draw_few_ranks, draw_rankings, policy_curvature, policy_gradient, policy_loss
 from rankstruct.kernels.call import SCORES
+from rankstruct.kernels.plackett_luce import (
+    PolicyLoss,
+    draw_few_ranks,
+    draw_rankings,
+    policy_curvature,
+    policy_gradient,
+    policy_loss,
+)
 from rankstruct.lists import Lists, check_lists, is_eager, is_plain, refuse_inexact
 from rankstruct.losses.autograd import differentiable_once
 from rankstruct.losses.base import longest_of, takes_loops

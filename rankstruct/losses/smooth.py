@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from typing_extensions import Self
 
-from rankstruct.kernels import smooth_grad
+from rankstruct.kernels.pair_sums import smooth_grad
 from rankstruct.lists import Lists, is_plain
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import GainLoss, checked_gains, differs, loop_discounts

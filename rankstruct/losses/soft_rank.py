@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 from torch.special import ndtr
 from torch.utils.checkpoint import checkpoint
 
-from rankstruct.kernels import NODES, SHARES, soft_rank
+from rankstruct.kernels.soft_rank import NODES, SHARES, soft_rank
 from rankstruct.lists import Lists, is_plain
 from rankstruct.losses.checks import check_choice
 from rankstruct.losses.gains import loop_discounts

@@ -43,7 +43,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from rankstruct.kernels import swap_surrogate
+from rankstruct.kernels.top_surrogate import swap_surrogate
 from rankstruct.lists import Lists, refuse
 from rankstruct.losses.autograd import with_gradient
 from rankstruct.losses.base import LayoutOptions

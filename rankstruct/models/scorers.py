@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rankstruct.kernels import score_trees
+from rankstruct.kernels.trees import score_trees
 from rankstruct.lists import as_offsets, check_offsets, check_tensor, is_under_autocast
 from rankstruct.preparation import Preparation, QueryZScore, check_exported, equal_lengths, is_exporting
 

@@ -36,7 +36,15 @@ from rankstruct.messages import explaining
 from rankstruct.models import update_averages
 from rankstruct.models.trainer import Trainer
 from rankstruct.recommenders.catalogue import Kind, Negatives, TrainingLists, fold_in
-from rankstruct.recommenders.factorization import LightGCN, LinearFactors, MatrixFactorization, Start, linear_fold_in
+from rankstruct.recommenders.factorization import (
+    LightGCN,
+    LinearFactors,
+    MatrixFactorization,
+    Start,
+    folded,
+    linear_folding,
+    with_new_items,
+)
 from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, numbers_of, of_indices, places_of
 from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff, popularity, recommend
 from rankstruct.recommenders.splits import hold_out, without
@@ -194,7 +202,7 @@ class Recommender(BaseEstimator):
             if options != [1, False, False]:
                 state["negatives"] = Negatives(state["negatives"], *options)
         if "_index" in state:
-            state.setdefault("_is_linear", False)
+            state.setdefault("_folding", None)
         super().__setstate__(state)
 
     @_refusing
@@ -242,7 +250,7 @@ class Recommender(BaseEstimator):
                 torch.manual_seed(seed)
                 learned = self._train(train, held, at_last, loss, measure, options, seed)
             self._index, self.known_ = index, index.known
-            self.scorer_, self.history_, self.best_epoch_, self._is_linear = learned
+            self.scorer_, self.history_, self.best_epoch_, self._folding = learned
         return self
 
     def _train(
@@ -254,8 +262,8 @@ class Recommender(BaseEstimator):
         measure: Measure,
         options: Mapping[str, Any],
         seed: int,
-    ) -> tuple[MatrixFactorization, list[dict[str, float | None]], int, bool]:
-        """The factorisation, its history and best epoch, and whether new users are folded in by `linear_fold_in`.
+    ) -> tuple[MatrixFactorization, list[dict[str, float | None]], int, dict[str, np.ndarray] | None]:
+        """The factorisation, its history and best epoch, and what folds in new users if that is linear.
 
         A linear start is fitted again to all interactions `at_last`, with what the held-out ones have chosen.
         """
@@ -270,11 +278,15 @@ class Recommender(BaseEstimator):
         model.run(measure.name, disable=not self.verbose)
         history, best = model.history[0], model.best_epochs[0]
         if begin and at_last is not None:
-            plan.max_epochs, begin["linear"] = best, None
-            model = _Training(plan, at_last, self.ranking_loss(), begin, None, seed)
+            train, plan.max_epochs = at_last, best
+            begin["linear"] = LinearFactors(train, cast(int, plan.rank), seed)
+            model = _Training(plan, train, self.ranking_loss(), begin, None, seed)
             model.run(measure.name, disable=not self.verbose)
         model.scorer.load_state_dict(model.kept)
-        return model.scorer.eval(), history, best, bool(begin) and plan.temperature is None and not plan.layers
+        scorer, folding = model.scorer.eval(), None
+        if begin and plan.temperature is None and not plan.layers:
+            folding = linear_folding(begin["linear"], train, scorer.user_factors.weight.detach().cpu().numpy())
+        return scorer, history, best, folding
 
     def _resolved(self, *, is_validated: bool) -> Self:
         """A copy with the options that follow from others in place of None and `"auto"`, but for the rank of a linear start."""
@@ -387,8 +399,9 @@ class Recommender(BaseEstimator):
             raise ValueError("partial_fit requires a plain factorisation, layers=0; call fit with all interactions")
         index, fitted = self._index.extended(X, y)
         with _of_any_size(index.known.num_items):
-            scorer = _grown(self.scorer_, self.known_, index.known, fitted, self._fold_in)
-        self._index, self.known_, self.scorer_ = index, index.known, scorer
+            folding = None if self._folding is None else with_new_items(self._folding, index.known)
+            scorer = _grown(self.scorer_, self.known_, index.known, fitted, partial(self._fold_in, folding))
+        self._index, self.known_, self.scorer_, self._folding = index, index.known, scorer, folding
         return self
 
     def ranking_loss(self) -> nn.Module:
@@ -462,12 +475,11 @@ class Recommender(BaseEstimator):
             found[rows < 0], scores[rows < 0] = recommend(popularity(self.known_), 0, k, items=ranked)
         return self._index.answer("items", found, scores, one)
 
-    def _fold_in(self, scorer: MatrixFactorization, known: Ratings, new: Any) -> Tensor:
-        """The factors of new users, from those of the users who know `known`: as a linear start has them, or see `fold_in`."""
-        if not self._is_linear:
+    def _fold_in(self, folding: dict[str, np.ndarray] | None, scorer: MatrixFactorization, new: Any) -> Tensor:
+        """The factors of new users: by `folding`, or without it see `fold_in`."""
+        if folding is None:
             return fold_in(scorer, new, self.ranking_loss())
-        users = scorer.user_factors.weight.detach()
-        return torch.from_numpy(linear_fold_in(users.cpu().numpy(), known, new)).to(users)
+        return torch.from_numpy(folded(folding, new)).to(scorer.user_factors.weight)
 
     @_refusing
     def recommend_new(
@@ -488,7 +500,7 @@ class Recommender(BaseEstimator):
         ranked = self._index.ranked(items, exclude)
         one, known = self._index.of_new_users(X)
         with _of_any_size(known.num_items):
-            factors = self._fold_in(self.scorer_, self.known_, known)
+            factors = self._fold_in(self._folding, self.scorer_, known)
         model, users = _Served(self.scorer_, self.known_, factors), torch.arange(known.num_users)
         return self._index.answer("items", *recommend(model, users, k, exclude=known, items=ranked), one)
 
@@ -978,7 +990,7 @@ def _grown(
     before: Ratings,
     known: Ratings,
     users: np.ndarray,
-    fold: Callable[[MatrixFactorization, Ratings, Any], Tensor],
+    fold: Callable[[MatrixFactorization, Any], Tensor],
 ) -> MatrixFactorization:
     """A factorisation with the rows of `scorer`, new ones, and the factors of `users` by `fold`; see `partial_fit`."""
     options = {name: getattr(scorer, name) for name in ("rank", "user_bias", "item_bias", "sparse", "scale", "seed")}
@@ -995,7 +1007,7 @@ def _grown(
     new_users = users[~has_factors[users]]
     weights["user_factors.weight"][before.num_users :] = 0
     if len(new_users):  # those of the items that have factors
-        weights["user_factors.weight"][new_users] = fold(scorer, before, own[new_users][:, : before.num_items]).cpu()
+        weights["user_factors.weight"][new_users] = fold(scorer, own[new_users][:, : before.num_items]).cpu()
     if len(new_items):
         _set_items(weights, counts, new_items, own[:, new_items])
     grown.load_state_dict(weights)
@@ -1004,7 +1016,7 @@ def _grown(
         told = own[users] @ grown.item_factors.weight.any(-1).cpu().numpy() > 0  # by an item with users who know others
         grown.user_factors.weight[torch.from_numpy(users[~told]).to(device)] = 0
         if told.any():
-            grown.user_factors.weight[torch.from_numpy(users[told]).to(device)] = fold(grown, known, own[users[told]])
+            grown.user_factors.weight[torch.from_numpy(users[told]).to(device)] = fold(grown, own[users[told]])
     return grown
 
 

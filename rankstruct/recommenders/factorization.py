@@ -17,13 +17,14 @@ from rankstruct.losses.checks import check_choice
 from rankstruct.models.scorers import Scorer
 from rankstruct.recommenders.ratings import Ratings, interactions
 
-__all__ = ["ItemScorer", "LightGCN", "LinearFactors", "MatrixFactorization", "Start", "linear_fold_in"]
+__all__ = ["ItemScorer", "LightGCN", "LinearFactors", "MatrixFactorization", "Start"]
 
 Start = Literal["linear", "spectral", "random"]
 
 _LENGTH = 3.0  # of spectral factors: inner products up to 9, and a few steps of Adam do not turn them round
 _SCALE = 30.0  # of linear scores, mostly between 0 and 1/2, for losses on the scale of logits
 _PROBES = 128
+_FITTED = 50_000  # users, to which the factors of new ones are fitted
 
 
 class LinearFactors:
@@ -61,43 +62,69 @@ class LinearFactors:
         probes -= self.left @ (self.left.T @ probes)
         self.quotient = ((matrix.T @ probes) ** 2).mean(1) / self.rest
 
+    def kept(self, rank: int | None = None) -> np.ndarray:
+        """The leading singular values in float64; 0 for those that are rounding errors, in directions of no interactions."""
+        values = self.values[:rank].astype(np.float64)
+        return np.where(values > 1e-5 * values.max(initial=0.0), values, 0.0)
+
     def factors(self, rank: int | None = None, regularization: float = 200.0) -> tuple[np.ndarray, np.ndarray]:
         """Factors `[users, rank]` and `[items, rank]`, whose products are the scores of EASE; all that there are if rank is None.
 
         Both have the roots of the singular values.
         """
-        left, values, right = self.left[:, :rank], self.values[:rank].astype(np.float64), self.right[:, :rank]
+        left, right = self.left[:, :rank], self.right[:, :rank]
         shifted = self.values.astype(np.float64) ** 2 + regularization
         explained = ((self.right * self.values) ** 2 / shifted).sum(1) + self.rest / (self.quotient + regularization)
         diagonal = np.minimum(regularization / np.maximum(1.0 - explained, 1e-9), regularization + self.counts)
-        roots = np.sqrt(values)
+        roots = np.sqrt(self.kept(rank))
         return left * roots, right * roots * (1.0 - diagonal[:, None] / shifted[:rank])
 
 
-def linear_fold_in(of_users: np.ndarray, known: Any, new: Any) -> np.ndarray:
-    """The factors `[new users, rank]` that a linear start, without a temperature, would have for new users.
+def linear_folding(linear: LinearFactors, known: Ratings, of_users: np.ndarray) -> dict[str, np.ndarray]:
+    """What `folded` needs to give factors to new users of a model that has a linear start, and may have been trained.
 
-    Factors of users are linear in what they know: with the factors P = c U S^(1/2) of the users of X = U S V^T, those of users
-    with interactions Y are c Y V S^(-1/2) = Y X^T P S^-2, and S is |P|^2 / c^2 by columns. After training, this is approximate.
+    Factors of users are linear in what they know: U S^(1/2) = X V S^(-1/2) for X = U S V^T. Training moves them; the linear map
+    that is closest to where it took the users of `known` follows.
 
     Args:
-        of_users: P, `[users, rank]`.
-        known: X, the interactions of these users.
-        new: Y, interactions of other users with the same items.
+        linear: of `known`, of at least the rank of the factors.
+        known: the interactions of the users.
+        of_users: their factors, `[users, rank]`.
 
     >>> from rankstruct.recommenders import interactions
     >>> known = interactions([0, 0, 1, 1, 2], [0, 1, 0, 1, 2])
-    >>> scorer = MatrixFactorization(3, 3, rank=2)
-    >>> scorer.start_from_interactions(known, "linear")
-    >>> factors = linear_fold_in(scorer.user_factors.weight.detach().numpy(), known, known)
-    >>> torch.allclose(torch.from_numpy(factors), scorer.user_factors.weight, atol=1e-4)
+    >>> linear, scorer = LinearFactors(known, 2), MatrixFactorization(3, 3, rank=2)
+    >>> scorer.start_from_interactions(known, "linear", linear=linear)
+    >>> of_users = scorer.user_factors.weight.detach().numpy()
+    >>> np.allclose(folded(linear_folding(linear, known, of_users), known), of_users, atol=1e-4)
     True
     """
-    of_users = of_users.astype(np.float64)
-    values = (of_users**2).sum(0) / _SCALE
-    values[values <= 0] = np.inf
-    of_items = interactions(known).to_csr().T @ of_users
-    return np.asarray(interactions(new).to_csr() @ (of_items / values**2), np.float32)
+    rank = of_users.shape[1]
+    values = linear.kept(rank)
+    values = np.where(values > 0, values, np.inf)  # directions without interactions say nothing of new users
+    of_items = np.zeros((known.num_items, rank))
+    of_items[:, : len(values)] = linear.right[:, :rank] / np.sqrt(values)
+    some = slice(None, None, max(1, known.num_users // _FITTED))
+    start = known.to_csr()[some] @ of_items
+    moved, *_ = np.linalg.lstsq(start.T @ start, start.T @ of_users[some].astype(np.float64), rcond=1e-9)
+    squares = np.full(rank, np.inf)
+    squares[: len(values)] = values**2
+    return {"of_items": of_items.astype(np.float32), "squares": squares, "moved": moved}
+
+
+def folded(folding: dict[str, np.ndarray], new: Any) -> np.ndarray:
+    """The factors `[new users, rank]` of users with other interactions, with the first items of `linear_folding` or all."""
+    matrix = interactions(new).to_csr()
+    start = matrix @ folding["of_items"][: matrix.shape[1]].astype(np.float64)
+    return np.asarray(start @ folding["moved"], np.float32)
+
+
+def with_new_items(folding: dict[str, np.ndarray], known: Ratings) -> dict[str, np.ndarray]:
+    """As `folding`, with rows for the further items of `known`, by their users: v = X^T U / S."""
+    of_items, matrix = folding["of_items"], known.to_csr()
+    start = matrix[:, : len(of_items)] @ of_items.astype(np.float64)
+    further = matrix[:, len(of_items) :].T @ (start / folding["squares"])
+    return folding | {"of_items": np.concatenate([of_items, further.astype(np.float32)])}
 
 
 class MatrixFactorization(Scorer):

@@ -430,6 +430,8 @@ def ease(known: Any, *, regularization: float = 500.0) -> ItemSimilarity | UserS
     if not regularization > 0:
         raise ValueError(f"regularization must be above 0, got {regularization}")
     known = interactions(known)
+    if not known.num_ratings:
+        raise DataError("EASE needs interactions, got none")
     if min(known.num_items, known.num_users) > 30_000:
         raise DataError(
             "EASE needs a dense matrix of items x items or users x users, at most 30,000 of one of them, got "

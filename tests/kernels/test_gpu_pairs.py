@@ -12,7 +12,10 @@ import torch
 from device_problems import arguments, assert_same, both_ways, draw
 
 import rankstruct as rs
-from rankstruct.kernels import dispatch, neural_entropy, neural_gain, pair_loss, pairwise_hinge, smoothed_ranks
+from rankstruct.kernels import dispatch
+from rankstruct.kernels.pair_loss import pair_loss
+from rankstruct.kernels.pair_sums import neural_entropy, neural_gain, smoothed_ranks
+from rankstruct.kernels.pairwise_hinge import pairwise_hinge
 from rankstruct.lists import Lists
 
 GRADES = [(1.5, 0.0, 0.7), (1.0, 0.0, 0.2), (1.5, 1.0, 0.1)]

@@ -13,7 +13,10 @@ from device_problems import arguments, assert_same, both_ways, draw
 
 import rankstruct as rs
 from rankstruct import losses
-from rankstruct.kernels import dispatch, log_sums, soft_rank, swap_surrogate
+from rankstruct.kernels import dispatch
+from rankstruct.kernels.plackett_luce import log_sums
+from rankstruct.kernels.soft_rank import soft_rank
+from rankstruct.kernels.top_surrogate import swap_surrogate
 from rankstruct.lists import Lists
 
 BINARY = "nDCG(min_relevant=1)"

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import rankstruct as rs
-from rankstruct.kernels import soft_rank as soft_rank_loop
+from rankstruct.kernels.soft_rank import soft_rank as soft_rank_loop
 from rankstruct.lists import Lists
 from rankstruct.losses import soft_rank
 
@@ -217,6 +217,14 @@ def test_blocks_have_the_same_gradient(monkeypatch):
                 patch.setattr(soft_rank, "_BLOCK", block)
                 (blocks,) = torch.autograd.grad(loss(scores, labels, where=where), scores, create_graph=True)
             torch.testing.assert_close(blocks.detach(), whole)
+
+
+@pytest.mark.parametrize("ranks", ["binomial", "normal", "joint"])
+@pytest.mark.parametrize("sigma", [1e-9, 1e-16, 1e-18, 1e-30])
+def test_a_tiny_sigma_leaves_the_measure(ranks, sigma):
+    scores, labels = torch.tensor([[4.0, 3, 2, 1, 0]]), torch.tensor([[0, 1, 0, 2, 0]])
+    loss = rs.SoftRankLoss("nDCG", sigma=sigma, ranks=ranks)(scores.double(), labels)
+    assert abs(loss - (1 - float(rs.evaluate(scores, labels, "nDCG")["nDCG"]))) < (0.03 if ranks == "normal" else 1e-6)
 
 
 def test_where_all_scores_tie_the_gradient_goes_up_with_the_label():

@@ -18,7 +18,7 @@ from rankstruct.kernels.gpu.common import ABOVE, as_double, bisect, zero
 from rankstruct.kernels.gpu.pairs import GAIN, prepare
 from rankstruct.lists import list_of_each
 
-NARROWEST, LEAST_VARIANCE = tl.constexpr(2.0**-60), tl.constexpr(1e-4)
+NARROWEST, LEAST_VARIANCE = tl.constexpr(2.0**-49), tl.constexpr(1e-4)
 ONE_OVER_ROOT_PI = tl.constexpr(0.56418958354775628695)
 _LANES, _MOST_RANKS, _PROGRAMS = 256, 1024, 1024
 
