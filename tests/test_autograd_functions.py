@@ -3,11 +3,12 @@
 import re
 from pathlib import Path
 
+import lanes
 import pytest
 import torch
 
 import rankstruct as rs
-from rankstruct.losses import autograd, plackett_luce
+from rankstruct.losses import autograd, listwise, plackett_luce
 from rankstruct.recommenders import interactions
 from rankstruct.recommenders.catalogue import TrainingLists
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, _UnitRows
@@ -54,6 +55,7 @@ RIGHT = {
     ),
     "_SmoothGradient": lambda scores: rs.RankNetLoss(reduction="none")(scores, LABELS),
     "_SmoothedRanks": lambda scores: rs.ApproxNDCGLoss(temperature=1.0, reduction="none")(scores, LABELS),
+    "_LogSums": lambda scores: listwise.cumulative_logsumexp(scores),
     "_UnitRows": lambda scores: _UnitRows.apply(scores)[0],
     "_Symmetric": with_factors(
         factorization(LightGCN, temperature=0.5), lambda scorer: scorer.item_scores(torch.arange(3))
@@ -86,6 +88,8 @@ def scores():
 def test_second_derivatives_are_right(name, monkeypatch):
     if name == "_GivenGradient":
         monkeypatch.setattr(autograd, "is_eager", lambda values: False)
+    if name == "_LogSums":
+        lanes.use(monkeypatch)
     assert torch.autograd.gradcheck(RIGHT[name], scores())
     assert torch.autograd.gradgradcheck(RIGHT[name], scores())
 

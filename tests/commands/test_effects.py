@@ -13,7 +13,7 @@ from rankstruct.commands.fit import check_data, has_folds
 #: By command: how its options are typed, its modes, and the options with an effect in each; "*" are those of every mode.
 MODES = {
     "cache": {
-        "": "--clear --limit=5G",
+        "": "--clear --limit=5G --warm=AP --sizes=100",
         "modes": {"": ""},
     },
     "certify": {"": "--tolerance=0.1", "modes": {"--run r": "--tolerance"}},

@@ -171,9 +171,9 @@ def test_a_finished_folder_answers_its_own_request_only(option, data, fresh, tmp
 
 
 def test_the_same_request_is_answered_without_training(data, fresh, tmp_path, monkeypatch, capsys):
+    made = {tuple(line): fresh(line) for lines in CASES.values() for line in lines}
     monkeypatch.setattr(rank.AutoRanker, "fit", None)
-    for number, line in enumerate({tuple(line): line for lines in CASES.values() for line in lines}.values()):
-        status, source = fresh(line)
+    for number, (line, (status, source)) in enumerate(made.items()):
         if status == 0:
             shutil.copytree(source, tmp_path / str(number))
             assert run(line, tmp_path / str(number), data) == 0

@@ -949,7 +949,7 @@ class EnterOperators(TorchDispatchMode):
 
 
 #: The operators whose losses go to the CPU: devices have no kernel for them.
-WITHOUT_KERNEL = {"positional", "diverse"}
+WITHOUT_KERNEL = {"diverse"}
 
 
 @pytest.mark.sampled(4)

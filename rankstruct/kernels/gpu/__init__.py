@@ -42,10 +42,7 @@ def solve(
     Task loss and value are NaN for lists with an invalid number or a label below `least_label`, and for all lists if offsets on
     the device are out of order.
     """
-    where, offsets, chosen, weights = lists.where, lists.offsets, lists.reference_scores, lists.item_weights
-    documents, device, in_order = scores.numel(), scores.device, None
-    if weights is not None:  # as an invalid score
-        scores = torch.where((weights >= 0) & weights.isfinite(), scores, torch.nan)
+    offsets, documents, device, in_order = lists.offsets, scores.numel(), scores.device, None
     many: tuple[int, ...]
     if offsets is None:
         many, longest = scores.shape[:-1], scores.shape[-1]
@@ -65,26 +62,8 @@ def solve(
         torch.zeros(shape, dtype=torch.float64, device=device) for shape in (many, many, scores.shape)
     )
     if documents and value.numel():
-        scores = scores.contiguous()
-        where = None if where is None else where.contiguous()
-        chosen = None if chosen is None else chosen.double().contiguous()
-        batch = DeviceBatch(
-            scores,
-            lists.labels.contiguous(),
-            where,
-            chosen,
-            None if weights is None else weights.double().contiguous(),
-            offsets,
-            order_of(scores, where, offsets),
-            None if chosen is None else order_of(chosen, where, offsets),
-            value.numel(),
-            0 if offsets is not None else longest,
-            longest,
-            least_label,
-            task_loss,
-            value,
-            direction,
-        )
+        results = task_loss, value, direction
+        batch = _batch(scores, lists._replace(offsets=offsets), longest, least_label, results)
         start = time.perf_counter()
         if not solver(call, batch):
             return None
@@ -95,6 +74,30 @@ def solve(
     if in_order is not None:
         task_loss, value = (torch.where(in_order, each, torch.nan) for each in (task_loss, value))
     return task_loss, value, direction
+
+
+def _batch(scores: Tensor, lists: Lists, longest: int, least_label: float, results: Answer) -> DeviceBatch:
+    where, offsets, chosen, weights = lists.where, lists.offsets, lists.reference_scores, lists.item_weights
+    if weights is not None:  # as an invalid score
+        scores = torch.where((weights >= 0) & weights.isfinite(), scores, torch.nan)
+    scores = scores.contiguous()
+    where = None if where is None else where.contiguous()
+    chosen = None if chosen is None else chosen.double().contiguous()
+    return DeviceBatch(
+        scores,
+        lists.labels.contiguous(),
+        where,
+        chosen,
+        None if weights is None else weights.double().contiguous(),
+        offsets,
+        order_of(scores, where, offsets),
+        None if chosen is None else order_of(chosen, where, offsets),
+        results[1].numel(),
+        0 if offsets is not None else longest,
+        longest,
+        least_label,
+        *results,
+    )
 
 
 def is_known(offsets: Tensor) -> bool:
