@@ -305,7 +305,8 @@ class BoostedRanker(EarlyStoppingRanker):
         history_: for each model, the validation measure after every tree; empty without validation lists. The maximum selects the
             number of trees, and is optimistic for new lists.
         best_iterations_: the selected number of trees of each model.
-        noise_, num_leaves_: `noise` and `num_leaves`, or what was used in their place.
+        noise_: `noise`, or what was used in its place.
+        num_leaves_: `num_leaves`, or what was used in its place.
         n_features_in_: number of raw features.
 
     Without `prepare`, the library handles missing features and categorical columns itself; `prepare=["encode"]` replaces the

@@ -34,7 +34,7 @@ from rankstruct.lists import (
     refuse_inexact,
 )
 
-__all__ = ["Answer", "Call", "ListOperator"]
+__all__ = ["Answer", "Call", "ListOperator", "Prepared"]
 
 _WORTH_A_THREAD = 20_000  # documents; starting a thread costs as much as sorting a few thousand
 _LISTS = "Tensor scores, Tensor labels, Tensor? where, Tensor? offsets, Tensor? reference_scores, Tensor? groups"
