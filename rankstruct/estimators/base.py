@@ -808,6 +808,7 @@ def quantiles_of(grades: np.ndarray) -> list[float]:
     >>> quantiles_of(np.array([0.0, 0.5, 2.0])), len(quantiles_of(np.arange(100.0)))
     ([0.5, 2.0], 8)
     """
+    grades = grades.astype(np.float64)
     found = grades[1:][np.diff(grades) > 1e-6 * (grades[-1] - grades[0])]
     if len(found) > _MOST_GRADES:
         found = np.unique(np.quantile(found, np.linspace(0, 1, _MOST_GRADES)))
