@@ -1,7 +1,25 @@
-"""Random lists on which the kernels of devices are compared with the CPU, and the comparison."""
+"""Random lists on which the kernels of devices are compared with the CPU, the comparison, and Triton's interpreter."""
+
+import os
+import subprocess
+import sys
 
 import numpy as np
+import pytest
 import torch
+
+#: Of tests that run in a process of their own, see `in_the_interpreter`.
+interpreted = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="runs in a process of its own, in Triton's interpreter"
+)
+
+
+def in_the_interpreter(file: str) -> str:
+    """What pytest says of the `interpreted` tests of a file, all of which pass: Triton decides when it is imported."""
+    command = [sys.executable, "-m", "pytest", "-q", "-k", "answers_in_the_interpreter", file]
+    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
 
 
 def draw(rng, lists, size):

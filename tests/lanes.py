@@ -196,10 +196,18 @@ def kernels() -> ModuleType:
         return made
 
 
-def use(patch: Any) -> None:
+def use(patch: Any, made: ModuleType | None = None) -> None:
     """Until `patch`, a `pytest.MonkeyPatch`, ends, tensors of the CPU go where those of CUDA devices go, to these kernels."""
     patch.setattr(dispatch, "has_loops", lambda device: False)
-    patch.setattr(dispatch, "kernels_of", lambda device: kernels())
+    patch.setattr(dispatch, "kernels_of", lambda device: made or kernels())
+
+
+@contextmanager
+def use_triton(patch: Any) -> Iterator[None]:
+    """As `use`, with the kernels as Triton compiles or interprets them."""
+    with imported_anew() as made, np.errstate(all="ignore"):
+        use(patch, made)
+        yield
 
 
 #: The names of dtypes in Triton's signatures.
@@ -234,9 +242,7 @@ def compiled_ahead(target: tuple[Any, ...], patch: Any, capfd: Any) -> Iterator[
     patch.delenv("TRITON_INTERPRET", raising=False)
     patch.setattr(knobs.nvidia, "dump_ptxas_log", True)
     patch.setattr(knobs.compilation, "always_compile", True)  # for the log
-    with imported_anew() as made:
-        patch.setattr(dispatch, "has_loops", lambda device: False)
-        patch.setattr(dispatch, "kernels_of", lambda device: made)
+    with use_triton(patch):
         patch.setattr(JITFunction, "run", run)
         yield used
 

@@ -9,12 +9,12 @@ from itertools import product
 from pathlib import Path
 
 import torch
-import yaml
 from jsonargparse import ArgumentParser
 
 from rankstruct import losses
 from rankstruct.commands._arguments import shipped_configs
 from rankstruct.commands._options import loss_names, parser_of
+from rankstruct.configs import load_yaml
 from rankstruct.data.cache import cache_folder, cache_limit, cached_files, evict, parse_size
 from rankstruct.kernels import dispatch
 from rankstruct.losses import RankingLoss
@@ -72,8 +72,8 @@ def _loss_of(name: str) -> RankingLoss:
     if name in (configs := shipped_configs()) or Path(name).is_file():
         parser = ArgumentParser(exit_on_error=False)
         parser.add_subclass_arguments(losses.RankingLoss, "loss")
-        text = Path(configs.get(name, name)).read_text(encoding="utf-8")
-        model = config.get("model") if isinstance(config := yaml.safe_load(text), dict) else None
+        config = load_yaml(Path(configs.get(name, name)).read_text(encoding="utf-8"), name)
+        model = config.get("model") if isinstance(config, dict) else None
         known = model.get("loss") if isinstance(model, dict) else None
         if known is None:
             raise ValueError(f"{name} has no model: loss:")

@@ -68,11 +68,8 @@ _WORTH_THREADS = 2**17  # documents
 _AS_GROWN, _ROWS = 100.0, 2**14  # the scale of the trees' score as a feature of `leaf_ranker`; documents per block
 _NAMES_A_LOSS = re.compile(r"\s*\w+Loss\b")
 _TOTAL_RATE, _LONGEST, _LOWEST_RATE = 10.0, 10, 1e-6  # the trees times their rate; times as many with validation lists
-_MANY, _FEW_DOCUMENTS, _MANY_DOCUMENTS = (
-    2**14,
-    (0.5, 15),
-    (0.1, 31),
-)  # documents; noise and leaves below this number, and from it
+_MANY = 2**14  # documents; below this number, and from it, noise and leaves:
+_FEW_DOCUMENTS, _MANY_DOCUMENTS = (0.5, 15), (0.1, 31)
 _PATIENCE, _LEAVES_FROM_CLICKS = 50, 7  # trees, leaves
 _DRAWS = 16  # noise samples, which documents with the same label in a list share
 

@@ -346,11 +346,12 @@ class RankingLoss(_DataclassModule):
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced loss: by `solve` if there are loops or kernels for the scores' device, otherwise by `per_list`."""
-        if self.solve is None or not takes_loops(scores, self.on_devices):
+        plain = takes_loops(scores)
+        if self.solve is None or not (plain or (self.on_devices and takes_kernels(scores))):
             return self._by_torch(scores, lists, reduction)
         wide, labels, each = scores.float() if scores.dtype in HALVES else scores, lists.labels.detach(), None
         real, offsets, known = lists.where, lists.offsets, wide.detach()
-        if not takes_loops(scores):  # nothing is read back
+        if not plain:  # nothing is read back
             if lists.item_weights is not None:
                 real = torch.ones_like(scores, dtype=torch.bool) if real is None else real
         elif self.takes_negative_labels or lists.item_weights is not None:
@@ -361,7 +362,7 @@ class RankingLoss(_DataclassModule):
             assert real is not None
             each = checked_item_weights(lists.item_weights, wide, real)
             real = real & (each != 0)  # NaN stays
-        if not takes_loops(scores):  # a list with an invalid number has loss NaN
+        if not plain:  # a list with an invalid number has loss NaN
             known = torch.where(_wrong(known, labels, each, self.takes_negative_labels), torch.nan, known)
         value, direction = self.solve(known, Lists(labels, real, offsets, item_weights=each))
         again = partial(self._by_torch, lists=lists._replace(weights=None), reduction="none")

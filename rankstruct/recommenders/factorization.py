@@ -122,6 +122,8 @@ def folded(folding: dict[str, np.ndarray], new: Any) -> np.ndarray:
 def with_new_items(folding: dict[str, np.ndarray], known: Ratings) -> dict[str, np.ndarray]:
     """As `folding`, with rows for the further items of `known`, by their users: v = X^T U / S."""
     of_items, matrix = folding["of_items"], known.to_csr()
+    if known.num_items == len(of_items):
+        return folding
     start = matrix[:, : len(of_items)] @ of_items.astype(np.float64)
     further = matrix[:, len(of_items) :].T @ (start / folding["squares"])
     return folding | {"of_items": np.concatenate([of_items, further.astype(np.float32)])}

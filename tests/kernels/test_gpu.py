@@ -1,13 +1,10 @@
 """The kernels of devices answer as the core does: in NumPy that checks barriers, in Triton's interpreter, on a device."""
 
-import os
-import subprocess
-import sys
-
 import lanes
 import numpy as np
 import pytest
 import torch
+from device_problems import in_the_interpreter, interpreted
 
 import rankstruct as rs
 from rankstruct.kernels import dispatch
@@ -158,23 +155,15 @@ def test_a_missing_barrier_is_noticed():
 @pytest.mark.slow
 @pytest.mark.needs("triton")
 def test_tritons_interpreter_answers_the_same():
-    """In a process of its own: Triton decides when it is imported whether to interpret."""
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "answers_in_the_interpreter", __file__]
-    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert f"{len(MEASURES)} passed" in done.stdout
+    assert f"{len(MEASURES)} passed" in in_the_interpreter(__file__)
 
 
-@pytest.mark.skipif(
-    os.environ.get("TRITON_INTERPRET") != "1", reason="runs in a process of its own, in Triton's interpreter"
-)
+@interpreted
 @pytest.mark.parametrize(("measure", "feature_map"), MEASURES)
 def test_it_answers_in_the_interpreter(measure, feature_map, monkeypatch):
     given = next(iter(batches(measure, feature_map, size=5)))
     expected = rs.most_violated(**given)
-    with lanes.imported_anew() as kernels, np.errstate(all="ignore"):
-        monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
-        monkeypatch.setattr(dispatch, "kernels_of", lambda device: kernels)
+    with lanes.use_triton(monkeypatch):
         assert_same(rs.most_violated(**given), expected, given)
 
 

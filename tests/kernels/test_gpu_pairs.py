@@ -1,18 +1,14 @@
 """The kernels of losses over pairs answer as the core does: in NumPy that checks barriers, in Triton's interpreter, there."""
 
-import os
-import subprocess
-import sys
 from functools import partial
 
 import lanes
 import numpy as np
 import pytest
 import torch
-from device_problems import arguments, assert_same, both_ways, draw
+from device_problems import arguments, assert_same, both_ways, draw, in_the_interpreter, interpreted
 
 import rankstruct as rs
-from rankstruct.kernels import dispatch
 from rankstruct.kernels.pair_loss import pair_loss
 from rankstruct.kernels.pair_sums import neural_entropy, neural_gain, smoothed_ranks
 from rankstruct.kernels.pairwise_hinge import pairwise_hinge
@@ -188,24 +184,16 @@ def test_no_tensor_has_a_number_for_each_pair(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.needs("triton")
 def test_tritons_interpreter_answers_the_same():
-    """In a process of its own: Triton decides when it is imported whether to interpret."""
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "answers_in_the_interpreter", __file__]
-    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert f"{len(LOSSES)} passed" in done.stdout
+    assert f"{len(LOSSES)} passed" in in_the_interpreter(__file__)
 
 
-@pytest.mark.skipif(
-    os.environ.get("TRITON_INTERPRET") != "1", reason="runs in a process of its own, in Triton's interpreter"
-)
+@interpreted
 @every_loss
 def test_it_answers_in_the_interpreter(make, monkeypatch):
     loss = make(reduction="none")
     given = list(arguments(np.random.default_rng(3), loss, 2, 4))[1]
     expected = both_ways(loss, *given)
-    with lanes.imported_anew() as kernels, np.errstate(all="ignore"):
-        monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
-        monkeypatch.setattr(dispatch, "kernels_of", lambda device: kernels)
+    with lanes.use_triton(monkeypatch):
         assert_same(both_ways(loss, *given), expected, given[0])
 
 

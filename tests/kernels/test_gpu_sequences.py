@@ -1,19 +1,15 @@
 """The kernels of surrogates of the top, SoftRank and Plackett-Luce sums answer as the CPU does."""
 
-import os
-import subprocess
-import sys
 from functools import partial
 
 import lanes
 import numpy as np
 import pytest
 import torch
-from device_problems import arguments, assert_same, both_ways, draw
+from device_problems import arguments, assert_same, both_ways, draw, in_the_interpreter, interpreted
 
 import rankstruct as rs
 from rankstruct import losses
-from rankstruct.kernels import dispatch
 from rankstruct.kernels.plackett_luce import log_sums
 from rankstruct.kernels.soft_rank import soft_rank
 from rankstruct.kernels.top_surrogate import swap_surrogate
@@ -143,24 +139,16 @@ def test_higher_derivatives_are_those_of_the_cpu(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.needs("triton")
 def test_tritons_interpreter_answers_the_same():
-    """In a process of its own: Triton decides when it is imported whether to interpret."""
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "answers_in_the_interpreter", __file__]
-    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert f"{len(LOSSES)} passed" in done.stdout
+    assert f"{len(LOSSES)} passed" in in_the_interpreter(__file__)
 
 
-@pytest.mark.skipif(
-    os.environ.get("TRITON_INTERPRET") != "1", reason="runs in a process of its own, in Triton's interpreter"
-)
+@interpreted
 @every_loss
 def test_it_answers_in_the_interpreter(make, monkeypatch):
     loss = make(reduction="none")
     given = next(arguments(np.random.default_rng(3), loss, 2, 4))
     expected = both_ways(loss, *given)
-    with lanes.imported_anew() as kernels, np.errstate(all="ignore"):
-        monkeypatch.setattr(dispatch, "has_loops", lambda device: False)
-        monkeypatch.setattr(dispatch, "kernels_of", lambda device: kernels)
+    with lanes.use_triton(monkeypatch):
         assert_same(both_ways(loss, *given), expected, given[0])
 
 

@@ -21,7 +21,7 @@ from rankstruct.kernels.call import Answer, Call
 from rankstruct.kernels.gpu import binary, pairs, positional, soft_rank
 from rankstruct.kernels.gpu.batch import DeviceBatch, order_of
 from rankstruct.kernels.gpu.plackett_luce import log_sums as log_sums  # of rows, not of a loop
-from rankstruct.lists import Lists, longest_list
+from rankstruct.lists import Lists, copied_to, longest_list
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def solve(
         many, longest = (offsets.shape[0] - 1,), documents
         if is_known(offsets):
             longest = longest_list(offsets, documents)
-            offsets = offsets.long().to(device, non_blocking=True)
+            offsets = copied_to(device, offsets.long())
         else:
             in_order = (offsets[0] == 0) & (offsets[-1] == documents) & (offsets.diff() >= 0).all()
             offsets = torch.where(in_order, offsets, 0).long()

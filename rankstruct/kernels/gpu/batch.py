@@ -56,6 +56,17 @@ class DeviceBatch(NamedTuple):
         """The entries of an array of scratch, with one more than documents for each list."""
         return self.scores.numel() + self.lists
 
+    @property
+    def bounds(self) -> Tensor:
+        """The offsets, of padded lists too."""
+        each = torch.arange(self.lists + 1, device=self.scores.device)
+        return each * self.size if self.offsets is None else self.offsets
+
+    def in_batch(self, order: Tensor) -> Tensor:
+        """Positions `[documents]` in the batch, of an order of positions in their lists."""
+        bounds, order = self.bounds, order.view(-1)
+        return order + bounds[list_of_each(bounds, len(order))]
+
     def space(self, rows: int, dtype: torch.dtype) -> Tensor:
         """So many arrays of scratch."""
         return torch.empty(rows * self.stride, dtype=dtype, device=self.scores.device)

@@ -225,17 +225,15 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
     by_key = what == RANKS or (what == PAIRS and kept == batch.longest)
     skip = (backward and cost != pair_loss.HINGE) if what == RANKS else by_key and scheme != pair_loss.NDCG1
 
-    tile, each_list = min(_TILE, batch.block), torch.arange(lists + 1, device=device)
-    offsets = each_list * batch.size if batch.offsets is None else batch.offsets
+    tile, each_list, offsets = min(_TILE, batch.block), torch.arange(lists + 1, device=device), batch.bounds
     owners = list_of_each(offsets // tile + each_list, documents // tile + lists)  # the list of each tile
-    firsts = offsets[list_of_each(offsets, documents)]
     weights = torch.ones_like(batch.direction) if batch.weights is None else batch.weights
     keys = batch.chosen if what == RANKS and batch.chosen is not None else batch.labels.double()
     if what == GAIN or (what == PAIRS and not uniform):
         keys = keys * weights
     elif what == ENTROPY:
         keys = keys * factor
-    order, key_order = (each.view(-1) + firsts for each in (batch.order, order_of(keys, batch.where, batch.offsets)))
+    order, key_order = map(batch.in_batch, (batch.order, order_of(keys, batch.where, batch.offsets)))
     by = 1.0 if what == RANKS and not backward else factor * (sigma if cost == pair_loss.CURVATURE else 1.0)
     numbers = on_device([batch.least_label, factor, given.get("margin", 1.0), given.get("mu", 1.0), by], device)
     passes, *results = _RESULTS[what]

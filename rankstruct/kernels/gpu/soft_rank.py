@@ -145,10 +145,8 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
     tiles = triton.cdiv(batch.longest * given.nodes_size, rows)
     parts = max(1, min(_PROGRAMS // lists, MOST_SPACE // bytes_of_part, tiles))
     gains = batch.labels.double() if batch.weights is None else batch.labels * batch.weights
-    offsets = torch.arange(lists + 1, device=gains.device) * batch.size if batch.offsets is None else batch.offsets
-    its_list = list_of_each(offsets, documents)
-    firsts = offsets[its_list]
-    order, by_gain = (each.view(-1) + firsts for each in (batch.order, order_of(gains, batch.where, batch.offsets)))
+    order, by_gain = map(batch.in_batch, (batch.order, order_of(gains, batch.where, batch.offsets)))
+    offsets = batch.bounds
     numbers = on_device([batch.least_label, 1.0, given.sigma, given.steepness], gains.device)
     weights = torch.ones_like(gains) if batch.weights is None else batch.weights
     at, counts = (torch.zeros(size, dtype=torch.int32, device=gains.device) for size in (documents, lists))
@@ -170,7 +168,7 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
     if not given.normalized:  # gains are relative to the best value
         first = offsets[:-1].clamp(max=documents - 1)
         best = torch.where(counts > 0, gains.view(-1)[by_gain[first]] / columns[documents + first], 0.0)
-        values, slopes = values * best, slopes * best[its_list]
+        values, slopes = values * best, slopes * best[list_of_each(offsets, documents)]
     batch.value.copy_(torch.where(counts > 0, values, batch.value.view(-1)).view(batch.value.shape))
     batch.direction.view(-1).scatter_(0, by_gain, slopes)
     return True
