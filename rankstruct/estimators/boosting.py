@@ -70,10 +70,9 @@ _WORTH_THREADS = 2**17  # documents
 _AS_GROWN, _ROWS = 100.0, 2**14  # the scale of the trees' score as a feature of `leaf_ranker`; documents per block
 _NAMES_A_LOSS = re.compile(r"\s*\w+Loss\b")
 _TOTAL_RATE, _LONGEST, _LOWEST_RATE = 10.0, 10, 1e-6  # the trees times their rate; times as many with validation lists
-_MANY = 2**14  # documents; below this number, and from it, noise and leaves:
-_FEW_DOCUMENTS, _MANY_DOCUMENTS = (0.5, 10), (0.1, 31)
+_MANY, _NOISE_OF_FEW, _NOISE_OF_MANY = 2**14, 0.5, 0.1  # documents; noise below this number, and from it
 _LEAF_SHARE, _LARGEST_MINIMUM = 0.1, 20  # of the documents, in a leaf
-_PATIENCE, _LEAVES_FROM_CLICKS = 50, 7  # trees, leaves
+_PATIENCE, _LEAVES, _LEAVES_FROM_CLICKS = 50, 10, 7  # trees, leaves
 _DRAWS = 16  # noise samples, which documents with the same label in a list share
 
 
@@ -288,8 +287,7 @@ class BoostedRanker(EarlyStoppingRanker):
         n_estimators: the number of trees per model, with validation lists the maximum. None is 10 / `learning_rate`, so 100, and
             ten times as many with validation lists.
         learning_rate: the factor applied to leaf values, above 0.
-        num_leaves: the maximum number of leaves per tree. None is 10 below 16,384 documents, and 31, as in LightGBM, from there
-            on; 7 from clicks.
+        num_leaves: the maximum number of leaves per tree. None is 10, and 7 from clicks.
         min_child_samples: the minimum number of documents in a leaf; in XGBoost the minimum sum of second derivatives. None is a
             tenth of the documents, at least 1 and at most 20, as in LightGBM, whose trees have no split below 40 documents.
         subsample: the fraction of documents sampled for each tree.
@@ -394,8 +392,8 @@ class BoostedRanker(EarlyStoppingRanker):
         held_out = None
         if valid is not None:
             held_out = replace(valid, features=_features(self._prepared_lists(valid).features))
-        noise, leaves = _MANY_DOCUMENTS if lists.num_documents >= _MANY else _FEW_DOCUMENTS
-        leaves = _LEAVES_FROM_CLICKS if self.from_clicks else leaves
+        noise = _NOISE_OF_MANY if lists.num_documents >= _MANY else _NOISE_OF_FEW
+        leaves = _LEAVES_FROM_CLICKS if self.from_clicks else _LEAVES
         self.noise_ = 0.0 if loss is None else noise if self.noise is None else self.noise
         self.num_leaves_ = leaves if self.num_leaves is None else self.num_leaves
         if self.library == "catboost":
