@@ -235,13 +235,13 @@ def _threads_for(documents: int) -> AbstractContextManager[None]:
 
 def _gradient(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor], *, checked: bool = False) -> Tensor:
     """The gradient `[documents]` of the sum of a loss over lists; of `checked` ones by its loops alone, if it has some."""
-    if checked:
-        noisy = type(loss) is PerturbedLoss and loss.samples == 1
-        within = loss.loss if noisy else loss
-        if type(within) is LambdaLoss and lists.keys() == {"labels", "offsets"}:
-            # As torch would find it, in a third of the time on small data.
-            at = scores.detach()
-            at = at + loss.sigma * torch.randn_like(at) if noisy else at
+    if checked and lists.keys() == {"labels", "offsets"}:
+        at, within = scores.detach(), loss
+        if type(loss) is PerturbedLoss and loss.samples == 1:
+            within = loss.loss
+        if type(within) is LambdaLoss:  # as torch would find it, in a third of the time on small data
+            if type(loss) is PerturbedLoss:
+                at = at + loss.sigma * torch.randn_like(at)
             return within.solve(at, Lists(lists["labels"], offsets=lists["offsets"]))[1]
     leaf = scores.detach().clone().requires_grad_()
     given = {name: each for name, each in lists.items() if name != "diversity_groups" or takes_groups(loss)}

@@ -83,7 +83,9 @@ class TermFeatures:
                     f"got {type(model).__name__}"
                 )
         self.collection = collection
-        self.models = tuple(_Cosine(each, collection) if isinstance(each, str) else each for each in models)
+        self.models: tuple[Any, ...] = tuple(
+            _Cosine(each, collection) if isinstance(each, str) else each for each in models
+        )
         self._embedded: list[tuple[dict[str, np.ndarray], ...]] = [({}, {}) for _ in models]
 
     def __call__(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
