@@ -37,5 +37,8 @@ def test_a_table_has_means_differences_and_the_seconds_of_the_models_that_a_rule
     assert header[:2] == ["nDCG@10", "a"]
     apart = np.subtract(values[now]["nDCG@10"], values[before]["nDCG@10"])
     low, high = bootstrap_interval(apart)
-    assert rows[0][1:3] == [f"{np.mean(values[now]['nDCG@10']):.4f}", f"{apart.mean():+.4f} ({low:+.4f} to {high:+.4f})"]
+    assert rows[0][1:3] == [
+        f"{np.mean(values[now]['nDCG@10']):.4f}",
+        f"{apart.mean():+.4f} ({low:+.4f} to {high:+.4f})",
+    ]
     assert [row[-1] for row in rows] == ["63.0", f"{63 - 4 + 64:.1f}"]
