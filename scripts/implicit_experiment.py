@@ -40,7 +40,6 @@ from rankstruct.data.source import digest_of
 from rankstruct.files import write_result
 from rankstruct.recommenders import (
     InteractionsSource,
-    ItemSimilarity,
     Negatives,
     Ratings,
     Recommender,
@@ -111,6 +110,17 @@ def _first_call(known: Ratings) -> Any:
     return Recommender().fit(known).scorer_
 
 
+class _Neighbours:
+    """Scores of items by the similar ones that users know, as `ItemSimilarity` with a sparse matrix."""
+
+    def __init__(self, known: Any, similarity: Any) -> None:
+        self.known, self.similarity = known, similarity
+
+    def item_scores(self, users: torch.Tensor) -> torch.Tensor:
+        """Scores of all items, `[users, items]`."""
+        return torch.from_numpy((self.known[users.numpy()] @ self.similarity).toarray()).float()
+
+
 def _of_implicit(name: str) -> Callable[[Ratings], Any]:
     def fit(known: Ratings) -> Any:
         import implicit
@@ -125,7 +135,7 @@ def _of_implicit(name: str) -> Callable[[Ratings], Any]:
             warnings.simplefilter("ignore")
             model.fit(matrix, show_progress=False)
         if name == "ItemKNN":
-            return ItemSimilarity(torch.from_numpy(model.similarity.toarray()).float(), known)
+            return _Neighbours(matrix, model.similarity)
         return Factors(model.user_factors, model.item_factors)
 
     return fit
