@@ -84,8 +84,8 @@ _OTHER_NAMES = {
 }
 #: Attributes of other libraries, and what there is here.
 _OTHER_ATTRIBUTES = {
-    "user_factors": "scorer_.vectors() returns the vectors of users and items",
-    "item_factors": "scorer_.vectors() returns the vectors of users and items",
+    "user_factors": "scorer_.vectors() returns the vectors of users and items, with neighbours=False",
+    "item_factors": "scorer_.vectors() returns the vectors of users and items, with neighbours=False",
     "partial_fit_users": "use partial_fit with all interactions of these users",
     "partial_fit_items": "use partial_fit with the interactions of these items",
     "recommend_all": "use recommend with all users, such as model.known_.user_names",
@@ -96,7 +96,7 @@ _OTHER_ATTRIBUTES = {
 }
 _refusing = explaining(_OTHER_NAMES)
 _RANKS = (256, 128, 64)
-_JUDGED = 2**23, 4000  # at least so many scores, or held-out interactions, choose regularization, neighbours and rank
+_JUDGED = 2**23, 4000  # at least so many scores, or held-out interactions, choose neighbours, regularization, rank
 _PAIRS = 10**8  # of items that a user knows: neighbours are tried up to here, for the memory and time that they take
 _LEFT_OUT = 0.25  # share of the interactions that the leading directions leave out, from which neighbours are tried
 
@@ -130,7 +130,8 @@ class Recommender(BaseEstimator):
             None, linear with `temperature="auto"`, no layers and `negatives="all"`, otherwise spectral.
         neighbours: whether the scores of the linear start also have a sum over items that share users with those of the user,
             see `NeighbourFactorization`; then nothing is trained, and there are no `scorer_.vectors()`. If None, held-out
-            interactions choose, unless there is a `loss` or `max_epochs`, or users know so many items that it would be slow.
+            interactions choose, unless an option of training is given, such as `loss` or `max_epochs`, or users know so many
+            items that it would be slow.
         negatives: `"all"` items that a user does not know, or sampled `"uniform"`, `"popularity"` or `"in-batch"`; `Negatives`
             have further options, such as `pairs` for BPR.
         lists_per_batch: lists per step; 64 users or, with `pairs`, 4096 interactions if None. With sampled negatives, and on
@@ -148,7 +149,7 @@ class Recommender(BaseEstimator):
         verbose: show a progress bar with the validation measure.
 
     Attributes:
-        scorer_: the factorisation; `scorer_.vectors()` are those of users and items.
+        scorer_: the factorisation; `scorer_.vectors()` are those of users and items, without neighbours.
         known_: the interactions of `fit`, which are not recommended again.
         history_: `{"epoch", "loss", "validation"}` of each epoch.
         best_epoch_: the selected epoch, from 1; 0 is the start, which only the linear one can win.
@@ -313,8 +314,9 @@ class Recommender(BaseEstimator):
             raise ValueError(
                 "neighbours=True needs the linear start without temperature, layers and item_bias; leave these out, or pass None"
             )
-        given = self.loss is not None or self.max_epochs is not None
-        plan.neighbours = self.neighbours if can_have and not (self.neighbours is None and given) else False
+        of_training = (self.loss, self.lists_per_batch, self.learning_rate, self.max_epochs, self.patience)
+        trains = self.neighbours is None and (self.dropout > 0 or any(each is not None for each in of_training))
+        plan.neighbours = self.neighbours if can_have and not trains else False
         if self.temperature == "auto":
             plan.temperature = None if plan.start == "linear" and not self.layers else 0.2
         usual: dict[str, Any] = {"item_bias": True, "learning_rate": 0.01, "max_epochs": 100, "patience": 10}
@@ -333,7 +335,7 @@ class Recommender(BaseEstimator):
     ) -> dict[str, Any]:
         """Set rank and neighbours of a resolved copy that has none, and return arguments of `start_from_interactions`.
 
-        Held-out interactions choose the regularization, neighbours, and without these the rank; those of some users are enough.
+        Held-out interactions choose neighbours, the regularization, and without neighbours the rank; some users are enough.
         With neighbours, nothing is trained.
         """
         most = min(train.num_users, train.num_items)
@@ -363,29 +365,18 @@ class Recommender(BaseEstimator):
             (values,) = evaluate_catalogue(_Served(model, train), some, [measure], **options).values()
             return float(values.mean())
 
-        def best(regularization: float, neighbours: bool) -> float:
-            for step in (3.0, 1 / 3):
-                while 1 < regularization < 5000:
-                    if value(step * regularization, neighbours, ranks[0]) <= value(
-                        regularization, neighbours, ranks[0]
-                    ):
-                        break
-                    regularization *= step
-            return regularization
-
-        if not self.neighbours:
-            regularization = best(regularization, False)
         is_sparse = linear.rest.sum() > _LEFT_OUT * train.num_ratings
         if self.neighbours is None and is_sparse and (np.diff(train.offsets) ** 2).sum() <= _PAIRS:
-            other = best(regularization, True)
-            self.neighbours = value(other, True, ranks[0]) > value(regularization, False, ranks[0])
-            regularization = other if self.neighbours else regularization
-        elif self.neighbours:
-            regularization = best(regularization, True)
-        if self.neighbours:
+            self.neighbours = value(regularization, True, ranks[0]) > value(regularization, False, ranks[0])
+        self.neighbours = chosen = bool(self.neighbours)
+        for step in (3.0, 1 / 3):
+            while 1 < regularization < 5000:
+                if value(step * regularization, chosen, ranks[0]) <= value(regularization, chosen, ranks[0]):
+                    break
+                regularization *= step
+        if chosen:
             self.rank, self.max_epochs = ranks[0], 0
         else:
-            self.neighbours = False
             self.rank = max(ranks, key=lambda rank: value(regularization, False, rank))
         return {"linear": linear, "regularization": regularization}
 
