@@ -578,10 +578,7 @@ class NeighbourFactorization(_OfGraph):
 
     def similar_to(self, rows: Any) -> Tensor:
         """`[users, items]`: what the items of rows `[users, items]`, a SciPy matrix, add to the scores of others."""
-        if self._matrix is None:
-            self._matrix = shared_users(self._known(int(self.fitted)))
-        rows = rows[:, : self.num_items]
-        near = as_dense(rows @ self._matrix) * self.weights.cpu().numpy()
+        near = as_dense(rows @ self._of_graph()[1]) * self.weights.cpu().numpy()
         user, item = rows.nonzero()
         near[user, item] += rows[user, item] * self.own.cpu().numpy()[item]
         return torch.from_numpy(near).to(self.weights)
@@ -592,7 +589,7 @@ class NeighbourFactorization(_OfGraph):
 
     def item_scores(self, users: Tensor) -> Tensor:
         """Scores of all items, `[..., items]`, for users given by index `[...]`."""
-        rows = self._known()[users.reshape(-1).cpu().numpy()]
+        rows = self._of_graph()[0][users.reshape(-1).cpu().numpy()]
         users = users.to(self.served.device)
         scores = self.scores_of_rows(self.user_factors.weight[users.reshape(-1)].detach(), rows)
         return scores.reshape(*users.shape, self.num_items)
@@ -630,10 +627,14 @@ class NeighbourFactorization(_OfGraph):
         grown.weights[:old], grown.own[:old] = self.weights, self.own
         return grown
 
-    def _known(self, number: int | None = None) -> Any:
-        """The matrix `[users, items]` of all or the first interactions."""
-        user, item = self.graph[:, :number].cpu().numpy()
-        return sparse.csr_array((np.ones(len(user), np.float32), (user, item)), (self.num_users, self.num_items))
+    def _of_graph(self) -> tuple[Any, Any]:
+        """The matrix `[users, items]` of all interactions, and `shared_users` of those that were fitted."""
+        if self._matrix is None:
+            shape, (user, item) = (self.num_users, self.num_items), self.graph.cpu().numpy()
+            ones, fitted = np.ones(len(user), np.float32), slice(int(self.fitted))
+            rows = sparse.csr_array((ones, (user, item)), shape)
+            self._matrix = rows, shared_users(sparse.csr_array((ones[fitted], (user[fitted], item[fitted])), shape))
+        return self._matrix
 
 
 def shared_users(matrix: Any) -> Any:
