@@ -10,7 +10,7 @@ import importlib
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
@@ -222,21 +222,22 @@ SM_80, SM_90, GFX942 = ("cuda", 80, 32), ("cuda", 90, 32), ("hip", "gfx942", 64)
 def compiled_ahead(target: tuple[Any, ...], patch: Any, capfd: Any) -> Iterator[list[tuple[int, ...]]]:
     """What tensors of the CPU would launch is compiled for a target and not run; gives the registers of each kernel."""
     from triton import knobs
+
+    used: list[tuple[int, ...]] = []
+    patch.setattr(knobs.nvidia, "dump_ptxas_log", True)
+    patch.setattr(knobs.compilation, "always_compile", True)  # for the log
+    with compiled_for(target, patch, lambda binary: used.append(registers(binary, target, capfd.readouterr().out))):
+        yield used
+
+
+@contextmanager
+def compiled_for(target: tuple[Any, ...], patch: Any, take: Callable[[Any], None]) -> Iterator[None]:
+    """As `compiled_ahead`; `take` is called with each program."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
 
-    used: list[tuple[int, ...]] = []
-
-    def run(
-        kernel: Any,
-        *given: Any,
-        grid: Any,
-        warmup: bool,
-        maxnreg: int,
-        num_warps: int,
-        enable_fp_fusion: bool,
-        **constants: Any,
-    ) -> None:
+    def run(kernel: Any, *given: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        constants = {name: options.pop(name) for name in kernel.arg_names[len(given) :]}
         values = [*given, *constants.values()]
         fixed = [each is None or parameter.is_constexpr for each, parameter in zip(values, kernel.params, strict=True)]
         kinds = {
@@ -244,15 +245,12 @@ def compiled_ahead(target: tuple[Any, ...], patch: Any, capfd: Any) -> Iterator[
             for name, each, known in zip(kernel.arg_names, values, fixed, strict=True)
         }
         constant = {(at,): each for at, (each, known) in enumerate(zip(values, fixed, strict=True)) if known}
-        options = {"num_warps": num_warps, "enable_fp_fusion": enable_fp_fusion}
-        options |= {} if target[0] == "hip" else {"maxnreg": maxnreg}
-        binary = compile(ASTSource(kernel, kinds, constant), target=GPUTarget(*target), options=options)
-        used.append(registers(binary, target, capfd.readouterr().out))
+        if target[0] == "hip":
+            del options["maxnreg"]
+        take(compile(ASTSource(kernel, kinds, constant), target=GPUTarget(*target), options=options))
 
-    patch.setattr(knobs.nvidia, "dump_ptxas_log", True)
-    patch.setattr(knobs.compilation, "always_compile", True)  # for the log
     with launched_by(run, patch):
-        yield used
+        yield
 
 
 @contextmanager

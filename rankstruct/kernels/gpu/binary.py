@@ -243,11 +243,11 @@ def solve_binary(
             runs = (sums[0], heads, ends)
             how = (scale, share, shift)
             product = zero()
-            for other in range(2):  # a loop, because both would be compiled
-                shift_by = tl.cast(other, tl.int64) * stride
-                many = tl.where(other > 0, m, p)
+            for turn in range(2):  # relevant documents, then the others; a loop, because both would be compiled
+                skipped_by = tl.cast(turn, tl.int64) * stride
+                many = tl.where(turn > 0, m, p)
                 product += write(
-                    coefficient, real + shift_by, whole + shift_by, many, chosen, direction, how, runs, TIED, BLOCK
+                    coefficient, real + skipped_by, whole + skipped_by, many, chosen, direction, how, runs, TIED, BLOCK
                 )
                 tl.debug_barrier()  # the scratch has been read
             loss_of_all = tl.load(task_loss + index) + share * loss  # in memory, which costs less than registers
