@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from rankstruct._lazy import listed
-from rankstruct.commands._arguments import CommandParser, Need, add_cell_options, configs_in, options_in, whole_number
+from rankstruct.commands._arguments import (
+    CommandParser,
+    Need,
+    add_cell_options,
+    add_cluster_options,
+    configs_in,
+    options_in,
+    whole_number,
+)
 from rankstruct.messages import did_you_mean
 
 #: Of commands that start training runs.
@@ -254,6 +262,7 @@ def _add_grid_options(parser: CommandParser) -> None:
         help="a config key and the values to try, such as model.regularization=0.1,0.01; may be repeated",
     )
     add_cell_options(parser, "runs")
+    add_cluster_options(parser)
     seeds = "train the selected model with N seeds; report mean and standard deviation"
     parser.add_argument("--seeds", type=whole_number(1), default=1, metavar="N", help=seeds)
 
@@ -293,6 +302,7 @@ def _tune() -> CommandParser:
         "--folds", nargs="+", type=whole_number(1), default=[None], help="folds of each trial (default: the config's)"
     )
     add_cell_options(parser, "trials")
+    add_cluster_options(parser)
     parser.add_argument("--seed", type=whole_number(0), default=0, help="seed of the proposals")
     parser.add_argument("--seeds", type=whole_number(1), default=1, metavar="N", help="seeds of the test")
     parser.add_argument("--no-prune", dest="prune", action="store_false", help="train every trial to its end")
@@ -309,6 +319,7 @@ def _fit_exact() -> CommandParser:
     parser.add_argument("--config", nargs="+", required=True, help=compared)
     parser.add_argument("--folds", nargs="+", type=whole_number(1), help="fold numbers; omit for data without folds")
     add_cell_options(parser, "fits", "runs/exact")
+    add_cluster_options(parser)
     return parser
 
 

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from joblib import parallel_config
 from joblib.externals.loky import get_reusable_executor
@@ -147,7 +148,7 @@ def _ray(ray: Any, address: str | None) -> Iterator[Futures]:
     if mine:
         try:
             ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except Exception as error:  # something else may answer there, with anything
             raise ValueError(f"no cluster of Ray{f' at {address}' if address else ''}: {error}") from error
     task = ray.remote(num_cpus=1, max_retries=1)(_call)
     sent = []
@@ -178,16 +179,17 @@ def _dask(distributed: Any, address: str | None) -> Iterator[Futures]:
         raise ValueError("Dask needs the address of its scheduler, such as 10.0.0.1:8786")
     try:
         client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
-    except (OSError, ValueError) as error:
+        threads = client.nthreads()
+    except Exception as error:  # something else may answer there, with anything
         raise ValueError(f"no scheduler of Dask at {address}: {error}") from error
     sent = []
 
-    def send(job: Callable[[], Any]) -> Any:
-        sent.append(client.submit(job, pure=False))
+    def send(job: Any) -> Any:
+        sent.append(client.submit(job, key=f"{job.items[0][2]['name']}-{uuid4().hex}"))
         return sent[-1]
 
     with client:
-        if crowded := [name for name, threads in client.nthreads().items() if threads > 1]:
+        if crowded := [name for name, number in threads.items() if number > 1]:
             raise ValueError(
                 f"workers of Dask need one thread each, since cells cannot share a process; {crowded[0]} has more: start them "
                 "by `dask worker --nthreads 1 --nworkers N`"
