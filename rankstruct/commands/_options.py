@@ -292,6 +292,10 @@ def _compare() -> CommandParser:
     return parser
 
 
+def _is_alone(values: Any) -> bool:
+    return values.on is None and (values.processes or 1) == 1
+
+
 def _tune() -> CommandParser:
     parser = CommandParser.of("tune", f"Trials are compared on validation data. {_PASSED_ON}")
     parser.add_argument("--config", required=True, help="training config")
@@ -303,7 +307,11 @@ def _tune() -> CommandParser:
     )
     add_cell_options(parser, "trials")
     add_cluster_options(parser)
-    parser.add_argument("--seed", type=whole_number(0), default=0, help="seed of the proposals")
+    alone = Need("with --processes or --on: start the command several times, with one --output each", _is_alone)
+    shared = "share the search with other such commands by Optuna's storage: URL of a database, or a journal file"
+    parser.add_argument("--storage", metavar="URL", help=shared, needs=[alone])
+    repeated = Need("with --storage, whose commands propose in no fixed order", lambda values: not values.storage)
+    parser.add_argument("--seed", type=whole_number(0), default=0, help="seed of the proposals", needs=[repeated])
     parser.add_argument("--seeds", type=whole_number(1), default=1, metavar="N", help="seeds of the test")
     parser.add_argument("--no-prune", dest="prune", action="store_false", help="train every trial to its end")
     return parser

@@ -138,8 +138,8 @@ def fit_exact(
         folds: fold numbers, or None for data without folds.
         output: the output folder; cells are in `<config>/fold<n>`, and finished ones are reused.
         overrides: options that override values of the configs, such as `["--data.path", folder]`.
-        processes: number of parallel cells, one thread each; see `CellFolders.run`. With `torch.distributed`, all processes work together on one cell
-            after the other.
+        processes: number of parallel cells, one thread each; see `CellFolders.run`. With `torch.distributed`, all processes work
+            together on one cell after the other.
 
     Returns:
         The cells by config name, in the order of the folds: `fold`, `seconds`, `path` (see `fit_path`). With `torch.distributed`,
