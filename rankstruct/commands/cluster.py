@@ -24,7 +24,7 @@ from joblib.parallel import ParallelBackendBase
 from rankstruct.launcher import end_with
 from rankstruct.messages import did_you_mean
 
-__all__ = ["Futures", "Outcome", "cluster", "end_workers", "workers"]
+__all__ = ["cluster"]
 
 _PATIENCE = 5  # seconds to wait for a cluster
 _WEEK = 7 * 24 * 3600
@@ -121,12 +121,12 @@ def cluster(on: str | None, address: str | None = None) -> Iterator[None]:
         return
     if on not in _CLUSTERS:
         raise ValueError(f"on must be one of {', '.join(_CLUSTERS)}, got {on!r}{did_you_mean(on, _CLUSTERS)}")
+    if address not in (None, "auto", "local"):
+        _check_reachable(str(address))
     try:
         module = importlib.import_module("distributed" if on == "dask" else on)
     except ImportError as error:
         raise ValueError(f"on {on} requires a package that is not installed: pip install 'rankstruct[{on}]'") from error
-    if address not in (None, "auto", "local"):
-        _check_reachable(str(address))
     with _CLUSTERS[on](module, address) as backend, parallel_config(backend):
         yield
 
