@@ -382,8 +382,9 @@ def tune(
         seeds: number of seeds with which the best trial is tested; see `cross_validate`.
         prune: whether trials below the median are stopped early.
         storage: the storage of Optuna by which several such calls, each with its own `output`, search together: the URL of a
-            database, such as `sqlite:///study.db`, or a journal file. Each call trains one trial at a time, and all end with the
-            same best trial; the proposals differ from run to run. The study has the name of the config.
+            database, such as `sqlite:///study.db`, or a journal file. Each call trains one trial at a time. With a database, all
+            wait for the others and test the same best trial. The study has the name of the config; its proposals differ from run
+            to run.
 
     Returns:
         `{"best": {"trial", "point", "validation"}, "trials": [{"trial", "point", "state", "validation", ...}, ...], "test"}`;

@@ -112,8 +112,8 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_trials(searched, config, 
     assert "holds a run that differs in seed" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("storage", ["sqlite:///{}/study.db", pytest.param("{}/study.log", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("storage", ["sqlite:///{}/study.db", "{}/study.log"])
 def test_searches_that_share_a_storage_do_each_trial_once(storage, config, tmp_path):
     storage = storage.format(tmp_path)
     given = [str(config), "--trials", str(TRIALS), "--storage", storage]
@@ -124,10 +124,13 @@ def test_searches_that_share_a_storage_do_each_trial_once(storage, config, tmp_p
         ours = tune(config, SPACE, output=tmp_path / "ours", **given)
         assert other.wait(300) == 0
     theirs = json.loads((tmp_path / "theirs" / "tune.json").read_text())
+    names = [path.parent.name for path in tmp_path.glob("*/trial-*/result.json")]
+    assert len(names) == len(set(names)) == TRIALS
+    if "sqlite" not in storage:  # a journal does not tell who is still alive, so none waits for the others
+        return
     assert theirs["best"] == ours["best"]
     assert theirs["test"]["mean"] == ours["test"]["mean"]
-    assert len({str(each["point"]) for each in theirs["trials"]}) == len(theirs["trials"]) == TRIALS
-    names = [path.parent.name for path in tmp_path.glob("*/trial-*/result.json")]
+    assert len({str(each["point"]) for each in theirs["trials"]}) == TRIALS
     assert sorted(names) == [each["trial"] for each in theirs["trials"]]
 
 
