@@ -241,6 +241,12 @@ class _Search:
         if not self.complete:
             raise ValueError(f"all of the first {len(self.found)} trials failed: {self.found[0]['error']}")
 
+    def run_rounds(self, store: CellFolders, trials: int, size: int, run: Callable[[Any], dict[Key, Any]]) -> None:
+        """Run trials in rounds of this size, given a function that runs those of some names and values."""
+        while (first := len(self.found)) < trials:
+            names = map("trial-{:04}".format, range(first, min(first + size, trials)))
+            self.tell(run(self.ask({name: store.request(name) for name in names}).items()))
+
 
 class _TrialFailed(Exception):
     """Training a trial is not possible; the search continues."""
@@ -405,25 +411,48 @@ def tune(
     request |= {"space": list(space), "folds": list(folds), "seed": seed, "prune": prune}
     with CellFolders(root) as store:
         write_text(root / "config.yaml", request["config"])
-
-        def cell(name: str, point: dict[str, Any]) -> Cell:
-            others = [each["curves"] for each in search.complete] if prune else None
-            return Cell(name, request | {"point": point}, (fit, str(root / name), point, folds, others))
-
-        def run(cells: list[Cell]) -> dict[Key, Any]:
-            shown = {"what": "trials", "note": search.so_far, "before": len(search.found), "total": trials}
-            return store.run(_try, cells, processes=processes, unchanged=unchanged, **shown).results
-
-        if storage is not None:
-            search = shared = _SharedSearch(distributions, storage, Path(config).stem, request, trials)
-            shared.run(lambda name, point: run([cell(name, point)])[name, None, None])
-        while storage is None and (first := len(search.found)) < trials:
-            last = min(first + max(_ROUND, processes or 1), trials)
-            points = search.ask({name: store.request(name) for name in map("trial-{:04}".format, range(first, last))})
-            search.tell(run([cell(name, point) for name, point in points.items()]))
+        given: dict[str, Any] = {"fit": fit, "folds": folds, "request": request, "prune": prune, "trials": trials}
+        search = _searched(
+            search, store, distributions, storage, processes, unchanged, study=Path(config).stem, **given
+        )
         report = search.report | {"test": _test(search.complete[0], store, fit, folds, processes, seeds)}
         write_text(root / "tune.json", json.dumps(report, indent=2))
     return report
+
+
+def _searched(
+    search: _Search,
+    store: CellFolders,
+    distributions: dict[str, Any],
+    storage: str | None,
+    processes: int | None,
+    unchanged: Callable[[Cell], bool],
+    *,
+    fit: Sequence[str],
+    folds: Sequence[int | None],
+    request: dict[str, Any],
+    prune: bool,
+    trials: int,
+    study: str,
+) -> _Search:
+    """Run the trials, with others if there is a storage; returns the search with what came of them."""
+
+    def cell(name: str, point: dict[str, Any]) -> Cell:
+        others = [each["curves"] for each in search.complete] if prune else None
+        return Cell(name, request | {"point": point}, (fit, str(store.folder / name), point, folds, others))
+
+    def run(cells: list[Cell]) -> dict[Key, Any]:
+        shown = {"what": "trials", "note": search.so_far, "before": len(search.found), "total": trials}
+        return store.run(_try, cells, processes=processes, unchanged=unchanged, **shown).results
+
+    if storage is not None:
+        search = shared = _SharedSearch(distributions, storage, study, request, trials)
+        shared.run(lambda name, point: run([cell(name, point)])[name, None, None])
+    else:
+        search.run_rounds(
+            store, trials, max(_ROUND, processes or 1), lambda points: run([cell(*each) for each in points])
+        )
+    return search
 
 
 def _test(
