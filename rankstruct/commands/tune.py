@@ -442,7 +442,7 @@ def _searched(
         return Cell(name, request | {"point": point}, (fit, str(store.folder / name), point, folds, others))
 
     def run(cells: list[Cell]) -> dict[Key, Any]:
-        shown = {"what": "trials", "note": search.so_far, "before": len(search.found), "total": trials}
+        shown: dict[str, Any] = {"what": "trials", "note": search.so_far, "before": len(search.found), "total": trials}
         return store.run(_try, cells, processes=processes, unchanged=unchanged, **shown).results
 
     if storage is not None:
