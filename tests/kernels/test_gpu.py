@@ -60,6 +60,7 @@ def assert_same(found, expected, given):
     torch.testing.assert_close(products, torch.zeros_like(products), rtol=0, atol=20 * near)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "known", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["offsets here", "offsets there"]
 )
