@@ -9,6 +9,9 @@ which is also the seed of the ranker; those for linear rankers from each fold in
 kept in `--output`, and finished ones are not run again; prints the tables, and writes them as `first-calls.json`:
 
     python scripts/default_first_calls.py --path OHSUMED MQ2008 web_hosts.txt rank.train SCIFACT --output runs/first-calls
+
+Cranfield's judgements are codes from 1, the best, to 4; `--grades CRANFIELD=5` trains and judges on 5 less the code. A code below
+0 leaves the document out.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -32,7 +36,7 @@ from papers.sources import shuffle_documents
 from rankstruct.cli import run
 from rankstruct.commands._arguments import CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders
-from rankstruct.data import RankingData, Source
+from rankstruct.data import RankingData, Source, Splits
 from rankstruct.files import write_result
 from rankstruct.statistics import bootstrap_interval, differences
 from rankstruct.text import TERM_FEATURES, TextSource
@@ -140,15 +144,20 @@ DRAWN: dict[str, tuple[Callable[[int, int], Part], int]] = {
 
 
 @cache
-def read(data: str, path: str | None, fold: int, models: tuple[str, ...] = ()) -> list[Part]:
-    """Training, validation and test lists of a fold, in shuffled order within each list; of text also with models' scores."""
+def read(data: str, path: str | None, fold: int, models: tuple[str, ...] = (), grades: int = 0) -> list[Part]:
+    """Training, validation and test lists of a fold, in shuffled order within each list; of text also with models' scores, and
+    with codes turned around into `grades` less the code.
+    """
     if path is None:
         draw, number = DRAWN[data]
         bounds = np.cumsum([0, number, VALI, TEST])
         drawn = draw(fold, bounds[-1])
         return [drawn.select(np.arange(*pair)) for pair in pairwise(bounds.tolist())]
-    if (Path(path) / "corpus.jsonl").exists():
+    if _is_text(path):
         parts = TextSource(path=path, fold=fold).read_terms(models)
+        if grades:  # the documents without a code have grade 0
+            turned = [np.where(each.labels > 0, grades - each.labels, each.labels) for each in parts]
+            parts = Splits(*(replace(each, labels=labels) for each, labels in zip(parts, turned, strict=True)))
     elif Path(path).is_dir():
         parts = Source(path=path, fold=fold).read()
     else:
@@ -161,10 +170,12 @@ def _part(lists: RankingData) -> Part:
     return Part(np.asarray(X.toarray() if hasattr(X, "toarray") else X), lists.labels.astype(float), lists.lengths)
 
 
-def run_cell(data: str, path: str | None, fold: int, few: int, seed: int, kind: str, name: str) -> dict[str, Any]:
+def run_cell(
+    data: str, path: str | None, fold: int, few: int, seed: int, kind: str, name: str, grades: int = 0
+) -> dict[str, Any]:
     """The measure of each validation and test list, for a linear ranker one row per C, and the CPU seconds of training."""
     torch.set_num_threads(1)
-    train, *judges = read(data, path, fold, tuple(TEXTS[name] or ()) if kind == "text" else ())
+    train, *judges = read(data, path, fold, tuple(TEXTS[name] or ()) if kind == "text" else (), grades)
     if few:
         train = train.select(np.sort(np.random.default_rng([seed, few]).permutation(len(train.sizes))[:few]))
     start = time.process_time()
@@ -236,9 +247,13 @@ def compare_calls(args: Sequence[str]) -> None:
     parser.add_argument(
         "--kinds", nargs="+", choices=("trees", "linear", "text"), default=["trees", "linear", "text"], help="rankers"
     )
+    parser.add_argument(
+        "--grades", nargs="*", default=[], metavar="SET=NUMBER", help="turn a collection's codes: NUMBER less the code"
+    )
     add_cell_options(parser, "cells", "runs/first-calls")
     given = parser.parse_args(args)
     sets: dict[str, str | None] = {Path(path).stem: path for path in given.path} | dict.fromkeys(DRAWN, None)
+    turned = turned_codes(given.grades, [data for data, path in sets.items() if _is_text(path)])
     cells = []
     for data, path in sets.items():
         single = path is not None and (Path(path) / "qrels_train.tsv").exists()
@@ -253,15 +268,16 @@ def compare_calls(args: Sequence[str]) -> None:
             wanted.append(("linear", 0, [(fold, 0) for fold in folds], list(LOSSES)))
             lists = len(read(data, path, folds[0])[0].sizes)
             wanted += [("linear", few, draws, list(LOSSES)) for few in given.few_linear if few < lists]
-        if "text" in given.kinds and path is not None and (Path(path) / "corpus.jsonl").exists():
+        if "text" in given.kinds and _is_text(path):
             wanted.append(("text", 0, [(fold, 0) for fold in (folds if single else range(1, 6))], list(TEXTS)))
         for kind, few, runs, names in wanted:
             for at, name in enumerate(names):
                 options: Any = {"loss": LOSSES[name], "C": list(COSTS)} if kind == "linear" else None
                 options = options or {"trees": TREES, "text": TEXTS}[kind][name]
                 request = {"kind": kind, "ranker": name, "options": options, "few": few}
+                request |= {"grades": turned[data]} if data in turned else {}
                 for fold, seed in runs:
-                    arguments = (data, path, fold, few, seed, kind, name)
+                    arguments = (data, path, fold, few, seed, kind, name, turned.get(data, 0))
                     folder = f"{data}/{few}/{kind}/{at}/{fold}-{seed}"
                     cells.append(Cell(folder, request, arguments, (data, few, kind, name), fold, seed))
     cells.sort(key=lambda cell: (cell.arguments[5] == "linear", cell.arguments[3] > 0))
@@ -287,6 +303,26 @@ def compare_calls(args: Sequence[str]) -> None:
     lists = {data: len(_all(of, "test")) for (data, few, kind, _), of in found.items() if not few and kind != "text"}
     command = ["python", "scripts/default_first_calls.py", *args]
     write_result(Path(given.output) / "first-calls.json", command, tables, lists=lists, seeds=given.seeds)
+
+
+def turned_codes(given: Sequence[str], texts: Sequence[str]) -> dict[str, int]:
+    """What codes are subtracted from, by collection; raises ValueError for anything but SET=NUMBER of these collections.
+
+    >>> turned_codes(["CRANFIELD=5"], ["CRANFIELD", "SCIFACT"])
+    {'CRANFIELD': 5}
+    """
+    found = {}
+    for each in given:
+        data, _, number = each.rpartition("=")
+        if data not in texts or not number.isdecimal() or int(number) < 2:
+            known = f"a collection of --path ({', '.join(texts) or 'there is none'})"
+            raise ValueError(f"--grades must be SET=NUMBER with {known} and a number from 2, got {each!r}")
+        found[data] = int(number)
+    return found
+
+
+def _is_text(path: str | None) -> bool:
+    return path is not None and (Path(path) / "corpus.jsonl").exists()
 
 
 def _all(results: dict[tuple, dict[str, Any]], part: str, at: int = 0) -> np.ndarray:

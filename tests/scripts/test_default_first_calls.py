@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from scripts_by_path import script
+from small_text import write_collection
 
 import rankstruct as rs
 from rankstruct.statistics import bootstrap_interval
@@ -67,3 +68,22 @@ def test_validation_lists_choose_and_test_lists_judge(tmp_path, capsys, monkeypa
     monkeypatch.setattr(calls, "run_cell", None)  # nothing is run again
     assert calls.main(given) == 0
     assert capsys.readouterr().out == printed
+
+
+@pytest.mark.needs("bm25s", "Stemmer")
+def test_codes_that_run_downwards_are_turned_around(tmp_path):
+    folder = write_collection(tmp_path / "coded")
+    for file in folder.glob("qrels_*.tsv"):  # relevant documents have codes 1 and 4 in turn, the first one of all -1
+        head, *lines = file.read_text().splitlines()
+        codes = ["-1", *("14"[at % 2] for at in range(1, len(lines)))]
+        pairs = [line.rsplit("\t", 1)[0] for line in lines]
+        file.write_text("\n".join([head, *map("\t".join, zip(pairs, codes, strict=True))]) + "\n")
+    codes, grades = (calls.read("coded", str(folder), 1, grades=number) for number in (0, 5))
+    for code, grade in zip(codes, grades, strict=True):
+        assert set(code.labels) == {0, 1, 4}
+        np.testing.assert_array_equal(grade.labels, np.select([code.labels == 1, code.labels == 4], [4, 1]))
+        np.testing.assert_array_equal(grade.X, code.X)
+    assert calls.turned_codes(["coded=5"], ["coded"]) == {"coded": 5}
+    for wrong in ("CODED=5", "coded", "coded=1", "coded=-5"):
+        with pytest.raises(ValueError, match=r"--grades must be SET=NUMBER with a collection of --path \(coded\) and"):
+            calls.turned_codes([wrong], ["coded"])
