@@ -17,6 +17,7 @@ import numpy as np
 
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
+from rankstruct.data.shards import absolute, is_shards
 from rankstruct.data.source import file_digest
 from rankstruct.files import write_text
 
@@ -32,7 +33,7 @@ _TEST_FILE = re.compile(r"^test\.|\.test$")
 
 def describe_source(source: Any) -> dict[str, Any]:
     """Plain data about a source whose files were just read: `path`, `files` (digests by name) and `options`."""
-    path = None if source.path is None else str(Path(source.path).resolve())
+    path = None if source.path is None else absolute(source.path)
     return {"path": path, "files": _digests(source), "options": _options(source)}
 
 
@@ -95,7 +96,7 @@ def _changed_option(source: Any, record: Mapping[str, Any]) -> str | None:
 
 def is_same_place(source: Any, record: Mapping[str, Any]) -> bool:
     """Whether a source reads from the path of a record, or both are built in, or it reads a copy: others are other data."""
-    path = None if source.path is None else str(Path(source.path).resolve())
+    path = None if source.path is None else absolute(source.path)
     return path == record["path"] or (path is not None and not changed_files(source, record))
 
 
@@ -182,7 +183,7 @@ def _digests(source: Any, known: Iterable[str] = ()) -> dict[str, str]:
     try:
         files = {_name(file, root): file for file in source.files()}
     except DataError:
-        files = {name: file for name in known if (file := _place(root, name)).is_file()}
+        files = {name: file for name in known if (file := _place(root, name)).is_file() or is_shards(file)}
     return {name: file_digest(file) for name, file in files.items()}
 
 
