@@ -121,13 +121,11 @@ class Quantile(Step):
 
     def fit_blocks(self, read: Read, width: int) -> dict[str, Tensor]:
         """Return the same knots as `fit`."""
-        found = counted(read, width, np.linspace(0, 1, _MOST_KNOTS))
-        return self._stacked(
-            [
-                self._knots(torch.from_numpy(each.values).double(), *map(torch.from_numpy, each[1:3]), *each[3:])
-                for each in found
-            ]
-        )
+        knots = []
+        for each in counted(read, width, np.linspace(0, 1, _MOST_KNOTS)):
+            values, counts, below = map(torch.from_numpy, (each.values, each.counts, each.below))
+            knots.append(self._knots(values.double(), counts, below, each.total, each.is_whole))
+        return self._stacked(knots)
 
     @staticmethod
     def _knots(values: Tensor, counts: Tensor, below: Tensor, total: int, whole: bool) -> tuple[Tensor, Tensor]:

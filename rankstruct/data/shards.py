@@ -12,7 +12,7 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from typing import Any
 
@@ -32,7 +32,7 @@ _CELLS = 2**22  # in an Arrow batch
 _BLOCK = 2**20  # cells, unless a list has more
 _HELD = 2**25  # cells that are shuffled together, and in memory: 128 MB
 _BUFFER = 2**21  # bytes of a column that are read at once
-_WAIT = 8  # seconds for an answer of an HTTP server
+_WAIT = 4  # seconds for an answer of an HTTP server
 
 
 def url_of(path: str | os.PathLike[str]) -> str | None:
@@ -63,7 +63,7 @@ def holds_shards(folder: str | os.PathLike[str]) -> bool:
     try:
         return is_shards(folder) and bool(_listed(folder)[1])
     except DataError as error:
-        if url_of(folder) is None or "FileNotFoundError" in str(error):
+        if url_of(folder) is None or any(word in str(error) for word in ("FileNotFoundError", "404")):
             return False
         raise
 
@@ -375,15 +375,14 @@ def _store(place: str) -> tuple[Any, str]:
         import aiohttp
 
         options["client_kwargs"] = {"timeout": aiohttp.ClientTimeout(sock_connect=_WAIT, sock_read=_WAIT)}
-    try:
+    with suppress(ImportError, ValueError):  # an unknown scheme is a ValueError
         system, name = fsspec.core.url_to_fs(place, **options)
-    except (ImportError, ValueError):  # an unknown scheme is a ValueError
-        from fsspec.implementations.arrow import ArrowFSWrapper
-        from pyarrow.fs import FileSystem
+        return system, name
+    from fsspec.implementations.arrow import ArrowFSWrapper
+    from pyarrow.fs import FileSystem
 
-        found, name = FileSystem.from_uri(place)
-        return ArrowFSWrapper(found), name
-    return system, name
+    found, name = FileSystem.from_uri(place)
+    return ArrowFSWrapper(found), name
 
 
 def _reason(error: BaseException) -> str:
