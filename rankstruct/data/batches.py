@@ -141,7 +141,7 @@ class BatchLoader:
     every epoch has the same number of batches, and lists of similar length are combined at random. With `lists_per_batch=1` there
     is no padding and the order is a plain shuffle.
 
-    Lists of shards are divided into windows of 128 MB of features, which are read one after the other: those of row groups that
+    Lists of shards are divided into windows of 64 MB of features, which are read one after the other: those of row groups that
     the seed puts together, in an order that it changes in each epoch. Lists are combined at random within a window. Each of
     several processes reads windows of its own.
 

@@ -96,7 +96,7 @@ def map_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         size = check_file(path)
         content = np.asarray(np.memmap(path, dtype=np.uint8, mode="r")) if size else np.empty(0, np.uint8)
         magic, checksum = _PREFIX.unpack(content[: _PREFIX.size].data)
-        if magic != _MAGIC or zlib.crc32(content[_PREFIX.size :].data) != checksum:
+        if magic != _MAGIC or _checksum(path) != checksum:
             raise ValueError("wrong magic number or checksum")
         (length,) = _LENGTH.unpack_from(content.data, _PREFIX.size)
         end = _PREFIX.size + _LENGTH.size + length
@@ -110,6 +110,16 @@ def map_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         raise DataError(
             f"{path} is damaged or not from this version of rankstruct ({str(error)[:100]}); convert the data again"
         ) from error
+
+
+def _checksum(path: str | os.PathLike[str]) -> int:
+    """The CRC-32 of a file after its prefix, without a page of it in memory that nobody asked for."""
+    checksum = 0
+    with open(path, "rb", buffering=0) as file:
+        file.seek(_PREFIX.size)
+        while block := file.read(2**20):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
 
 
 def _placed(body: np.ndarray, dtype: Any, shape: Any, place: Any, size: Any) -> np.ndarray:

@@ -187,7 +187,7 @@ class ListReader:
             for batch in self.table.batches(self.names, rows=(first, last)):
                 part = self._features(batch, first)
                 first += len(part)
-                yield np.pad(part, [(0, 0), (0, width - part.shape[1])])
+                yield part if part.shape[1] == width else np.pad(part, [(0, 0), (0, width - part.shape[1])])
 
         return ShardedFeatures(read, width, offsets, self.table.shards.groups, incomplete)
 

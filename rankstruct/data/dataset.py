@@ -193,9 +193,11 @@ class RankingData:
         >>> RankingData.from_arrays([[1.0]] * 4, [1, 1, 0, 1], [1, 1, 2, 2]).same_labels()
         array([ True, False])
         """
-        changes = np.concatenate([[0], np.cumsum(self.labels[1:] != self.labels[:-1]), [0]])
-        first, last = self.offsets[:-1], np.maximum(self.offsets[1:] - 1, self.offsets[:-1])
-        return (changes[last] == changes[first]) | (self.lengths == 0)
+        same = self.lengths == 0
+        starts = self.offsets[:-1][~same]
+        if len(starts):  # without an array of the length of the labels, which may be memory-mapped
+            same[~same] = np.minimum.reduceat(self.labels, starts) == np.maximum.reduceat(self.labels, starts)
+        return same
 
     def select(self, lists: ArrayLike) -> Self:
         """Select lists, in the order given, by unique indices or a boolean mask `[lists]`.

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
+from rankstruct.blocks import Blocks
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
 from rankstruct.data.shards import absolute, is_shards
@@ -108,13 +110,21 @@ def list_marks(data: RankingData) -> np.ndarray:
 
     Lists of one document or of zeros, which many data sets have in common, are 0.
     """
-    X = data.features
+    if isinstance(data.features, Blocks):
+        parts = [_marks(features, offsets) for features, offsets in data.features.blocks()]
+        return np.concatenate(parts) if parts else np.zeros(0, np.uint64)
+    return _marks(data.features, data.offsets)
+
+
+def _marks(X: Any, offsets: np.ndarray) -> np.ndarray:
     factors = np.random.default_rng(0).integers(2**63, size=X.shape[1], dtype=np.uint64) * 2 + 1
-    rows = np.zeros(len(data.labels), np.uint64)
+    rows = np.zeros(X.shape[0], np.uint64)
     for first in range(0, len(rows), _ROWS):
         block = X[first : first + _ROWS]
-        bits = _bits(block.data if data.is_sparse else block)  # of zeros: 0, so that sparse and dense ones are alike
-        if data.is_sparse:
+        bits = _bits(
+            block.data if sp.issparse(block) else block
+        )  # of zeros: 0, so that sparse and dense ones are alike
+        if sp.issparse(block):
             at = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
             np.add.at(rows[first : first + _ROWS], at, bits * factors[block.indices])
         else:
@@ -122,7 +132,7 @@ def list_marks(data: RankingData) -> np.ndarray:
     rows ^= rows >> np.uint64(32)  # otherwise documents could exchange features
     rows *= np.uint64(0x9E3779B97F4A7C15)
     sums = np.append(np.uint64(0), np.cumsum(rows ^ rows >> np.uint64(29)))
-    return np.where(data.lengths > 1, sums[data.offsets[1:]] - sums[data.offsets[:-1]], np.uint64(0))
+    return np.where(np.diff(offsets) > 1, sums[offsets[1:]] - sums[offsets[:-1]], np.uint64(0))
 
 
 def _bits(values: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ _URL = re.compile(
 )  # `Path` makes one slash of two; one letter is a drive
 _CELLS = 2**22  # in an Arrow batch
 _BLOCK = 2**20  # cells, unless a list has more
-_HELD = 2**25  # cells that are shuffled together, and in memory: 128 MB
+_HELD = 2**24  # cells that are shuffled together, and in memory: 64 MB
 _BUFFER = 2**21  # bytes of a column that are read at once
 _WAIT = 4  # seconds for an answer of an HTTP server
 
@@ -271,9 +271,7 @@ class ShardedFeatures(Blocks):
 
     def _in_order(self, blocks: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Ascending blocks with their features and offsets; neighbours are read in one go."""
-        for run in np.split(blocks, np.flatnonzero(np.diff(blocks) != 1) + 1):
-            if not len(run):
-                continue
+        for run in _runs(blocks):
             ends = self._documents(run + 1)
             at, parts, have = int(self._documents(run[:1])[0]), [], 0
             number = 0
@@ -300,8 +298,15 @@ class ShardedFeatures(Blocks):
         first = self._documents(blocks)
         places = np.cumsum(np.append(0, self._documents(blocks + 1) - first))
         features = np.empty((int(places[-1]), self.shape[1]), np.float32)
-        for number, (_, block, _) in enumerate(self._in_order(blocks)):
-            features[places[number] : places[number + 1]] = block
+        if self._change is None:  # without blocks in between
+            at = 0
+            for run in _runs(blocks):
+                for part in self._read(*self._documents(np.array([run[0], run[-1] + 1])).tolist()):
+                    features[at : at + len(part)] = part
+                    at += len(part)
+        else:
+            for number, (_, block, _) in enumerate(self._in_order(blocks)):
+                features[places[number] : places[number + 1]] = block
         self._held = blocks, first - places[:-1], features
 
     def __getitem__(self, rows: Any) -> np.ndarray:
@@ -331,6 +336,11 @@ class ShardedFeatures(Blocks):
         for some, (number, block, _) in zip(np.split(order, first[1:]), self._in_order(wanted), strict=True):
             found[some] = block[rows[some] - self._documents(np.array([number]))[0]]
         return found
+
+
+def _runs(blocks: np.ndarray) -> Iterator[np.ndarray]:
+    """Ascending numbers, divided where some are left out."""
+    return (run for run in np.split(blocks, np.flatnonzero(np.diff(blocks) != 1) + 1) if len(run))
 
 
 def _plain(kind: Any) -> str:
