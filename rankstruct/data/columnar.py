@@ -152,14 +152,8 @@ class ListReader:
     def fill(self, assembly: Assembly) -> dict[str, Stream]:
         """Add all documents, and return the resulting arrays."""
         columns = self._find_categories()
-        used = [name for name in self.table.names if name not in self.left_out]
-        with Progress(
-            unit=" rows", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
-        ) as bar:
-            for batch in self.table.batches(used, self.texts, self._advice):
-                if len(batch):
-                    assembly.add(self._part(batch, assembly.rows))
-                    bar.update(len(batch))
+        for batch in self.batches([name for name in self.table.names if name not in self.left_out]):
+            assembly.add(self._part(batch, assembly.rows))
         if not assembly.rows:
             raise DataError(f"{self.path}: expected documents, one per row, got none")
         width = max(self.num_features or 0, assembly.width)
@@ -170,6 +164,16 @@ class ListReader:
         # A column of lists, and features that are missing in the file, have no names.
         named = columns if columns.categorical or len(columns.names) == width else None
         return described(arrays, math.nan, self.missing, named)
+
+    def batches(self, names: Sequence[str] | None = None) -> Iterator[Any]:
+        """The rows as Arrow batches with some columns, None for all, under a progress bar."""
+        with Progress(
+            unit=" rows", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
+        ) as bar:
+            for batch in self.table.batches(names, self.texts, self._advice):
+                if len(batch):
+                    yield batch
+                    bar.update(len(batch))
 
     @property
     def version(self) -> str:
