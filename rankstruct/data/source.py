@@ -237,6 +237,7 @@ def digest_of(path: str) -> str:
     else:
         found = sorted(file for part in PARTS for at in ("", "Fold*/") for file in root.glob(f"{at}{part}.*"))
         found += [root / part for part in PARTS if holds_shards(root / part)]
+        found = found or [root] * holds_shards(root)
         files = [(str(file.relative_to(root)), file) for file in found]
     return _current_digest(files)
 

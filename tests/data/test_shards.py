@@ -13,6 +13,8 @@ import pytest
 import rankstruct as rs
 from rankstruct.data import BatchLoader, DataError
 from rankstruct.data import shards as module
+from rankstruct.data.pipeline import parse_steps
+from rankstruct.data.source import digest_of
 from rankstruct.training import RankingDataModule
 
 LISTS = 120
@@ -203,6 +205,22 @@ def test_a_shard_that_was_written_again_is_read_again(tmp_path):
     with pytest.raises(DataError, match=r"part-01.parquet has changed since its rows were counted; start again"):
         np.asarray(data.features)
     assert rs.data.read_lists(folder).num_lists == LISTS - 1
+
+
+def test_labels_may_change_and_rows_may_not_be_removed(tmp_path, whole):
+    data = rs.data.read_lists(write(tmp_path / "train", 3))
+    np.testing.assert_array_equal(parse_steps(["binarize:2"])(data).labels, whole.labels >= 2)
+    for name in ("remove-zero-rows", "remove-near-duplicates"):
+        with pytest.raises(DataError, match=f"{name} cannot remove rows from shards"):
+            parse_steps([name])(data)
+
+
+def test_a_digest_is_that_of_the_content(tmp_path):
+    folder = write(tmp_path / "train", 3)
+    before = digest_of(str(folder))
+    assert before == digest_of(str(write(tmp_path / "copy", 3))) != digest_of(str(write(tmp_path / "other", 2)))
+    pq.write_table(table(range(40, 79)), folder / "part-01.parquet")
+    assert digest_of(str(folder)) != before
 
 
 class _Store(http.server.SimpleHTTPRequestHandler):
