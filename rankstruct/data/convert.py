@@ -213,7 +213,7 @@ def _write_shard(path: Path, rows: Any, reader: ListReader, qid: str) -> int:
     with pq.ParquetWriter(path, rows.schema) as writer:
         start = 0
         while start < len(rows):
-            end = int(ends[min(np.searchsorted(ends, start + _GROUP), len(ends) - 1)])
+            end = int(ends[min(int(np.searchsorted(ends, start + _GROUP)), len(ends) - 1)])
             writer.write_table(rows.slice(start, end - start), row_group_size=end - start)
             start = end
     return len(first)
