@@ -4,9 +4,9 @@ Every ranker is trained on the training lists of a fold and judged on its valida
 its test lists, which choose nothing. `--path` has folders with Fold1 ... Fold5, files of lists, which are split into five, and
 collections of text, whose documents are BM25's with the features of `rankstruct.text.TermFeatures`. Two sets are drawn: a table
 with categories and missing cells, and lists with real-valued labels from 0 to 1. LightGBM's ranker takes no such labels; it gets
-the 31 grades that are nearest, with their gains. Few lists are drawn from the first fold, with another seed each time, which is
-also the seed of the ranker. Every cell is kept in `--output`, and finished ones are not run again; prints the tables, and writes
-them as `first-calls.json`:
+the 31 grades that are nearest, with their gains. Few lists for trees are drawn from the first fold, with another seed each time,
+which is also the seed of the ranker; those for linear rankers from each fold in turn, of every set that has more. Every cell is
+kept in `--output`, and finished ones are not run again; prints the tables, and writes them as `first-calls.json`:
 
     python scripts/default_first_calls.py --path OHSUMED MQ2008 web_hosts.txt rank.train SCIFACT --output runs/first-calls
 """
@@ -35,7 +35,7 @@ from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import RankingData, Source
 from rankstruct.files import write_result
 from rankstruct.statistics import bootstrap_interval, differences
-from rankstruct.text import TextSource
+from rankstruct.text import TERM_FEATURES, TextSource
 from rankstruct.text_tables import markdown_table
 
 MEASURE = "nDCG@10"
@@ -57,19 +57,23 @@ TREES: dict[str, dict[str, Any] | None] = {
     OLD: BEFORE,
     OWN: {},
     "7 leaves": {"num_leaves": 7},
+    "15 leaves": {"num_leaves": 15},
     "31 leaves": {"num_leaves": 31},
     "200 trees": {"n_estimators": 200},
     "graded AUC": {"loss": "GradedLoss('AUC')"},
+    "half of the features": {"colsample_bytree": 0.5},
 }
 FIRST = (PEER, OLD, OWN)
-COSTS = (1.0, 10.0)
+COSTS = (1.0, 3.0, 10.0)
 #: Losses of `LinearRanker`, each trained with every C.
 LOSSES: dict[str, str | None] = {
     "bound of nDCG@10": None,
-    "AP": "StructuredHingeLoss('AP')",
     "graded AP": "GradedLoss('AP')",
     "graded AUC": "GradedLoss('AUC')",
 }
+FIRST_LOSS = "graded AP"  # of `LinearRanker()`, with the last of `COSTS`
+#: Models of text by name that are fitted to the collection; of the rankers by the name of a row, None for BM25.
+TEXTS: dict[str, list[str] | None] = {"BM25": None, "words": [], "words and two cosines": ["lsa", "char-ngrams"]}
 VALI, TEST = 120, 240  # lists of a drawn set
 KINDS = (4, 12, 40)  # numbers of values of the three columns of categories
 
@@ -136,15 +140,15 @@ DRAWN: dict[str, tuple[Callable[[int, int], Part], int]] = {
 
 
 @cache
-def read(data: str, path: str | None, fold: int) -> list[Part]:
-    """Training, validation and test lists of a fold, in shuffled order within each list."""
+def read(data: str, path: str | None, fold: int, models: tuple[str, ...] = ()) -> list[Part]:
+    """Training, validation and test lists of a fold, in shuffled order within each list; of text also with models' scores."""
     if path is None:
         draw, number = DRAWN[data]
         bounds = np.cumsum([0, number, VALI, TEST])
         drawn = draw(fold, bounds[-1])
         return [drawn.select(np.arange(*pair)) for pair in pairwise(bounds.tolist())]
     if (Path(path) / "corpus.jsonl").exists():
-        parts = TextSource(path=path, fold=fold).read_terms()
+        parts = TextSource(path=path, fold=fold).read_terms(models)
     elif Path(path).is_dir():
         parts = Source(path=path, fold=fold).read()
     else:
@@ -160,13 +164,16 @@ def _part(lists: RankingData) -> Part:
 def run_cell(data: str, path: str | None, fold: int, few: int, seed: int, kind: str, name: str) -> dict[str, Any]:
     """The measure of each validation and test list, for a linear ranker one row per C, and the CPU seconds of training."""
     torch.set_num_threads(1)
-    train, *judges = read(data, path, fold)
+    train, *judges = read(data, path, fold, tuple(TEXTS[name] or ()) if kind == "text" else ())
     if few:
         train = train.select(np.sort(np.random.default_rng([seed, few]).permutation(len(train.sizes))[:few]))
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a bound that stays at w = 0 is what the table shows
-        score = _linear(train, LOSSES[name]) if kind == "linear" else _trees(train, TREES[name], seed)
+        if kind == "text":
+            score = _words(train, TEXTS[name])
+        else:
+            score = _linear(train, LOSSES[name]) if kind == "linear" else _trees(train, TREES[name], seed)
     seconds = time.process_time() - start
     found = {
         part: [_values(each, scores) for scores in score(each.X)]
@@ -200,6 +207,13 @@ def _linear(train: Part, loss: str | None) -> Callable[[Any], list[np.ndarray]]:
     return lambda X: [model.predict(X) for model in models]
 
 
+def _words(train: Part, models: list[str] | None) -> Callable[[Any], list[np.ndarray]]:
+    if models is None:
+        return lambda X: [X[:, TERM_FEATURES.index("BM25")]]
+    model = rs.LinearRanker(MEASURE, loss=LOSSES[FIRST_LOSS]).fit(train.X, train.labels, group=train.sizes)
+    return lambda X: [model.predict(X)]
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
     return run("default_first_calls", compare_calls, args, program="default_first_calls.py")
@@ -215,53 +229,72 @@ def compare_calls(args: Sequence[str]) -> None:
         "--few-of", nargs="*", default=["mixed table"], help="the sets, by file or folder, that these are of"
     )
     parser.add_argument("--seeds", type=int, default=10, help="number of these of each size")
-    parser.add_argument("--kinds", nargs="+", choices=("trees", "linear"), default=["trees", "linear"], help="rankers")
+    parser.add_argument(
+        "--few-linear", type=int, nargs="*", default=[18, 60, 200], help="these numbers, for linear rankers"
+    )
+    parser.add_argument("--draws", type=int, default=4, help="number of these of each size")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=("trees", "linear", "text"), default=["trees", "linear", "text"], help="rankers"
+    )
     add_cell_options(parser, "cells", "runs/first-calls")
     given = parser.parse_args(args)
     sets: dict[str, str | None] = {Path(path).stem: path for path in given.path} | dict.fromkeys(DRAWN, None)
-    wanted: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    cells = []
     for data, path in sets.items():
         single = path is not None and (Path(path) / "qrels_train.tsv").exists()
-        wanted[data, 0] = [(fold, 0) for fold in (given.folds[:1] if single else given.folds)]
-        for few in given.few if data in given.few_of else ():
-            wanted[data, few] = [(given.folds[0], seed) for seed in range(given.seeds)]
-    cells = []
-    for (data, few), runs in wanted.items():
-        rows = [("trees", name) for name in (FIRST if few else TREES)]
-        rows += [("linear", name) for name in LOSSES if data != LARGE]
-        for at, (kind, name) in enumerate(rows):
-            if kind not in given.kinds:
-                continue
-            # Linear rankers, which take longer, are compared on the first fold, and on two draws of few lists.
-            for fold, seed in runs[: None if kind == "trees" else 2 if few else 1]:
-                options = TREES[name] if kind == "trees" else {"loss": LOSSES[name], "C": list(COSTS)}
+        folds = given.folds[:1] if single else given.folds
+        draws = [(folds[seed % len(folds)], seed) for seed in range(given.draws)]
+        wanted: list[tuple[str, int, Sequence[tuple[int, int]], Sequence[str]]] = []
+        if "trees" in given.kinds:
+            wanted.append(("trees", 0, [(fold, 0) for fold in folds], list(TREES)))
+            few_runs = [(folds[0], seed) for seed in range(given.seeds)]
+            wanted += [("trees", few, few_runs, FIRST) for few in given.few if data in given.few_of]
+        if "linear" in given.kinds and data != LARGE:
+            wanted.append(("linear", 0, [(fold, 0) for fold in folds], list(LOSSES)))
+            lists = len(read(data, path, folds[0])[0].sizes)
+            wanted += [("linear", few, draws, list(LOSSES)) for few in given.few_linear if few < lists]
+        if "text" in given.kinds and path is not None and (Path(path) / "corpus.jsonl").exists():
+            wanted.append(("text", 0, [(fold, 0) for fold in (folds if single else range(1, 6))], list(TEXTS)))
+        for kind, few, runs, names in wanted:
+            for at, name in enumerate(names):
+                options: Any = {"loss": LOSSES[name], "C": list(COSTS)} if kind == "linear" else None
+                options = options or {"trees": TREES, "text": TEXTS}[kind][name]
                 request = {"kind": kind, "ranker": name, "options": options, "few": few}
-                arguments = (data, sets[data], fold, few, seed, kind, name)
-                folder = f"{data}/{few}/{at}/{fold}-{seed}"
-                cells.append(Cell(folder, request, arguments, (data, few, kind, name), fold, seed))
+                for fold, seed in runs:
+                    arguments = (data, path, fold, few, seed, kind, name)
+                    folder = f"{data}/{few}/{kind}/{at}/{fold}-{seed}"
+                    cells.append(Cell(folder, request, arguments, (data, few, kind, name), fold, seed))
     cells.sort(key=lambda cell: (cell.arguments[5] == "linear", cell.arguments[3] > 0))
     with CellFolders(given.output) as store:
         results = store.run(run_cell, cells, processes=given.processes, what="rankers").results
-    found: dict[tuple, list[dict[str, Any]]] = {}
-    for (config, *_), result in results.items():
-        found.setdefault(config, []).append(result)
+    found: dict[tuple, dict[tuple, dict[str, Any]]] = {}
+    for (config, *run_of), result in results.items():
+        found.setdefault(config, {})[tuple(run_of)] = result
     tables = {}
     if "trees" in given.kinds:
         tables["trees"] = first_table(found, list(sets))
         tables["options of trees"] = options_table(found, list(sets))
         tables["few lists"] = spread_table(found, given.few_of, given.few)
     if "linear" in given.kinds:
-        tables["losses"] = loss_table(found, [data for data in sets if data != LARGE], [0])
-        tables["losses, few lists"] = loss_table(found, given.few_of, given.few)
+        judged = [data for data in sets if data != LARGE]
+        tables["linear rankers"] = linear_table(found, judged)
+        tables["losses"] = loss_table(found, judged, [0])
+        tables["losses, few lists"] = loss_table(found, judged, given.few_linear)
+    if texts := [data for data in sets if (data, 0, "text", "BM25") in found]:
+        tables["words alone"] = text_table(found, texts)
     for name, (header, rows) in tables.items():
         print(f"\n{name}\n\n{markdown_table(header, rows)}")
-    lists = {data: len(_all(of, "test")) for (data, few, _, _), of in found.items() if not few}
+    lists = {data: len(_all(of, "test")) for (data, few, kind, _), of in found.items() if not few and kind != "text"}
     command = ["python", "scripts/default_first_calls.py", *args]
     write_result(Path(given.output) / "first-calls.json", command, tables, lists=lists, seeds=given.seeds)
 
 
-def _all(results: list[dict[str, Any]], part: str, at: int = 0) -> np.ndarray:
-    return np.concatenate([result[part][at] for result in results])
+def _all(results: dict[tuple, dict[str, Any]], part: str, at: int = 0) -> np.ndarray:
+    """The values of all lists, of the same list in several draws their mean."""
+    of_fold: dict[int, list[list[float]]] = {}
+    for (fold, _), result in results.items():
+        of_fold.setdefault(fold, []).append(result[part][at])
+    return np.concatenate([np.mean(each, 0) for each in of_fold.values()])
 
 
 def first_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
@@ -273,11 +306,12 @@ def first_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
         best = max(
             (name for name in TREES if name not in (PEER, OLD)), key=lambda name: _all(results[name], "vali").mean()
         )
-        seconds = [f"{np.mean([each['seconds'] for each in results[name]]):.2f}" for name in FIRST]
+        seconds = [f"{np.mean([each['seconds'] for each in results[name].values()]):.2f}" for name in FIRST]
         apart = [_interval(differences(test[OWN], test[other])) for other in (PEER, OLD)]
         means = [f"{test[name].mean():.4f}" for name in (*FIRST, best)]
-        rows.append([data, *means[:3], *apart, means[3], best, *seconds])
-    header = ["set", *FIRST, f"above {PEER}", "above before", "best by validation", "which is"]
+        above = _interval(differences(test[best], test[OWN]))
+        rows.append([data, *means[:3], *apart, means[3], best, above, *seconds])
+    header = ["set", *FIRST, f"above {PEER}", "above before", "best by validation", "which is", f"above {OWN}"]
     return [*header, *(f"CPU s, {name}" for name in FIRST)], rows
 
 
@@ -294,27 +328,74 @@ def options_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
 
 
 def spread_table(found: dict, sets: Sequence[str], sizes: Sequence[int]) -> tuple[list, list]:
-    """Mean and standard deviation of the mean test measure over draws of few lists."""
+    """Mean and standard deviation of the mean test measure over draws of few lists, and the ratio of two deviations with a
+    bootstrap interval over draws, which both rankers share.
+    """
     rows = []
     for few in sizes:
         for data in sets:
-            row = [data, few]
-            for name in FIRST:
-                means = [np.mean(result["test"][0]) for result in found[data, few, "trees", name]]
-                row.append(f"{np.mean(means):.4f} ± {np.std(means, ddof=1) if len(means) > 1 else 0.0:.4f}")
-            rows.append(row)
-    return ["set", "lists", *FIRST], rows
+            means = np.array(
+                [[np.mean(each["test"][0]) for each in found[data, few, "trees", name].values()] for name in FIRST]
+            )
+            spreads = means.std(1, ddof=1) if means.shape[1] > 1 else np.zeros(len(FIRST))
+            shown = [f"{mean:.4f} ± {spread:.4f}" for mean, spread in zip(means.mean(1), spreads, strict=True)]
+            rows.append([data, few, *shown, _ratio(means[FIRST.index(OWN)], means[FIRST.index(PEER)])])
+    return ["set", "lists", *FIRST, f"± {OWN} / ± {PEER}"], rows
+
+
+def _ratio(first: np.ndarray, second: np.ndarray) -> str:
+    if len(first) < 3:
+        return ""
+    drawn = np.random.default_rng(0).integers(0, len(first), (10_000, len(first)))
+    with np.errstate(divide="ignore", invalid="ignore"):  # the same draw throughout
+        low, high = np.nanquantile(first[drawn].std(1) / second[drawn].std(1), [0.025, 0.975])
+    return f"{first.std() / second.std():.2f} ({low:.2f} to {high:.2f})"
+
+
+def linear_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
+    """Test means of the first call and of the loss and C that the validation lists prefer, and CPU seconds for all C."""
+    rows = []
+    for data in sets:
+        results = {name: found[data, 0, "linear", name] for name in LOSSES}
+        choices = [(name, number) for name in LOSSES for number in range(len(COSTS))]
+        name, number = max(choices, key=lambda choice: _all(results[choice[0]], "vali", choice[1]).mean())
+        own, best = _all(results[FIRST_LOSS], "test", -1), _all(results[name], "test", number)
+        seconds = [f"{np.mean([each['seconds'] for each in results[of].values()]):.2f}" for of in LOSSES]
+        chosen = f"{name}, C = {COSTS[number]:g}"
+        rows.append(
+            [data, f"{own.mean():.4f}", f"{best.mean():.4f}", chosen, _interval(differences(best, own)), *seconds]
+        )
+    header = ["set", "LinearRanker()", "best by validation", "which is", "above LinearRanker()"]
+    return [*header, *(f"CPU s, {name}" for name in LOSSES)], rows
 
 
 def loss_table(found: dict, sets: Sequence[str], sizes: Sequence[int]) -> tuple[list, list]:
-    """Validation means of the losses of linear rankers, for each single C."""
+    """Validation means of the losses of linear rankers, for each single C, and differences from the first call."""
     rows = []
     for few in sizes:
+        known = [data for data in sets if (data, few, "linear", FIRST_LOSS) in found]
         for number, C in enumerate(COSTS):
-            for name in LOSSES:
-                means = [_all(found[data, few, "linear", name], "vali", number).mean() for data in sets]
-                rows.append([few or "all", f"{C:g}", name, *(f"{mean:.4f}" for mean in means), f"{np.mean(means):.4f}"])
-    return ["lists", "C", "loss", *sets, "mean of sets"], rows
+            for name in LOSSES if known else ():
+                values = {data: _all(found[data, few, "linear", name], "vali", number) for data in known}
+                own = [_all(found[data, few, "linear", FIRST_LOSS], "vali", -1) for data in known]
+                apart = np.concatenate([differences(*pair) for pair in zip(values.values(), own, strict=True)])
+                means = [values[data].mean() if data in values else np.nan for data in sets]
+                shown = ["-" if np.isnan(mean) else f"{mean:.4f}" for mean in means]
+                rows.append([few or "all", f"{C:g}", name, *shown, f"{np.nanmean(means):.4f}", _interval(apart)])
+    return ["lists", "C", "loss", *sets, "mean of sets", "above LinearRanker(), all lists"], rows
+
+
+def text_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
+    """Means of rankers of words of text, and differences from BM25, on validation and test queries."""
+    rows = []
+    for data in sets:
+        for name in TEXTS:
+            row = [data, name]
+            for part in ("vali", "test"):
+                bm25, own = (_all(found[data, 0, "text", of], part) for of in ("BM25", name))
+                row += [f"{own.mean():.4f}", _interval(differences(own, bm25))]
+            rows.append(row)
+    return ["set", "ranker", "validation", "above BM25", "test", "above BM25, test"], rows
 
 
 def _interval(values: np.ndarray) -> str:

@@ -11,11 +11,12 @@ import torch
 from sklearn.base import BaseEstimator, clone
 
 import rankstruct as rs
-from rankstruct.estimators import auto
+from rankstruct.estimators import auto, ensemble
+from rankstruct.estimators.ensemble import bagged_weights
 from rankstruct.estimators.training_data import gather
 
 TREES = {
-    "trees, LambdaLoss nDCG@10": "lightgbm",
+    "trees, LambdaLoss nDCG@30": "lightgbm",
     "CatBoost, QueryRMSE": "catboost",
     "CatBoost, YetiRank": "catboost",
 }
@@ -86,7 +87,7 @@ def fitted():
 
 def test_every_model_is_measured_on_validation(fitted):
     names = [row["model"] for row in fitted.results_]
-    assert names == [*auto.MEMBERS, auto.ENSEMBLE, auto.WEIGHTED]
+    assert names == [*auto.MEMBERS, auto.ENSEMBLE]
     rows = [row for row in fitted.results_ if row["model"] not in LEFT_OUT]
     assert all(0 < row["validation"]["AP"] <= 1 and not row["note"] for row in rows)
     found = {row["model"]: row["validation"] for row in fitted.results_}
@@ -94,20 +95,23 @@ def test_every_model_is_measured_on_validation(fitted):
     assert fitted.selected_ in fitted.reason_
     selection = found[fitted.selected_]["AP"]
     assert (
-        f"its selection AP is {selection:.4f} (optimistic: the same lists selected C, epoch and model)"
-        in fitted.reason_
+        f"its selection AP is {selection:.4f} (the same lists selected C, epoch and number of trees)" in fitted.reason_
     )
     assert fitted.score(*make(seed=5)) > 0.75
-    assert found[auto.WEIGHTED]["AP"] >= found[auto.ENSEMBLE]["AP"]
+    assert list(fitted.weights_) == [row["model"] for row in rows if row["model"] != auto.ENSEMBLE]
+    assert sum(fitted.weights_.values()) == pytest.approx(1)
+    assert len(fitted.ranker_.rankers_) == 3 * sum(weight > 0 for weight in fitted.weights_.values())
 
 
 def test_a_model_that_is_clearly_better_is_taken(members):
     members(good=Column(), bad=Column(0, sign=-1), worse=Column(1))
     ranker = rs.AutoRanker(prepare=()).fit(*make(), **held_out())
     assert ranker.selected_ == "good"
-    assert "which exceeds the ensemble's" in ranker.reason_
-    members(bad=Column(0, sign=-1), good=Column(), worse=Column(1))
-    assert rs.AutoRanker(prepare=()).fit(*make(), **held_out()).selected_ in ("good", auto.WEIGHTED)
+    assert ranker.weights_ == {"good": 1.0, "bad": 0.0, "worse": 0.0}
+    assert ranker.reason_.endswith("; the weights are 'good' 1.00")
+    assert len(ranker.ranker_.rankers_) == 3
+    found = {row["model"]: row["validation"] for row in ranker.results_}
+    assert found["good"] == pytest.approx(found[auto.ENSEMBLE], abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -163,38 +167,43 @@ def test_a_selection_score_is_somewhat_above_chance_where_there_is_nothing_to_le
     assert np.mean(ahead) == pytest.approx(0.007, abs=0.005)
 
 
-def test_a_model_that_may_be_better_by_chance_is_not(members):
-    near = [Column(noise=0.05), Column(noise=0.0)]
-    members(first=near[0], second=near[1])
+def test_models_that_are_as_good_have_weights_alike(members):
+    members(first=Column(noise=0.7), second=Column(noise=0.7 + 1e-3), third=Column(1))
     ranker = rs.AutoRanker("nDCG", prepare=()).fit(*make(), **held_out())
     assert ranker.selected_ == auto.ENSEMBLE
-    found = {row["model"]: row["validation"]["nDCG"] for row in ranker.results_}
-    ahead = max(found.values()) - found[auto.ENSEMBLE]
-    assert 0 <= ahead < 0.02
-    assert ("is not above two standard errors" in ranker.reason_) == (ahead > 0)
+    first, second, third = ranker.weights_.values()
+    assert abs(first - second) < 0.7
+    assert third < 0.2
+    assert first + second + third == pytest.approx(1)
 
 
-def test_the_rule_is_two_standard_errors(members):
-    """Over several noises, so that both sides of it are met."""
-    X, _ = all_lists()
-    taken = []
-    for noise in (0.2, 0.5, 0.8, 1.2, 2.0):
-        pair = Column(), Column(noise=noise)
-        members(clean=pair[0], noisy=pair[1])
-        ranker = rs.AutoRanker("AP", prepare=()).fit(*make(), **held_out())
-        each = [column.predict(X).reshape(80, 8) for column in pair]
-        both = sum((scores - scores.mean(1, keepdims=True)) / scores.std(1, keepdims=True) for scores in each)
-        ahead = values(each[0], "AP") - values(both, "AP")
-        wins = ahead.mean() > 2 * ahead.std(ddof=1) / np.sqrt(80)
-        taken.append(wins)
-        assert ranker.selected_ == ("clean" if wins else auto.ENSEMBLE)
-    assert set(taken) == {True, False}
+def test_weights_are_the_mean_of_the_best_of_samples_and_judge_lists_that_are_not_in_them():
+    """Against a loop over the samples, with the lists in another order than their ids."""
+    rng = np.random.default_rng(3)
+    lists = gather(np.zeros((60, 1)), rng.integers(0, 2, 60).astype(float), np.repeat(rng.permutation(12), 5))
+    scores, measure = rng.normal(size=(60, 2)), rs.parse_measure("nDCG@10")
+    scores[:, 0] += lists.labels
+    weights, unseen = bagged_weights(scores, lists, measure, 5)
+    each = scores.reshape(12, 5, 2)
+    each = (each - each.mean(1, keepdims=True)) / each.std(1, keepdims=True)
+    candidates = [(0.5, 0.5), (0, 1), (1, 0), (0.25, 0.75), (0.75, 0.25)]
+    labels = lists.labels.reshape(12, 5)
+    values = [rs.evaluate(each @ c, labels, [measure])["nDCG@10"].numpy() for c in candidates]
+    chosen, without = [], [[] for _ in range(12)]
+    for drawn in np.random.default_rng(5).multinomial(12, [1 / 12] * 12, ensemble._SAMPLES):
+        counts = drawn[lists.places]
+        chosen.append(candidates[np.argmax([counts @ value for value in values])])
+        for at in np.flatnonzero(counts == 0):
+            without[at].append(chosen[-1])
+    np.testing.assert_allclose(weights, np.mean(chosen, 0), atol=1e-12)
+    expected = [each[at] @ np.mean(without[at], 0) for at in range(12)]
+    np.testing.assert_allclose(unseen, np.concatenate(expected), atol=1e-12)
 
 
 def test_the_fast_mode_is_the_linear_ranker_and_one_mlp():
     ranker = rs.AutoRanker("AP", mode="fast", device="cpu").fit(*make(), **held_out())
     names = [row["model"] for row in ranker.results_]
-    assert names == ["linear, graded AUC", "MLP, LambdaLoss nDCG", auto.ENSEMBLE, auto.WEIGHTED]
+    assert names == ["linear, graded AUC", "MLP, LambdaLoss nDCG", auto.ENSEMBLE]
     assert ranker.score(*make(seed=5)) > 0.75
     assert "left out" not in ranker.reason_
 
@@ -232,7 +241,7 @@ def test_without_lightgbm_and_catboost_there_are_no_trees(monkeypatch):
     monkeypatch.setattr(auto, "find_spec", lambda name: None)
     ranker = rs.AutoRanker().fit(*make())
     assert ranker.reason_.startswith(
-        "left out: 'trees, LambdaLoss nDCG@10' (LightGBM is not installed), 'CatBoost, QueryRMSE' (CatBoost is not "
+        "left out: 'trees, LambdaLoss nDCG@30' (LightGBM is not installed), 'CatBoost, QueryRMSE' (CatBoost is not "
         "installed), 'CatBoost, YetiRank' (CatBoost is not installed); selected 'linear"
     )
     assert ranker.reason_.count("LightGBM") == 1
@@ -240,7 +249,7 @@ def test_without_lightgbm_and_catboost_there_are_no_trees(monkeypatch):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    "member", ["linear, graded AUC", "MLP, LambdaLoss nDCG", "MLP, graded AUC", "trees, LambdaLoss nDCG@10"]
+    "member", ["linear, graded AUC", "MLP, LambdaLoss nDCG", "MLP, graded AUC", "trees, LambdaLoss nDCG@30"]
 )
 def test_item_weights_reach_every_member(member, monkeypatch):
     """Documents of weight near 0 do not count, whatever their labels."""

@@ -234,9 +234,7 @@ def test_what_fit_takes_elsewhere_is_refused_with_the_way_out(name, way_out):
 
 def test_options_of_the_library(library):
     X, y, qid = make()
-    name = {"lightgbm": "max_depth", "xgboost": "max_leaves"}[library]
-    stumps = {"lightgbm": 1, "xgboost": 2}[library]
-    few = rs.BoostedRanker(library=library, **QUICK, options={name: stumps}).fit(X, y, qid).predict(X)
+    few = rs.BoostedRanker(library=library, **QUICK, options={"max_depth": 1}).fit(X, y, qid).predict(X)
     many = rs.BoostedRanker(library=library, **QUICK).fit(X, y, qid).predict(X)
     assert len(np.unique(few)) < len(np.unique(many))
 
@@ -252,6 +250,8 @@ def test_options_of_the_library(library):
             {"library": "catboost", "loss": "GradedLoss('AUC')"},
             "loss must be one of 'QueryRMSE', 'YetiRank', 'QuerySoftMax' with library='catboost'",
         ),
+        ({"options": {"num_leaves": 3}}, "options must not have 'num_leaves'; pass num_leaves= to BoostedRanker"),
+        ({"options": {"eta": 0.3}}, "options must not have 'eta'; pass learning_rate= to BoostedRanker"),
         ({"n_estimators": 0}, "n_estimators must be an integer from 1 to 2147483647, got 0"),
         ({"n_estimators": 10**20}, "n_estimators must be an integer from 1 to 2147483647"),
         ({"n_estimators": 2.5}, "n_estimators must be an integer"),
@@ -297,7 +297,7 @@ def test_nothing_is_held_out_unless_asked_and_the_rate_gives_the_number_of_trees
     X, y, qid = make()
     ranker = rs.BoostedRanker(n_jobs=1).fit(X, y, qid)
     assert (ranker.history_, ranker.best_iterations_) == ([[]], [100])
-    assert (ranker.noise_, ranker.num_leaves_) == (0.5, 15)
+    assert (ranker.noise_, ranker.num_leaves_) == (0.5, 10)
     assert rs.BoostedRanker(learning_rate=0.5, n_jobs=1).fit(X, y, qid).best_iterations_ == [20]
     assert rs.BoostedRanker(learning_rate=30.0, n_jobs=1).fit(X, y, qid).best_iterations_ == [1]
     stopped = rs.BoostedRanker(learning_rate=1.0, validation_share=0.2, patience=1000, n_jobs=1).fit(X, y, qid)
@@ -308,12 +308,28 @@ def test_nothing_is_held_out_unless_asked_and_the_rate_gives_the_number_of_trees
         rs.BoostedRanker(patience=9).fit(X, y, qid)
 
 
-def test_the_size_of_trees_and_noise_follow_from_the_number_of_documents(monkeypatch):
+def test_noise_follows_from_the_number_of_documents(monkeypatch):
     X, y, qid = make()
     monkeypatch.setattr("rankstruct.estimators.boosting._MANY", len(y))
     ranker = rs.BoostedRanker(n_estimators=2, n_jobs=1)
-    assert (ranker.fit(X, y, qid).noise_, ranker.num_leaves_) == (0.1, 31)
+    assert (ranker.fit(X, y, qid).noise_, ranker.num_leaves_) == (0.1, 10)
     assert (ranker.set_params(noise=0, num_leaves=3).fit(X, y, qid).noise_, ranker.num_leaves_) == (0, 3)
+
+
+def test_few_documents_have_smaller_leaves_and_trees_without_a_split_are_not_silent(library):
+    X, y, qid = make(lists=2)
+    ranker = rs.BoostedRanker(library=library, n_jobs=1).fit(X, y, qid)
+    assert ranker.min_child_samples_ == round(len(y) / 10) < 20
+    assert ranker.feature_importances_.sum() == pytest.approx(1)
+    assert ranker.fit(*make(lists=40)).min_child_samples_ == 20
+    with pytest.warns(UserWarning, match=f"no tree has a split.*: min_child_samples=1000 of {len(y)} documents"):
+        ranker.set_params(min_child_samples=1000).fit(X, y, qid)
+
+
+@pytest.mark.needs("catboost")
+def test_what_catboost_used_is_stated():
+    ranker = rs.BoostedRanker(library="catboost", options={"depth": 2}, n_estimators=2, n_jobs=1).fit(*make())
+    assert (ranker.noise_, ranker.num_leaves_) == (0, 4)
 
 
 def test_held_out_lists_do_not_decide_on_few_lists():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
@@ -158,6 +158,15 @@ def _renamed(argument: str, known: Mapping[str, Any]) -> str:
     if here:
         return f"pass {here[0]}="
     return did_you_mean(argument, known, least=0.7).removeprefix("; ")
+
+
+def own_name(option: str, known: Iterable[str]) -> str | None:
+    """The one of the known arguments that has this name or does the same as another library's option of this name, if any.
+
+    >>> own_name("max_leaves", ["num_leaves", "noise"])
+    'num_leaves'
+    """
+    return next((each for each in (option, *_OPTIONS.get(option, ())) if each in known), None)
 
 
 def lacking(kind: type, name: str) -> str | None:

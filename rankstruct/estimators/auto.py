@@ -20,12 +20,10 @@ from rankstruct.estimators.base import PREPARE, RandomState, Ranker, as_seed, ch
 from rankstruct.estimators.boosting import BoostedRanker
 from rankstruct.estimators.ensemble import (
     EnsembleRanker,
-    all_weights,
-    best_weights,
+    bagged_weights,
     deal_lists,
     fit_by_parts,
     joined,
-    mean_scores,
 )
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.mlp import MLPRanker
@@ -39,8 +37,8 @@ __all__ = ["AutoRanker"]
 
 #: The note below tables of `results_`.
 SELECTION = (
-    "selection scores are cross-validated means over the lists that also selected C, epoch and model, so they are optimistic; "
-    "only a test set that was not used for selection estimates performance on new lists"
+    "selection scores are cross-validated means over the lists that also selected C, epoch and number of trees, so they are "
+    "optimistic; only a test set that was not used for selection estimates performance on new lists"
 )
 
 
@@ -69,7 +67,7 @@ def _mlp(loss: str) -> Callable[[AutoRanker, TrainingData], Ranker]:
 
 def _trees(library: str, loss: str, **more: Any) -> Callable[[AutoRanker, TrainingData], Ranker]:
     def make(options: AutoRanker, lists: TrainingData) -> Ranker:
-        given: dict[str, Any] = {"library": library, "loss": loss, "n_jobs": 1, **_SMALL}
+        given: dict[str, Any] = {"library": library, "loss": loss, "n_jobs": 1}
         if library == "catboost":
             given["options"] = {"ignored_features": _quantiles(options.preparation_)}
         return BoostedRanker(options._measure(lists.labels), **given | more, verbose=options.verbose)
@@ -98,8 +96,9 @@ def _of_clicks(make: Callable[[AutoRanker, TrainingData], Ranker], loss: str, **
 
 _STEP, _LISTS = 300, 8  # documents and lists per step of an MLP
 _PROP_RANK, _PROP_DCG = "AdditiveRankLoss('linear')", "AdditiveRankLoss('log2')"
-#: The trees; of sums of many features, boosting would learn for hundreds of trees what the linear ranker has at once.
-_SMALL = {"n_estimators": 200, "num_leaves": 7, "noise": 0.5, "subsample": 0.8, "colsample_bytree": 0.5, "patience": 20}
+#: Trees of CatBoost and from clicks; of sums of many features, they would learn for long what the linear ranker has at once.
+_SMALL: dict[str, Any] = {"n_estimators": 200, "learning_rate": 0.1, "num_leaves": 7, "noise": 0.5, "patience": 20}
+_SMALL |= {"subsample": 0.8, "colsample_bytree": 0.5}
 #: LightGBM samples documents in float64 to choose its bins; fewer take less memory, and one layout of the bins less than two.
 _BINS = {"bin_construct_sample_cnt": 50_000, "force_col_wise": True}
 _TITLES = {"lightgbm": "LightGBM", "catboost": "CatBoost"}
@@ -108,21 +107,20 @@ _TITLES = {"lightgbm": "LightGBM", "catboost": "CatBoost"}
 MEMBERS: dict[str, Callable[[AutoRanker, TrainingData], Ranker]] = {
     "linear, graded AUC": _linear,
     "MLP, LambdaLoss nDCG": _mlp("LambdaLoss('nDCG')"),
-    "trees, LambdaLoss nDCG@10": _trees("lightgbm", "LambdaLoss('nDCG@10')", learning_rate=0.1, options=_BINS),
+    "trees, LambdaLoss nDCG@30": _trees("lightgbm", "LambdaLoss('nDCG@30')", options=_BINS),
     "MLP, graded AUC": _mlp("GradedLoss('AUC')"),
-    "CatBoost, QueryRMSE": _trees("catboost", "QueryRMSE", learning_rate=0.1, num_leaves=16),
-    "CatBoost, YetiRank": _trees("catboost", "YetiRank", learning_rate=0.1, num_leaves=16),
+    "CatBoost, QueryRMSE": _trees("catboost", "QueryRMSE", **_SMALL | {"num_leaves": 16}),
+    "CatBoost, YetiRank": _trees("catboost", "YetiRank", **_SMALL | {"num_leaves": 16}),
 }
 #: The same for clicks.
 FROM_CLICKS: dict[str, Callable[[AutoRanker, TrainingData], Ranker]] = {
     "linear, PropRank": _of_clicks(_linear, _PROP_RANK, C=[1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0]),
     "MLP, PropDCG": _of_clicks(_mlp(_PROP_DCG), _PROP_DCG),
-    "trees, PropDCG": _of_clicks(_trees("lightgbm", _PROP_DCG, learning_rate=0.1, options=_BINS), _PROP_DCG),
+    "trees, PropDCG": _of_clicks(_trees("lightgbm", _PROP_DCG, **_SMALL, options=_BINS), _PROP_DCG),
     "linear, PropDCG": _of_clicks(_linear, _PROP_DCG, C=[0.1, 1.0, 10.0, 100.0, 1000.0]),
 }
 _FAST = 2  # of them
-ENSEMBLE, WEIGHTED = "ensemble of all", "ensemble of all, weights chosen"
-_ERRORS = 2.0  # standard errors by which another model must beat the ensemble
+ENSEMBLE = "ensemble"
 #: Seconds of one CPU core: of a linear ranker per value; of an MLP per step, document and value; of a tree, document and value.
 _PER_VALUE, _PER_STEP, _PER_DOCUMENT, _PER_WEIGHT = 2e-7, 1e-3, 1e-6, 6e-9
 _PER_TREE, _PER_GRADIENT, _PER_BIN, _PER_ORDER = 1e-3, 2e-7, 3e-9, 1.5e-6
@@ -130,20 +128,19 @@ _EPOCHS, _TREES = 40, 80  # before early stopping, typically
 
 
 class AutoRanker(Ranker):
-    """The best of a few fixed models: a linear ranker, MLPs on two losses, boosted trees on three, and ensembles of all of them.
+    """The weighted mean of a few fixed models: a linear ranker, MLPs on two losses and boosted trees on three.
 
     The lists are split into `folds` folds. A model is trained once per fold, on the other folds, and the held-out fold selects
     its settings. (The epoch of an MLP is the best one on all folds together.) The model is the ensemble of these copies, see
-    `EnsembleRanker`. For selection, the copy that was not trained on a list scores it. The ensemble of all models with equal
-    weights is selected unless another model is better by more than two standard errors of the difference, paired by list. The
-    ensemble leaves out a model that ranks all lists like an earlier one. The trees need LightGBM and CatBoost,
-    `pip install 'rankstruct[boosting,catboost]'`. Item weights, `item_weights=`, count in training and not in selection;
-    CatBoost's YetiRank, which does not take them, is then left out.
+    `EnsembleRanker`. Its weights are the mean of those that are best on random samples of the lists, each list scored by the
+    copy that was not trained on it; a model whose weight is below 1/20 is left out, and so is one that ranks all lists like an
+    earlier one. The trees need LightGBM and CatBoost, `pip install 'rankstruct[boosting,catboost]'`. Item weights,
+    `item_weights=`, count in training and not in selection; CatBoost's YetiRank, which does not take them, is then left out.
 
-    The selection scores are optimistic: the held-out fold of a copy also selects its C or number of trees, and all folds
-    select the epoch of the MLPs and the model. On random labels (60 lists of 20 documents) their AP was 0.007 above chance for
-    the linear ranker, 0.000 for the MLPs, 0.024 for the trees, 0.006 and 0.026 for the ensembles. Only lists that were not
-    passed to `fit` estimate performance on new lists.
+    In `results_`, a list has the ensemble with the weights of the samples without it, so these weights are not optimistic. The
+    settings are: the held-out fold of a copy also selects its C or number of trees, and all folds select the epoch of the
+    MLPs. On random labels (60 lists of 20 documents) the AP of the linear ranker was 0.007 above chance. Only lists that were
+    not passed to `fit` estimate performance on new lists.
 
     From clicks, all models are trained with `AdditiveRankLoss`, and selected by the measure with inverse propensities.
 
@@ -165,12 +162,13 @@ class AutoRanker(Ranker):
 
     Attributes:
         measure_: the measure, `measure` unless that is None.
-        selected_: name of the selected model.
-        ranker_: the selected model, for prepared features.
+        selected_: "ensemble", or the name of the only model with a weight.
+        weights_: the weight of each model that was trained, with sum 1.
+        ranker_: the ensemble, for prepared features.
         results_: for each model `{"model", "validation", "seconds", "note"}`: its name, its selection scores (cross-validated
             means of measures; empty if it was left out), training time, and why it was left out.
-        reason_: an explanation of the selection, which begins with the models that were left out.
-        validation_lists_: number of lists used for selection.
+        reason_: an explanation with the weights, which begins with the models that were left out.
+        validation_lists_: number of lists that chose the weights.
         preparation_: the fitted preparation.
         n_features_in_: number of raw features.
 
@@ -285,33 +283,25 @@ class AutoRanker(Ranker):
         self.results_.append({"model": name, "validation": {}, "seconds": seconds, "note": note})
 
     def _take_best(self, copies: dict[str, list[Any]], scores: dict[str, np.ndarray], lists: TrainingData) -> None:
-        """Evaluate the models and select one."""
-        members, columns = len(copies), np.stack(list(scores.values()), axis=1)
-        models = {name: np.eye(members)[number] for number, name in enumerate(copies)}
-        if members > 1:
-            models[ENSEMBLE] = np.full(members, 1 / members)
-            start = time.perf_counter()
-            models[WEIGHTED] = np.array(best_weights(all_weights(members), columns, lists, self._measure())[1])
-            self._add(ENSEMBLE, 0.0)
-            self._add(WEIGHTED, time.perf_counter() - start)
-        values = {
-            name: measured(mean_scores(columns, tuple(weights), lists.ids), lists, self._measures())
-            for name, weights in models.items()
-        }
+        """Evaluate the models, and weigh them."""
+        columns, start = np.stack(list(scores.values()), axis=1), time.perf_counter()
+        weights, unseen = bagged_weights(columns, lists, self._measure(), as_seed(self.random_state))
+        self.weights_ = dict(zip(copies, weights.tolist(), strict=True))
+        self.selected_ = next((name for name, weight in self.weights_.items() if weight == 1), ENSEMBLE)
+        judged = scores
+        if len(copies) > 1:
+            judged = scores | {ENSEMBLE: unseen}
+            self._add(ENSEMBLE, time.perf_counter() - start)
         for row in self.results_:
-            row["validation"] = {name: float(v.mean()) for name, v in values.get(row["model"], {}).items()}
-        selected = {name: each[self._measure().name] for name, each in values.items()}
-        best = max(selected, key=lambda name: selected[name].mean())
-        standing = ENSEMBLE if ENSEMBLE in selected else best
-        ahead = selected[best] - selected[standing]
-        error = float(ahead.std(ddof=1)) / len(ahead) ** 0.5 if len(ahead) > 1 else 0.0
-        self.selected_ = best if ahead.mean() > _ERRORS * error and len(ahead) > 1 else standing
-        taken = [(each, w) for of, w in zip(copies.values(), models[self.selected_], strict=True) if w for each in of]
+            if row["model"] in judged:
+                found = measured(judged[row["model"]], lists, self._measures())
+                row["validation"] = {name: float(each.mean()) for name, each in found.items()}
+        taken = [(each, weight) for name, weight in self.weights_.items() if weight for each in copies[name]]
         rankers = EnsembleRanker([FrozenEstimator(each) for each, _ in taken], weights=[w for _, w in taken])
         self.ranker_ = rankers.fit(lists.features, lists.labels, lists.ids)
-        self.reason_ = self._explained(best, {name: float(v.mean()) for name, v in selected.items()}, error)
+        self.reason_ = self._explained()
 
-    def _explained(self, best: str, means: dict[str, float], error: float) -> str:
+    def _explained(self) -> str:
         measure = self._measure().name
         left_out: dict[str, list[str]] = {}
         for row in self.results_:
@@ -320,21 +310,11 @@ class AutoRanker(Ranker):
                 why = f" by the time budget of {self.time_budget:g} s" if late else ""
                 left_out.setdefault(why, []).append(f"'{row['model']}' ({row['note']})")
         said = "".join(f"left out{why}: {', '.join(rows)}; " for why, rows in left_out.items())
-        said += f"selected '{self.selected_}': its selection {measure} is {means[self.selected_]:.4f}"
-        said += " (optimistic: the same lists selected C, epoch and model)"
-        ahead = means[best] - means[self.selected_]
-        if len(means) == 1:
-            said += ", and no other was trained"
-        elif best != self.selected_:
-            said += (
-                f"; '{best}' has the highest, but its lead of {ahead:.4f} on {self.validation_lists_} lists is not above two "
-                f"standard errors (of {error:.4f})"
-            )
-        elif best == ENSEMBLE:
-            said += f", the highest of {len(means)}"
-        else:
-            ahead = means[best] - means[ENSEMBLE]
-            said += f", which exceeds the ensemble's by {ahead:.4f}, more than two standard errors (of {error:.4f})"
+        value = next(row for row in reversed(self.results_) if row["validation"])["validation"][measure]
+        said += f"selected '{self.selected_}': its selection {measure} is {value:.4f}"
+        said += " (the same lists selected C, epoch and number of trees)"
+        shares = [f"'{n}' {w:.2f}" for n, w in sorted(self.weights_.items(), key=lambda item: -item[1]) if w]
+        said += f"; the weights are {', '.join(shares)}" if len(self.weights_) > 1 else ", and no other was trained"
         if self.validation_lists_ == 1:
             said += "; the only list was split by its documents, so this does not estimate performance on new lists"
         return said
@@ -344,7 +324,7 @@ class AutoRanker(Ranker):
         return self.ranker_.predict(prepared, np.zeros(X.shape[0], np.int64) if qid is None else qid)
 
     def to_scorer(self) -> nn.Module:
-        """Return the selected model as a PyTorch scorer of raw features, float32; see `save_scorer`."""
+        """Return the ensemble as a PyTorch scorer of raw features, float32; see `save_scorer`."""
         check_is_fitted(self)
         return with_preparation(self.ranker_.to_scorer(), self.preparation_)
 

@@ -20,6 +20,7 @@ import copy
 import importlib
 import json
 import re
+import warnings
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -40,13 +41,14 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rankstruct.arrays import as_numbers, as_single
+from rankstruct.estimators.arguments import own_name
 from rankstruct.estimators.base import Ranker, as_seed, check_groups_of, is_number, named_loss
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.training_data import TrainingData, check_item_weights, dense, fit_to, whole
 from rankstruct.ids import numbered_ids
 from rankstruct.kernels.threads import threads_of_torch
-from rankstruct.lists import to_tensor
+from rankstruct.lists import Lists, to_tensor
 from rankstruct.losses import (
     AdditiveRankLoss,
     LambdaLoss,
@@ -68,9 +70,9 @@ _WORTH_THREADS = 2**17  # documents
 _AS_GROWN, _ROWS = 100.0, 2**14  # the scale of the trees' score as a feature of `leaf_ranker`; documents per block
 _NAMES_A_LOSS = re.compile(r"\s*\w+Loss\b")
 _TOTAL_RATE, _LONGEST, _LOWEST_RATE = 10.0, 10, 1e-6  # the trees times their rate; times as many with validation lists
-_MANY = 2**14  # documents; below this number, and from it, noise and leaves:
-_FEW_DOCUMENTS, _MANY_DOCUMENTS = (0.5, 15), (0.1, 31)
-_PATIENCE, _LEAVES_FROM_CLICKS = 50, 7  # trees, leaves
+_MANY, _NOISE_OF_FEW, _NOISE_OF_MANY = 2**14, 0.5, 0.1  # documents; noise below this number, and from it
+_LEAF_SHARE, _LARGEST_MINIMUM = 0.1, 20  # of the documents, in a leaf
+_PATIENCE, _LEAVES, _LEAVES_FROM_CLICKS = 50, 10, 7  # trees, leaves
 _DRAWS = 16  # noise samples, which documents with the same label in a list share
 
 
@@ -161,11 +163,12 @@ class BoostingObjective:
                         f"{name} must have one entry per training document, {len(labels)}; got {len(given)}"
                     )
                 lists[name] = to_tensor(given)
-        if not (self._lists and np.array_equal(self._lists[0], labels) and np.array_equal(self._lists[1], sizes)):
+        checked = bool(self._lists) and all(map(np.array_equal, self._lists, (labels, sizes)))
+        if not checked:
             self._lists, self._rms = (np.array(labels), sizes), None
         factors = np.repeat(_list_weights(weight, sizes) * (len(labels) / len(sizes)), sizes)
         with _threads_for(len(labels)):
-            gradient = _gradient(self.loss, scores, lists)
+            gradient = _gradient(self.loss, scores, lists, checked=checked)
             known = second_derivatives(self.loss, scores, lists["labels"], lists["offsets"], lists.get("item_weights"))
             if known is None:
                 if self._rms is None:
@@ -230,8 +233,16 @@ def _threads_for(documents: int) -> AbstractContextManager[None]:
     return threads_of_torch(1) if documents < _WORTH_THREADS else nullcontext()
 
 
-def _gradient(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
-    """The gradient `[documents]` of the sum of a loss over lists."""
+def _gradient(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor], *, checked: bool = False) -> Tensor:
+    """The gradient `[documents]` of the sum of a loss over lists; of `checked` ones by its loops alone, if it has some."""
+    if checked and lists.keys() == {"labels", "offsets"}:
+        at, within = scores.detach(), loss
+        if type(loss) is PerturbedLoss and loss.samples == 1:
+            within = loss.loss
+        if type(within) is LambdaLoss:  # as torch would find it, in a third of the time on small data
+            if type(loss) is PerturbedLoss:
+                at = at + loss.sigma * torch.randn_like(at)
+            return within.solve(at, Lists(lists["labels"], offsets=lists["offsets"]))[1]
     leaf = scores.detach().clone().requires_grad_()
     given = {name: each for name, each in lists.items() if name != "diversity_groups" or takes_groups(loss)}
     (gradient,) = torch.autograd.grad(loss(leaf, **given).sum(), leaf)
@@ -241,7 +252,8 @@ def _gradient(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tens
 def _gradient_rms(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
     """The RMS of the gradient at standard normal scores, over samples and documents with equal list, label and weight."""
     noise = torch.randn(_DRAWS, len(scores), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    squares = torch.stack([_gradient(loss, each.to(scores), lists) for each in noise]).square().mean(0).numpy()
+    gradients = [_gradient(loss, each.to(scores), lists, checked=True) for each in noise]
+    squares = torch.stack(gradients).square().mean(0).numpy()
     lengths = lists["offsets"].diff()
     numbers = np.repeat(np.arange(len(lengths)), lengths)
     weights = [lists["item_weights"].numpy()] if "item_weights" in lists else []
@@ -263,7 +275,8 @@ class BoostedRanker(EarlyStoppingRanker):
             `LambdaLoss("nDCG@30")`, and from clicks `AdditiveRankLoss`. CatBoost takes only its own losses of lists, by their
             names, such as `"YetiRank"`, and no clicks; `"QueryRMSE"` if None.
         noise: the standard deviation of the noise added to the scores before each gradient, see `PerturbedLoss`; 0 for none. None
-            is 0.5 below 16,384 documents, and 0.1 from there on. Without noise, validation lists of few documents are worse.
+            is 0.5 below 16,384 documents, and 0.1 from there on; documents of lists that `drop_empty` skips do not count. Without
+            noise, validation lists of few documents are worse.
         library: `"lightgbm"` or `"xgboost"`, which must be installed: `pip install 'rankstruct[boosting]'`; or `"catboost"`,
             `pip install 'rankstruct[catboost]'`. CatBoost's trees have the depth log2(`num_leaves`), rounded up, and keep its own
             defaults in place of `noise`, `min_child_samples`, `subsample` and `colsample_bytree`.
@@ -274,13 +287,14 @@ class BoostedRanker(EarlyStoppingRanker):
         n_estimators: the number of trees per model, with validation lists the maximum. None is 10 / `learning_rate`, so 100, and
             ten times as many with validation lists.
         learning_rate: the factor applied to leaf values, above 0.
-        num_leaves: the maximum number of leaves per tree. None is 15 below 16,384 documents, and 31, as in LightGBM, from there
-            on; 7 from clicks.
-        min_child_samples: the minimum number of documents in a leaf; in XGBoost the minimum sum of second derivatives.
+        num_leaves: the maximum number of leaves per tree. None is 10, and 7 from clicks.
+        min_child_samples: the minimum number of documents in a leaf; in XGBoost the minimum sum of second derivatives. None is a
+            tenth of the documents, at least 1 and at most 20, as in LightGBM, whose trees have no split below 40 documents.
         subsample: the fraction of documents sampled for each tree.
         colsample_bytree: the fraction of features sampled for each tree.
-        options: further parameters of the library, by its names. `"categorical_feature"` lists the columns of prepared features
-            that LightGBM should take as categories, integers from 0.
+        options: further parameters of the library, by its names; not those that are arguments here, except with CatBoost, where
+            they replace them. `"categorical_feature"` lists the columns of prepared features that LightGBM should take as
+            categories, integers from 0.
         patience: trees without improvement of the measure on validation lists before training stops; None is 50. An error without
             such lists.
         seeds: number of models whose scores are averaged, with seeds from `random_state` on.
@@ -302,8 +316,9 @@ class BoostedRanker(EarlyStoppingRanker):
         history_: for each model, the validation measure after every tree; empty without validation lists. The maximum selects the
             number of trees, and is optimistic for new lists.
         best_iterations_: the selected number of trees of each model.
-        noise_: `noise`, or what was used in its place.
+        noise_: `noise`, or what was used in its place; 0 with CatBoost.
         num_leaves_: `num_leaves`, or what was used in its place.
+        min_child_samples_: `min_child_samples`, or what was used in its place; of no effect with CatBoost.
         n_features_in_: number of raw features.
 
     Without `prepare`, the library handles missing features and categorical columns itself; `prepare=["encode"]` replaces the
@@ -336,7 +351,7 @@ class BoostedRanker(EarlyStoppingRanker):
         n_estimators: int | None = None,
         learning_rate: float = 0.1,
         num_leaves: int | None = None,
-        min_child_samples: int = 20,
+        min_child_samples: int | None = None,
         subsample: float = 1.0,
         colsample_bytree: float = 1.0,
         options: Mapping[str, Any] | None = None,
@@ -377,10 +392,15 @@ class BoostedRanker(EarlyStoppingRanker):
         held_out = None
         if valid is not None:
             held_out = replace(valid, features=_features(self._prepared_lists(valid).features))
-        noise, leaves = _MANY_DOCUMENTS if lists.num_documents >= _MANY else _FEW_DOCUMENTS
-        leaves = _LEAVES_FROM_CLICKS if self.from_clicks else leaves
-        self.noise_ = noise if self.noise is None else self.noise
+        noise = _NOISE_OF_MANY if lists.num_documents >= _MANY else _NOISE_OF_FEW
+        leaves = _LEAVES_FROM_CLICKS if self.from_clicks else _LEAVES
+        self.noise_ = 0.0 if loss is None else noise if self.noise is None else self.noise
         self.num_leaves_ = leaves if self.num_leaves is None else self.num_leaves
+        if self.library == "catboost":
+            depths = [int(value) for name, value in (self.options or {}).items() if name in ("depth", "max_depth")]
+            self.num_leaves_ = 2 ** depths[0] if depths else self.num_leaves_
+        least = min(max(round(_LEAF_SHARE * lists.num_documents), 1), _LARGEST_MINIMUM)
+        self.min_child_samples_ = least if self.min_child_samples is None else self.min_child_samples
         if self.noise_ and loss is not None:
             loss = PerturbedLoss(loss, sigma=self.noise_, samples=1)
         self.models_: list[Any] = []
@@ -393,6 +413,12 @@ class BoostedRanker(EarlyStoppingRanker):
                 objective = None if loss is None else boosting_objective(loss, **lists.optional)
                 model = _LIBRARIES[self.library](self, objective, (lists, held_out), (start, valid_start), seed)
                 self._train(model, held_out)
+        if not self.feature_importances_.any():
+            warnings.warn(
+                f"no tree has a split, so all documents have the same score: min_child_samples={self.min_child_samples_} of "
+                f"{lists.num_documents} documents; pass a smaller one, or more documents",
+                stacklevel=4,
+            )
         self._fit_leaves(lists, held_out)
 
     def _check_fit_options(self, has_validation: bool) -> None:
@@ -404,6 +430,10 @@ class BoostedRanker(EarlyStoppingRanker):
                 f"objectives blocks of documents that split lists; got {self.loss!r}: use library='lightgbm'"
             )
         super()._check_fit_options(has_validation)
+        for name in () if self.library == "catboost" else self.options or ():
+            # The library would get two values, and LightGBM ignores one of them.
+            if own := own_name(name, set(self.get_params(deep=False)) - {"verbose"}):
+                raise ValueError(f"options must not have {name!r}; pass {own}= to BoostedRanker")
         for name, least in (("n_estimators", 1), ("num_leaves", 2)):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, Integral) and least <= int(value) < 2**31):
@@ -667,7 +697,7 @@ class _LightGBM(_Stepwise):
         options = {
             "learning_rate": ranker.learning_rate,
             "num_leaves": ranker.num_leaves_,
-            "min_data_in_leaf": ranker.min_child_samples,
+            "min_data_in_leaf": ranker.min_child_samples_,
             "bagging_fraction": ranker.subsample,
             "bagging_freq": 1,
             "feature_fraction": ranker.colsample_bytree,
@@ -680,7 +710,7 @@ class _LightGBM(_Stepwise):
             **(ranker.options or {}),
         }
         if (
-            len(train.labels) < 2 * ranker.min_child_samples
+            len(train.labels) < 2 * ranker.min_child_samples_
         ):  # grow trees of one leaf instead of failing for lack of features
             options["feature_pre_filter"] = False
         lengths = train.lengths
@@ -778,7 +808,7 @@ class _XGBoost(_Stepwise):
             "grow_policy": "lossguide",
             "max_depth": 0,
             "max_leaves": ranker.num_leaves_,
-            "min_child_weight": ranker.min_child_samples,
+            "min_child_weight": ranker.min_child_samples_,
             "subsample": ranker.subsample,
             "colsample_bytree": ranker.colsample_bytree,
             "reg_lambda": 0.0,

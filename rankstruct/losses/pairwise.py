@@ -395,7 +395,12 @@ def _sum_over_pairs(
         if measure is None:
             refuse_inexact(lists.labels, lists.where, torch.float64)
         batch = CpuLists(scores, lists, prepared.least_label, prepared.gains, longest)
-        if batch.run(prepared.call) == -1:
+        done = batch.run(prepared.call) == -1
+        if not done and measure is not None:  # labels that are not in the table
+            known = lists._replace(labels=measure.document_gains(lists.labels))
+            batch = CpuLists(scores, known, prepared.least_label, None, longest)
+            done = batch.run(prepared.call) == -1
+        if done:
             return batch.value / unit, batch.direction / unit
     discounts, steps, kept = torch.empty(0), torch.empty(0), 0
     named = _named_grades(pair_weights, lists.labels.dtype)

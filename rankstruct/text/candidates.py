@@ -104,7 +104,7 @@ class TextSource:
         """Return the lists with the features of `rankstruct.text.TermFeatures`, for feature-based rankers.
 
         Args:
-            models: as in `TermFeatures`: a `SentenceTransformer`, whose cosine is one more feature, a `CrossEncoder`, and so on.
+            models: as in `TermFeatures`: a `SentenceTransformer`, whose cosine is one more feature, a `CrossEncoder`, `"lsa"`.
 
         Raises:
             ValueError: as `check`, but no encoder is needed.

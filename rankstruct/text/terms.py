@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rankstruct.messages import did_you_mean
 from rankstruct.text.collection import Collection, bm25_index, split_words
 
 __all__ = ["TERM_FEATURES", "TermFeatures"]
@@ -18,6 +19,8 @@ TERM_FEATURES = (
     *("language model, absolute discount", "language model, Dirichlet", "language model, Jelinek-Mercer"),
 )
 _DISCOUNT, _MU, _LAMBDA = 0.7, 2000.0, 0.1
+_TOPICS, _GRAM, _BLOCK = 200, 4, 2048  # dimensions; characters; pairs at once
+_FITTED = ("lsa", "char-ngrams")  # models by name
 
 
 class TermFeatures:
@@ -39,13 +42,16 @@ class TermFeatures:
             `SentenceTransformer`, the score is the cosine of the two embeddings; texts are embedded once, so after training such
             a model further, make new features. Of one with `predict`, as its `CrossEncoder`, it is `predict` of the
             (query, document) pairs. Anything else is called as `model(queries, documents)`, with one text of each per pair,
-            and returns a score per pair. Models are pickled with the features.
+            and returns a score per pair. Two names stand for models that are fitted to the documents of the collection and need
+            no download: `"lsa"`, the cosine in 200 dimensions of latent semantic analysis, and `"char-ngrams"`, the cosine of
+            the TF-IDF of 4 characters in a row. Models are pickled with the features.
 
     Raises:
         TypeError: `models` is not a list, or one of them is none of these.
+        ValueError: an unknown name of a model.
 
     Source: Zhai and Lafferty, "A Study of Smoothing Methods for Language Models", SIGIR 2001 (the models); Qin, Liu, Xu, Li,
-    "LETOR", Information Retrieval 2010 (as features).
+    "LETOR", Information Retrieval 2010 (as features); Deerwester et al., "Indexing by Latent Semantic Analysis", JASIS 1990.
 
     >>> from rankstruct.text import Collection
     >>> collection = Collection({"a": "red apple", "b": "green pear, green leaf"}, {"q": "green pears"}, {})
@@ -65,12 +71,21 @@ class TermFeatures:
         if not isinstance(models, list | tuple):  # a SentenceTransformer is a sequence too, of its layers
             raise TypeError(f"models must be a list of models, got {type(models).__name__}")
         for model in models:
-            if not (callable(model) or hasattr(model, "encode_query") or hasattr(model, "predict")):
+            if isinstance(model, str):
+                if model not in _FITTED:
+                    raise ValueError(
+                        f"models by name are {' and '.join(map(repr, _FITTED))}, got {model!r}"
+                        f"{did_you_mean(model, _FITTED)}; an encoder is passed as SentenceTransformer(...)"
+                    )
+            elif not (callable(model) or hasattr(model, "encode_query") or hasattr(model, "predict")):
                 raise TypeError(
                     "models must be of type SentenceTransformer or CrossEncoder, or functions of queries and documents; "
                     f"got {type(model).__name__}"
                 )
-        self.collection, self.models = collection, tuple(models)
+        self.collection = collection
+        self.models: tuple[Any, ...] = tuple(
+            _Cosine(each, collection) if isinstance(each, str) else each for each in models
+        )
         self._embedded: list[tuple[dict[str, np.ndarray], ...]] = [({}, {}) for _ in models]
 
     def __call__(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
@@ -180,6 +195,55 @@ class TermFeatures:
     @cached_property
     def _bm25(self) -> Any:
         return bm25_index(self._tokens)
+
+
+class _Cosine:
+    """The cosine of the TF-IDF vectors of two texts, of words and reduced by a truncated SVD, or of character n-grams; fitted to
+    the documents of a collection on the first call.
+    """
+
+    def __init__(self, name: str, collection: Collection) -> None:
+        self.of_words, self.collection = name == "lsa", collection
+
+    def __call__(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
+        """One cosine per pair."""
+        (asked, of_queries), (found, of_documents) = (self._distinct(texts) for texts in (queries, documents))
+        blocks = [slice(at, at + _BLOCK) for at in range(0, len(of_queries), _BLOCK)]
+        products = [asked[of_queries[each]] * found[of_documents[each]] for each in blocks]
+        return np.concatenate([np.asarray(each.sum(axis=1)).ravel() for each in products])
+
+    def _distinct(self, texts: Sequence[str]) -> tuple[Any, np.ndarray]:
+        """The vectors of the distinct texts, and which of them each text has."""
+        places = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+        return self._vectors(list(places)), np.array([places[text] for text in texts])
+
+    def _vectors(self, texts: Sequence[str]) -> Any:
+        from scipy import sparse
+        from sklearn.preprocessing import normalize
+
+        vectorizer, reduction = self._fitted
+        found = sparse.csr_array(vectorizer.transform(self._parts(texts)))
+        return found if reduction is None else normalize(reduction.transform(found))
+
+    def _parts(self, texts: Sequence[str]) -> Sequence[Any]:
+        return split_words(texts) if self.of_words else texts
+
+    @cached_property
+    def _fitted(self) -> tuple[Any, Any]:
+        from sklearn.decomposition import TruncatedSVD
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        grams = {"analyzer": _as_given} if self.of_words else {"analyzer": "char_wb", "ngram_range": (_GRAM, _GRAM)}
+        vectorizer = TfidfVectorizer(sublinear_tf=True, **grams)
+        found = vectorizer.fit_transform(self._parts([*self.collection.documents.values()]))
+        most = min(_TOPICS, *(each - 1 for each in found.shape))
+        reduction = TruncatedSVD(most, random_state=0).fit(found) if self.of_words and most > 0 else None
+        return vectorizer, reduction
+
+
+def _as_given(words: list[str]) -> list[str]:
+    """The words of a text, which was split before."""
+    return words
 
 
 def _embed(

@@ -33,14 +33,15 @@ def test_validation_lists_choose_and_test_lists_judge(tmp_path, capsys, monkeypa
     monkeypatch.setattr(calls, "LOSSES", {"graded AP": "GradedLoss('AP')"})
     monkeypatch.setattr(calls, "DRAWN", {"real-valued": (calls.draw_real, 12)})
     given = ["--folds", "1", "--few", "8", "--few-of", "real-valued", "--seeds", "2"]
-    given += ["--output", str(tmp_path), "--processes", "0"]
+    given += ["--few-linear", "8", "--draws", "2", "--output", str(tmp_path), "--processes", "0"]
     assert calls.main(given) == 0
     printed = capsys.readouterr().out
     found = json.loads((tmp_path / "first-calls.json").read_text())
     assert found["lists"] == {"real-valued": calls.TEST}
 
-    def cell(row, part="test", few=0, seed=0):
-        return np.array(json.loads((tmp_path / f"real-valued/{few}/{row}/1-{seed}/result.json").read_text())[part])
+    def cell(row, part="test", few=0, seed=0, kind="trees"):
+        folder = tmp_path / f"real-valued/{few}/{kind}/{row}/1-{seed}"
+        return np.array(json.loads((folder / "result.json").read_text())[part])
 
     (row,) = found["tables"]["trees"]["rows"]
     assert row[1:4] == [f"{cell(at).mean():.4f}" for at in range(3)]
@@ -51,12 +52,17 @@ def test_validation_lists_choose_and_test_lists_judge(tmp_path, capsys, monkeypa
     assert row[6:8] == [f"{cell(best).mean():.4f}", [calls.OWN, "7 leaves"][best - 2]]
     (few,) = found["tables"]["few lists"]["rows"]
     means = [cell(2, few=8, seed=seed).mean() for seed in range(2)]
-    assert few[-1] == f"{np.mean(means):.4f} ± {np.std(means, ddof=1):.4f}"
+    assert few[-2] == f"{np.mean(means):.4f} ± {np.std(means, ddof=1):.4f}"
 
     train, _, test = calls.read("real-valued", None, 1)
     ranker = rs.LinearRanker("nDCG@10", C=10.0, loss="GradedLoss('AP')").fit(train.X, train.labels, group=train.sizes)
     value = ranker.score(test.X, test.labels, group=test.sizes)
-    assert cell(4)[1].mean() == pytest.approx(value, abs=1e-5)
+    assert cell(0, kind="linear")[-1].mean() == pytest.approx(value, abs=1e-5)
+    (linear,) = found["tables"]["linear rankers"]["rows"]
+    assert linear[1] == f"{cell(0, kind='linear')[-1].mean():.4f}"
+    *_, drawn = found["tables"]["losses, few lists"]["rows"]
+    means = [cell(0, "vali", few=8, seed=seed, kind="linear")[-1].mean() for seed in range(2)]
+    assert drawn[:5] == [8, "10", "graded AP", f"{np.mean(means):.4f}", f"{np.mean(means):.4f}"]
 
     monkeypatch.setattr(calls, "run_cell", None)  # nothing is run again
     assert calls.main(given) == 0

@@ -140,6 +140,21 @@ def test_models_are_pickled_with_the_features(features):
     assert len(again.models[0].embedded) == 6  # none anew
 
 
+def test_two_models_are_fitted_to_the_collection(monkeypatch):
+    monkeypatch.setattr("rankstruct.text.terms._TOPICS", 2)
+    texts = {"a": "car road wheel", "b": "automobile road wheel", "c": "moon star night", "d": "automobiles, wheels"}
+    collection = Collection(texts, {"q": "automobile"}, {})
+    found = TermFeatures(collection, ["lsa", "char-ngrams"])
+    topics, grams = found(["q"] * 4, ["a", "b", "c", "d"])[:, len(TERM_FEATURES) :].T
+    assert topics[0] > 0.1 > abs(topics[2])  # without a common word, but with words that others have in common
+    assert min(grams[1], grams[3]) > 0.5
+    assert grams[0] == grams[2] == 0
+    again = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(again(["q"] * 2, ["b", "a"])[:, -2:], np.stack([topics, grams], 1)[[1, 0]])
+    with pytest.raises(ValueError, match="models by name are 'lsa' and 'char-ngrams', got 'all-MiniLM-L6-v2'"):
+        TermFeatures(collection, ["all-MiniLM-L6-v2"])
+
+
 def test_no_pairs_have_the_columns_of_models(features):
     assert TermFeatures(features.collection, [Encoder(), Reranker()])([], []).shape == (0, len(TERM_FEATURES) + 2)
 
@@ -160,8 +175,8 @@ def test_a_model_that_does_not_score_every_pair_is_refused(features, scores, mes
 def test_what_is_no_list_of_models_is_refused(features):
     with pytest.raises(TypeError, match="models must be a list of models, got Encoder"):
         TermFeatures(features.collection, Encoder())
-    with pytest.raises(TypeError, match="or functions of queries and documents; got str"):
-        TermFeatures(features.collection, ["all-MiniLM-L6-v2"])
+    with pytest.raises(TypeError, match="or functions of queries and documents; got int"):
+        TermFeatures(features.collection, [3])
 
 
 def test_models_of_sentence_transformers(encoder):
