@@ -10,7 +10,8 @@ from typing import Any
 from rankstruct.commands._options import column_options, parser_of
 from rankstruct.data import convert_lists, write_shards
 from rankstruct.data.convert import convert_folder
-from rankstruct.data.shards import url_of
+from rankstruct.data.folds import has_parts
+from rankstruct.data.shards import holds_shards, url_of
 from rankstruct.files import naming
 from rankstruct.text_tables import format_table
 
@@ -25,7 +26,7 @@ def main(args: Sequence[str]) -> None:
     start = time.perf_counter()
     if given.num_features is not None and not 0 < given.num_features < 2**31:
         parser.error(f"--num-features must be from 1 to {2**31 - 1}, got {given.num_features}")
-    is_folder = given.source.is_dir() and not any(given.source.glob("*.parquet"))  # of parts, which may be shards
+    is_folder = given.source.is_dir() and (has_parts(given.source) or not holds_shards(given.source))
     if (is_folder or given.shards or url_of(given.source)) and given.output is None:
         parser.error("a folder, a URL and --shards need --output, the output folder")
     with naming(given.output or given.source.parent):  # on a full disk

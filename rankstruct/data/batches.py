@@ -277,8 +277,12 @@ class BatchLoader:
 
     def _windows_of(self, lists: np.ndarray, features: ShardedFeatures) -> list[np.ndarray]:
         """Consecutive lists whose features may be in memory together, the same in every epoch, as the number of batches is."""
-        ends = np.cumsum(self.data.lengths[lists])
-        number = (ends - 1) // features.most_documents if len(lists) else ends
+        # Blocks are read whole, also if few of their lists are left: each of these has its share of the block.
+        blocks = features.blocks_of
+        documents = np.bincount(blocks, self.data.lengths)
+        kept = np.bincount(blocks[self._lists], minlength=len(documents))
+        ends = np.cumsum(documents[blocks[lists]] / kept[blocks[lists]])
+        number = np.ceil(ends / features.most_documents - 1e-9)
         return [each for each in np.split(lists, np.flatnonzero(np.diff(number)) + 1) if len(each)]
 
     def _nothing(self) -> Batch:

@@ -113,6 +113,11 @@ def find_parts(
     return found
 
 
+def has_parts(folder: Path) -> bool:
+    """Whether a folder, or its `Fold1`, has a file or a folder of one of the parts."""
+    return any(any(_found(each).values()) for each in (folder, folder / "Fold1"))
+
+
 def _found(folder: Path) -> dict[str, Path | None]:
     """The file of each part, SVMlight files first."""
     endings = [suffix + packed for suffix in (*SUFFIXES, *FORMATS, CSV) for packed in ("", *PACKED)]

@@ -33,6 +33,7 @@ _BLOCK = 2**20  # cells, unless a list has more
 _HELD = 2**24  # cells that are shuffled together, and in memory: 64 MB
 _BUFFER = 2**21  # bytes of a column that are read at once
 _WAIT = 4  # seconds for an answer of an HTTP server
+_STAMPS = ("size", "mtime", "ino", "ETag", "LastModified", "updated")  # what stores say of a file that is written again
 
 
 def url_of(path: str | os.PathLike[str]) -> str | None:
@@ -61,7 +62,7 @@ def is_shards(path: str | os.PathLike[str]) -> bool:
 def holds_shards(folder: str | os.PathLike[str]) -> bool:
     """Whether there is a folder with Parquet files in it."""
     try:
-        return is_shards(folder) and bool(_listed(folder)[1])
+        return is_shards(folder) and bool(_listed(folder)[2])
     except DataError as error:
         if url_of(folder) is None or any(word in str(error) for word in ("FileNotFoundError", "404")):
             return False
@@ -86,7 +87,7 @@ class Shards:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
-        self._system, found = _listed(path)
+        self._system, base, found = _listed(path)
         if not found and os.path.isdir(path):
             raise DataError(
                 f"{path}: expected a file that can be read, got: a folder; give a file in it, or a folder of Parquet files "
@@ -94,12 +95,14 @@ class Shards:
             )
         if not found:
             raise DataError(f"{_shown(path)}: expected Parquet files ({', '.join(_SUFFIXES)}), got none")
+        self._check_one_table([name.removeprefix(base).strip("/") for name in found])
         self.names: list[str] = []
+        self._states: dict[str, str] = {}
         self.schema: Any = None
         counts: list[list[int]] = []
         content, version = hashlib.sha256(), hashlib.sha256()
         for name in found:
-            rows, schema, footer = self._footer(name)
+            rows, schema, footer, state = self._footer(name)
             if self.schema is None:
                 self.schema, first = schema, name
             self._check_alike(first, name, schema)
@@ -109,7 +112,8 @@ class Shards:
             self.names.append(name)
             counts.append(rows)
             content.update(name.rpartition("/")[2].encode() + footer)
-            version.update(f"{name}{self._system.ukey(name)}".encode())
+            version.update(f"{name}{state}".encode())
+            self._states[name] = state
         self.content = content.hexdigest()
         self.version = f"{self.content} {version.hexdigest()}"
         self.starts = list(accumulate(map(sum, counts), initial=0))
@@ -117,15 +121,33 @@ class Shards:
         places = [first + row for first, rows in zip(self.starts, self._groups, strict=False) for row in rows[:-1]]
         self.groups = np.array(places, np.int64)
 
-    def _footer(self, name: str) -> tuple[list[int], Any, bytes]:
-        """The rows of each row group, the schema, and all that Parquet stores about a file."""
-        import pyarrow as pa
+    def _check_one_table(self, places: Sequence[str]) -> None:
+        """Raise DataError if files, by their places in the folder, are parts of a data set; tell columns that only folders have."""
+        tops = {place.partition("/")[0].partition(".")[0] for place in places}
+        parts = [part for part in ("train", "vali", "test") if part in tops]
+        if len(parts) > 1:
+            raise DataError(
+                f"{_shown(self.path)}: expected the files of one table, got the parts {', '.join(parts)}; give one of them"
+            )
+        steps = (step for place in places for step in place.split("/")[:-1] if "=" in step)
+        if left_out := sorted({step.partition("=")[0] for step in steps}):
+            _log.warning(
+                "%s: %s left out, which only the names of folders have", _shown(self.path), ", ".join(left_out)
+            )
 
+    def _footer(self, name: str) -> tuple[list[int], Any, bytes, str]:
+        """The rows of each row group, the schema, all that Parquet stores about a file, and its state."""
         with self._reading(name), self._opened(name) as parquet:
-            found, sink = parquet.metadata, pa.BufferOutputStream()
-            found.write_metadata_file(sink)
+            found = parquet.metadata
             rows = [found.row_group(number).num_rows for number in range(found.num_row_groups)]
-            return rows, parquet.schema_arrow.remove_metadata(), sink.getvalue().to_pybytes()
+            schema = parquet.schema_arrow.remove_metadata()
+            return rows, schema, _serialized(parquet), self._state(name, parquet)
+
+    def _state(self, name: str, parquet: Any) -> str:
+        """A digest that changes when a file is written again."""
+        told = self._system.info(name)
+        stamps = [str(told.get(each)) for each in _STAMPS]
+        return hashlib.sha256(_serialized(parquet) + " ".join(stamps).encode()).hexdigest()
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[Any]:
@@ -196,7 +218,7 @@ class Shards:
             chosen = [group for group in wanted if groups[group] < last - start]
             at = start + groups[chosen[0]]
             with self._reading(name), self._opened(name) as parquet:
-                if parquet.metadata.num_rows != end - start:
+                if self._state(name, parquet) != self._states[name]:
                     raise DataError(f"{self.told(name)} has changed since its rows were counted; start again")
                 for batch in parquet.iter_batches(size, row_groups=chosen, columns=list(names)):
                     part = batch.slice(max(first - at, 0), max(min(last - at, len(batch)) - max(first - at, 0), 0))
@@ -349,31 +371,40 @@ def _plain(kind: Any) -> str:
     return str(kind).removeprefix("large_")
 
 
+def _serialized(parquet: Any) -> bytes:
+    """All that Parquet stores about a file."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    parquet.metadata.write_metadata_file(sink)
+    return sink.getvalue().to_pybytes()
+
+
 def _shown(path: str | os.PathLike[str]) -> str:
     return url_of(path) or os.fspath(path)
 
 
-def _listed(path: str | os.PathLike[str]) -> tuple[Any, list[str]]:
-    """The file system of shards, as fsspec has it, and the names of the files; raises DataError if there is no such place."""
+def _listed(path: str | os.PathLike[str]) -> tuple[Any, str, list[str]]:
+    """The file system of shards, as fsspec has it, their folder, and the files; raises DataError if there is no such place."""
     url = url_of(path)
     try:
         system, place = _store(url or str(path))
+        base = place.rstrip("/")
         if glob.has_magic(place) and not system.exists(place):
-            found = system.glob(place)
+            found, base = system.glob(place), re.split(r"[*?[]", place)[0].rpartition("/")[0]
         elif url is None or place.endswith("/") or not place.casefold().endswith(_SUFFIXES):
             found = system.find(place) if system.isdir(place) or system.info(place) else []
         else:
             system.info(place)  # raises for one that is gone
-            return system, [place]
+            return system, base.rpartition("/")[0], [place]
     except DataError:
         raise
     except Exception as error:
         raise DataError(f"{_shown(path)}: expected a place with Parquet files, got: {_reason(error)}") from None
-    base = place.rstrip("/")
     hidden = re.compile(r"(^|/)[._]")  # such as _metadata, and what is still being written
     names = (str(name) for name in found)
     kept = [n for n in names if n.casefold().endswith(_SUFFIXES) and not hidden.search(n.removeprefix(base))]
-    return system, sorted(kept)
+    return system, base, sorted(kept)
 
 
 def _store(place: str) -> tuple[Any, str]:
