@@ -27,6 +27,15 @@ def end_with_launcher() -> None:
     else:
         os.environ[_LAUNCHER] = str(os.getpid())
         return
+    end_with(parent)
+
+
+def end_with(parent: int) -> None:
+    """End this process when its parent ends, even if that is killed; nothing if this is told already.
+
+    Args:
+        parent: the process that started this one.
+    """
     if any(thread.name == _NAME for thread in threading.enumerate()):
         return
 

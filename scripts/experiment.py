@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rankstruct.cli import run
-from rankstruct.commands._arguments import CommandParser, configs_of, with_names
+from rankstruct.commands._arguments import CommandParser, add_cluster_options, configs_of, with_names
 
 PROGRAM = "experiment.py"
 CONFIGS = configs_of(Path(__file__).parents[1] / "configs", "experiment-*")
@@ -34,7 +34,10 @@ def experiment(args: Sequence[str]) -> None:
     )
     parser.add_argument("--config", required=True, help="config of the experiment, or its name in the folder configs")
     parser.add_argument("--output", help="folder of results (default: runs/<name of the config>)")
-    parser.add_argument("--processes", type=int, default=1, help="cells at once, one thread each")
+    parser.add_argument(
+        "--processes", type=int, help="cells at once, one thread each (default: 1, or all of a cluster)"
+    )
+    add_cluster_options(parser)
     only = "only these, and the config's baselines and reference"
     parser.add_argument("--trainers", nargs="+", metavar="NAME", help=only)
     options, rest = parser.parse_known_args(args)
@@ -44,6 +47,7 @@ def experiment(args: Sequence[str]) -> None:
     from papers.report import write_report
     from papers.run import read_results, run_experiment
     from rankstruct.commands.cells import CellsFailed
+    from rankstruct.commands.cluster import cluster
 
     output = Path(options.output or Path("runs") / Path(options.config).stem)
     start, failure = time.perf_counter(), None
@@ -51,7 +55,8 @@ def experiment(args: Sequence[str]) -> None:
     if options.trainers:
         plan = plan.only(options.trainers)
     try:
-        results = run_experiment(plan, output, processes=options.processes)
+        with cluster(options.on, options.address):
+            results = run_experiment(plan, output, processes=options.processes)
     except CellsFailed as error:
         failure, results = error, read_results(output, plan)
     typed = ["python", "scripts/experiment.py", *with_names(args, CONFIGS)]

@@ -10,7 +10,8 @@ run again; prints the tables, and writes them with `--json`:
     python scripts/implicit_experiment.py --data FOLDER --output runs/implicit
 
 With `--first_calls`, no losses are tuned: models with their defaults are fitted to the training items, and the validation items
-judge them, so that defaults can be developed without the test; those of the package implicit are there if it is installed.
+judge them, so that defaults can be developed without the test; those of the package implicit are there if it is installed. On
+small sets, other options of `Recommender` are tried too. `--data` may be several folders then.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ from rankstruct.data.source import digest_of
 from rankstruct.files import write_result
 from rankstruct.recommenders import (
     InteractionsSource,
-    ItemSimilarity,
     Negatives,
     Ratings,
     Recommender,
@@ -107,8 +107,19 @@ BASELINES: dict[str, Sequence[Callable[[Ratings], Any]]] = {
 }
 
 
-def _first_call(known: Ratings) -> Any:
-    return Recommender().fit(known).scorer_
+def _recommender(known: Ratings, loss: Any = None, **options: Any) -> Any:
+    return Recommender(loss, **options).fit(known).scorer_
+
+
+class _Neighbours:
+    """Scores of items by the similar ones that users know, as `ItemSimilarity` with a sparse matrix."""
+
+    def __init__(self, known: Any, similarity: Any) -> None:
+        self.known, self.similarity = known, similarity
+
+    def item_scores(self, users: torch.Tensor) -> torch.Tensor:
+        """Scores of all items, `[users, items]`."""
+        return torch.from_numpy((self.known[users.numpy()] @ self.similarity).toarray()).float()
 
 
 def _of_implicit(name: str) -> Callable[[Ratings], Any]:
@@ -125,7 +136,7 @@ def _of_implicit(name: str) -> Callable[[Ratings], Any]:
             warnings.simplefilter("ignore")
             model.fit(matrix, show_progress=False)
         if name == "ItemKNN":
-            return ItemSimilarity(torch.from_numpy(model.similarity.toarray()).float(), known)
+            return _Neighbours(matrix, model.similarity)
         return Factors(model.user_factors, model.item_factors)
 
     return fit
@@ -133,20 +144,38 @@ def _of_implicit(name: str) -> Callable[[Ratings], Any]:
 
 #: Models with their defaults; the first one is compared with the others.
 FIRST_CALLS: dict[str, Callable[[Ratings], Any]] = {
-    "Recommender": _first_call,
+    "Recommender": _recommender,
     "popularity": popularity,
-    "EASE": ease,
     **({f"{name}, implicit": _of_implicit(name) for name in ("ItemKNN", "ALS", "BPR")} if _HAS_IMPLICIT else {}),
+    "EASE": ease,
 }
+_RAMP = LOSSES["AP ramp"][0]
+#: Other options of `Recommender`, tried on sets of at most `GRID_CELLS` users x items, with EASE for other regularizations.
+GRID: dict[str, Callable[[Ratings], Any]] = {
+    "EASE, regularization=100": partial(ease, regularization=100.0),
+    "neighbours=True": partial(_recommender, neighbours=True),
+    "neighbours=True, rank=64": partial(_recommender, neighbours=True, rank=64),
+    "neighbours=False": partial(_recommender, neighbours=False),
+    "rank=64, neighbours=False": partial(_recommender, rank=64, neighbours=False),
+    "rank=128, neighbours=False": partial(_recommender, rank=128, neighbours=False),
+    "rank=512, neighbours=False": partial(_recommender, rank=512, neighbours=False),
+    "AP ramp": lambda known: _recommender(known, _RAMP()),
+    "learning_rate=.01": partial(_recommender, learning_rate=0.01, neighbours=False),
+    "temperature=.2": partial(_recommender, temperature=0.2),
+    "temperature=.1": partial(_recommender, temperature=0.1),
+    "temperature=.1, AP ramp": lambda known: _recommender(known, _RAMP(), temperature=0.1),
+}
+GRID_CELLS = 10**7
+EASE_SIDE = 20_000  # no EASE for more users and items
 
 
-def first_calls(parts: RatingsParts) -> tuple[list[str], list[list[str]]]:
-    """A table of models with their defaults by nDCG@10 of the validation items, with 95 % intervals of differences."""
-    _first_call(InteractionsSource(builtin="synthetic").read().train)  # what is loaded only once does not count
-    header = ["model", MEASURES[0], "Recommender less this", "CPU s"]
+def first_calls(name: str, parts: RatingsParts) -> list[list[str]]:
+    """Rows of models by nDCG@10 of the validation items of a set, with 95 % intervals of differences from the first."""
     rows, first = [], None
-    for name, fit in FIRST_CALLS.items():
-        if name == "EASE" and min(parts.train.num_items, parts.train.num_users) > 20_000:
+    shape = parts.train.num_users, parts.train.num_items
+    grid = {} if shape[0] * shape[1] > GRID_CELLS else GRID
+    for model_name, fit in (FIRST_CALLS | grid).items():
+        if model_name == "EASE" and min(shape) > EASE_SIDE:
             continue
         begin = time.process_time()
         model = fit(parts.train)
@@ -155,8 +184,29 @@ def first_calls(parts: RatingsParts) -> tuple[list[str], list[list[str]]]:
         first = values if first is None else first
         low, high = bootstrap_interval(first - values, resamples=999)
         told = "" if values is first else f"{(first - values).mean():+.4f} [{low:+.4f}, {high:+.4f}]"
-        rows.append([name, f"{values.mean():.4f}", told, f"{seconds:.1f}"])
-    return header, rows
+        rows.append([name, model_name, f"{values.mean():.4f}", told, f"{seconds:.1f}"])
+        print(*rows[-1], flush=True)
+    return rows
+
+
+def first_calls_by_set(rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """One row for each set of `first_calls`: the values of the models, the best other option, and CPU seconds."""
+    models = [*FIRST_CALLS]
+    names = [model.removesuffix(", implicit") for model in models]
+    header = ["set", *names, "less EASE", "less ItemKNN", "best other option", "which is"]
+    header += [f"CPU s, {name}" for name in ("Recommender", "EASE", "ALS")]
+    table = []
+    for name in dict.fromkeys(row[0] for row in rows):
+        found = {row[1]: row[2:] for row in rows if row[0] == name}
+        row = [name, *(found[model][0] if model in found else "" for model in models)]
+        row += [found[model][1] if model in found else "" for model in ("EASE", "ItemKNN, implicit")]
+        others = [model for model in found if model not in models and "EASE" not in model]
+        best = max(others, key=lambda model: float(found[model][0])) if others else ""
+        row += [found[best][0] if best else "", best]
+        table.append(
+            row + [found[model][2] if model in found else "" for model in ("Recommender", "EASE", "ALS, implicit")]
+        )
+    return header, table
 
 
 @cache
@@ -217,7 +267,7 @@ def main(args: Sequence[str] | None = None) -> int:
 def compare(args: Sequence[str]) -> None:
     """Train what the folder does not hold yet, and print the tables."""
     parser = CommandParser(description=__doc__)
-    parser.add_argument("--data", required=True, help="folder with train.txt, valid.txt and test.txt")
+    parser.add_argument("--data", required=True, nargs="+", help="folder with train.txt, valid.txt and test.txt")
     add_cell_options(parser, "training runs", "runs/implicit")
     parser.add_argument("--losses", nargs="+", default=[*LOSSES], choices=[*LOSSES], metavar="LOSS")
     parser.add_argument("--settings", type=int, default=len(SETTINGS), help="number of settings tried for each loss")
@@ -229,8 +279,16 @@ def compare(args: Sequence[str]) -> None:
     given = parser.parse_args(args)
     if given.first_calls:
         torch.set_num_threads(1)
-        _report(given, args, {"first calls": first_calls(read(given.data))})
+        _recommender(InteractionsSource(builtin="synthetic").read().train)  # what is loaded only once does not count
+        header = ["set", "model", MEASURES[0], "Recommender less this", "CPU s"]
+        rows: list[list[str]] = []
+        for path in given.data:
+            rows += first_calls(Path(path).name, read(path))
+            _report(given, args, {"first calls, sets": first_calls_by_set(rows), "first calls": (header, rows)})
         return
+    if len(given.data) > 1:
+        parser.error(f"--data must be one folder without --first_calls, got {len(given.data)}")
+    (given.data,) = given.data
     content = "".join(digest_of(str(path)) for path in InteractionsSource(path=given.data).files())
 
     def make(loss: str, number: int, fold: None, seed: int | None) -> Cell:
@@ -271,8 +329,13 @@ def _report(given: Any, args: Sequence[str], tables: dict[str, tuple[list[str], 
     if given.json:
         ours = ("--output", "--json", "--processes")  # of this machine
         kept = [word for at, word in enumerate(args) if not {word, args[at - 1] if at else ""} & {*ours}]
-        words = ["FOLDER" if word == given.data else word for word in kept]
+        folders = {path: Path(path).name if given.first_calls else "FOLDER" for path in _listed(given.data)}
+        words = [folders.get(word, word) for word in kept]
         write_result(given.json, ["python", "scripts/implicit_experiment.py", *words], tables)
+
+
+def _listed(given: str | list[str]) -> list[str]:
+    return [given] if isinstance(given, str) else given
 
 
 def _means(reached: dict[str, list[dict]], settings: dict[str, dict]) -> tuple[list[str], list[list[str]]]:

@@ -35,6 +35,14 @@ def sleep(seconds, folder):
     return {"slept": seconds}
 
 
+def die(number, times, folder):
+    """End the process, as often as told, as the system does when memory is short."""
+    if len(list(Path(folder).glob(f"died-{number}-*"))) < times:
+        Path(folder, f"died-{number}-{os.getpid()}").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"number": number}
+
+
 def best_so_far(folder):
     """What a solver does at Ctrl-C, which comes at once."""
     try:
@@ -50,7 +58,7 @@ def deaf(_):
     return {"deaf": signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())}
 
 
-def begin_slowly(alive, announced):
+def begin_slowly(parent):
     """A worker that imports for long before it can watch its parent."""
     time.sleep(60)
 

@@ -19,7 +19,7 @@ SOURCES = Path(__file__).parent / "kernels"
 KERNELS_CPP = (HEADERS / "kernels.cpp").read_text()
 #: The lines that export a loop, by its name, and the kernel of each in C++.
 EXPORTS = {line[5:].split(",")[0]: line for line in KERNELS_CPP.split("\n") if line.startswith("LOOP(")}
-KERNELS = {name: line.split(", ", 1)[1].rstrip(")") for name, line in EXPORTS.items()}
+KERNELS = {name: line.split(", ")[1] for name, line in EXPORTS.items()}
 
 
 def build(source: Path, library: Path, *flags: str, headers: Path = HEADERS) -> Path:

@@ -10,7 +10,7 @@ import importlib
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
@@ -112,7 +112,9 @@ class Kernel:
         return self.function(*given)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
-        def launch(*given: Any, num_warps: int = 4, enable_fp_fusion: bool = True, **constants: Any) -> None:
+        def launch(
+            *given: Any, num_warps: int = 4, enable_fp_fusion: bool = True, maxnreg: int = 255, **constants: Any
+        ) -> None:
             known = [Pointer(Memory(each)) if isinstance(each, torch.Tensor) else each for each in given]
             with np.errstate(all="ignore"):
                 for program in np.random.default_rng(0).permutation(grid[0]):  # in any order
@@ -191,7 +193,8 @@ def imported_anew(stand_in: ModuleType | None = None) -> Iterator[ModuleType]:
 def kernels() -> ModuleType:
     """The kernels in NumPy."""
     triton = ModuleType("triton")
-    triton.jit, triton.language, triton.cdiv = Kernel, language(), lambda a, b: -(-a // b)
+    triton.jit = lambda function=None, **options: Kernel(function) if function else Kernel
+    triton.language, triton.cdiv = language(), lambda a, b: -(-a // b)
     with imported_anew(triton) as made:
         return made
 
@@ -219,15 +222,22 @@ SM_80, SM_90, GFX942 = ("cuda", 80, 32), ("cuda", 90, 32), ("hip", "gfx942", 64)
 def compiled_ahead(target: tuple[Any, ...], patch: Any, capfd: Any) -> Iterator[list[tuple[int, ...]]]:
     """What tensors of the CPU would launch is compiled for a target and not run; gives the registers of each kernel."""
     from triton import knobs
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, compile
-    from triton.runtime.jit import JITFunction
 
     used: list[tuple[int, ...]] = []
+    patch.setattr(knobs.nvidia, "dump_ptxas_log", True)
+    patch.setattr(knobs.compilation, "always_compile", True)  # for the log
+    with compiled_for(target, patch, lambda binary: used.append(registers(binary, target, capfd.readouterr().out))):
+        yield used
 
-    def run(
-        kernel: Any, *given: Any, grid: Any, warmup: bool, num_warps: int, enable_fp_fusion: bool, **constants: Any
-    ) -> None:
+
+@contextmanager
+def compiled_for(target: tuple[Any, ...], patch: Any, take: Callable[[Any], None]) -> Iterator[None]:
+    """As `compiled_ahead`; `take` is called with each program."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+
+    def run(kernel: Any, *given: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        constants = {name: options.pop(name) for name in kernel.arg_names[len(given) :]}
         values = [*given, *constants.values()]
         fixed = [each is None or parameter.is_constexpr for each, parameter in zip(values, kernel.params, strict=True)]
         kinds = {
@@ -235,16 +245,41 @@ def compiled_ahead(target: tuple[Any, ...], patch: Any, capfd: Any) -> Iterator[
             for name, each, known in zip(kernel.arg_names, values, fixed, strict=True)
         }
         constant = {(at,): each for at, (each, known) in enumerate(zip(values, fixed, strict=True)) if known}
-        options = {"num_warps": num_warps, "enable_fp_fusion": enable_fp_fusion}
-        binary = compile(ASTSource(kernel, kinds, constant), target=GPUTarget(*target), options=options)
-        used.append(registers(binary, target, capfd.readouterr().out))
+        if target[0] == "hip":
+            del options["maxnreg"]
+        take(compile(ASTSource(kernel, kinds, constant), target=GPUTarget(*target), options=options))
+
+    with launched_by(run, patch):
+        yield
+
+
+@contextmanager
+def launched_by(run: Any, patch: Any) -> Iterator[None]:
+    """As `use_triton`, with `run` in place of a launch."""
+    from triton.runtime.jit import JITFunction
 
     patch.delenv("TRITON_INTERPRET", raising=False)
-    patch.setattr(knobs.nvidia, "dump_ptxas_log", True)
-    patch.setattr(knobs.compilation, "always_compile", True)  # for the log
     with use_triton(patch):
         patch.setattr(JITFunction, "run", run)
-        yield used
+        patch.setattr(torch, "empty_like", torch.zeros_like)  # no kernel writes a result
+        yield
+
+
+@contextmanager
+def programs(patch: Any) -> Iterator[dict[str, set[str]]]:
+    """What tensors of the CPU would launch is not run; gives what each kernel would be compiled for, by Triton's own keys."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import make_backend
+    from triton.runtime.jit import create_function_from_signature
+
+    found: dict[str, set[str]] = {}
+
+    def run(kernel: Any, *given: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        bind = create_function_from_signature(kernel.signature, kernel.params, make_backend(GPUTarget(*SM_90)))
+        found.setdefault(kernel.__name__, set()).add(str(bind(*given, **options)[1:]))
+
+    with launched_by(run, patch):
+        yield found
 
 
 def registers(binary: Any, target: tuple[Any, ...], log: str) -> tuple[int, ...]:

@@ -34,7 +34,7 @@ MODULES = (
             *("measures", "feature_maps", "oracles", "losses", "clicks", "models", "preparation", "estimators"),
             *("metric", "recommenders", "data", "solvers", "training", "recommenders.training", "diagnostics"),
             *("statistics", "kernels", "scoring", "embeddings", "hub", "text", "text.loading"),
-            *("columns", "commands.cells"),
+            *("columns", "commands.cells", "commands.cluster"),
         )
     ),
     *("papers.plan", "papers.sources", "papers.classes", "papers.run"),  # of the folder scripts

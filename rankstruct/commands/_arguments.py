@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from rankstruct.messages import did_you_mean
 
+CLUSTERS = ("dask", "ray")
 _CONFIGS = ("-c", "--config", "--configs")
 
 
@@ -173,8 +174,18 @@ def add_cell_options(parser: argparse.ArgumentParser, cells: str, output: str | 
     """Add the options of a command that runs cells: `--output`, required if it has no default, and `--processes`."""
     kept = f"folder of all {cells}; finished ones are reused"
     parser.add_argument("--output", required=output is None, default=output, help=kept)
-    parallel = f"parallel {cells}, one thread each; 0 runs them in this process"
-    parser.add_argument("--processes", type=whole_number(0), default=1, help=parallel)
+    parallel = f"parallel {cells}, one thread each; 0 runs them in this process (default: 1, or all that a cluster has room for)"
+    parser.add_argument("--processes", type=whole_number(0), help=parallel)
+
+
+def add_cluster_options(parser: CommandParser) -> None:
+    """Add `--on` and `--address`, the arguments of `rankstruct.commands.cluster.cluster`."""
+    engine = "run on a cluster, whose machines share the data and the output folder (default: on this machine)"
+    apart = Need("with --processes 0, in this process", lambda values: values.processes != 0)
+    parser.add_argument("--on", choices=CLUSTERS, help=engine, needs=[apart])
+    where = "HOST:PORT of the cluster (default for Ray: the one it finds, or a new one on this machine)"
+    on = Need("without --on", lambda values: values.on)
+    parser.add_argument("--address", help=where, needs=[on])
 
 
 class Need(NamedTuple):

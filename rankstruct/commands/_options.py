@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from rankstruct._lazy import listed
-from rankstruct.commands._arguments import CommandParser, Need, add_cell_options, configs_in, options_in, whole_number
+from rankstruct.commands._arguments import (
+    CommandParser,
+    Need,
+    add_cell_options,
+    add_cluster_options,
+    configs_in,
+    options_in,
+    whole_number,
+)
 from rankstruct.messages import did_you_mean
 
 #: Of commands that start training runs.
@@ -256,6 +264,7 @@ def _add_grid_options(parser: CommandParser) -> None:
         help="a config key and the values to try, such as model.regularization=0.1,0.01; may be repeated",
     )
     add_cell_options(parser, "runs")
+    add_cluster_options(parser)
     seeds = "train the selected model with N seeds; report mean and standard deviation"
     parser.add_argument("--seeds", type=whole_number(1), default=1, metavar="N", help=seeds)
 
@@ -285,6 +294,10 @@ def _compare() -> CommandParser:
     return parser
 
 
+def _is_alone(values: Any) -> bool:
+    return values.on is None and (values.processes or 1) == 1
+
+
 def _tune() -> CommandParser:
     parser = CommandParser.of("tune", f"Trials are compared on validation data. {_PASSED_ON}")
     parser.add_argument("--config", required=True, help="training config")
@@ -295,7 +308,12 @@ def _tune() -> CommandParser:
         "--folds", nargs="+", type=whole_number(1), default=[None], help="folds of each trial (default: the config's)"
     )
     add_cell_options(parser, "trials")
-    parser.add_argument("--seed", type=whole_number(0), default=0, help="seed of the proposals")
+    add_cluster_options(parser)
+    alone = Need("with --processes or --on: start the command several times, with one --output each", _is_alone)
+    shared = "share the search with other such commands by Optuna's storage: URL of a database, or a journal file"
+    parser.add_argument("--storage", metavar="URL", help=shared, needs=[alone])
+    repeated = Need("with --storage, whose commands propose in no fixed order", lambda values: not values.storage)
+    parser.add_argument("--seed", type=whole_number(0), default=0, help="seed of the proposals", needs=[repeated])
     parser.add_argument("--seeds", type=whole_number(1), default=1, metavar="N", help="seeds of the test")
     parser.add_argument("--no-prune", dest="prune", action="store_false", help="train every trial to its end")
     return parser
@@ -311,6 +329,7 @@ def _fit_exact() -> CommandParser:
     parser.add_argument("--config", nargs="+", required=True, help=compared)
     parser.add_argument("--folds", nargs="+", type=whole_number(1), help="fold numbers; omit for data without folds")
     add_cell_options(parser, "fits", "runs/exact")
+    add_cluster_options(parser)
     return parser
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from jsonargparse import ArgumentParser
 
-from rankstruct import losses
+from rankstruct import embeddings, losses
 from rankstruct.commands._arguments import shipped_configs
 from rankstruct.commands._options import loss_names, parser_of
 from rankstruct.configs import load_yaml
@@ -81,6 +81,8 @@ def _loss_of(name: str) -> RankingLoss:
             return parser.instantiate_classes(parser.parse_object({"loss": known})).loss
         except ArgumentError as error:
             raise ValueError(f"{name}: {error}") from None
+    if name in embeddings.__all__:
+        raise ValueError(f"{name} has no kernels of its own: name the loss that it is given, by default SoftmaxLoss")
     try:
         return losses.StructuredHingeLoss(name)
     except ValueError as error:

@@ -5,7 +5,9 @@ fold, seed), which the command prints. `CellFolders.select` runs all settings of
 validation data. A cell has a request (plain data: everything its result depends on, including a digest of the data files) and the
 arguments of its function, which runs in a separate process. A folder of cells is used by one process at a time. Finished cells
 are not run again; results are saved atomically as soon as they are available; failed cells are reported at the end, after the
-others. Ctrl-C, and the death of this process by any means, end the workers at once.
+others. Ctrl-C, and the death of this process by any means, end the workers at once. A cell whose process dies is run once more.
+
+joblib runs the cells: in processes of this machine, or on the cluster of an active backend, see `rankstruct.commands.cluster`.
 """
 
 from __future__ import annotations
@@ -13,18 +15,26 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import multiprocessing
 import os
+import re
+import shutil
 import signal
 import threading
+import time
+import warnings
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from socket import gethostname
 from types import FrameType
 from typing import Any, NamedTuple
 
+from joblib import Parallel, delayed
+from joblib.parallel import LokyBackend, get_active_backend
+
 from rankstruct._version import __version__
+from rankstruct.commands.cluster import Futures, Outcome, end_workers, workers
 from rankstruct.configs import load_json
 from rankstruct.files import write_text
 from rankstruct.progress import Progress, listening, stage
@@ -41,8 +51,7 @@ __all__ = [
 ]
 
 _MOST_PROCESSES = 10_000
-_PAUSE = 0.5  # seconds between two looks at what the workers announce
-_announced: Any = None  # the queue of a worker
+_PAUSE = 0.5  # seconds between two looks at what the cells announce
 
 #: The config, fold and seed of a cell; None where a command has only one.
 Key = tuple[Hashable, Hashable, int | None]
@@ -111,10 +120,6 @@ class Selected(NamedTuple):
     reused: int
 
 
-def _failure(outcome: Any) -> str:
-    return f"{type(outcome).__name__}: {outcome}" if isinstance(outcome, BaseException) else ""
-
-
 def different_names(configs: Sequence[str | Path]) -> list[str]:
     """The names of config files, by which their results are identified.
 
@@ -152,7 +157,7 @@ def locked(folder: str | Path) -> Iterator[None]:
         yield
 
 
-_RECORD, _RESULT = "request.json", "result.json"
+_RECORD, _RESULT, _ANNOUNCED = "request.json", "result.json", ".announced"
 
 
 class CellFolders:
@@ -170,15 +175,15 @@ class CellFolders:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._held = ExitStack()
-        #: Workers and the queue of what they announce, reused by later runs: a fresh interpreter takes seconds.
-        self._pools: dict[int, tuple[ProcessPoolExecutor, Any]] = {}
+        self._has_workers = False
 
     def __enter__(self) -> Any:
         self._held.enter_context(locked(self.folder))
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._pools.clear()
+        if self._has_workers:
+            end_workers()
         self._held.__exit__(*error)  # type: ignore[arg-type]
 
     def run(
@@ -186,7 +191,7 @@ class CellFolders:
         work: Callable[..., Any],
         cells: Sequence[Cell],
         *,
-        processes: int = 1,
+        processes: int | None = None,
         what: str = "cells",
         note: str = "",
         before: int = 0,
@@ -198,7 +203,8 @@ class CellFolders:
         Args:
             work: a module-level function, called with a cell's arguments; returns its result.
             cells: cells with different names.
-            processes: number of parallel workers, each a fresh interpreter with one thread; 0 runs the cells in this process.
+            processes: number of parallel workers, each a fresh interpreter with one thread; 0 runs the cells in this process;
+                None is one on this machine, and on a cluster as many as it has room for.
             what: what a cell is to the user, in the plural, such as `"trials"`: for messages and the progress bar.
             note: what follows it in the progress bar.
             before: number of cells that were run by earlier calls of the same command.
@@ -221,13 +227,14 @@ class CellFolders:
         with Progress(total=total, initial=before + reused, desc=what + note, unit="cell") as bar:
             try:
                 with closing(self._outcomes(work, missing, processes, bar.set_postfix_str)) as outcomes:
-                    for cell, outcome in outcomes:
-                        if why := _failure(outcome) or ("" if unchanged(cell) else "its data changed while it ran"):
+                    for number, result, why in outcomes:
+                        cell = missing[number]
+                        if why := why or ("" if unchanged(cell) else "its data changed while it ran"):
                             failed[cell.name] = why
                             self.give_up(cell)
                         else:
-                            self.keep(cell, outcome)
-                            found[cell.key] = outcome
+                            self.keep(cell, result)
+                            found[cell.key] = result
                         bar.update()
                 bar.set_postfix_str("", refresh=False)
             except KeyboardInterrupt:
@@ -287,41 +294,65 @@ class CellFolders:
         return Selected(best, results, list(every.values()), first.reused + more.reused)
 
     def _outcomes(
-        self, work: Callable[..., Any], cells: Sequence[Cell], processes: int, show: Callable[[str], object]
-    ) -> Generator[tuple[Cell, Any], None, None]:
-        """Each cell with its result or exception, in order of completion; meanwhile, what the newest one announces is shown."""
+        self, work: Callable[..., Any], cells: Sequence[Cell], processes: int | None, show: Callable[[str], object]
+    ) -> Generator[Outcome, None, None]:
+        """What each cell came to, in order of completion; meanwhile, what the newest one announces is shown."""
         if processes == 0:
-            for cell in cells:
+            for number, cell in enumerate(cells):
                 try:
                     with _stopping(), listening(show), stage(cell.name):
-                        outcome = work(*cell.arguments)
+                        outcome = Outcome(number, work(*cell.arguments))
                 except SystemExit as end:  # Lightning answers Ctrl-C by exit(1)
                     if end.code != 1:
                         raise
                     raise KeyboardInterrupt from None
                 except Exception as error:
-                    outcome = error
-                yield cell, outcome
+                    outcome = Outcome.of_failure(number, error)
+                yield outcome
             return
-        if not 1 <= processes <= _MOST_PROCESSES:
+        if processes is not None and not 1 <= processes <= _MOST_PROCESSES:
             raise ValueError(f"processes must be at least 1 and at most {_MOST_PROCESSES}, got {processes}")
-        if not cells:
-            return
-        if processes not in self._pools:
-            self._pools[processes] = self._held.enter_context(_workers(processes))
-        pool, announced = self._pools[processes]
-        with _ignoring_ctrl_c():
-            jobs = {pool.submit(_work, cell.name, work, cell.arguments): cell for cell in cells}
-        waiting = set(jobs)
-        while waiting:
-            done, waiting = wait(waiting, timeout=_PAUSE, return_when=FIRST_COMPLETED)
-            said = ""
-            while not announced.empty():
-                said = announced.get()
-            if said:
-                show(said)
-            for job in done:
-                yield jobs[job], job.exception() or job.result()
+        left, alone = dict(enumerate(cells)), list[int]()
+        while left:
+            # One at a time after a death: one that ends its process again is known by it, and ends no other.
+            now = alone[:1] or list(left)
+            with _showing(self.folder.resolve() / _ANNOUNCED, show) as folder:
+                shared = {"place": (os.getcwd(), folder), "work": work}
+                given = [{"number": n, "name": left[n].name, "arguments": left[n].arguments, **shared} for n in now]
+                try:
+                    with closing(self._parallel(given, processes)) as outcomes:
+                        for outcome in outcomes:
+                            del left[outcome.number]
+                            yield outcome
+                except BrokenProcessPool as error:
+                    if alone:
+                        codes = "".join(re.findall(r"\{(.*)\}", str(error)))
+                        del left[alone[0]]
+                        yield Outcome(alone[0], None, f"its process died twice, {codes}, such as for want of memory")
+                    else:
+                        began = sorted(int(path.name) for path in folder.iterdir())
+                        alone = [number for number in began if number in left] or now[:1]
+            alone = [number for number in alone if number in left]
+
+    def _parallel(self, given: Sequence[dict[str, Any]], processes: int | None) -> Generator[Outcome, None, None]:
+        """Let joblib's active backend run `_work`, by default processes of this machine, which later calls use again."""
+        backend, _ = get_active_backend()
+        if isinstance(backend, LokyBackend):  # the default
+            processes = processes or 1
+            backend = workers(processes)
+            self._has_workers = True
+        elif not isinstance(backend, Futures):
+            raise ValueError(
+                f"cells do not run on joblib's {type(backend).__name__}; use its default, or `rankstruct.commands.cluster`"
+            )
+        given_out = {"n_jobs": processes or -1, "pre_dispatch": processes or "all", "batch_size": 1}
+        parallel = Parallel(backend=backend, return_as="generator_unordered", **given_out)
+        with ExitStack() as stack:
+            with _ignoring_ctrl_c():
+                outcomes = parallel(delayed(_work)(**each) for each in given)
+                stack.callback(_close, outcomes)
+            for outcome in outcomes:  # noqa: UP028 - `yield from` would close them with a warning
+                yield outcome
 
     def find(self, cell: Cell) -> Any:
         """The result of a finished cell, or None.
@@ -474,46 +505,63 @@ def _ignoring_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def _workers(processes: int) -> Iterator[tuple[ProcessPoolExecutor, Any]]:
-    """Worker processes, started on demand, and the queue of what they announce; an error ends them at once."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")  # of the processes that are started below
-    # A fresh interpreter each: a forked one would inherit torch's threads in an unknown state.
-    context = multiprocessing.get_context("spawn")
-    # Nothing is sent. The workers hold one end: they exit when the other is closed, by us or by our death.
-    theirs, ours = context.Pipe(duplex=False)
-    announced = context.SimpleQueue()
-    given = (theirs, announced)
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_begin_worker, initargs=given)
-    with ours, theirs, pool:
-        try:
-            yield pool, announced
-        except BaseException:
-            ours.close()
-            for worker in [*(pool._processes or {}).values()]:  # during import they do not watch the pipe yet
-                worker.kill()
-            pool.shutdown(cancel_futures=True)
-            raise
+def _showing(folder: Path, show: Callable[[str], object]) -> Iterator[Path]:
+    """Show the newest of what cells announce, each in a file of this folder, which is there for the block."""
+
+    def look() -> None:
+        ended = False
+        while not ended:
+            ended = end.wait(_PAUSE)
+            newest = max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns, default=None)
+            if newest is not None and (text := newest.read_text(encoding="utf-8")):
+                show(text)
+
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+    folder.mkdir()
+    end, thread = threading.Event(), threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield folder
+    finally:
+        end.set()
+        thread.join()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _begin_worker(alive: Any, announced: Any) -> None:
-    """Use one thread, ignore Ctrl-C, which the parent handles, and end with the parent even if it is killed."""
-    global _announced
-    _announced = announced
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
-    import torch
-
-    torch.set_num_threads(1)
+def _close(outcomes: Generator[Outcome, None, None]) -> None:
+    """Stop what runs; joblib warns of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        outcomes.close()
 
 
-def _work(name: str, work: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+def _work(
+    *, number: int, name: str, arguments: Sequence[Any], place: tuple[str, Path], work: Callable[..., Any]
+) -> Outcome:
     """Do the work of a cell in a worker, and announce what it does."""
-    with listening(_announced.put), stage(name):
-        return work(*arguments)
+    directory, folder = place
+    said, due = "", 0.0
 
+    def write() -> None:
+        (folder / str(number)).write_text(said, encoding="utf-8")
 
-def _end_with(alive: Any) -> None:
-    with suppress(OSError):
-        alive.poll(None)  # until the other end is closed
-    os._exit(1)
+    def hear(text: str) -> None:
+        nonlocal said, due
+        said = text
+        if time.monotonic() >= due:
+            due = time.monotonic() + _PAUSE
+            write()
+
+    try:
+        os.chdir(directory)
+        write()
+    except OSError as error:
+        return Outcome(number, None, f"{error}, on {gethostname()}; all machines need the same folders: share them")
+    try:
+        with listening(hear), stage(name):
+            return Outcome(number, work(*arguments))
+    except BaseException as error:
+        return Outcome.of_failure(number, error)
+    finally:
+        with suppress(OSError):  # the folder is gone
+            write()

@@ -13,6 +13,7 @@ from typing import Any
 from rankstruct.commands._arguments import as_typed
 from rankstruct.commands._options import parser_of
 from rankstruct.commands.cells import CellFolders, CellsFailed, different_names
+from rankstruct.commands.cluster import cluster
 from rankstruct.commands.cross_validate import cross_validate, keywords
 from rankstruct.files import write_result, write_text
 from rankstruct.statistics import bootstrap_interval, differences, paired_p_value, spread
@@ -96,6 +97,7 @@ def _difference(config: dict, first: dict, measure: str) -> str:
 def main(args: Sequence[str]) -> None:
     """Print the tables, write `comparison.json` and `comparison.md`."""
     options, rest = parser_of("compare").parse_known_args(args[1:])
-    found = compare_configs(options.configs, command=as_typed(args), **keywords(options, rest))
+    with cluster(options.on, options.address):
+        found = compare_configs(options.configs, command=as_typed(args), **keywords(options, rest))
     print("\n\n".join(format_table(*table) for table in comparison_tables(found).values()))
     print(f"written: {Path(options.output) / 'comparison.json'} and comparison.md")

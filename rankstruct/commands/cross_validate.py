@@ -21,6 +21,7 @@ import torch
 from rankstruct.commands._arguments import as_typed, named_files
 from rankstruct.commands._options import parser_of
 from rankstruct.commands.cells import Cell, CellFolders, Selected, different_names
+from rankstruct.commands.cluster import cluster
 from rankstruct.commands.fit import RankingCLI, check_data, complete_config, has_folds
 from rankstruct.configs import load_json, read_config
 from rankstruct.data.runs import write_scores
@@ -116,7 +117,7 @@ def cross_validate(
     output: str | Path,
     folds: Sequence[int | None] | None = None,
     options: Sequence[str] = (),
-    processes: int = 1,
+    processes: int | None = None,
     seeds: int = 1,
     store: CellFolders | None = None,
 ) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def cross_validate(
         grid: values by config key, such as `{"model.regularization": ["0.1", "0.01"]}`.
         output: the folder of all cells; finished ones are reused.
         options: further command-line options of every cell, such as `["--data.path", folder]`.
-        processes: number of cells trained in parallel, one thread each.
+        processes: number of cells trained in parallel, one thread each; see `CellFolders.run`.
         seeds: number of seeds over which test measures are averaged; only the first, the config's own, is used for selection.
         store: open cells of a folder that contains `output`, whose worker processes are reused.
 
@@ -256,7 +257,8 @@ def keywords(options: argparse.Namespace, rest: Sequence[str]) -> dict[str, Any]
 def main(args: Sequence[str]) -> None:
     """Print the table and write `cross_validation.json`."""
     options, rest = parser_of("cross-validate").parse_known_args(args[1:])
-    found = cross_validate(options.config, **keywords(options, rest))
+    with cluster(options.on, options.address):
+        found = cross_validate(options.config, **keywords(options, rest))
     names = list(found["mean"])
     del found["values"]
     rows = []

@@ -19,6 +19,7 @@ import numpy as np
 from rankstruct.commands._arguments import as_typed, named_files
 from rankstruct.commands._options import parser_of
 from rankstruct.commands.cells import Cell, CellFolders, different_names
+from rankstruct.commands.cluster import cluster
 from rankstruct.commands.cross_validate import refuse_twice
 from rankstruct.configs import HelpfulParser, instantiate, read_config
 from rankstruct.data import RankingData, Source
@@ -128,7 +129,7 @@ def fit_exact(
     folds: Sequence[int] | None,
     output: str | Path,
     overrides: Sequence[str] = (),
-    processes: int = 1,
+    processes: int | None = None,
 ) -> dict[str, list[dict[str, Any]]]:
     """Fit every config on every fold.
 
@@ -137,8 +138,8 @@ def fit_exact(
         folds: fold numbers, or None for data without folds.
         output: the output folder; cells are in `<config>/fold<n>`, and finished ones are reused.
         overrides: options that override values of the configs, such as `["--data.path", folder]`.
-        processes: number of parallel cells, one thread each. With `torch.distributed`, all processes work together on one cell
-            after the other.
+        processes: number of parallel cells, one thread each; see `CellFolders.run`. With `torch.distributed`, all processes work
+            together on one cell after the other.
 
     Returns:
         The cells by config name, in the order of the folds: `fold`, `seconds`, `path` (see `fit_path`). With `torch.distributed`,
@@ -149,7 +150,7 @@ def fit_exact(
         CellsFailed: fits failed; the others are saved.
     """
     team = find_team()
-    if team.world_size > 1 and processes != 1:
+    if team.world_size > 1 and processes not in (None, 1):
         raise ValueError(f"{team.world_size} processes work on one cell together; remove --processes {processes}")
     if team.rank:
         while (arguments := team.hand_out(None)) is not None:
@@ -163,7 +164,11 @@ def fit_exact(
 
 
 def _fit_cells(
-    configs: Sequence[str | Path], folds: Sequence[int] | None, root: Path, overrides: Sequence[str], processes: int
+    configs: Sequence[str | Path],
+    folds: Sequence[int] | None,
+    root: Path,
+    overrides: Sequence[str],
+    processes: int | None,
 ) -> dict[str, list[dict[str, Any]]]:
     names = different_names(configs)
     refuse_twice("folds", folds or ())
@@ -264,7 +269,9 @@ def main(args: Sequence[str]) -> None:
     options, rest = parser_of("fit-exact").parse_known_args(args[1:])
     start = time.perf_counter()
     given = {"folds": options.folds, "output": options.output, "processes": options.processes}
-    with joined() as team:
+    with joined() as team, cluster(options.on, options.address):
+        if team.world_size > 1 and options.on:
+            raise ValueError(f"{team.world_size} processes work on one cell together; remove --on {options.on}")
         found = fit_exact(options.config, overrides=rest, **given)
     if team.rank:
         return

@@ -3,6 +3,10 @@
 A cell is one trial: the values proposed by Optuna, trained on one fold after another. Only the cells are saved; a resumed search
 replays them to Optuna. Trials are proposed in rounds of a few and pruned by those of earlier rounds, so that the search does not
 depend on the number of processes, up to the size of a round.
+
+With a storage of Optuna, several commands, also on several machines, search together: Optuna hands out each trial once, and keeps
+what it came to. The trials of a command that was killed are run again, by whichever is there, if the storage tells (a database
+does, by a heartbeat; a journal file does not).
 """
 
 from __future__ import annotations
@@ -12,7 +16,9 @@ import json
 import math
 import shlex
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +28,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 
 from rankstruct.commands._options import parser_of
 from rankstruct.commands.cells import Cell, CellFolders, Key, different_names
+from rankstruct.commands.cluster import cluster
 from rankstruct.commands.cross_validate import SELECTION, Run, asked, check_values, cross_validate
 from rankstruct.commands.fit import RankingCLI, complete_config
 from rankstruct.configs import load_yaml
@@ -34,6 +41,7 @@ from rankstruct.training.board import Board
 
 _ROUND = 4  # trials proposed together
 _SHOWN = 10  # trials in the table
+_BEAT = 10  # seconds between two signs of life of a trial in a database; after two without, it is run again
 
 
 def _optuna() -> Any:
@@ -233,6 +241,123 @@ class _Search:
         if not self.complete:
             raise ValueError(f"all of the first {len(self.found)} trials failed: {self.found[0]['error']}")
 
+    def run_rounds(self, store: CellFolders, trials: int, size: int, run: Callable[[Any], dict[Key, Any]]) -> None:
+        """Run trials in rounds of this size, given a function that runs those of some names and values."""
+        while (first := len(self.found)) < trials:
+            names = map("trial-{:04}".format, range(first, min(first + size, trials)))
+            self.tell(run(self.ask({name: store.request(name) for name in names}).items()))
+
+
+class _TrialFailed(Exception):
+    """Training a trial is not possible; the search continues."""
+
+
+class _SharedSearch(_Search):
+    """A study in a storage, which several commands may work on at the same time.
+
+    Args:
+        distributions: distributions by config key.
+        storage: URL of a database, or else a journal file.
+        name: of the study.
+        request: what all results depend on.
+        trials: number of trials of all commands together.
+
+    Raises:
+        ValueError: the storage cannot be opened, or its study of this name had another request.
+    """
+
+    def __init__(self, distributions: dict[str, Any], storage: str, name: str, request: Any, trials: int) -> None:
+        super().__init__(distributions, 0)
+        optuna = _optuna()
+        self._trials, self._beats = trials, "://" in storage
+        try:
+            if self._beats:
+                with _quiet():
+                    retry = optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=1)
+                    beat = {"heartbeat_interval": _BEAT, "heartbeat_stale_trial_callback": retry}
+                    opened = optuna.storages.RDBStorage(storage, **beat)
+            else:
+                opened = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
+            found = {"study_name": name, "storage": opened, "load_if_exists": True}
+            self._study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(), **found)
+        except Exception as error:  # of the database's driver
+            raise ValueError(f"storage {storage}: {one_line(str(error))}") from error
+        request = json.loads(json.dumps(request))
+        known = self._study.user_attrs.get("request", request)
+        if differs := [key for key in request if known.get(key) != request[key]]:
+            raise ValueError(
+                f"storage {storage}: its study {name} differs in {', '.join(differs)}; use another storage, or rename the config"
+            )
+        self._study.set_user_attr("request", request)
+
+    def run(self, attempt: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
+        """Run trials, one after another, until all commands together have run theirs.
+
+        Args:
+            attempt: runs a trial, given its name and its values.
+        """
+        optuna = _optuna()
+        optuna.logging.set_verbosity(optuna.logging.ERROR)  # trials that fail are in the table
+        states = optuna.trial.TrialState
+
+        def objective(trial: Any) -> float:
+            told = self._study.get_trials(deepcopy=False)
+            if len([each for each in told[: trial.number] if not _lost(each)]) >= self._trials:
+                trial.study.stop()
+                raise optuna.TrialPruned  # others were faster
+            self._read()
+            point = {key: _suggested(trial, key, each) for key, each in self._distributions.items()}
+            result = attempt(f"trial-{trial.number:04}", point)
+            trial.set_user_attr("result", result)
+            for step, value in enumerate(value for curve in result.get("curves", []) for value in curve):
+                trial.report(value, step)
+            if result["state"] != "complete":
+                raise optuna.TrialPruned if result["state"] == "pruned" else _TrialFailed(result["error"])
+            return float(result["validation"])
+
+        while True:
+            with _quiet():
+                optuna.storages.fail_stale_trials(self._study)
+            told = [each for each in self._study.get_trials(deepcopy=False) if not _lost(each)]
+            if len(told) < self._trials or any(each.state == states.WAITING for each in told):
+                self._study.optimize(objective, n_trials=1, catch=(_TrialFailed,))
+            elif self._beats and any(each.state == states.RUNNING for each in told):
+                time.sleep(1)  # another command may die, and leave its trial to this one
+            else:
+                break
+        self._read()
+        if not self.complete:
+            raise ValueError(
+                f"no trial is complete: {next((e['error'] for e in self.found if 'error' in e), 'none ran')}"
+            )
+
+    def _read(self) -> None:
+        """Read what the trials of all commands came to."""
+        ended = [each for each in self._study.get_trials(deepcopy=False) if "result" in each.user_attrs]
+        self.found = [
+            {"trial": f"trial-{each.number:04}", "point": each.params} | each.user_attrs["result"] for each in ended
+        ]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Optuna's warning that its signs of life are experimental."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", _optuna().exceptions.ExperimentalWarning)
+        yield
+
+
+def _lost(trial: Any) -> bool:
+    """Whether nothing came of a trial: its command died, or was stopped, or others were faster."""
+    return bool(trial.state.is_finished()) and "result" not in trial.user_attrs
+
+
+def _suggested(trial: Any, key: str, distribution: Any) -> Any:
+    if choices := getattr(distribution, "choices", None):
+        return trial.suggest_categorical(key, choices)
+    suggest = trial.suggest_int if isinstance(distribution.low, int) else trial.suggest_float
+    return suggest(key, distribution.low, distribution.high, log=distribution.log)
+
 
 def tune(
     config: str | Path,
@@ -242,10 +367,11 @@ def tune(
     trials: int = 30,
     folds: Sequence[int | None] = (None,),
     options: Sequence[str] = (),
-    processes: int = 1,
+    processes: int | None = None,
     seed: int = 0,
     seeds: int = 1,
     prune: bool = True,
+    storage: str | None = None,
 ) -> dict[str, Any]:
     """Tune the hyperparameters of a config on validation data, and test the best.
 
@@ -257,10 +383,14 @@ def tune(
         trials: number of trials, including those already in the folder.
         folds: each trial is trained on all folds and scored by the mean; `[None]` uses the config's own fold.
         options: further command-line options of every training run, such as `["--data.path", folder]`.
-        processes: number of trials trained in parallel, one thread each.
+        processes: number of trials trained in parallel, one thread each; see `CellFolders.run`.
         seed: seed of Optuna's proposals.
         seeds: number of seeds with which the best trial is tested; see `cross_validate`.
         prune: whether trials below the median are stopped early.
+        storage: the storage of Optuna by which several such calls, each with its own `output`, search together: the URL of a
+            database, such as `sqlite:///study.db`, or a journal file. Each call trains one trial at a time. With a database, all
+            wait for the others and test the same best trial. The study has the name of the config; its proposals differ from run
+            to run.
 
     Returns:
         `{"best": {"trial", "point", "validation"}, "trials": [{"trial", "point", "state", "validation", ...}, ...], "test"}`;
@@ -270,7 +400,8 @@ def tune(
         ValueError: Optuna is not installed; space or data are invalid; the folder has another search; all trials failed.
         CellsFailed: trials ended by an error that may be transient; the others are saved.
     """
-    search = _Search(parse_space(space), seed)
+    distributions = parse_space(space)
+    search = _Search(distributions, seed)
     if trials < 1:
         raise ValueError(f"trials must be at least 1, got {trials}")
     different_names([config])
@@ -280,19 +411,48 @@ def tune(
     request |= {"space": list(space), "folds": list(folds), "seed": seed, "prune": prune}
     with CellFolders(root) as store:
         write_text(root / "config.yaml", request["config"])
-        while (first := len(search.found)) < trials:
-            last = min(first + max(_ROUND, processes), trials)
-            points = search.ask({name: store.request(name) for name in map("trial-{:04}".format, range(first, last))})
-            given = folds, [each["curves"] for each in search.complete] if prune else None
-            cells = [
-                Cell(name, request | {"point": point}, (fit, str(root / name), point, *given))
-                for name, point in points.items()
-            ]
-            shown = {"what": "trials", "note": search.so_far, "before": first, "total": trials}
-            search.tell(store.run(_try, cells, processes=processes, unchanged=unchanged, **shown).results)
+        given: dict[str, Any] = {"fit": fit, "folds": folds, "request": request, "prune": prune, "trials": trials}
+        search = _searched(
+            search, store, distributions, storage, processes, unchanged, study=Path(config).stem, **given
+        )
         report = search.report | {"test": _test(search.complete[0], store, fit, folds, processes, seeds)}
         write_text(root / "tune.json", json.dumps(report, indent=2))
     return report
+
+
+def _searched(
+    search: _Search,
+    store: CellFolders,
+    distributions: dict[str, Any],
+    storage: str | None,
+    processes: int | None,
+    unchanged: Callable[[Cell], bool],
+    *,
+    fit: Sequence[str],
+    folds: Sequence[int | None],
+    request: dict[str, Any],
+    prune: bool,
+    trials: int,
+    study: str,
+) -> _Search:
+    """Run the trials, with others if there is a storage; returns the search with what came of them."""
+
+    def cell(name: str, point: dict[str, Any]) -> Cell:
+        others = [each["curves"] for each in search.complete] if prune else None
+        return Cell(name, request | {"point": point}, (fit, str(store.folder / name), point, folds, others))
+
+    def run(cells: list[Cell]) -> dict[Key, Any]:
+        shown: dict[str, Any] = {"what": "trials", "note": search.so_far, "before": len(search.found), "total": trials}
+        return store.run(_try, cells, processes=processes, unchanged=unchanged, **shown).results
+
+    if storage is not None:
+        search = shared = _SharedSearch(distributions, storage, study, request, trials)
+        shared.run(lambda name, point: run([cell(name, point)])[name, None, None])
+    else:
+        search.run_rounds(
+            store, trials, max(_ROUND, processes or 1), lambda points: run([cell(*each) for each in points])
+        )
+    return search
 
 
 def _test(
@@ -300,7 +460,7 @@ def _test(
     store: CellFolders,
     fit: Sequence[str],
     folds: Sequence[int | None],
-    processes: int,
+    processes: int | None,
     seeds: int,
 ) -> dict[str, Any]:
     """Write the best trial's config, train it as `rankstruct fit` does, and test it."""
@@ -315,7 +475,9 @@ def _test(
 def main(args: Sequence[str]) -> None:
     """Print the best trials and the test measures of the best one."""
     options, rest = parser_of("tune").parse_known_args(args[1:])
-    found = tune(**vars(options), options=rest)
+    on, address = vars(options).pop("on"), vars(options).pop("address")
+    with cluster(on, address):
+        found = tune(**vars(options), options=rest)
     _print_report(found)
     best = Path(options.output) / "best.yaml"
     print(f"TensorBoard's table of all trials: tensorboard --logdir {shlex.quote(str(options.output))}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from ctypes import c_double, c_int, c_longlong, c_void_p
+from ctypes import c_char_p, c_double, c_int, c_longlong, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,6 @@ class CoreBatch(ctypes.Structure):
 
 
 _OTHER = "rankstruct's compiled core is of another version than its Python files; install rankstruct again"
-if library.rankstruct_batch_bytes() != ctypes.sizeof(CoreBatch):
-    raise ImportError(_OTHER)
 
 
 def _function(name: str) -> Any:
@@ -71,9 +69,25 @@ def _function(name: str) -> Any:
         raise ImportError(_OTHER) from None
 
 
+def _check_fields(name: str, structure: type[ctypes.Structure]) -> None:
+    """Refuse a core in which the structure of this name has other fields; see `FIELDS` in kernels.cpp."""
+    members: dict[str, Any] = dict(structure._fields_)  # type: ignore[arg-type]
+    fields = [field for field in members if not field.endswith("_size")]
+    kinds = [2 if f"{field}_size" in members else int(members[field] is c_double) for field in fields]
+    layout = [4 * getattr(structure, field).offset + kind for field, kind in zip(fields, kinds, strict=True)]
+    describe, found = _function(f"{name}_fields"), (c_longlong * 64)()
+    describe.restype = c_char_p
+    names = describe(found).decode().replace(",", "").split()
+    if names != fields or found[: len(fields) + 1] != [*layout, 4 * ctypes.sizeof(structure)]:
+        raise ImportError(f"{_OTHER}: {name} has the fields {', '.join(names)} there and {', '.join(fields)} here")
+
+
+_check_fields("batch", CoreBatch)
+
 OUT_OF_MEMORY = -2
-#: The types of options as torch's schemas call them; an array is its address and its size.
+#: The types of options as torch's schemas call them; an array, of float64 or another dtype, is its address and its size.
 _TABLE, _COUNT, _FLAG, _REAL = "Tensor", "SymInt", "bool", "float"
+_INT32, _INT64, _BOOL = (np.dtype(each) for each in ("int32", "int64", "bool"))
 
 
 class CoreOptions:
@@ -81,23 +95,36 @@ class CoreOptions:
 
     Args:
         name: its name.
-        fields: the name and the type of each field.
+        fields: the name and the type of each field, one of those above or the dtype of an array.
     """
 
-    def __init__(self, name: str, **fields: str) -> None:
-        self.fields = fields
+    def __init__(self, name: str, **fields: Any) -> None:
+        self.name, self.fields = name, fields
         members: list[tuple[str, Any]] = []
+        self._dtypes: dict[str, np.dtype] = {}
         for field, kind in fields.items():
-            members += [(field, c_void_p), (f"{field}_size", c_longlong)] if kind == _TABLE else []
-            members += [] if kind == _TABLE else [(field, c_double if kind == _REAL else c_longlong)]
+            if kind == _TABLE or isinstance(kind, np.dtype):
+                members += [(field, c_void_p), (f"{field}_size", c_longlong)]
+                self._dtypes[field] = np.dtype("float64") if kind == _TABLE else kind
+            else:
+                members.append((field, c_double if kind == _REAL else c_longlong))
         self.structure = type(name, (ctypes.Structure,), {"_fields_": members})
+        _check_fields(name, self.structure)
 
     def options(self, *values: Any) -> Any:
-        """The structure; NumPy arrays are passed by address and kept alive, None is an array of nothing."""
+        """The structure; NumPy arrays are passed by address and kept alive, None is an array of nothing.
+
+        Raises TypeError for an array of another dtype, or one that is not contiguous.
+        """
         made = self.structure()
         made._arrays = []
         for name, value in zip(self.fields, values, strict=True):
             if isinstance(value, np.ndarray):
+                if value.dtype != self._dtypes.get(name) or not value.flags.c_contiguous:
+                    kind = value.dtype if value.flags.c_contiguous else f"{value.dtype} with strides {value.strides}"
+                    raise TypeError(
+                        f"{name} of {self.name} must be a contiguous array of {self._dtypes.get(name, 'nothing')}, got {kind}"
+                    )
                 made._arrays.append(value)
                 setattr(made, f"{name}_size", len(value))
                 value = value.ctypes.data
@@ -113,7 +140,6 @@ class Loop(CoreOptions):
 
     def __init__(self, name: str, **fields: str) -> None:
         super().__init__(name, **fields)
-        self.name = name
         self.function = _function(name)
         self.function.argtypes = [c_void_p, c_longlong, c_longlong, c_void_p]
         self.function.restype = c_longlong
@@ -160,7 +186,8 @@ choose_method.argtypes, choose_method.restype = [c_longlong] * 4, c_longlong
 
 
 ROWS = ("scores", "where", "random", "placed", "worth", "rewards", "found")
-rankings = CoreOptions("Rankings", **dict.fromkeys(ROWS, _TABLE), lists=_COUNT, n=_COUNT, samples=_COUNT, k=_COUNT)
+_ROWS = {**dict.fromkeys(ROWS, _TABLE), "where": _BOOL, "placed": _INT64}
+rankings = CoreOptions("rankings", **_ROWS, lists=_COUNT, n=_COUNT, samples=_COUNT, k=_COUNT)
 # Of rankings and the range of lists.
 draw_few, draw_rankings, policy_gradient, policy_curvature = (
     _function(name) for name in ("draw_few", "draw_rankings", "policy_gradient", "policy_curvature")
@@ -168,8 +195,15 @@ draw_few, draw_rankings, policy_gradient, policy_curvature = (
 for _loop in (draw_few, draw_rankings, policy_gradient, policy_curvature):
     _loop.argtypes, _loop.restype = [c_void_p, c_longlong, c_longlong], c_longlong
 
-_FOREST = ("threshold", "branch", "root", "feature", "at_missing", "at_zero", "bounds", "member")
-forest = CoreOptions("Forest", **dict.fromkeys(_FOREST, _TABLE), zero=_REAL, single=_FLAG)
+_FOREST = {
+    "threshold": _TABLE,
+    "branch": _INT32,
+    "root": _INT64,
+    "feature": _INT64,
+    "at_missing": _TABLE,
+    "at_zero": _TABLE,
+}
+forest = CoreOptions("forest", **_FOREST, bounds=_INT64, member=_BOOL, zero=_REAL, single=_FLAG)
 score_trees = _function("score_trees")
 score_trees.argtypes = [c_void_p, c_void_p, *[c_longlong] * 4, c_void_p]
 score_trees.restype = c_longlong

@@ -324,6 +324,8 @@ class ListOperator:
     def _solve_valid(self, scores: Tensor, lists: Lists, least_label: float, options: Sequence[Any]) -> Answer:
         """As `_solve`, but invalid numbers are no error: as on devices, task loss and value of their lists are NaN."""
         wrong = ~(scores.isfinite() & lists.labels.isfinite() & (lists.labels >= least_label))
+        if lists.labels.dtype == torch.int64:  # two that float64 cannot represent could become equal
+            wrong |= lists.labels.double().long() != lists.labels
         if lists.reference_scores is not None:
             wrong |= ~lists.reference_scores.isfinite()
         if lists.item_weights is not None:

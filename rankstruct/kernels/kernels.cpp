@@ -22,40 +22,66 @@
 
 using namespace rankstruct;
 
-EXPORT int rankstruct_batch_bytes() { return int(sizeof(Batch)); }
+// What a field is: 0 for a number that is whole, or an address, 1 for another, 2 for an array.
+template <class T>
+constexpr Index KIND = std::is_floating_point_v<T>;
+template <class T>
+constexpr Index KIND<Span<T>> = 2;
 
-// A loop over the lists [first, last) of a batch: -1, the position in the batch of a refused document, or OUT_OF_MEMORY.
-#define LOOP(name, Kernel)                                                                                        \
-    EXPORT Index rankstruct_##name(Batch* batch, Index first, Index last, const Kernel* kernel) {         \
-        return run(*batch, Kernel(*kernel), first, last);                                                 \
+// Write 4 times the offset of each field plus its kind, and 4 times the size of the structure.
+template <class Structure, class... Fields>
+void lay_out_fields(Index* found, const Structure& all, const Fields&... field) {
+    const auto offset = [&](const void* at) { return Index(static_cast<const char*>(at) - reinterpret_cast<const char*>(&all)); };
+    ((*found++ = 4 * offset(&field) + KIND<Fields>), ...);
+    *found = 4 * Index(sizeof(Structure));
+}
+
+// The names of a structure's fields, and how they are laid out: Python compares them with its own.
+#define FIELDS(name, Structure, ...)                                                              \
+    EXPORT const char* rankstruct_##name##_fields(Index* found) {                                 \
+        struct Named : Structure {                                                                \
+            void write(Index* to) const { lay_out_fields(to, *this, __VA_ARGS__); }               \
+        };                                                                                        \
+        Named{}.write(found);                                                                     \
+        return #__VA_ARGS__;                                                                      \
     }
 
-LOOP(pairwise_auc, AUC)
-LOOP(pairwise_average_precision, Binary<Pairwise<PlaceConvex<Precision>>>)
-LOOP(pairwise_precision_at_cutoff, Binary<Pairwise<PlaceWithCutoff<PrecisionAtCutoff>>>)
-LOOP(pairwise_convex_discount, Binary<Pairwise<PlaceConvex<Discounts>>>)
-LOOP(pairwise_discount_at_cutoff, Binary<Pairwise<PlaceWithCutoff<Discounts>>>)
-LOOP(pairwise_reciprocal_rank, Binary<Pairwise<PlaceFirst>>)
-LOOP(partial_area, Binary<Pairwise<PlacePartialArea<false>>>)
-LOOP(partial_area_of_window, Binary<RestrictedPartialArea>)
-LOOP(first_relevant, Binary<FirstRelevant>)
-LOOP(contingency, Binary<Contingency>)
-LOOP(top_surrogate, Binary<TopSurrogate>)
-LOOP(pairwise_hinge, PairwiseHinge)
-LOOP(positional, Positional)
-LOOP(diverse, Diverse)
-LOOP(logistic_pairs, LogisticPairs)
-LOOP(logistic_curvatures, LogisticCurvatures)
-LOOP(hinge_pairs, HingePairs)
-LOOP(zero_one_pairs, ZeroOnePairs)
-LOOP(fidelity_pairs, FidelityPairs)
-LOOP(smoothed_ranks, SmoothedRanks)
-LOOP(circle, Circle)
-LOOP(smooth_grad, SmoothGrad)
-LOOP(neural_gain, NeuralGain)
-LOOP(neural_entropy, NeuralEntropy)
-LOOP(soft_rank, SoftRanks)
-LOOP(policy_loss, PolicyLoss)
+FIELDS(batch, Batch, scores, labels, where, offsets, chosen, groups, gains, thresholds, threshold_weights, item_weights, task_loss,
+       value, direction, lists, size, grades, threshold_count, min_relevant, least_label, score_type, label_type, sum, real_lists)
+
+// A loop over the lists [first, last) of a batch: -1, the position in the batch of a refused document, or OUT_OF_MEMORY.
+#define LOOP(name, Kernel, ...)                                                                           \
+    EXPORT Index rankstruct_##name(Batch* batch, Index first, Index last, const Kernel* kernel) {         \
+        return run(*batch, Kernel(*kernel), first, last);                                                 \
+    }                                                                                                     \
+    FIELDS(name, Kernel, __VA_ARGS__)
+
+LOOP(pairwise_auc, AUC, predicted)
+LOOP(pairwise_average_precision, Binary<Pairwise<PlaceConvex<Precision>>>, predicted)
+LOOP(pairwise_precision_at_cutoff, Binary<Pairwise<PlaceWithCutoff<PrecisionAtCutoff>>>, cutoff, predicted)
+LOOP(pairwise_convex_discount, Binary<Pairwise<PlaceConvex<Discounts>>>, discounts, cutoff, normalized, predicted)
+LOOP(pairwise_discount_at_cutoff, Binary<Pairwise<PlaceWithCutoff<Discounts>>>, discounts, cutoff, normalized, predicted)
+LOOP(pairwise_reciprocal_rank, Binary<Pairwise<PlaceFirst>>, cutoff, predicted)
+LOOP(partial_area, Binary<Pairwise<PlacePartialArea<false>>>, low, high, min_tpr, predicted)
+LOOP(partial_area_of_window, Binary<RestrictedPartialArea>, low, high, min_tpr, predicted, below)
+LOOP(first_relevant, Binary<FirstRelevant>, cutoff, predicted)
+LOOP(contingency, Binary<Contingency>, measure, cutoff, beta, reference)
+LOOP(top_surrogate, Binary<TopSurrogate>, discounts, cutoff, normalized, average, slack)
+LOOP(pairwise_hinge, PairwiseHinge, margin)
+LOOP(positional, Positional, decay, discounts, cutoff, least_cutoff, normalized, reciprocal, reference)
+LOOP(diverse, Diverse, decay, discounts, cutoff, least_cutoff, normalized, reciprocal, reference)
+LOOP(logistic_pairs, LogisticPairs, discounts, steps, kept, scheme, sigma, mu, named, named_pairs)
+LOOP(logistic_curvatures, LogisticCurvatures, discounts, steps, kept, scheme, sigma, mu, named, named_pairs)
+LOOP(hinge_pairs, HingePairs, discounts, steps, kept, scheme, sigma, mu, named, named_pairs)
+LOOP(zero_one_pairs, ZeroOnePairs, discounts, steps, kept, scheme, sigma, mu, named, named_pairs)
+LOOP(fidelity_pairs, FidelityPairs, discounts, steps, kept, scheme, sigma, mu, named, named_pairs)
+LOOP(smoothed_ranks, SmoothedRanks, temperature, hinge, backward)
+LOOP(circle, Circle, gamma, margin)
+LOOP(smooth_grad, SmoothGrad, discounts, kept, normalized, sigma)
+LOOP(neural_gain, NeuralGain, discounts, kept, temperature)
+LOOP(neural_entropy, NeuralEntropy, temperature)
+LOOP(soft_rank, SoftRanks, discounts, kept, normalized, sigma, nodes, shares, steepness, normal)
+LOOP(policy_loss, PolicyLoss, uniform, discounts, samples, k, few)
 
 EXPORT Index rankstruct_choose_method(Index n, Index classes, Index k, Index proportional) {
     return choose_method(n, classes, k, proportional != 0);
@@ -70,6 +96,9 @@ EXPORT void rankstruct_svmlight_room(const svmlight::Byte* text, Index size, svm
 EXPORT void rankstruct_copy_ranges(const svmlight::Byte* text, const svmlight::Range* ranges, Index count, svmlight::Byte* out) {
     svmlight::copy_ranges(text, ranges, count, out);
 }
+
+FIELDS(rankings, Rankings, scores, where, random, placed, worth, rewards, found, lists, n, samples, k)
+FIELDS(forest, Forest, threshold, branch, root, feature, at_missing, at_zero, bounds, member, zero, single)
 
 // Lists [first, last) of rankings.
 #define RANKINGS(name, ...)                                                                       \

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from rankstruct.kernels.pair_sums import smoothed_ranks
 from rankstruct.kernels.plackett_luce import log_sums
@@ -252,7 +253,8 @@ def cumulative_logsumexp(values: Tensor) -> Tensor:
     """
     if torch.compiler.is_compiling():  # which may not know the size, and needs no second derivatives
         return values.logcumsumexp(-1)
-    return _LogSums.apply(values) if takes_kernels(values) else _log_sums(values)
+    by_kernels = takes_kernels(values) and forward_ad.unpack_dual(values).tangent is None
+    return _LogSums.apply(values) if by_kernels else _log_sums(values)
 
 
 def _log_sums(values: Tensor) -> Tensor:
@@ -264,7 +266,7 @@ def _log_sums(values: Tensor) -> Tensor:
 
 
 class _LogSums(torch.autograd.Function):
-    """`cumulative_logsumexp` by kernels of a device; higher-order derivatives are those of `_log_sums`."""
+    """`cumulative_logsumexp` by kernels of a device; higher-order and forward-mode derivatives are those of `_log_sums`."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:

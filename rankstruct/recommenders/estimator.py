@@ -40,9 +40,12 @@ from rankstruct.recommenders.factorization import (
     LightGCN,
     LinearFactors,
     MatrixFactorization,
+    NeighbourFactorization,
     Start,
+    as_dense,
     folded,
     linear_folding,
+    shared_users,
     with_new_items,
 )
 from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, numbers_of, of_indices, places_of
@@ -59,7 +62,7 @@ _OTHER_NAMES = {
     "embedding_size": "there is no embedding_size=; pass rank=",
     "iterations": "there is no iterations=; pass max_epochs=",
     "epochs": "there is no epochs=; pass max_epochs=",
-    "regularization": "there is no regularization=; pass weight_decay=",
+    "regularization": "there is no regularization=: held-out interactions choose it; for AdamW pass weight_decay=",
     "alpha": "there is no alpha=, as all interactions count alike; leave out those that should not count",
     "use_gpu": "there is no use_gpu=; pass device='cuda'",
     "num_threads": "there is no num_threads=; call torch.set_num_threads",
@@ -81,8 +84,8 @@ _OTHER_NAMES = {
 }
 #: Attributes of other libraries, and what there is here.
 _OTHER_ATTRIBUTES = {
-    "user_factors": "scorer_.vectors() returns the vectors of users and items",
-    "item_factors": "scorer_.vectors() returns the vectors of users and items",
+    "user_factors": "scorer_.vectors() returns the vectors of users and items, with neighbours=False",
+    "item_factors": "scorer_.vectors() returns the vectors of users and items, with neighbours=False",
     "partial_fit_users": "use partial_fit with all interactions of these users",
     "partial_fit_items": "use partial_fit with the interactions of these items",
     "recommend_all": "use recommend with all users, such as model.known_.user_names",
@@ -93,7 +96,9 @@ _OTHER_ATTRIBUTES = {
 }
 _refusing = explaining(_OTHER_NAMES)
 _RANKS = (256, 128, 64)
-_JUDGED = 2**23  # scores by which regularization and rank are chosen
+_JUDGED = 2**23, 4000  # at least so many scores, or held-out interactions, choose neighbours, regularization, rank
+_PAIRS = 10**8  # of items that a user knows: neighbours are tried up to here, for the memory and time that they take
+_LEFT_OUT = 0.25  # share of the interactions that the leading directions leave out, from which neighbours are tried
 
 
 class Recommender(BaseEstimator):
@@ -107,12 +112,14 @@ class Recommender(BaseEstimator):
 
     By default the factors start from EASE, which is hard to beat: `start="linear"`, with inner products as scores. The held-out
     interactions choose its regularization and rank, and how many epochs improve on it, if any; then all interactions are fitted
-    so. With a temperature, `layers` or sampled negatives, the start is `"spectral"`, and cosines are trained for longer.
+    so. Where users know little of a large catalogue, a factorisation leaves out much of EASE: if it is better there,
+    `neighbours` add it and nothing is trained. With a temperature, `layers` or sampled negatives, the start is `"spectral"`, and
+    cosines are trained for longer.
 
     Args:
         loss: any loss of rankstruct, a module or its name with arguments; the softmax loss if None.
         rank: dimension of the factors. If None, 256, 128 or 64 by the held-out interactions with the linear start, or 128
-            without; otherwise 64.
+            without; 256 with neighbours; otherwise 64.
         temperature: scores are cosines divided by this; None for plain inner products; "auto" for inner products with the linear
             start and .2 otherwise. Try values from 0.05, for ramps and if users know little of the catalogue, to 0.3.
         dropout: the dropout probability of the entries of user factors; 0.3 is worth trying for hinges and ramps.
@@ -121,6 +128,10 @@ class Recommender(BaseEstimator):
         layers: steps of LightGCN's propagation; 0 for a plain factorisation.
         start: initial factors: `"linear"` or `"spectral"`, see `MatrixFactorization.start_from_interactions`, or `"random"`; if
             None, linear with `temperature="auto"`, no layers and `negatives="all"`, otherwise spectral.
+        neighbours: whether the scores of the linear start also have a sum over items that share users with those of the user,
+            see `NeighbourFactorization`; then nothing is trained, and there are no `scorer_.vectors()`. If None, held-out
+            interactions choose, unless an option of training is given, such as `loss` or `max_epochs`, or users know so many
+            items that it would be slow.
         negatives: `"all"` items that a user does not know, or sampled `"uniform"`, `"popularity"` or `"in-batch"`; `Negatives`
             have further options, such as `pairs` for BPR.
         lists_per_batch: lists per step; 64 users or, with `pairs`, 4096 interactions if None. With sampled negatives, and on
@@ -132,16 +143,17 @@ class Recommender(BaseEstimator):
             otherwise 10.
         measure: the measure that selects the epoch, with a cut-off.
         validation_share: fraction of each user's interactions held out if `fit` gets no validation; 0 trains on all for
-            `max_epochs`.
+            `max_epochs`, from a linear start with the regularization 200.
         device: such as `"cuda"`; the CPU if None.
         random_state: seed of factors, batches and held-out interactions; None or a random state of NumPy draws one.
         verbose: show a progress bar with the validation measure.
 
     Attributes:
-        scorer_: the factorisation; `scorer_.vectors()` are those of users and items.
+        scorer_: the factorisation; `scorer_.vectors()` are those of users and items, without neighbours.
         known_: the interactions of `fit`, which are not recommended again.
         history_: `{"epoch", "loss", "validation"}` of each epoch.
         best_epoch_: the selected epoch, from 1; 0 is the start, which only the linear one can win.
+        regularization_: that of the linear start; None for other starts.
 
     >>> from rankstruct.recommenders import implicit, synthetic_ratings
     >>> matrix = implicit(synthetic_ratings(users=60, items=40, rated=30), 4).to_csr()
@@ -162,6 +174,7 @@ class Recommender(BaseEstimator):
         item_bias: bool | None = None,
         layers: int = 0,
         start: Start | None = None,
+        neighbours: bool | None = None,
         negatives: Negatives | Kind = "all",
         lists_per_batch: int | None = None,
         learning_rate: float | None = None,
@@ -175,7 +188,7 @@ class Recommender(BaseEstimator):
         verbose: bool = False,
     ) -> None:
         self.loss, self.rank, self.temperature, self.dropout = loss, rank, temperature, dropout
-        self.item_bias, self.layers, self.start = item_bias, layers, start
+        self.item_bias, self.layers, self.start, self.neighbours = item_bias, layers, start, neighbours
         self.negatives, self.lists_per_batch = negatives, lists_per_batch
         self.learning_rate, self.weight_decay = learning_rate, weight_decay
         self.max_epochs, self.patience = max_epochs, patience
@@ -203,6 +216,8 @@ class Recommender(BaseEstimator):
                 state["negatives"] = Negatives(state["negatives"], *options)
         if "_index" in state:
             state.setdefault("_folding", None)
+            state.setdefault("neighbours", False)
+            state.setdefault("regularization_", None)
         super().__setstate__(state)
 
     @_refusing
@@ -250,7 +265,7 @@ class Recommender(BaseEstimator):
                 torch.manual_seed(seed)
                 learned = self._train(train, held, at_last, loss, measure, options, seed)
             self._index, self.known_ = index, index.known
-            self.scorer_, self.history_, self.best_epoch_, self._folding = learned
+            self.scorer_, self.history_, self.best_epoch_, self._folding, self.regularization_ = learned
         return self
 
     def _train(
@@ -262,8 +277,8 @@ class Recommender(BaseEstimator):
         measure: Measure,
         options: Mapping[str, Any],
         seed: int,
-    ) -> tuple[MatrixFactorization, list[dict[str, float | None]], int, dict[str, np.ndarray] | None]:
-        """The factorisation, its history and best epoch, and what folds in new users if that is linear.
+    ) -> tuple[MatrixFactorization, list[dict[str, float | None]], int, dict[str, np.ndarray] | None, float | None]:
+        """The factorisation, its history and best epoch, what folds in new users if that is linear, and the regularization.
 
         A linear start is fitted again to all interactions `at_last`, with what the held-out ones have chosen.
         """
@@ -274,7 +289,8 @@ class Recommender(BaseEstimator):
 
         plan = self._resolved(is_validated=held is not None)
         begin = plan._linear_start(train, held, measure, options, seed) if plan.start == "linear" else {}
-        model = _Training(plan, train, loss, begin, validate if held is not None else None, seed)
+        is_judged = held is not None and not plan.neighbours  # with neighbours no epoch is selected
+        model = _Training(plan, train, loss, begin, validate if is_judged else None, seed)
         model.run(measure.name, disable=not self.verbose)
         history, best = model.history[0], model.best_epochs[0]
         if begin and at_last is not None:
@@ -286,13 +302,21 @@ class Recommender(BaseEstimator):
         scorer, folding = model.scorer.eval(), None
         if begin and plan.temperature is None and not plan.layers:
             folding = linear_folding(begin["linear"], train, scorer.user_factors.weight.detach().cpu().numpy())
-        return scorer, history, best, folding
+        return scorer, history, best, folding, begin.get("regularization")
 
     def _resolved(self, *, is_validated: bool) -> Self:
         """A copy with the options that follow from others in place of None and `"auto"`, but for the rank of a linear start."""
         plan = copy.copy(self)
         by_default = self.temperature == "auto" and not self.layers and Negatives.of(self.negatives).kind == "all"
         plan.start = self.start or ("linear" if by_default else "spectral")
+        can_have = plan.start == "linear" and self.temperature in ("auto", None) and not (self.layers or self.item_bias)
+        if self.neighbours and not can_have:
+            raise ValueError(
+                "neighbours=True needs the linear start without temperature, layers and item_bias; leave these out, or pass None"
+            )
+        of_training = (self.loss, self.lists_per_batch, self.learning_rate, self.max_epochs, self.patience)
+        trains = self.neighbours is None and (self.dropout > 0 or any(each is not None for each in of_training))
+        plan.neighbours = self.neighbours if can_have and not trains else False
         if self.temperature == "auto":
             plan.temperature = None if plan.start == "linear" and not self.layers else 0.2
         usual: dict[str, Any] = {"item_bias": True, "learning_rate": 0.01, "max_epochs": 100, "patience": 10}
@@ -309,32 +333,51 @@ class Recommender(BaseEstimator):
     def _linear_start(
         self, train: Ratings, held: Ratings | None, measure: Measure, options: Mapping[str, Any], seed: int
     ) -> dict[str, Any]:
-        """Set the rank of a resolved copy, if it has none, and return arguments of `start_from_interactions`.
+        """Set rank and neighbours of a resolved copy that has none, and return arguments of `start_from_interactions`.
 
-        Held-out interactions choose the regularization, and then the rank; those of some users are enough.
+        Held-out interactions choose neighbours, the regularization, and without neighbours the rank; some users are enough.
+        With neighbours, nothing is trained.
         """
         most = min(train.num_users, train.num_items)
         ranks = [min(rank, most) for rank in _RANKS] if self.rank is None else [self.rank]
         linear, regularization = LinearFactors(train, ranks[0], seed), 200.0
         if held is None:
-            self.rank = ranks[len(ranks) // 2]
+            self.rank, self.neighbours = ranks[0 if self.neighbours else len(ranks) // 2], bool(self.neighbours)
+            self.max_epochs = 0 if self.neighbours else self.max_epochs
             return {"linear": linear, "regularization": regularization}
         users = np.unique(held.user)
-        number = max(_JUDGED // train.num_items, 500)
+        number = max(_JUDGED[0] // train.num_items, _JUDGED[1] * len(users) // max(held.num_ratings, 1), 500)
         some = held.select_users(np.random.default_rng(seed).permutation(users)[:number])
+        known = train.to_csr()
 
         @cache
-        def value(rank: int, regularization: float) -> float:
-            model = _Served(_Products(*linear.factors(rank, regularization)), train)
-            (values,) = evaluate_catalogue(model, some, [measure], **options).values()
+        def near() -> Any:
+            return shared_users(known)
+
+        @cache
+        def value(regularization: float, neighbours: bool, rank: int) -> float:
+            of_users, of_items = linear.factors(rank, regularization)
+            if neighbours:
+                of_items, weights, _ = linear.neighbours(rank, regularization)
+                model: Any = _Products(of_users, of_items, partial(_near, known, near(), weights))
+            else:
+                model = _Products(of_users, of_items)
+            (values,) = evaluate_catalogue(_Served(model, train), some, [measure], **options).values()
             return float(values.mean())
 
+        is_sparse = linear.rest.sum() > _LEFT_OUT * train.num_ratings
+        if self.neighbours is None and is_sparse and (np.diff(train.offsets) ** 2).sum() <= _PAIRS:
+            self.neighbours = value(regularization, True, ranks[0]) > value(regularization, False, ranks[0])
+        self.neighbours = chosen = bool(self.neighbours)
         for step in (3.0, 1 / 3):
             while 1 < regularization < 5000:
-                if value(ranks[0], step * regularization) <= value(ranks[0], regularization):
+                if value(step * regularization, chosen, ranks[0]) <= value(regularization, chosen, ranks[0]):
                     break
                 regularization *= step
-        self.rank = max(ranks, key=lambda rank: value(rank, regularization))
+        if chosen:
+            self.rank, self.max_epochs = ranks[0], 0
+        else:
+            self.rank = max(ranks, key=lambda rank: value(regularization, False, rank))
         return {"linear": linear, "regularization": regularization}
 
     def _divide(self, index: _Index, validation: Any, seed: int) -> tuple[Ratings, Ratings | None, np.ndarray | None]:
@@ -374,7 +417,8 @@ class Recommender(BaseEstimator):
         check_numbers("a number from 0", partial(le, 0), weight_decay=self.weight_decay)
         fractions = {"dropout": self.dropout, "validation_share": self.validation_share}
         check_numbers("a number from 0 and below 1", lambda value: 0 <= value < 1, **fractions)
-        check_flags(verbose=self.verbose, **({} if self.item_bias is None else {"item_bias": self.item_bias}))
+        optional = {"item_bias": self.item_bias, "neighbours": self.neighbours}
+        check_flags(verbose=self.verbose, **{name: value for name, value in optional.items() if value is not None})
 
     @_refusing
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -411,13 +455,14 @@ class Recommender(BaseEstimator):
 
     def _start(self, train: Ratings, device: torch.device, begin: Mapping[str, Any], seed: int) -> MatrixFactorization:
         """The factorisation before training."""
-        options: dict[str, Any] = {"item_bias": self.item_bias, "seed": seed}
-        options |= {"rank": self.rank, "temperature": self.temperature, "dropout": self.dropout}
+        options: dict[str, Any] = {"rank": self.rank, "seed": seed}
+        kind: type[MatrixFactorization] = NeighbourFactorization
+        if not self.neighbours:
+            kind = LightGCN if self.layers else MatrixFactorization
+            options |= {"item_bias": self.item_bias, "temperature": self.temperature, "dropout": self.dropout}
         if self.layers:
             options["layers"] = self.layers
-        scorer: MatrixFactorization = (LightGCN if self.layers else MatrixFactorization)(
-            train.num_users, train.num_items, **options
-        )
+        scorer = kind(train.num_users, train.num_items, **options)
         scorer = scorer.to(device)
         if isinstance(scorer, LightGCN):
             scorer.set_graph(train)
@@ -501,7 +546,7 @@ class Recommender(BaseEstimator):
         one, known = self._index.of_new_users(X)
         with _of_any_size(known.num_items):
             factors = self._fold_in(self._folding, self.scorer_, known)
-        model, users = _Served(self.scorer_, self.known_, factors), torch.arange(known.num_users)
+        model, users = _Served(self.scorer_, self.known_, factors, known), torch.arange(known.num_users)
         return self._index.answer("items", *recommend(model, users, k, exclude=known, items=ranked), one)
 
     @_refusing
@@ -943,8 +988,9 @@ class _Served:
     whose factors are 0, get the popular items, not all with a score of 0.
     """
 
-    def __init__(self, scorer: Any, known: Ratings, factors: Tensor | None = None) -> None:
-        self.scorer, self.known, self.factors = scorer, known, factors
+    def __init__(self, scorer: Any, known: Ratings, factors: Tensor | None = None, new: Ratings | None = None) -> None:
+        self.scorer, self.known, self.factors, self.new = scorer, known, factors, new
+        self.has_vectors = getattr(scorer, "has_vectors", True)
 
     def vectors(self, users: Tensor) -> tuple[Tensor, Tensor]:
         if self.factors is None:
@@ -958,18 +1004,38 @@ class _Served:
         return of_users, of_items
 
     def item_scores(self, users: Tensor) -> Tensor:
-        of_users, of_items = self.vectors(users)
-        return of_users @ of_items.T
+        if self.has_vectors:
+            of_users, of_items = self.vectors(users)
+            return of_users @ of_items.T
+        if self.factors is None or self.new is None:
+            scores = self.scorer.item_scores(users)
+        else:
+            rows = self.new.to_csr()[users.cpu().numpy()]
+            scores = self.scorer.scores_of_rows(self.factors[users.to(self.factors.device)], rows)
+        nothing = ~scores.any(-1, keepdim=True)
+        return torch.where(nothing, popularity(self.known).scores.to(scores), scores) if nothing.any() else scores
 
 
 class _Products:
-    """A model whose scores are products of factors."""
+    """A model whose scores are products of factors, plus what `near` gives for users."""
 
-    def __init__(self, users: np.ndarray, items: np.ndarray) -> None:
+    def __init__(
+        self, users: np.ndarray, items: np.ndarray, near: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> None:
         self.users, self.items = (torch.from_numpy(each.astype(np.float32)) for each in (users, items))
+        self.near, self.has_vectors = near, near is None
 
     def vectors(self, users: Tensor) -> tuple[Tensor, Tensor]:
         return self.users[users], self.items
+
+    def item_scores(self, users: Tensor) -> Tensor:
+        assert self.near is not None  # otherwise there are vectors
+        return torch.from_numpy(self.near(users.numpy())).addmm_(self.users[users], self.items.T)
+
+
+def _near(known: Any, near: Any, weights: np.ndarray, users: np.ndarray) -> np.ndarray:
+    """`[users, items]`: the sums of rows of a matrix `[items, items]` over the items of users, with weights."""
+    return as_dense(known[users] @ near) * weights.astype(np.float32)
 
 
 class _Cosines:
@@ -993,7 +1059,9 @@ def _grown(
     fold: Callable[[MatrixFactorization, Any], Tensor],
 ) -> MatrixFactorization:
     """A factorisation with the rows of `scorer`, new ones, and the factors of `users` by `fold`; see `partial_fit`."""
-    options = {name: getattr(scorer, name) for name in ("rank", "user_bias", "item_bias", "sparse", "scale", "seed")}
+    options: dict[str, Any] = {
+        name: getattr(scorer, name) for name in ("rank", "user_bias", "item_bias", "sparse", "scale", "seed")
+    }
     grown = MatrixFactorization(
         known.num_users, known.num_items, **options, temperature=scorer.temperature, dropout=scorer.dropout
     )
@@ -1017,7 +1085,7 @@ def _grown(
         grown.user_factors.weight[torch.from_numpy(users[~told]).to(device)] = 0
         if told.any():
             grown.user_factors.weight[torch.from_numpy(users[told]).to(device)] = fold(grown, own[users[told]])
-    return grown
+    return grown if not isinstance(scorer, NeighbourFactorization) else scorer.extended(grown, before, known)
 
 
 def _set_items(weights: dict[str, Tensor], counts: np.ndarray, new: np.ndarray, known: Any) -> None:

@@ -17,7 +17,7 @@ from rankstruct.losses.checks import check_choice
 from rankstruct.models.scorers import Scorer
 from rankstruct.recommenders.ratings import Ratings, interactions
 
-__all__ = ["ItemScorer", "LightGCN", "LinearFactors", "MatrixFactorization", "Start"]
+__all__ = ["ItemScorer", "LightGCN", "LinearFactors", "MatrixFactorization", "NeighbourFactorization", "Start"]
 
 Start = Literal["linear", "spectral", "random"]
 
@@ -72,12 +72,45 @@ class LinearFactors:
 
         Both have the roots of the singular values.
         """
-        left, right = self.left[:, :rank], self.right[:, :rank]
+        shifted = self.values[:rank].astype(np.float64) ** 2 + regularization
+        roots = np.sqrt(self.kept(rank))
+        weights = roots * (1.0 - self._diagonal(regularization)[:, None] / shifted)
+        return self.left[:, :rank] * roots, self.right[:, :rank] * weights
+
+    def neighbours(
+        self, rank: int | None = None, regularization: float = 200.0
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What EASE scores beyond the leading directions, without more of them: `(of_items, weights, own)`.
+
+        With the regularization r, EASE applies 1 / (s^2 + r) to the squared singular values. Between 0 and the last one of the
+        leading directions, the chord of this function, a - b s^2, is close to it. So the other directions add a - b X^T X, a
+        sparse matrix. The scores of a user with the row x of X are then P Q^T + x N, where P are the factors of users, Q is
+        `of_items` `[items, rank]`, which replaces those of items, and N is X^T X with the columns times `weights` `[items]`, but
+        with the diagonal `own` `[items]`.
+
+        >>> from rankstruct.recommenders import ease, interactions
+        >>> known = interactions([0, 0, 1, 1, 2], [0, 1, 1, 2, 2])
+        >>> linear = LinearFactors(known, 3)
+        >>> (users, _), (of_items, weights, own) = linear.factors(2, 9.0), linear.neighbours(2, 9.0)
+        >>> x = known.to_csr().toarray()
+        >>> near = x.T @ x * weights
+        >>> np.fill_diagonal(near, own)
+        >>> scores = users @ of_items.T + x @ near
+        >>> np.allclose(scores, ease(known, regularization=9.0).item_scores(torch.arange(3)), atol=1e-2)
+        True
+        """
+        values, diagonal = self.kept(rank), self._diagonal(regularization)
+        slope = 1.0 / (regularization * (regularization + values.min(initial=np.inf) ** 2))
+        on_values = 1.0 / regularization - slope * values**2 - 1.0 / (values**2 + regularization)
+        of_items = self.right[:, :rank] * (np.sqrt(values) * on_values) * diagonal[:, None]
+        own = 1.0 - diagonal / regularization + slope * diagonal * self.counts
+        return of_items, slope * diagonal, own
+
+    def _diagonal(self, regularization: float) -> np.ndarray:
+        """`[items]`: regularization / (1 - d), see the class."""
         shifted = self.values.astype(np.float64) ** 2 + regularization
         explained = ((self.right * self.values) ** 2 / shifted).sum(1) + self.rest / (self.quotient + regularization)
-        diagonal = np.minimum(regularization / np.maximum(1.0 - explained, 1e-9), regularization + self.counts)
-        roots = np.sqrt(self.kept(rank))
-        return left * roots, right * roots * (1.0 - diagonal[:, None] / shifted[:rank])
+        return np.minimum(regularization / np.maximum(1.0 - explained, 1e-9), regularization + self.counts)
 
 
 def linear_folding(linear: LinearFactors, known: Ratings, of_users: np.ndarray) -> dict[str, np.ndarray]:
@@ -381,7 +414,29 @@ class _UnitRows(torch.autograd.Function):
         return found
 
 
-class LightGCN(MatrixFactorization):
+class _OfGraph(MatrixFactorization):
+    """A factorisation that keeps the interactions of training, `graph` `[2, interactions]`, and what is computed from them."""
+
+    graph: Tensor
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.register_buffer("graph", torch.zeros(2, 0, dtype=torch.int64))
+        self._matrix: Any = None
+
+    def set_graph(self, known: Any) -> None:
+        """Set the graph to the interactions of training; raises ValueError if their numbers of users or items differ."""
+        known = self._own(known)
+        pairs = np.stack([known.user, known.item])
+        self.graph, self._matrix = torch.from_numpy(pairs).to(self.item_factors.weight.device), None
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
+        if (graph := state.get(f"{prefix}graph")) is not None:
+            self.graph, self._matrix = self.graph.new_zeros(graph.shape), None
+        super()._load_from_state_dict(state, prefix, *others)
+
+
+class LightGCN(_OfGraph):
     """LightGCN: a factorisation whose factors are averaged over the graph of users and their items.
 
     The factors are the mean of the given ones and those after 1, ..., `layers` steps, each of which replaces the factors of a
@@ -400,8 +455,6 @@ class LightGCN(MatrixFactorization):
     >>> scorer.item_scores(torch.tensor([0])).shape
     torch.Size([1, 3])
     """
-
-    graph: Tensor
 
     def __init__(
         self,
@@ -429,18 +482,6 @@ class LightGCN(MatrixFactorization):
         )
         check_integers(1, layers=layers)
         self.layers = layers
-        self.register_buffer("graph", torch.zeros(2, 0, dtype=torch.int64))
-        self._matrix: Tensor | None = None
-
-    def set_graph(self, known: Any) -> None:
-        """Set the graph to the interactions of training; raises ValueError if their numbers of users or items differ."""
-        known = self._own(known)
-        pairs = np.stack([known.user, known.item])
-        self.graph, self._matrix = torch.from_numpy(pairs).to(self.item_factors.weight.device), None
-
-    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
-        self.graph, self._matrix = self.graph.new_zeros(state[f"{prefix}graph"].shape), None
-        super()._load_from_state_dict(state, prefix, *others)
 
     def _propagated(self) -> tuple[Tensor, Tensor]:
         start = torch.cat([self.user_factors.weight, self.item_factors.weight])
@@ -466,6 +507,146 @@ class LightGCN(MatrixFactorization):
     def _tables(self, users: Tensor | None) -> tuple[Tensor, Tensor]:
         of_users, of_items = self._propagated()
         return of_users if users is None else of_users[users], of_items
+
+
+class NeighbourFactorization(_OfGraph):
+    """The linear start without training, and what it leaves out: scores of items that share users with those of a user.
+
+    `start_from_interactions` sets all of it. The scores are those of `LinearFactors.neighbours`, times 30. They are not products
+    of vectors alone: `vectors`, `factor_scores` and losses over the catalogue are errors. Factors are those of the linear start.
+
+    Args:
+        num_users: number of users.
+        num_items: number of items.
+        rank: dimension of the factors.
+        scale: standard deviation of the initial factors.
+        seed: seed of the initial factors.
+
+    >>> from rankstruct.recommenders import interactions
+    >>> known = interactions([0, 0, 1, 1, 2], [0, 1, 0, 1, 2])
+    >>> scorer = NeighbourFactorization(3, 3, rank=1)
+    >>> scorer.start_from_interactions(known, "linear")
+    >>> scorer.item_scores(torch.tensor([0, 2])).shape
+    torch.Size([2, 3])
+    """
+
+    has_vectors = False
+    served: Tensor
+    weights: Tensor
+    own: Tensor
+    fitted: Tensor
+
+    def __init__(
+        self,
+        num_users: int,
+        num_items: int,
+        rank: int = 10,
+        scale: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(num_users, num_items, rank, item_bias=False, scale=scale, seed=seed)
+        self.register_buffer("served", torch.zeros(num_items, rank))
+        self.register_buffer("weights", torch.zeros(num_items))
+        self.register_buffer("own", torch.zeros(num_items))
+        self.register_buffer(
+            "fitted", torch.tensor(0)
+        )  # interactions whose items share users; the others are later ones
+
+    def start_from_interactions(
+        self,
+        known: Any,
+        start: Start = "linear",
+        *,
+        linear: LinearFactors | None = None,
+        regularization: float = 200.0,
+    ) -> None:
+        """As that of the base class, for `"linear"`, and everything else.
+
+        Raises:
+            ValueError: another start, or other numbers of users or items than those of the factors.
+        """
+        if start != "linear":
+            raise ValueError(f"start must be 'linear' with neighbours, got {start!r}")
+        linear = LinearFactors(known, self.rank, self.seed) if linear is None else linear
+        super().start_from_interactions(known, start, linear=linear, regularization=regularization)
+        self.set_graph(known)
+        of_items, weights, own = linear.neighbours(self.rank, regularization)
+        self.served.zero_()[:, : of_items.shape[1]] = torch.from_numpy(_SCALE**0.5 * of_items)
+        self.weights.copy_(torch.from_numpy(_SCALE * weights))
+        self.own.copy_(torch.from_numpy(_SCALE * own))
+        self.fitted.fill_(self.graph.shape[1])
+
+    def similar_to(self, rows: Any) -> Tensor:
+        """`[users, items]`: what the items of rows `[users, items]`, a SciPy matrix, add to the scores of others."""
+        near = as_dense(rows @ self._of_graph()[1]) * self.weights.cpu().numpy()
+        user, item = rows.nonzero()
+        near[user, item] += rows[user, item] * self.own.cpu().numpy()[item]
+        return torch.from_numpy(near).to(self.weights)
+
+    def scores_of_rows(self, factors: Tensor, rows: Any) -> Tensor:
+        """Scores of all items, `[users, items]`, for users with these factors and rows of interactions, possibly new ones."""
+        return factors @ self.served.T + self.similar_to(rows)
+
+    def item_scores(self, users: Tensor) -> Tensor:
+        """Scores of all items, `[..., items]`, for users given by index `[...]`."""
+        rows = self._of_graph()[0][users.reshape(-1).cpu().numpy()]
+        users = users.to(self.served.device)
+        scores = self.scores_of_rows(self.user_factors.weight[users.reshape(-1)].detach(), rows)
+        return scores.reshape(*users.shape, self.num_items)
+
+    def pair_scores(self, user: Tensor, item: Tensor) -> Tensor:
+        """Scores of pairs of users and items, by index, whose shapes are broadcast."""
+        distinct, at = user.unique(return_inverse=True)
+        return self.item_scores(distinct)[at, item]
+
+    def vectors(self, users: Tensor | None = None, *, factors: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Raise ValueError: there are none."""
+        raise ValueError(
+            "scores with neighbours are not products of vectors; fit a Recommender with neighbours=False for vectors to index"
+        )
+
+    def scores_of(self, factors: Tensor, items: Tensor) -> Tensor:
+        """Raise ValueError: factors are not enough."""
+        raise ValueError(
+            "scores with neighbours need what users know, not only factors; use item_scores or scores_of_rows"
+        )
+
+    def extended(self, scorer: MatrixFactorization, before: Ratings, known: Ratings) -> NeighbourFactorization:
+        """The factors of `scorer`, with further interactions, users and items, and the neighbours of before.
+
+        New items have none: only the products of factors rank them.
+        """
+        grown = NeighbourFactorization(known.num_users, known.num_items, self.rank, self.scale, self.seed)
+        grown.load_state_dict(scorer.state_dict(), strict=False)
+        grown = grown.to(self.served.device).eval()
+        further = known.select(~np.isin(known.keys(), before.user * known.num_items + before.item))
+        pairs = torch.from_numpy(np.stack([further.user, further.item])).to(self.graph)
+        grown.graph, grown.fitted = torch.cat([self.graph, pairs], 1), self.fitted
+        old = self.num_items
+        grown.served[:old], grown.served[old:] = self.served, grown.item_factors.weight[old:].detach()
+        grown.weights[:old], grown.own[:old] = self.weights, self.own
+        return grown
+
+    def _of_graph(self) -> tuple[Any, Any]:
+        """The matrix `[users, items]` of all interactions, and `shared_users` of those that were fitted."""
+        if self._matrix is None:
+            shape, (user, item) = (self.num_users, self.num_items), self.graph.cpu().numpy()
+            ones, fitted = np.ones(len(user), np.float32), slice(int(self.fitted))
+            rows = sparse.csr_array((ones, (user, item)), shape)
+            self._matrix = rows, shared_users(sparse.csr_array((ones[fitted], (user[fitted], item[fitted])), shape))
+        return self._matrix
+
+
+def shared_users(matrix: Any) -> Any:
+    """X^T X `[items, items]` of a matrix `[users, items]`, with diagonal 0; dense if it has many entries, for faster products."""
+    found = (matrix.T @ matrix).tocsr()
+    found.setdiag(0.0)
+    return found.toarray() if found.nnz > found.shape[0] ** 2 / 16 else found
+
+
+def as_dense(matrix: Any) -> np.ndarray:
+    """A matrix of SciPy or NumPy as one of NumPy."""
+    return matrix.toarray() if sparse.issparse(matrix) else matrix
 
 
 class _Symmetric(torch.autograd.Function):

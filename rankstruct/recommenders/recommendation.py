@@ -148,7 +148,7 @@ def _as_indices(users: Any) -> Tensor:
 
 def _score_blocks(model: CatalogueModel, users: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Blocks of users and their scores of all items, which may be changed; of factorisations, vectors are computed once."""
-    vectors = getattr(model, "vectors", None)
+    vectors = getattr(model, "vectors", None) if getattr(model, "has_vectors", True) else None
     if vectors is None:
         first = torch.as_tensor(model.item_scores(users[:1]))
     else:

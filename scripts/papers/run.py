@@ -117,13 +117,13 @@ def _parse(record: Any) -> tuple[str, str, dict[str, Any]]:
     return " ".join(map(str, record["cell"])), record["request"], kept
 
 
-def run_experiment(plan: Plan, output: str | Path, *, processes: int = 1) -> Results:
+def run_experiment(plan: Plan, output: str | Path, *, processes: int | None = None) -> Results:
     """Run all unfinished cells.
 
     Args:
         plan: the experiment.
         output: the folder with `results.jsonl`.
-        processes: number of cells in parallel, one thread each.
+        processes: number of cells in parallel, one thread each; see `CellFolders.run`.
 
     Raises:
         ValueError: the data do not exist, or another process is writing to the folder.

@@ -36,6 +36,7 @@ def test_losses_measures_and_configs_are_compiled(monkeypatch, capsys):
     ("args", "told"),
     [
         (["--warm", "SoftRankLos"], "did you mean SoftRankLoss?"),
+        (["--warm", "SimilarityLoss"], "SimilarityLoss has no kernels of its own: name the loss that it is given"),
         (["--warm", "OrdinalLoss"], "OrdinalLoss needs options; name a config that has them"),
         (["--warm", "broken.yaml"], "broken.yaml: "),
         (["--warm", "empty.yaml"], "empty.yaml has no model: loss:"),

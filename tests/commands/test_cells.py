@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from cell_works import answer_ctrl_c, begin_slowly, best_so_far, deaf, square, train
+from cell_works import answer_ctrl_c, begin_slowly, best_so_far, deaf, die, square, train
 
 from papers.run import CellLines
 from rankstruct.commands import cells as module
+from rankstruct.commands import cluster
 from rankstruct.commands.cells import (
     Cell,
     CellFolders,
@@ -77,6 +78,19 @@ def test_a_worker_that_leaves_is_a_failed_cell(tmp_path):
     with lines(tmp_path) as store, pytest.raises(CellsFailed, match="14: SystemExit: fourteen"):
         store.run(square, cells(tmp_path, 14, 1))
     assert '"square": 1' in (tmp_path / "results.jsonl").read_text()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL")
+def test_a_cell_whose_process_dies_is_run_once_more(tmp_path):
+    wanted = [Cell(str(n), {}, (n, times, str(tmp_path))) for n, times in enumerate((0, 1, 9, 0))]
+    said = r"1 of 4 cells failed; .*2: its process died twice, SIGKILL\(-9\), such as for want of memory"
+    with folders(tmp_path / "out") as store, pytest.raises(CellsFailed, match=said):
+        store.run(die, wanted, processes=2)
+    assert [path.parent.name for path in sorted(tmp_path.glob("out/*/result.json"))] == ["0", "1", "3"]
+    assert len(list(tmp_path.glob("died-2-*"))) == 2
+    with folders(tmp_path / "out") as store, pytest.raises(CellsFailed):
+        store.run(die, wanted, processes=2)  # once more, and the others are not run again
+    assert len(list(tmp_path.glob("died-*"))) == 5
 
 
 @pytest.mark.parametrize("processes", [0, 1])
@@ -385,7 +399,7 @@ def test_a_cell_does_not_leave_the_folder(tmp_path):
 
 
 def test_ctrl_c_does_not_wait_for_workers_that_still_import(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_begin_worker", begin_slowly)
+    monkeypatch.setattr(cluster, "end_with", begin_slowly)
     threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
     begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt, match="0 of 1 cells are finished"), CellFolders(tmp_path) as store:

@@ -60,23 +60,32 @@ MODES = {
         "*": "--test --measures --mode --time-budget --seed --output",
     },
     "tune": {
-        "": "--space=a=int:1,2 --folds=1 --trials=3 --processes=1 --seed=1 --seeds=2 --no-prune",
-        "modes": {"--config c --output o": "*"},
-        "*": "--space --folds --trials --processes --seed --seeds --no-prune",
+        "": "--space=a=int:1,2 --folds=1 --trials=3 --processes=1 --seed=1 --seeds=2 --no-prune --address=a:1 "
+        "--storage=s",
+        "modes": {
+            "--config c --output o": "* --seed --storage",
+            "--config c --output o --on ray": "* --seed --address",
+            "--config c --output o --storage s": "*",
+        },
+        "*": "--space --folds --trials --processes --seeds --no-prune",
     },
     "cross-validate": {
-        "": "--folds=1 --grid=a=1 --processes=1 --seeds=2",
-        "modes": {"--config c --output o": "*"},
+        "": "--folds=1 --grid=a=1 --processes=1 --seeds=2 --address=a:1",
+        "modes": {"--config c --output o": "*", "--config c --output o --on ray": "* --address"},
         "*": "--folds --grid --processes --seeds",
     },
     "compare": {
-        "": "--folds=1 --grid=a=1 --processes=1 --seeds=2",
-        "modes": {"--configs c --output o": "*"},
+        "": "--folds=1 --grid=a=1 --processes=1 --seeds=2 --address=a:1",
+        "modes": {"--configs c --output o": "*", "--configs c --output o --on ray": "* --address"},
         "*": "--folds --grid --processes --seeds",
     },
     "fit-exact": {
-        "": "--folds=1 --processes=1 --output=o",
-        "modes": {"--config c": "*"},
+        "": "--folds=1 --processes=1 --output=o --on=dask --address=a:1",
+        "modes": {
+            "--config c --processes 0": "--folds --output",
+            "--config c": "* --on",
+            "--config c --on ray": "* --address",
+        },
         "*": "--folds --processes --output",
     },
 }

@@ -1,7 +1,9 @@
 """The search over a config's values: chosen by validation, resumable, pruned, and only the best is tested."""
 
 import json
+import subprocess
 import sys
+import time
 
 import optuna
 import pytest
@@ -108,6 +110,46 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_trials(searched, config, 
     assert f"best: {searched[1]['best']['trial']}" in out
     assert rankstruct([*arguments, *spaces, "--seed", "1"]) == 1
     assert "holds a run that differs in seed" in capsys.readouterr().err
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("storage", ["sqlite:///{}/study.db", "{}/study.log"])
+def test_searches_that_share_a_storage_do_each_trial_once(storage, config, tmp_path):
+    storage = storage.format(tmp_path)
+    given = [str(config), "--trials", str(TRIALS), "--storage", storage]
+    spaces = [part for entry in SPACE for part in ("--space", entry)]
+    command = ["tune", "--config", *given, "--output", str(tmp_path / "theirs"), "--processes", "0", *spaces]
+    with subprocess.Popen([sys.executable, "-m", "rankstruct", *command]) as other:
+        given = {"trials": TRIALS, "storage": storage, "processes": 0}
+        ours = tune(config, SPACE, output=tmp_path / "ours", **given)
+        assert other.wait(300) == 0
+    theirs = json.loads((tmp_path / "theirs" / "tune.json").read_text())
+    names = [path.parent.name for path in tmp_path.glob("*/trial-*/result.json")]
+    assert len(names) == len(set(names)) == TRIALS
+    if "sqlite" not in storage:  # a journal does not tell who is still alive, so none waits for the others
+        return
+    assert theirs["best"] == ours["best"]
+    assert theirs["test"]["mean"] == ours["test"]["mean"]
+    assert len({str(each["point"]) for each in theirs["trials"]}) == TRIALS
+    assert sorted(names) == [each["trial"] for each in theirs["trials"]]
+
+
+@pytest.mark.slow
+def test_a_shared_search_does_the_trial_of_one_that_died(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("rankstruct.commands.tune._BEAT", 1)
+    given = {"storage": f"sqlite:///{tmp_path}/study.db", "processes": 0, "output": tmp_path / "out"}
+    tune(config, SPACE, trials=1, **given)
+    study = optuna.load_study(study_name=config.stem, storage=given["storage"])
+    left = study.ask(parse_space(SPACE))
+    study._storage._backend.record_heartbeat(left._trial_id)  # once, and never again
+    time.sleep(2.5)
+    found = tune(config, SPACE, trials=3, **given)
+    assert [each["trial"] for each in found["trials"]] == ["trial-0000", "trial-0002", "trial-0003"]
+    assert left.params in [each["point"] for each in found["trials"]]
+    with pytest.raises(ValueError, match="its study config differs in prune; use another storage, or rename"):
+        tune(config, SPACE, trials=3, prune=False, **{**given, "output": tmp_path / "other"})
+    with pytest.raises(ValueError, match="storage nosuch://x: "):
+        tune(config, SPACE, trials=3, **{**given, "storage": "nosuch://x"})
 
 
 @pytest.mark.slow

@@ -1,50 +1,44 @@
 """The compiled core and Python agree on their interface, and a missing or old core is an error."""
 
-import ctypes
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from kernel_parts import COMPILER, KERNELS, KERNELS_CPP, Parts, build
+from kernel_parts import COMPILER, KERNELS, build
 
 import rankstruct
 from rankstruct.kernels import core
 
 LOOPS = [value for value in vars(core).values() if isinstance(value, core.Loop)]
-STRUCTURES = {
-    "Batch": core.CoreBatch,
-    "Rankings": core.rankings.structure,
-    "Forest": core.forest.structure,
-    **{KERNELS[loop.name]: loop.structure for loop in LOOPS},
-}
 
 
-@pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
-def test_structures_have_their_fields_where_the_core_has_them(tmp_path):
-    """By name: size of the structure, and for each field its offset and its size."""
-    numbers, expected = [], []
-    for kind, structure in STRUCTURES.items():
-        numbers.append(f"sizeof({kind})")
-        expected.append(ctypes.sizeof(structure))
-        names = [name for name, *_ in structure._fields_]
-        for name in (name for name in names if not name.endswith("_size")):
-            field, size = getattr(structure, name), getattr(structure, f"{name}_size", None)
-            numbers += [f"{of}({kind}, {name})" for of in ("offsetof", "SIZE")]
-            expected += [field.offset, field.size + (size.size if size else 0)]  # an array is an address and a size
-            assert size is None or size.offset == field.offset + field.size
-    code = (
-        "#include <cstddef>\n" + KERNELS_CPP[: KERNELS_CPP.index("#if")] + "using namespace rankstruct;\n"
-        "#define SIZE(kind, name) sizeof(kind::name)\n"
-        f"static const Index all[] = {{{', '.join(f'Index({n})' for n in numbers)}}};\n"
-        'extern "C" __attribute__((visibility("default"))) Index number(Index i) { return all[i]; }'
-    )
-    (tmp_path / "core.cpp").write_text(code)
-    parts = Parts(build(tmp_path / "core.cpp", tmp_path / "core.so", "-O0", "-Wno-invalid-offsetof"))
-    found = [parts.number(i) for i in range(len(numbers))]
-    assert dict(zip(numbers, found, strict=True)) == dict(zip(numbers, expected, strict=True))
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"high": "float", "low": "float", "min_tpr": "float", "predicted": "bool"},  # another order
+        {"low": "float", "high": "float", "min_tpr": "SymInt", "predicted": "bool"},  # another type
+        {"low": "float", "high": "Tensor", "min_tpr": "float", "predicted": "bool"},
+        {"low": "float", "high": "float", "min_tpr": "float"},
+    ],
+)
+def test_a_core_with_other_fields_says_which(fields):
+    told = f"partial_area has the fields low, high, min_tpr, predicted there and {', '.join(fields)} here"
+    with pytest.raises(
+        ImportError, match=f"of another version than its Python files; install rankstruct again: {told}"
+    ):
+        core.CoreOptions("partial_area", **fields)
+
+
+@pytest.mark.parametrize("table", [np.ones(3, np.float32), np.ones(3, int), np.ones(6)[::2]])
+def test_a_table_of_another_type_is_refused(table):
+    with pytest.raises(TypeError, match="discounts of top_surrogate must be a contiguous array of float64, got "):
+        core.top_surrogate.options(table, 3, True, True, True)
+    with pytest.raises(TypeError, match="where of rankings must be a contiguous array of bool, got float64"):
+        core.rankings.options(None, np.ones(3), *[None] * 5, 1, 3, 1, 1)
 
 
 def test_every_loop_is_exported_once():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from device_problems import arguments, assert_same, both_ways, draw, in_the_interpreter, interpreted
+from torch.autograd import forward_ad
 
 import rankstruct as rs
 from rankstruct import losses
@@ -14,6 +15,7 @@ from rankstruct.kernels.plackett_luce import log_sums
 from rankstruct.kernels.soft_rank import soft_rank
 from rankstruct.kernels.top_surrogate import swap_surrogate
 from rankstruct.lists import Lists
+from rankstruct.losses.listwise import cumulative_logsumexp
 
 BINARY = "nDCG(min_relevant=1)"
 LOSSES = {
@@ -119,6 +121,18 @@ def test_a_sigma_on_a_device_is_not_read(monkeypatch):
     monkeypatch.setattr("rankstruct.losses.soft_rank.is_plain", lambda values: False)
     assert loss.solve == loss._on_device
     assert_same(both_ways(loss, scores, labels, {"where": where}), expected, scores)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+def test_forward_mode_is_that_of_the_cpu(monkeypatch):
+    def along(values, by):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(cumulative_logsumexp(forward_ad.make_dual(values, by))).tangent
+
+    given = torch.randn(2, 2, 7, dtype=torch.float64)
+    expected = along(*given)
+    lanes.use(monkeypatch)
+    torch.testing.assert_close(along(*given), expected, rtol=0, atol=0)
 
 
 def test_higher_derivatives_are_those_of_the_cpu(monkeypatch):

@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 import rankstruct as rs
 from rankstruct.data import DataError
-from rankstruct.recommenders import MatrixFactorization, Recommender, interactions
+from rankstruct.recommenders import MatrixFactorization, NeighbourFactorization, Recommender, interactions
 from rankstruct.recommenders import estimator as estimator_module
 
 
@@ -335,6 +335,8 @@ def test_adding_rows_needs_a_fit_of_a_plain_factorisation(by_name):
         ({"learning_rate": 0}, "learning_rate must be a number above 0, got 0"),
         ({"weight_decay": -1}, "weight_decay must be a number from 0, got -1"),
         ({"weight_decay": None}, "weight_decay must be a number from 0, got None"),
+        ({"neighbours": True, "temperature": 0.1}, "neighbours=True needs the linear start without temperature"),
+        ({"neighbours": 2}, "neighbours must be"),
         ({"device": "gpu"}, "device must be a PyTorch device, such as 'cpu' or 'cuda:0', got 'gpu'"),
         ({"device": 1.5}, "device must be a PyTorch device, such as 'cpu' or 'cuda:0', got 1.5"),
     ],
@@ -403,6 +405,30 @@ def test_a_catalogue_of_one_item_is_recommended():
     assert model.recommend_new([[0]])[0].tolist() == [[-1]]
     table = pd.DataFrame({"user": ["a", "b"], "item": ["x", "x"]})
     assert Recommender(rank=2, max_epochs=1).fit(table).similar_items("x")[0].shape == (0,)
+
+
+def test_neighbours_serve_known_new_and_added_users_alike():
+    rng = np.random.default_rng(1)
+    groups = np.arange(120)[:, None] % 20 == np.arange(60) % 20  # more groups than the factors tell apart
+    matrix = sp.csr_matrix((rng.random(groups.shape) < np.where(groups, 0.7, 0.02)).astype(np.float32))
+    model = Recommender(rank=3).fit(matrix)
+    assert isinstance(model.scorer_, NeighbourFactorization)
+    assert model.best_epoch_ == 0
+    assert model.regularization_ > 0
+    plain = Recommender(rank=3, neighbours=False).fit(matrix)
+    assert plain.scorer_.vectors()[0].shape == (120, 3)
+    assert (model.recommend(range(120), 1)[0][:, 0] % 20 == np.arange(120) % 20).mean() > 0.4  # by chance 0.05
+    items, scores = model.recommend(range(9), 5)
+    for users in (9, 4):  # folded in as closely as the singular vectors are computed
+        found = model.recommend_new(matrix[:users], 5)
+        np.testing.assert_array_equal(found[0][:, 0], items[:users, 0])
+        np.testing.assert_allclose(found[1], scores[:users], atol=3e-3)
+    again = pickle.loads(pickle.dumps(model)).partial_fit(sp.vstack([matrix, matrix[:2]]).tocsr())
+    np.testing.assert_allclose(again.recommend([3, 120, 121], 5)[1], scores[[3, 0, 1]], atol=3e-3)
+    wider = sp.csr_matrix((np.ones(2, np.float32), ([5, 120], [60, 60])), (121, 61))
+    again = pickle.loads(pickle.dumps(model)).partial_fit(wider)
+    np.testing.assert_allclose(again.recommend(3, 5, exclude=[60])[1], scores[3], atol=3e-3)
+    assert set(again.recommend(120, 5)[0]) <= set(model.recommend_new([[]], 60)[0][0].tolist())
 
 
 @pytest.mark.needs("skops")

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import normalize
 
 import rankstruct as rs
-from rankstruct.recommenders import ItemScorer, interactions
+from rankstruct.recommenders import ItemScorer, LinearFactors, NeighbourFactorization, ease, interactions
 
 
 @pytest.mark.parametrize("biases", [(False, False), (True, False), (False, True), (True, True)])
@@ -147,3 +147,29 @@ def test_cosine_scores_have_the_gradients_of_normalized_factors():
     for each in (found, expected):
         (each(users, items).sum()).backward()
     assert users.grad.isfinite().all()
+
+
+def test_neighbours_are_what_the_leading_directions_of_ease_leave_out(tmp_path):
+    rng = np.random.default_rng(0)
+    matrix = sp.csr_array((rng.random((30, 20)) < 0.15).astype(np.float32))
+    known = interactions(matrix)
+    expected = ease(known, regularization=20.0).item_scores(torch.arange(30))
+    distances = {}
+    for rank in (1, 5, 20):
+        scorer = NeighbourFactorization(30, 20, rank)
+        scorer.start_from_interactions(known, regularization=20.0)
+        distances[rank] = float((scorer.item_scores(torch.arange(30)) / 30 - expected).abs().max())
+        users, items = (torch.from_numpy(each) for each in LinearFactors(known, rank).factors(regularization=20.0))
+        without = float((users @ items.T - expected).abs()[matrix.toarray() == 0].max())
+        assert distances[rank] < max(without, 1e-4)
+    assert distances[20] < 1e-4 < distances[5] < 0.05 < distances[1]
+    pairs = scorer(torch.tensor([[[3.0, 4.0], [3.0, 5.0]], [[0.0, 1.0], [9.0, 0.0]]]))
+    torch.testing.assert_close(pairs[1, 1], scorer.item_scores(torch.tensor(9))[0])
+    rs.save_scorer(scorer, tmp_path / "scorer.pt")
+    again = rs.load_scorer(tmp_path / "scorer.pt")
+    assert torch.equal(again.item_scores(torch.arange(30)), scorer.item_scores(torch.arange(30)))
+    for refused in (scorer.vectors, lambda: scorer.factor_scores(torch.zeros(1, 20))):
+        with pytest.raises(ValueError, match="scores with neighbours"):
+            refused()
+    with pytest.raises(ValueError, match="start must be 'linear' with neighbours, got 'spectral'"):
+        scorer.start_from_interactions(known, "spectral")

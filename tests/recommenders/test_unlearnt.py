@@ -244,6 +244,7 @@ RIGHT = {
     "item_bias": [True, None],
     "layers": [2],
     "start": [None],
+    "neighbours": [True, None],
     "negatives": [],
     "lists_per_batch": [2, None],
     "learning_rate": [1.5, 2, None],

@@ -21,11 +21,18 @@ def data(tmp_path_factory):
     return folder
 
 
-def test_first_calls_are_compared_on_validation_items(data, capsys):
-    assert experiment.main(["--data", str(data), "--first_calls"]) == 0
-    printed = capsys.readouterr().out
-    rows = {line.split()[0]: line.split() for line in printed.strip().splitlines()[1:]}
-    assert float(rows["Recommender"][1]) > 0.97 * float(rows["EASE"][1]) > float(rows["popularity"][1])
+def test_first_calls_are_compared_on_validation_items(data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(experiment, "GRID", {"neighbours=True": experiment.GRID["neighbours=True"]})
+    command = ["--data", str(data), "--first_calls", "--json", str(tmp_path / "found.json")]
+    assert experiment.main(command) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    rows = {row[1]: float(row[2]) for row in found["tables"]["first calls"]["rows"]}
+    assert rows["Recommender"] > 0.97 * rows["EASE"] > rows["popularity"]
+    assert rows["neighbours=True"] > 0.97 * rows["EASE"]
+    assert str(data) not in found["command"]
+    with pytest.raises(SystemExit):
+        experiment.main(["--data", str(data), str(data)])
+    assert "--data must be one folder without --first_calls, got 2" in capsys.readouterr().err
 
 
 def test_settings_are_chosen_and_kept_results_are_reused(data, tmp_path, capsys, monkeypatch):

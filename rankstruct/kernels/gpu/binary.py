@@ -9,14 +9,24 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.gpu import f1, pairwise, partial_auc, reciprocal_rank, top_surrogate
 from rankstruct.kernels.gpu.batch import MOST_SPACE, DeviceBatch, on_device
-from rankstruct.kernels.gpu.common import as_double, bounds, clear, divide, document, of_list, write, zero
+from rankstruct.kernels.gpu.common import (
+    as_double,
+    bounds,
+    clear,
+    compiled_once,
+    divide,
+    document,
+    launched_with,
+    of_list,
+    write,
+    zero,
+)
 from rankstruct.kernels.gpu.f1 import ACCURACY, BREAK_EVEN, SUCCESS
 
 _PAIRWISE = (
@@ -43,7 +53,7 @@ AUC, AP, CONVEX, AP_AT_CUTOFF, AT_CUTOFF, FIRST, AREA, WINDOW, FIRST_RELEVANT, C
 IDEAL, IDEAL_TIED, PREDICTED, BELOW_WINDOW = (tl.constexpr(number) for number in range(4))
 
 
-@triton.jit
+@compiled_once
 def solve_binary(
     scores, labels, where, weights, chosen, order, preferred_by, preferred_order, offsets, thresholds, shares, numbers, table,
     slope, real, whole, cells, task_loss, value, direction, size, stride, cell_stride, count, steps, cutoff,
@@ -232,9 +242,14 @@ def solve_binary(
             tl.debug_barrier()  # the coefficients
             runs = (sums[0], heads, ends)
             how = (scale, share, shift)
-            product = write(coefficient, real, whole, p, chosen, direction, how, runs, TIED, BLOCK)
-            tl.debug_barrier()  # the scratch has been read
-            product += write(coefficient, real + stride, whole + stride, m, chosen, direction, how, runs, TIED, BLOCK)
+            product = zero()
+            for turn in range(2):  # relevant documents, then the others; a loop, because both would be compiled
+                skipped_by = tl.cast(turn, tl.int64) * stride
+                many = tl.where(turn > 0, m, p)
+                product += write(
+                    coefficient, real + skipped_by, whole + skipped_by, many, chosen, direction, how, runs, TIED, BLOCK
+                )
+                tl.debug_barrier()  # the scratch has been read
             loss_of_all = tl.load(task_loss + index) + share * loss  # in memory, which costs less than registers
             value_of_all = tl.load(value + index) + share * tl.maximum(loss + product, 0.0)
             tl.debug_barrier()  # all have read them
@@ -282,7 +297,7 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
         batch.size, batch.stride, square, len(thresholds), batch.longest.bit_length() + 1, cutoff,
         METHOD=method, REFERENCE=reference, MEASURE=measure, NORMALIZED=bool(given.get("normalized")),
         STRICT=single and bool(np.isnan(call.min_relevant)), ROUND=single, TIED=tied, BLOCK=batch.block,
-        num_warps=batch.block // 128, enable_fp_fusion=False,
+        **launched_with(batch.block // 128, 168 if method == SURROGATE.value else 128),
     )  # fmt: skip
     return True
 

@@ -7,11 +7,33 @@ fused multiply-adds, as in the core.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
 
 #: The comparisons of `bisect`, of an element x with a bound v.
 ABOVE, AT_LEAST, AT_MOST, BELOW, WITHIN_HALF, HALF_ABOVE = (tl.constexpr(number) for number in range(6))
+
+
+def compiled_once(function: Callable[..., Any]) -> Any:
+    """A kernel of which one program serves all sizes, where Triton would compile more for 1 and for multiples of 16."""
+    parameters = inspect.signature(function).parameters.values()
+    return triton.jit(do_not_specialize=[each.name for each in parameters if each.annotation != "tl.constexpr"])(
+        function
+    )
+
+
+def launched_with(warps: int, registers: int = 255) -> dict[str, Any]:
+    """The options of a launch, with at most so many registers a thread.
+
+    Without a limit, `ptxas` spills a few so that more programs fit, which other versions of it do elsewhere.
+    """
+    limit = {} if torch.version.hip else {"maxnreg": registers}
+    return {"num_warps": warps, "enable_fp_fusion": False, **limit}
 
 
 @triton.jit
@@ -54,6 +76,17 @@ def is_finite(value):
 
 
 @triton.jit
+def read_label(labels, at, mask, least):
+    """Labels in float64, and whether they are finite and at least `least`; integers that it cannot represent are not."""
+    own = tl.load(labels + at, mask, other=0)
+    label = as_double(own)
+    right = is_finite(label) & (label >= least)
+    if own.dtype == tl.int64:
+        right = right & (label < 9223372036854775808.0) & (tl.cast(label, tl.int64) == own)
+    return label, right
+
+
+@triton.jit
 def later(a, b):
     """The maximum, for `tl.associative_scan`."""
     return tl.maximum(a, b)
@@ -88,8 +121,8 @@ def divide(values, labels, where, order, n, top, test, score_of, place, stride, 
     for begin in range(0, n, BLOCK):
         at, real = document(order, where, begin + tl.arange(0, BLOCK), n)
         score = tl.cast(tl.load(values + at, real, other=0.0), tl.float64) - top
-        label = tl.cast(tl.load(labels + at, real, other=0), tl.float64)
-        wrong += tl.sum(tl.cast(real & ~(is_finite(score) & is_finite(label) & (label >= least)), tl.int32), 0)
+        label, right = read_label(labels, at, real, least)
+        wrong += tl.sum(tl.cast(real & ~(is_finite(score) & right), tl.int32), 0)
         if STRICT:
             relevant = real & (label > threshold)
         elif ROUND:

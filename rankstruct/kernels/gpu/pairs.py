@@ -18,7 +18,7 @@ import triton.language as tl
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.gpu import pair_loss, pair_sums
 from rankstruct.kernels.gpu.batch import DeviceBatch, on_device, order_of
-from rankstruct.kernels.gpu.common import as_double, bounds, is_finite, zero
+from rankstruct.kernels.gpu.common import as_double, bounds, compiled_once, is_finite, launched_with, read_label, zero
 from rankstruct.lists import list_of_each
 
 PAIRS, RANKS, GAIN, ENTROPY = (tl.constexpr(number) for number in range(4))
@@ -35,7 +35,7 @@ _RESULTS = ((1, 4, 5, 6), (1, 6, 4, 6), (4, 9, 13, 9), (4, 12, 13, 7))
 _TILE = 32  # rows, and columns, of a tile
 
 
-@triton.jit
+@compiled_once
 def prepare(
     scores, labels, where, weights, chosen, keys, order, key_order, offsets, discounts, named, numbers, columns, ranks, counts,
     task_loss, value, stride, kept, names, WHAT: tl.constexpr, BY_KEY: tl.constexpr, BLOCK: tl.constexpr,
@@ -59,9 +59,11 @@ def prepare(
         at = tl.load(order + t, real, other=0)
         if where is not None:
             real = real & (tl.load(where + at, real, other=0) != 0)
-        label, weight = as_double(tl.load(labels + at, real, other=0)), tl.load(weights + at, real, other=0.0)
-        right = is_finite(as_double(tl.load(scores + at, real, other=0.0))) & is_finite(label) & (label >= least)
-        right = right & is_finite(weight) & (weight >= 0.0)
+        weight = tl.load(weights + at, real, other=0.0)
+        _, right = read_label(labels, at, real, least)
+        right = (
+            right & is_finite(as_double(tl.load(scores + at, real, other=0.0))) & is_finite(weight) & (weight >= 0.0)
+        )
         if chosen is not None:
             right = right & is_finite(tl.load(chosen + at, real, other=0.0))
         wrong += tl.sum(tl.cast(real & ~right, tl.int32), 0)
@@ -120,7 +122,7 @@ def read(columns, stride, at, inside, PASS: tl.constexpr):
     return found
 
 
-@triton.jit
+@compiled_once
 def sum_pairs(
     offsets, owners, steps, named_pairs, numbers, columns, counts, stride, kept, names,
     WHAT: tl.constexpr, PASS: tl.constexpr, COST: tl.constexpr, SCHEME: tl.constexpr, BACKWARD: tl.constexpr,
@@ -179,7 +181,7 @@ def sum_pairs(
             tl.store(columns + (4 + 3 * PASS + number) * stride + r, sums[number], r < n)
 
 
-@triton.jit
+@compiled_once
 def finish(
     order, offsets, numbers, columns, counts, value, direction, stride, of_value, of_slope, of_weight,
     WHAT: tl.constexpr, MEAN: tl.constexpr, BLOCK: tl.constexpr,
@@ -239,7 +241,7 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
     passes, *results = _RESULTS[what]
     columns = batch.space(4 + 3 * passes, torch.float64)
     ranks, counts = torch.empty_like(order, dtype=torch.int32), torch.empty(lists, dtype=torch.int32, device=device)
-    fixed = {"BLOCK": batch.block, "num_warps": max(batch.block // 64, 1), "enable_fp_fusion": False}
+    fixed = {"BLOCK": batch.block, **launched_with(max(batch.block // 64, 1))}
     sizes = (batch.stride, kept, getattr(call.options, "named_size", 0))
     prepare[(lists,)](
         batch.scores, batch.labels, batch.where, weights, batch.chosen, keys, order, key_order, offsets, discounts, named,
@@ -248,7 +250,7 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
     for turn in range(passes):
         sum_pairs[(len(owners),)](
             offsets, owners, steps, named_pairs, numbers, columns, counts, *sizes, WHAT=what, PASS=turn, COST=cost,
-            SCHEME=scheme, BACKWARD=backward, SKIP=bool(skip), TILE=tile, num_warps=8, enable_fp_fusion=False,
+            SCHEME=scheme, BACKWARD=backward, SKIP=bool(skip), TILE=tile, **launched_with(8),
         )  # fmt: skip
     finish[(lists,)](
         key_order if by_key else order, offsets, numbers, columns, counts, batch.value, batch.direction, batch.stride, *results,

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rankstruct.kernels.gpu.common import as_double, zero
+from rankstruct.kernels.gpu.common import as_double, compiled_once, launched_with, zero
 
 _BLOCKS = (128, 512)  # numbers that a program takes at once
 
@@ -23,7 +23,7 @@ def add_scaled(m, s, other_m, other_s):
     return top, s * by + other_s * tl.exp(tl.where(other_m == top, 0.0, other_m - top))
 
 
-@triton.jit
+@compiled_once
 def scan_rows(values, sums, slopes, found, size, BACKWARD: tl.constexpr, BLOCK: tl.constexpr):
     """Write log(sum over j <= i of exp(v_j)), L_i; or, from the end, exp(v_j) times the sum over i >= j of g_i exp(-L_i)."""
     row = tl.cast(tl.program_id(0), tl.int64) * size
@@ -58,6 +58,6 @@ def log_sums(values: Tensor, sums: Tensor | None = None, slopes: Tensor | None =
     if values.numel():
         given = (None if each is None else each.contiguous() for each in (values, sums, slopes))
         block = _BLOCKS[size > _BLOCKS[0]]
-        options = {"BACKWARD": slopes is not None, "BLOCK": block, "num_warps": block // 64, "enable_fp_fusion": False}
+        options = {"BACKWARD": slopes is not None, "BLOCK": block, **launched_with(block // 64)}
         scan_rows[(values.numel() // size,)](*given, found, size, **options)
     return found

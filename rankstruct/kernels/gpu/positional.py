@@ -16,7 +16,19 @@ import triton.language as tl
 
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.gpu.batch import DeviceBatch, on_device, order_of
-from rankstruct.kernels.gpu.common import AT_MOST, as_double, bisect, bounds, document, is_finite, of_list, zero
+from rankstruct.kernels.gpu.common import (
+    AT_MOST,
+    as_double,
+    bisect,
+    bounds,
+    compiled_once,
+    document,
+    is_finite,
+    launched_with,
+    of_list,
+    read_label,
+    zero,
+)
 
 IDEAL, IDEAL_TIED, PREDICTED = (tl.constexpr(number) for number in range(3))
 
@@ -366,7 +378,7 @@ def rank_reciprocal(score, gain, n, k, decay, discount, position, BLOCK: tl.cons
     return best_r
 
 
-@triton.jit
+@compiled_once
 def solve_positional(
     scores, gains, where, weights, chosen, order, chosen_order, offsets, decay, discount, whole, real,
     task_loss, value, direction, size, stride, cutoff, least_cutoff,
@@ -401,10 +413,10 @@ def solve_positional(
         t = begin + tl.arange(0, BLOCK)
         at, inside = document(order, where, t, places)
         own = tl.cast(tl.load(scores + at, inside, other=0.0), tl.float64) - top
-        worth = tl.cast(tl.load(gains + at, inside, other=0.0), tl.float64)
+        worth, valid = read_label(gains, at, inside, 0.0)
         if weights is not None:
             worth *= tl.load(weights + at, inside, other=0.0)
-        valid = (own >= -1e301) & is_finite(own) & is_finite(worth) & (worth >= 0.0)
+        valid = valid & (own >= -1e301) & is_finite(own) & is_finite(worth) & (worth >= 0.0)
         if chosen is not None:
             valid = valid & is_finite(tl.load(chosen + at, inside, other=0.0))
         wrong += tl.sum(tl.cast(inside & ~valid, tl.int32), 0)
@@ -508,6 +520,6 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
         decay, discount, batch.space(8, torch.int32), batch.space(9, torch.float64), batch.task_loss, batch.value,
         batch.direction, batch.size, batch.stride, options.cutoff, options.least_cutoff,
         REFERENCE=options.reference, NORMALIZED=bool(options.normalized), RECIPROCAL=bool(options.reciprocal),
-        BLOCK=batch.block, num_warps=batch.block // 64, enable_fp_fusion=False,
+        BLOCK=batch.block, **launched_with(batch.block // 64, 64 if options.reciprocal else 128),
     )  # fmt: skip
     return True

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.gpu.batch import MOST_SPACE, DeviceBatch, on_device, order_of
-from rankstruct.kernels.gpu.common import ABOVE, as_double, bisect, zero
+from rankstruct.kernels.gpu.common import ABOVE, as_double, bisect, compiled_once, launched_with, zero
 from rankstruct.kernels.gpu.pairs import GAIN, prepare
 from rankstruct.lists import list_of_each
 
@@ -33,7 +33,7 @@ def chances(x, i, n, scale, row):
     return tl.where(others, 0.5 + 0.5 * tl.erf(z), 0.0), tl.where(others, slope, 0.0)
 
 
-@triton.jit
+@compiled_once
 def soften(
     scores, order, offsets, columns, discounts, nodes, shares, numbers, counts, up, gained, chance, mine, sums, stride, parts,
     kept, many, steps, NORMAL: tl.constexpr, ROWS: tl.constexpr, RANKS: tl.constexpr, BLOCK: tl.constexpr,
@@ -157,12 +157,12 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
     prepare[(lists,)](
         batch.scores, batch.labels, batch.where, weights, None, gains, order, by_gain, offsets, table, None, numbers, columns,
         at, counts, batch.task_loss, batch.value, documents, kept, 0, WHAT=GAIN.value, BY_KEY=True, BLOCK=batch.block,
-        num_warps=max(batch.block // 64, 1), enable_fp_fusion=False,
+        **launched_with(max(batch.block // 64, 1)),
     )  # fmt: skip
     soften[(lists * parts,)](
         batch.scores, order, offsets, columns, table, *nodes, numbers, counts, up, gained, chance, mine, sums, documents, parts,
         kept, given.nodes_size, batch.longest.bit_length() + 1, NORMAL=bool(given.normal), ROWS=rows, RANKS=ranks,
-        BLOCK=_LANES // rows, num_warps=max(4, ranks // 128), enable_fp_fusion=False,
+        BLOCK=_LANES // rows, **launched_with(max(4, ranks // 128)),
     )  # fmt: skip
     values, slopes = 1.0 - sums.view(lists, parts).sum(-1), mine.sum(0).neg_()
     if not given.normalized:  # gains are relative to the best value

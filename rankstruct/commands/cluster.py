@@ -1,0 +1,200 @@
+"""Where cells run: in processes of this machine, or on the cluster of Ray or Dask.
+
+All are backends of joblib. Those that it, Ray and Dask bring return results only when all are there (Ray), wait forever for a job
+whose worker died (Dask), or run a single job in this process (loky), so each of these libraries is called here as what it is too:
+an executor that returns futures. It decides where a cell runs and what to do when a machine is lost.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from joblib import parallel_config
+from joblib.externals.loky import get_reusable_executor
+from joblib.parallel import ParallelBackendBase
+
+from rankstruct.launcher import end_with
+from rankstruct.messages import did_you_mean
+
+__all__ = ["cluster"]
+
+_PATIENCE = 5  # seconds to wait for a cluster
+_WEEK = 7 * 24 * 3600
+
+
+class Outcome(NamedTuple):
+    """What a job came to: its number, and its result or, in words, why it failed."""
+
+    number: int
+    result: Any
+    why: str = ""
+
+    @classmethod
+    def of_failure(cls, number: int, error: BaseException) -> Outcome:
+        """What an error is to a job."""
+        return cls(number, None, f"{type(error).__name__}: {error}")
+
+
+class Futures(ParallelBackendBase):
+    """joblib's backend for any executor of jobs that return an `Outcome`; `joblib.Parallel` needs `batch_size=1`.
+
+    An error of the executor, such as the loss of a machine, is the outcome of that job alone, unless it ends the executor.
+
+    Args:
+        send: sends a job without arguments, which is called with a keyword argument `number`; returns its future.
+        stop: ends all jobs that run.
+    """
+
+    supports_retrieve_callback = True
+
+    def __init__(self, send: Callable[[Callable[[], Any]], Future], stop: Callable[[], object], **options: Any) -> None:
+        super().__init__(**options)
+        self._send, self._stop = send, stop
+
+    def effective_n_jobs(self, n_jobs: int) -> int:
+        """At least two: joblib runs a single job in this process; `pre_dispatch` limits the jobs at a time."""
+        return max(n_jobs, 2)
+
+    def configure(self, n_jobs: int = 1, parallel: Any = None, **options: Any) -> int:
+        """Get ready for a call of `joblib.Parallel`."""
+        self.parallel = parallel
+        return self.effective_n_jobs(n_jobs)
+
+    def submit(self, func: Any, callback: Callable[[Any], object] | None = None) -> Future:
+        """Send a batch, of one job."""
+        future = self._send(func)
+        if callback is not None:
+            future.add_done_callback(lambda done: callback((func, done)))
+        return future
+
+    def retrieve_result_callback(self, out: tuple[Any, Future]) -> list[Outcome]:
+        """The outcome of a batch that has ended."""
+        batch, future = out
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            raise
+        except Exception as error:
+            return [Outcome.of_failure(batch.items[0][2]["number"], error)]
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """End all jobs that run."""
+        self._stop()
+
+
+def workers(processes: int) -> Futures:
+    """Processes of this machine with one thread each, which later calls use again; they end with this process."""
+    threads = dict.fromkeys(ParallelBackendBase.MAX_NUM_THREADS_VARS, "1")
+    begun: dict[str, Any] = {"initializer": end_with, "initargs": (os.getpid(),), "env": threads, "timeout": _WEEK}
+    executor = get_reusable_executor(processes, kill_workers=True, **begun)
+    return Futures(executor.submit, end_workers)
+
+
+def end_workers() -> None:
+    """End the processes of `workers` at once."""
+    get_reusable_executor(reuse=True).shutdown(kill_workers=True)
+
+
+@contextmanager
+def cluster(on: str | None, address: str | None = None) -> Iterator[None]:
+    """Run the cells of the block on a cluster, by making it joblib's active backend.
+
+    All machines need this package, the same working directory, and the data and output folders at the same paths.
+
+    Args:
+        on: `"ray"` or `"dask"`; None stays on this machine.
+        address: of the cluster, such as `10.0.0.1:6379`; for Ray the one it finds if None, or a new one on this machine.
+
+    Raises:
+        ValueError: an unknown name, a missing package, or no cluster at the address.
+    """
+    if on is None:
+        yield
+        return
+    if on not in _CLUSTERS:
+        raise ValueError(f"on must be one of {', '.join(_CLUSTERS)}, got {on!r}{did_you_mean(on, _CLUSTERS)}")
+    if address not in (None, "auto", "local"):
+        _check_reachable(str(address))
+    try:
+        module = importlib.import_module("distributed" if on == "dask" else on)
+    except ImportError as error:
+        raise ValueError(f"on {on} requires a package that is not installed: pip install 'rankstruct[{on}]'") from error
+    with _CLUSTERS[on](module, address) as backend, parallel_config(backend):
+        yield
+
+
+def _check_reachable(address: str) -> None:
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not (host and colon and port.isdigit()):
+        raise ValueError(f"address must be HOST:PORT, such as 10.0.0.1:6379, got {address!r}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        raise ValueError(f"no cluster at {address}: {error}; check that it runs, and its address") from error
+
+
+@contextmanager
+def _ray(ray: Any, address: str | None) -> Iterator[Futures]:
+    """Each cell is a task of one CPU, which Ray runs once more if its worker dies."""
+    mine = not ray.is_initialized()
+    if mine:
+        try:
+            ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+        except Exception as error:  # something else may answer there, with anything
+            raise ValueError(f"no cluster of Ray{f' at {address}' if address else ''}: {error}") from error
+    task = ray.remote(num_cpus=1, max_retries=1)(_call)
+    sent = []
+
+    def send(job: Callable[[], Any]) -> Future:
+        sent.append(task.remote(job))
+        return sent[-1].future()
+
+    def stop() -> None:
+        for each in sent:
+            ray.cancel(each, force=True)
+
+    try:
+        yield Futures(send, stop)
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+def _call(job: Callable[[], Any]) -> Any:
+    return job()
+
+
+@contextmanager
+def _dask(distributed: Any, address: str | None) -> Iterator[Futures]:
+    """Each cell is a task, which Dask runs again if its worker dies, `distributed.scheduler.allowed-failures` times."""
+    if address is None:
+        raise ValueError("Dask needs the address of its scheduler, such as 10.0.0.1:8786")
+    try:
+        client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
+        threads = client.nthreads()
+    except Exception as error:  # something else may answer there, with anything
+        raise ValueError(f"no scheduler of Dask at {address}: {error}") from error
+    sent = []
+
+    def send(job: Any) -> Any:
+        sent.append(client.submit(job, key=f"{job.items[0][2]['name']}-{uuid4().hex}"))
+        return sent[-1]
+
+    with client:
+        if crowded := [name for name, number in threads.items() if number > 1]:
+            raise ValueError(
+                f"workers of Dask need one thread each, since cells cannot share a process; {crowded[0]} has more: start them "
+                "by `dask worker --nthreads 1 --nworkers N`"
+            )
+        yield Futures(send, lambda: client.cancel(sent, force=True))
+
+
+_CLUSTERS: dict[str, Callable[..., Any]] = {"dask": _dask, "ray": _ray}
