@@ -122,7 +122,7 @@ class Shards:
         self.groups = np.array(places, np.int64)
 
     def _check_one_table(self, places: Sequence[str]) -> None:
-        """Raise DataError if files, by their places in the folder, are parts of a data set; tell columns that only folders have."""
+        """Raise DataError if files, of these places in the folder, are parts of a data set; tell columns that only folders have."""
         tops = {place.partition("/")[0].partition(".")[0] for place in places}
         parts = [part for part in ("train", "vali", "test") if part in tops]
         if len(parts) > 1:

@@ -207,6 +207,53 @@ def test_a_shard_that_was_written_again_is_read_again(tmp_path):
     assert rs.data.read_lists(folder).num_lists == LISTS - 1
 
 
+def test_a_shard_of_other_rows_is_told_from_the_one_whose_labels_were_read(tmp_path):
+    """As many rows, of other features: those would go with labels of others."""
+    folder = write(tmp_path / "train", 3)
+    data = rs.data.read_lists(folder)
+    other = table(range(40, 80))
+    pq.write_table(
+        other.set_column(2, "a", pa.array(-other["a"].to_numpy())), folder / "part-01.parquet", row_group_size=100
+    )
+    with pytest.raises(DataError, match=r"part-01.parquet has changed since its rows were counted; start again"):
+        np.asarray(data.features)
+
+
+@pytest.mark.parametrize("place", ["{}.parquet", "{}/part.parquet"])
+def test_parts_of_a_data_set_are_not_one_table(tmp_path, place):
+    for at, part in enumerate(("train", "test")):
+        file = tmp_path / "data" / place.format(part)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table(range(60 * at, 60 * at + 60)), file)
+    with pytest.raises(
+        DataError, match="data: expected the files of one table, got the parts train, test; give one of them"
+    ):
+        rs.data.read_lists(tmp_path / "data")
+
+
+def test_folders_named_after_columns_are_told_and_hidden_ones_above_are_not_minded(tmp_path, whole, caplog):
+    folder = write(tmp_path / ".kept" / "day=1", 3)
+    assert_same(rs.data.read_lists(f"{folder}/*.parquet"), whole)
+    assert not caplog.text.count("left out")
+    assert_same(rs.data.read_lists(folder.parent), whole)
+    assert ".kept: day left out, which only the names of folders have" in caplog.text
+
+
+def test_memory_is_bounded_if_few_lists_can_be_learned_from(tmp_path, monkeypatch):
+    folder = tmp_path / "train"
+    folder.mkdir()
+    ones = table().set_column(1, "label", pa.array(np.where(np.arange(LISTS * 7) % 84 == 0, 1, 0)))  # of each 12th list
+    pq.write_table(ones, folder / "part.parquet", row_group_size=100)
+    loader = BatchLoader(rs.data.read_lists(folder), lists_per_batch=2, shuffle=True, drop_empty=True)
+    features, held = loader.data.features, []
+    hold = features.hold
+    monkeypatch.setattr(features, "hold", lambda lists: (hold(lists), held.append(features._held[2].size)))
+    assert sorted(at for batch in loader for at in batch.index[batch.where.any(-1)].tolist()) == list(
+        range(0, LISTS, 12)
+    )
+    assert max(held) <= 700 + 150 + 7 * 3
+
+
 def test_labels_may_change_and_rows_may_not_be_removed(tmp_path, whole):
     data = rs.data.read_lists(write(tmp_path / "train", 3))
     np.testing.assert_array_equal(parse_steps(["binarize:2"])(data).labels, whole.labels >= 2)

@@ -6,7 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import pytorch_lightning as pl
+import torch
 from programs import assert_a_killed_fit_resumes_to_the_same_bits
+
+import rankstruct as rs
+from rankstruct.data import shards
+from rankstruct.training import RankingDataModule, RankingModule
+from rankstruct.training.callbacks import LastCheckpoint
 
 
 @pytest.fixture
@@ -30,3 +37,48 @@ def test_a_killed_run_resumes_to_the_same_bits(folder, tmp_path, monkeypatch):
     command += ["--trainer.max_epochs", "6", "--data.lists_per_batch", "8"]  # an epoch has 15 steps
     command += ["--average_weights", "true", "--early_stopping.patience", "1000"]
     assert_a_killed_fit_resumes_to_the_same_bits(command, tmp_path)
+
+
+def test_a_run_resumed_within_an_epoch_sees_the_same_batches_and_ends_with_the_same_weights(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RANKSTRUCT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(shards, "_BLOCK", 300)
+    monkeypatch.setattr(shards, "_HELD", 1000)  # an epoch has several windows
+    quiet = {
+        "logger": False,
+        "num_sanity_val_steps": 0,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "accelerator": "cpu",
+    }
+
+    class Seen(pl.Callback):
+        def __init__(self):
+            self.lists = []
+
+        def on_train_batch_start(self, trainer, module, batch, number):
+            self.lists.append((trainer.current_epoch, batch.index.tolist(), batch.features.sum().item()))
+
+    def fit(name, steps=-1, **options):
+        torch.manual_seed(0)
+        seen, scorer = Seen(), rs.LinearScorer(3)
+        trainer = pl.Trainer(
+            max_epochs=2,
+            max_steps=steps,
+            callbacks=[seen, LastCheckpoint(5)],
+            default_root_dir=tmp_path / name,
+            **quiet,
+        )
+        data = RankingDataModule(path=str(folder), lists_per_batch=8, prepare=["standardize"], seed=3)
+        trainer.fit(RankingModule(scorer, rs.GradedLoss("AUC")), data, **options)
+        return seen.lists, scorer.state_dict()
+
+    whole, expected = fit("whole")
+    begun, _ = fit("begun", steps=10)
+    (last,) = (tmp_path / "begun").rglob("last.ckpt")
+    resumed, found = fit("resumed", ckpt_path=last, weights_only=False)
+    assert len(whole) > 20
+    assert whole[0][0] == whole[10][0]  # the first epoch goes on
+    assert begun + resumed == whole
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
