@@ -39,6 +39,7 @@ def test_a_killed_run_resumes_to_the_same_bits(folder, tmp_path, monkeypatch):
     assert_a_killed_fit_resumes_to_the_same_bits(command, tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore:Checkpoint directory")
 def test_a_run_resumed_within_an_epoch_sees_the_same_batches_and_ends_with_the_same_weights(
     folder, tmp_path, monkeypatch
 ):
@@ -54,31 +55,35 @@ def test_a_run_resumed_within_an_epoch_sees_the_same_batches_and_ends_with_the_s
     }
 
     class Seen(pl.Callback):
-        def __init__(self):
-            self.lists = []
+        def __init__(self, lists, last):
+            self.lists, self.last = lists, last
 
         def on_train_batch_start(self, trainer, module, batch, number):
             self.lists.append((trainer.current_epoch, batch.index.tolist(), batch.features.sum().item()))
+            if len(self.lists) == self.last:
+                raise InterruptedError
 
-    def fit(name, steps=-1, **options):
+    def fit(name, lists, last=0, **options):
         torch.manual_seed(0)
-        seen, scorer = Seen(), rs.LinearScorer(3)
+        scorer = rs.LinearScorer(3)
         trainer = pl.Trainer(
             max_epochs=2,
-            max_steps=steps,
-            callbacks=[seen, LastCheckpoint(5)],
+            callbacks=[Seen(lists, last), LastCheckpoint(5)],
             default_root_dir=tmp_path / name,
             **quiet,
         )
         data = RankingDataModule(path=str(folder), lists_per_batch=8, prepare=["standardize"], seed=3)
         trainer.fit(RankingModule(scorer, rs.GradedLoss("AUC")), data, **options)
-        return seen.lists, scorer.state_dict()
+        return scorer.state_dict()
 
-    whole, expected = fit("whole")
-    begun, _ = fit("begun", steps=10)
+    whole, begun, resumed = [], [], []
+    expected = fit("whole", whole)
+    with pytest.raises(InterruptedError):
+        fit("begun", begun, 13)
     (last,) = (tmp_path / "begun").rglob("last.ckpt")
-    resumed, found = fit("resumed", ckpt_path=last, weights_only=False)
-    assert len(whole) > 20
-    assert whole[0][0] == whole[10][0]  # the first epoch goes on
-    assert begun + resumed == whole
+    found = fit("begun", resumed, ckpt_path=last, weights_only=False)  # which was saved after ten steps
+    assert whole[0][0] == whole[12][0]
+    assert whole[0][0] != whole[-1][0]
+    assert begun == whole[:13]
+    assert resumed == whole[10:]
     assert all(torch.equal(found[name], value) for name, value in expected.items())
