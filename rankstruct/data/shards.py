@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,12 @@ def holds_shards(folder: str | os.PathLike[str]) -> bool:
         raise
 
 
+def local_files(path: str | os.PathLike[str]) -> dict[str, Path]:
+    """The Parquet files of a folder or a pattern, by their places in the folder."""
+    _, base, names = _listed(path)
+    return {name.removeprefix(base): Path(name) for name in names}
+
+
 class Shards:
     """The Parquet files of a folder, a pattern or a URL. Files without rows are left out, which is logged.
 
@@ -122,7 +129,7 @@ class Shards:
         self.groups = np.array(places, np.int64)
 
     def _check_one_table(self, places: Sequence[str]) -> None:
-        """Raise DataError if files, of these places in the folder, are parts of a data set; tell columns that only folders have."""
+        """Raise DataError if files, by their places, are parts of a data set; tell columns that only names of folders have."""
         tops = {place.partition("/")[0].partition(".")[0] for place in places}
         parts = [part for part in ("train", "vali", "test") if part in tops]
         if len(parts) > 1:

@@ -6,7 +6,7 @@ import functools
 import glob
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -20,7 +20,7 @@ from rankstruct.data.errors import DataError
 from rankstruct.data.folds import PARTS, cross_validation_parts, fold_files, read_folds
 from rankstruct.data.formats import feature_names, read_lists
 from rankstruct.data.pipeline import Pipeline, check_preparation, prepare_splits
-from rankstruct.data.shards import Shards, holds_shards, is_shards, url_of
+from rankstruct.data.shards import Shards, holds_shards, is_shards, local_files, url_of
 from rankstruct.data.text import add_to_digest
 from rankstruct.messages import Way
 
@@ -245,7 +245,8 @@ def digest_of(path: str) -> str:
 def file_digest(file: Path) -> str:
     """A digest of the content of one file, sixteen characters; it is reread if size or time has changed.
 
-    That of shards is of what Parquet stores about each file, such as the sizes, the least and the greatest values of its columns.
+    That of shards at a URL is of what Parquet stores about each file, such as the sizes, the least and the greatest values of its
+    columns.
     """
     return _current_digest([("", file)])
 
@@ -256,15 +257,18 @@ def _beside(file: Path) -> list[Path]:
 
 
 def _current_digest(files: Sequence[tuple[str, Path]]) -> str:
-    stats = [(name, file, None if is_shards(file) else file.stat()) for name, file in files]
-    return _read_digest(
-        tuple(
-            (name, file, Shards(file).content)
-            if s is None
-            else (name, file, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
-            for name, file, s in stats
-        )
-    )
+    return _read_digest(tuple(state for name, file in files for state in _states(name, file)))
+
+
+def _states(name: str, file: Path) -> Iterator[tuple[Any, ...]]:
+    """Of a file or each of its shards, the name, the place and what changes when it is written."""
+    if url_of(file) is not None:
+        yield name, file, Shards(file).content
+        return
+    shards = local_files(file) if is_shards(file) else {"": file}
+    for within, one in shards.items():
+        s = one.stat()
+        yield f"{name}{within}", one, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino
 
 
 content_digest = functools.cache(digest_of)  # for repeated calls in a process
