@@ -8,8 +8,10 @@ from __future__ import annotations
 import glob
 import hashlib
 import logging
+import mmap
 import os
 import re
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -324,6 +326,7 @@ class ShardedFeatures(Blocks):
         if self._held is not None and np.array_equal(self._held[0], blocks):
             return
         self._held = None  # before others are read
+        _let_go(self._offsets)
         first = self._documents(blocks)
         places = np.cumsum(np.append(0, self._documents(blocks + 1) - first))
         features = np.empty((int(places[-1]), self.shape[1]), np.float32)
@@ -365,6 +368,15 @@ class ShardedFeatures(Blocks):
         for some, (number, block, _) in zip(np.split(order, first[1:]), self._in_order(wanted), strict=True):
             found[some] = block[rows[some] - self._documents(np.array([number]))[0]]
         return found
+
+
+def _let_go(array: np.ndarray) -> None:
+    """Let the system take back the memory of the file that holds an array, such as that of used labels; it is read again."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and sys.platform == "linux":
+        base.madvise(mmap.MADV_DONTNEED)
 
 
 def _runs(blocks: np.ndarray) -> Iterator[np.ndarray]:
