@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.arrays import as_numbers
+from rankstruct.blocks import Blocks, Counts, Read, counted, moments, ranges
 from rankstruct.columns import Columns
 from rankstruct.lists import as_offsets, check_offsets, check_tensor, to_tensor
 from rankstruct.messages import did_you_mean
@@ -52,6 +53,10 @@ class Step(nn.Module):
         """Return the buffers for training features `[documents, d]` of any real dtype."""
         return {}
 
+    def fit_blocks(self, read: Read, width: int) -> dict[str, Tensor]:
+        """As `fit`, for the features `[some, width]` that `read` returns one after the other."""
+        return {}
+
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Transform features `[documents, d]`; `lengths` `[lists]` are the list lengths, if the step is `by_list`."""
         raise NotImplementedError
@@ -84,6 +89,11 @@ class Standardize(Step):
         mean, deviation = map(torch.cat, zip(*found, strict=True))
         return {"mean": mean, "deviation": deviation}
 
+    def fit_blocks(self, read: Read, width: int) -> dict[str, Tensor]:
+        """Return mean and standard deviation, each with one rounding."""
+        mean, deviation = moments(read, width)
+        return {"mean": torch.from_numpy(mean), "deviation": torch.from_numpy(deviation)}
+
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Transform features."""
         return _divided(features - self.mean, self.deviation)
@@ -106,14 +116,30 @@ class Quantile(Step):
         knots = []
         for column in features.T:
             values, counts = column.double().unique(return_counts=True)
-            shares = (counts.cumsum(0).double() - 0.5 * counts.double()) / len(
-                column
-            )  # float32 of whole numbers otherwise
-            if len(values) > _MOST_KNOTS:
-                wanted = torch.linspace(0, 1, _MOST_KNOTS, dtype=shares.dtype)
-                chosen = torch.searchsorted(shares, wanted).clamp(max=len(values) - 1).unique()
-                values, shares = values[chosen], shares[chosen]
-            knots.append((values, torch.special.ndtri(shares)))
+            knots.append(self._knots(values, counts, counts.cumsum(0) - counts, len(column), whole=True))
+        return self._stacked(knots)
+
+    def fit_blocks(self, read: Read, width: int) -> dict[str, Tensor]:
+        """Return the same knots as `fit`."""
+        knots = []
+        for each in counted(read, width, np.linspace(0, 1, _MOST_KNOTS)):
+            values, counts, below = map(torch.from_numpy, (each.values, each.counts, each.below))
+            knots.append(self._knots(values.double(), counts, below, each.total, each.is_whole))
+        return self._stacked(knots)
+
+    @staticmethod
+    def _knots(values: Tensor, counts: Tensor, below: Tensor, total: int, whole: bool) -> tuple[Tensor, Tensor]:
+        """The knots of a column, of the numbers of documents with each value and below it; `whole` if these are all."""
+        shares = (below + counts).double() - 0.5 * counts.double()  # float32 of whole numbers otherwise
+        shares = shares / total
+        if len(values) > _MOST_KNOTS or not whole:
+            wanted = torch.linspace(0, 1, _MOST_KNOTS, dtype=shares.dtype)
+            chosen = torch.searchsorted(shares, wanted).clamp(max=len(values) - 1).unique()
+            values, shares = values[chosen], shares[chosen]
+        return values, torch.special.ndtri(shares)
+
+    @staticmethod
+    def _stacked(knots: list[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
         most = max([2, *(len(values) for values, _ in knots)])
         last = [torch.arange(most).clamp(max=len(values) - 1) for values, _ in knots]  # padded to a common length
         names = ("values", "quantiles")
@@ -151,7 +177,14 @@ class Bins(Step):
         """Return the thresholds, `[d, n]`."""
         if not len(features):
             raise ValueError("bins need at least one document to fit, got none")
-        low, high = (each.double()[:, None] for each in (features.amin(0), features.amax(0)))
+        return self._between(features.amin(0), features.amax(0))
+
+    def fit_blocks(self, read: Read, width: int) -> dict[str, Tensor]:
+        """Return the thresholds, `[d, n]`."""
+        return self._between(*map(torch.from_numpy, ranges(read, width)))
+
+    def _between(self, low: Tensor, high: Tensor) -> dict[str, Tensor]:
+        low, high = low.double()[:, None], high.double()[:, None]
         count = int(self.number)
         return {"thresholds": low + (high - low) * torch.arange(1, count + 1) / (count + 1)}
 
@@ -177,16 +210,34 @@ class Encode(Step):
     @classmethod
     def of(cls, features: Tensor, categorical: Sequence[int]) -> dict[str, Tensor]:
         """Return the buffers for training features: numeric columns and their medians, column and code of each indicator."""
-        chosen = set(categorical)
-        numeric = [at for at in range(features.shape[1]) if at not in chosen]
+        numeric = cls._others(features.shape[1], categorical)
         codes = [features[:, at].unique() for at in categorical]
+        return cls._of(numeric, features[:, numeric].nanmedian(0).values, categorical, codes, features.isnan().any(0))
+
+    @classmethod
+    def of_blocks(cls, features: Blocks, categorical: Sequence[int]) -> dict[str, Tensor]:
+        """As `of`, for features that are read one block after the other."""
+        documents, width = features.shape
+        numeric, found = cls._others(width, categorical), counted(_parts(features), width, np.array([0.5]))
+        medians = [_median(found[at]) for at in numeric]
+        codes = [torch.from_numpy(found[at].values.astype(float)) for at in categorical]
+        missing = torch.tensor([each.total < documents for each in found])
+        return cls._of(numeric, torch.tensor(medians, dtype=torch.float64), categorical, codes, missing)
+
+    @staticmethod
+    def _others(width: int, categorical: Sequence[int]) -> list[int]:
+        return [at for at in range(width) if at not in set(categorical)]
+
+    @staticmethod
+    def _of(
+        numeric: list[int], medians: Tensor, categorical: Sequence[int], codes: list[Tensor], missing: Tensor
+    ) -> dict[str, Tensor]:
         codes = [each[each >= 0] for each in codes]  # neither NaN nor unseen
         columns = [torch.full_like(each, at) for at, each in zip(categorical, codes, strict=True)]
-        none = features.new_zeros(0)
-        missing = features.isnan().any(0)
+        none = medians.new_zeros(0)
         return {
             "numeric": torch.tensor(numeric),
-            "medians": features[:, numeric].nanmedian(0).values.nan_to_num(),
+            "medians": medians.nan_to_num(),
             "column": torch.cat([none, *columns]),
             "code": torch.cat([none, *codes]),
             "incomplete": missing.nonzero()[:, 0],
@@ -554,6 +605,8 @@ def has_missing(X: Any) -> bool:
     >>> has_missing(np.array([[1.0, np.nan]])), has_missing(np.array([[1.0, 2.0]]))
     (True, False)
     """
+    if isinstance(X, Blocks):
+        return X.incomplete if X.incomplete is not None else any(has_missing(block) for block, _ in X.blocks())
     values = X.data if sp.issparse(X) else X
     with np.errstate(invalid="ignore"):
         return bool(values.size and values.dtype.kind == "f" and np.isnan(values.min()))  # without an array of booleans
@@ -577,7 +630,7 @@ def _fitted(step: Any) -> dict[str, Tensor]:
 
 def _documents(X: Any) -> Any:
     """Features `[documents, d]` as an array that torch accepts; sparse ones unchanged."""
-    if sp.issparse(X):
+    if sp.issparse(X) or isinstance(X, Blocks):
         return X
     found = as_numbers("X", X, exact=False)
     if found.ndim != 2:
@@ -605,6 +658,8 @@ def _fit(name: str, X: Any, names: Sequence[str], before: Sequence[Any], columns
                 f"encode must be the first preparation step, got it after {', '.join(map(full_name, names))}"
             )
         _check_dense(name, X)
+        if isinstance(X, Blocks):
+            return Encode.of_blocks(X, columns.categorical if columns else [])
         return Encode.of(torch.tensor(X, dtype=torch.float64), columns.categorical if columns else [])
     untouched = before[-1].untouched if before else 0
     found = {"untouched": torch.tensor(untouched)} if untouched else {}
@@ -612,12 +667,16 @@ def _fit(name: str, X: Any, names: Sequence[str], before: Sequence[Any], columns
         return found
     if kind is not Bins:
         _check_dense(name, X)
+    if isinstance(X, Blocks):
+        return found | kind(number).fit_blocks(_parts(X, untouched), X.shape[1] - untouched)
     X = X[:, : X.shape[1] - untouched]
     return found | kind(number).fit(to_tensor(X.toarray() if sp.issparse(X) else X))
 
 
 def _changed(step: Any, X: Any, lengths: Tensor, own: bool = False) -> Any:
     """Documents after a step; `own` ones may be overwritten."""
+    if isinstance(X, Blocks):
+        return X.changed(lambda block, offsets: _in_memory(_changed(step, block, _lengths(offsets))))
     inner = step.step if isinstance(step, LeaveLast) else step
     inner = inner.step if isinstance(inner, Append) else inner
     kept = torch.float64 if X.dtype == np.float64 else torch.float32
@@ -641,6 +700,21 @@ def _changed(step: Any, X: Any, lengths: Tensor, own: bool = False) -> Any:
         return sp.csr_array((change(X.data), X.indices, X.indptr), shape=X.shape)
     _check_dense(next(name for name, kind in _STEPS.items() if type(step) is kind), X)
     return change(X)
+
+
+def _in_memory(X: Any) -> np.ndarray:
+    return X.toarray() if sp.issparse(X) else np.asarray(X, np.float32)
+
+
+def _parts(X: Blocks, untouched: int = 0) -> Read:
+    """The reader of all columns but the last `untouched` ones."""
+    return lambda: (block[:, : X.shape[1] - untouched] for block, _ in X.blocks())
+
+
+def _median(found: Counts) -> float:
+    """The lower median, as torch's; NaN if there is no number."""
+    at = np.searchsorted(found.below + found.counts, (found.total - 1) // 2, side="right")
+    return float(found.values[at]) if found.total else np.nan
 
 
 def _in_blocks(change: Callable[[Any], np.ndarray], X: np.ndarray, own: bool) -> np.ndarray:

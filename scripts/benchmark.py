@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import catalogue, device, exact, large, losses, oracles, trees
+from benchmarks import catalogue, device, exact, large, losses, oracles, shards, trees
 from benchmarks.timing import machine
 from rankstruct.cli import run
 from rankstruct.commands._arguments import CommandParser
@@ -87,6 +87,15 @@ def _exact(options: argparse.Namespace) -> dict[str, Any]:
     table = exact.as_rows(rows)
     print(format_table(*table))
     return {"rows": rows, "tables": {"exact": table}}
+
+
+def _shards(options: argparse.Namespace) -> dict[str, Any]:
+    given = {name: getattr(options, name) for name in ("rows", "shards", "rounds", "seed")}
+    found = shards.benchmark_shards(options.folder, **given)
+    print(f"an epoch of a linear scorer, {shards.FEATURES} float16 features; one thread, a process each; medians")
+    table = shards.as_rows(found)
+    print(format_table(*table))
+    return {"epochs": found, "tables": {"shards": table}, **given}
 
 
 def _large(options: argparse.Namespace) -> dict[str, Any]:
@@ -204,6 +213,14 @@ def _add_growing(kind: Callable[..., argparse.ArgumentParser]) -> None:
     one.add_argument("--folder", required=True, help="where the lists are written, some 300 MB")
     one.add_argument("--documents", nargs="+", type=int, default=large.DOCUMENTS, help="numbers of documents")
     one.add_argument("--seed", type=int, default=0, help="of the lists")
+
+    parts = "An epoch on Parquet shards against the same rows in one memory-mapped file: time and memory."
+    one = kind("shards", _shards, parts)
+    one.add_argument("--folder", required=True, help="where the rows are written, 80 bytes a row in all")
+    one.add_argument("--rows", type=int, default=10**7, help="number of rows")
+    one.add_argument("--shards", type=int, default=20, help="number of files")
+    one.add_argument("--rounds", type=int, default=3, help="an epoch on each in every round")
+    one.add_argument("--seed", type=int, default=0, help="of the rows")
 
     web = "Conversion, exact training and SGD on lists of MSLR-WEB10K's shape, and scikit-learn and LightGBM."
     one = kind("large", _large, web)

@@ -41,7 +41,7 @@ def run_in(folder: Path, number: int | None = None) -> Path:
 
 def awaited_checkpoint(folder: Path) -> Path:
     """The last checkpoint of the run in a folder, once it is there."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180  # on a busy machine, starting takes most of it
     while not (found := list(folder.glob("*/checkpoints/last.ckpt"))):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -122,11 +122,13 @@ def _convert() -> CommandParser:
         "Fold<n>; set data.path of a config to the new folder.",
     )
     folder, ids = Need("without a folder as SOURCE", lambda v: v.source.is_dir()), _with_ids(lambda v: (v.source,))
-    parser.add_argument("source", type=Path, help="a file or a folder")
+    parser.add_argument("source", type=Path, help="a file, a folder, or a URL of Parquet files")
     parser.add_argument(
         "--output", type=Path, help="output file (default: SOURCE with suffix .rankdata), or output folder for a folder"
     )
     parser.add_argument("--folds", nargs="+", type=whole_number(1), help="fold numbers (default: all)", needs=[folder])
+    parts = "write N Parquet files instead, with the rows of a query in one file, of a table"
+    parser.add_argument("--shards", type=whole_number(1), metavar="N", help=parts)
     half = "float16: half the size, three digits, numbers up to 65504"
     parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help=half)
     parser.add_argument("--num-features", type=whole_number(1), help="number of features (default: the greatest id)")

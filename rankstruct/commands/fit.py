@@ -47,6 +47,7 @@ from rankstruct.commands.cells import locked
 from rankstruct.configs import misused, read_config
 from rankstruct.data import Source
 from rankstruct.data.record import KEY, check_unchanged, write_record
+from rankstruct.data.shards import absolute
 from rankstruct.data.source import digest_of
 from rankstruct.diagnostics import check_measures
 from rankstruct.feature_maps import FeatureMap
@@ -255,7 +256,7 @@ class RankingCLI(LightningCLI):
         """Make the data's path absolute, and require a checkpoint if the command needs one."""
         config = self.config[self.config.subcommand]
         if config.data.get("path") is not None:
-            config.data.path = str(Path(config.data.path).resolve())
+            config.data.path = absolute(config.data.path)
         self._check_scorer(config.model.get("scorer"))
         _check_options(config, self.config.subcommand)
         given = dict(options_in(self._args))  # the last value of each; null resets a value of the config

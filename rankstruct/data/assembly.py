@@ -106,10 +106,11 @@ class Assembly:
     Args:
         folder: the folder of the temporary file; None for memory.
         half: whether to store features as float16.
+        features: whether to store features.
     """
 
-    def __init__(self, folder: Path | None = None, *, half: bool = False) -> None:
-        self.half = half
+    def __init__(self, folder: Path | None = None, *, half: bool = False, features: bool = True) -> None:
+        self.half, self.features = half, features
         self.rows = self.entries = self.width = 0
         self._file: IO[bytes] | None = None
         if folder is not None:
@@ -128,6 +129,11 @@ class Assembly:
         if self._file is not None:
             self._file.close()
 
+    @property
+    def qids(self) -> Names:
+        """The names of the lists."""
+        return Names.joined(self._qids)
+
     def add(self, block: DocumentBlock) -> None:
         """Add the next documents."""
         if block.qids is not None and len(block.qids):
@@ -138,7 +144,7 @@ class Assembly:
                 self._places.append(block.places[skip:])
         width, indices = block.width, block.indices
         values = halved(block.values, f"documents from number {self.rows + 1} on") if self.half else block.values
-        arrays = {"labels": block.labels, "values": values, "missing": block.missing}
+        arrays = {"labels": block.labels, "values": values if self.features else None, "missing": block.missing}
         if indices is not None:
             width = int(indices.max(initial=-1)) + 1
             arrays |= {"indices": indices, "counts": block.counts}
@@ -199,6 +205,7 @@ class Assembly:
         lengths: np.ndarray | None = None,
         num_features: int | None = None,
         sparse: bool | str = "auto",
+        place: Callable[[int], str] | None = None,
     ) -> dict[str, Stream]:
         """The arrays of lists, after the last block; those in memory can be read once.
 
@@ -208,19 +215,24 @@ class Assembly:
             lengths: `[lists]`, the sizes of lists that the blocks do not define.
             num_features: the number of features; the greatest found if None.
             sparse: whether features are sparse; "auto" if less than a quarter of the values is stored.
+            place: the place of a row, from 0, for messages about several files.
 
         Raises:
             DataError: the documents of a list are not contiguous; or features are sparse, and float16.
         """
         if lengths is None:
-            qids, starts = Names.joined(self._qids), np.concatenate(self._starts)
-            self._check_contiguous(path, unit, qids)
+            qids, starts = self.qids, np.concatenate(self._starts)
+            self._check_contiguous(path, unit, qids, place)
         else:
             qids, starts = (
                 Names.of(list(map(str, range(1, len(lengths) + 1)))),
                 np.cumsum([0, *lengths[:-1]])[: len(lengths)],
             )
-        arrays = self._features(num_features or self.width, sparse) | {
+        width = num_features or self.width
+        features = (
+            self._features(width, sparse) if self.features else {"shape": Stream.of(np.array([self.rows, width]))}
+        )
+        arrays = features | {
             "labels": self._stream("labels", np.float32, self.rows),
             "offsets": Stream.of(np.append(starts, self.rows).astype(np.int64)),
             "qids.text": Stream.of(qids.text),
@@ -235,15 +247,19 @@ class Assembly:
             arrays["missing"] = self._stream("missing", np.int32, self.rows)
         return arrays
 
-    def _check_contiguous(self, path: Path, unit: str, qids: Names) -> None:
+    def _check_contiguous(self, path: Path, unit: str, qids: Names, of_row: Callable[[int], str] | None) -> None:
         if (found := qids.repeated()) is not None:
             again, before = (int(np.concatenate(self._places)[at]) for at in found)
             place = f"{path}:{again}" if unit == "line" else f"{path}, {unit} {again}"
+            start, advice = f"on {unit} {before}", "sort the file by qid"
+            if of_row is not None:
+                place, start = of_row(again - 1), f"in {of_row(before - 1)}"
+                advice = "`rankstruct convert --shards` puts the rows of each query together"
             name = qids[found[0]]
             name = name if len(name) <= 60 else f"{name[:60]}..."
             raise DataError(
-                f"{place}: expected contiguous documents of each query, got qid:{name} again, which started on {unit} "
-                f"{before}; sort the file by qid"
+                f"{place}: expected contiguous documents of each query, got qid:{name} again, which started {start}; "
+                f"{advice}"
             )
 
     def _features(self, width: int, sparse: bool | str) -> dict[str, Stream]:

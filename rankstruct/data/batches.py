@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch.utils.data import Dataset
 
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import check_least
+from rankstruct.data.shards import ShardedFeatures
 from rankstruct.lists import Lists
 
 __all__ = ["Batch", "BatchLoader", "collate"]
@@ -139,6 +141,10 @@ class BatchLoader:
     every epoch has the same number of batches, and lists of similar length are combined at random. With `lists_per_batch=1` there
     is no padding and the order is a plain shuffle.
 
+    Lists of shards are divided into windows of 64 MB of features, which are read one after the other: those of row groups that
+    the seed puts together, in an order that it changes in each epoch. Lists are combined at random within a window. Each of
+    several processes reads windows of its own.
+
     It has all that Lightning needs: `len()`, `set_epoch` (through `sampler`), and the position within the epoch in
     `state_dict()`, so that a resumed run continues with the next batch. Batches depend only on `seed` and epoch.
 
@@ -196,6 +202,8 @@ class BatchLoader:
         self.sampled = 0 if max_list_size is None else int((data.lengths[self._lists] > max_list_size).sum())
         self._start = self._delivered = 0
         self._ended = False
+        self._windows: list[np.ndarray] = []  # of lists of shards
+        self._window_of = np.zeros(0, np.int64)  # the number of each list's
         self._take_place(rank, world_size)
 
     @property
@@ -219,6 +227,8 @@ class BatchLoader:
         for lists in self._batches()[self._delivered :]:
             self._delivered += 1
             seed, keep = (self.seed, self.epoch), self.keep_relevant
+            if self._windows and len(lists):
+                self.data.features.hold(self._windows[self._window_of[lists[0]]])
             yield (
                 make_batch(self.data, lists, self.max_list_size, seed, keep_relevant=keep)
                 if len(lists)
@@ -242,7 +252,38 @@ class BatchLoader:
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, got {rank}")
         self.rank, self.world_size = rank, world_size
-        self._length = len(self._batches())
+        if not isinstance(self.data.features, ShardedFeatures):
+            self._length = len(self._batches())
+            return
+        sizes = []
+        for number, share in enumerate(self._shares(self.data.features)):
+            windows = self._windows_of(share, self.data.features)
+            sizes.append((sum(len(self._cut(window)) for window in windows), len(share)))
+            self._windows = windows if number == rank else self._windows
+        self._window_of = np.zeros(self.data.num_lists, np.int64)
+        for number, window in enumerate(self._windows):
+            self._window_of[window] = number
+        batches, lists = zip(*sizes, strict=True)
+        self._length = min(max(batches), min(lists)) if self.shuffle else max(batches)
+
+    def _shares(self, features: ShardedFeatures) -> list[np.ndarray]:
+        """The lists of each process, those of a row group together."""
+        lists = self._lists
+        if self.shuffle:
+            groups = features.groups_of[lists]
+            places = np.random.default_rng(self.seed).permutation(int(groups.max(initial=-1)) + 1)
+            lists = lists[np.argsort(places[groups], kind="stable")]
+        return np.array_split(lists, self.world_size)
+
+    def _windows_of(self, lists: np.ndarray, features: ShardedFeatures) -> list[np.ndarray]:
+        """Consecutive lists whose features may be in memory together, the same in every epoch, as the number of batches is."""
+        # Blocks are read whole, also if few of their lists are left: each of these has its share of the block.
+        blocks = features.blocks_of
+        documents = np.bincount(blocks, self.data.lengths)
+        kept = np.bincount(blocks[self._lists], minlength=len(documents))
+        ends = np.cumsum(documents[blocks[lists]] / kept[blocks[lists]])
+        number = np.ceil(ends / features.most_documents - 1e-9)
+        return [each for each in np.split(lists, np.flatnonzero(np.diff(number)) + 1) if len(each)]
 
     def _nothing(self) -> Batch:
         """One list of padding, which no measure counts."""
@@ -269,7 +310,19 @@ class BatchLoader:
 
     def _batches(self) -> list[np.ndarray]:
         rng = np.random.default_rng([self.seed, self.epoch])
-        lists = rng.permutation(self._lists) if self.shuffle else self._lists
+        if isinstance(self.data.features, ShardedFeatures):
+            order = rng.permutation(len(self._windows)) if self.shuffle else range(len(self._windows))
+            cut = (self._in_order(self._cut(self._windows[number], rng), rng) for number in order)
+            return _levelled(list(chain.from_iterable(cut)), self._length)
+        batches = _made_divisible(self._cut(self._lists, rng), self.world_size, drop=self.shuffle)
+        return self._in_order(batches, rng)[self.rank :: self.world_size]
+
+    def _in_order(self, batches: list[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+        return [batches[i] for i in rng.permutation(len(batches))] if self.shuffle else batches
+
+    def _cut(self, lists: np.ndarray, rng: np.random.Generator | None = None) -> list[np.ndarray]:
+        """Batches of lists of similar length, in this order."""
+        lists = rng.permutation(lists) if self.shuffle and rng is not None else lists
         lengths = _rounded_up(self.data.lengths[lists])
         if self.max_list_size is not None:
             lengths = np.minimum(lengths, self.max_list_size)
@@ -282,10 +335,7 @@ class BatchLoader:
             size = self.lists_per_batch or max(self.documents_per_batch // max(lengths[first], 1), 1)
             batches.append(lists[first : first + size])
             first += size
-        batches = _made_divisible(batches, self.world_size, drop=self.shuffle)
-        if self.shuffle:
-            batches = [batches[i] for i in rng.permutation(len(batches))]
-        return batches[self.rank :: self.world_size]
+        return batches
 
 
 def _rounded_up(lengths: np.ndarray) -> np.ndarray:
@@ -302,6 +352,18 @@ def _made_divisible(batches: list[np.ndarray], parts: int, *, drop: bool) -> lis
             missing = -len(batches) % parts
             return batches[: missing - parts] if drop else batches + [batches[0][:0]] * missing
         half = len(batches[largest]) // 2
+        batches[largest : largest + 1] = [batches[largest][:half], batches[largest][half:]]
+    return batches
+
+
+def _levelled(batches: list[np.ndarray], number: int) -> list[np.ndarray]:
+    """As many batches as that: the last are dropped, the largest split in two, or empty ones added."""
+    batches = batches[:number]
+    while len(batches) < number:
+        largest = max(range(len(batches)), key=lambda i: len(batches[i]), default=0)
+        half = len(batches[largest]) // 2 if batches else 0
+        if not half:
+            return batches + [np.zeros(0, np.int64)] * (number - len(batches))
         batches[largest : largest + 1] = [batches[largest][:half], batches[largest][half:]]
     return batches
 

@@ -20,11 +20,12 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
+from rankstruct.blocks import Blocks
 from rankstruct.columns import Columns
 from rankstruct.data.assembly import Assembly, Stream
 from rankstruct.data.dataset import RankingData, register_format
@@ -95,7 +96,7 @@ def map_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         size = check_file(path)
         content = np.asarray(np.memmap(path, dtype=np.uint8, mode="r")) if size else np.empty(0, np.uint8)
         magic, checksum = _PREFIX.unpack(content[: _PREFIX.size].data)
-        if magic != _MAGIC or zlib.crc32(content[_PREFIX.size :].data) != checksum:
+        if magic != _MAGIC or _checksum(path) != checksum:
             raise ValueError("wrong magic number or checksum")
         (length,) = _LENGTH.unpack_from(content.data, _PREFIX.size)
         end = _PREFIX.size + _LENGTH.size + length
@@ -109,6 +110,16 @@ def map_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         raise DataError(
             f"{path} is damaged or not from this version of rankstruct ({str(error)[:100]}); convert the data again"
         ) from error
+
+
+def _checksum(path: str | os.PathLike[str]) -> int:
+    """The CRC-32 of a file after its prefix, without a page of it in memory that nobody asked for."""
+    checksum = 0
+    with open(path, "rb", buffering=0) as file:
+        file.seek(_PREFIX.size)
+        while block := file.read(2**20):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
 
 
 def _placed(body: np.ndarray, dtype: Any, shape: Any, place: Any, size: Any) -> np.ndarray:
@@ -247,8 +258,8 @@ def to_arrays(data: RankingData) -> dict[str, np.ndarray]:
     return arrays
 
 
-def from_arrays(arrays: Mapping[str, np.ndarray]) -> RankingData:
-    """Lists from the arrays of a file; raises DataError if the arrays are inconsistent."""
+def from_arrays(arrays: Mapping[str, np.ndarray], elsewhere: Elsewhere | None = None) -> RankingData:
+    """Lists from the arrays of a file, with features that may be elsewhere; raises DataError if the arrays are inconsistent."""
     given: dict[str, Any] = dict(arrays)
     given.pop(_FILLED, None)
     try:
@@ -258,6 +269,9 @@ def from_arrays(arrays: Mapping[str, np.ndarray]) -> RankingData:
             if f"{name}.text" in given:
                 kind = bytes if name == "comments" else str
                 given[name] = Names(given.pop(f"{name}.text"), given.pop(f"{name}.offsets"), kind)
+        if elsewhere is not None:
+            width, columns = int(given.pop("shape")[1]), given.get(_COLUMN_CATEGORIES)
+            given["features"] = elsewhere.features(given["offsets"], width, columns, "missing" in given)
         if "features" not in given:
             given["features"] = _matrix(*(given.pop(name) for name in ("values", "indices", "indptr", "shape")))
         return RankingData(**given)
@@ -333,34 +347,51 @@ def read_rankdata(
 Fill = Callable[[Assembly], dict[str, Stream]]
 
 
-def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], options: object) -> RankingData:
+class Elsewhere(Protocol):
+    """Features that stay where they are, of the lists in a file of arrays; `version` changes when they do."""
+
+    @property
+    def version(self) -> str: ...
+
+    def features(self, offsets: np.ndarray, width: int, columns: Columns | None, incomplete: bool) -> Blocks: ...
+
+
+def assemble(
+    path: Path,
+    fill: Fill,
+    cache: bool | str | os.PathLike[str],
+    options: object,
+    elsewhere: Elsewhere | None = None,
+) -> RankingData:
     """The lists that `fill` adds to an `Assembly`, cached and memory-mapped the next time.
 
     The key is that of the file's content and the options, plain data that determine the arrays. A large file is streamed to the
-    cache, so that reading it takes no more memory than converting it.
+    cache, so that reading it takes no more memory than converting it. If the features stay `elsewhere`, the rest is cached, by
+    their version.
     """
     folder = cache_folder(cache)
     kept = None
     if folder is not None:
         # SHA-256: the fastest hash of hashlib on processors that support it, and free of collisions.
         digest = hashlib.sha256()
-        size = add_to_digest(digest, path)
+        size: int | str = add_to_digest(digest, path) if elsewhere is None else elsewhere.version
         digest.update(json.dumps([size, options]).encode())
-        kept = folder / f"{path.stem[:80]}-{digest.hexdigest()[:32]}{SUFFIX}"
-        if (found := _kept(kept, path)) is not None:
+        name = re.sub(r"[^\w.-]", "_", path.stem[:80])  # of a pattern
+        kept = folder / f"{name}-{digest.hexdigest()[:32]}{SUFFIX}"
+        if (found := _kept(kept, path, elsewhere)) is not None:
             return found
-        if path.stat().st_size >= _STREAMED_FROM:
+        if elsewhere is not None or path.stat().st_size >= _STREAMED_FROM:
             try:
-                with Assembly(kept.parent) as assembly:
-                    if store_arrays(kept, fill(assembly)) and (found := _kept(kept, path)) is not None:
+                with Assembly(kept.parent, features=elsewhere is None) as assembly:
+                    if store_arrays(kept, fill(assembly)) and (found := _kept(kept, path, elsewhere)) is not None:
                         return found
             except OSError as error:
                 _log.info("nothing is cached: %s", error)
     streams: dict[str, Stream] = {}
     try:
-        streams = fill(Assembly())
+        streams = fill(Assembly(features=elsewhere is None))
         arrays = {name: stream.array() for name, stream in streams.items()}
-        data = from_arrays(arrays)
+        data = from_arrays(arrays, elsewhere)
     except MemoryError:
         shape = streams["features"].shape if "features" in streams else ()
         raise DataError(
@@ -378,13 +409,13 @@ def assemble(path: Path, fill: Fill, cache: bool | str | os.PathLike[str], optio
     return data
 
 
-def _kept(kept: Path, path: Path) -> RankingData | None:
+def _kept(kept: Path, path: Path, elsewhere: Elsewhere | None) -> RankingData | None:
     """The lists of a cached file; None if it is missing or damaged."""
     arrays = load_arrays(kept)
     if arrays is None:
         return None
     try:
-        data = from_arrays(arrays)
+        data = from_arrays(arrays, elsewhere)
     except DataError as error:  # a file with a valid checksum from elsewhere
         _log.warning("%s is damaged (%s); it will be rebuilt", kept, error)
         return None

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
+from rankstruct.blocks import Blocks
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
 
@@ -47,6 +48,7 @@ class RemoveZeroRows:
 
     def __call__(self, data: RankingData) -> RankingData:
         """Remove them."""
+        _check_loaded(data, "remove-zero-rows")
         nonzero = np.asarray((data.features != 0).sum(axis=1)).ravel() > 0
         return _kept(data, nonzero, "whose features are all 0")
 
@@ -70,6 +72,7 @@ class RemoveNearDuplicates:
 
     def __call__(self, data: RankingData) -> RankingData:
         """Remove them."""
+        _check_loaded(data, "remove-near-duplicates")
         kept = np.ones(data.num_documents, bool)
         pairs = 0
         for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
@@ -111,6 +114,13 @@ class UnlabelledAsIrrelevant:
     def __call__(self, data: RankingData) -> RankingData:
         """The data without negative labels."""
         return replace(data, labels=np.maximum(data.labels, 0))
+
+
+def _check_loaded(data: RankingData, name: str) -> None:
+    if isinstance(data.features, Blocks):
+        raise DataError(
+            f"{name} cannot remove rows from shards, which are read as they are; remove them from the files"
+        )
 
 
 def _kept(data: RankingData, kept: np.ndarray, others: str) -> RankingData:

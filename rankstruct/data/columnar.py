@@ -7,6 +7,9 @@ strings are missing values, read as NaN; their number by column is logged, as ar
 
 Names of queries and documents are the same in all formats, see `rankstruct.data.tables`; in CSV files, `1.0` is `1` if the first
 rows of the column are all so. A column of a CSV file is categorical if no cell in the first rows is a number or date.
+
+Several Parquet files may be one table, see `rankstruct.data.shards`: all but their features is then read and kept, and features
+are decoded when they are used.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +30,7 @@ from rankstruct.data.assembly import Assembly, DocumentBlock, Stream
 from rankstruct.data.cache import assemble, described
 from rankstruct.data.dataset import RankingData, register_format
 from rankstruct.data.errors import REAL, DataError, shortened
+from rankstruct.data.shards import ShardedFeatures
 from rankstruct.data.tables import (
     TableReader,
     as_names,
@@ -58,10 +62,10 @@ def read_arrow(
     categorical: Sequence[str] = (),
     cache: bool | str | os.PathLike[str] = True,
 ) -> RankingData:
-    """Read a Parquet, Arrow (Feather) or CSV file of lists.
+    """Read a Parquet, Arrow (Feather) or CSV file of lists; or Parquet files that are one table, with features left in the files.
 
     Args:
-        path: the file.
+        path: the file; or a folder, a pattern such as `part-*.parquet`, or a URL such as `s3://bucket/train`.
         num_features: the least number of features of the result; features missing in the file are 0.
         labels: `"grades"` for integers from 0, `"real"` for any finite number; `"optional"` also for missing ones, or a missing
             column, which are read as 0.
@@ -75,13 +79,13 @@ def read_arrow(
 
     Raises:
         DataError: the file is missing or of another format; a column is missing, has other values, or more than 1000 categories;
-            the documents of a query are not contiguous.
+            the documents of a query are not contiguous, or in two files.
 
     >>> read_arrow("train.parquet").summary()  # doctest: +SKIP
     """
     roles = {"label": label, "qid": qid, "docid": docid}
     rows = ListReader(Path(path), num_features, labels, roles, features, categorical)
-    data = assemble(Path(path), rows.fill, cache, rows.options)
+    data = assemble(Path(path), rows.fill, cache, rows.options, rows if rows.table.shards else None)
     rows.log_columns()
     return data
 
@@ -148,21 +152,48 @@ class ListReader:
     def fill(self, assembly: Assembly) -> dict[str, Stream]:
         """Add all documents, and return the resulting arrays."""
         columns = self._find_categories()
-        used = [name for name in self.table.names if name not in self.left_out]
-        with Progress(
-            unit=" rows", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
-        ) as bar:
-            for batch in self.table.batches(used, self.texts, self._advice):
-                if len(batch):
-                    assembly.add(self._part(batch, assembly.rows))
-                    bar.update(len(batch))
+        for batch in self.batches([name for name in self.table.names if name not in self.left_out]):
+            assembly.add(self._part(batch, assembly.rows))
         if not assembly.rows:
             raise DataError(f"{self.path}: expected documents, one per row, got none")
         width = max(self.num_features or 0, assembly.width)
-        arrays = assembly.finish(self.path, "row", num_features=width, sparse=False)
+        place = None if self.table.shards is None else self.table.place
+        arrays = assembly.finish(self.path, "row", num_features=width, sparse=False, place=place)
+        if self.table.shards is not None:
+            self.table.shards.check_whole(arrays["offsets"].array(), assembly.qids)
         # A column of lists, and features that are missing in the file, have no names.
         named = columns if columns.categorical or len(columns.names) == width else None
         return described(arrays, math.nan, self.missing, named)
+
+    def batches(self, names: Sequence[str] | None = None) -> Iterator[Any]:
+        """The rows as Arrow batches with some columns, None for all, under a progress bar."""
+        with Progress(
+            unit=" rows", unit_scale=True, desc=self.path.name, disable=not self.progress, leave=False
+        ) as bar:
+            for batch in self.table.batches(names, self.texts, self._advice):
+                if len(batch):
+                    yield batch
+                    bar.update(len(batch))
+
+    @property
+    def version(self) -> str:
+        """Of shards, what changes when one of them is written."""
+        assert self.table.shards is not None
+        return self.table.shards.version
+
+    def features(self, offsets: np.ndarray, width: int, columns: Columns | None, incomplete: bool) -> ShardedFeatures:
+        """The features of shards, given the arrays of `fill` that they depend on."""
+        assert self.table.shards is not None
+        if columns is not None:
+            self.categories = {name: columns.categories[name] for name in self.categories}
+
+        def read(first: int, last: int) -> Iterator[np.ndarray]:
+            for batch in self.table.batches(self.names, rows=(first, last)):
+                part = self._features(batch, first)
+                first += len(part)
+                yield part if part.shape[1] == width else np.pad(part, [(0, 0), (0, width - part.shape[1])])
+
+        return ShardedFeatures(read, width, offsets, self.table.shards.groups, incomplete)
 
     def log_columns(self) -> None:
         """Warn of columns that were taken for a role or left out, whether the data were read from the file or from the cache."""

@@ -1,25 +1,34 @@
-"""Conversion of files of lists to memory-mapped files, in bounded memory."""
+"""Conversion of files of lists to memory-mapped files, and to shards, in bounded memory."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import secrets
+import shutil
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from rankstruct.columns import LIST_ROLES
 from rankstruct.data.assembly import Assembly, Stream, check_half, halved
 from rankstruct.data.cache import SUFFIX, Fill, to_arrays, write_assembled
 from rankstruct.data.columnar import ListReader, read_arrow
-from rankstruct.data.errors import shortened
+from rankstruct.data.errors import DataError, check_integers, shortened
 from rankstruct.data.folds import fold_files
 from rankstruct.data.formats import find_reader, read_lists, suffix_of
 from rankstruct.data.svmlight import Lines, Options, read_svmlight
+from rankstruct.data.tables import id_text
 from rankstruct.data.text import unpacked_name
 
-__all__ = ["Converted", "convert_lists"]
+__all__ = ["Converted", "convert_lists", "write_shards"]
 
 _DTYPES = ("float32", "float16")
+_GROUP = 2**17  # least number of rows of a row group
+_SHARD, _ROW = "rankstruct shard", "rankstruct row"  # columns of temporary files
 
 
 class Converted(NamedTuple):
@@ -71,10 +80,149 @@ def convert_lists(
     1 2 2 [[0.5, 1.0], [0.25, 3.0]]
     """
     source = Path(source)
-    if dtype not in _DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, got {shortened(dtype)}")
+    _check_dtype(dtype)
     target = _target_of(source, target)
     return Converted(target, *write_assembled(target, _fill_from(source, options, progress), half=dtype == "float16"))
+
+
+def _check_dtype(dtype: str) -> None:
+    if dtype not in _DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, got {shortened(dtype)}")
+
+
+def write_shards(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    shards: int,
+    *,
+    dtype: str = "float32",
+    progress: bool = False,
+    **options: Any,
+) -> Converted:
+    r"""Write a table of lists as shards, Parquet files that `read_lists` does not load, with the rows of a query in one of them.
+
+    The rows of a query need not be together in the source, and stay in order. Queries are divided by a hash of their names, so
+    that the same rows give the same shards; a file is sorted by the first row of each query. Row groups end where lists do.
+    Memory is that of one shard, and temporary files need the space of the source once more.
+
+    Args:
+        source: a CSV, Parquet or Arrow file; or a folder, a pattern or a URL of Parquet files.
+        target: the folder, which is new or empty. It is written at once: a killed process leaves nothing in it.
+        shards: number of files; fewer are written if a hash leaves some without queries.
+        dtype: dtype of features that are wider floats; others stay what they are.
+        progress: whether to show a progress bar.
+        options: options of `read_arrow`, such as `qid`.
+
+    Returns:
+        The folder and its size.
+
+    Raises:
+        DataError: as the format's reader, or a number is out of range for float16.
+        ValueError: an invalid option, or the folder has files.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "train.csv").write_text("qid,label,x\n1,0,0.5\n2,1,1\n1,1,2\n")  # query 1 is in two places
+    ...     written = write_shards(Path(folder, "train.csv"), Path(folder, "train"), 2)
+    ...     print(written.lists, written.documents, read_lists(written.path).lengths.tolist())
+    2 3 [2, 1]
+    """
+    import pyarrow as pa
+    import pyarrow.dataset
+
+    check_integers(1, shards=shards)
+    _check_dtype(dtype)
+    source, target = Path(source), Path(target)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ValueError(f"target must be a new or an empty folder, got {target}, which has files")
+    if find_reader(source, options.get("qid")) is not read_arrow:
+        raise DataError(
+            f"{source}: shards are written of tables, CSV, Parquet and Arrow files; got a {suffix_of(source)} file"
+        )
+    reader = _table_reader(source, options, progress)
+    qid = str(reader.table.columns["qid"])
+    made = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    try:
+        (made / "rows").mkdir(parents=True)
+        marked = _marked(reader, qid, shards, dtype)
+        first = next(marked, None)
+        if first is None:
+            raise DataError(f"{source}: expected documents, one per row, got none")
+        pa.dataset.write_dataset(
+            chain([first], marked),
+            schema=first.schema,
+            base_dir=made / "rows",
+            format="feather",
+            partitioning=[_SHARD],
+            max_partitions=shards,
+            max_open_files=shards + 1,
+            use_threads=False,
+        )
+        (made / "shards").mkdir()
+        digits, lists, documents = len(str(shards - 1)), 0, 0
+        for number in range(shards):
+            if (made / "rows" / str(number)).is_dir():
+                rows = pa.dataset.dataset(made / "rows" / str(number), format="feather").to_table()
+                name = made / "shards" / f"part-{number:0{digits}}.parquet"
+                found = _write_shard(name, rows.sort_by(_ROW).drop_columns(_ROW), reader, qid)
+                lists, documents = lists + found, documents + len(rows)
+                shutil.rmtree(made / "rows" / str(number))
+        os.replace(made / "shards", target)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return Converted(target, lists, documents, len(reader.names))
+
+
+def _marked(reader: ListReader, qid: str, shards: int, dtype: str) -> Iterator[Any]:
+    """The rows of a table with their number, and the shard of their query."""
+    import pyarrow as pa
+
+    before = 0
+    for batch in reader.batches():
+        ids = reader.table.ids(qid, batch.column(qid), before)
+        hashes = [zlib.crc32(id_text("qid", name).encode()) % shards for name in ids.dictionary.to_pylist()]
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for name in reader.names:
+            kind = columns[name].type
+            if pa.types.is_floating(kind) and kind.bit_width > np.dtype(dtype).itemsize * 8:
+                columns[name] = _narrowed(reader, name, columns[name], dtype, before)
+        columns[_SHARD] = pa.array(np.array(hashes, np.int32)[ids.indices.to_numpy()])
+        columns[_ROW] = pa.array(np.arange(before, before + len(batch)))
+        before += len(batch)
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+def _narrowed(reader: ListReader, name: str, column: Any, dtype: str, before: int) -> Any:
+    """A column of features in a narrower dtype."""
+    import pyarrow as pa
+
+    numbers = reader.table.numbers(name, column).astype(np.float32)
+    if dtype == "float16":
+        numbers = halved(numbers, f"{reader.table.place(before)} and on, column {name!r}")
+    return pa.array(numbers, mask=column.is_null().to_numpy(zero_copy_only=False))
+
+
+def _write_shard(path: Path, rows: Any, reader: ListReader, qid: str) -> int:
+    """Write rows as lists, and return their number."""
+    import pyarrow.parquet as pq
+
+    ids = reader.table.ids(qid, rows.column(qid).combine_chunks(), 0)
+    _, first, places = np.unique(ids.indices.to_numpy(), return_index=True, return_inverse=True)
+    rows = rows.take(np.argsort(first[places], kind="stable"))
+    ends = np.cumsum(np.bincount(places)[np.argsort(first)])
+    with pq.ParquetWriter(path, rows.schema) as writer:
+        start = 0
+        while start < len(rows):
+            end = int(ends[min(int(np.searchsorted(ends, start + _GROUP)), len(ends) - 1)])
+            writer.write_table(rows.slice(start, end - start), row_group_size=end - start)
+            start = end
+    return len(first)
+
+
+def _table_reader(source: Path, options: dict[str, Any], progress: bool) -> ListReader:
+    _check_options(source, options, ["num_features", "labels", "categorical", *LIST_ROLES])
+    roles = {role: options.pop(role, None) for role in LIST_ROLES}
+    return ListReader(source, roles=roles, **{"num_features": None, "labels": "grades", **options}, progress=progress)
 
 
 def _target_of(source: Path, target: str | os.PathLike[str] | None) -> Path:
@@ -94,10 +242,7 @@ def _fill_from(source: Path, options: dict[str, Any], progress: bool) -> Fill:
         group = options.pop("group_file", None)
         return Lines(source, Options(**options), group, progress=progress).fill
     if reader is read_arrow:
-        _check_options(source, options, ["num_features", "labels", "categorical", *LIST_ROLES])
-        roles = {role: options.pop(role, None) for role in LIST_ROLES}
-        kept = {"num_features": None, "labels": "grades", **options}
-        return ListReader(source, roles=roles, **kept, progress=progress).fill
+        return _table_reader(source, options, progress).fill
     data = read_lists(source, **options)
 
     def fill(assembly: Assembly) -> dict[str, Stream]:
@@ -123,9 +268,10 @@ def convert_folder(
 ) -> list[Converted]:
     """Convert `train`, `vali` and `test` of a folder, or of each of its `Fold<n>`, to another folder; returns the new files.
 
-    Options and errors are those of `convert_lists` and `read_folds`.
+    Options and errors are those of `convert_lists` and `read_folds`, or with `shards`, those of `write_shards`.
     """
     source, target = Path(source), Path(target)
+    shards = options.pop("shards", None)
     if folds is None and not (source / "Fold1").is_dir():
         pairs = [(file, target) for file in fold_files(source)]
     else:
@@ -133,6 +279,9 @@ def convert_folder(
         pairs = [(file, target / f"Fold{number}") for number in numbers for file in fold_files(source, number)]
     converted = []
     for file, folder in pairs:
-        name = Path(unpacked_name(file.name)).with_suffix(SUFFIX).name
-        converted.append(convert_lists(file, folder / name, **options))
+        name = Path(unpacked_name(file.name))
+        if shards is None:
+            converted.append(convert_lists(file, folder / name.with_suffix(SUFFIX).name, **options))
+        else:
+            converted.append(write_shards(file, folder / name.stem, shards, **options))
     return converted

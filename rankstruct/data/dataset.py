@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from typing_extensions import Self
 
 from rankstruct.arrays import as_numbers, as_single
+from rankstruct.blocks import Blocks
 from rankstruct.columns import Columns, EncodedTable
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names, check_offsets
@@ -24,7 +25,7 @@ from rankstruct.messages import Way
 
 __all__ = ["RankingData", "Splits", "Summary", "concatenate", "register_format"]
 
-Features = Any  # numpy.ndarray or scipy.sparse.csr_array; scipy's own stubs do not say so
+Features = Any  # numpy.ndarray, scipy.sparse.csr_array or Blocks; scipy's own stubs do not say so
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,8 @@ class RankingData:
 
     Args:
         features: `[documents, d]` float32, a C-ordered array or a `scipy.sparse.csr_array`; or a float16 array, as in files
-            converted to float16, which batches and solvers convert on the fly. NaN is a missing feature.
+            converted to float16, which batches and solvers convert on the fly; or those of shards, which are in files until they
+            are used. NaN is a missing feature.
         labels: `[documents]` float32.
         offsets: `[lists + 1]` int64, from 0 to the number of documents.
         qids: `[lists]` strings, the unique names of the lists; stored as `Names`, as are the next two.
@@ -87,7 +89,8 @@ class RankingData:
             raise DataError(f"qids must be unique; {name} is repeated at list {found[0]}; sort by qid")
         if self.columns is not None and (named := len(self.columns.names)) != self.num_features:
             raise DataError(f"columns must describe the {self.num_features} features, got {named}")
-        self._check_finite()
+        if not isinstance(self.features, Blocks):  # which are checked when they are decoded
+            self._check_finite()
 
     def _check_finite(self) -> None:
         stored = self.features.data if sp.issparse(self.features) else self.features
@@ -190,9 +193,11 @@ class RankingData:
         >>> RankingData.from_arrays([[1.0]] * 4, [1, 1, 0, 1], [1, 1, 2, 2]).same_labels()
         array([ True, False])
         """
-        changes = np.concatenate([[0], np.cumsum(self.labels[1:] != self.labels[:-1]), [0]])
-        first, last = self.offsets[:-1], np.maximum(self.offsets[1:] - 1, self.offsets[:-1])
-        return (changes[last] == changes[first]) | (self.lengths == 0)
+        same = self.lengths == 0
+        starts = self.offsets[:-1][~same]
+        if len(starts):  # without an array of the length of the labels, which may be memory-mapped
+            same[~same] = np.minimum.reduceat(self.labels, starts) == np.maximum.reduceat(self.labels, starts)
+        return same
 
     def select(self, lists: ArrayLike) -> Self:
         """Select lists, in the order given, by unique indices or a boolean mask `[lists]`.
@@ -240,9 +245,14 @@ class RankingData:
             raise DataError(f"expected a table with the columns {names}, got numbers")
         try:
             wanted = Columns(dict.fromkeys(self.columns.names)) if columns is None else columns
-            return replace(self, features=EncodedTable(self.features, self.columns).recoded(wanted), columns=wanted)
+            return replace(self, features=self._recoded(self.columns, wanted), columns=wanted)
         except ValueError as error:
             raise DataError(str(error)) from None
+
+    def _recoded(self, own: Columns, wanted: Columns) -> Features:
+        if not isinstance(self.features, Blocks) or own.categories == wanted.categories:
+            return EncodedTable(self.features, own).recoded(wanted)
+        return self.features.changed(lambda block, _: EncodedTable(block, own).recoded(wanted))
 
     def comment_values(self, key: str) -> Names:
         """The values of `key` in comments such as `# url = a.org/b host = a.org`, as `[documents]` strings.
@@ -494,7 +504,11 @@ def _check_types(features: Features, labels: np.ndarray, offsets: np.ndarray) ->
     if sp.issparse(features):
         if features.format != "csr" or features.dtype != np.float32:
             wrong = f"features must be float32 in CSR form, got {features.dtype} in {features.format.upper()} form"
-    elif not isinstance(features, np.ndarray) or features.dtype not in (np.float32, np.float16) or features.ndim != 2:
+    elif (
+        not isinstance(features, np.ndarray | Blocks)
+        or features.dtype not in (np.float32, np.float16)
+        or features.ndim != 2
+    ):
         wrong = f"features must be a float32 array [documents, d] or a SciPy CSR array, got {_kind(features)}"
     if not isinstance(labels, np.ndarray) or labels.dtype != np.float32 or labels.ndim != 1:
         wrong = wrong or f"labels must be a float32 array [documents], got {_kind(labels)}"

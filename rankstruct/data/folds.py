@@ -13,6 +13,7 @@ from rankstruct.columns import Columns
 from rankstruct.data.dataset import FORMATS, RankingData, Splits
 from rankstruct.data.errors import DataError
 from rankstruct.data.formats import CSV, feature_names, read_lists
+from rankstruct.data.shards import holds_shards, url_of
 from rankstruct.data.svmlight import SUFFIXES
 from rankstruct.data.text import PACKED
 from rankstruct.messages import Way
@@ -28,7 +29,8 @@ def read_folds(path: str | os.PathLike[str], fold: int | None = None, **options:
 
     Args:
         path: a folder with `Fold1`, `Fold2`, ...; or, with `fold=None`, one with the three files. Their suffix is `.txt` or
-            another one of `read_lists`, optionally followed by `.gz`, `.bz2`, `.xz` or `.zst`.
+            another one of `read_lists`, optionally followed by `.gz`, `.bz2`, `.xz` or `.zst`. A part may be a folder of Parquet
+            files, and `path` then a URL.
         fold: the fold number, from 1.
         options: options of `read_lists`.
 
@@ -94,7 +96,7 @@ def find_parts(
 ) -> dict[str, Path | None]:
     """The file of each part, None if missing and not required."""
     folder = Path(path) if fold is None else Path(path) / f"Fold{fold}"
-    if not folder.is_dir():
+    if not folder.is_dir() and url_of(folder) is None:
         itself = any(map(_found(Path(path)).get, PARTS))
         told, ways = f"{folder}: expected a folder with {_FILES}, got none; {_present(folder.parent)}", []
         if itself:
@@ -111,18 +113,26 @@ def find_parts(
     return found
 
 
+def has_parts(folder: Path) -> bool:
+    """Whether a folder, or its `Fold1`, has a file or a folder of one of the parts."""
+    return any(any(_found(each).values()) for each in (folder, folder / "Fold1"))
+
+
 def _found(folder: Path) -> dict[str, Path | None]:
     """The file of each part, SVMlight files first."""
     endings = [suffix + packed for suffix in (*SUFFIXES, *FORMATS, CSV) for packed in ("", *PACKED)]
-    return {
+    files = {
         part: next((file for ending in endings if (file := folder / f"{part}{ending}").is_file()), None)
         for part in PARTS
+    }
+    return {
+        part: folder / part if file is None and holds_shards(folder / part) else file for part, file in files.items()
     }
 
 
 def _present(folder: Path) -> str:
     if not folder.is_dir():
-        return f"{folder} does not exist either"
+        return f"{folder} does not exist either" if url_of(folder) is None else "parts are folders of Parquet files"
     names = sorted(entry.name for entry in folder.iterdir())
     shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
     return f"{folder} has {shown or 'nothing'}"

@@ -12,6 +12,7 @@ from rankstruct.data.cache import read_rankdata
 from rankstruct.data.columnar import column_names, read_arrow
 from rankstruct.data.dataset import FORMATS, RankingData
 from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.shards import is_shards
 from rankstruct.data.svmlight import read_svmlight
 from rankstruct.data.tables import missing_column, named, read_header
 from rankstruct.data.text import unpacked_name
@@ -25,6 +26,8 @@ TABLE_OPTIONS = ("label", "qid", "docid", "features", "categorical")  #: of `rea
 
 def read_lists(path: str | os.PathLike[str], **options: Any) -> RankingData:
     """Read a file of lists in the format of its suffix; files of unknown suffixes are SVMlight or LETOR files.
+
+    A folder, a pattern or a URL is that of Parquet files, whose features stay there until they are used; see `read_arrow`.
 
     Options are those of the reader: `num_features`, `labels`, `cache`; see `read_svmlight` for its own, of which `zero_based` is
     accepted, and ignored, for files without feature ids, and `read_arrow` for those of tables, such as `label`, `qid` and
@@ -51,6 +54,8 @@ def find_reader(
     Raises:
         DataError: a CSV file without the column `qid`, or one of its usual names.
     """
+    if is_shards(path):
+        return read_arrow
     suffix = suffix_of(path)
     if lacks_lists(path, qid, labelled=labelled):
         if not Path(path).is_file():
@@ -79,7 +84,7 @@ def feature_names(path: str | os.PathLike[str], **options: Any) -> list[str] | N
     >>> feature_names("train.txt") is None
     True
     """
-    if reader_of(suffix_of(path)) is not read_arrow or not Path(path).is_file():
+    if not is_shards(path) and (reader_of(suffix_of(path)) is not read_arrow or not Path(path).is_file()):
         return None
     return column_names(path, {role: options.get(role) for role in LIST_ROLES})
 

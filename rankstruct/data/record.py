@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
+from rankstruct.blocks import Blocks
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
+from rankstruct.data.shards import absolute, is_shards
 from rankstruct.data.source import file_digest
 from rankstruct.files import write_text
 
@@ -32,7 +35,7 @@ _TEST_FILE = re.compile(r"^test\.|\.test$")
 
 def describe_source(source: Any) -> dict[str, Any]:
     """Plain data about a source whose files were just read: `path`, `files` (digests by name) and `options`."""
-    path = None if source.path is None else str(Path(source.path).resolve())
+    path = None if source.path is None else absolute(source.path)
     return {"path": path, "files": _digests(source), "options": _options(source)}
 
 
@@ -95,7 +98,7 @@ def _changed_option(source: Any, record: Mapping[str, Any]) -> str | None:
 
 def is_same_place(source: Any, record: Mapping[str, Any]) -> bool:
     """Whether a source reads from the path of a record, or both are built in, or it reads a copy: others are other data."""
-    path = None if source.path is None else str(Path(source.path).resolve())
+    path = None if source.path is None else absolute(source.path)
     return path == record["path"] or (path is not None and not changed_files(source, record))
 
 
@@ -107,13 +110,21 @@ def list_marks(data: RankingData) -> np.ndarray:
 
     Lists of one document or of zeros, which many data sets have in common, are 0.
     """
-    X = data.features
+    if isinstance(data.features, Blocks):
+        parts = [_marks(features, offsets) for features, offsets in data.features.blocks()]
+        return np.concatenate(parts) if parts else np.zeros(0, np.uint64)
+    return _marks(data.features, data.offsets)
+
+
+def _marks(X: Any, offsets: np.ndarray) -> np.ndarray:
     factors = np.random.default_rng(0).integers(2**63, size=X.shape[1], dtype=np.uint64) * 2 + 1
-    rows = np.zeros(len(data.labels), np.uint64)
+    rows = np.zeros(X.shape[0], np.uint64)
     for first in range(0, len(rows), _ROWS):
         block = X[first : first + _ROWS]
-        bits = _bits(block.data if data.is_sparse else block)  # of zeros: 0, so that sparse and dense ones are alike
-        if data.is_sparse:
+        bits = _bits(
+            block.data if sp.issparse(block) else block
+        )  # of zeros: 0, so that sparse and dense ones are alike
+        if sp.issparse(block):
             at = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
             np.add.at(rows[first : first + _ROWS], at, bits * factors[block.indices])
         else:
@@ -121,7 +132,7 @@ def list_marks(data: RankingData) -> np.ndarray:
     rows ^= rows >> np.uint64(32)  # otherwise documents could exchange features
     rows *= np.uint64(0x9E3779B97F4A7C15)
     sums = np.append(np.uint64(0), np.cumsum(rows ^ rows >> np.uint64(29)))
-    return np.where(data.lengths > 1, sums[data.offsets[1:]] - sums[data.offsets[:-1]], np.uint64(0))
+    return np.where(np.diff(offsets) > 1, sums[offsets[1:]] - sums[offsets[:-1]], np.uint64(0))
 
 
 def _bits(values: np.ndarray) -> np.ndarray:
@@ -182,7 +193,7 @@ def _digests(source: Any, known: Iterable[str] = ()) -> dict[str, str]:
     try:
         files = {_name(file, root): file for file in source.files()}
     except DataError:
-        files = {name: file for name in known if (file := _place(root, name)).is_file()}
+        files = {name: file for name in known if (file := _place(root, name)).is_file() or is_shards(file)}
     return {name: file_digest(file) for name, file in files.items()}
 
 

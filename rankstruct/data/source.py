@@ -6,7 +6,7 @@ import functools
 import glob
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -20,6 +20,7 @@ from rankstruct.data.errors import DataError
 from rankstruct.data.folds import PARTS, cross_validation_parts, fold_files, read_folds
 from rankstruct.data.formats import feature_names, read_lists
 from rankstruct.data.pipeline import Pipeline, check_preparation, prepare_splits
+from rankstruct.data.shards import Shards, holds_shards, is_shards, local_files, url_of
 from rankstruct.data.text import add_to_digest
 from rankstruct.messages import Way
 
@@ -45,7 +46,7 @@ class Source:
 
     Args:
         path: a folder with `train.txt`, `vali.txt` and `test.txt`, or with `Fold1`, `Fold2`, ...; a file of lists, which is
-            split; or set `builtin`.
+            split; or set `builtin`. Parts may be folders of Parquet files, and `path` then a URL.
         fold: the `Fold<n>` of the folder, if it has folds; with cross-validation, the number of the fold, from 1.
         builtin: `"digits"` (real), `"synthetic"` or `"synthetic-groups"` (with groups), which need no files.
         prepare: names of preparation steps, for all parts; see `fit_preparation`.
@@ -157,7 +158,7 @@ class Source:
             raise ValueError(f"data.protocol {self.protocol!r} requires data.fold, the number of the fold, from 1")
         if self.protocol == "cross-validation" and not 1 <= (self.fold or 0) <= self.parts:
             raise ValueError(f"data.fold must be from 1 to data.parts = {self.parts}, got {self.fold}")
-        if not Path(path).exists():
+        if not Path(path).exists() and url_of(path) is None:
             raise DataError(f"{path}: no such file or folder", Way("path", None, "set {} to that of the data"))
         if not Path(path).is_file():
             fold_files(path, self._folder)
@@ -207,7 +208,8 @@ class Source:
         if root.is_file():
             return [root, *_beside(root)]
         folder = self._fold_files()[0].parent
-        return sorted(file for part in PARTS for file in folder.glob(f"{part}.*") if file.is_file())
+        shards = [file for file in self._fold_files() if is_shards(file)]
+        return sorted([*shards, *(file for part in PARTS for file in folder.glob(f"{part}.*") if file.is_file())])
 
     def feature_names(self) -> list[str] | None:
         """The names of the features, in order; None if they have only numbers."""
@@ -234,12 +236,18 @@ def digest_of(path: str) -> str:
         files = [(".", root), *((side.name, side) for side in _beside(root))]
     else:
         found = sorted(file for part in PARTS for at in ("", "Fold*/") for file in root.glob(f"{at}{part}.*"))
+        found += [root / part for part in PARTS if holds_shards(root / part)]
+        found = found or [root] * holds_shards(root)
         files = [(str(file.relative_to(root)), file) for file in found]
     return _current_digest(files)
 
 
 def file_digest(file: Path) -> str:
-    """A digest of the content of one file, sixteen characters; it is reread if size or time has changed."""
+    """A digest of the content of one file, sixteen characters; it is reread if size or time has changed.
+
+    That of shards at a URL is of what Parquet stores about each file, such as the sizes, the least and the greatest values of its
+    columns.
+    """
     return _current_digest([("", file)])
 
 
@@ -249,19 +257,30 @@ def _beside(file: Path) -> list[Path]:
 
 
 def _current_digest(files: Sequence[tuple[str, Path]]) -> str:
-    stats = [(name, file, file.stat()) for name, file in files]
-    return _read_digest(
-        tuple((name, file, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, file, s in stats)
-    )
+    return _read_digest(tuple(state for name, file in files for state in _states(name, file)))
+
+
+def _states(name: str, file: Path) -> Iterator[tuple[Any, ...]]:
+    """Of a file or each of its shards, the name, the place and what changes when it is written."""
+    if url_of(file) is not None:
+        yield name, file, Shards(file).content
+        return
+    shards = local_files(file) if is_shards(file) else {"": file}
+    for within, one in shards.items():
+        s = one.stat()
+        yield f"{name}{within}", one, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino
 
 
 content_digest = functools.cache(digest_of)  # for repeated calls in a process
 
 
 @functools.cache
-def _read_digest(files: tuple[tuple[str, Path, int, int, int, int], ...]) -> str:
+def _read_digest(files: tuple[tuple[Any, ...], ...]) -> str:
     digest = hashlib.sha256()
-    for name, file, *_ in files:
+    for name, file, *state in files:
         digest.update(name.encode())
-        add_to_digest(digest, file)
+        if len(state) == 1:
+            digest.update(state[0].encode())
+        else:
+            add_to_digest(digest, file)
     return digest.hexdigest()[:16] if files else ""

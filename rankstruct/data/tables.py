@@ -27,6 +27,7 @@ from rankstruct.arrays import LARGEST
 from rankstruct.columns import USUAL, as_arrow, as_table, find_column, is_text, named_columns, numbers, plain
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names
+from rankstruct.data.shards import Shards, is_shards
 from rankstruct.data.text import SPACE, check_file, parse_number, read_blocks, text_lines, unpacked_name
 from rankstruct.data.times import as_times, is_date, seconds
 from rankstruct.messages import Way, did_you_mean
@@ -117,7 +118,8 @@ class TableReader:
     """A table in a file or in memory: its columns, and those that have a role, such as a user or a click.
 
     Args:
-        source: a CSV, Parquet or Arrow file, CSV unless its name is that of another format; or a data frame.
+        source: a CSV, Parquet or Arrow file, CSV unless its name is that of another format; the folder, pattern or URL of
+            Parquet files; or a data frame.
         roles: the name of each role's column, None for the one with a usual name.
         optional: roles that may be missing, unless they are named.
         absent: roles that may be missing even if they are named.
@@ -130,6 +132,7 @@ class TableReader:
         names: all columns, in order.
         columns: the column of each role.
         header: the dialect of a CSV file; None for others. Columns of Parquet and Arrow files have `kinds`, their types by name.
+        shards: several Parquet files; None for one file.
 
     Raises:
         DataError: the file is missing, damaged or of another format, or a column is missing.
@@ -148,12 +151,16 @@ class TableReader:
         advice: Mapping[str, str | Way] | None = None,
     ) -> None:
         self.header: Header | None = None
+        self.shards: Shards | None = None
         self.kinds: dict[str, Any] = {}
         self.path = Path(source) if isinstance(source, str | os.PathLike) else None
         if self.path is None:
             with self._data_errors():
                 self._frame = named_columns(as_table("X", source))
             self.names = list(self._frame)
+        elif is_shards(self.path):
+            self.shards = Shards(self.path)
+            self.names, self.kinds = self.shards.schema.names, {field.name: field.type for field in self.shards.schema}
         else:
             check_file(self.path)
             if not _is_typed(self.path):
@@ -237,6 +244,7 @@ class TableReader:
         names: Sequence[str] | None = None,
         texts: Sequence[str] = (),
         advise: Callable[[str, str, str], str | Way] = lambda *_: "",
+        rows: tuple[int, int] | None = None,
     ) -> Iterator[Any]:
         """The rows as Arrow batches with some columns, None for all.
 
@@ -244,6 +252,7 @@ class TableReader:
             names: the columns.
             texts: the columns of a CSV file that are not parsed as numbers.
             advise: the end of the message about a cell of a CSV file that is no number, given the column, the type and the cell.
+            rows: of shards, the first row and that after the last; None for all.
         """
         with self._errors(names, texts, advise):
             if self.path is None:
@@ -251,6 +260,8 @@ class TableReader:
 
                 chosen = self.names if names is None else names
                 yield pa.RecordBatch.from_arrays([self._column(name, name in texts) for name in chosen], list(chosen))
+            elif self.shards is not None:
+                yield from self.shards.batches(names, *(rows or ()))
             elif self.header is None:
                 yield from _typed_batches(self.path, names)
             else:
@@ -268,7 +279,7 @@ class TableReader:
 
     def place(self, row: int) -> str:
         """The place of a row, from 0, for messages."""
-        return f"{self}, row {row + 1}"
+        return f"{self}, row {row + 1}" if self.shards is None else self.shards.place(row)
 
     def refuse(
         self, wrong: np.ndarray, name: str, expected: str, before: int, values: Any = None, advice: str | Way = ""

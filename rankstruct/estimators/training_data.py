@@ -12,6 +12,7 @@ from sklearn.utils import column_or_1d
 from typing_extensions import Self
 
 from rankstruct.arrays import as_array, as_numbers
+from rankstruct.blocks import Blocks
 from rankstruct.columns import as_table
 from rankstruct.data import RankingData
 from rankstruct.ids import group_documents, numbered_ids
@@ -144,6 +145,8 @@ def open_data(
         return X if isinstance(X, np.ndarray) else as_table(name, X), y, qid, diversity_groups
     if qid is not None or group is not None:
         raise ValueError(f"{name} is RankingData, which has lists: omit qid and group")
+    if isinstance(X.features, Blocks):  # estimators compute with all documents
+        X = replace(X, features=np.asarray(X.features))
     own = X.diversity_groups if diversity_groups is None else diversity_groups
     return X.table, X.labels if y is None else y, X.list_numbers, own
 

@@ -20,6 +20,7 @@ from rankstruct.data.folds import find_parts
 from rankstruct.data.pipeline import Pipeline
 from rankstruct.data.predictions import read_for_model
 from rankstruct.data.record import KEY, check_not_learned, check_split, check_unchanged, describe_source, list_marks
+from rankstruct.data.shards import absolute
 from rankstruct.models.saving import described_argument, described_names, described_preparation, read_checkpoint
 from rankstruct.preparation import Preparation, full_name
 
@@ -188,7 +189,8 @@ class RankingDataModule(ListsDataModule):
 
     Args:
         path: a folder with `train.txt`, `vali.txt` and `test.txt` (or another suffix, see `read_lists`), or with `Fold1` and so
-            on; or set `builtin`.
+            on; or set `builtin`. Parts may be folders of Parquet files, and `path` then a URL: features are read as training
+            goes.
         fold: the number n of the subfolder `Fold<n>`, if there are any.
         builtin: `"digits"` (real), `"synthetic"` or `"synthetic-groups"` (with groups), which need no files.
         lists_per_batch: lists per training batch, 8 by default; or set `documents_per_batch`.
@@ -344,7 +346,7 @@ class RankingDataModule(ListsDataModule):
     @property
     def data_name(self) -> str:
         """The name of the data in reports, that of the built-in set or the folder."""
-        return self.source.builtin or Path(str(self.source.path)).resolve().name
+        return self.source.builtin or Path(absolute(str(self.source.path))).name
 
     def describe(self) -> dict[str, Any]:
         """Return a description of the data for reports."""

@@ -2,6 +2,9 @@
 
 import os
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rankstruct.cli import main
@@ -95,3 +98,19 @@ def test_the_cache_is_shown_bounded_and_cleared(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("RANKSTRUCT_CACHE_SIZE", "plenty")
     assert main(["cache"]) == 1
     assert "RANKSTRUCT_CACHE_SIZE: expected a number" in capsys.readouterr().err
+
+
+def test_parts_that_are_parquet_files_are_converted_each_and_shards_as_one(tmp_path):
+    source = tmp_path / "set"
+    for part in ("train", "vali", "test"):
+        read = read_lists(written(tmp_path / f"{part}.txt"), cache=False)
+        rows = {"qid": np.repeat(np.arange(3), read.lengths), "label": read.labels, "x": read.features[:, 0]}
+        source.mkdir(exist_ok=True)
+        pq.write_table(pa.table(rows), source / f"{part}.parquet")
+    assert main(["convert", str(source), "--output", str(tmp_path / "out")]) == 0
+    assert read_folds(tmp_path / "out").test.num_documents == 12
+    assert main(["convert", str(source), "--shards", "2", "--output", str(tmp_path / "shards")]) == 0
+    assert main(["convert", str(tmp_path / "shards"), "--output", str(tmp_path / "again")]) == 0
+    assert read_folds(tmp_path / "again").test.num_documents == 12
+    assert main(["convert", str(tmp_path / "shards" / "test"), "--output", str(tmp_path / "one.rankdata")]) == 0
+    assert read_lists(tmp_path / "one.rankdata").num_lists == 3

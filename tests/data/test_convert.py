@@ -8,6 +8,8 @@ import sys
 import time
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -16,7 +18,7 @@ import rankstruct.data.cache as cache
 import rankstruct.data.svmlight as svmlight
 import rankstruct.data.text as text
 from benchmarks.large import write_web_lists
-from rankstruct.data import DataError, RankingData, convert_lists, read_folds, read_lists, read_svmlight
+from rankstruct.data import DataError, RankingData, convert_lists, read_folds, read_lists, read_svmlight, write_shards
 from rankstruct.data.convert import convert_folder
 from rankstruct.data.dataset import FORMATS
 
@@ -245,3 +247,29 @@ def test_missing_values_are_told_where_a_file_is_converted(tmp_path, caplog):
     made = convert_lists(path, fill=-1.0).path
     assert read_lists(made).features.tolist() == [[-1, 1], [2, -1]]
     assert [each.message for each in caplog.records] == [f"{made}: 2 missing values (NULL) were read as -1 (fill=)"] * 2
+
+
+def test_shards_have_the_rows_of_each_query_together_in_their_order(tmp_path):
+    rng = np.random.default_rng(0)
+    qid, x = rng.integers(0, 40, 500), np.arange(500.0)
+    whole = pa.table({"qid": qid, "label": rng.integers(0, 3, 500), "x": x, "kind": np.array(["a", "b"])[qid % 2]})
+    (tmp_path / "rows").mkdir()
+    for part in range(3):  # lists are all over the files
+        pq.write_table(whole.slice(part * 200, 200), tmp_path / "rows" / f"{part}.parquet")
+    with pytest.raises(DataError, match="again, which started in"):
+        read_lists(tmp_path / "rows", cache=False)
+    written = {n: write_shards(tmp_path / "rows", tmp_path / f"by{n}", n, dtype="float16") for n in (1, 7)}
+    assert (written[7].lists, written[7].documents, written[7].features) == (len(set(qid)), 500, 2)
+    for number, made in written.items():
+        assert len(list(made.path.iterdir())) == number
+        data = read_lists(made.path, cache=False)
+        for at, name in enumerate(data.qids.tolist()):
+            rows = slice(data.offsets[at], data.offsets[at + 1])
+            np.testing.assert_array_equal(data.features[rows][:, 0], x[qid == int(name)])
+    assert pq.read_schema(tmp_path / "by1" / "part-0.parquet").field("x").type == "halffloat"
+    with pytest.raises(ValueError, match="new or an empty folder"):
+        write_shards(tmp_path / "rows", tmp_path / "by7", 7)
+    pq.write_table(whole.set_column(2, "x", [x * 1e6]), tmp_path / "rows" / "1.parquet")
+    with pytest.raises(DataError, match=r"1.parquet, row 1 and on, column 'x': float16 holds numbers up to 65504"):
+        write_shards(tmp_path / "rows", tmp_path / "none", 2, dtype="float16")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["by1", "by7", "rows"]
