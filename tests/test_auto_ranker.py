@@ -109,6 +109,7 @@ def test_a_model_that_is_clearly_better_is_taken(members):
     assert ranker.selected_ == "good"
     assert ranker.weights_ == {"good": 1.0, "bad": 0.0, "worse": 0.0}
     assert ranker.reason_.endswith("; the weights are 'good' 1.00")
+    assert "selected 'good': the ensemble's selection" in ranker.reason_
     assert len(ranker.ranker_.rankers_) == 3
     found = {row["model"]: row["validation"] for row in ranker.results_}
     assert found["good"] == pytest.approx(found[auto.ENSEMBLE], abs=0.01)

@@ -252,6 +252,16 @@ def test_options_of_the_library(library):
         ),
         ({"options": {"num_leaves": 3}}, "options must not have 'num_leaves'; pass num_leaves= to BoostedRanker"),
         ({"options": {"eta": 0.3}}, "options must not have 'eta'; pass learning_rate= to BoostedRanker"),
+        (
+            {"options": {"shrinkage_rate": 0.3}},
+            "options must not have 'shrinkage_rate'; pass learning_rate= to BoostedRanker",
+        ),
+        (
+            {"options": {"iterations": 3}, "library": "catboost"},
+            "options must not have 'iterations'; pass n_estimators=",
+        ),
+        ({"min_child_samples": -1}, "min_child_samples must be at least 0, got -1"),
+        ({"min_child_samples": "few"}, "min_child_samples must be at least 0, got 'few'"),
         ({"n_estimators": 0}, "n_estimators must be an integer from 1 to 2147483647, got 0"),
         ({"n_estimators": 10**20}, "n_estimators must be an integer from 1 to 2147483647"),
         ({"n_estimators": 2.5}, "n_estimators must be an integer"),
@@ -279,6 +289,31 @@ def test_wrong_options_are_named(options, message):
     pytest.importorskip("lightgbm")
     with pytest.raises(ValueError, match=message):
         rs.BoostedRanker(**options).fit(*make())
+
+
+def test_no_alias_of_an_argument_is_an_option_of_lightgbm():
+    aliases = pytest.importorskip("lightgbm").basic._ConfigAliases
+    names = (
+        "num_iterations",
+        "learning_rate",
+        "num_leaves",
+        "min_data_in_leaf",
+        "bagging_fraction",
+        "feature_fraction",
+    )
+    for name in set().union(*map(aliases.get, (*names, "num_threads", "seed", "objective", "metric"))):
+        with pytest.raises(ValueError, match=f"options must not have '{name}'; pass "):
+            rs.BoostedRanker(options={name: 1}).fit(*make())
+
+
+def test_names_of_catboost_replace_arguments():
+    pytest.importorskip("catboost")
+    X, y, qid = make()
+    given = {"library": "catboost", "n_estimators": 3, "n_jobs": 1}
+    renamed = rs.BoostedRanker(**given, options={"eta": 0.5, "max_depth": 2, "random_state": 1}).fit(X, y, qid)
+    same = rs.BoostedRanker(**given, learning_rate=0.5, num_leaves=4, random_state=1).fit(X, y, qid)
+    assert renamed.num_leaves_ == same.num_leaves_ == 4
+    np.testing.assert_array_equal(renamed.predict(X), same.predict(X))
 
 
 def test_a_missing_library_is_named_in_a_line(monkeypatch):
@@ -322,7 +357,9 @@ def test_few_documents_have_smaller_leaves_and_trees_without_a_split_are_not_sil
     assert ranker.min_child_samples_ == round(len(y) / 10) < 20
     assert ranker.feature_importances_.sum() == pytest.approx(1)
     assert ranker.fit(*make(lists=40)).min_child_samples_ == 20
-    with pytest.warns(UserWarning, match=f"no tree has a split.*: min_child_samples=1000 of {len(y)} documents"):
+    with pytest.warns(
+        UserWarning, match=f"no tree has a split.*same score.*min_child_samples=1000 is too much for {len(y)} "
+    ):
         ranker.set_params(min_child_samples=1000).fit(X, y, qid)
 
 

@@ -123,8 +123,8 @@ _FAST = 2  # of them
 ENSEMBLE = "ensemble"
 #: Seconds of one CPU core: of a linear ranker per value; of an MLP per step, document and value; of a tree, document and value.
 _PER_VALUE, _PER_STEP, _PER_DOCUMENT, _PER_WEIGHT = 2e-7, 1e-3, 1e-6, 6e-9
-_PER_TREE, _PER_GRADIENT, _PER_BIN, _PER_ORDER = 1e-3, 2e-7, 3e-9, 1.5e-6
-_EPOCHS, _TREES = 40, 80  # before early stopping, typically
+_PER_TREE, _PER_GRADIENT, _PER_BIN, _PER_ORDER = 1e-3, 2e-7, 6e-9, 1.5e-6
+_EPOCHS, _TREES = 40, (80, 240)  # before early stopping, typically; trees with a limit and without
 
 
 class AutoRanker(Ranker):
@@ -310,8 +310,9 @@ class AutoRanker(Ranker):
                 why = f" by the time budget of {self.time_budget:g} s" if late else ""
                 left_out.setdefault(why, []).append(f"'{row['model']}' ({row['note']})")
         said = "".join(f"left out{why}: {', '.join(rows)}; " for why, rows in left_out.items())
-        value = next(row for row in reversed(self.results_) if row["validation"])["validation"][measure]
-        said += f"selected '{self.selected_}': its selection {measure} is {value:.4f}"
+        last = next(row for row in reversed(self.results_) if row["validation"])
+        whose = "its" if self.selected_ == last["model"] else f"the {last['model']}'s"
+        said += f"selected '{self.selected_}': {whose} selection {measure} is {last['validation'][measure]:.4f}"
         said += " (the same lists selected C, epoch and number of trees)"
         shares = [f"'{n}' {w:.2f}" for n, w in sorted(self.weights_.items(), key=lambda item: -item[1]) if w]
         said += f"; the weights are {', '.join(shares)}" if len(self.weights_) > 1 else ", and no other was trained"
@@ -341,9 +342,11 @@ def estimated_seconds(ranker: Ranker, lists: TrainingData, folds: int) -> float:
     """
     documents, features = lists.features.shape
     if isinstance(ranker, BoostedRanker):
-        trees = min(_TREES, ranker.n_estimators or _TREES)
+        trees = _TREES[1] if ranker.n_estimators is None else min(_TREES[0], ranker.n_estimators)
         each = _PER_ORDER if ranker.loss == "YetiRank" else _PER_GRADIENT
-        return trees * (folds * _PER_TREE + (folds - 1) * documents * (each + features * _PER_BIN))
+        return trees * (
+            folds * _PER_TREE + (folds - 1) * documents * (each + ranker.colsample_bytree * features * _PER_BIN)
+        )
     if not isinstance(ranker, MLPRanker):
         return _PER_VALUE * (folds - 1) * documents * features
     steps = (folds - 1) / folds * lists.num_lists / ranker.lists_per_batch  # of all copies together

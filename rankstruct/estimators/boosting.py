@@ -293,8 +293,8 @@ class BoostedRanker(EarlyStoppingRanker):
         subsample: the fraction of documents sampled for each tree.
         colsample_bytree: the fraction of features sampled for each tree.
         options: further parameters of the library, by its names; not those that are arguments here, except with CatBoost, where
-            they replace them. `"categorical_feature"` lists the columns of prepared features that LightGBM should take as
-            categories, integers from 0.
+            they replace all but `n_estimators`. `"categorical_feature"` lists the columns of prepared features that LightGBM
+            should take as categories, integers from 0.
         patience: trees without improvement of the measure on validation lists before training stops; None is 50. An error without
             such lists.
         seeds: number of models whose scores are averaged, with seeds from `random_state` on.
@@ -414,9 +414,10 @@ class BoostedRanker(EarlyStoppingRanker):
                 model = _LIBRARIES[self.library](self, objective, (lists, held_out), (start, valid_start), seed)
                 self._train(model, held_out)
         if not self.feature_importances_.any():
+            scores = "all documents have the same score" if self.start is None else "all scores are those of start"
             warnings.warn(
-                f"no tree has a split, so all documents have the same score: min_child_samples={self.min_child_samples_} of "
-                f"{lists.num_documents} documents; pass a smaller one, or more documents",
+                f"no tree has a split, so {scores}: no feature varies, or min_child_samples={self.min_child_samples_} is too "
+                f"much for {lists.num_documents} documents; pass less, or more documents",
                 stacklevel=4,
             )
         self._fit_leaves(lists, held_out)
@@ -430,10 +431,13 @@ class BoostedRanker(EarlyStoppingRanker):
                 f"objectives blocks of documents that split lists; got {self.loss!r}: use library='lightgbm'"
             )
         super()._check_fit_options(has_validation)
-        for name in () if self.library == "catboost" else self.options or ():
-            # The library would get two values, and LightGBM ignores one of them.
-            if own := own_name(name, set(self.get_params(deep=False)) - {"verbose"}):
+        arguments = {"n_estimators"} if self.library == "catboost" else set(self.get_params(deep=False)) - {"verbose"}
+        for name in self.options or ():
+            # The library would get two values, of which LightGBM ignores one, and grow another number of trees.
+            if own := own_name(name, arguments):
                 raise ValueError(f"options must not have {name!r}; pass {own}= to BoostedRanker")
+        if self.min_child_samples is not None and not is_number(self.min_child_samples, 0):
+            raise ValueError(f"min_child_samples must be at least 0, got {self.min_child_samples!r}")
         for name, least in (("n_estimators", 1), ("num_leaves", 2)):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, Integral) and least <= int(value) < 2**31):
@@ -905,6 +909,12 @@ class _CatBoost:
 
     single = True  # features are compared in float32
     losses: ClassVar = ("QueryRMSE", "YetiRank", "QuerySoftMax")
+    aliases: ClassVar = {
+        "eta": "learning_rate",
+        "max_depth": "depth",
+        "random_state": "random_seed",
+        "objective": "loss_function",
+    }
 
     def __init__(
         self,
@@ -929,7 +939,7 @@ class _CatBoost:
             "thread_count": ranker.n_jobs or -1,
             "verbose": False,
             "allow_writing_files": False,
-            **(ranker.options or {}),
+            **{self.aliases.get(name, name): value for name, value in (ranker.options or {}).items()},
         }
         self.train, self.valid, self.watch = self.pool(train, starts[0]), None, _Watch()
         if valid is not None:

@@ -95,7 +95,7 @@ _OTHER_ATTRIBUTES = {
     "load": "use joblib.load(path), pickle or skops",
 }
 _refusing = explaining(_OTHER_NAMES)
-_RANKS = (256, 128, 64)
+_RANKS, _DECAY = (256, 128, 64), 0.01
 _JUDGED = 2**23, 4000  # at least so many scores, or held-out interactions, choose neighbours, regularization, rank
 _PAIRS = 10**8  # of items that a user knows: neighbours are tried up to here, for the memory and time that they take
 _LEFT_OUT = 0.25  # share of the interactions that the leading directions leave out, from which neighbours are tried
@@ -178,7 +178,7 @@ class Recommender(BaseEstimator):
         negatives: Negatives | Kind = "all",
         lists_per_batch: int | None = None,
         learning_rate: float | None = None,
-        weight_decay: float = 0.01,
+        weight_decay: float = _DECAY,
         max_epochs: int | None = None,
         patience: int | None = None,
         measure: str | Measure = "nDCG@10",
@@ -312,11 +312,19 @@ class Recommender(BaseEstimator):
         can_have = plan.start == "linear" and self.temperature in ("auto", None) and not (self.layers or self.item_bias)
         if self.neighbours and not can_have:
             raise ValueError(
-                "neighbours=True needs the linear start without temperature, layers and item_bias; leave these out, or pass None"
+                "neighbours=True needs the linear start without temperature, layers and item_bias: omit these, and pass "
+                "start='linear' with temperature=None"
             )
-        of_training = (self.loss, self.lists_per_batch, self.learning_rate, self.max_epochs, self.patience)
-        trains = self.neighbours is None and (self.dropout > 0 or any(each is not None for each in of_training))
-        plan.neighbours = self.neighbours if can_have and not trains else False
+        options = ("loss", "lists_per_batch", "learning_rate", "max_epochs", "patience")
+        given = {name: getattr(self, name) is not None for name in options}
+        given |= {"dropout": self.dropout > 0, "weight_decay": self.weight_decay != _DECAY}
+        given["negatives"] = Negatives.of(self.negatives).kind != "all"
+        of_training = [name for name, is_given in given.items() if is_given]
+        if self.neighbours and of_training:
+            raise ValueError(
+                f"neighbours=True trains nothing, so {of_training[0]} would have no effect; omit one of them"
+            )
+        plan.neighbours = self.neighbours if can_have and not of_training else False
         if self.temperature == "auto":
             plan.temperature = None if plan.start == "linear" and not self.layers else 0.2
         usual: dict[str, Any] = {"item_bias": True, "learning_rate": 0.01, "max_epochs": 100, "patience": 10}

@@ -20,6 +20,7 @@ from rankstruct.recommenders.ratings import Ratings, interactions
 __all__ = ["ItemScorer", "LightGCN", "LinearFactors", "MatrixFactorization", "NeighbourFactorization", "Start"]
 
 Start = Literal["linear", "spectral", "random"]
+_DENSE = 2**28  # entries, 1 GiB
 
 _LENGTH = 3.0  # of spectral factors: inner products up to 9, and a few steps of Adam do not turn them round
 _SCALE = 30.0  # of linear scores, mostly between 0 and 1/2, for losses on the scale of logits
@@ -638,10 +639,14 @@ class NeighbourFactorization(_OfGraph):
 
 
 def shared_users(matrix: Any) -> Any:
-    """X^T X `[items, items]` of a matrix `[users, items]`, with diagonal 0; dense if it has many entries, for faster products."""
+    """X^T X `[items, items]` of a matrix `[users, items]`, with diagonal 0; dense if it has many entries, for faster products.
+
+    A large dense one takes up to eight times the memory, so only small ones are made dense for the time alone.
+    """
     found = (matrix.T @ matrix).tocsr()
     found.setdiag(0.0)
-    return found.toarray() if found.nnz > found.shape[0] ** 2 / 16 else found
+    entries = found.shape[0] ** 2
+    return found.toarray() if found.nnz > entries / (16 if entries <= _DENSE else 2) else found
 
 
 def as_dense(matrix: Any) -> np.ndarray:

@@ -206,7 +206,9 @@ class _Cosine:
         self.of_words, self.collection = name == "lsa", collection
 
     def __call__(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
-        """One cosine per pair."""
+        """One cosine per pair; 0 if no document has a word."""
+        if self._fitted is None:
+            return np.zeros(len(queries))
         (asked, of_queries), (found, of_documents) = (self._distinct(texts) for texts in (queries, documents))
         blocks = [slice(at, at + _BLOCK) for at in range(0, len(of_queries), _BLOCK)]
         products = [asked[of_queries[each]] * found[of_documents[each]] for each in blocks]
@@ -221,6 +223,7 @@ class _Cosine:
         from scipy import sparse
         from sklearn.preprocessing import normalize
 
+        assert self._fitted is not None  # asked before
         vectorizer, reduction = self._fitted
         found = sparse.csr_array(vectorizer.transform(self._parts(texts)))
         return found if reduction is None else normalize(reduction.transform(found))
@@ -229,13 +232,16 @@ class _Cosine:
         return split_words(texts) if self.of_words else texts
 
     @cached_property
-    def _fitted(self) -> tuple[Any, Any]:
+    def _fitted(self) -> tuple[Any, Any] | None:
         from sklearn.decomposition import TruncatedSVD
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         grams = {"analyzer": _as_given} if self.of_words else {"analyzer": "char_wb", "ngram_range": (_GRAM, _GRAM)}
         vectorizer = TfidfVectorizer(sublinear_tf=True, **grams)
-        found = vectorizer.fit_transform(self._parts([*self.collection.documents.values()]))
+        parts = self._parts([*self.collection.documents.values()])
+        if not any(part if self.of_words else part.strip() for part in parts):
+            return None
+        found = vectorizer.fit_transform(parts)
         most = min(_TOPICS, *(each - 1 for each in found.shape))
         reduction = TruncatedSVD(most, random_state=0).fit(found) if self.of_words and most > 0 else None
         return vectorizer, reduction

@@ -407,6 +407,16 @@ def test_a_catalogue_of_one_item_is_recommended():
     assert Recommender(rank=2, max_epochs=1).fit(table).similar_items("x")[0].shape == (0,)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"max_epochs": 3}, {"loss": "SoftmaxLoss"}, {"weight_decay": 0.1}, {"dropout": 0.1}, {"negatives": "uniform"}],
+)
+def test_neighbours_refuse_options_of_training(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"^neighbours=True trains nothing, so {name} would have no effect"):
+        Recommender(neighbours=True, start="linear", temperature=None, **options).fit([0, 0, 1, 1], [0, 1, 1, 2])
+
+
 def test_neighbours_serve_known_new_and_added_users_alike():
     rng = np.random.default_rng(1)
     groups = np.arange(120)[:, None] % 20 == np.arange(60) % 20  # more groups than the factors tell apart

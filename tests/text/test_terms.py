@@ -193,3 +193,9 @@ def test_models_of_sentence_transformers(encoder):
     cosine = retriever.similarity(retriever.encode([query]), retriever.encode(texts))[0]
     assert more.features[:length, -2] == pytest.approx(cosine.numpy(), abs=1e-5)
     assert more.features[:length, -1] == pytest.approx(reranker.predict([(query, text) for text in texts]), abs=1e-5)
+
+
+@pytest.mark.parametrize("text", ["", "!", "a b"])
+def test_documents_without_a_word_have_cosines_of_0(text):
+    features = TermFeatures(Collection({"a": text, "b": text}, {"q": "pear"}, {}), ["lsa", "char-ngrams"])
+    np.testing.assert_array_equal(features(["q", "q"], ["a", "b"]), np.zeros((2, 10)))
