@@ -201,6 +201,14 @@ def test_weights_are_the_mean_of_the_best_of_samples_and_judge_lists_that_are_no
     np.testing.assert_allclose(unseen, np.concatenate(expected), atol=1e-12)
 
 
+@pytest.mark.parametrize(("lists", "equal"), [(1, True), (9, True), (10, False)])
+def test_few_lists_choose_no_weights(lists, equal):
+    data = gather(np.zeros((5 * lists, 1)), np.tile([1.0, 0, 1, 0, 0], lists), np.repeat(np.arange(lists), 5))
+    scores = np.stack([data.labels, -data.labels], axis=1)
+    weights, _ = bagged_weights(scores, data, rs.parse_measure("nDCG@10"), 0)
+    np.testing.assert_allclose(weights, [0.5, 0.5] if equal else [1, 0])
+
+
 def test_the_fast_mode_is_the_linear_ranker_and_one_mlp():
     ranker = rs.AutoRanker("AP", mode="fast", device="cpu").fit(*make(), **held_out())
     names = [row["model"] for row in ranker.results_]

@@ -34,6 +34,7 @@ __all__ = ["EnsembleRanker"]
 _PARTS = 4  # "validation" tries weights in multiples of 1 / 4
 _MOST = 6  # the most members for "validation"
 _SAMPLES, _LEAST = 200, 0.05  # of the lists, for weights of which the mean is taken; below it a weight is 0
+_FEWEST = 10  # lists from which weights are chosen
 
 
 class EnsembleRanker(Ranker):
@@ -325,7 +326,7 @@ def bagged_weights(
 
     A sample has as many lists as there are, drawn with replacement; its weights are those of `all_weights` with the best
     mean of the measure. Where the lists tell members apart, the samples agree; where they do not, the mean is between them.
-    A member with less than 1 / 20 is left out.
+    A member with less than 1 / 20 is left out. On fewer than 10 lists the best weights would be those of chance: all are equal.
 
     Source: Breiman, "Bagging Predictors", Machine Learning 1996; of weights as here, Caruana, Niculescu-Mizil, Crew, Ksikes,
     "Ensemble Selection from Libraries of Models", ICML 2004.
@@ -335,7 +336,7 @@ def bagged_weights(
         the mean weights of the samples without it.
     """
     columns, members = _z_scores(scores, lists.ids), scores.shape[1]
-    if members == 1 or lists.num_lists == 1:  # nothing to choose, or no list to judge a choice
+    if members == 1 or lists.num_lists < _FEWEST:
         return np.full(members, 1 / members), columns.mean(1)
     candidates = np.array([check_weights(candidate, members) for candidate in all_weights(members)])
     # Of weights that are as good, equal ones are taken, then those of the fewest members.
