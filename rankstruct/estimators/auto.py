@@ -134,8 +134,9 @@ class AutoRanker(Ranker):
     its settings. (The epoch of an MLP is the best one on all folds together.) The model is the ensemble of these copies, see
     `EnsembleRanker`. Its weights are the mean of those that are best on random samples of the lists, each list scored by the
     copy that was not trained on it; a model whose weight is below 1/20 is left out, and so is one that ranks all lists like an
-    earlier one. On fewer than 10 lists the weights are equal. The trees need LightGBM and CatBoost, `pip install 'rankstruct[boosting,catboost]'`. Item weights,
-    `item_weights=`, count in training and not in selection; CatBoost's YetiRank, which does not take them, is then left out.
+    earlier one. On fewer than 10 lists the weights are equal. The trees need LightGBM and CatBoost, `pip install
+    'rankstruct[boosting,catboost]'`. Item weights, `item_weights=`, count in training and not in selection; CatBoost's
+    YetiRank, which does not take them, is then left out.
 
     In `results_`, a list has the ensemble with the weights of the samples without it, so these weights are not optimistic. The
     settings are: the held-out fold of a copy also selects its C or number of trees, and all folds select the epoch of the
