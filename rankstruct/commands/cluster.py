@@ -121,8 +121,9 @@ def cluster(on: str | None, address: str | None = None) -> Iterator[None]:
         return
     if on not in _CLUSTERS:
         raise ValueError(f"on must be one of {', '.join(_CLUSTERS)}, got {on!r}{did_you_mean(on, _CLUSTERS)}")
-    if address not in (None, "auto", "local"):
-        _check_reachable(str(address))
+    place = (os.environ.get("RAY_ADDRESS") or None) if on == "ray" and address is None else address
+    if place is not None and not (on == "ray" and place in ("auto", "local")):
+        _check_answers(on, place)
     try:
         module = importlib.import_module("distributed" if on == "dask" else on)
     except ImportError as error:
@@ -131,14 +132,25 @@ def cluster(on: str | None, address: str | None = None) -> Iterator[None]:
         yield
 
 
-def _check_reachable(address: str) -> None:
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
+def _check_answers(on: str, address: str) -> None:
+    """Raise ValueError unless a cluster of this kind answers: Ray and Dask themselves wait for minutes, or forever."""
+    scheme, _, place = address.rpartition("://")
+    host, colon, port = place.rpartition(":")
     if not (host and colon and port.isdigit()):
         raise ValueError(f"address must be HOST:PORT, such as 10.0.0.1:6379, got {address!r}")
+    encrypted = os.environ.get("RAY_USE_TLS") == "1" if on == "ray" else scheme not in ("", "tcp")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE) as connection:
+            if encrypted:
+                return
+            if on == "ray":  # HTTP/2: a preface and empty settings, answered by settings
+                connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+            told = connection.recv(9)
     except (OSError, OverflowError) as error:
         raise ValueError(f"no cluster at {address}: {error}; check that it runs, and its address") from error
+    # Dask sends its versions at once, and before them their length, a small number.
+    if not (told[3:4] == b"\4" if on == "ray" else len(told) > 7 and int.from_bytes(told[:8], "little") < 2**20):
+        raise ValueError(f"no cluster of {on.title()} at {address}: something else answers; check its address")
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 import socket
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,29 @@ def test_what_is_wrong_with_a_cluster_is_said_at_once(tmp_path, monkeypatch, cap
         rankstruct([*given, "--on", "rai"])
     assert "did you mean ray?" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("on", ["dask", "ray"])
+def test_what_does_not_answer_as_a_cluster_is_not_waited_for(on, monkeypatch):
+    def greet():
+        connection, _ = server.accept()
+        with connection, suppress(ConnectionError):
+            connection.sendall(b"SSH-2.0-something\r\n")
+            connection.recv(100)
+
+    def said():
+        with pytest.raises(ValueError) as error, cluster(on, address):
+            pass
+        return str(error.value)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        thread = threading.Thread(target=greet, daemon=True)
+        thread.start()
+        assert said() == f"no cluster of {on.title()} at {address}: something else answers; check its address"
+        thread.join()
+        monkeypatch.setattr("rankstruct.commands.cluster._PATIENCE", 0.2)
+        assert said().startswith(f"no cluster at {address}: timed out; ")
 
 
 def test_cells_share_no_process(tmp_path):
