@@ -128,11 +128,13 @@ def _convert() -> CommandParser:
     )
     parser.add_argument("--folds", nargs="+", type=whole_number(1), help="fold numbers (default: all)", needs=[folder])
     parts = "write N Parquet files instead, with the rows of a query in one file, of a table"
-    parser.add_argument("--shards", type=whole_number(1), metavar="N", help=parts)
+    tables = Need("without a table, such as a CSV or Parquet file", lambda v: not _has_ids(v.source))
+    parser.add_argument("--shards", type=whole_number(1), metavar="N", help=parts, needs=[tables])
     half = "float16: half the size, three digits, numbers up to 65504"
     parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help=half)
-    parser.add_argument("--num-features", type=whole_number(1), help="number of features (default: the greatest id)")
-    _add_real_labels(parser)
+    features, whole = "number of features (default: the greatest id)", Need("with --shards", lambda v: v.shards is None)
+    parser.add_argument("--num-features", type=whole_number(1), help=features, needs=[whole])
+    _add_real_labels(parser, needs=[whole])
     zero_based = "feature ids of SVMlight files start at 0"
     parser.add_argument("--zero-based", action="store_true", help=zero_based, needs=[ids])
     sizes = "file with the sizes of the lists, for SVMlight files without qid"

@@ -127,9 +127,6 @@ def write_shards(
     ...     print(written.lists, written.documents, read_lists(written.path).lengths.tolist())
     2 3 [2, 1]
     """
-    import pyarrow as pa
-    import pyarrow.dataset
-
     check_integers(1, shards=shards)
     _check_dtype(dtype)
     source, target = Path(source), Path(target)
@@ -143,34 +140,49 @@ def write_shards(
     qid = str(reader.table.columns["qid"])
     made = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
-        (made / "rows").mkdir(parents=True)
         marked = _marked(reader, qid, shards, dtype)
         first = next(marked, None)
         if first is None:
             raise DataError(f"{source}: expected documents, one per row, got none")
-        pa.dataset.write_dataset(
-            chain([first], marked),
-            schema=first.schema,
-            base_dir=made / "rows",
-            format="feather",
-            partitioning=[_SHARD],
-            max_partitions=shards,
-            max_open_files=shards + 1,
-            use_threads=False,
-        )
-        (made / "shards").mkdir()
-        digits, lists, documents = len(str(shards - 1)), 0, 0
-        for number in range(shards):
-            if (made / "rows" / str(number)).is_dir():
-                rows = pa.dataset.dataset(made / "rows" / str(number), format="feather").to_table()
-                name = made / "shards" / f"part-{number:0{digits}}.parquet"
-                found = _write_shard(name, rows.sort_by(_ROW).drop_columns(_ROW), reader, qid)
-                lists, documents = lists + found, documents + len(rows)
-                shutil.rmtree(made / "rows" / str(number))
+        _write_parts(made, shards, first.schema, chain([first], marked))
+        lists, documents = _write_sorted(made, shards, reader, qid)
         os.replace(made / "shards", target)
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return Converted(target, lists, documents, len(reader.names))
+
+
+def _write_parts(made: Path, shards: int, schema: Any, marked: Iterator[Any]) -> None:
+    """Write the rows of each shard to a folder of `rows`, as they come."""
+    import pyarrow.dataset
+
+    (made / "rows").mkdir(parents=True)
+    pyarrow.dataset.write_dataset(
+        marked,
+        schema=schema,
+        base_dir=made / "rows",
+        format="feather",
+        partitioning=[_SHARD],
+        max_partitions=shards,
+        max_open_files=shards + 1,
+        use_threads=False,
+    )
+
+
+def _write_sorted(made: Path, shards: int, reader: ListReader, qid: str) -> tuple[int, int]:
+    """Write each folder of `rows` as a file of `shards`, and remove it; returns the number of lists and of documents."""
+    import pyarrow.dataset
+
+    (made / "shards").mkdir()
+    digits, lists, documents = len(str(shards - 1)), 0, 0
+    for number in range(shards):
+        if (made / "rows" / str(number)).is_dir():
+            rows = pyarrow.dataset.dataset(made / "rows" / str(number), format="feather").to_table()
+            name = made / "shards" / f"part-{number:0{digits}}.parquet"
+            lists += _write_shard(name, rows.sort_by(_ROW).drop_columns(_ROW), reader, qid)
+            documents += len(rows)
+            shutil.rmtree(made / "rows" / str(number))
+    return lists, documents
 
 
 def _marked(reader: ListReader, qid: str, shards: int, dtype: str) -> Iterator[Any]:

@@ -20,14 +20,15 @@ MODES = {
     "configs": {"": "--output=o", "modes": {"": "", "quickstart": "--output"}},
     "convert": {
         "": "--output=o --folds=1 --dtype=float16 --num-features=3 --real-labels --zero-based --group-file=g "
-        "--label=y --qid=q --docid=d --categorical=c",
+        "--label=y --qid=q --docid=d --categorical=c --shards=2",
         "modes": {
-            "a.txt": "* --zero-based --group-file",
-            "a.csv": "*",
-            "folder": "* --folds --zero-based --group-file",
-            "tables": "* --folds",
+            "a.txt": "* --num-features --real-labels --zero-based --group-file",
+            "a.csv": "* --num-features --real-labels --shards",
+            "folder": "* --num-features --real-labels --folds --zero-based --group-file",
+            "tables": "* --num-features --real-labels --folds --shards",
+            "a.csv --shards 2": "*",
         },
-        "*": "--output --dtype --num-features --real-labels --label --qid --docid --categorical",
+        "*": "--output --dtype --label --qid --docid --categorical",
     },
     "evaluate": {
         "": "--measures=AP --ties=input --empty=1 --convention=letor --real-labels --zero-based --label=y --qid=q "
