@@ -52,7 +52,11 @@ def attach(package: str, file: str) -> tuple[Callable[[str], object], Callable[[
         if name in homes:
             # Not asked for again, and known to who traces the code.
             module, own = homes[name]
-            return vars(sys.modules[package]).setdefault(name, getattr(_hinting(package, import_module(module)), own))
+            found = getattr(_hinting(package, import_module(module)), own)
+            for each in _MODULES:  # which it has imported
+                if other := sys.modules.get(f"{package}.{each}"):
+                    _hinting(package, other)
+            return vars(sys.modules[package]).setdefault(name, found)
         if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
             return _hinting(package, import_module(f"{package}.{name}"))
         raise _unknown(package, package, name, tuple(homes))
