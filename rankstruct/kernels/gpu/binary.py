@@ -297,7 +297,7 @@ def solve(call: Call, batch: DeviceBatch) -> bool:
         batch.size, batch.stride, square, len(thresholds), batch.longest.bit_length() + 1, cutoff,
         METHOD=method, REFERENCE=reference, MEASURE=measure, NORMALIZED=bool(given.get("normalized")),
         STRICT=single and bool(np.isnan(call.min_relevant)), ROUND=single, TIED=tied, BLOCK=batch.block,
-        **launched_with(batch.block // 128, 168 if method == SURROGATE.value else 128),
+        **launched_with(batch.block // 128, 168 if method in (SURROGATE.value, CONTINGENCY.value) else 128),
     )  # fmt: skip
     return True
 
