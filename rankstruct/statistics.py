@@ -168,6 +168,18 @@ def bootstrap_interval(
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
+def with_interval(values: np.ndarray, resamples: int = 9999) -> str:
+    """The mean of differences `[n]` with its `bootstrap_interval`, for tables; empty if all are 0, as of a row and itself.
+
+    >>> with_interval(np.full(3, 0.5)), with_interval(np.zeros(3))
+    ('+0.5000 (+0.5000 to +0.5000)', '')
+    """
+    if not values.any():
+        return ""
+    low, high = bootstrap_interval(values, resamples=resamples)
+    return f"{values.mean():+.4f} ({low:+.4f} to {high:+.4f})"
+
+
 @dataclass(frozen=True)
 class Spread:
     """Summary of a result over several seeds.

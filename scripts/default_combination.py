@@ -37,7 +37,7 @@ from rankstruct.estimators.base import measured
 from rankstruct.estimators.ensemble import all_weights, bagged_weights
 from rankstruct.files import write_result
 from rankstruct.measures import parse_measure
-from rankstruct.statistics import bootstrap_interval, differences
+from rankstruct.statistics import differences, with_interval
 from rankstruct.text_tables import markdown_table
 
 MEASURES = ("nDCG@10", "AP")
@@ -230,7 +230,7 @@ def table_of(found: dict[str, list[dict[str, Any]]], names: Sequence[str], other
         for measure in MEASURES:
             judged = [of for of in found.values() if not (_all(of, other, measure) == 1).all()]
             row.append(
-                _interval(
+                with_interval(
                     np.concatenate([differences(*(_all(of, each, measure) for each in (name, other))) for of in judged])
                 )
             )
@@ -249,13 +249,6 @@ def estimates_of(found: dict[str, list[dict[str, Any]]]) -> tuple[list, list]:
         )
         rows.append([data, *(f"{mean:.4f}" for mean in (*means, vali)), shares])
     return ["set", "estimate of results_", "lists that chose", "validation lists", "mean weights"], rows
-
-
-def _interval(values: np.ndarray) -> str:
-    if not values.any():  # of a row and itself
-        return ""
-    low, high = bootstrap_interval(values)
-    return f"{values.mean():+.4f} ({low:+.4f} to {high:+.4f})"
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from rankstruct.data import Source
 from rankstruct.diagnostics import arrays_of
 from rankstruct.files import write_result
 from rankstruct.models import DeepSetScorer
-from rankstruct.statistics import bootstrap_interval, differences
+from rankstruct.statistics import differences, with_interval
 from rankstruct.text_tables import markdown_table
 
 MEASURES = ("nDCG@10", "AP")
@@ -137,9 +137,9 @@ def table_of(found: dict[str, tuple[list, list]], sets: Sequence[str], measure: 
         apart = [differences(*pair) for pair in zip(values, compared, strict=True)]
         row = [network]
         for each, difference in zip(values, apart, strict=True):
-            row += [f"{each.mean():.4f}", _interval(difference)]
+            row += [f"{each.mean():.4f}", with_interval(difference)]
         seconds = [fold["seconds"] for each in own for seed in each for fold in seed]
-        rows.append([*row, _interval(np.concatenate(apart)), f"{np.mean(seconds):.1f}"])
+        rows.append([*row, with_interval(np.concatenate(apart)), f"{np.mean(seconds):.1f}"])
     header = ["network", *(name for data in sets for name in (data, f"{data}, difference")), "all lists", "CPU s"]
     return header, rows
 
@@ -147,13 +147,6 @@ def table_of(found: dict[str, tuple[list, list]], sets: Sequence[str], measure: 
 def _values(seeds: list[list[dict[str, Any]]], measure: str) -> np.ndarray:
     """The mean over seeds of each list's value."""
     return np.mean([np.concatenate([fold[measure] for fold in folds]) for folds in seeds], axis=0)
-
-
-def _interval(values: np.ndarray) -> str:
-    if not values.any():  # of a network and itself
-        return ""
-    low, high = bootstrap_interval(values)
-    return f"{values.mean():+.4f} ({low:+.4f} to {high:+.4f})"
 
 
 if __name__ == "__main__":

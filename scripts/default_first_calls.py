@@ -38,7 +38,7 @@ from rankstruct.commands._arguments import CommandParser, add_cell_options
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.data import RankingData, Source, Splits
 from rankstruct.files import write_result
-from rankstruct.statistics import bootstrap_interval, differences
+from rankstruct.statistics import differences, with_interval
 from rankstruct.text import TERM_FEATURES, TextSource
 from rankstruct.text_tables import markdown_table
 
@@ -343,9 +343,9 @@ def first_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
             (name for name in TREES if name not in (PEER, OLD)), key=lambda name: _all(results[name], "vali").mean()
         )
         seconds = [f"{np.mean([each['seconds'] for each in results[name].values()]):.2f}" for name in FIRST]
-        apart = [_interval(differences(test[OWN], test[other])) for other in (PEER, OLD)]
+        apart = [with_interval(differences(test[OWN], test[other])) for other in (PEER, OLD)]
         means = [f"{test[name].mean():.4f}" for name in (*FIRST, best)]
-        above = _interval(differences(test[best], test[OWN]))
+        above = with_interval(differences(test[best], test[OWN]))
         rows.append([data, *means[:3], *apart, means[3], best, above, *seconds])
     header = ["set", *FIRST, f"above {PEER}", "above before", "best by validation", "which is", f"above {OWN}"]
     return [*header, *(f"CPU s, {name}" for name in FIRST)], rows
@@ -359,7 +359,7 @@ def options_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
         each = {data: _all(found[data, 0, "trees", name], "vali") for data in sets}
         apart = np.concatenate([differences(each[data], own[data]) for data in sets])
         mean = np.mean([each[data].mean() for data in sets])
-        rows.append([name, *(f"{each[data].mean():.4f}" for data in sets), f"{mean:.4f}", _interval(apart)])
+        rows.append([name, *(f"{each[data].mean():.4f}" for data in sets), f"{mean:.4f}", with_interval(apart)])
     return ["trees", *sets, "mean of sets", f"above {OWN}, all lists"], rows
 
 
@@ -399,7 +399,7 @@ def linear_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
         seconds = [f"{np.mean([each['seconds'] for each in results[of].values()]):.2f}" for of in LOSSES]
         chosen = f"{name}, C = {COSTS[number]:g}"
         rows.append(
-            [data, f"{own.mean():.4f}", f"{best.mean():.4f}", chosen, _interval(differences(best, own)), *seconds]
+            [data, f"{own.mean():.4f}", f"{best.mean():.4f}", chosen, with_interval(differences(best, own)), *seconds]
         )
     header = ["set", "LinearRanker()", "best by validation", "which is", "above LinearRanker()"]
     return [*header, *(f"CPU s, {name}" for name in LOSSES)], rows
@@ -417,7 +417,7 @@ def loss_table(found: dict, sets: Sequence[str], sizes: Sequence[int]) -> tuple[
                 apart = np.concatenate([differences(*pair) for pair in zip(values.values(), own, strict=True)])
                 means = [values[data].mean() if data in values else np.nan for data in sets]
                 shown = ["-" if np.isnan(mean) else f"{mean:.4f}" for mean in means]
-                rows.append([few or "all", f"{C:g}", name, *shown, f"{np.nanmean(means):.4f}", _interval(apart)])
+                rows.append([few or "all", f"{C:g}", name, *shown, f"{np.nanmean(means):.4f}", with_interval(apart)])
     return ["lists", "C", "loss", *sets, "mean of sets", "above LinearRanker(), all lists"], rows
 
 
@@ -429,16 +429,9 @@ def text_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
             row = [data, name]
             for part in ("vali", "test"):
                 bm25, own = (_all(found[data, 0, "text", of], part) for of in ("BM25", name))
-                row += [f"{own.mean():.4f}", _interval(differences(own, bm25))]
+                row += [f"{own.mean():.4f}", with_interval(differences(own, bm25))]
             rows.append(row)
     return ["set", "ranker", "validation", "above BM25", "test", "above BM25, test"], rows
-
-
-def _interval(values: np.ndarray) -> str:
-    if not values.any():
-        return ""
-    low, high = bootstrap_interval(values)
-    return f"{values.mean():+.4f} ({low:+.4f} to {high:+.4f})"
 
 
 if __name__ == "__main__":
