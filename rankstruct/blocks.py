@@ -46,8 +46,12 @@ class Blocks:
         raise NotImplementedError
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """All features, in memory."""
-        return np.concatenate([np.asarray(block, dtype) for block, _ in self.blocks()])
+        """All features, in memory, and no second copy of them."""
+        found, at = np.empty(self.shape, dtype or self.dtype), 0
+        for block, _ in self.blocks():
+            found[at : at + len(block)] = block
+            at += len(block)
+        return found
 
 
 def let_go(array: np.ndarray) -> None:

@@ -179,6 +179,9 @@ class Shards:
         """Raise DataError, with both files, unless a file has the columns of the first."""
         one, other = ({field.name: _plain(field.type) for field in each} for each in (self.schema, schema))
         told = f"{self.told(name)}: expected the columns of {self.told(first)}"
+        if len(schema) > len(other):
+            twice = next(each for each in schema.names if schema.names.count(each) > 1)
+            raise DataError(f"{told}; it has several {twice!r}; write all shards with the same columns")
         if odd := sorted(one.keys() ^ other.keys()):
             lacks, has = ([each for each in odd if each in side] for side in (one, other))
             kinds = (("lacks", lacks), ("also has", has))

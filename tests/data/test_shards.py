@@ -173,6 +173,14 @@ def damaged(tmp_path, change):
             r"part-01.parquet: expected the columns of .*part-00.parquet; 'a' is string instead of halffloat; write all",
         ),
         (
+            lambda file: pq.write_table(table(range(40, 80)).append_column("a", [[1.0] * 280]), file),
+            r"part-01.parquet: expected the columns of .*part-00.parquet; it has several 'a'; write all",
+        ),
+        (
+            lambda file: file.write_bytes(file.read_bytes()[:100] + bytes(400) + file.read_bytes()[500:]),
+            r"part-01.parquet: expected a Parquet file that can be read, got: ",
+        ),
+        (
             lambda file: file.write_bytes(b""),
             r"part-01.parquet: expected a Parquet file that can be read, got: ArrowInvalid",
         ),
