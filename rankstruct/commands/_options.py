@@ -17,6 +17,7 @@ from rankstruct._lazy import listed
 from rankstruct.commands._arguments import (
     CommandParser,
     Need,
+    add_address,
     add_cell_options,
     add_cluster_options,
     configs_in,
@@ -434,6 +435,22 @@ data.fold N the test fold of a single qrels.tsv, from 1 to 5""",
 }
 
 
+def cluster_parser() -> CommandParser:
+    """The options of `fit` that are not of its config, since a run may go on elsewhere: on which cluster it is trained."""
+    parser = CommandParser(prog="rankstruct fit", add_help=False)
+    _add_training_cluster(parser)
+    return parser
+
+
+def _add_training_cluster(parser: CommandParser) -> None:
+    engine = "train on a cluster, whose machines share the data and the output folder (default: on this machine)"
+    on, workers = Need("without --on", lambda values: values.on), "number of processes, each with a CPU"
+    parser.add_argument("--on", choices=["ray"], help=engine)
+    parser.add_argument("--workers", type=whole_number(1), metavar="N", default=1, help=workers, needs=[on])
+    parser.add_argument("--gpu", action="store_true", help="give each worker a GPU", needs=[on])
+    add_address(parser)
+
+
 def _of_a_config(command: str, task: str) -> CommandParser:
     """The help of `fit` and its relatives: the common options, and where to find the others."""
     parser = CommandParser.of(command, "Every value of a config can be set by an option.")
@@ -461,6 +478,8 @@ model.optimizer NAME such as torch.optim.SGD (default: AdamW with learning rate 
         names = ["-c", "--config"] if name == "config" else [f"--{name}"]
         shown: dict[str, Any] = {"action": "store_true"} if value == "-" else {"metavar": value}
         made[name.rpartition(".")[0]].add_argument(*names, help=told, **shown)
+    if command == "fit":
+        _add_training_cluster(parser)
     return parser
 
 
