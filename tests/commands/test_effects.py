@@ -47,10 +47,10 @@ MODES = {
     "fuse": {
         "": "--output=o --method=combsum --normalisation=sum --k=5 --qrels=q --measures=AP",
         "modes": {
-            "a b": "--output --qrels --k",
+            "a b": "--output --qrels --k --method",
             "a b --method combsum": "--output --qrels --normalisation",
             "a b --method combmnz --qrels q": "--output --measures --normalisation",
-            "a b --qrels q --k 5": "--output --measures",
+            "a b --qrels q": "--output --measures --k --method",
         },
     },
     "rank": {
