@@ -179,6 +179,28 @@ def _evaluate() -> CommandParser:
     return parser
 
 
+def _fuse() -> CommandParser:
+    parser = CommandParser.of(
+        "fuse",
+        "Runs are TREC run files. A document that a run lacks gets nothing from it. With --qrels, the runs and the fused one are "
+        "evaluated.",
+    )
+    by_rank = Need("without --method rrf", lambda v: v.method == "rrf")
+    by_score = Need("with --method rrf, which uses ranks", lambda v: v.method != "rrf")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="two or more run files")
+    parser.add_argument("--output", type=Path, default=Path("fused.run"), metavar="FILE", help="the fused run")
+    told = "reciprocal rank fusion, or a sum of scores, or that times the number of runs with the document"
+    parser.add_argument("--method", choices=["rrf", "combsum", "combmnz"], default="rrf", help=told)
+    scales, scaled = ["min-max", "z-score", "max", "sum", "rank", "none"], "of the scores of a query (default: min-max)"
+    parser.add_argument("--normalisation", choices=scales, help=scaled, needs=[by_score])
+    first = "the larger, the less the first ranks count (default: 60)"
+    parser.add_argument("--k", type=float, help=first, needs=[by_rank])
+    parser.add_argument("--qrels", type=Path, metavar="FILE", help="TREC relevance judgements")
+    shown = f"measures (default: {' '.join(EVALUATED)})"
+    parser.add_argument("--measures", nargs="+", help=shown, needs=[Need("without --qrels", lambda v: v.qrels)])
+    return parser
+
+
 def _add_click_options(parser: CommandParser) -> None:
     """Add `--clicks LOG`, and the options of a log."""
     clicks = Need("without --clicks LOG", lambda v: v.clicks)
@@ -503,6 +525,7 @@ _PARSERS = {
     "cross-validate": _cross_validate,
     "evaluate": _evaluate,
     "fit-exact": _fit_exact,
+    "fuse": _fuse,
     "rank": _rank,
     "tune": _tune,
 }

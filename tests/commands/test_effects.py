@@ -44,6 +44,15 @@ MODES = {
         },
         "*": "--measures --ties --empty --convention --csv --json",
     },
+    "fuse": {
+        "": "--output=o --method=combsum --normalisation=sum --k=5 --qrels=q --measures=AP",
+        "modes": {
+            "a b": "--output --qrels --k --method",
+            "a b --method combsum": "--output --qrels --normalisation",
+            "a b --method combmnz --qrels q": "--output --measures --normalisation",
+            "a b --qrels q": "--output --measures --k --method",
+        },
+    },
     "rank": {
         "": "--fold=1 --vali=v --test=t.csv --propensities=em --clip=0.1 --drop-missing --zero-based --label=y --qid=q "
         "--categorical=c --measures=AP --mode=fast --time-budget=1 --seed=1 --output=o",
