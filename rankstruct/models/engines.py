@@ -82,7 +82,7 @@ def export_scorer(
         )
     if not isinstance(scorer, nn.Module):
         raise TypeError(f"scorer must be a torch module, such as ranker.to_scorer(), got {type(scorer).__name__}")
-    names = _names(scorer, engine, feature_names)
+    names = features_of(scorer, engine, feature_names)
     if path.suffix == ".onnx":
         if engine == "vespa" and getattr(scorer, "by_list", False):
             portable(scorer)  # raises the error
@@ -97,8 +97,8 @@ def export_scorer(
     return [path, features]
 
 
-def _names(scorer: nn.Module, engine: str, given: Sequence[str] | None) -> list[str]:
-    """The names of the features."""
+def features_of(scorer: nn.Module, engine: str, given: Sequence[str] | None) -> list[str]:
+    """The names of the features in an engine: `given` ones, those of training, or numbers; raises ValueError for wrong ones."""
     inner: Any = scorer
     known, d = getattr(scorer, "feature_names", None), None
     while isinstance(inner, PreparedScorer):
@@ -114,7 +114,8 @@ def _names(scorer: nn.Module, engine: str, given: Sequence[str] | None) -> list[
         )
     d = d or inner.num_features
     found = [
-        str(name) for name in ((given if given is not None else known) or [f"feature_{at + 1}" for at in range(d)])
+        str(name)
+        for name in ((list(given) if given is not None else known) or [f"feature_{at + 1}" for at in range(d)])
     ]
     if len(found) != d or len({*found}) != d or not all(map(str.strip, found)):
         raise ValueError(f"feature_names must be {d} different names, none of them empty, got {found!r:.200}")

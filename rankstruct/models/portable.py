@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rankstruct.models.scorers import LinearScorer, MeanScorer, MLPScorer, PreparedScorer, TreeScorer, is_by_list
 from rankstruct.preparation import Append, Encode, LeaveLast, Preparation, Standardize

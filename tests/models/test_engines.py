@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import rankstruct as rs
+from rankstruct import cli
 from rankstruct.models.engine_scores import engine_scores
 from rankstruct.models.engines import ENGINES, _before_slack, export_scorer
 from rankstruct.models.scorers import LinearScorer, MLPScorer, TreeScorer
@@ -240,3 +241,18 @@ def test_a_linear_model_of_quantiles_or_missing_cells_says_what_to_train(tmp_pat
         with pytest.raises(ValueError, match=said):
             fitted(make, **data).export(tmp_path / "m.json", "solr")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_command_writes_and_checks(tmp_path, capsys):
+    scorer = golden_linear()
+    rs.save_scorer(scorer, tmp_path / "scorer.pt")
+    (tmp_path / "a.txt").write_text("1 qid:1 1:0.5 2:3\n0 qid:1 1:-2 2:7\n")
+    given = [str(tmp_path / "scorer.pt"), "--engine", "solr", "--output", str(tmp_path / "m.json")]
+    assert cli.main(["export", *given, "--check", str(tmp_path / "a.txt"), "--feature-names", "bm25,age"]) == 0
+    said = capsys.readouterr().out
+    assert f"written: {tmp_path / 'm.features.json'}" in said
+    assert "largest difference of 2 scores: " in said
+    assert cli.main(["export", *given, "--feature-names", "bm25"]) == 1
+    assert "feature_names must be 2 different names" in capsys.readouterr().err.replace(
+        "--feature-names", "feature_names"
+    )
