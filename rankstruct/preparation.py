@@ -61,6 +61,10 @@ class Step(nn.Module):
         """Transform features `[documents, d]`; `lengths` `[lists]` are the list lengths, if the step is `by_list`."""
         raise NotImplementedError
 
+    def sources(self, before: Tensor) -> Tensor:
+        """The raw feature that each output depends on, given that of each input; -1 for an indicator of a category."""
+        return before
+
 
 class Log(Step):
     """sign(x) log(1 + |x| / unit): log(|x| + unit), shifted so that 0 stays 0; the number is the unit."""
@@ -173,6 +177,10 @@ class Bins(Step):
     default = 50
     thresholds: Tensor
 
+    def sources(self, before: Tensor) -> Tensor:
+        """As many of each feature as there are thresholds."""
+        return before.repeat_interleave(self.thresholds.shape[1])
+
     def fit(self, features: Tensor) -> dict[str, Tensor]:
         """Return the thresholds, `[d, n]`."""
         if not len(features):
@@ -247,6 +255,12 @@ class Encode(Step):
     def untouched(self) -> int:  # type: ignore[override]
         """The number of indicators."""
         return len(self.code) + len(self.incomplete)
+
+    def sources(self, before: Tensor) -> Tensor:
+        """The numbers, the indicators of categories, and those of missing values."""
+        return torch.cat(
+            [before[self.numeric.long()], torch.full((len(self.code),), -1), before[self.incomplete.long()]]
+        )
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Transform features."""
@@ -333,6 +347,10 @@ class Append(Step):
         """Transform features."""
         return torch.cat([features, self.step(features, lengths)], -1)
 
+    def sources(self, before: Tensor) -> Tensor:
+        """Those of the unchanged features, and of the step."""
+        return torch.cat([before, self.step.sources(before)])
+
 
 class LeaveLast(Step):
     """Another step for all columns but the last `untouched` ones, which follow its output."""
@@ -345,6 +363,10 @@ class LeaveLast(Step):
         """Transform features."""
         first, last = features[:, : -self.untouched], features[:, -self.untouched :]
         return torch.cat([self.step(first, lengths), last], -1)
+
+    def sources(self, before: Tensor) -> Tensor:
+        """Those of the step, and of the last columns."""
+        return torch.cat([self.step.sources(before[: -self.untouched]), before[-self.untouched :]])
 
 
 _STEPS: dict[str, type[Step]] = {
@@ -465,6 +487,13 @@ class Preparation(nn.Module):
         """The number of features that the steps return, if there is a step."""
         one = np.zeros((1, self.num_features or 0), np.float32)
         return int(self._transformed(one, np.array([0, 1])).shape[1])
+
+    def sources(self, num_features: int) -> Tensor:
+        """The raw feature that each prepared one depends on, of `num_features`; -1 for an indicator of a category."""
+        found = torch.arange(num_features)
+        for step in self.steps:
+            found = step.sources(found)
+        return found
 
     def equals(self, other: Preparation) -> bool:
         """Whether another preparation is bitwise identical."""

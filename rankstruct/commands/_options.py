@@ -344,6 +344,27 @@ def _tune() -> CommandParser:
     return parser
 
 
+def _export() -> CommandParser:
+    parser = CommandParser.of(
+        "export",
+        "The engine and the suffix of the file choose the format; NAME.features.json or NAME.profile has the features beside it.",
+    )
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="folder of a run or of `rankstruct rank`, or a file of a scorer"
+    )
+    engines = ["elasticsearch", "opensearch", "solr", "vespa", "onnx"]
+    parser.add_argument(
+        "--engine", required=True, choices=engines, help="the search engine, or a program that runs ONNX"
+    )
+    suffix = "the file: .json, for Elasticsearch and OpenSearch also .xml and .txt of RankLib, for Vespa also .onnx"
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help=suffix)
+    names = "names of the features in the engine, in order, separated by commas (default: those of training)"
+    parser.add_argument("--feature-names", metavar="NAMES", help=names)
+    check = "file of lists, of which the scores of the written file are compared with those of the scorer"
+    parser.add_argument("--check", type=Path, metavar="DATA", help=check)
+    return parser
+
+
 def _fit_exact() -> CommandParser:
     parser = CommandParser.of(
         "fit-exact",
@@ -524,6 +545,7 @@ _PARSERS = {
     "convert": _convert,
     "cross-validate": _cross_validate,
     "evaluate": _evaluate,
+    "export": _export,
     "fit-exact": _fit_exact,
     "fuse": _fuse,
     "rank": _rank,

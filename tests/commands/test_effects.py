@@ -53,6 +53,11 @@ MODES = {
             "a b --qrels q": "--output --measures --k --method",
         },
     },
+    "export": {
+        "": "--check=a.txt --feature-names=a,b",
+        "modes": {"r --engine solr --output m.json": "*", "r --engine onnx --output m.onnx": "*"},
+        "*": "--check --feature-names",
+    },
     "rank": {
         "": "--fold=1 --vali=v --test=t.csv --propensities=em --clip=0.1 --drop-missing --zero-based --label=y --qid=q "
         "--categorical=c --measures=AP --mode=fast --time-budget=1 --seed=1 --output=o",
