@@ -193,6 +193,58 @@ class Bins(Step):
         return (features[:, :, None] >= self.thresholds).flatten(1).to(features.dtype)
 
 
+class Piecewise(Step):
+    """Piecewise-linear encodings: for each bin of a feature, how far it is filled, `(x - low) / (high - low)` clipped to [0, 1].
+
+    The number is the number of bins per feature; their bounds are quantiles of the training documents, so equal quantiles leave
+    fewer, and a constant feature none. Linear functions of the encodings are continuous piecewise-linear functions of the
+    feature, constant beyond the training values. A missing number stays missing.
+
+    Source: Gorishniy, Rubachev, Babenko, "On Embeddings for Numerical Features in Tabular Deep Learning", NeurIPS 2022, eq. 1,
+    where the first and the last bin are not clipped.
+    """
+
+    default = 8
+    column: Tensor
+    low: Tensor
+    high: Tensor
+
+    def fit(self, features: Tensor) -> dict[str, Tensor]:
+        """Return the column and the bounds of each bin, `[bins]`."""
+        if not len(features):
+            raise ValueError("piecewise needs at least one document to fit, got none")
+        bounds = []
+        for column in features.T:
+            values = column[~column.isnan()].sort().values.double()
+            places = np.ceil(self._shares * len(values)).astype(int) - 1
+            bounds.append(values[places.clip(0)] if len(values) else values)
+        return self._between(bounds)
+
+    def fit_blocks(self, read: Read, width: int) -> dict[str, Tensor]:
+        """Return the same bins as `fit`."""
+        bounds = []
+        for each in counted(read, width, self._shares):
+            places = np.searchsorted(each.below + each.counts, self._shares * each.total)
+            bounds.append(torch.from_numpy(each.values[places] if each.total else each.values).double())
+        return self._between(bounds)
+
+    @property
+    def _shares(self) -> np.ndarray:
+        return np.linspace(0, 1, int(self.number) + 1)
+
+    @staticmethod
+    def _between(bounds: list[Tensor]) -> dict[str, Tensor]:
+        none = torch.zeros(0, dtype=torch.float64)
+        bounds = [each.unique() for each in bounds]
+        columns = [torch.full_like(each[1:], at) for at, each in enumerate(bounds)]
+        low, high = ([none, *(each[part] for each in bounds)] for part in (slice(None, -1), slice(1, None)))
+        return {"column": torch.cat([none, *columns]), "low": torch.cat(low), "high": torch.cat(high)}
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Transform features."""
+        return ((features[:, self.column.long()] - self.low) / (self.high - self.low)).clamp(0, 1)
+
+
 class Encode(Step):
     """Numbers without missing values, followed by indicators, 0 or 1, that the steps after it leave as they are.
 
@@ -356,6 +408,7 @@ _STEPS: dict[str, type[Step]] = {
     "standardize": Standardize,
     "quantile": Quantile,
     "bins": Bins,
+    "piecewise": Piecewise,
     "encode": Encode,
 }
 KNOWN = (*_STEPS, *(f"append-{name}" for name in _STEPS if name != "encode"))  #: all names, without numbers
@@ -378,8 +431,9 @@ class Preparation(nn.Module):
     """Fitted steps from raw features to the input of a scorer; created by `Preparation.fit`.
 
     Steps are "query-minmax", "query-zscore", "query-percentile" and "query-center", applied within each list; "log" or
-    "log:0.001" (sign(x) log(1 + |x| / 0.001)); "standardize", "quantile" (normal quantiles) and "bins" or "bins:50"
-    (thresholds per feature), fitted to all documents. The prefix "append-" keeps the input features of a step as well. The
+    "log:0.001" (sign(x) log(1 + |x| / 0.001)); "standardize", "quantile" (normal quantiles), "bins" or "bins:50"
+    (thresholds per feature) and "piecewise" or "piecewise:8" (piecewise-linear encodings, in that many bins per feature), fitted
+    to all documents. The prefix "append-" keeps the input features of a step as well. The
     step "encode", which comes first, replaces missing numbers by the median and appends indicators, 0 or 1, of the categories
     and of the missing values of a column. The other steps do not change these indicators.
 
