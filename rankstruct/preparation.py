@@ -8,6 +8,7 @@ in serving. A constant feature becomes exactly 0 in any step that divides by its
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, ClassVar
 
 import numpy as np
@@ -197,8 +198,9 @@ class Piecewise(Step):
     """Piecewise-linear encodings: for each bin of a feature, how far it is filled, `(x - low) / (high - low)` clipped to [0, 1].
 
     The number is the number of bins per feature; their bounds are quantiles of the training documents, so equal quantiles leave
-    fewer, and a constant feature none. Linear functions of the encodings are continuous piecewise-linear functions of the
-    feature, constant beyond the training values. A missing number stays missing.
+    fewer, and a constant feature none. So does a feature whose bins hold the same documents as those of an earlier one, such as
+    its normal quantile. Linear functions of the encodings are continuous piecewise-linear functions of the feature, constant
+    beyond the training values. A missing number stays missing.
 
     Source: Gorishniy, Rubachev, Babenko, "On Embeddings for Numerical Features in Tabular Deep Learning", NeurIPS 2022, eq. 1,
     where the first and the last bin are not clipped.
@@ -215,30 +217,35 @@ class Piecewise(Step):
             raise ValueError("piecewise needs at least one document to fit, got none")
         bounds = []
         for column in features.T:
-            values = column[~column.isnan()].sort().values.double()
+            values = column[~column.isnan()].sort().values.numpy()
             places = np.ceil(self._shares * len(values)).astype(int) - 1
-            bounds.append(values[places.clip(0)] if len(values) else values)
-        return self._between(bounds)
+            bounds.append(np.unique(values[places.clip(0)]) if len(values) else values)
+        return self._between(bounds, lambda: iter([features.numpy()]))
 
     def fit_blocks(self, read: Read, width: int) -> dict[str, Tensor]:
         """Return the same bins as `fit`."""
         bounds = []
         for each in counted(read, width, self._shares):
             places = np.searchsorted(each.below + each.counts, self._shares * each.total)
-            bounds.append(torch.from_numpy(each.values[places] if each.total else each.values).double())
-        return self._between(bounds)
+            bounds.append(np.unique(each.values[places]) if each.total else each.values)
+        return self._between(bounds, read)
 
     @property
     def _shares(self) -> np.ndarray:
         return np.linspace(0, 1, int(self.number) + 1)
 
     @staticmethod
-    def _between(bounds: list[Tensor]) -> dict[str, Tensor]:
-        none = torch.zeros(0, dtype=torch.float64)
-        bounds = [each.unique() for each in bounds]
-        columns = [torch.full_like(each[1:], at) for at, each in enumerate(bounds)]
-        low, high = ([none, *(each[part] for each in bounds)] for part in (slice(None, -1), slice(1, None)))
-        return {"column": torch.cat([none, *columns]), "low": torch.cat(low), "high": torch.cat(high)}
+    def _between(bounds: list[np.ndarray], read: Read) -> dict[str, Tensor]:
+        held = [blake2b() for _ in bounds]  # the bin of each document
+        for block in read():
+            for column, own, found in zip(block.T, bounds, held, strict=True):
+                found.update(np.searchsorted(own, column, side="right").astype(np.uint32))
+        first: dict[bytes, int] = {}
+        kept = [at for at, each in enumerate(held) if first.setdefault(each.digest(), at) == at]
+        columns = [np.full(len(bounds[at][1:]), at) for at in kept]
+        low, high = ([bounds[at][part] for at in kept] for part in (slice(None, -1), slice(1, None)))
+        each_bin = {"column": columns, "low": low, "high": high}
+        return {name: torch.from_numpy(np.concatenate([[], *each]).astype(float)) for name, each in each_bin.items()}
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Transform features."""

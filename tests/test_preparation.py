@@ -163,6 +163,13 @@ def test_piecewise_encodings_fill_one_bin_after_the_other_and_missing_numbers_st
     assert preparation.width == 1  # the median is the minimum
 
 
+def test_a_feature_in_the_order_of_an_earlier_one_has_no_bins_of_its_own():
+    X = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
+    again = np.hstack([X, np.exp(X[:, :1]), -X[:, 1:]])
+    step = rs.Preparation.fit(["append-quantile", "piecewise:4"], again).steps[1]
+    np.testing.assert_array_equal(step.column, np.repeat([0, 1, 3], 4))
+
+
 def test_steps_are_fitted_to_what_those_before_make():
     (train, of_train), (X, offsets) = draw(1), draw(2)
     names = ["append-log:0.1", "standardize", "query-center", "bins:3"]

@@ -60,7 +60,7 @@ def _mlp(loss: str) -> Callable[[AutoRanker, TrainingData], Ranker]:
             "device": options.device,
             "verbose": options.verbose,
         }
-        return MLPRanker(options._measure(lists.labels), loss=loss, prepare=(), **given)
+        return MLPRanker(options._measure(lists.labels), loss=loss, prepare=_EMBEDDING, **given)
 
     return make
 
@@ -94,6 +94,7 @@ def _of_clicks(make: Callable[[AutoRanker, TrainingData], Ranker], loss: str, **
     return made
 
 
+_EMBEDDING = ("append-piecewise",)  # of the numbers in front of MLPs
 _STEP, _LISTS = 300, 8  # documents and lists per step of an MLP
 _PROP_RANK, _PROP_DCG = "AdditiveRankLoss('linear')", "AdditiveRankLoss('log2')"
 #: Trees of CatBoost and from clicks; of sums of many features, they would learn for long what the linear ranker has at once.
@@ -271,7 +272,9 @@ class AutoRanker(Ranker):
                 else:
                     left = max(left - needed, 0.0)
                     with stage(name):
-                        found = fit_by_parts(ranker, lists, parts, weigh_valid=self.from_clicks)
+                        found = fit_by_parts(
+                            ranker, lists, parts, weigh_valid=self.from_clicks, after=self.preparation_
+                        )
                     same = [other for other in copies if _rank_alike(scores[other], found[1], lists.ids)]
                     if same:
                         note = f"ranks every list as '{same[0]}' does"
