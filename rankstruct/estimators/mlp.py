@@ -52,7 +52,9 @@ class MLPRanker(EarlyStoppingRanker):
         loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; None is
             `GradedLoss("AUC")`, the hinge of the ROC area at every threshold of the grades, and from clicks
             `AdditiveRankLoss`.
-        prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
+        prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`. For tables, whose
+            labels depend on thresholds and bends of the features, add `"append-piecewise"` as the last step: it is then
+            computed for the documents of each step of training, without memory for those of all.
         hidden: the widths of the hidden layers; a number for a single one.
         dropout: the dropout probability of hidden units, rounded to a multiple of 1/256.
         context: whether a network sees the other documents of the list: `"attention"` is a `ContextScorer`, `"mean"` a
