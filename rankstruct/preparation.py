@@ -8,6 +8,7 @@ in serving. A constant feature becomes exactly 0 in any step that divides by its
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, ClassVar
 
 import numpy as np
@@ -201,6 +202,64 @@ class Bins(Step):
         return (features[:, :, None] >= self.thresholds).flatten(1).to(features.dtype)
 
 
+class Piecewise(Step):
+    """Piecewise-linear encodings: for each bin of a feature, how far it is filled, `(x - low) / (high - low)` clipped to [0, 1].
+
+    The number is the number of bins per feature; their bounds are quantiles of the training documents, so equal quantiles leave
+    fewer, and a constant feature none. So does a feature whose bins hold the same documents as those of an earlier one, such as
+    its normal quantile. Linear functions of the encodings are continuous piecewise-linear functions of the feature, constant
+    beyond the training values. A missing number stays missing.
+
+    Source: Gorishniy, Rubachev, Babenko, "On Embeddings for Numerical Features in Tabular Deep Learning", NeurIPS 2022, eq. 1,
+    where the first and the last bin are not clipped.
+    """
+
+    default = 8
+    column: Tensor
+    low: Tensor
+    high: Tensor
+
+    def fit(self, features: Tensor) -> dict[str, Tensor]:
+        """Return the column and the bounds of each bin, `[bins]`."""
+        if not len(features):
+            raise ValueError("piecewise needs at least one document to fit, got none")
+        bounds = []
+        for column in features.T:
+            values = column[~column.isnan()].sort().values.numpy()
+            places = np.ceil(self._shares * len(values)).astype(int) - 1
+            bounds.append(np.unique(values[places.clip(0)]) if len(values) else values)
+        return self._between(bounds, lambda: iter([features.numpy()]))
+
+    def fit_blocks(self, read: Read, width: int) -> dict[str, Tensor]:
+        """Return the same bins as `fit`."""
+        bounds = []
+        for each in counted(read, width, self._shares):
+            places = np.searchsorted(each.below + each.counts, self._shares * each.total)
+            bounds.append(np.unique(each.values[places]) if each.total else each.values)
+        return self._between(bounds, read)
+
+    @property
+    def _shares(self) -> np.ndarray:
+        return np.linspace(0, 1, int(self.number) + 1)
+
+    @staticmethod
+    def _between(bounds: list[np.ndarray], read: Read) -> dict[str, Tensor]:
+        held = [blake2b() for _ in bounds]  # the bin of each document
+        for block in read():
+            for column, own, found in zip(block.T, bounds, held, strict=True):
+                found.update(np.searchsorted(own, column, side="right").astype(np.uint32))
+        first: dict[bytes, int] = {}
+        kept = [at for at, each in enumerate(held) if first.setdefault(each.digest(), at) == at]
+        columns = [np.full(len(bounds[at][1:]), at) for at in kept]
+        low, high = ([bounds[at][part] for at in kept] for part in (slice(None, -1), slice(1, None)))
+        each_bin = {"column": columns, "low": low, "high": high}
+        return {name: torch.from_numpy(np.concatenate([[], *each]).astype(float)) for name, each in each_bin.items()}
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Transform features."""
+        return ((features[:, self.column.long()] - self.low) / (self.high - self.low)).clamp(0, 1)
+
+
 class Encode(Step):
     """Numbers without missing values, followed by indicators, 0 or 1, that the steps after it leave as they are.
 
@@ -378,6 +437,7 @@ _STEPS: dict[str, type[Step]] = {
     "standardize": Standardize,
     "quantile": Quantile,
     "bins": Bins,
+    "piecewise": Piecewise,
     "encode": Encode,
 }
 KNOWN = (*_STEPS, *(f"append-{name}" for name in _STEPS if name != "encode"))  #: all names, without numbers
@@ -400,8 +460,9 @@ class Preparation(nn.Module):
     """Fitted steps from raw features to the input of a scorer; created by `Preparation.fit`.
 
     Steps are "query-minmax", "query-zscore", "query-percentile" and "query-center", applied within each list; "log" or
-    "log:0.001" (sign(x) log(1 + |x| / 0.001)); "standardize", "quantile" (normal quantiles) and "bins" or "bins:50"
-    (thresholds per feature), fitted to all documents. The prefix "append-" keeps the input features of a step as well. The
+    "log:0.001" (sign(x) log(1 + |x| / 0.001)); "standardize", "quantile" (normal quantiles), "bins" or "bins:50"
+    (thresholds per feature) and "piecewise" or "piecewise:8" (piecewise-linear encodings, in that many bins per feature), fitted
+    to all documents. The prefix "append-" keeps the input features of a step as well. The
     step "encode", which comes first, replaces missing numbers by the median and appends indicators, 0 or 1, of the categories
     and of the missing values of a column. The other steps do not change these indicators.
 

@@ -535,9 +535,15 @@ class Ranker(BaseEstimator):
 
     def _fit_preparation(self, lists: TrainingData) -> TrainingData:
         """Fit the preparation and return the prepared training lists."""
+        return self._fit_steps(
+            lists, self.steps(lists.features.X if isinstance(lists.features, RowsOf) else lists.features)
+        )
+
+    def _fit_steps(self, lists: TrainingData, given: Sequence[str]) -> TrainingData:
+        """As `_fit_preparation`, by these steps."""
         raw = Preparation(columns=self.preparation_.columns)
         X = lists.features.X if isinstance(lists.features, RowsOf) else lists.features
-        steps = list(self.steps(X))
+        steps = list(given)
         if not self.takes_missing or steps:
             needed = encoded_first(steps, X, raw.columns)
             if needed != steps and has_missing(X):
