@@ -552,6 +552,7 @@ class Preparation(nn.Module):
     def sources(self, num_features: int) -> Tensor:
         """The raw feature that each prepared one depends on, of `num_features`; -1 for an indicator of a category."""
         found = torch.arange(num_features)
+        step: Any
         for step in self.steps:
             found = step.sources(found)
         return found

@@ -79,7 +79,8 @@ def _ranklib_text(text: str, rows: np.ndarray) -> np.ndarray:
     (line,) = (line for line in text.splitlines() if line and not line.startswith("##"))
     weights = {int(at): float(value) for at, value in (pair.split(":") for pair in line.split())}
     wide = np.nan_to_num(rows).astype(np.float64)
-    return sum(weights[at] * (wide[:, at - 1] if at else 1.0) for at in weights)  # type: ignore[return-value]
+    constant = weights.pop(0, 0.0)
+    return constant + wide[:, np.array([*weights], np.int64) - 1] @ np.array([*weights.values()])
 
 
 def _solr(model: dict[str, Any], rows: np.ndarray, names: list[str]) -> np.ndarray:

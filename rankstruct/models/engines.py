@@ -243,6 +243,7 @@ def _plugin_json(model: Layers | Trees, name: str, names: Sequence[str]) -> str:
 def _solr(model: Layers | Trees, name: str, names: Sequence[str]) -> str:
     """A model of Solr's module for learning to rank; a linear one with a constant is a network of one layer."""
     features: list[dict[str, Any]] = [{"name": each} for each in names]
+    params: dict[str, Any]
     if isinstance(model, Trees):
         aware = not model.missing_is_zero()
 

@@ -9,7 +9,7 @@ inverted, and rounding moves no document.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -73,11 +73,13 @@ def portable(scorer: nn.Module) -> Layers | Trees:
         )
     preparation = Preparation()
     while isinstance(scorer, PreparedScorer):
-        scorer, preparation = scorer.scorer, preparation.then(scorer.preparation)
+        inner: Any = scorer
+        scorer, preparation = inner.scorer, preparation.then(inner.preparation)
     parts = list(scorer.scorers) if isinstance(scorer, MeanScorer) else [scorer]
     if isinstance(scorer, TreeScorer):
-        found: Layers | Trees = _trees(scorer, preparation)
-        numbers = [found.value]
+        trees = _trees(scorer, preparation)
+        found: Layers | Trees = trees
+        numbers = [trees.value]
     elif all(type(each) in (LinearScorer, MLPScorer) for each in parts):
         found = _layers(parts, preparation)
         numbers = [each for layer in found.layers for each in layer]

@@ -328,7 +328,7 @@ class TreeScorer(Scorer):
         trees.append(self)
         # Without a split there is no column; the node still needs an input.
         values = self.compared(rows) if self.num_columns else rows[:, :1]
-        given = {"n_targets": 1, "nodes_treeids": [len(trees) - 1]}
+        given: dict[str, Any] = {"n_targets": 1, "nodes_treeids": [len(trees) - 1]}
         shape = (values.shape[0], 1)
         domain = "ai.onnx.ml::TreeEnsembleRegressor"
         return torch.onnx.ops.symbolic(domain, (values,), given, dtype=torch.float32, shape=shape, version=3).squeeze(
