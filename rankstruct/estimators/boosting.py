@@ -143,8 +143,11 @@ class BoostingObjective:
             if hasattr(module, "reduction"):
                 module.reduction = "none"  # type: ignore[assignment]
         self.item_weights = None if item_weights is None else check_item_weights(item_weights)
-        self._lists: tuple[np.ndarray, ...] = ()
-        self._rms: Tensor | None = None  # of the gradient, for the lists that were seen last
+        self._steps: tuple[_NewtonSteps, ...] = ()  # for the lists that were seen last
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is kept of the lists."""
+        return {**self.__dict__, "_steps": ()}
 
     def __repr__(self) -> str:
         """The call that creates it."""
@@ -153,8 +156,13 @@ class BoostingObjective:
     def __call__(self, first: Any, second: Any, weight: Any = None, group: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Return gradient and second derivatives; raises ValueError for invalid lists, labels or weights."""
         predictions, labels, weight, sizes = _given(first, second, weight, group)
-        scores = to_tensor(predictions)
-        lists = {"labels": to_tensor(labels), "offsets": torch.tensor(np.concatenate([[0], sizes.cumsum()]))}
+        if not (self._steps and self._steps[0].of(labels, sizes, weight)):
+            self._steps = (self.steps(labels, sizes, weight),)
+        return self._steps[0](predictions)
+
+    def steps(self, labels: np.ndarray, sizes: np.ndarray, weight: np.ndarray | None = None) -> _NewtonSteps:
+        """Gradient and second derivatives of these lists as a function of the predictions; raises ValueError for invalid ones."""
+        optional = {}
         for name in ("diversity_groups", "item_weights"):
             given = getattr(self, name)
             if given is not None:
@@ -162,19 +170,79 @@ class BoostingObjective:
                     raise ValueError(
                         f"{name} must have one entry per training document, {len(labels)}; got {len(given)}"
                     )
-                lists[name] = to_tensor(given)
-        checked = bool(self._lists) and all(map(np.array_equal, self._lists, (labels, sizes)))
-        if not checked:
-            self._lists, self._rms = (np.array(labels), sizes), None
-        factors = np.repeat(_list_weights(weight, sizes) * (len(labels) / len(sizes)), sizes)
-        with _threads_for(len(labels)):
-            gradient = _gradient(self.loss, scores, lists, checked=checked)
-            known = second_derivatives(self.loss, scores, lists["labels"], lists["offsets"], lists.get("item_weights"))
+                optional[name] = to_tensor(given)
+        return _NewtonSteps(self.loss, labels, sizes, weight, optional)
+
+
+class _NewtonSteps:
+    """Gradient and second derivatives, `[documents]` each, of the same lists for any predictions."""
+
+    def __init__(
+        self,
+        loss: nn.Module,
+        labels: np.ndarray,
+        sizes: np.ndarray,
+        weight: np.ndarray | None,
+        optional: dict[str, Tensor],
+    ) -> None:
+        self.loss, self.given = loss, (np.array(labels), sizes, None if weight is None else np.array(weight))
+        offsets = torch.tensor(np.concatenate([[0], sizes.cumsum()]))
+        self.lists = {"labels": to_tensor(self.given[0]), "offsets": offsets, **optional}
+        self.factors = np.repeat(_list_weights(weight, sizes) * (len(labels) / len(sizes)), sizes)
+        self.rms: Tensor | None = None  # of the gradient
+        self.loops: Callable[[Tensor], Tensor] | None = None
+
+    def of(self, labels: np.ndarray, sizes: np.ndarray, weight: np.ndarray | None) -> bool:
+        """Whether these are the lists, with the same weights."""
+        known, given = self.given, (labels, sizes, weight)
+        return all(one is two or np.array_equal(one, two) for one, two in zip(known, given, strict=True))
+
+    def __call__(self, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        scores = to_tensor(predictions)
+        with _threads_for(len(scores)):
+            gradient = self.gradient(scores)
+            known = second_derivatives(
+                self.loss, scores, self.lists["labels"], self.lists["offsets"], self.lists.get("item_weights")
+            )
             if known is None:
-                if self._rms is None:
-                    self._rms = _gradient_rms(self.loss, scores, lists)
-                known = torch.maximum(self._rms, gradient.abs())
-        return gradient.numpy() * factors, known.abs().numpy() * factors
+                if self.rms is None:
+                    self.rms = self.gradient_rms(scores)
+                known = torch.maximum(self.rms, gradient.abs())
+        return gradient.numpy() * self.factors, known.abs().numpy() * self.factors
+
+    def gradient(self, scores: Tensor) -> Tensor:
+        """The gradient of the sum of the loss over lists; from the second time on by its loops alone, if it has some."""
+        if self.loops is not None:
+            return self.loops(scores)
+        leaf = scores.detach().clone().requires_grad_()
+        given = {
+            name: each for name, each in self.lists.items() if name != "diversity_groups" or takes_groups(self.loss)
+        }
+        (gradient,) = torch.autograd.grad(self.loss(leaf, **given).sum(), leaf)
+        self.loops = self._find_loops(scores.dtype)  # the lists have been checked now
+        return gradient
+
+    def _find_loops(self, dtype: torch.dtype) -> Callable[[Tensor], Tensor] | None:
+        """What finds the same gradient as torch, in a third of the time on small data; None if there is no such loop."""
+        noise = self.loss.sigma if type(self.loss) is PerturbedLoss and self.loss.samples == 1 else 0.0
+        within = self.loss.loss if noise else self.loss
+        if self.lists.keys() != {"labels", "offsets"} or type(within) is not LambdaLoss:
+            return None
+        solve = within.at_once(Lists(self.lists["labels"], offsets=self.lists["offsets"]), dtype)
+        if solve is None or not noise:
+            return solve
+        return lambda scores: solve(scores + noise * torch.randn_like(scores))
+
+    def gradient_rms(self, scores: Tensor) -> Tensor:
+        """The RMS of the gradient at standard normal scores, over samples and documents with equal list, label and weight."""
+        noise = torch.randn(_DRAWS, len(scores), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        squares = torch.stack([self.gradient(each.to(scores)) for each in noise]).square().mean(0).numpy()
+        labels, sizes, _ = self.given
+        weights = [self.lists["item_weights"].numpy()] if "item_weights" in self.lists else []
+        columns = np.stack([np.repeat(np.arange(len(sizes)), sizes), labels, *weights])
+        _, kind = np.unique(columns, axis=1, return_inverse=True)
+        means = np.bincount(kind, squares) / np.bincount(kind)
+        return torch.from_numpy(np.sqrt(means[kind])).to(scores)
 
 
 class BoostingMetric:
@@ -231,35 +299,6 @@ def _list_weights(weight: Any, sizes: np.ndarray) -> np.ndarray:
 def _threads_for(documents: int) -> AbstractContextManager[None]:
     """A single torch thread for small work, which is then faster, in particular next to other processes."""
     return threads_of_torch(1) if documents < _WORTH_THREADS else nullcontext()
-
-
-def _gradient(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor], *, checked: bool = False) -> Tensor:
-    """The gradient `[documents]` of the sum of a loss over lists; of `checked` ones by its loops alone, if it has some."""
-    if checked and lists.keys() == {"labels", "offsets"}:
-        at, within = scores.detach(), loss
-        if type(loss) is PerturbedLoss and loss.samples == 1:
-            within = loss.loss
-        if type(within) is LambdaLoss:  # as torch would find it, in a third of the time on small data
-            if type(loss) is PerturbedLoss:
-                at = at + loss.sigma * torch.randn_like(at)
-            return within.solve(at, Lists(lists["labels"], offsets=lists["offsets"]))[1]
-    leaf = scores.detach().clone().requires_grad_()
-    given = {name: each for name, each in lists.items() if name != "diversity_groups" or takes_groups(loss)}
-    (gradient,) = torch.autograd.grad(loss(leaf, **given).sum(), leaf)
-    return gradient
-
-
-def _gradient_rms(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
-    """The RMS of the gradient at standard normal scores, over samples and documents with equal list, label and weight."""
-    noise = torch.randn(_DRAWS, len(scores), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    gradients = [_gradient(loss, each.to(scores), lists, checked=True) for each in noise]
-    squares = torch.stack(gradients).square().mean(0).numpy()
-    lengths = lists["offsets"].diff()
-    numbers = np.repeat(np.arange(len(lengths)), lengths)
-    weights = [lists["item_weights"].numpy()] if "item_weights" in lists else []
-    _, kind = np.unique(np.stack([numbers, lists["labels"].numpy(), *weights]), axis=1, return_inverse=True)
-    means = np.bincount(kind, squares) / np.bincount(kind)
-    return torch.from_numpy(np.sqrt(means[kind])).to(scores)
 
 
 _CHOSEN = "measure= selects the number of trees on validation lists, and loss= is the training objective"
@@ -697,7 +736,7 @@ class _LightGBM(_Stepwise):
         starts: tuple[np.ndarray | None, np.ndarray | None],
         seed: int,
     ) -> None:
-        library, self.objective, (train, valid) = _installed("lightgbm"), objective, lists
+        library, (train, valid) = _installed("lightgbm"), lists
         options = {
             "learning_rate": ranker.learning_rate,
             "num_leaves": ranker.num_leaves_,
@@ -726,6 +765,8 @@ class _LightGBM(_Stepwise):
             train.features, as_single("y", train.labels), group=lengths, init_score=starts[0], params=options, **given
         )
         self.booster = library.Booster(options, data)
+        steps = objective.steps(data.get_label(), lengths, train.weights)
+        self.objective = lambda scores, _: steps(scores)
         self.valid = valid is not None
         if valid is not None:
             given = {"group": valid.lengths, "init_score": starts[1], "reference": data, "params": options}
@@ -806,7 +847,7 @@ class _XGBoost(_Stepwise):
         starts: tuple[np.ndarray | None, np.ndarray | None],
         seed: int,
     ) -> None:
-        library, self.objective, self.trees = _installed("xgboost"), objective, 0
+        library, self.trees = _installed("xgboost"), 0
         options = {
             "learning_rate": ranker.learning_rate,
             "grow_policy": "lossguide",
@@ -835,6 +876,8 @@ class _XGBoost(_Stepwise):
             if part is not None
         ]
         self.booster = library.Booster(options, [self.train, *self.valid])
+        steps = objective.steps(self.train.get_label(), lists[0].lengths, lists[0].weights)
+        self.objective = lambda scores, _: steps(scores)
 
     @staticmethod
     def matrix(X: Any, categorical: Sequence[int], *given: Any, **options: Any) -> Any:
