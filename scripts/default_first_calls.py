@@ -26,10 +26,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import catboost
 import lightgbm
 import numpy as np
 import pandas as pd
 import torch
+import xgboost
 
 import rankstruct as rs
 from papers.sources import shuffle_documents
@@ -55,7 +57,8 @@ BEFORE: dict[str, Any] = {
     "colsample_bytree": 0.5,
 }
 PEER, OWN, OLD = "LGBMRanker()", "BoostedRanker()", "BoostedRanker(), before"
-#: The rankers of trees by the name of a row; options of `BoostedRanker`, None for LightGBM's own.
+PEERS = (PEER, "XGBRanker()", "CatBoostRanker()")
+#: The rankers of trees by the name of a row; options of `BoostedRanker`, None for the libraries' own.
 TREES: dict[str, dict[str, Any] | None] = {
     PEER: None,
     OLD: BEFORE,
@@ -66,6 +69,8 @@ TREES: dict[str, dict[str, Any] | None] = {
     "200 trees": {"n_estimators": 200},
     "graded AUC": {"loss": "GradedLoss('AUC')"},
     "half of the features": {"colsample_bytree": 0.5},
+    "100 trees": {"n_estimators": 100},
+    **dict.fromkeys(PEERS[1:]),
 }
 FIRST = (PEER, OLD, OWN)
 COSTS = (1.0, 3.0, 10.0)
@@ -184,7 +189,7 @@ def run_cell(
         if kind == "text":
             score = _words(train, TEXTS[name])
         else:
-            score = _linear(train, LOSSES[name]) if kind == "linear" else _trees(train, TREES[name], seed)
+            score = _linear(train, LOSSES[name]) if kind == "linear" else _trees(train, name, seed)
     seconds = time.process_time() - start
     found = {
         part: [_values(each, scores) for scores in score(each.X)]
@@ -199,17 +204,29 @@ def _values(part: Part, scores: np.ndarray) -> list[float]:
     return [round(value, 6) for value in values.tolist()]
 
 
-def _trees(train: Part, options: dict[str, Any] | None, seed: int) -> Callable[[Any], list[np.ndarray]]:
+def _trees(train: Part, name: str, seed: int) -> Callable[[Any], list[np.ndarray]]:
     X, y, sizes = train
-    if options is None:
+    options = TREES[name]
+    if options is not None:
+        model = rs.BoostedRanker(n_jobs=1, random_state=seed, **options).fit(X, y, group=sizes)
+    elif name == "CatBoostRanker()":
+        model = catboost.CatBoostRanker(thread_count=1, random_seed=seed, verbose=False, allow_writing_files=False)
+        kinds = [column for column in getattr(X, "columns", ()) if X[column].dtype == "category"]
+        model.fit(X, y, group_id=np.repeat(np.arange(len(sizes)), sizes), cat_features=kinds or None)
+    elif name == "XGBRanker()":
+        given: dict[str, Any] = {}
+        if (y % 1).any():  # whole numbers that are near the gains
+            gains = 2**y - 1
+            y, given = np.rint(gains / gains.max() * 1000), {"ndcg_exp_gain": False}
+        model = xgboost.XGBRanker(n_jobs=1, random_state=seed, enable_categorical=True, **given)
+        model.fit(X, y, group=sizes)
+    else:
         given = {}
         if (y % 1).any():
             grades = np.arange(32)
             given = {"label_gain": (2 ** (grades / 31 * y.max()) - 1).tolist()}
             y = np.rint(y / y.max() * 31).astype(int)
         model = lightgbm.LGBMRanker(n_jobs=1, random_state=seed, verbose=-1, **given).fit(X, y, group=sizes)
-    else:
-        model = rs.BoostedRanker(n_jobs=1, random_state=seed, **options).fit(X, y, group=sizes)
     return lambda X: [model.predict(X)]
 
 
@@ -289,6 +306,7 @@ def compare_calls(args: Sequence[str]) -> None:
     tables = {}
     if "trees" in given.kinds:
         tables["trees"] = first_table(found, list(sets))
+        tables["other libraries"] = peer_table(found, list(sets))
         tables["options of trees"] = options_table(found, list(sets))
         tables["few lists"] = spread_table(found, given.few_of, given.few)
     if "linear" in given.kinds:
@@ -340,7 +358,7 @@ def first_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
         results = {name: found[data, 0, "trees", name] for name in TREES}
         test = {name: _all(each, "test") for name, each in results.items()}
         best = max(
-            (name for name in TREES if name not in (PEER, OLD)), key=lambda name: _all(results[name], "vali").mean()
+            (name for name in TREES if name not in (*PEERS, OLD)), key=lambda name: _all(results[name], "vali").mean()
         )
         seconds = [f"{np.mean([each['seconds'] for each in results[name].values()]):.2f}" for name in FIRST]
         apart = [with_interval(differences(test[OWN], test[other])) for other in (PEER, OLD)]
@@ -349,6 +367,19 @@ def first_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
         rows.append([data, *means[:3], *apart, means[3], best, above, *seconds])
     header = ["set", *FIRST, f"above {PEER}", "above before", "best by validation", "which is", f"above {OWN}"]
     return [*header, *(f"CPU s, {name}" for name in FIRST)], rows
+
+
+def peer_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
+    """Test means of the first calls of three libraries, how far the own one is above each, and CPU seconds."""
+    names = [*PEERS, OWN]
+    rows = []
+    for data in sets:
+        results = {name: found[data, 0, "trees", name] for name in names}
+        test = {name: _all(each, "test") for name, each in results.items()}
+        seconds = [f"{np.mean([each['seconds'] for each in results[name].values()]):.2f}" for name in names]
+        apart = [with_interval(differences(test[OWN], test[other])) for other in PEERS]
+        rows.append([data, *(f"{test[name].mean():.4f}" for name in names), *apart, *seconds])
+    return ["set", *names, *(f"above {name}" for name in PEERS), *(f"CPU s, {name}" for name in names)], rows
 
 
 def options_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:

@@ -69,7 +69,8 @@ __all__ = ["BoostedRanker", "BoostingMetric", "BoostingObjective", "boosting_met
 _WORTH_THREADS = 2**17  # documents
 _AS_GROWN, _ROWS = 100.0, 2**14  # the scale of the trees' score as a feature of `leaf_ranker`; documents per block
 _NAMES_A_LOSS = re.compile(r"\s*\w+Loss\b")
-_TOTAL_RATE, _LONGEST, _LOWEST_RATE = 10.0, 10, 1e-6  # the trees times their rate; times as many with validation lists
+_TOTAL_RATE, _LARGE_TOTAL_RATE = 10.0, 20.0  # the trees times their rate; for many lists, or labels that are no grades
+_MANY_LISTS, _LONGEST, _LOWEST_RATE = 200, 10, 1e-6  # lists; times as many trees with validation lists; rate
 _MANY, _NOISE_OF_FEW, _NOISE_OF_MANY = 2**14, 0.5, 0.1  # documents; noise below this number, and from it
 _LEAF_SHARE, _LARGEST_MINIMUM = 0.1, 20  # of the documents, in a leaf
 _PATIENCE, _LEAVES, _LEAVES_FROM_CLICKS = 50, 10, 7  # trees, leaves
@@ -323,8 +324,9 @@ class BoostedRanker(EarlyStoppingRanker):
         start: an unfitted ranker, such as `LinearRanker()`, fitted to the same raw documents; the trees add to its scores.
         leaf_ranker: an unfitted `LinearRanker`, which refits the leaf values of the grown trees at little cost: its features are
             an indicator per leaf and the score of the trees. Several C are compared on the validation lists. Not with `start`.
-        n_estimators: the number of trees per model, with validation lists the maximum. None is 10 / `learning_rate`, so 100, and
-            ten times as many with validation lists.
+        n_estimators: the number of trees per model, with validation lists the maximum. None is 10 / `learning_rate`, so 100;
+            from 200 lists on, and for labels that are not whole numbers, 20 / `learning_rate`, so 200, but not from clicks or
+            with CatBoost. Lists that `drop_empty` skips do not count. With validation lists, it is ten times as many.
         learning_rate: the factor applied to leaf values, above 0.
         num_leaves: the maximum number of leaves per tree. None is 10, and 7 from clicks.
         min_child_samples: the minimum number of documents in a leaf; in XGBoost the minimum sum of second derivatives. None is a
@@ -451,7 +453,7 @@ class BoostedRanker(EarlyStoppingRanker):
                 torch.manual_seed(seed)
                 objective = None if loss is None else boosting_objective(loss, **lists.optional)
                 model = _LIBRARIES[self.library](self, objective, (lists, held_out), (start, valid_start), seed)
-                self._train(model, held_out)
+                self._train(model, self._most_trees(lists, held_out), held_out)
         if not self.feature_importances_.any():
             scores = "all documents have the same score" if self.start is None else "all scores are those of start"
             warnings.warn(
@@ -506,11 +508,15 @@ class BoostedRanker(EarlyStoppingRanker):
     def _share(self) -> float:
         return self.validation_share if self.validation_share is not None else 0.2 if self.from_clicks else 0.0
 
-    def _most_trees(self, valid: TrainingData | None) -> int:
-        """`n_estimators`, or where it is None, the number for this rate."""
+    def _most_trees(self, train: TrainingData, valid: TrainingData | None) -> int:
+        """`n_estimators`, or where it is None, the number for this rate and these lists."""
         if self.n_estimators is not None:
             return self.n_estimators
-        usual = max(round(_TOTAL_RATE / self.learning_rate), 1)
+        total = _TOTAL_RATE
+        if self.library != "catboost" and not self.from_clicks:
+            more = train.num_lists >= _MANY_LISTS or bool((train.labels % 1).any())
+            total = _LARGE_TOTAL_RATE if more else _TOTAL_RATE
+        usual = max(round(total / self.learning_rate), 1)
         return usual if valid is None else _LONGEST * usual
 
     def _fit_start(self, train: TrainingData, valid: TrainingData | None) -> None:
@@ -536,10 +542,10 @@ class BoostedRanker(EarlyStoppingRanker):
         judged = None if valid is None else _leaf_features(scorer, valid.features)
         fit_to(self.leaf_ranker_, train, valid, _leaf_features(scorer, train.features), judged)
 
-    def _train(self, model: Any, valid: TrainingData | None) -> None:
-        """Add trees, with validation lists until their measure stops improving."""
+    def _train(self, model: Any, most: int, valid: TrainingData | None) -> None:
+        """Add up to `most` trees, with validation lists until their measure stops improving."""
         history: list[float] = []
-        most, patience = self._most_trees(valid), _PATIENCE if self.patience is None else self.patience
+        patience = _PATIENCE if self.patience is None else self.patience
         with Progress(total=most, unit=" trees", disable=not self.verbose, leave=False) as bar:
 
             def go_on(scores: np.ndarray | None) -> bool:
