@@ -1,12 +1,14 @@
-"""What the first call of `BoostedRanker` and `LinearRanker` should do where nothing is given, compared with LightGBM's ranker.
+"""What the first call of `BoostedRanker` and `LinearRanker` should do where nothing is given, compared with other libraries.
 
 Every ranker is trained on the training lists of a fold and judged on its validation lists, which choose among the options, and on
 its test lists, which choose nothing. `--path` has folders with Fold1 ... Fold5, files of lists, which are split into five, and
 collections of text, whose documents are BM25's with the features of `rankstruct.text.TermFeatures`. Two sets are drawn: a table
 with categories and missing cells, and lists with real-valued labels from 0 to 1. LightGBM's ranker takes no such labels; it gets
-the 31 grades that are nearest, with their gains. Few lists for trees are drawn from the first fold, with another seed each time,
-which is also the seed of the ranker; those for linear rankers from each fold in turn, of every set that has more. Every cell is
-kept in `--output`, and finished ones are not run again; prints the tables, and writes them as `first-calls.json`:
+the 31 grades that are nearest, with their gains; and XGBoost's the whole numbers that are nearest to 1,000 times their gains.
+CatBoost's 1,000 trees are grown on sets of at most 20,000 training documents. Few lists for trees are drawn from the first fold,
+with another seed each time, which is also the seed of the ranker; those for linear rankers from each fold in turn, of every set
+that has more. Every cell is kept in `--output`, and finished ones are not run again; prints the tables, and writes them as
+`first-calls.json`:
 
     python scripts/default_first_calls.py --path OHSUMED MQ2008 web_hosts.txt rank.train SCIFACT --output runs/first-calls
 
@@ -58,6 +60,7 @@ BEFORE: dict[str, Any] = {
 }
 PEER, OWN, OLD = "LGBMRanker()", "BoostedRanker()", "BoostedRanker(), before"
 PEERS = (PEER, "XGBRanker()", "CatBoostRanker()")
+SLOW, MOST = "CatBoostRanker()", 20_000  # training documents
 #: The rankers of trees by the name of a row; options of `BoostedRanker`, None for the libraries' own.
 TREES: dict[str, dict[str, Any] | None] = {
     PEER: None,
@@ -209,7 +212,7 @@ def _trees(train: Part, name: str, seed: int) -> Callable[[Any], list[np.ndarray
     options = TREES[name]
     if options is not None:
         model = rs.BoostedRanker(n_jobs=1, random_state=seed, **options).fit(X, y, group=sizes)
-    elif name == "CatBoostRanker()":
+    elif name == SLOW:
         model = catboost.CatBoostRanker(thread_count=1, random_seed=seed, verbose=False, allow_writing_files=False)
         kinds = [column for column in getattr(X, "columns", ()) if X[column].dtype == "category"]
         model.fit(X, y, group_id=np.repeat(np.arange(len(sizes)), sizes), cat_features=kinds or None)
@@ -278,7 +281,9 @@ def compare_calls(args: Sequence[str]) -> None:
         draws = [(folds[seed % len(folds)], seed) for seed in range(given.draws)]
         wanted: list[tuple[str, int, Sequence[tuple[int, int]], Sequence[str]]] = []
         if "trees" in given.kinds:
-            wanted.append(("trees", 0, [(fold, 0) for fold in folds], list(TREES)))
+            small = len(read(data, path, folds[0], (), turned.get(data, 0))[0].labels) <= MOST
+            rankers = [name for name in TREES if name != SLOW or small]
+            wanted.append(("trees", 0, [(fold, 0) for fold in folds], rankers))
             few_runs = [(folds[0], seed) for seed in range(given.seeds)]
             wanted += [("trees", few, few_runs, FIRST) for few in given.few if data in given.few_of]
         if "linear" in given.kinds and data != LARGE:
@@ -355,10 +360,10 @@ def first_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
     """Test means of the first calls and of the options that the validation lists prefer, differences, and CPU seconds."""
     rows = []
     for data in sets:
-        results = {name: found[data, 0, "trees", name] for name in TREES}
+        results = {name: found[data, 0, "trees", name] for name in TREES if name != SLOW}
         test = {name: _all(each, "test") for name, each in results.items()}
         best = max(
-            (name for name in TREES if name not in (*PEERS, OLD)), key=lambda name: _all(results[name], "vali").mean()
+            (name for name in results if name not in (*PEERS, OLD)), key=lambda name: _all(results[name], "vali").mean()
         )
         seconds = [f"{np.mean([each['seconds'] for each in results[name].values()]):.2f}" for name in FIRST]
         apart = [with_interval(differences(test[OWN], test[other])) for other in (PEER, OLD)]
@@ -374,11 +379,15 @@ def peer_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
     names = [*PEERS, OWN]
     rows = []
     for data in sets:
-        results = {name: found[data, 0, "trees", name] for name in names}
-        test = {name: _all(each, "test") for name, each in results.items()}
-        seconds = [f"{np.mean([each['seconds'] for each in results[name].values()]):.2f}" for name in names]
-        apart = [with_interval(differences(test[OWN], test[other])) for other in PEERS]
-        rows.append([data, *(f"{test[name].mean():.4f}" for name in names), *apart, *seconds])
+        results = {name: found.get((data, 0, "trees", name)) for name in names}
+        test = {name: _all(each, "test") for name, each in results.items() if each}
+        means = [f"{test[name].mean():.4f}" if name in test else "-" for name in names]
+        apart = [with_interval(differences(test[OWN], test[name])) if name in test else "-" for name in PEERS]
+        seconds = [
+            f"{np.mean([result['seconds'] for result in each.values()]):.2f}" if each else "-"
+            for each in results.values()
+        ]
+        rows.append([data, *means, *apart, *seconds])
     return ["set", *names, *(f"above {name}" for name in PEERS), *(f"CPU s, {name}" for name in names)], rows
 
 
@@ -386,7 +395,7 @@ def options_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
     """Validation means of all options, and the difference from the first call over the lists of all sets."""
     own = {data: _all(found[data, 0, "trees", OWN], "vali") for data in sets}
     rows = []
-    for name in TREES:
+    for name in (name for name in TREES if name != SLOW):
         each = {data: _all(found[data, 0, "trees", name], "vali") for data in sets}
         apart = np.concatenate([differences(each[data], own[data]) for data in sets])
         mean = np.mean([each[data].mean() for data in sets])

@@ -195,8 +195,12 @@ class _NewtonSteps:
 
     def of(self, labels: np.ndarray, sizes: np.ndarray, weight: np.ndarray | None) -> bool:
         """Whether these are the lists, with the same weights."""
-        known, given = self.given, (labels, sizes, weight)
-        return all(one is two or np.array_equal(one, two) for one, two in zip(known, given, strict=True))
+        old_labels, old_sizes, old_weight = self.given
+        if not (np.array_equal(old_labels, labels) and np.array_equal(old_sizes, sizes)):
+            return False
+        if old_weight is None or weight is None:
+            return old_weight is weight
+        return np.array_equal(old_weight, weight)
 
     def __call__(self, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         scores = to_tensor(predictions)
