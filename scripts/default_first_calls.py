@@ -5,7 +5,7 @@ its test lists, which choose nothing. `--path` has folders with Fold1 ... Fold5,
 collections of text, whose documents are BM25's with the features of `rankstruct.text.TermFeatures`. Two sets are drawn: a table
 with categories and missing cells, and lists with real-valued labels from 0 to 1. LightGBM's ranker takes no such labels; it gets
 the 31 grades that are nearest, with their gains; and XGBoost's the whole numbers that are nearest to 1,000 times their gains.
-CatBoost's 1,000 trees are grown on sets of at most 20,000 training documents. Few lists for trees are drawn from the first fold,
+CatBoost's 1,000 trees are grown on sets of at most 10,000 training documents. Few lists for trees are drawn from the first fold,
 with another seed each time, which is also the seed of the ranker; those for linear rankers from each fold in turn, of every set
 that has more. Every cell is kept in `--output`, and finished ones are not run again; prints the tables, and writes them as
 `first-calls.json`:
@@ -28,12 +28,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import catboost
 import lightgbm
 import numpy as np
 import pandas as pd
 import torch
-import xgboost
 
 import rankstruct as rs
 from papers.sources import shuffle_documents
@@ -60,7 +58,7 @@ BEFORE: dict[str, Any] = {
 }
 PEER, OWN, OLD = "LGBMRanker()", "BoostedRanker()", "BoostedRanker(), before"
 PEERS = (PEER, "XGBRanker()", "CatBoostRanker()")
-SLOW, MOST = "CatBoostRanker()", 20_000  # training documents
+SLOW, MOST = "CatBoostRanker()", 10_000  # training documents
 #: The rankers of trees by the name of a row; options of `BoostedRanker`, None for the libraries' own.
 TREES: dict[str, dict[str, Any] | None] = {
     PEER: None,
@@ -213,10 +211,14 @@ def _trees(train: Part, name: str, seed: int) -> Callable[[Any], list[np.ndarray
     if options is not None:
         model = rs.BoostedRanker(n_jobs=1, random_state=seed, **options).fit(X, y, group=sizes)
     elif name == SLOW:
+        import catboost
+
         model = catboost.CatBoostRanker(thread_count=1, random_seed=seed, verbose=False, allow_writing_files=False)
         kinds = [column for column in getattr(X, "columns", ()) if X[column].dtype == "category"]
         model.fit(X, y, group_id=np.repeat(np.arange(len(sizes)), sizes), cat_features=kinds or None)
     elif name == "XGBRanker()":
+        import xgboost
+
         given: dict[str, Any] = {}
         if (y % 1).any():  # whole numbers that are near the gains
             gains = 2**y - 1
