@@ -1,12 +1,14 @@
-"""What the first call of `BoostedRanker` and `LinearRanker` should do where nothing is given, compared with LightGBM's ranker.
+"""What the first call of `BoostedRanker` and `LinearRanker` should do where nothing is given, compared with other libraries.
 
 Every ranker is trained on the training lists of a fold and judged on its validation lists, which choose among the options, and on
 its test lists, which choose nothing. `--path` has folders with Fold1 ... Fold5, files of lists, which are split into five, and
 collections of text, whose documents are BM25's with the features of `rankstruct.text.TermFeatures`. Two sets are drawn: a table
 with categories and missing cells, and lists with real-valued labels from 0 to 1. LightGBM's ranker takes no such labels; it gets
-the 31 grades that are nearest, with their gains. Few lists for trees are drawn from the first fold, with another seed each time,
-which is also the seed of the ranker; those for linear rankers from each fold in turn, of every set that has more. Every cell is
-kept in `--output`, and finished ones are not run again; prints the tables, and writes them as `first-calls.json`:
+the 31 grades that are nearest, with their gains; and XGBoost's the whole numbers that are nearest to 1,000 times their gains.
+CatBoost's 1,000 trees are grown on sets of at most 10,000 training documents. Few lists for trees are drawn from the first fold,
+with another seed each time, which is also the seed of the ranker; those for linear rankers from each fold in turn, of every set
+that has more. Every cell is kept in `--output`, and finished ones are not run again; prints the tables, and writes them as
+`first-calls.json`:
 
     python scripts/default_first_calls.py --path OHSUMED MQ2008 web_hosts.txt rank.train SCIFACT --output runs/first-calls
 
@@ -55,7 +57,9 @@ BEFORE: dict[str, Any] = {
     "colsample_bytree": 0.5,
 }
 PEER, OWN, OLD = "LGBMRanker()", "BoostedRanker()", "BoostedRanker(), before"
-#: The rankers of trees by the name of a row; options of `BoostedRanker`, None for LightGBM's own.
+PEERS = (PEER, "XGBRanker()", "CatBoostRanker()")
+SLOW, MOST = "CatBoostRanker()", 10_000  # training documents
+#: The rankers of trees by the name of a row; options of `BoostedRanker`, None for the libraries' own.
 TREES: dict[str, dict[str, Any] | None] = {
     PEER: None,
     OLD: BEFORE,
@@ -66,6 +70,8 @@ TREES: dict[str, dict[str, Any] | None] = {
     "200 trees": {"n_estimators": 200},
     "graded AUC": {"loss": "GradedLoss('AUC')"},
     "half of the features": {"colsample_bytree": 0.5},
+    "100 trees": {"n_estimators": 100},
+    **dict.fromkeys(PEERS[1:]),
 }
 FIRST = (PEER, OLD, OWN)
 COSTS = (1.0, 3.0, 10.0)
@@ -184,7 +190,7 @@ def run_cell(
         if kind == "text":
             score = _words(train, TEXTS[name])
         else:
-            score = _linear(train, LOSSES[name]) if kind == "linear" else _trees(train, TREES[name], seed)
+            score = _linear(train, LOSSES[name]) if kind == "linear" else _trees(train, name, seed)
     seconds = time.process_time() - start
     found = {
         part: [_values(each, scores) for scores in score(each.X)]
@@ -199,17 +205,33 @@ def _values(part: Part, scores: np.ndarray) -> list[float]:
     return [round(value, 6) for value in values.tolist()]
 
 
-def _trees(train: Part, options: dict[str, Any] | None, seed: int) -> Callable[[Any], list[np.ndarray]]:
+def _trees(train: Part, name: str, seed: int) -> Callable[[Any], list[np.ndarray]]:
     X, y, sizes = train
-    if options is None:
+    options = TREES[name]
+    if options is not None:
+        model = rs.BoostedRanker(n_jobs=1, random_state=seed, **options).fit(X, y, group=sizes)
+    elif name == SLOW:
+        import catboost
+
+        model = catboost.CatBoostRanker(thread_count=1, random_seed=seed, verbose=False, allow_writing_files=False)
+        kinds = [column for column in getattr(X, "columns", ()) if X[column].dtype == "category"]
+        model.fit(X, y, group_id=np.repeat(np.arange(len(sizes)), sizes), cat_features=kinds or None)
+    elif name == "XGBRanker()":
+        import xgboost
+
+        given: dict[str, Any] = {}
+        if (y % 1).any():  # whole numbers that are near the gains
+            gains = 2**y - 1
+            y, given = np.rint(gains / gains.max() * 1000), {"ndcg_exp_gain": False}
+        model = xgboost.XGBRanker(n_jobs=1, random_state=seed, enable_categorical=True, **given)
+        model.fit(X, y, group=sizes)
+    else:
         given = {}
         if (y % 1).any():
             grades = np.arange(32)
             given = {"label_gain": (2 ** (grades / 31 * y.max()) - 1).tolist()}
             y = np.rint(y / y.max() * 31).astype(int)
         model = lightgbm.LGBMRanker(n_jobs=1, random_state=seed, verbose=-1, **given).fit(X, y, group=sizes)
-    else:
-        model = rs.BoostedRanker(n_jobs=1, random_state=seed, **options).fit(X, y, group=sizes)
     return lambda X: [model.predict(X)]
 
 
@@ -261,7 +283,9 @@ def compare_calls(args: Sequence[str]) -> None:
         draws = [(folds[seed % len(folds)], seed) for seed in range(given.draws)]
         wanted: list[tuple[str, int, Sequence[tuple[int, int]], Sequence[str]]] = []
         if "trees" in given.kinds:
-            wanted.append(("trees", 0, [(fold, 0) for fold in folds], list(TREES)))
+            small = len(read(data, path, folds[0], (), turned.get(data, 0))[0].labels) <= MOST
+            rankers = [name for name in TREES if name != SLOW or small]
+            wanted.append(("trees", 0, [(fold, 0) for fold in folds], rankers))
             few_runs = [(folds[0], seed) for seed in range(given.seeds)]
             wanted += [("trees", few, few_runs, FIRST) for few in given.few if data in given.few_of]
         if "linear" in given.kinds and data != LARGE:
@@ -289,6 +313,7 @@ def compare_calls(args: Sequence[str]) -> None:
     tables = {}
     if "trees" in given.kinds:
         tables["trees"] = first_table(found, list(sets))
+        tables["other libraries"] = peer_table(found, list(sets))
         tables["options of trees"] = options_table(found, list(sets))
         tables["few lists"] = spread_table(found, given.few_of, given.few)
     if "linear" in given.kinds:
@@ -337,10 +362,10 @@ def first_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
     """Test means of the first calls and of the options that the validation lists prefer, differences, and CPU seconds."""
     rows = []
     for data in sets:
-        results = {name: found[data, 0, "trees", name] for name in TREES}
+        results = {name: found[data, 0, "trees", name] for name in TREES if name != SLOW}
         test = {name: _all(each, "test") for name, each in results.items()}
         best = max(
-            (name for name in TREES if name not in (PEER, OLD)), key=lambda name: _all(results[name], "vali").mean()
+            (name for name in results if name not in (*PEERS, OLD)), key=lambda name: _all(results[name], "vali").mean()
         )
         seconds = [f"{np.mean([each['seconds'] for each in results[name].values()]):.2f}" for name in FIRST]
         apart = [with_interval(differences(test[OWN], test[other])) for other in (PEER, OLD)]
@@ -351,11 +376,28 @@ def first_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
     return [*header, *(f"CPU s, {name}" for name in FIRST)], rows
 
 
+def peer_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
+    """Test means of the first calls of three libraries, how far the own one is above each, and CPU seconds."""
+    names = [*PEERS, OWN]
+    rows = []
+    for data in sets:
+        results = {name: found.get((data, 0, "trees", name)) for name in names}
+        test = {name: _all(each, "test") for name, each in results.items() if each}
+        means = [f"{test[name].mean():.4f}" if name in test else "-" for name in names]
+        apart = [with_interval(differences(test[OWN], test[name])) if name in test else "-" for name in PEERS]
+        seconds = [
+            f"{np.mean([result['seconds'] for result in each.values()]):.2f}" if each else "-"
+            for each in results.values()
+        ]
+        rows.append([data, *means, *apart, *seconds])
+    return ["set", *names, *(f"above {name}" for name in PEERS), *(f"CPU s, {name}" for name in names)], rows
+
+
 def options_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
     """Validation means of all options, and the difference from the first call over the lists of all sets."""
     own = {data: _all(found[data, 0, "trees", OWN], "vali") for data in sets}
     rows = []
-    for name in TREES:
+    for name in (name for name in TREES if name != SLOW):
         each = {data: _all(found[data, 0, "trees", name], "vali") for data in sets}
         apart = np.concatenate([differences(each[data], own[data]) for data in sets])
         mean = np.mean([each[data].mean() for data in sets])

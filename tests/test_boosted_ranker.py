@@ -343,6 +343,16 @@ def test_nothing_is_held_out_unless_asked_and_the_rate_gives_the_number_of_trees
         rs.BoostedRanker(patience=9).fit(X, y, qid)
 
 
+def test_many_lists_and_labels_that_are_no_grades_get_twice_as_many_trees(monkeypatch):
+    X, y, qid = make()
+    ranker = rs.BoostedRanker(learning_rate=1.0, n_jobs=1)
+    assert ranker.fit(X, y, qid).best_iterations_ == [10]
+    assert ranker.fit(X, y / 4, qid).best_iterations_ == [20]
+    monkeypatch.setattr("rankstruct.estimators.boosting._MANY_LISTS", len(np.unique(qid)))
+    assert ranker.fit(X, y, qid).best_iterations_ == [20]
+    assert ranker.set_params(n_estimators=7).fit(X, y / 4, qid).best_iterations_ == [7]
+
+
 def test_noise_follows_from_the_number_of_documents(monkeypatch):
     X, y, qid = make()
     monkeypatch.setattr("rankstruct.estimators.boosting._MANY", len(y))

@@ -159,6 +159,18 @@ def test_the_same_lists_have_the_same_curvature_whatever_was_seen_before():
         np.testing.assert_array_equal(found, expected[len(sizes) == 3])
 
 
+@pytest.mark.parametrize("labels", [[1, 0, 2, 0, 1, 0], [0.5, 0, 2.25, 0, 1, 0.75]], ids=["grades", "real"])
+def test_later_steps_on_the_same_lists_are_those_of_torch(labels):
+    """From the second call on `LambdaLoss` is found by its loops alone, for scores of either dtype."""
+    loss, y, sizes = rs.LambdaLoss("nDCG@2"), np.array(labels), np.array([4, 2])
+    objective = rs.boosting_objective(loss)
+    for seed, dtype in enumerate([np.float64, np.float64, np.float32, np.float64]):
+        scores = np.random.default_rng(seed).normal(size=6).astype(dtype)
+        leaf = torch.tensor(scores).requires_grad_()
+        loss(leaf, torch.tensor(y), offsets=torch.tensor([0, 4, 6])).backward()
+        np.testing.assert_allclose(objective(y, scores, None, sizes)[0], 6 * leaf.grad, rtol=1e-5)
+
+
 def test_what_is_wrong_is_refused_in_a_line():
     y, zeros, sizes = np.array([1, 0, 0, 1]), np.zeros(4), np.array([2, 2])
     objective = rs.boosting_objective("AP")

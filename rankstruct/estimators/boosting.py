@@ -69,7 +69,8 @@ __all__ = ["BoostedRanker", "BoostingMetric", "BoostingObjective", "boosting_met
 _WORTH_THREADS = 2**17  # documents
 _AS_GROWN, _ROWS = 100.0, 2**14  # the scale of the trees' score as a feature of `leaf_ranker`; documents per block
 _NAMES_A_LOSS = re.compile(r"\s*\w+Loss\b")
-_TOTAL_RATE, _LONGEST, _LOWEST_RATE = 10.0, 10, 1e-6  # the trees times their rate; times as many with validation lists
+_TOTAL_RATE, _LARGE_TOTAL_RATE = 10.0, 20.0  # the trees times their rate; for many lists, or labels that are no grades
+_MANY_LISTS, _LONGEST, _LOWEST_RATE = 200, 10, 1e-6  # lists; times as many trees with validation lists; rate
 _MANY, _NOISE_OF_FEW, _NOISE_OF_MANY = 2**14, 0.5, 0.1  # documents; noise below this number, and from it
 _LEAF_SHARE, _LARGEST_MINIMUM = 0.1, 20  # of the documents, in a leaf
 _PATIENCE, _LEAVES, _LEAVES_FROM_CLICKS = 50, 10, 7  # trees, leaves
@@ -143,8 +144,11 @@ class BoostingObjective:
             if hasattr(module, "reduction"):
                 module.reduction = "none"  # type: ignore[assignment]
         self.item_weights = None if item_weights is None else check_item_weights(item_weights)
-        self._lists: tuple[np.ndarray, ...] = ()
-        self._rms: Tensor | None = None  # of the gradient, for the lists that were seen last
+        self._steps: tuple[_NewtonSteps, ...] = ()  # for the lists that were seen last
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is kept of the lists."""
+        return {**self.__dict__, "_steps": ()}
 
     def __repr__(self) -> str:
         """The call that creates it."""
@@ -153,8 +157,13 @@ class BoostingObjective:
     def __call__(self, first: Any, second: Any, weight: Any = None, group: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Return gradient and second derivatives; raises ValueError for invalid lists, labels or weights."""
         predictions, labels, weight, sizes = _given(first, second, weight, group)
-        scores = to_tensor(predictions)
-        lists = {"labels": to_tensor(labels), "offsets": torch.tensor(np.concatenate([[0], sizes.cumsum()]))}
+        if not (self._steps and self._steps[0].of(labels, sizes, weight)):
+            self._steps = (self.steps(labels, sizes, weight),)
+        return self._steps[0](predictions)
+
+    def steps(self, labels: np.ndarray, sizes: np.ndarray, weight: np.ndarray | None = None) -> _NewtonSteps:
+        """Gradient and second derivatives of these lists as a function of the predictions; raises ValueError for invalid ones."""
+        optional = {}
         for name in ("diversity_groups", "item_weights"):
             given = getattr(self, name)
             if given is not None:
@@ -162,19 +171,83 @@ class BoostingObjective:
                     raise ValueError(
                         f"{name} must have one entry per training document, {len(labels)}; got {len(given)}"
                     )
-                lists[name] = to_tensor(given)
-        checked = bool(self._lists) and all(map(np.array_equal, self._lists, (labels, sizes)))
-        if not checked:
-            self._lists, self._rms = (np.array(labels), sizes), None
-        factors = np.repeat(_list_weights(weight, sizes) * (len(labels) / len(sizes)), sizes)
-        with _threads_for(len(labels)):
-            gradient = _gradient(self.loss, scores, lists, checked=checked)
-            known = second_derivatives(self.loss, scores, lists["labels"], lists["offsets"], lists.get("item_weights"))
+                optional[name] = to_tensor(given)
+        return _NewtonSteps(self.loss, labels, sizes, weight, optional)
+
+
+class _NewtonSteps:
+    """Gradient and second derivatives, `[documents]` each, of the same lists for any predictions."""
+
+    def __init__(
+        self,
+        loss: nn.Module,
+        labels: np.ndarray,
+        sizes: np.ndarray,
+        weight: np.ndarray | None,
+        optional: dict[str, Tensor],
+    ) -> None:
+        self.loss, self.given = loss, (np.array(labels), sizes, None if weight is None else np.array(weight))
+        offsets = torch.tensor(np.concatenate([[0], sizes.cumsum()]))
+        self.lists = {"labels": to_tensor(self.given[0]), "offsets": offsets, **optional}
+        self.factors = np.repeat(_list_weights(weight, sizes) * (len(labels) / len(sizes)), sizes)
+        self.rms: Tensor | None = None  # of the gradient
+        self.loops: Callable[[Tensor], Tensor] | None = None
+
+    def of(self, labels: np.ndarray, sizes: np.ndarray, weight: np.ndarray | None) -> bool:
+        """Whether these are the lists, with the same weights."""
+        old_labels, old_sizes, old_weight = self.given
+        if not (np.array_equal(old_labels, labels) and np.array_equal(old_sizes, sizes)):
+            return False
+        if old_weight is None or weight is None:
+            return old_weight is weight
+        return np.array_equal(old_weight, weight)
+
+    def __call__(self, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        scores = to_tensor(predictions)
+        with _threads_for(len(scores)):
+            gradient = self.gradient(scores)
+            known = second_derivatives(
+                self.loss, scores, self.lists["labels"], self.lists["offsets"], self.lists.get("item_weights")
+            )
             if known is None:
-                if self._rms is None:
-                    self._rms = _gradient_rms(self.loss, scores, lists)
-                known = torch.maximum(self._rms, gradient.abs())
-        return gradient.numpy() * factors, known.abs().numpy() * factors
+                if self.rms is None:
+                    self.rms = self.gradient_rms(scores)
+                known = torch.maximum(self.rms, gradient.abs())
+        return gradient.numpy() * self.factors, known.abs().numpy() * self.factors
+
+    def gradient(self, scores: Tensor) -> Tensor:
+        """The gradient of the sum of the loss over lists; from the second time on by its loops alone, if it has some."""
+        if self.loops is not None:
+            return self.loops(scores)
+        leaf = scores.detach().clone().requires_grad_()
+        given = {
+            name: each for name, each in self.lists.items() if name != "diversity_groups" or takes_groups(self.loss)
+        }
+        (gradient,) = torch.autograd.grad(self.loss(leaf, **given).sum(), leaf)
+        self.loops = self._find_loops(scores.dtype)  # the lists have been checked now
+        return gradient
+
+    def _find_loops(self, dtype: torch.dtype) -> Callable[[Tensor], Tensor] | None:
+        """What finds the same gradient as torch, in a third of the time on small data; None if there is no such loop."""
+        noise = self.loss.sigma if type(self.loss) is PerturbedLoss and self.loss.samples == 1 else 0.0
+        within = self.loss.loss if noise else self.loss
+        if self.lists.keys() != {"labels", "offsets"} or type(within) is not LambdaLoss:
+            return None
+        solve = within.at_once(Lists(self.lists["labels"], offsets=self.lists["offsets"]), dtype)
+        if solve is None or not noise:
+            return solve
+        return lambda scores: solve(scores + noise * torch.randn_like(scores))
+
+    def gradient_rms(self, scores: Tensor) -> Tensor:
+        """The RMS of the gradient at standard normal scores, over samples and documents with equal list, label and weight."""
+        noise = torch.randn(_DRAWS, len(scores), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        squares = torch.stack([self.gradient(each.to(scores)) for each in noise]).square().mean(0).numpy()
+        labels, sizes, _ = self.given
+        weights = [self.lists["item_weights"].numpy()] if "item_weights" in self.lists else []
+        columns = np.stack([np.repeat(np.arange(len(sizes)), sizes), labels, *weights])
+        _, kind = np.unique(columns, axis=1, return_inverse=True)
+        means = np.bincount(kind, squares) / np.bincount(kind)
+        return torch.from_numpy(np.sqrt(means[kind])).to(scores)
 
 
 class BoostingMetric:
@@ -233,35 +306,6 @@ def _threads_for(documents: int) -> AbstractContextManager[None]:
     return threads_of_torch(1) if documents < _WORTH_THREADS else nullcontext()
 
 
-def _gradient(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor], *, checked: bool = False) -> Tensor:
-    """The gradient `[documents]` of the sum of a loss over lists; of `checked` ones by its loops alone, if it has some."""
-    if checked and lists.keys() == {"labels", "offsets"}:
-        at, within = scores.detach(), loss
-        if type(loss) is PerturbedLoss and loss.samples == 1:
-            within = loss.loss
-        if type(within) is LambdaLoss:  # as torch would find it, in a third of the time on small data
-            if type(loss) is PerturbedLoss:
-                at = at + loss.sigma * torch.randn_like(at)
-            return within.solve(at, Lists(lists["labels"], offsets=lists["offsets"]))[1]
-    leaf = scores.detach().clone().requires_grad_()
-    given = {name: each for name, each in lists.items() if name != "diversity_groups" or takes_groups(loss)}
-    (gradient,) = torch.autograd.grad(loss(leaf, **given).sum(), leaf)
-    return gradient
-
-
-def _gradient_rms(loss: nn.Module, scores: Tensor, lists: dict[str, Tensor]) -> Tensor:
-    """The RMS of the gradient at standard normal scores, over samples and documents with equal list, label and weight."""
-    noise = torch.randn(_DRAWS, len(scores), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    gradients = [_gradient(loss, each.to(scores), lists, checked=True) for each in noise]
-    squares = torch.stack(gradients).square().mean(0).numpy()
-    lengths = lists["offsets"].diff()
-    numbers = np.repeat(np.arange(len(lengths)), lengths)
-    weights = [lists["item_weights"].numpy()] if "item_weights" in lists else []
-    _, kind = np.unique(np.stack([numbers, lists["labels"].numpy(), *weights]), axis=1, return_inverse=True)
-    means = np.bincount(kind, squares) / np.bincount(kind)
-    return torch.from_numpy(np.sqrt(means[kind])).to(scores)
-
-
 _CHOSEN = "measure= selects the number of trees on validation lists, and loss= is the training objective"
 
 
@@ -284,8 +328,9 @@ class BoostedRanker(EarlyStoppingRanker):
         start: an unfitted ranker, such as `LinearRanker()`, fitted to the same raw documents; the trees add to its scores.
         leaf_ranker: an unfitted `LinearRanker`, which refits the leaf values of the grown trees at little cost: its features are
             an indicator per leaf and the score of the trees. Several C are compared on the validation lists. Not with `start`.
-        n_estimators: the number of trees per model, with validation lists the maximum. None is 10 / `learning_rate`, so 100, and
-            ten times as many with validation lists.
+        n_estimators: the number of trees per model, with validation lists the maximum. None is 10 / `learning_rate`, so 100;
+            from 200 lists on, and for labels that are not whole numbers, 20 / `learning_rate`, so 200, but not from clicks or
+            with CatBoost. Lists that `drop_empty` skips do not count. With validation lists, it is ten times as many.
         learning_rate: the factor applied to leaf values, above 0.
         num_leaves: the maximum number of leaves per tree. None is 10, and 7 from clicks.
         min_child_samples: the minimum number of documents in a leaf; in XGBoost the minimum sum of second derivatives. None is a
@@ -412,7 +457,7 @@ class BoostedRanker(EarlyStoppingRanker):
                 torch.manual_seed(seed)
                 objective = None if loss is None else boosting_objective(loss, **lists.optional)
                 model = _LIBRARIES[self.library](self, objective, (lists, held_out), (start, valid_start), seed)
-                self._train(model, held_out)
+                self._train(model, self._most_trees(lists, held_out), held_out)
         if not self.feature_importances_.any():
             scores = "all documents have the same score" if self.start is None else "all scores are those of start"
             warnings.warn(
@@ -467,11 +512,15 @@ class BoostedRanker(EarlyStoppingRanker):
     def _share(self) -> float:
         return self.validation_share if self.validation_share is not None else 0.2 if self.from_clicks else 0.0
 
-    def _most_trees(self, valid: TrainingData | None) -> int:
-        """`n_estimators`, or where it is None, the number for this rate."""
+    def _most_trees(self, train: TrainingData, valid: TrainingData | None) -> int:
+        """`n_estimators`, or where it is None, the number for this rate and these lists."""
         if self.n_estimators is not None:
             return self.n_estimators
-        usual = max(round(_TOTAL_RATE / self.learning_rate), 1)
+        total = _TOTAL_RATE
+        if self.library != "catboost" and not self.from_clicks:
+            more = train.num_lists >= _MANY_LISTS or bool((train.labels % 1).any())
+            total = _LARGE_TOTAL_RATE if more else _TOTAL_RATE
+        usual = max(round(total / self.learning_rate), 1)
         return usual if valid is None else _LONGEST * usual
 
     def _fit_start(self, train: TrainingData, valid: TrainingData | None) -> None:
@@ -497,10 +546,10 @@ class BoostedRanker(EarlyStoppingRanker):
         judged = None if valid is None else _leaf_features(scorer, valid.features)
         fit_to(self.leaf_ranker_, train, valid, _leaf_features(scorer, train.features), judged)
 
-    def _train(self, model: Any, valid: TrainingData | None) -> None:
-        """Add trees, with validation lists until their measure stops improving."""
+    def _train(self, model: Any, most: int, valid: TrainingData | None) -> None:
+        """Add up to `most` trees, with validation lists until their measure stops improving."""
         history: list[float] = []
-        most, patience = self._most_trees(valid), _PATIENCE if self.patience is None else self.patience
+        patience = _PATIENCE if self.patience is None else self.patience
         with Progress(total=most, unit=" trees", disable=not self.verbose, leave=False) as bar:
 
             def go_on(scores: np.ndarray | None) -> bool:
@@ -697,7 +746,7 @@ class _LightGBM(_Stepwise):
         starts: tuple[np.ndarray | None, np.ndarray | None],
         seed: int,
     ) -> None:
-        library, self.objective, (train, valid) = _installed("lightgbm"), objective, lists
+        library, (train, valid) = _installed("lightgbm"), lists
         options = {
             "learning_rate": ranker.learning_rate,
             "num_leaves": ranker.num_leaves_,
@@ -726,6 +775,8 @@ class _LightGBM(_Stepwise):
             train.features, as_single("y", train.labels), group=lengths, init_score=starts[0], params=options, **given
         )
         self.booster = library.Booster(options, data)
+        steps = objective.steps(data.get_label(), lengths, train.weights)
+        self.objective = lambda scores, _: steps(scores)
         self.valid = valid is not None
         if valid is not None:
             given = {"group": valid.lengths, "init_score": starts[1], "reference": data, "params": options}
@@ -806,7 +857,7 @@ class _XGBoost(_Stepwise):
         starts: tuple[np.ndarray | None, np.ndarray | None],
         seed: int,
     ) -> None:
-        library, self.objective, self.trees = _installed("xgboost"), objective, 0
+        library, self.trees = _installed("xgboost"), 0
         options = {
             "learning_rate": ranker.learning_rate,
             "grow_policy": "lossguide",
@@ -835,6 +886,8 @@ class _XGBoost(_Stepwise):
             if part is not None
         ]
         self.booster = library.Booster(options, [self.train, *self.valid])
+        steps = objective.steps(self.train.get_label(), lists[0].lengths, lists[0].weights)
+        self.objective = lambda scores, _: steps(scores)
 
     @staticmethod
     def matrix(X: Any, categorical: Sequence[int], *given: Any, **options: Any) -> Any:

@@ -6,7 +6,7 @@ A list without such a pair (one document, equal labels, all padding) has loss ex
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Literal
@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rankstruct.kernels.dispatch import CpuLists, Prepared
+from rankstruct.kernels.call import SCORES
+from rankstruct.kernels.dispatch import CpuLists, Prepared, has_loops
 from rankstruct.kernels.pair_loss import pair_loss
 from rankstruct.kernels.pair_sums import circle
 from rankstruct.kernels.pairwise_hinge import pairwise_hinge
-from rankstruct.lists import Lists, is_eager, refuse_inexact, without_weight_zero
+from rankstruct.lists import Lists, is_eager, longest_list, refuse_inexact, without_weight_zero
 from rankstruct.losses.autograd import with_gradient
 from rankstruct.losses.base import RankingLoss, longest_of, takes_loops
 from rankstruct.losses.checks import check_positive
@@ -327,6 +328,33 @@ class LambdaLoss(GainLoss):
         if self.surrogate != "logistic":
             return None
         return self._summed(*_known(scores, labels, offsets, item_weights), "curvature")[1]
+
+    def at_once(self, lists: Lists, dtype: torch.dtype) -> Callable[[Tensor], Tensor] | None:
+        """The gradient of valid flat lists on the CPU as a function of their scores; None if it is not that of a loop.
+
+        Everything else, such as the documents' gains, is found once, here.
+        """
+        assert lists.offsets is not None
+        measure = None if self.scheme == "uniform" else self.gain
+        options = self.scheme, self.surrogate, float(self.sigma), float(self.mu)
+        longest = max(longest_list(lists.offsets, lists.labels.shape[0]), 1)
+        prepared = None
+        with suppress(TypeError):  # an unhashable measure
+            prepared = _prepared(measure, longest, *options)
+        if prepared is None or dtype not in SCORES or not has_loops(lists.labels.device):
+            return None
+        known = lists if measure is None else lists._replace(labels=measure.document_gains(lists.labels))
+        batch = CpuLists(torch.zeros(lists.labels.shape, dtype=dtype), known, prepared.least_label, None, longest)
+        unit = math.log(2) if self.surrogate == "logistic" else 1.0
+
+        def gradient(scores: Tensor) -> Tensor:
+            if (scores.dtype, scores.shape) == (dtype, lists.labels.shape):
+                _, direction = batch.take(scores.contiguous())
+                if batch.run(prepared.call) == -1 and math.isfinite(batch.batch.sum):
+                    return direction / unit
+            return self.solve(scores, lists)[1]
+
+        return gradient
 
     def _summed(self, scores: Tensor, lists: Lists, cost: str) -> tuple[Tensor, Tensor]:
         measure = None if self.scheme == "uniform" else self.gain
