@@ -384,7 +384,8 @@ _OF_THE_RUN = """
 config CONFIG a YAML file, or a name from `rankstruct configs`
 run FOLDER folder of an earlier run, or of several, of which the newest is resumed (fit) or used
 task TASK ranking (default) or text: rank documents by features, or by text; ratings or implicit: train a factorisation
-output FOLDER where the run's folder, named by the time, is created (default: runs/ and the config's name)
+output FOLDER where the run's folder, named by the time, is created (default: runs/ and the config's name); of predict \
+with --run, for the scores of shards, as shards
 seed_everything N seed of all random numbers (default: 0)
 average_weights BOOL validate, test and save an average of the weights (default: false)
 save_every_steps N also save last.ckpt every N steps, for long epochs (default: 0)

@@ -39,7 +39,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from rankstruct.arrays import LARGEST
-from rankstruct.commands import rank
+from rankstruct.commands import predict_shards, rank
 from rankstruct.commands._arguments import configs_in, options_in
 from rankstruct.commands._options import TASKS, check_effects, cluster_parser, loss_names, scorer_names
 from rankstruct.commands._parser import Parser, with_full_losses
@@ -815,7 +815,8 @@ def main(args: Sequence[str]) -> RankingCLI | None:
     `--config FILE` is the config; options after it override its values, as in `--model.regularization 0.01`. With
     `task: ratings` in the config a factorisation of ratings is trained, with `task: implicit` one of interactions, with
     `task: text` a text re-ranker, otherwise a ranker. `--run FOLDER` resumes (`fit`) or uses (`test`, `predict`) an earlier run
-    instead; `predict` accepts those of `rank` too. `fit --on ray` trains on a cluster.
+    instead; `predict` accepts those of `rank` too, and with `--output` scores shards, see `predict_shards`. `fit --on ray` trains
+    on a cluster.
     """
     end_with_launcher()
     place = Namespace(on=None)
@@ -823,6 +824,9 @@ def main(args: Sequence[str]) -> RankingCLI | None:
         place, rest = cluster_parser().parse_known_args(args[1:])
         args = ["fit", *rest]
     rest, folder = _without_run(args)
+    if args[0] == "predict" and any(option == "--output" for option, _ in options_in(rest)):
+        predict_shards.main(folder, rest[1:])
+        return None
     if args[0] == "predict" and folder is not None and rank.has_scorer(folder):
         rank.predict(folder, rest[1:])
         return None

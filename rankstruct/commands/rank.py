@@ -175,7 +175,7 @@ def _finish(
 ) -> dict[str, Any]:
     """Test the saved scorer and write the model card; returns the content of `result.json`."""
     with _kept(output):
-        found = _result_of(output) | {"test": {}, "remarks": []}
+        found = result_of(output) | {"test": {}, "remarks": []}
         found["lists"] = {name: [each.num_lists, each.num_documents] for name, each in lists.items()}
         if "clicks" in found:
             found["lists"]["clicks"] = [found["clicks"]["queries"], found["clicks"]["documents"]]
@@ -262,7 +262,7 @@ def has_scorer(folder: Path) -> bool:
     return found and (folder / "scorer.pt").is_file() and not (folder / "config.yaml").is_file()
 
 
-def _result_of(folder: Path) -> dict[str, Any]:
+def result_of(folder: Path) -> dict[str, Any]:
     """The training record or the result of a folder."""
     path = next(path for name in (_TRAINED, "result.json") if (path := folder / name).is_file())
     try:
@@ -286,7 +286,7 @@ def predict(folder: Path, args: Sequence[str]) -> None:
     parser.add_argument("--data.predict_path", dest="path", metavar="FILE", required=True, help="lists to score")
     path = Path(parser.parse_args(args).path)
     CellFolders(folder).check_outputs(".")
-    scorer, result = load_scorer(folder), _result_of(folder)
+    scorer, result = load_scorer(folder), result_of(folder)
     columns = scorer.preparation.columns if isinstance(scorer, PreparedScorer) else None
     reading = {name: result[name] for name in ("zero_based", "label", "qid", "categorical") if name in result}
     data = read_for_model(path, result.get("feature_names"), result["features"], columns, **reading)

@@ -82,6 +82,7 @@ class Shards:
     Attributes:
         path: where they are.
         names: the files.
+        places: their names in the folder.
         starts: the first row of each file, and the number of rows.
         groups: the first row of each row group, `[groups]` int64.
         schema: Arrow's schema, that of all.
@@ -104,6 +105,7 @@ class Shards:
             raise DataError(f"{_shown(path)}: expected Parquet files ({', '.join(_SUFFIXES)}), got none")
         self._check_one_table([name.removeprefix(base).strip("/") for name in found])
         self.names: list[str] = []
+        self.places: list[str] = []
         self._states: dict[str, str] = {}
         self.schema: Any = None
         counts: list[list[int]] = []
@@ -117,6 +119,7 @@ class Shards:
                 _log.warning("%s has no rows and is left out", self.told(name))
                 continue
             self.names.append(name)
+            self.places.append(name.removeprefix(base).strip("/"))
             counts.append(rows)
             content.update(name.rpartition("/")[2].encode() + footer)
             version.update(f"{name}{state}".encode())
@@ -192,6 +195,10 @@ class Shards:
                 raise DataError(
                     f"{told}; {column!r} is {other[column]} instead of {kind}; write all shards with the same types"
                 )
+
+    def state(self, name: str) -> str:
+        """A digest of a file, which changes when it is written again."""
+        return self._states[name]
 
     def told(self, name: str) -> str:
         """The name of a file in messages."""

@@ -29,7 +29,6 @@ from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.mlp import MLPRanker
 from rankstruct.estimators.training_data import TrainingData, dense
 from rankstruct.measures import Measure, parse_measure
-from rankstruct.models.scorers import with_preparation
 from rankstruct.preparation import Preparation
 from rankstruct.progress import Progress, stage
 
@@ -334,7 +333,7 @@ class AutoRanker(Ranker):
     def to_scorer(self) -> nn.Module:
         """Return the ensemble as a PyTorch scorer of raw features, float32; see `save_scorer`."""
         check_is_fitted(self)
-        return with_preparation(self.ranker_.to_scorer(), self.preparation_)
+        return self._as_scorer(self.ranker_.to_scorer())
 
 
 def _rank_alike(first: np.ndarray, second: np.ndarray, qid: np.ndarray) -> bool:

@@ -50,10 +50,12 @@ from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
 from rankstruct.models.engines import export_scorer
 from rankstruct.models.saving import build_module, describe_module
+from rankstruct.models.scorers import with_preparation
 from rankstruct.preparation import Preparation, encoded_first, has_missing, takes_sparse
 from rankstruct.processes import Team
 from rankstruct.roles import columns_at, split_table
 from rankstruct.solvers import RowsOf
+from rankstruct.table_scorer import ScoresTables, TableScorer, feature_columns, matrix
 
 __all__: list[str] = []
 
@@ -96,7 +98,7 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         raise
 
 
-class Ranker(BaseEstimator):
+class Ranker(ScoresTables, BaseEstimator):
     """A ranker with the conventions of scikit-learn; a custom one has `measure`, `loss`, `prepare` and `drop_empty`.
 
     `fit` accepts lists as `qid`, one id per document, or as `group`, the sizes of consecutive lists. Features may be a table
@@ -270,6 +272,12 @@ class Ranker(BaseEstimator):
             raise KeyboardInterrupt(stopped)
         return self
 
+    def _take_from_dask(self, X: Any, y: Any, qid: Any, others: Mapping[str, Any], suffix: str = "") -> Any:
+        """Lists of Dask collections; `others` are the other arguments of `fit`, and `suffix` that of the names of these."""
+        raise TypeError(
+            "X is a Dask collection, which only BoostedRanker takes: pass X.compute(), y.compute(), qid.compute()"
+        )
+
     def _take(
         self,
         X: Any,
@@ -282,6 +290,9 @@ class Ranker(BaseEstimator):
         clicks: dict[str, Any],
     ) -> TrainingData:
         """Training lists from the arguments of `fit`; sets what depends on them alone."""
+        if hasattr(X, "__dask_graph__"):
+            others = {"group": group, "sample_weight": sample_weight, "item_weights": item_weights, **clicks}
+            return self._take_from_dask(X, y, qid, {"diversity_groups": diversity_groups, **others})
         X, y, qid, diversity_groups = open_data("X", X, y, qid, group, diversity_groups)
         X, y, qid, position, docid = self._take_columns(X, y, qid, group, clicks["position"], clicks["docid"])
         propensity, clip, self.propensities_ = clicks["propensity"], clicks["clip"], None
@@ -350,6 +361,9 @@ class Ranker(BaseEstimator):
 
     def _take_valid(self, X: Any, y: Any, qid: Any, diversity_groups: Any, item_weights: Any) -> TrainingData | None:
         """Validation lists from the arguments of `fit`, if there are any."""
+        if hasattr(X, "__dask_graph__"):
+            others = {"diversity_groups_valid": diversity_groups, "item_weights_valid": item_weights}
+            return self._take_from_dask(X, y, qid, others, "_valid")
         if X is not None:
             X, y, qid, diversity_groups = open_data("X_valid", X, y, qid, None, diversity_groups)
         if isinstance(y, ClickLog):
@@ -722,6 +736,35 @@ class Ranker(BaseEstimator):
         if ids is None and self.by_list and X.shape[0] > longest:
             self._score_as_one_list(X.shape[0], longest)
         return self._scores(X, ids)
+
+    def _as_scorer(self, scorer: nn.Module, preparation: Preparation | None = None) -> nn.Module:
+        """A scorer of prepared features as one of raw ones, with `preparation_` in front, and the names of features."""
+        found = with_preparation(scorer, self.preparation_ if preparation is None else preparation)
+        if (names := getattr(self, "feature_names_in_", None)) is not None:
+            setattr(found, "feature_names", tuple(names))  # noqa: B010 - a module may have attributes of any type
+        return found
+
+    def _table_scorer(self, qid: str | None, features: Sequence[str] | None, output: str) -> TableScorer:
+        check_is_fitted(self)
+        columns, known = self.preparation_.columns, getattr(self, "feature_names_in_", None)
+        known = columns.names if known is None and columns is not None else known
+        names = feature_columns(known, features)
+        qid = getattr(self, "roles_", {}).get("qid") if qid is None else qid  # not in earlier versions
+
+        def score(table: Any, ids: np.ndarray | None) -> np.ndarray:
+            return self.predict(matrix(table) if known is None else table, ids)
+
+        return TableScorer(score, names, self._sees_lists, qid, output)
+
+    @property
+    def _sees_lists(self) -> bool:
+        """Whether scores depend on the other documents of the list: of the ranker, its preparation, or a ranker within."""
+        within = (value for value in vars(self).values() if isinstance(value, Ranker))
+        return (
+            self.by_list
+            or self.preparation_.by_list
+            or any(hasattr(w, "preparation_") and w._sees_lists for w in within)
+        )
 
     def _score_as_one_list(self, documents: int, longest: int) -> None:
         """Warn that all documents are one list, although no training list has more than `longest`."""

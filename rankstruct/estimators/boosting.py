@@ -41,8 +41,10 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rankstruct.arrays import as_numbers, as_single
+from rankstruct.columns import check_same_names
 from rankstruct.estimators.arguments import own_name
-from rankstruct.estimators.base import Ranker, as_seed, check_groups_of, is_number, named_loss
+from rankstruct.estimators.base import Ranker, as_seed, check_groups_of, is_number, named_loss, usual_measure
+from rankstruct.estimators.boosting_on_dask import DaskLists, Seeded, grow_lightgbm, grow_xgboost, whole_lists
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.training_data import TrainingData, check_item_weights, dense, fit_to, whole
@@ -144,6 +146,7 @@ class BoostingObjective:
             if hasattr(module, "reduction"):
                 module.reduction = "none"  # type: ignore[assignment]
         self.item_weights = None if item_weights is None else check_item_weights(item_weights)
+        self.documents_per_list: float | None = None  # those of all workers, so that their sum is one mean
         self._steps: tuple[_NewtonSteps, ...] = ()  # for the lists that were seen last
 
     def __getstate__(self) -> dict[str, Any]:
@@ -172,7 +175,8 @@ class BoostingObjective:
                         f"{name} must have one entry per training document, {len(labels)}; got {len(given)}"
                     )
                 optional[name] = to_tensor(given)
-        return _NewtonSteps(self.loss, labels, sizes, weight, optional)
+        scale = self.documents_per_list or len(labels) / len(sizes)
+        return _NewtonSteps(self.loss, labels, sizes, weight, optional, scale)
 
 
 class _NewtonSteps:
@@ -185,11 +189,12 @@ class _NewtonSteps:
         sizes: np.ndarray,
         weight: np.ndarray | None,
         optional: dict[str, Tensor],
+        documents_per_list: float,
     ) -> None:
         self.loss, self.given = loss, (np.array(labels), sizes, None if weight is None else np.array(weight))
         offsets = torch.tensor(np.concatenate([[0], sizes.cumsum()]))
         self.lists = {"labels": to_tensor(self.given[0]), "offsets": offsets, **optional}
-        self.factors = np.repeat(_list_weights(weight, sizes) * (len(labels) / len(sizes)), sizes)
+        self.factors = np.repeat(_list_weights(weight, sizes) * documents_per_list, sizes)
         self.rms: Tensor | None = None  # of the gradient
         self.loops: Callable[[Tensor], Tensor] | None = None
 
@@ -366,6 +371,9 @@ class BoostedRanker(EarlyStoppingRanker):
         min_child_samples_: `min_child_samples`, or what was used in its place; of no effect with CatBoost.
         n_features_in_: number of raw features.
 
+    `fit` takes Dask collections too, `fit(ddf)`, `fit(ddf, "label", "qid")` or `fit(X, y, qid)`, and then trains by LightGBM's or
+    XGBoost's own distributed training, on the workers of the current `dask.distributed.Client`; see the guide "Boosted trees".
+
     Without `prepare`, the library handles missing features and categorical columns itself; `prepare=["encode"]` replaces the
     former by medians and the latter by indicators.
 
@@ -414,7 +422,12 @@ class BoostedRanker(EarlyStoppingRanker):
     def _takes_sparse(self) -> bool:
         return super()._takes_sparse() and (not _is_ranker(self.start) or get_tags(self.start).input_tags.sparse)
 
-    def _fit(self, train: TrainingData, valid: TrainingData | None) -> None:
+    def _fit(self, train: Any, valid: Any) -> None:
+        if isinstance(train, DaskLists) or isinstance(valid, DaskLists):
+            if not (isinstance(train, DaskLists) and isinstance(valid, DaskLists | None)):
+                raise ValueError("X and X_valid must both be Dask collections, or both in memory")
+            self._fit_on_dask(train, valid)
+            return
         if self.from_clicks and self.library == "catboost":
             raise ValueError("CatBoost has no loss for clicks; use library='lightgbm' or 'xgboost'")
         loss = None if self.library == "catboost" else self.ranking_loss()
@@ -437,20 +450,7 @@ class BoostedRanker(EarlyStoppingRanker):
         held_out = None
         if valid is not None:
             held_out = replace(valid, features=_features(self._prepared_lists(valid).features))
-        noise = _NOISE_OF_MANY if lists.num_documents >= _MANY else _NOISE_OF_FEW
-        leaves = _LEAVES_FROM_CLICKS if self.from_clicks else _LEAVES
-        self.noise_ = 0.0 if loss is None else noise if self.noise is None else self.noise
-        self.num_leaves_ = leaves if self.num_leaves is None else self.num_leaves
-        if self.library == "catboost":
-            depths = [int(value) for name, value in (self.options or {}).items() if name in ("depth", "max_depth")]
-            self.num_leaves_ = 2 ** depths[0] if depths else self.num_leaves_
-        least = min(max(round(_LEAF_SHARE * lists.num_documents), 1), _LARGEST_MINIMUM)
-        self.min_child_samples_ = least if self.min_child_samples is None else self.min_child_samples
-        if self.noise_ and loss is not None:
-            loss = PerturbedLoss(loss, sigma=self.noise_, samples=1)
-        self.models_: list[Any] = []
-        self.history_: list[list[float]] = []
-        self.best_iterations_: list[int] = []
+        loss = self._choose_sizes(lists.num_documents, loss)
         first = as_seed(self.random_state)
         for seed in range(first, first + self.seeds):
             with torch.random.fork_rng([]):
@@ -466,6 +466,81 @@ class BoostedRanker(EarlyStoppingRanker):
                 stacklevel=4,
             )
         self._fit_leaves(lists, held_out)
+
+    def _choose_sizes(self, documents: int, loss: nn.Module | None) -> nn.Module | None:
+        """Set what depends on the number of documents; returns the loss with noise."""
+        noise = _NOISE_OF_MANY if documents >= _MANY else _NOISE_OF_FEW
+        leaves = _LEAVES_FROM_CLICKS if self.from_clicks else _LEAVES
+        self.noise_ = 0.0 if loss is None else noise if self.noise is None else self.noise
+        self.num_leaves_ = leaves if self.num_leaves is None else self.num_leaves
+        if self.library == "catboost":
+            depths = [int(value) for name, value in (self.options or {}).items() if name in ("depth", "max_depth")]
+            self.num_leaves_ = 2 ** depths[0] if depths else self.num_leaves_
+        least = min(max(round(_LEAF_SHARE * documents), 1), _LARGEST_MINIMUM)
+        self.min_child_samples_ = least if self.min_child_samples is None else self.min_child_samples
+        self.models_: list[Any] = []
+        self.history_: list[list[float]] = []
+        self.best_iterations_: list[int] = []
+        return PerturbedLoss(loss, sigma=self.noise_, samples=1) if self.noise_ and loss is not None else loss
+
+    def _take_from_dask(self, X: Any, y: Any, qid: Any, others: Mapping[str, Any], suffix: str = "") -> DaskLists:
+        self._check_dask(bool(suffix), others)
+        return whole_lists(X, y, qid, [f"{name}{suffix}" for name in ("X", "y", "qid")], self.drop_empty and not suffix)
+
+    def _fit_on_dask(self, lists: DaskLists, held_out: DaskLists | None) -> None:
+        if self.patience is not None and held_out is None:
+            raise ValueError(f"patience={self.patience} needs X_valid, y_valid and qid_valid on Dask collections")
+        if held_out is not None:
+            check_same_names("X_valid", lists.features, held_out.features)
+        self.preparation_, self.start_, self.leaf_ranker_, self.propensities_ = Preparation(), None, None, None
+        self.roles_, self.n_features_in_ = lists.roles, len(lists.features)
+        if lists.named:
+            self.feature_names_in_ = np.array(lists.features, object)
+        self.lists_, self.longest_list_ = lists.num_lists, int(max(each.max() for each in lists.sizes))
+        self.measure_ = usual_measure(lists.grades) if self.measure is None else self.measure
+        self.thresholds_ = self._thresholds(lists.grades)
+        loss = self._choose_sizes(lists.num_documents, self.ranking_loss())
+        first, most = as_seed(self.random_state), self._most_trees(lists, held_out)
+        for seed in range(first, first + self.seeds):
+            objective = BoostingObjective(loss or self.ranking_loss())
+            objective.documents_per_list = lists.num_documents / lists.num_lists
+            given = Seeded(objective, seed), _LIBRARIES[self.library].parameters(self, seed)
+            history: list[float] = []
+            if self.library == "lightgbm":
+                model = _LightGBM.read(grow_lightgbm(lists, *given, most))
+            else:
+                patience = _PATIENCE if self.patience is None else self.patience
+                model, history = grow_xgboost(lists, held_out, given[0], self._measure(), given[1], most, patience)
+            kept = int(np.argmax(history)) + 1 if history else most
+            self.models_.append(model[:kept] if history else model)
+            self.history_.append(history)
+            self.best_iterations_.append(kept)
+
+    def _check_dask(self, has_validation: bool, others: Mapping[str, Any]) -> None:
+        """Raise ValueError for what is not possible on Dask collections."""
+        if given := [name for name, value in others.items() if value is not None]:
+            raise ValueError(
+                f"{given[0]} is not possible on Dask collections, whose fit takes X, y, qid and validation lists"
+            )
+        if self.library == "catboost":
+            raise ValueError("CatBoost does not train on Dask; use library='lightgbm' or 'xgboost'")
+        options: dict[str, Any] = {
+            "prepare": len(self.prepare or ()),
+            "start": self.start,
+            "leaf_ranker": self.leaf_ranker,
+        }
+        options |= {"validation_share": self.validation_share, "n_jobs": self.n_jobs}
+        if given := [name for name, value in options.items() if value]:
+            raise ValueError(f"{given[0]} is not possible on Dask collections; omit it, or pass what compute() returns")
+        if takes_groups(self.ranking_loss()):
+            raise ValueError(
+                "a loss over diverse rankings is not possible on Dask collections; pass what compute() returns"
+            )
+        if self.library == "lightgbm" and has_validation:
+            raise ValueError(
+                "LightGBM does not stop early on Dask: omit X_valid and choose n_estimators, or use library='xgboost', stopped "
+                "by the measure"
+            )
 
     def _check_fit_options(self, has_validation: bool) -> None:
         if self.library not in _LIBRARIES:
@@ -512,13 +587,14 @@ class BoostedRanker(EarlyStoppingRanker):
     def _share(self) -> float:
         return self.validation_share if self.validation_share is not None else 0.2 if self.from_clicks else 0.0
 
-    def _most_trees(self, train: TrainingData, valid: TrainingData | None) -> int:
+    def _most_trees(self, train: TrainingData | DaskLists, valid: TrainingData | DaskLists | None) -> int:
         """`n_estimators`, or where it is None, the number for this rate and these lists."""
         if self.n_estimators is not None:
             return self.n_estimators
         total = _TOTAL_RATE
         if self.library != "catboost" and not self.from_clicks:
-            more = train.num_lists >= _MANY_LISTS or bool((train.labels % 1).any())
+            labels = train.grades if isinstance(train, DaskLists) else train.labels
+            more = train.num_lists >= _MANY_LISTS or bool((labels % 1).any())
             total = _LARGE_TOTAL_RATE if more else _TOTAL_RATE
         usual = max(round(total / self.learning_rate), 1)
         return usual if valid is None else _LONGEST * usual
@@ -612,11 +688,10 @@ class BoostedRanker(EarlyStoppingRanker):
             ValueError: trees with linear models in their leaves, XGBoost's categorical splits, or asymmetric trees of CatBoost.
         """
         check_is_fitted(self)
-        prepared = with_preparation(self._trees(), self.preparation_)
         if self.start_ is None:
-            return prepared
-        both = SumScorer([prepared, self.start_.to_scorer()])
-        return with_preparation(both, Preparation(columns=self.preparation_.columns))
+            return self._as_scorer(self._trees())
+        both = SumScorer([with_preparation(self._trees(), self.preparation_), self.start_.to_scorer()])
+        return self._as_scorer(both, Preparation(columns=self.preparation_.columns))
 
     def _trees(self) -> TreeScorer:
         """The trees as a scorer of prepared features."""
@@ -738,16 +813,10 @@ class _LightGBM(_Stepwise):
 
     single = False  # features are compared in float64
 
-    def __init__(
-        self,
-        ranker: BoostedRanker,
-        objective: BoostingObjective,
-        lists: tuple[TrainingData, TrainingData | None],
-        starts: tuple[np.ndarray | None, np.ndarray | None],
-        seed: int,
-    ) -> None:
-        library, (train, valid) = _installed("lightgbm"), lists
-        options = {
+    @staticmethod
+    def parameters(ranker: BoostedRanker, seed: int) -> dict[str, Any]:
+        """The library's parameters."""
+        return {
             "learning_rate": ranker.learning_rate,
             "num_leaves": ranker.num_leaves_,
             "min_data_in_leaf": ranker.min_child_samples_,
@@ -762,6 +831,17 @@ class _LightGBM(_Stepwise):
             "verbosity": -1,
             **(ranker.options or {}),
         }
+
+    def __init__(
+        self,
+        ranker: BoostedRanker,
+        objective: BoostingObjective,
+        lists: tuple[TrainingData, TrainingData | None],
+        starts: tuple[np.ndarray | None, np.ndarray | None],
+        seed: int,
+    ) -> None:
+        library, (train, valid) = _installed("lightgbm"), lists
+        options = self.parameters(ranker, seed)
         if (
             len(train.labels) < 2 * ranker.min_child_samples_
         ):  # grow trees of one leaf instead of failing for lack of features
@@ -849,16 +929,10 @@ class _XGBoost(_Stepwise):
 
     single = True  # features are compared in float32
 
-    def __init__(
-        self,
-        ranker: BoostedRanker,
-        objective: BoostingObjective,
-        lists: tuple[TrainingData, TrainingData | None],
-        starts: tuple[np.ndarray | None, np.ndarray | None],
-        seed: int,
-    ) -> None:
-        library, self.trees = _installed("xgboost"), 0
-        options = {
+    @staticmethod
+    def parameters(ranker: BoostedRanker, seed: int) -> dict[str, Any]:
+        """The library's parameters."""
+        return {
             "learning_rate": ranker.learning_rate,
             "grow_policy": "lossguide",
             "max_depth": 0,
@@ -873,6 +947,17 @@ class _XGBoost(_Stepwise):
             "verbosity": 0,
             **(ranker.options or {}),
         }
+
+    def __init__(
+        self,
+        ranker: BoostedRanker,
+        objective: BoostingObjective,
+        lists: tuple[TrainingData, TrainingData | None],
+        starts: tuple[np.ndarray | None, np.ndarray | None],
+        seed: int,
+    ) -> None:
+        library, self.trees = _installed("xgboost"), 0
+        options = self.parameters(ranker, seed)
         self.train, *self.valid = [
             self.matrix(
                 part.features,

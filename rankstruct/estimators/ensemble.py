@@ -25,7 +25,7 @@ from rankstruct.estimators.mlp import MLPRanker
 from rankstruct.estimators.training_data import TrainingData, fit_to, whole
 from rankstruct.ids import group_documents
 from rankstruct.measures import Measure
-from rankstruct.models.scorers import EnsembleScorer, check_weights, mean_of_z_scores, with_preparation
+from rankstruct.models.scorers import EnsembleScorer, check_weights, mean_of_z_scores
 from rankstruct.preparation import Preparation, has_missing
 from rankstruct.progress import stage
 
@@ -190,7 +190,7 @@ class EnsembleRanker(Ranker):
         """
         check_is_fitted(self)
         scorers = [ranker.to_scorer() for ranker in self.rankers_]
-        return with_preparation(EnsembleScorer(scorers, self.weights_), self.preparation_)
+        return self._as_scorer(EnsembleScorer(scorers, self.weights_))
 
 
 def is_frozen(part: Any) -> bool:

@@ -19,7 +19,6 @@ from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.training_data import TrainingData, whole
 from rankstruct.measures import Measure
 from rankstruct.models import KernelScorer
-from rankstruct.models.scorers import with_preparation
 from rankstruct.solvers import Kernel, KernelMap
 
 __all__ = ["KernelRanker"]
@@ -159,4 +158,4 @@ class KernelRanker(LinearRanker):
         options: dict[str, Any] = {"gamma": kernel.gamma, "degree": int(kernel.degree), "offset": kernel.offset}
         scorer = KernelScorer(basis.shape[1], len(basis), kernel.name, **options)
         scorer.load_state_dict({"basis": basis, "coefficients": torch.tensor(self.dual_coef_)})
-        return with_preparation(scorer, self.preparation_)
+        return self._as_scorer(scorer)

@@ -46,7 +46,7 @@ from rankstruct.losses import (
 from rankstruct.losses.hinge import HingeLoss
 from rankstruct.measures import DiscountedGain, Diverse, Measure, evaluate, nDCG
 from rankstruct.models import LinearScorer
-from rankstruct.models.scorers import split_preparation, with_preparation
+from rankstruct.models.scorers import split_preparation
 from rankstruct.oracles.registry import Reference
 from rankstruct.preparation import Preparation, encoded_first
 from rankstruct.processes import Team, find_team
@@ -577,7 +577,7 @@ class LinearRanker(Ranker):
         scorer = LinearScorer(len(self.coef_))
         with torch.no_grad():
             scorer.linear.weight.copy_(torch.as_tensor(self.coef_))
-        return with_preparation(scorer, self.preparation_)
+        return self._as_scorer(scorer)
 
     @classmethod
     def from_scorer(cls, scorer: nn.Module, **options: Any) -> LinearRanker:

@@ -25,7 +25,7 @@ from rankstruct.lists import to_tensor
 from rankstruct.losses import draws, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import ContextScorer, DeepSetScorer, MeanScorer, MLPScorer, polynomial_average
-from rankstruct.models.scorers import widths, with_preparation
+from rankstruct.models.scorers import widths
 from rankstruct.models.trainer import Trainer
 from rankstruct.preparation import Preparation, check_names, full_name
 
@@ -244,7 +244,7 @@ class MLPRanker(EarlyStoppingRanker):
     def to_scorer(self) -> nn.Module:
         """Return the networks as a PyTorch scorer of raw features, float32; see `save_scorer`."""
         check_is_fitted(self)
-        return with_preparation(copy.deepcopy(self.scorer_), self.preparation_)
+        return self._as_scorer(copy.deepcopy(self.scorer_))
 
 
 def _on(device: torch.device, lists: TrainingData) -> TrainingData:

@@ -14,12 +14,15 @@ from contextvars import ContextVar
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rankstruct.ids import group_documents
 from rankstruct.kernels.trees import score_trees
 from rankstruct.lists import as_offsets, check_offsets, check_tensor, is_under_autocast
 from rankstruct.preparation import Preparation, QueryZScore, check_exported, equal_lengths, is_exporting
+from rankstruct.table_scorer import ScoresTables, TableScorer, feature_columns, matrix
 
 __all__ = [
     "EnsembleScorer",
@@ -51,7 +54,7 @@ def evaluating(model: Any) -> Iterator[None]:
         model.train(training)
 
 
-class Scorer(nn.Module):
+class Scorer(ScoresTables, nn.Module):
     """Base of the scorers, with a typed `__call__`.
 
     Attributes:
@@ -62,6 +65,19 @@ class Scorer(nn.Module):
     __call__: Callable[..., Tensor]
     by_list: bool = False
     feature_names: tuple[str, ...] | None = None
+
+    def _table_scorer(self, qid: str | None, features: Sequence[str] | None, output: str) -> TableScorer:
+        columns = getattr(getattr(self, "preparation", None), "columns", None)
+        names = feature_columns(self.feature_names or (None if columns is None else columns.names), features)
+
+        def score(table: Any, ids: np.ndarray | None) -> np.ndarray:
+            X = torch.tensor(matrix(table) if columns is None else columns.encode(table), dtype=torch.float32)
+            order, offsets = (None, np.array([0, len(X)])) if ids is None else group_documents(ids)
+            with torch.inference_mode():
+                found = self(X if order is None else X[order], offsets=torch.tensor(offsets)).double().numpy()
+            return found if order is None else found[np.argsort(order)]
+
+        return TableScorer(score, names, self.by_list, qid, output)
 
 
 class _Several(Scorer):

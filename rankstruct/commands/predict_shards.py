@@ -1,0 +1,215 @@
+"""`rankstruct predict --run FOLDER --data.predict_path SHARDS --output FOLDER`: scores of shards, as shards.
+
+Each file has one of its own name in the output folder, with its rows in their order: the columns of queries and documents, and
+`score`. Files are read some rows at a time and written atomically. A file says which model, and which version of the file it was
+read from, so that a command that was killed goes on with the files that are not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rankstruct.columns import find_column, usual_columns
+from rankstruct.commands import rank
+from rankstruct.commands._arguments import CommandParser
+from rankstruct.commands.cells import CellFolders
+from rankstruct.configs import read_config
+from rankstruct.data import DataError
+from rankstruct.data.errors import shortened
+from rankstruct.data.shards import Shards, url_of
+from rankstruct.data.source import digest_of
+from rankstruct.files import newest_run, whole_file
+from rankstruct.models import load_scorer
+from rankstruct.models.saving import scorer_file
+from rankstruct.table_scorer import TableScorer
+
+_log = logging.getLogger(__name__)
+_KEY = b"rankstruct.scores"
+
+
+def score_shards(scorer: TableScorer, shards: Shards, output: str | Path, model: str) -> tuple[int, int]:
+    """Write the scores of shards.
+
+    Args:
+        scorer: of their tables; its column of lists must be known if it is needed.
+        shards: the files.
+        output: the folder.
+        model: a digest of the model.
+
+    Returns:
+        The number of files that were scored, and of those that were there before.
+
+    Raises:
+        DataError: the output folder has files of another model or another input, rows cannot be scored, or a file does not have
+            the whole lists that the scores depend on.
+    """
+    if scorer.by_list:
+        _check_ends(scorer, shards)
+    done = [
+        _is_done(Path(output) / place, state, model)
+        for place, state in zip(shards.places, _states(shards), strict=True)
+    ]
+    for number, (place, state) in enumerate(zip(shards.places, _states(shards), strict=True)):
+        if not done[number]:
+            _score_file(scorer, shards, number, Path(output) / place, _mark(state, model))
+    return done.count(False), done.count(True)
+
+
+def _check_ends(scorer: TableScorer, shards: Shards) -> None:
+    """Raise DataError if a file begins with the list with which the one before ends."""
+    for row in shards.starts[1:-1]:
+        before, after = (next(shards.batches([str(scorer.qid)], at, at + 1))[0][0].as_py() for at in (row - 1, row))
+        if before == after:
+            offsets = np.array([at - (at == row) for at in shards.starts])
+            shards.check_whole(offsets, [before] * len(offsets))
+
+
+def _states(shards: Shards) -> Iterator[str]:
+    return map(shards.state, shards.names)
+
+
+def _mark(state: str, model: str) -> bytes:
+    return hashlib.sha256(f"{state} {model}".encode()).hexdigest().encode()
+
+
+def _is_done(file: Path, state: str, model: str) -> bool:
+    """Whether a file has the scores; raises DataError if it has others."""
+    import pyarrow.parquet
+
+    if not file.exists():
+        return False
+    found = None
+    with suppress(OSError, ValueError):  # not a Parquet file
+        found = (pyarrow.parquet.read_schema(file).metadata or {}).get(_KEY)
+    if found != _mark(state, model):
+        raise DataError(
+            f"{file}: expected no file, or the scores of this model and of the same input, got another; use another --output, or "
+            "delete it"
+        )
+    return True
+
+
+def _score_file(scorer: TableScorer, shards: Shards, number: int, file: Path, mark: bytes) -> None:
+    """Write the scores of one file."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    kept = [name for name in shards.schema.names if name == scorer.qid or usual_columns([name], "docid")]
+    fields = [*(shards.schema.field(name) for name in kept), pa.field(scorer.output, pa.float64())]
+    schema, row = pa.schema(fields, metadata={_KEY: mark}), shards.starts[number]
+    with whole_file(file, "wb") as sink, pa.parquet.ParquetWriter(sink, schema) as writer:
+        for table in _tables(scorer, shards, number, [*dict.fromkeys([*kept, *scorer.features])]):
+            try:
+                scores = scorer.scores(table)
+            except ValueError as error:
+                raise DataError(f"{shards.told(shards.names[number])}: {error}") from error
+            wrong = np.flatnonzero(~np.isfinite(scores))
+            if wrong.size:
+                raise DataError(
+                    f"{shards.place(row + int(wrong[0]))}: expected features that the model can score, got a score of "
+                    f"{scores[wrong[0]]}; correct or remove such rows"
+                )
+            writer.write_table(table.select(kept).append_column(scorer.output, pa.array(scores)).cast(schema))
+            row += len(table)
+
+
+def _tables(scorer: TableScorer, shards: Shards, number: int, names: Sequence[str]) -> Iterator[Any]:
+    """The rows of a file in consecutive tables, of whole lists if the scores depend on them."""
+    import pyarrow as pa
+
+    batches = shards.batches(names, *shards.starts[number : number + 2])
+    if not scorer.by_list:
+        yield from (pa.table(batch) for batch in batches)
+        return
+    ended: set[Any] = set()  # lists of this file
+    rest: list[Any] = []
+    for batch in batches:
+        ids = batch[scorer.qid].to_numpy(zero_copy_only=False)
+        new = np.flatnonzero(ids[1:] != ids[:-1]) + 1  # where another list begins
+        if rest and rest[-1][scorer.qid][-1].as_py() != ids[0]:
+            new = np.insert(new, 0, 0)
+        if len(new):
+            whole = pa.Table.from_batches([*rest, batch.slice(0, int(new[-1]))])
+            _check_lists(scorer, shards, number, whole, ended)
+            yield whole
+            rest = []
+        rest.append(batch.slice(int(new[-1]) if len(new) else 0))
+    whole = pa.Table.from_batches(rest)
+    _check_lists(scorer, shards, number, whole, ended)
+    yield whole
+
+
+def _check_lists(scorer: TableScorer, shards: Shards, number: int, table: Any, ended: set[Any]) -> None:
+    """Raise DataError if a list of a table has rows elsewhere; takes its lists into those that ended."""
+    lists = table[scorer.qid].unique().to_pylist()
+    if again := next((each for each in lists if each in ended), None):
+        raise DataError(
+            f"{shards.told(shards.names[number])}: expected the rows of each query together, since scores depend on the whole "
+            f"list, but query {shortened(again)} has rows elsewhere; `rankstruct convert --shards` puts them together"
+        )
+    ended.update(lists)
+
+
+def _known(folder: Path) -> dict[str, Any]:
+    """What a folder of `rank`, or of a run, says of its data."""
+    if rank.has_scorer(folder):
+        CellFolders(folder).check_outputs(".")
+        return rank.result_of(folder)
+    config = newest_run(folder) / "config.yaml"
+    content = read_config(config) if config.is_file() else None
+    data = content.get("data") if isinstance(content, dict) else None
+    return {"qid": data.get("qid")} if isinstance(data, dict) else {}
+
+
+def main(folder: Path | None, args: Sequence[str]) -> None:
+    """Score shards with the model of a folder, and say how many.
+
+    Raises:
+        ValueError: no `--run`, the shards lack columns, or as `score_shards`.
+    """
+    parser = CommandParser(prog=f"rankstruct predict --run {folder or 'FOLDER'}")
+    parser.add_argument(
+        "--data.predict_path", dest="path", metavar="SHARDS", required=True, help="Parquet files to score"
+    )
+    parser.add_argument("--output", metavar="FOLDER", required=True, help="folder for as many files of scores")
+    parser.add_argument(
+        "--data.qid", dest="qid", metavar="COLUMN", help="column of queries (default: found by its name)"
+    )
+    given = parser.parse_args(args)
+    if folder is None:
+        raise ValueError(
+            "--output writes the scores of shards by the model of --run FOLDER; add --run, or remove --output"
+        )
+    if url_of(given.output) is not None:
+        raise ValueError(f"--output must be a local folder, got {given.output}")
+    known = _known(folder)
+    scorer: Any = load_scorer(folder)
+    shards = Shards(given.path)
+    names = shards.schema.names
+    given.qid = known.get("qid") if given.qid is None else given.qid
+    qid = find_column(names, "qid", given.qid)
+    if given.qid is not None and qid is None:
+        raise DataError(f"{given.path}: expected a column {given.qid!r}, got {shortened(', '.join(names), 200)}")
+    columns = getattr(getattr(scorer, "preparation", None), "columns", None)
+    features = known.get("feature_names") or getattr(scorer, "feature_names", None) or (columns and columns.names)
+    if features is None:
+        roles = {name for role in ("label", "qid", "docid") for name in usual_columns(names, role)} | {qid}
+        features = [name for name in names if name not in roles]
+        _log.warning(
+            "%s: the model has no names of features; in order they are %s", given.path, ", ".join(features)[:200]
+        )
+    table = scorer._table_scorer(qid, features, "score")
+    try:
+        table.list_column(names)
+    except ValueError as error:
+        raise DataError(f"{given.path}: {error}") from error
+    scored, there = score_shards(table, shards, given.output, digest_of(str(scorer_file(folder))))
+    before = f"; {there} were there before" if there else ""
+    print(f"scores of {shards.starts[-1]} documents in {scored + there} files: {given.output}{before}")
