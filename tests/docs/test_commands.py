@@ -153,7 +153,7 @@ def test_a_command_on_a_page_is_understood(words, run, monkeypatch):
     if name == "--version":
         return
     assert name in COMMANDS
-    if name in TRAINING:
+    if name in TRAINING and not (name == "predict" and "--output" in args):  # of shards, which has a parser of its own
         check_training(args, run)
     else:
         check_rest(name, *options_of(lambda: main(args)))
