@@ -12,6 +12,7 @@ Learn then Test, Angelopoulos, Bates, Candès, Jordan and Lei, 2021, with fixed-
 from __future__ import annotations
 
 import math
+import warnings
 from numbers import Real
 from typing import Any, Literal, get_args
 
@@ -44,10 +45,10 @@ class CutOff:
         rule: what is compared with the threshold. `"softmax"`, the softmax of the scores in units of their standard deviation in
             the list: its share of the list's relevance, if the scores were right, so that lists with a clear winner become
             short; `"score"`, the score itself, for scores that mean the same in all lists; `"rank"`, a fixed number of documents.
-        min_relevant: the least label of a relevant document; if None, every label above 0.
+        min_relevant: the least label of a relevant document, for recall and precision; if None, every label above 0.
 
-    Lists without relevant documents have no recall and no DCG, and are left out; for precision they count. Tied documents are
-    shown together or not at all; the rank of tied documents is that of the last of them.
+    Lists without relevant documents have no recall and no DCG, and are left out; for precision only those without documents are.
+    Tied documents are shown together or not at all; the rank of tied documents is that of the last of them.
 
     Attributes:
         threshold_: the least value of a document that is shown; of the rule rank, minus the number of documents.
@@ -56,7 +57,7 @@ class CutOff:
         num_empty_: the number of those that were left out.
 
     Raises:
-        ValueError: not exactly one target, or one that is not between 0 and 1.
+        ValueError: not exactly one target, one that is not between 0 and 1, or options that do not go with it.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.random((500, 20)) < 0.2
@@ -99,6 +100,11 @@ class CutOff:
         for name, value in {given[0]: targets[given[0]], "confidence": confidence}.items():
             if value is not None and not (isinstance(value, Real) and not isinstance(value, bool) and 0 < value < 1):
                 raise ValueError(f"{name} must be a number between 0 and 1, got {value!r}")
+        number = isinstance(min_relevant, Real) and not isinstance(min_relevant, bool) and math.isfinite(min_relevant)
+        if min_relevant is not None and not number:
+            raise ValueError(f"min_relevant must be a finite number, or None, got {min_relevant!r}")
+        if min_relevant is not None and ndcg is not None:
+            raise ValueError("min_relevant is of recall and precision; remove it, ndcg has gains of all labels")
         if precision is not None and confidence is None:
             raise ValueError(
                 "precision is not monotone in the number of documents, so that no cut-off controls it in expectation; give "
@@ -137,7 +143,9 @@ class CutOff:
 
         Raises:
             ValueError: wrong lists; too few of them for the target; or one that even complete lists, or for precision the
-                first documents, do not reach.
+                first documents, do not reach. What an earlier call has learned then stays.
+
+        Warns if precision is reached by showing nothing of most lists.
         """
         unknown = set(lists) - {"where", "offsets", "qid", "group", "num_relevant"}
         if unknown:
@@ -147,59 +155,73 @@ class CutOff:
         labelled = given.labels.reshape(-1)[rows].double()
         if not bool(labelled.isfinite().all()):
             raise ValueError("labels must be finite")
-        measure = nDCG()
-        gains = measure.document_gains(labelled).numpy()
+        name, wanted = self.target
+        every = len(ends) - 1
+        if name == "precision":
+            ends = np.unique(ends)  # without lists that have no document
         least = np.nextafter(0, 1) if self.min_relevant is None else self.min_relevant
         relevant = labelled.numpy() >= least
         of_list = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
-        name, wanted = self.target
-        worth = gains * _discounts(values, of_list, ends) if name == "ndcg" else relevant.astype(np.float64)
+        worth = relevant.astype(np.float64)
+        if name == "ndcg":
+            if bool((labelled < 0).any()):
+                raise ValueError(f"labels must be at least 0 for the target ndcg, got {float(labelled.min())}")
+            worth = nDCG().document_gains(labelled).numpy() * _discounts(values, of_list, ends)
         whole = np.bincount(of_list, worth, len(ends) - 1)
         if given.num_relevant is not None:
             if name != "recall":
                 raise ValueError(f"num_relevant is of the target recall; remove it, got the target {name}")
-            whole = given.num_relevant.numpy()
+            found, whole = whole, given.num_relevant.cpu().numpy()
+            if not (whole >= found).all():
+                at = int(np.argmin(whole >= found))
+                raise ValueError(
+                    f"num_relevant must count the relevant documents in the list too, got {whole[at]:g} for list {at}, which has "
+                    f"{found[at]:g}"
+                )
         counted = np.ones(len(whole), bool) if name == "precision" else whole > 0
-        self.num_lists_, self.num_empty_ = int(counted.sum()), int((~counted).sum())
-        if not self.num_lists_:
-            raise ValueError(f"the target {name} needs lists with relevant documents, got none in {len(whole)} lists")
+        n = int(counted.sum())
+        if not n:
+            raise ValueError(f"the target {name} needs lists with relevant documents, got none in {every} lists")
         shown = _shown_first(values, of_list, ends, self.rule)
         if name == "precision":
             self.threshold_, self.held_out_ = self._precise(shown, relevant, of_list, ends)
+            self.num_lists_, self.num_empty_ = n, every - n
             return self
         keep = counted[of_list] & (worth > 0)
         order = np.argsort(-shown[keep], kind="stable")
         thresholds = shown[keep][order]
-        reached = np.cumsum((worth[keep] / whole[of_list[keep]])[order]) / self.num_lists_
+        reached = np.cumsum((worth[keep] / whole[of_list[keep]])[order]) / n
         last = np.append(thresholds[1:] != thresholds[:-1], True)  # of equal values: they are shown together
         thresholds, reached = thresholds[last], np.minimum(reached[last], 1.0)
-        holds = self._holds(1 - reached, 1 - wanted)
+        holds = self._holds(1 - reached, n, 1 - wanted)
         if not holds.any():
-            raise ValueError(self._unreached(float(reached[-1]), name, wanted))
+            # Without a threshold, no list has a relevant document among those retrieved.
+            raise ValueError(self._unreached(float(reached[-1]) if len(reached) else 0.0, n))
         at = int(np.argmax(holds))  # both bounds are monotone, so that all later thresholds hold too
         self.threshold_, self.held_out_ = float(thresholds[at]), float(reached[at])
+        self.num_lists_, self.num_empty_ = n, every - n
         return self
 
-    def _holds(self, risk: np.ndarray, allowed: float) -> np.ndarray:
-        """Whether mean losses `[thresholds]` over the held-out lists guarantee that the expected loss is at most `allowed`."""
-        n = self.num_lists_
+    def _holds(self, risk: np.ndarray, n: int, allowed: float) -> np.ndarray:
+        """Whether mean losses `[thresholds]` over n held-out lists guarantee that the expected loss is at most `allowed`."""
         if self.confidence is None:
             return (n * risk + 1) / (n + 1) <= allowed + 1e-12
         return hoeffding_bentkus(risk, n, allowed) <= 1 - self.confidence
 
-    def _unreached(self, complete: float, name: str, wanted: float) -> str:
+    def _unreached(self, complete: float, n: int) -> str:
+        name, wanted = self.target
         if complete >= 1 - 1e-9:
             allowed = 1 - wanted
             needed = (
                 1 / allowed - 1 if self.confidence is None else math.log(1 - self.confidence) / math.log(1 - allowed)
             )
             return (
-                f"{self.num_lists_} held-out lists are too few for {name}={wanted}: even complete lists need at least "
+                f"{n} held-out lists are too few for {name}={wanted}: even complete lists need at least "
                 f"{math.ceil(needed - 1e-9)}; give more lists or a lower target"
             )
         return (
-            f"complete lists have {name} {complete:.4f}, which does not guarantee {wanted} from {self.num_lists_} held-out "
-            "lists; lower the target, retrieve more documents, or give more lists"
+            f"complete lists have {name} {complete:.4f}, which does not guarantee {wanted} from {n} held-out lists; lower the "
+            "target, retrieve more documents, or give more lists"
         )
 
     def _precise(
@@ -208,20 +230,26 @@ class CutOff:
         """The lowest threshold before the first one that is not certified, from few documents to many."""
         by_rank = self.rule == "rank"
         thresholds = -np.arange(1.0, np.diff(ends).max() + 1) if by_rank else np.geomspace(1.0, _LEAST, _STEPS)
-        wanted, lists, found = self.precision or 0.0, len(ends) - 1, None
+        wanted, lists, found, empty = self.target[1], len(ends) - 1, None, 0.0
         for threshold in thresholds:
             there = shown >= threshold
             many, good = (np.bincount(of_list[rows], minlength=lists) for rows in (there, there & relevant))
             reached = float(np.where(many > 0, good / np.maximum(many, 1), 1.0).mean())
-            if not self._holds(np.array([1 - reached]), 1 - wanted)[0]:
+            if not self._holds(np.array([1 - reached]), lists, 1 - wanted)[0]:
                 if found is None:
                     raise ValueError(
                         f"the first documents have precision {reached:.4f}, which does not guarantee {wanted} from {lists} "
                         "held-out lists; lower the target or the confidence, or give more lists"
                     )
                 break
-            found = float(threshold), reached
+            found, empty = (float(threshold), reached), float((many == 0).mean())
         assert found is not None  # a list has a document, so that there is a threshold
+        if empty > 0.5:
+            warnings.warn(
+                f"{empty:.0%} of the held-out lists show no document at this threshold, which counts as precision 1; lower the "
+                "target, or use rule='rank'",
+                stacklevel=3,
+            )
         return found
 
     def predict(self, scores: Any, **lists: Any) -> torch.Tensor:
@@ -271,9 +299,8 @@ def _flat(scores: torch.Tensor, lists: Lists) -> tuple[np.ndarray, np.ndarray, t
     if lists.offsets is not None:
         ends, rows = lists.offsets.cpu().numpy(), torch.arange(scores.shape[0])
     else:
-        size = scores.shape[-1]
         where = torch.ones(scores.shape, dtype=torch.bool) if lists.where is None else lists.where.cpu()
-        ends = np.concatenate([[0], np.cumsum(where.reshape(-1, size).sum(-1).numpy())])
+        ends = np.concatenate([[0], np.cumsum(where.sum(-1).reshape(-1).numpy())])
         rows = where.reshape(-1).nonzero().squeeze(-1)
     values = scores.reshape(-1).cpu().double()[rows].numpy()
     if not np.isfinite(values).all():

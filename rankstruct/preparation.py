@@ -219,6 +219,10 @@ class Piecewise(Step):
     low: Tensor
     high: Tensor
 
+    def sources(self, before: Tensor) -> Tensor:
+        """The feature of each bin."""
+        return before[self.column.long()]
+
     def fit(self, features: Tensor) -> dict[str, Tensor]:
         """Return the column and the bounds of each bin, `[bins]`."""
         if not len(features):

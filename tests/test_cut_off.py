@@ -88,6 +88,16 @@ def test_precision_holds_with_probability():
         assert np.mean(held) < 0.6  # as many documents as that allows
 
 
+def test_precision_of_nothing_is_told():
+    scores, labels = drawn(9, lists=300)
+    with pytest.warns(UserWarning, match="of the held-out lists show no document"):
+        rs.CutOff(precision=0.95, confidence=0.9).fit(np.random.default_rng(0).normal(size=scores.shape), labels)
+    plain = rs.CutOff(precision=0.4, confidence=0.8, rule="rank")
+    alone = plain.fit(scores.ravel(), labels.ravel(), group=[12] * 300).threshold_
+    empty = plain.fit(scores.ravel(), labels.ravel(), group=[12] * 300 + [0] * 900)
+    assert (empty.threshold_, empty.num_lists_, empty.num_empty_) == (alone, 300, 900)
+
+
 def test_every_layout_gives_the_same():
     scores, labels = drawn(4, lists=30, size=6)
     where = np.random.default_rng(0).random(scores.shape) < 0.8
@@ -142,6 +152,8 @@ def test_p_values_are_valid():
         ({"recall": 90}, "recall must be a number between 0 and 1, got 90"),
         ({"recall": 0.9, "confidence": True}, "confidence must be a number between 0 and 1"),
         ({"recall": 0.9, "rule": "softmx"}, "rule must be one of .*did you mean softmax"),
+        ({"recall": 0.9, "min_relevant": float("nan")}, "min_relevant must be a finite number, or None, got nan"),
+        ({"ndcg": 0.9, "min_relevant": 2}, "min_relevant is of recall and precision"),
         ({"precision": 0.5}, "precision is not monotone.*confidence="),
         ({"precision": 0.5, "confidence": 0.9, "rule": "score"}, "precision tests thresholds"),
     ],
@@ -166,6 +178,19 @@ def test_lists_that_guarantee_nothing_are_refused():
         rs.CutOff(recall=0.9).predict(scores)
     with pytest.raises(ValueError, match="num_relevant is of the target recall"):
         rs.CutOff(ndcg=0.5).fit(scores, labels, num_relevant=np.ones(8))
+    with pytest.raises(ValueError, match="labels must be at least 0 for the target ndcg, got -1"):
+        rs.CutOff(ndcg=0.5).fit(scores, labels - 1)
+    with pytest.raises(
+        ValueError, match="num_relevant must count the relevant documents in the list too, got 0 for list 0"
+    ):
+        rs.CutOff(recall=0.5).fit(scores, labels, num_relevant=np.zeros(8))
+    with pytest.raises(ValueError, match="needs lists with relevant documents, got none in 5 lists"):
+        rs.CutOff(recall=0.5).fit(np.zeros((5, 0)), np.zeros((5, 0)))
+    fitted = rs.CutOff(recall=0.5).fit(scores, labels)
+    before = dict(vars(fitted))
+    with pytest.raises(ValueError, match="needs lists"):
+        fitted.fit(scores, np.zeros_like(labels))
+    assert vars(fitted) == before
     scores[2, 1] = np.nan
     with pytest.raises(ValueError, match="scores must be finite, got nan"):
         rs.CutOff(recall=0.5).fit(scores, labels)

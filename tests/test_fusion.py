@@ -135,6 +135,10 @@ def test_the_command_writes_the_fused_run(tmp_path, monkeypatch, capsys):
     assert shown.count("\n") >= 6
     assert cli.main(["fuse", "a.run", "b.run", "--method", "combmnz", "--normalisation", "rank"]) == 0
     assert read_run("fused.run") == fuse_runs(runs, "combmnz", normalisation="rank")
+    for output, said in (("./a.run", "another file than the runs"), ("c.run.gz", "written as plain text")):
+        with pytest.raises(SystemExit):
+            cli.main(["fuse", "a.run", "b.run", "--output", output])
+        assert said in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["fuse", "a.run"])
     assert "expected two or more runs, got 1" in capsys.readouterr().err

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from rankstruct.commands._options import EVALUATED, parser_of
 from rankstruct.commands.evaluate import Evaluated, evaluate_run
 from rankstruct.data import RankingData, read_run, write_run
+from rankstruct.data.text import PACKED
 from rankstruct.fusion import fuse_runs
 from rankstruct.text_tables import format_table
 
@@ -19,6 +21,10 @@ def main(args: Sequence[str]) -> None:
     given = parser.parse_args(args[1:])
     if len(given.runs) < 2:
         parser.error("expected two or more runs, got 1")
+    if given.output.resolve() in {Path(path).resolve() for path in given.runs}:
+        parser.error(f"--output must be another file than the runs, got {given.output}")
+    if given.output.suffix in PACKED:
+        parser.error(f"--output is written as plain text, got {given.output}; remove {given.output.suffix}")
     options = {name: getattr(given, name) for name in ("normalisation", "k") if getattr(given, name) is not None}
     fused = fuse_runs([read_run(path) for path in given.runs], given.method, **options)
     names = [(query, docid, score) for query, found in fused.items() for docid, score in found.items()]

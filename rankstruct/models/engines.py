@@ -33,7 +33,8 @@ ENGINES: dict[str, tuple[str, ...]] = {
     "onnx": (".onnx",),
 }
 _SLACK = np.float32(1e-6)  # which Solr adds to thresholds
-_FUNCTION, _RANK_FEATURE = re.compile(r"[A-Za-z_]\w*"), re.compile(r"[A-Za-z_]\w*\([\w.,]*\)(\.\w+)*")
+_FUNCTION = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_RANK_FEATURE = re.compile(r"[A-Za-z_]\w*\([\w.,]*\)(\.\w+)*", re.ASCII)
 
 
 def export_scorer(
@@ -82,6 +83,8 @@ def export_scorer(
         )
     if not isinstance(scorer, nn.Module):
         raise TypeError(f"scorer must be a torch module, such as ranker.to_scorer(), got {type(scorer).__name__}")
+    if engine == "vespa" and not re.fullmatch(r"[\w.-]+", path.name, re.ASCII):
+        raise ValueError(f"path must have a name of letters, digits, '_', '.' and '-' for vespa, got {path.name!r}")
     names = features_of(scorer, engine, feature_names)
     if path.suffix == ".onnx":
         if engine == "vespa" and getattr(scorer, "by_list", False):
@@ -99,6 +102,8 @@ def export_scorer(
 
 def features_of(scorer: nn.Module, engine: str, given: Sequence[str] | None) -> list[str]:
     """The names of the features in an engine: `given` ones, those of training, or numbers; raises ValueError for wrong ones."""
+    if isinstance(given, str):
+        raise ValueError(f"feature_names must be a list of names, got the text {given!r}; write [{given!r}]")
     inner: Any = scorer
     known, d = getattr(scorer, "feature_names", None), None
     while isinstance(inner, PreparedScorer):

@@ -82,14 +82,18 @@ def portable(scorer: nn.Module) -> Layers | Trees:
         numbers = [trees.value]
     elif all(type(each) in (LinearScorer, MLPScorer) for each in parts):
         found = _layers(parts, preparation)
-        numbers = [each for layer in found.layers for each in layer]
+        numbers = [found.mean, found.deviation, *(each for layer in found.layers for each in layer)]
     else:
         raise _refused(
             f"a {type(scorer).__name__} is neither linear nor one of trees nor an MLP",
             "train LinearRanker(), BoostedRanker() without start=, or for Solr MLPRanker(), or write .onnx",
         )
-    if not all(np.isfinite(each).all() for each in numbers):
-        raise ValueError("the scorer has weights that are NaN or infinite, so nothing is written; train it again")
+    with np.errstate(over="ignore"):
+        if not all(np.isfinite(each.astype(np.float32)).all() for each in numbers):
+            raise ValueError(
+                "the scorer has weights that are NaN or infinite in float32, so nothing is written; train it again, on features "
+                "of common size"
+            )
     if isinstance(found, Layers) and not found.layers[0][0].any():
         raise ValueError("all weights of the scorer are 0, so that it ranks nothing, and nothing is written; train it")
     return found

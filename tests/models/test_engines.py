@@ -46,7 +46,7 @@ def mlp(**more):
     return rs.MLPRanker(max_epochs=1, hidden=(5, 4), device="cpu", seeds=2, **more)
 
 
-STEPS = [(), ("log",), ("quantile",), ("bins:4",), ("append-quantile", "standardize"), ("log", "append-standardize")]
+STEPS = [(), ("log",), ("quantile",), ("bins:4",), ("piecewise:4",), ("append-quantile", "standardize"), ("log", "append-standardize")]
 CASES = {
     "linear": (linear, {}),
     "linear standardised": (lambda: linear(["standardize"]), {}),
@@ -95,6 +95,8 @@ def test_an_exported_file_scores_as_predict(case, tmp_path):
         ranker.export(path, engine, feature_names=NAMES)
         found = engine_scores(path, engine, X, NAMES)
         assert np.abs(found - expected).max() <= 1e-5 * np.ptp(expected), (engine, suffix)
+        in_order = expected[np.argsort(-found, kind="stable")]
+        assert (np.diff(in_order) <= 1e-5 * np.ptp(expected)).all(), (engine, suffix)  # but for ties within that
 
 
 @pytest.mark.needs("onnx", "onnxscript", "onnxruntime")
@@ -116,9 +118,9 @@ def test_trees_are_one_node_of_onnx(engine, tmp_path):
     assert (tmp_path / "ranker.profile").exists() == (engine == "vespa")
 
 
-def golden_trees():
+def golden_trees(largest=2.0):
     scorer = TreeScorer(2, num_trees=2, num_nodes=4, num_columns=1, depth=1)
-    scorer.threshold[:] = torch.tensor([0.5, -1.0, 2.0, 0.25], dtype=torch.float64)
+    scorer.threshold[:] = torch.tensor([0.5, -1.0, largest, 0.25], dtype=torch.float64)
     scorer.branch[0], scorer.root[:], scorer.feature[:] = torch.tensor([0, 1]), torch.tensor([0, 3]), 1
     return scorer
 
@@ -217,8 +219,19 @@ def weights(value):
         (golden_linear, "m.xml", "solr", None, "path must end with .json for solr"),
         (golden_linear, "m.json", "solr", ["a"], "feature_names must be 2 different names"),
         (golden_linear, "m.json", "solr", ["a", "a"], "feature_names must be 2 different names"),
+        (golden_linear, "m.json", "solr", "ab", "feature_names must be a list of names, got the text 'ab'"),
         (golden_trees, "m.json", "vespa", ["a", 'b"'], "functions or rank features of Vespa"),
-        (lambda: weights(float("nan")), "m.json", "solr", None, "NaN or infinite, so nothing is written"),
+        (lambda: weights(float("nan")), "m.json", "solr", None, "NaN or infinite in float32, so nothing is written"),
+        (lambda: weights(3.0).double(), "m 2.onnx", "vespa", None, "path must have a name of letters, digits"),
+        (golden_trees, "m.json", "vespa", ["a", "pr\u00e9cis"], "functions or rank features of Vespa"),
+        (
+            lambda: golden_trees(1e300),
+            "m.xml",
+            "elasticsearch",
+            None,
+            "NaN or infinite in float32, so nothing is written",
+        ),
+        (lambda: golden_trees(1e300), "m.json", "solr", None, "NaN or infinite in float32, so nothing is written"),
         (lambda: weights(0.0), "m.json", "solr", None, "all weights of the scorer are 0"),
         (lambda: TreeScorer(2, 0, 0, 0, 0), "m.json", "solr", None, "0 trees, so nothing is written"),
         (lambda: rs.ContextScorer(2), "m.json", "solr", None, "depend on the other documents of the list"),
@@ -252,6 +265,14 @@ def test_the_command_writes_and_checks(tmp_path, capsys):
     said = capsys.readouterr().out
     assert f"written: {tmp_path / 'm.features.json'}" in said
     assert "largest difference of 2 scores: " in said
+    content = torch.load(tmp_path / "scorer.pt", weights_only=True)
+    content["state_dict"]["scorer.of_another_version"] = torch.zeros(2)
+    torch.save(content, tmp_path / "other.pt")
+    assert (
+        cli.main(["export", str(tmp_path / "other.pt"), "--engine", "solr", "--output", str(tmp_path / "o.json")]) == 1
+    )
+    assert "that cannot be built: Error(s) in loading state_dict" in capsys.readouterr().err
+    assert not list(tmp_path.glob("o.*"))
     assert cli.main(["export", *given, "--feature-names", "bm25"]) == 1
     assert "feature_names must be 2 different names" in capsys.readouterr().err.replace(
         "--feature-names", "feature_names"
