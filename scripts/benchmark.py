@@ -90,7 +90,7 @@ def _exact(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _shards(options: argparse.Namespace) -> dict[str, Any]:
-    given = {name: getattr(options, name) for name in ("rows", "shards", "rounds", "seed")}
+    given = {name: getattr(options, name) for name in ("rows", "shards", "rounds", "seed", "kinds", "minutes")}
     found = shards.benchmark_shards(options.folder, **given)
     print(f"an epoch of a linear scorer, {shards.FEATURES} float16 features; one thread, a process each; medians")
     table = shards.as_rows(found)
@@ -220,6 +220,10 @@ def _add_growing(kind: Callable[..., argparse.ArgumentParser]) -> None:
     one.add_argument("--rows", type=int, default=10**7, help="number of rows")
     one.add_argument("--shards", type=int, default=20, help="number of files")
     one.add_argument("--rounds", type=int, default=3, help="an epoch on each in every round")
+    one.add_argument(
+        "--kinds", nargs="+", choices=shards.KINDS, default=shards.KINDS, help="what to train on (default: both)"
+    )
+    one.add_argument("--minutes", type=float, help="of each epoch, at most (default: the whole)")
     one.add_argument("--seed", type=int, default=0, help="of the rows")
 
     web = "Conversion, exact training and SGD on lists of MSLR-WEB10K's shape, and scikit-learn and LightGBM."

@@ -41,9 +41,10 @@ USUAL = {
 def _has_ids(*paths: Any) -> bool:
     """Whether one of the files, or of the files of lists in a folder, has feature ids, as SVMlight files have."""
     from rankstruct.data.formats import reader_of, suffix_of
+    from rankstruct.data.shards import url_of
     from rankstruct.data.svmlight import read_svmlight
 
-    chosen = [Path(path) for path in paths if path is not None]
+    chosen = [Path(path) for path in paths if path is not None and url_of(path) is None]  # a URL is of Parquet files
     files = [file for path in chosen for file in (path.rglob("t*.*") if path.is_dir() else [path])]
     return any(reader_of(suffix_of(file)) is read_svmlight for file in files)
 

@@ -29,6 +29,7 @@ _SUFFIXES = (".parquet", ".pq")
 _URL = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL
 )  # `Path` makes one slash of two; one letter is a drive
+_LOCAL = ("file", "local")  # without a host, so that three slashes are in front
 _CELLS = 2**22  # in an Arrow batch
 _BLOCK = 2**20  # cells, unless a list has more
 _HELD = 2**24  # cells that are shuffled together, and in memory: 64 MB
@@ -41,12 +42,14 @@ def url_of(path: str | os.PathLike[str]) -> str | None:
     """The URL that a path is, also after conversion to `Path`; None for a local path.
 
     >>> from pathlib import Path
-    >>> url_of(Path("s3://bucket/train")), url_of("train"), url_of("C:/train")
-    ('s3://bucket/train', None, None)
+    >>> url_of(Path("s3://bucket/train")), url_of(Path("file:///train")), url_of("train"), url_of("C:/train")
+    ('s3://bucket/train', 'file:///train', None, None)
     """
     text = os.fspath(path)
     found = _URL.fullmatch(text.replace(os.sep, "/"))
-    return None if found is None or os.path.exists(text) else f"{found[1]}://{found[2]}"
+    if found is None or os.path.exists(text):
+        return None
+    return f"{found[1]}:{'///' if found[1] in _LOCAL else '//'}{found[2]}"
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
@@ -203,7 +206,7 @@ class Shards:
     def told(self, name: str) -> str:
         """The name of a file in messages."""
         url = url_of(self.path)
-        return name if url is None or "://" in name else f"{url.partition('://')[0]}://{name.lstrip('/')}"
+        return name if url is None or "://" in name else url_of(f"{url.partition(':')[0]}:/{name}") or name
 
     def place(self, row: int) -> str:
         """The place of a row, from 0, for messages."""

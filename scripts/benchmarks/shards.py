@@ -5,10 +5,12 @@ Each epoch runs in a process of its own, in turn, so that its peak of memory is 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,13 @@ import numpy as np
 import torch
 
 from benchmarks.large import timed
-from benchmarks.timing import environment
+from benchmarks.timing import environment, rounded, status_kilobytes
 from rankstruct.data import BatchLoader, convert_lists, read_lists
 from rankstruct.losses import StructuredHingeLoss
 from rankstruct.models import LinearScorer
 
 FEATURES = 20
+KINDS = ("shards", "file")
 _LIST, _LISTS = 50, 1000  # documents of a list, and lists that are drawn at once
 
 
@@ -39,80 +42,115 @@ def write_drawn(folder: str | os.PathLike[str], rows: int, shards: int, seed: in
     import pyarrow.parquet as pq
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    weights = np.random.default_rng(seed).normal(size=FEATURES)
+    weights = np.random.default_rng(seed).normal(size=FEATURES).astype(np.float32)
+    columns = [f"f{at}" for at in range(FEATURES)]
+    stored = {"compression": "none", "use_dictionary": ["qid", "label"]}  # random bits do not get smaller
     for number, lists in enumerate(np.array_split(np.arange(rows // _LIST), shards)):
         writer = None
         for some in np.split(lists, np.flatnonzero(np.diff(lists // _LISTS)) + 1):
             rng = np.random.default_rng([seed, int(some[0]) // _LISTS])
             skip = (int(some[0]) % _LISTS) * _LIST
             size = (int(some[-1]) % _LISTS + 1) * _LIST
-            X = rng.normal(size=(_LISTS * _LIST, FEATURES))
-            grades = np.clip(np.round(X @ weights / 3 + rng.normal(size=len(X)) / 2), 0, 4)
-            X, grades = X[skip:size].astype(np.float16), grades[skip:size].astype(np.int8)
-            columns = {"qid": np.repeat(some, _LIST), "label": grades}
-            table = pa.table(columns | {f"f{at}": X[:, at] for at in range(FEATURES)})
-            writer = writer or pq.ParquetWriter(Path(folder, f"part-{number:04}.parquet"), table.schema)
+            X = rng.standard_normal((FEATURES, _LISTS * _LIST), np.float32)
+            noise = rng.standard_normal(_LISTS * _LIST, np.float32)
+            grades = np.clip(np.round(weights @ X / 3 + noise / 2), 0, 4).astype(np.int8)
+            rows_of = {"qid": np.repeat(some, _LIST), "label": grades[skip:size]}
+            table = pa.table(rows_of | dict(zip(columns, X[:, skip:size].astype(np.float16), strict=True)))
+            writer = writer or pq.ParquetWriter(Path(folder, f"part-{number:04}.parquet"), table.schema, **stored)
             writer.write_table(table)
         if writer is not None:
             writer.close()
 
 
-def train(path: str, documents_per_batch: int = 4096) -> dict[str, Any]:
-    """Train a linear scorer one epoch on the AP hinge loss."""
+def train(path: str, minutes: float = np.inf, documents_per_batch: int = 4096) -> dict[str, Any]:
+    """Train a linear scorer one epoch, or some minutes of it, on the AP hinge loss, on the batches of `RankingDataModule`.
+
+    `anonymous_mb` is the most memory that was not a file's, by a look every ten batches; `rows` are those trained on.
+    """
     torch.set_num_threads(1)
     data = read_lists(path)
     scorer, loss = LinearScorer(data.num_features), StructuredHingeLoss("AP")
     optimizer = torch.optim.Adam(scorer.parameters(), 1e-3)
     loader = BatchLoader(data, documents_per_batch=documents_per_batch, shuffle=True, drop_empty=True)
 
-    def epoch() -> None:
-        for batch in loader:
+    def epoch() -> tuple[int, int, int]:
+        anonymous, rows, end = 0, 0, time.monotonic() + 60 * minutes
+        for number, batch in enumerate(loader, 1):
             optimizer.zero_grad()
             loss(scorer(batch.features), batch.labels, where=batch.where).backward()
             optimizer.step()
+            rows += int(batch.where.sum())
+            if number % 10 == 0:
+                anonymous = max(anonymous, status_kilobytes("RssAnon"))
+            if time.monotonic() > end:
+                break
+        return anonymous, rows, number
 
-    _, found = timed(epoch)
-    return {**found, "rows": data.num_documents, "batches": len(loader)}
+    (anonymous, rows, batches), found = timed(epoch)
+    return {**found, "anonymous_mb": anonymous * 1024 / 1e6, "rows": rows, "batches": batches}
 
 
 def benchmark_shards(
-    folder: str | os.PathLike[str], rows: int, shards: int, rounds: int, seed: int = 0
+    folder: str | os.PathLike[str],
+    rows: int,
+    shards: int,
+    rounds: int,
+    seed: int = 0,
+    kinds: Sequence[str] = KINDS,
+    minutes: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Draw the rows, if they are not there, and train in turn; the first epoch on shards, which also checks them, is left out.
+    """Draw the rows, if they are not there, and train in turn, after the first reading of the shards, which also checks them.
 
     Returns:
-        A row an epoch: `kind`, `round`, `seconds`, `cpu_seconds`, `peak_mb`, `rows`, `batches`.
+        The first reading and a row an epoch: `kind`, `round`, `seconds`, `cpu_seconds`, `peak_mb`, `anonymous_mb`, `rows`,
+        `batches`.
     """
     drawn = Path(folder) / f"shards-{rows}-{shards}-{seed}"
     mapped = Path(folder) / f"shards-{rows}-{shards}-{seed}.rankdata"
     if not drawn.exists():
         write_drawn(drawn, rows, shards, seed)
-    if not mapped.exists():
+    if "file" in kinds and not mapped.exists():
         convert_lists(drawn, mapped, dtype="float16")
     variables = environment(OMP_NUM_THREADS="1", RANKSTRUCT_CACHE=str(Path(folder) / "cache"))
-    read_lists(drawn, cache=Path(folder) / "cache")
     found = []
-    for number in range(rounds):
-        for kind, path in (("shards", drawn), ("file", mapped)):
-            command = [sys.executable, "-m", "benchmarks.shards", str(path)]
-            run = subprocess.run(command, capture_output=True, text=True, env=variables, check=True)
-            found.append({"kind": kind, "round": number, **json.loads(run.stdout.splitlines()[-1])})
+    for number, kind in [(0, "first reading"), *itertools.product(range(rounds), kinds)]:
+        path = mapped if kind == "file" else drawn
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.shards",
+            kind,
+            str(path),
+            str(np.inf if minutes is None else minutes),
+        ]
+        run = subprocess.run(command, capture_output=True, text=True, env=variables, check=True)
+        found.append({"kind": kind, "round": number, **json.loads(run.stdout.splitlines()[-1])})
     return found
+
+
+def read_first(path: str) -> dict[str, Any]:
+    """Read and check shards; all but their features is kept in the cache."""
+    data, found = timed(lambda: read_lists(path))
+    return {**found, "anonymous_mb": status_kilobytes("RssAnon") * 1024 / 1e6, "rows": data.num_documents}
 
 
 def as_rows(found: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:
     """Header and rows for a table: medians."""
-    header, rows = ["data", "rows", "seconds", "CPU s", "rows / CPU s", "peak MB"], []
-    for kind in dict.fromkeys(row["kind"] for row in found):
-        own = [row for row in found if row["kind"] == kind]
-        seconds, cpu, peak = (
-            float(np.median([row[name] for row in own])) for name in ("seconds", "cpu_seconds", "peak_mb")
-        )
-        rows.append(
-            [kind, own[0]["rows"], f"{seconds:.1f}", f"{cpu:.1f}", f"{own[0]['rows'] / cpu:.0f}", f"{peak:.0f}"]
-        )
+    header = ["data", "rows", "seconds", "CPU s", "rows / CPU s", "of the file's", "peak MB", "anonymous MB"]
+    names = ("seconds", "cpu_seconds", "peak_mb", "anonymous_mb", "rows")
+    medians = {
+        kind: {name: float(np.median([row[name] for row in found if row["kind"] == kind])) for name in names}
+        for kind in dict.fromkeys(row["kind"] for row in found)
+    }
+    rates = {kind: its["rows"] / its["cpu_seconds"] for kind, its in medians.items()}
+    rows = []
+    for kind, its in medians.items():
+        share = f"{rates[kind] / rates['file']:.2f}" if kind in KINDS and "file" in rates else "-"
+        times = [*rounded(its, seconds=1, cpu_seconds=1), f"{rates[kind]:.0f}", share]
+        rows.append([kind, int(its["rows"]), *times, *rounded(its, peak_mb=0, anonymous_mb=0)])
     return header, rows
 
 
 if __name__ == "__main__":
-    print(json.dumps(train(sys.argv[1])))
+    kind, path, minutes = sys.argv[1:]
+    print(json.dumps(train(path, float(minutes)) if kind in KINDS else read_first(path)))

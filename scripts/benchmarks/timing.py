@@ -76,9 +76,14 @@ def peak_kilobytes(at_least: int = 0) -> int:
     import resource
 
     with suppress(OSError, StopIteration):
-        status = Path("/proc/self/status").read_text().splitlines()
-        return max(at_least, next(int(line.split()[1]) for line in status if line.startswith("VmHWM")))
+        return max(at_least, status_kilobytes("VmHWM"))
     return max(at_least, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def status_kilobytes(name: str) -> int:
+    """A figure of this process's status on Linux, such as `RssAnon`: what is resident now and no file's."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith(name))
 
 
 def machine() -> dict[str, str]:

@@ -114,3 +114,6 @@ def test_parts_that_are_parquet_files_are_converted_each_and_shards_as_one(tmp_p
     assert read_folds(tmp_path / "again").test.num_documents == 12
     assert main(["convert", str(tmp_path / "shards" / "test"), "--output", str(tmp_path / "one.rankdata")]) == 0
     assert read_lists(tmp_path / "one.rankdata").num_lists == 3
+    url = (tmp_path / "shards" / "test").as_uri()
+    assert main(["convert", url, "--shards", "1", "--output", str(tmp_path / "merged")]) == 0
+    assert read_lists(url).num_lists == read_lists(tmp_path / "merged").num_lists == 3

@@ -328,6 +328,8 @@ def test_a_store_that_fails_is_told_at_once(tmp_path, whole, monkeypatch):
             np.asarray(data.features)
         assert time.monotonic() - start < 10
         server.shutdown()
+    with pytest.raises(DataError, match=r"^file:///nowhere/gone: expected a place with Parquet files, got"):
+        rs.data.read_lists("file:///nowhere/gone")
     with pytest.raises(DataError, match=r"memory://gone: expected a place with Parquet files, got: FileNotFoundError"):
         rs.data.read_lists("memory://gone")
     with pytest.raises(DataError, match=r"nowhere://gone: expected a place with Parquet files, got: .*nowhere"):
