@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rankstruct._version import __version__
-from rankstruct.commands._arguments import check_configs, find_commands, find_configs
+from rankstruct.commands._arguments import check_configs, find_commands, find_configs, options_in
 from rankstruct.commands._options import as_option, parser_of
 from rankstruct.launcher import end_with_launcher
 from rankstruct.messages import SPELLING, did_you_mean, one_line
@@ -60,6 +60,9 @@ def main(args: Sequence[str] | None = None) -> int:
     def work(args: list[str]) -> object:
         if not {"-h", "--help"}.isdisjoint(args):  # before anything heavy is imported
             parser_of(name, args).parse_args(["--help"])
+        given = dict(options_in(args))
+        if (on := given.get("--on")) in ("ray", "dask"):  # before what takes long, too
+            importlib.import_module("rankstruct.commands.cluster").check_address(on, given.get("--address"))
         return importlib.import_module(f"rankstruct.commands.{COMMANDS[name][0]}").main(args)
 
     return run(name, work, args)

@@ -125,11 +125,16 @@ def cluster(on: str | None, address: str | None = None) -> Iterator[None]:
         yield
 
 
-def _engine(on: str, address: str | None) -> Any:
-    """The package of a cluster; ValueError if it is missing, or no cluster answers."""
+def check_address(on: str, address: str | None) -> None:
+    """Raise ValueError if the cluster at an address, or at `RAY_ADDRESS`, does not answer; None is checked by the engine."""
     place = (os.environ.get("RAY_ADDRESS") or None) if on == "ray" and address is None else address
     if place is not None and not (on == "ray" and place in ("auto", "local")):
         _check_answers(on, place)
+
+
+def _engine(on: str, address: str | None) -> Any:
+    """The package of a cluster; ValueError if it is missing, or no cluster answers."""
+    check_address(on, address)
     try:
         return importlib.import_module("distributed" if on == "dask" else on)
     except ImportError as error:

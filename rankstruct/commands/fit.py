@@ -873,7 +873,7 @@ def _fit_on_ray(args: Sequence[str], folder: Path | None, place: Any) -> None:
             folder = _claim_folder(Path(config.output))
             held.callback(_remove_unused, folder)
         train = import_module("rankstruct.commands.on_ray").train
-        train(args, Path(os.path.realpath(folder)), place.workers, place.gpu)
+        train(args, Path(os.path.realpath(folder)), place)
 
 
 def _check_trainer(trainer: Any, gpu: bool) -> None:

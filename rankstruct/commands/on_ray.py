@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
@@ -28,55 +29,53 @@ from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, Wo
 
 from rankstruct._version import __version__
 from rankstruct.commands.cells import locked
-from rankstruct.commands.fit import RankingCLI, run_cli
+from rankstruct.commands.fit import RankingCLI, expand_run, run_cli
 from rankstruct.processes import find_team
 
 __all__: list[str] = []
 
-_PROGRESS = ".progress"
+_PROGRESS, _STORE = ".progress", "ray"
 _FRUITLESS = 3  # attempts in a row
 _MINUTES = 20  # for machines to come, or come back: Ray looks once a minute
 _PATIENCE = 30  # seconds for the processes of a lost machine to end
 
 
-def train(args: Sequence[str], folder: Path, workers: int, gpu: bool) -> None:
+def train(args: Sequence[str], folder: Path, place: Namespace) -> None:
     """Train a run on the cluster that is connected, and print its report.
 
     Args:
         args: the command line, such as `["fit", "--config", FILE]`.
         folder: of the run.
-        workers: number of processes.
-        gpu: whether each has a GPU.
+        place: `workers`, the number of processes; `gpu`, whether each has a GPU; `address`, for the advice on how to resume.
 
     Raises:
-        ValueError: a worker's, or workers died again and again without an epoch in between.
+        ValueError: a worker's, workers died again and again without an epoch in between, or another command trains the run.
     """
-    store = folder / "ray"
     os.environ["RAY_TRAIN_ENABLE_PRINT_PATCH"] = "0"  # of all processes: it prints everything once more
     work = {"args": list(args), "folder": str(folder), "directory": os.getcwd(), "version": __version__}
-    trainer = TorchTrainer(
-        _work,
-        train_loop_config=work,
-        scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu),
-        run_config=RunConfig(
-            name=store.name,
-            storage_path=str(folder),
-            failure_config=FailureConfig(max_failures=-1, controller_failure_limit=_MINUTES),
-            callbacks=[_Failures(folder)],
-        ),
-    )
-    progress = folder / _PROGRESS
-    try:
-        with _shown(progress):
-            printed = trainer.fit().return_value
-        print(printed, end="")
-    except SystemExit as end:  # Ray's, on Ctrl-C
-        raise KeyboardInterrupt(f"stopped{_advice(folder, workers)}") from end
-    except TrainingFailedError as error:
-        raise ValueError(f"{_told(error)}{_advice(folder, workers)}") from error
-    finally:
-        shutil.rmtree(store, ignore_errors=True)
-        progress.unlink(missing_ok=True)
+    work["saved"] = _saved(folder)
+    with locked(folder / _STORE):  # by the command; a worker locks the run
+        try:
+            trainer = TorchTrainer(
+                _work,
+                train_loop_config=work,
+                scaling_config=ScalingConfig(num_workers=place.workers, use_gpu=place.gpu),
+                run_config=RunConfig(
+                    name=_STORE,
+                    storage_path=str(folder),
+                    failure_config=FailureConfig(max_failures=-1, controller_failure_limit=_MINUTES),
+                    callbacks=[_Failures(folder)],
+                ),
+            )
+            with _shown(folder / _PROGRESS):
+                printed = trainer.fit().return_value
+            print(printed, end="")
+        except SystemExit as end:  # Ray's, on Ctrl-C
+            raise KeyboardInterrupt(f"stopped{_advice(folder, place)}") from end
+        except TrainingFailedError as error:
+            raise ValueError(f"{_told(error)}{_advice(folder, place)}") from error
+        finally:
+            shutil.rmtree(folder / _STORE, ignore_errors=True)
 
 
 @contextmanager
@@ -87,7 +86,7 @@ def _shown(progress: Path) -> Iterator[None]:
     done = threading.Event()
 
     def follow() -> None:
-        with progress.open(encoding="utf-8") as file:
+        with progress.open(encoding="utf-8", errors="replace") as file:
             ends = False
             while not ends:
                 ends = done.wait(0.5)
@@ -100,10 +99,13 @@ def _shown(progress: Path) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+        progress.unlink(missing_ok=True)
 
 
-def _advice(folder: Path, workers: int) -> str:
-    resume = f"rankstruct fit --run {shlex.quote(str(folder))} --on ray --workers {workers}"
+def _advice(folder: Path, place: Namespace) -> str:
+    where = ["--on", "ray", "--workers", str(place.workers), *(["--gpu"] if place.gpu else [])]
+    where += ["--address", place.address] if place.address else []
+    resume = shlex.join(["rankstruct", "fit", "--run", str(folder), *where])
     return f"; to resume: {resume}" if _checkpoint(folder).is_file() else ""
 
 
@@ -111,19 +113,24 @@ def _checkpoint(folder: Path) -> Path:
     return folder / "checkpoints" / "last.ckpt"
 
 
+def _saved(folder: Path) -> int:
+    """When the last checkpoint was saved, 0 if there is none."""
+    last = _checkpoint(folder)
+    return last.stat().st_mtime_ns if last.is_file() else 0
+
+
 class _Failures(UserCallback):
     """End a run at an error of its config or data, or after several failures without a new checkpoint in between."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._seen, self._fruitless = folder, 0.0, 0
+        self._folder, self._seen, self._fruitless = folder, 0, 0
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
         """Raise ValueError if Ray should not start the workers again."""
         errors = [getattr(error, "_base_exc", error) for error in worker_exceptions.values()]
         if all(isinstance(error, ValueError) for error in errors):
             raise ValueError(str(errors[0]))
-        last = _checkpoint(self._folder)
-        saved = last.stat().st_mtime if last.is_file() else 0.0
+        saved = _saved(self._folder)
         self._fruitless, self._seen = (self._fruitless + 1 if saved == self._seen else 1), saved
         if self._fruitless >= _FRUITLESS:
             raise ValueError(f"workers failed {_FRUITLESS} times without completing an epoch: {_line(errors[0])}")
@@ -157,10 +164,15 @@ def _work(work: dict[str, Any]) -> str:
         os.chdir(work["directory"])
     except OSError as error:
         raise ValueError(f"{socket.gethostname()}: {error}; all machines need the same folders: share them") from error
+    if not (folder / _PROGRESS).is_file():  # else each machine would fill a folder of its own
+        raise ValueError(
+            f"{socket.gethostname()}: {folder} is not that of the command; all machines need the same folders: share them"
+        )
     if team.rank == 0:
         _wait_for(folder)
-    resumes = team.hand_out(_checkpoint(folder).is_file())  # as the first one sees it
-    args = [*work["args"], *(["--ckpt_path", str(_checkpoint(folder))] if resumes else [])]
+    resumes = team.hand_out(_saved(folder) != work["saved"])  # as the first one sees it
+    # The run's own config: the files of the command may have been edited since.
+    args = expand_run(["fit", "--run", str(folder)])[0] if resumes else work["args"]
     if team.rank != 0:
         run_cli(_Worker, args, folder)
         return ""

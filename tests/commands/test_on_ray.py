@@ -50,6 +50,7 @@ def nodes_of_ray(number, cpus):
     quiet = {"include_dashboard": False, "object_store_memory": 10**8}
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        patched.setenv("RAY_worker_niceness", "0")  # else they starve where other tests run beside
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **quiet})
         try:
             yield made, [made.add_node(num_cpus=cpus, object_store_memory=10**8) for _ in range(number)]
@@ -64,33 +65,29 @@ def last_of(output):
 @pytest.mark.slow
 @pytest.mark.needs("ray")
 @pytest.mark.filterwarnings("default")  # Ray's own
-@pytest.mark.parametrize("scorer", ["LinearScorer", "MLPScorer"])
-def test_two_nodes_of_two_workers_give_the_weights_of_one_process(scorer, data, tmp_path, capsys):
+def test_two_nodes_of_two_workers_give_the_weights_of_one_process(data, tmp_path, capsys):
     """A step of four takes four batches, as one with accumulated gradients does."""
-    more = ["--model.scorer", f"rankstruct.{scorer}", "--model.loss", "SoftmaxLoss", "--trainer.max_epochs", 3]
-    # The softmax does not depend on the last bias, and of a gradient that is rounding alone Adam makes whole steps.
-    more += ["--model.regularization", 0.01]
-    accumulated = ["--trainer.accumulate_grad_batches", 4, "--trainer.accelerator", "cpu", "--trainer.devices", 1]
-    assert main(given(data, tmp_path / "one", *more, *accumulated)) == 0
-    report = capsys.readouterr().out
     with nodes_of_ray(2, 2) as (cluster, _):
-        on = ["--on", "ray", "--workers", 4, "--address", cluster.address]
-        assert main(given(data, tmp_path / "ray", *more, *on)) == 0
-    printed = capsys.readouterr()
-    assert [printed.err.count(f"epoch {n}: loss ") for n in range(3)] == [1, 1, 1]
-    assert (
-        printed.out.replace(str(run_in(tmp_path / "ray")), "RUN").split("RUN")[0]
-        == report.split(str(run_in(tmp_path / "one")))[0]
-    )
-    one, four = (last_of(tmp_path / name) for name in ("one", "ray"))
-    assert one["global_step"] == four["global_step"] == 12
-    for name, value in one["state_dict"].items():
-        torch.testing.assert_close(four["state_dict"][name], value, rtol=0, atol=1e-5)
-    names = [
-        {path.name for path in run_in(tmp_path / name).iterdir() if "tfevents" not in path.name}
-        for name in ("one", "ray")
-    ]
-    assert names[0] == names[1]
+        for scorer in "LinearScorer", "MLPScorer":
+            more = ["--model.scorer", f"rankstruct.{scorer}", "--model.loss", "SoftmaxLoss", "--trainer.max_epochs", 3]
+            # The softmax does not depend on the last bias, and of a gradient that is rounding alone Adam makes whole steps.
+            more += ["--model.regularization", 0.01]
+            alone = ["--trainer.accumulate_grad_batches", 4, "--trainer.accelerator", "cpu", "--trainer.devices", 1]
+            outputs = [tmp_path / scorer / name for name in ("one", "ray")]
+            assert main(given(data, outputs[0], *more, *alone)) == 0
+            report = capsys.readouterr().out
+            on = ["--on", "ray", "--workers", 4, "--address", cluster.address]
+            assert main(given(data, outputs[1], *more, *on)) == 0
+            printed = capsys.readouterr()
+            assert [printed.err.count(f"epoch {n}: loss ") for n in range(3)] == [1, 1, 1]
+            runs = list(map(run_in, outputs))
+            assert printed.out.split(str(runs[1]))[0] == report.split(str(runs[0]))[0]
+            one, four = map(last_of, outputs)
+            assert one["global_step"] == four["global_step"] == 12
+            for name, value in one["state_dict"].items():
+                torch.testing.assert_close(four["state_dict"][name], value, rtol=0, atol=1e-5)
+            names = [{path.name for path in run.iterdir() if "tfevents" not in path.name} for run in runs]
+            assert names[0] == names[1]
 
 
 def start(log, args):
@@ -161,6 +158,34 @@ def test_whatever_dies_the_weights_are_those_of_an_uninterrupted_run(data, tmp_p
             assert not list(run_in(tmp_path / name).rglob("*.part"))
 
 
+@pytest.mark.needs("ray")
+@pytest.mark.filterwarnings("default")  # Ray's own
+def test_a_run_is_that_of_its_command_alone(tmp_path, monkeypatch):
+    """An attempt goes on from a checkpoint of this command, by the run's config; an older one is the user's choice."""
+    from rankstruct.commands import on_ray
+
+    called, last = [], tmp_path / "checkpoints" / "last.ckpt"
+    monkeypatch.setattr(on_ray, "run_cli", lambda kind, args, folder: called.append(args))
+    last.parent.mkdir()
+    for path in last, tmp_path / "config.yaml":
+        path.touch()
+    anew = ["fit", "--config", "edited-since.yaml", "--ckpt_path", "null"]
+    work = {"args": anew, "folder": str(tmp_path), "directory": os.getcwd(), "version": on_ray.__version__}
+    work["saved"] = on_ray._saved(tmp_path)
+    with pytest.raises(ValueError, match="is not that of the command; all machines need the same folders"):
+        on_ray._work(work)  # on a machine that does not share the folder
+    (tmp_path / ".progress").touch()
+    on_ray._work(work)
+    os.utime(last, ns=(1, 1))
+    on_ray._work(work)
+    assert called == [anew, ["fit", "--config", str(tmp_path / "config.yaml"), "--ckpt_path", str(last)]]
+
+    place = SimpleNamespace(workers=1, gpu=False, address=None)
+    with on_ray.locked(tmp_path / "ray"), pytest.raises(ValueError, match="another process is writing to it"):
+        on_ray.train(anew, tmp_path, place)
+    assert (tmp_path / ".progress").exists()  # of the other command
+
+
 def test_what_is_wrong_is_said_before_anything_is_trained(data, tmp_path, monkeypatch, capsys):
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -173,7 +198,9 @@ def test_what_is_wrong_is_said_before_anything_is_trained(data, tmp_path, monkey
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setitem(sys.modules, "ray", None)
     assert said() == "on ray requires a package that is not installed: pip install 'rankstruct[ray]'"
-    assert said("--address", address).startswith(f"no cluster at {address}: ")
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "rankstruct.commands.fit", None)  # said before it is imported, which takes seconds
+        assert said("--address", address).startswith(f"no cluster at {address}: ")
     told = "--workers has no effect without --on; remove it"
     assert main(["fit", "--config", "quickstart", "--workers", "2"]) == 1
     assert capsys.readouterr().err == f"rankstruct fit: {told}\n"
