@@ -95,7 +95,7 @@ _OTHER_ATTRIBUTES = {
     "recommend_all": "use recommend with all users, such as model.known_.user_names",
     "rank_items": "use recommend with items=",
     "explain": "there is no explain: scores are products of factors, not sums over known items, see ease for such a model",
-    "save": "use joblib.dump(model, path), pickle or skops",
+    "save": "use joblib.dump(model, path), pickle or skops; if split over processes, recommenders.save_shards",
     "load": "use joblib.load(path), pickle or skops",
 }
 #: Options that need whole tables, and why.
