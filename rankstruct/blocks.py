@@ -8,6 +8,8 @@ integers, and only the result is rounded. Order statistics are found by their le
 
 from __future__ import annotations
 
+import mmap
+import sys
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from math import isqrt
@@ -44,8 +46,21 @@ class Blocks:
         raise NotImplementedError
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """All features, in memory."""
-        return np.concatenate([np.asarray(block, dtype) for block, _ in self.blocks()])
+        """All features, in memory, and no second copy of them."""
+        found, at = np.empty(self.shape, dtype or self.dtype), 0
+        for block, _ in self.blocks():
+            found[at : at + len(block)] = block
+            at += len(block)
+        return found
+
+
+def let_go(array: np.ndarray) -> None:
+    """Let the system take back the memory of the file that holds an array, such as that of used labels; it is read again."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and memoryview(base).readonly and sys.platform == "linux":  # others may have changes
+        base.madvise(mmap.MADV_DONTNEED)
 
 
 Read = Callable[[], Iterator[np.ndarray]]  #: blocks `[some, d]`, from the first on at each call

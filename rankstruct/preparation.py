@@ -8,6 +8,7 @@ in serving. A constant feature becomes exactly 0 in any step that divides by its
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, ClassVar
 
 import numpy as np
@@ -60,6 +61,10 @@ class Step(nn.Module):
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Transform features `[documents, d]`; `lengths` `[lists]` are the list lengths, if the step is `by_list`."""
         raise NotImplementedError
+
+    def sources(self, before: Tensor) -> Tensor:
+        """The raw feature that each output depends on, given that of each input; -1 for an indicator of a category."""
+        return before
 
 
 class Log(Step):
@@ -173,6 +178,10 @@ class Bins(Step):
     default = 50
     thresholds: Tensor
 
+    def sources(self, before: Tensor) -> Tensor:
+        """As many of each feature as there are thresholds."""
+        return before.repeat_interleave(self.thresholds.shape[1])
+
     def fit(self, features: Tensor) -> dict[str, Tensor]:
         """Return the thresholds, `[d, n]`."""
         if not len(features):
@@ -191,6 +200,64 @@ class Bins(Step):
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Transform features."""
         return (features[:, :, None] >= self.thresholds).flatten(1).to(features.dtype)
+
+
+class Piecewise(Step):
+    """Piecewise-linear encodings: for each bin of a feature, how far it is filled, `(x - low) / (high - low)` clipped to [0, 1].
+
+    The number is the number of bins per feature; their bounds are quantiles of the training documents, so equal quantiles leave
+    fewer, and a constant feature none. So does a feature whose bins hold the same documents as those of an earlier one, such as
+    its normal quantile. Linear functions of the encodings are continuous piecewise-linear functions of the feature, constant
+    beyond the training values. A missing number stays missing.
+
+    Source: Gorishniy, Rubachev, Babenko, "On Embeddings for Numerical Features in Tabular Deep Learning", NeurIPS 2022, eq. 1,
+    where the first and the last bin are not clipped.
+    """
+
+    default = 8
+    column: Tensor
+    low: Tensor
+    high: Tensor
+
+    def fit(self, features: Tensor) -> dict[str, Tensor]:
+        """Return the column and the bounds of each bin, `[bins]`."""
+        if not len(features):
+            raise ValueError("piecewise needs at least one document to fit, got none")
+        bounds = []
+        for column in features.T:
+            values = column[~column.isnan()].sort().values.numpy()
+            places = np.ceil(self._shares * len(values)).astype(int) - 1
+            bounds.append(np.unique(values[places.clip(0)]) if len(values) else values)
+        return self._between(bounds, lambda: iter([features.numpy()]))
+
+    def fit_blocks(self, read: Read, width: int) -> dict[str, Tensor]:
+        """Return the same bins as `fit`."""
+        bounds = []
+        for each in counted(read, width, self._shares):
+            places = np.searchsorted(each.below + each.counts, self._shares * each.total)
+            bounds.append(np.unique(each.values[places]) if each.total else each.values)
+        return self._between(bounds, read)
+
+    @property
+    def _shares(self) -> np.ndarray:
+        return np.linspace(0, 1, int(self.number) + 1)
+
+    @staticmethod
+    def _between(bounds: list[np.ndarray], read: Read) -> dict[str, Tensor]:
+        held = [blake2b() for _ in bounds]  # the bin of each document
+        for block in read():
+            for column, own, found in zip(block.T, bounds, held, strict=True):
+                found.update(np.searchsorted(own, column, side="right").astype(np.uint32))
+        first: dict[bytes, int] = {}
+        kept = [at for at, each in enumerate(held) if first.setdefault(each.digest(), at) == at]
+        columns = [np.full(len(bounds[at][1:]), at) for at in kept]
+        low, high = ([bounds[at][part] for at in kept] for part in (slice(None, -1), slice(1, None)))
+        each_bin = {"column": columns, "low": low, "high": high}
+        return {name: torch.from_numpy(np.concatenate([[], *each]).astype(float)) for name, each in each_bin.items()}
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Transform features."""
+        return ((features[:, self.column.long()] - self.low) / (self.high - self.low)).clamp(0, 1)
 
 
 class Encode(Step):
@@ -247,6 +314,12 @@ class Encode(Step):
     def untouched(self) -> int:  # type: ignore[override]
         """The number of indicators."""
         return len(self.code) + len(self.incomplete)
+
+    def sources(self, before: Tensor) -> Tensor:
+        """The numbers, the indicators of categories, and those of missing values."""
+        return torch.cat(
+            [before[self.numeric.long()], torch.full((len(self.code),), -1), before[self.incomplete.long()]]
+        )
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Transform features."""
@@ -333,6 +406,10 @@ class Append(Step):
         """Transform features."""
         return torch.cat([features, self.step(features, lengths)], -1)
 
+    def sources(self, before: Tensor) -> Tensor:
+        """Those of the unchanged features, and of the step."""
+        return torch.cat([before, self.step.sources(before)])
+
 
 class LeaveLast(Step):
     """Another step for all columns but the last `untouched` ones, which follow its output."""
@@ -346,6 +423,10 @@ class LeaveLast(Step):
         first, last = features[:, : -self.untouched], features[:, -self.untouched :]
         return torch.cat([self.step(first, lengths), last], -1)
 
+    def sources(self, before: Tensor) -> Tensor:
+        """Those of the step, and of the last columns."""
+        return torch.cat([self.step.sources(before[: -self.untouched]), before[-self.untouched :]])
+
 
 _STEPS: dict[str, type[Step]] = {
     "query-minmax": QueryMinMax,
@@ -356,6 +437,7 @@ _STEPS: dict[str, type[Step]] = {
     "standardize": Standardize,
     "quantile": Quantile,
     "bins": Bins,
+    "piecewise": Piecewise,
     "encode": Encode,
 }
 KNOWN = (*_STEPS, *(f"append-{name}" for name in _STEPS if name != "encode"))  #: all names, without numbers
@@ -378,8 +460,9 @@ class Preparation(nn.Module):
     """Fitted steps from raw features to the input of a scorer; created by `Preparation.fit`.
 
     Steps are "query-minmax", "query-zscore", "query-percentile" and "query-center", applied within each list; "log" or
-    "log:0.001" (sign(x) log(1 + |x| / 0.001)); "standardize", "quantile" (normal quantiles) and "bins" or "bins:50"
-    (thresholds per feature), fitted to all documents. The prefix "append-" keeps the input features of a step as well. The
+    "log:0.001" (sign(x) log(1 + |x| / 0.001)); "standardize", "quantile" (normal quantiles), "bins" or "bins:50"
+    (thresholds per feature) and "piecewise" or "piecewise:8" (piecewise-linear encodings, in that many bins per feature), fitted
+    to all documents. The prefix "append-" keeps the input features of a step as well. The
     step "encode", which comes first, replaces missing numbers by the median and appends indicators, 0 or 1, of the categories
     and of the missing values of a column. The other steps do not change these indicators.
 
@@ -465,6 +548,13 @@ class Preparation(nn.Module):
         """The number of features that the steps return, if there is a step."""
         one = np.zeros((1, self.num_features or 0), np.float32)
         return int(self._transformed(one, np.array([0, 1])).shape[1])
+
+    def sources(self, num_features: int) -> Tensor:
+        """The raw feature that each prepared one depends on, of `num_features`; -1 for an indicator of a category."""
+        found = torch.arange(num_features)
+        for step in self.steps:
+            found = step.sources(found)
+        return found
 
     def equals(self, other: Preparation) -> bool:
         """Whether another preparation is bitwise identical."""

@@ -31,11 +31,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 import yaml
 
 from rankstruct.commands._arguments import CommandParser
-from rankstruct.data import read_lists, synthetic
+from rankstruct.data import RankingData, read_lists, synthetic
 from rankstruct.progress import Progress
 from rankstruct.text_tables import format_table
 
@@ -92,6 +95,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "fit": Command("fit --config {data}/fit.yaml --data.path {data}/Fold1 --output {out}", go_on_fit),
+    "fit-shards": Command("fit --config {data}/fit.yaml --data.path {data}/Shards --output {out}", go_on_fit),
     "fit-ddp": Command(
         "fit --config {data}/fit.yaml --data.path {data}/Fold1 --trainer.strategy ddp --trainer.devices 2 --output {out}",
         go_on_fit,
@@ -123,6 +127,16 @@ COMMANDS = {
 }
 
 
+def write_lists_as_shards(folder: Path, data: RankingData) -> None:
+    """Three files of whole lists, whose row groups end within lists."""
+    folder.mkdir(parents=True)
+    for number, lists in enumerate(np.array_split(np.arange(data.num_lists), 3)):
+        some = data.select(lists)
+        features = {f"f{at}": some.features[:, at] for at in range(some.num_features)}
+        rows = {"qid": some.list_numbers + lists[0], "label": some.labels, **features}
+        pq.write_table(pa.table(rows), folder / f"{number}.parquet", row_group_size=37)
+
+
 def write_data(folder: Path) -> None:
     """Two folds of small lists, and the configs."""
     for fold in (1, 2):
@@ -138,6 +152,8 @@ def write_data(folder: Path) -> None:
                     values = " ".join(f"{i}:{x:.5f}" for i, x in enumerate(row, start=1))
                     rows.append(f"{label:g} qid:{query} {values}\n")
             (folder / f"Fold{fold}" / f"{part}.txt").write_text("".join(rows))
+            if fold == 1:
+                write_lists_as_shards(folder / "Shards" / part, data)
     for name, text in (("fit", FIT), ("exact", EXACT), ("experiment", EXPERIMENT)):
         (folder / f"{name}.yaml").write_text(text)
 

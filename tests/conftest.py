@@ -35,6 +35,7 @@ NEEDS = {
     "tests/text": TEXT,
     "rankstruct/text": TEXT,
     "rankstruct/kernels/gpu": ("triton",),
+    "rankstruct/commands/on_ray.py": ("ray",),
     "docs/guides/text.md": TEXT,
     "tests/commands/test_tune.py": ("optuna",),
     "tests/scripts/test_serving_app.py": ("fastapi", "httpx"),

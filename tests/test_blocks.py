@@ -66,7 +66,14 @@ def test_counts_are_those_of_sorted_columns():
 
 @pytest.mark.parametrize(
     "names",
-    [["standardize"], ["quantile"], ["bins:5"], ["encode", "append-quantile", "query-minmax"], ["log", "standardize"]],
+    [
+        ["standardize"],
+        ["quantile"],
+        ["bins:5"],
+        ["piecewise"],
+        ["encode", "append-quantile", "query-minmax"],
+        ["log", "standardize"],
+    ],
 )
 def test_a_preparation_in_parts_is_that_of_the_whole(names):
     X = DOCUMENTS.copy()

@@ -321,3 +321,15 @@ def test_copies_of_an_mlp_are_weighted_and_encode_categories():
     frame = pandas.DataFrame({"host": np.array(["a.org", "b.org", "c.org"])[np.arange(len(y)) % 3], "x": X[:, 0]})
     tabled = clone(ensemble).fit(frame, y, qid)
     assert all(copy.preparation_.encodes for copy in tabled.rankers_)
+
+
+def test_networks_of_all_folds_share_encodings_that_leave_indicators_as_they_are():
+    X, y, qid = make()
+    X = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+    network = rs.MLPRanker(prepare=["append-piecewise:2"], max_epochs=2, hidden=4, device="cpu")
+    ranker = rs.EnsembleRanker([network], folds=3, prepare=["encode", "standardize"]).fit(X, y, qid)
+    steps = [each.preparation_.steps[0] for each in ranker.rankers_]
+    assert all(each.untouched == X.shape[1] for each in steps)
+    assert all(torch.equal(each.step.step.low, steps[0].step.step.low) for each in steps)
+    found = ranker.to_scorer()(torch.tensor(X), offsets=torch.tensor([0, *np.cumsum(LENGTHS)]))
+    np.testing.assert_allclose(found.detach(), ranker.predict(X, qid), atol=1e-4)

@@ -136,7 +136,21 @@ def test_any_loss_by_object_or_name(loss):
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("prepare", [["append-log", "standardize"], ["query-center", "quantile"], ["bins:4"], []])
+@pytest.mark.parametrize("context", [None, "mean"])
+def test_encodings_are_made_in_each_step_as_if_all_documents_had_been_encoded(context):
+    (X, y, qid), valid, options = make(), held_out(), {**QUICK, "context": context, "noise": 0.1}
+    ranker = rs.MLPRanker(prepare=["standardize", "append-piecewise:3"], **options).fit(X, y, qid, **valid)
+    assert ranker.preparation_.names == ("standardize", "append-piecewise:3")
+    preparation = rs.Preparation.fit(ranker.preparation_.names, X)
+    assert ranker.preparation_.equals(preparation)
+    valid["X_valid"], new = (preparation.transform(each) for each in (valid["X_valid"], make(seed=2)[0]))
+    other = rs.MLPRanker(prepare=(), **options).fit(preparation.transform(X), y, qid, **valid)
+    np.testing.assert_allclose(ranker.predict(make(seed=2)[0], qid), other.predict(new, qid), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "prepare", [["append-log", "standardize"], ["query-center", "append-piecewise"], ["bins:4"], []]
+)
 def test_saved_it_takes_raw_features(prepare, tmp_path):
     X, y, qid = make()
     ranker = rs.MLPRanker(prepare=prepare, seeds=2, loss=rs.GradedLoss("AUC"), **QUICK).fit(X, y, qid)

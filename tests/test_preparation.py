@@ -53,6 +53,11 @@ def by_hand(name, train, X, offsets):
         places = np.unique(train)
         shares = [(np.sum(train < v) + 0.5 * np.sum(train == v)) / len(train) for v in places]
         return np.interp(X, places, scipy.stats.norm.ppf(shares))
+    if name == "piecewise":
+        ordered = sorted(train)
+        bounds = sorted({ordered[max(-(-k * len(ordered) // 8) - 1, 0)] for k in range(9)})
+        filled = [[min(max((v - a) / (b - a), 0), 1) for v in X] for a, b in itertools.pairwise(bounds)]
+        return np.array(filled).reshape(-1, len(X)).T
     assert name == "bins"
     step = (train.max() - train.min()) / 51
     return np.array([[float(v >= train.min() + step * k) for k in range(1, 51)] for v in X])
@@ -66,7 +71,7 @@ def test_every_step_is_what_it_is_by_hand(name, dtype):
     found = rs.Preparation.fit([name], train, of_train).transform(X, offsets)
     assert found.dtype == dtype or name == "bins"
     columns = [by_hand(name, train[:, f].astype(float), X[:, f].astype(float), offsets) for f in range(5)]
-    wanted = np.hstack(columns) if name == "bins" else np.stack(columns, 1)
+    wanted = np.hstack(columns) if name in ("bins", "piecewise") else np.stack(columns, 1)
     found = found.toarray() if name == "bins" else found
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
     if name in ("query-minmax", "query-zscore", "query-center", "standardize", "quantile"):
@@ -83,7 +88,7 @@ def test_documents_of_double_precision_are_prepared_in_it(name):
     (train, of_train), (X, offsets) = draw(1, np.float64), draw(2, np.float64)
     found = rs.Preparation.fit([name], train, of_train).transform(X, offsets)
     columns = [by_hand(name, train[:, f], X[:, f], offsets) for f in range(5)]
-    wanted = np.hstack(columns) if name == "bins" else np.stack(columns, 1)
+    wanted = np.hstack(columns) if name in ("bins", "piecewise") else np.stack(columns, 1)
     np.testing.assert_allclose(found.toarray() if name == "bins" else found, wanted, rtol=1e-11, atol=1e-11)
 
 
@@ -147,6 +152,22 @@ def test_empty_lists_do_not_take_their_neighbours_values():
         ("query-percentile", [0.25, 0.75, 0.5]),
     ):
         assert rs.Preparation.fit([name], X, offsets).transform(X, offsets).ravel().tolist() == wanted
+
+
+def test_piecewise_encodings_fill_one_bin_after_the_other_and_missing_numbers_stay_missing():
+    X = np.float32([[0], [0], [0], [1], [3], [7], [np.nan]])
+    preparation = rs.Preparation.fit(["piecewise:2"], X)
+    np.testing.assert_array_equal(
+        preparation.transform(np.float32([[-1], [1.75], [9], [np.nan]])), [[0], [0.25], [1], [np.nan]]
+    )
+    assert preparation.width == 1  # the median is the minimum
+
+
+def test_a_feature_in_the_order_of_an_earlier_one_has_no_bins_of_its_own():
+    X = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
+    again = np.hstack([X, np.exp(X[:, :1]), -X[:, 1:]])
+    step = rs.Preparation.fit(["append-quantile", "piecewise:4"], again).steps[1]
+    np.testing.assert_array_equal(step.column, np.repeat([0, 1, 3], 4))
 
 
 def test_steps_are_fitted_to_what_those_before_make():
@@ -261,12 +282,20 @@ def test_shapes_that_do_not_fit():
     ):
         with pytest.raises(ValueError, match=r"complete lists|with offsets|offsets must"):
             by_list(given, **lists)
-    for name in ("standardize", "quantile", "bins"):
+    for name in ("standardize", "quantile", "bins", "piecewise"):
         with pytest.raises(ValueError, match="at least one document to fit, got none"):
             rs.Preparation.fit([name], X[:0])
 
 
-@pytest.mark.parametrize("names", [["append-quantile", "standardize"], ["standardize", "quantile"], ["bins:3"]])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["append-quantile", "standardize"],
+        ["standardize", "quantile"],
+        ["bins:3"],
+        ["standardize", "append-piecewise:4"],
+    ],
+)
 def test_blocks_are_those_of_all_and_the_given_documents_stay(names, monkeypatch):
     """Later steps work in place, on documents of their own."""
     X = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)

@@ -15,7 +15,7 @@ from rankstruct.estimators.boosting import _LightGBM, _tree_scorer
 
 ANY_SIZE = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},)
 BY_LIST = ("query-minmax", "query-zscore", "query-center")
-STEPS = ("log", "standardize", "quantile", "bins:4", "append-log", "append-quantile", *BY_LIST)
+STEPS = ("log", "standardize", "quantile", "bins:4", "piecewise:4", "append-log", "append-quantile", *BY_LIST)
 warned = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 

@@ -183,6 +183,11 @@ def add_cluster_options(parser: CommandParser) -> None:
     engine = "run on a cluster, whose machines share the data and the output folder (default: on this machine)"
     apart = Need("with --processes 0, in this process", lambda values: values.processes != 0)
     parser.add_argument("--on", choices=CLUSTERS, help=engine, needs=[apart])
+    add_address(parser)
+
+
+def add_address(parser: CommandParser) -> None:
+    """Add `--address`, of the cluster of `--on`."""
     where = "HOST:PORT of the cluster (default for Ray: the one it finds, or a new one on this machine)"
     on = Need("without --on", lambda values: values.on)
     parser.add_argument("--address", help=where, needs=[on])
@@ -269,7 +274,8 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit as argparse does; a missing option may have been misspelt."""
         known = self._option_string_actions
-        hints = (self._hint(name, 0.6) for name in self._typed if name not in known)
+        typed = self._typed if self.add_help else []  # a parser without help has only some of the command's options
+        hints = (self._hint(name, 0.6) for name in typed if name not in known)
         super().error(message if "did you mean" in message else message + next(filter(None, hints), ""))
 
     def _hint(self, name: str, least: float) -> str:

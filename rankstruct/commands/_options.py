@@ -17,6 +17,7 @@ from rankstruct._lazy import listed
 from rankstruct.commands._arguments import (
     CommandParser,
     Need,
+    add_address,
     add_cell_options,
     add_cluster_options,
     configs_in,
@@ -178,6 +179,28 @@ def _evaluate() -> CommandParser:
     return parser
 
 
+def _fuse() -> CommandParser:
+    parser = CommandParser.of(
+        "fuse",
+        "Runs are TREC run files. A document that a run lacks gets nothing from it. With --qrels, the runs and the fused one are "
+        "evaluated.",
+    )
+    by_rank = Need("without --method rrf", lambda v: v.method == "rrf")
+    by_score = Need("with --method rrf, which uses ranks", lambda v: v.method != "rrf")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="two or more run files")
+    parser.add_argument("--output", type=Path, default=Path("fused.run"), metavar="FILE", help="the fused run")
+    told = "reciprocal rank fusion, or a sum of scores, or that times the number of runs with the document"
+    parser.add_argument("--method", choices=["rrf", "combsum", "combmnz"], default="rrf", help=told)
+    scales, scaled = ["min-max", "z-score", "max", "sum", "rank", "none"], "of the scores of a query (default: min-max)"
+    parser.add_argument("--normalisation", choices=scales, help=scaled, needs=[by_score])
+    first = "the larger, the less the first ranks count (default: 60)"
+    parser.add_argument("--k", type=float, help=first, needs=[by_rank])
+    parser.add_argument("--qrels", type=Path, metavar="FILE", help="TREC relevance judgements")
+    shown = f"measures (default: {' '.join(EVALUATED)})"
+    parser.add_argument("--measures", nargs="+", help=shown, needs=[Need("without --qrels", lambda v: v.qrels)])
+    return parser
+
+
 def _add_click_options(parser: CommandParser) -> None:
     """Add `--clicks LOG`, and the options of a log."""
     clicks = Need("without --clicks LOG", lambda v: v.clicks)
@@ -321,6 +344,27 @@ def _tune() -> CommandParser:
     return parser
 
 
+def _export() -> CommandParser:
+    parser = CommandParser.of(
+        "export",
+        "The engine and the suffix of the file choose the format; NAME.features.json or NAME.profile has the features beside it.",
+    )
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="folder of a run or of `rankstruct rank`, or a file of a scorer"
+    )
+    engines = ["elasticsearch", "opensearch", "solr", "vespa", "onnx"]
+    parser.add_argument(
+        "--engine", required=True, choices=engines, help="the search engine, or a program that runs ONNX"
+    )
+    suffix = "the file: .json, for Elasticsearch and OpenSearch also .xml and .txt of RankLib, for Vespa also .onnx"
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help=suffix)
+    names = "names of the features in the engine, in order, separated by commas (default: those of training)"
+    parser.add_argument("--feature-names", metavar="NAMES", help=names)
+    check = "file of lists, of which the scores of the written file are compared with those of the scorer"
+    parser.add_argument("--check", type=Path, metavar="DATA", help=check)
+    return parser
+
+
 def _fit_exact() -> CommandParser:
     parser = CommandParser.of(
         "fit-exact",
@@ -434,6 +478,22 @@ data.fold N the test fold of a single qrels.tsv, from 1 to 5""",
 }
 
 
+def cluster_parser() -> CommandParser:
+    """The options of `fit` that are not of its config, since a run may go on elsewhere: on which cluster it is trained."""
+    parser = CommandParser(prog="rankstruct fit", add_help=False)
+    _add_training_cluster(parser)
+    return parser
+
+
+def _add_training_cluster(parser: CommandParser) -> None:
+    engine = "train on a cluster, whose machines share the data and the output folder (default: on this machine)"
+    on, workers = Need("without --on", lambda values: values.on), "number of processes, each with a CPU"
+    parser.add_argument("--on", choices=["ray"], help=engine)
+    parser.add_argument("--workers", type=whole_number(1), metavar="N", default=1, help=workers, needs=[on])
+    parser.add_argument("--gpu", action="store_true", help="give each worker a GPU", needs=[on])
+    add_address(parser)
+
+
 def _of_a_config(command: str, task: str) -> CommandParser:
     """The help of `fit` and its relatives: the common options, and where to find the others."""
     parser = CommandParser.of(command, "Every value of a config can be set by an option.")
@@ -461,6 +521,8 @@ model.optimizer NAME such as torch.optim.SGD (default: AdamW with learning rate 
         names = ["-c", "--config"] if name == "config" else [f"--{name}"]
         shown: dict[str, Any] = {"action": "store_true"} if value == "-" else {"metavar": value}
         made[name.rpartition(".")[0]].add_argument(*names, help=told, **shown)
+    if command == "fit":
+        _add_training_cluster(parser)
     return parser
 
 
@@ -483,7 +545,9 @@ _PARSERS = {
     "convert": _convert,
     "cross-validate": _cross_validate,
     "evaluate": _evaluate,
+    "export": _export,
     "fit-exact": _fit_exact,
+    "fuse": _fuse,
     "rank": _rank,
     "tune": _tune,
 }

@@ -121,15 +121,19 @@ def cluster(on: str | None, address: str | None = None) -> Iterator[None]:
         return
     if on not in _CLUSTERS:
         raise ValueError(f"on must be one of {', '.join(_CLUSTERS)}, got {on!r}{did_you_mean(on, _CLUSTERS)}")
+    with _CLUSTERS[on](address) as backend, parallel_config(backend):
+        yield
+
+
+def _engine(on: str, address: str | None) -> Any:
+    """The package of a cluster; ValueError if it is missing, or no cluster answers."""
     place = (os.environ.get("RAY_ADDRESS") or None) if on == "ray" and address is None else address
     if place is not None and not (on == "ray" and place in ("auto", "local")):
         _check_answers(on, place)
     try:
-        module = importlib.import_module("distributed" if on == "dask" else on)
+        return importlib.import_module("distributed" if on == "dask" else on)
     except ImportError as error:
         raise ValueError(f"on {on} requires a package that is not installed: pip install 'rankstruct[{on}]'") from error
-    with _CLUSTERS[on](module, address) as backend, parallel_config(backend):
-        yield
 
 
 def _check_answers(on: str, address: str) -> None:
@@ -154,15 +158,25 @@ def _check_answers(on: str, address: str) -> None:
 
 
 @contextmanager
-def _ray(ray: Any, address: str | None) -> Iterator[Futures]:
-    """Each cell is a task of one CPU, which Ray runs once more if its worker dies."""
+def ray_at(address: str | None) -> Iterator[Any]:
+    """Connect to a cluster of Ray for a block, and yield the package `ray`; address and errors are those of `cluster`."""
+    ray = _engine("ray", address)
     mine = not ray.is_initialized()
     if mine:
         try:
             ray.init(address=address, logging_level="ERROR", log_to_driver=False)
         except Exception as error:  # something else may answer there, with anything
             raise ValueError(f"no cluster of Ray{f' at {address}' if address else ''}: {error}") from error
-    task = ray.remote(num_cpus=1, max_retries=1)(_call)
+    try:
+        yield ray
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+@contextmanager
+def _ray(address: str | None) -> Iterator[Futures]:
+    """Each cell is a task of one CPU, which Ray runs once more if its worker dies."""
     sent = []
 
     def send(job: Callable[[], Any]) -> Future:
@@ -173,11 +187,9 @@ def _ray(ray: Any, address: str | None) -> Iterator[Futures]:
         for each in sent:
             ray.cancel(each, force=True)
 
-    try:
+    with ray_at(address) as ray:
+        task = ray.remote(num_cpus=1, max_retries=1)(_call)
         yield Futures(send, stop)
-    finally:
-        if mine:
-            ray.shutdown()
 
 
 def _call(job: Callable[[], Any]) -> Any:
@@ -185,8 +197,9 @@ def _call(job: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def _dask(distributed: Any, address: str | None) -> Iterator[Futures]:
+def _dask(address: str | None) -> Iterator[Futures]:
     """Each cell is a task, which Dask runs again if its worker dies, `distributed.scheduler.allowed-failures` times."""
+    distributed = _engine("dask", address)
     if address is None:
         raise ValueError("Dask needs the address of its scheduler, such as 10.0.0.1:8786")
     try:

@@ -41,9 +41,10 @@ from pytorch_lightning.utilities import rank_zero_only
 from rankstruct.arrays import LARGEST
 from rankstruct.commands import rank
 from rankstruct.commands._arguments import configs_in, options_in
-from rankstruct.commands._options import TASKS, check_effects, loss_names, scorer_names
+from rankstruct.commands._options import TASKS, check_effects, cluster_parser, loss_names, scorer_names
 from rankstruct.commands._parser import Parser, with_full_losses
 from rankstruct.commands.cells import locked
+from rankstruct.commands.cluster import ray_at
 from rankstruct.configs import misused, read_config
 from rankstruct.data import Source
 from rankstruct.data.record import KEY, check_unchanged, write_record
@@ -328,7 +329,7 @@ class RankingCLI(LightningCLI):
             if folder is None:
                 folder = _claim_folder(Path(self._get(self.config, "output")))
                 self._held.callback(_remove_unused, folder)
-            if os.environ.get("LOCAL_RANK", "0") == "0":
+            if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0":
                 self._held.enter_context(locked(folder))
             measure = _monitored(self._get(self.config, "model.measures")).removeprefix("val/")
             logger = Board(folder, measure, _options_of(self.model.loss)["loss"])
@@ -593,6 +594,12 @@ _BOUNDS = {
 }
 #: Options that a run sets itself, with the values that they may have.
 _OWN = {"trainer.enable_checkpointing": True, "trainer.logger": True, "trainer.barebones": False}
+#: The values of options of the trainer with which Ray's workers may train.
+_ON_RAY = {
+    "strategy": ("auto", "ddp", "ddp_find_unused_parameters_true"),
+    "devices": ("auto", "1"),
+    "num_nodes": ("1",),
+}
 _NEEDED = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}
 
 
@@ -808,9 +815,13 @@ def main(args: Sequence[str]) -> RankingCLI | None:
     `--config FILE` is the config; options after it override its values, as in `--model.regularization 0.01`. With
     `task: ratings` in the config a factorisation of ratings is trained, with `task: implicit` one of interactions, with
     `task: text` a text re-ranker, otherwise a ranker. `--run FOLDER` resumes (`fit`) or uses (`test`, `predict`) an earlier run
-    instead; `predict` accepts those of `rank` too.
+    instead; `predict` accepts those of `rank` too. `fit --on ray` trains on a cluster.
     """
     end_with_launcher()
+    place = Namespace(on=None)
+    if args[0] == "fit":
+        place, rest = cluster_parser().parse_known_args(args[1:])
+        args = ["fit", *rest]
     rest, folder = _without_run(args)
     if args[0] == "predict" and folder is not None and rank.has_scorer(folder):
         rank.predict(folder, rest[1:])
@@ -823,11 +834,50 @@ def main(args: Sequence[str]) -> RankingCLI | None:
             f"{expanded[0]} needs --config (a file, or a name from `rankstruct configs` such as quickstart) or --run FOLDER"
             f"{next(filter(None, hints), '')}"
         )
+    if place.on is None:
+        return run_cli(RankingCLI, expanded, folder)
+    _fit_on_ray(expanded, folder, place)
+    return None
+
+
+def run_cli(kind: type[RankingCLI], args: Sequence[str], folder: Path | None) -> RankingCLI:
+    """Run a command of a kind; errors of Lightning become those of commands."""
     try:
-        return RankingCLI(expanded, folder)
+        return kind(args, folder)
     except MisconfigurationException as error:
         raise ValueError(str(error)) from error
     except SystemExit as end:  # raised by Lightning on Ctrl-C
         if isinstance(end.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         raise
+
+
+def _fit_on_ray(args: Sequence[str], folder: Path | None, place: Any) -> None:
+    """Check what can be checked here, and let workers of Ray train."""
+    with ray_at(place.address) as ray, ExitStack() as held:
+        config = _Parsed(args).config["fit"]
+        _check_trainer(config.trainer, place.gpu)
+        if "class_path" not in config.data:  # only the module knows its files
+            _source_of(config).check()
+        kind = "GPU" if place.gpu else "CPU"
+        room = int(ray.cluster_resources().get(kind, 0))
+        if room < place.workers:
+            raise ValueError(
+                f"--workers {place.workers} needs a {kind} for each, but the cluster has {room}; use fewer, or a larger cluster"
+            )
+        if folder is None:
+            folder = _claim_folder(Path(config.output))
+            held.callback(_remove_unused, folder)
+        train = import_module("rankstruct.commands.on_ray").train
+        train(args, Path(os.path.realpath(folder)), place.workers, place.gpu)
+
+
+def _check_trainer(trainer: Any, gpu: bool) -> None:
+    """Raise ValueError for options of the trainer that contradict those of Ray's workers."""
+    kinds = ("auto", "gpu", "cuda") if gpu else ("auto", "cpu")
+    for name, allowed in (_ON_RAY | {"accelerator": kinds}).items():
+        if str(value := trainer[name]) not in allowed:
+            raise ValueError(
+                f"trainer.{name} must be {' or '.join(allowed)} with --on ray{' --gpu' if gpu else ''}, got {value!r}: "
+                "--workers and --gpu determine the processes"
+            )

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from typing_extensions import Self
 
 from rankstruct.arrays import as_numbers, as_single
-from rankstruct.blocks import Blocks
+from rankstruct.blocks import Blocks, let_go
 from rankstruct.columns import Columns, EncodedTable
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names, check_offsets
@@ -26,6 +26,7 @@ from rankstruct.messages import Way
 __all__ = ["RankingData", "Splits", "Summary", "concatenate", "register_format"]
 
 Features = Any  # numpy.ndarray, scipy.sparse.csr_array or Blocks; scipy's own stubs do not say so
+_LISTS = 2**14  # whose labels are in memory at once, if they are memory-mapped
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,9 +195,13 @@ class RankingData:
         array([ True, False])
         """
         same = self.lengths == 0
-        starts = self.offsets[:-1][~same]
-        if len(starts):  # without an array of the length of the labels, which may be memory-mapped
-            same[~same] = np.minimum.reduceat(self.labels, starts) == np.maximum.reduceat(self.labels, starts)
+        filled = np.flatnonzero(~same)
+        for some in np.split(filled, range(_LISTS, len(filled), _LISTS)):
+            if len(some):
+                first = self.offsets[some[0]]
+                labels, starts = self.labels[first : self.offsets[some[-1] + 1]], self.offsets[some] - first
+                same[some] = np.minimum.reduceat(labels, starts) == np.maximum.reduceat(labels, starts)
+                let_go(self.labels)
         return same
 
     def select(self, lists: ArrayLike) -> Self:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import glob
 import hashlib
 import logging
-import mmap
 import os
 import re
-import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rankstruct.blocks import Blocks
+from rankstruct.blocks import Blocks, let_go
 from rankstruct.data.errors import DataError, shortened
 
 __all__: list[str] = []
@@ -181,6 +179,9 @@ class Shards:
         """Raise DataError, with both files, unless a file has the columns of the first."""
         one, other = ({field.name: _plain(field.type) for field in each} for each in (self.schema, schema))
         told = f"{self.told(name)}: expected the columns of {self.told(first)}"
+        if len(schema) > len(other):
+            twice = next(each for each in schema.names if schema.names.count(each) > 1)
+            raise DataError(f"{told}; it has several {twice!r}; write all shards with the same columns")
         if odd := sorted(one.keys() ^ other.keys()):
             lacks, has = ([each for each in odd if each in side] for side in (one, other))
             kinds = (("lacks", lacks), ("also has", has))
@@ -267,11 +268,11 @@ class ShardedFeatures(Blocks):
         self._read, self._offsets = read, offsets
         self._change: Callable[[np.ndarray, np.ndarray], Any] | None = None
         starts = np.asarray(offsets[:-1])
-        self.groups_of = np.searchsorted(groups, starts, side="right") - 1
+        self.groups_of = (np.searchsorted(groups, starts, side="right") - 1).astype(np.int32)
         parts = (starts - groups[self.groups_of]) // max(1, _BLOCK // max(width, 1)) if len(starts) else starts
         new = np.ones(len(starts), bool)
         new[1:] = (np.diff(self.groups_of) != 0) | (np.diff(parts) != 0)
-        self.blocks_of = np.cumsum(new) - 1
+        self.blocks_of = np.cumsum(new, dtype=np.int32) - 1
         self._lists = np.append(np.flatnonzero(new), len(starts))  # the first of each block
         self._held: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
@@ -326,7 +327,7 @@ class ShardedFeatures(Blocks):
         if self._held is not None and np.array_equal(self._held[0], blocks):
             return
         self._held = None  # before others are read
-        _let_go(self._offsets)
+        let_go(self._offsets)
         first = self._documents(blocks)
         places = np.cumsum(np.append(0, self._documents(blocks + 1) - first))
         features = np.empty((int(places[-1]), self.shape[1]), np.float32)
@@ -368,15 +369,6 @@ class ShardedFeatures(Blocks):
         for some, (number, block, _) in zip(np.split(order, first[1:]), self._in_order(wanted), strict=True):
             found[some] = block[rows[some] - self._documents(np.array([number]))[0]]
         return found
-
-
-def _let_go(array: np.ndarray) -> None:
-    """Let the system take back the memory of the file that holds an array, such as that of used labels; it is read again."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    if isinstance(base, mmap.mmap) and sys.platform == "linux":
-        base.madvise(mmap.MADV_DONTNEED)
 
 
 def _runs(blocks: np.ndarray) -> Iterator[np.ndarray]:

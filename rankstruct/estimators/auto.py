@@ -47,7 +47,7 @@ def _linear(options: AutoRanker, lists: TrainingData) -> Ranker:
     return LinearRanker(measure, loss="GradedLoss('AUC')", C=[0.001, 0.01, 0.1, 1.0, 10.0], prepare=(), tolerance=1e-2)
 
 
-def _mlp(loss: str) -> Callable[[AutoRanker, TrainingData], Ranker]:
+def _mlp(loss: str, prepare: Sequence[str] = ()) -> Callable[[AutoRanker, TrainingData], Ranker]:
     def make(options: AutoRanker, lists: TrainingData) -> Ranker:
         # An epoch of many small steps takes several times as long as one of few large ones; but it should have at least six.
         number = lists.num_lists
@@ -60,7 +60,7 @@ def _mlp(loss: str) -> Callable[[AutoRanker, TrainingData], Ranker]:
             "device": options.device,
             "verbose": options.verbose,
         }
-        return MLPRanker(options._measure(lists.labels), loss=loss, prepare=(), **given)
+        return MLPRanker(options._measure(lists.labels), loss=loss, prepare=prepare, **given)
 
     return make
 
@@ -106,7 +106,7 @@ _TITLES = {"lightgbm": "LightGBM", "catboost": "CatBoost"}
 #: The models by name; the first one is trained regardless of the time budget.
 MEMBERS: dict[str, Callable[[AutoRanker, TrainingData], Ranker]] = {
     "linear, graded AUC": _linear,
-    "MLP, LambdaLoss nDCG": _mlp("LambdaLoss('nDCG')"),
+    "MLP, LambdaLoss nDCG": _mlp("LambdaLoss('nDCG')", ("append-piecewise",)),
     "trees, LambdaLoss nDCG@30": _trees("lightgbm", "LambdaLoss('nDCG@30')", options=_BINS),
     "MLP, graded AUC": _mlp("GradedLoss('AUC')"),
     "CatBoost, QueryRMSE": _trees("catboost", "QueryRMSE", **_SMALL | {"num_leaves": 16}),
@@ -124,11 +124,15 @@ ENSEMBLE = "ensemble"
 #: Seconds of one CPU core: of a linear ranker per value; of an MLP per step, document and value; of a tree, document and value.
 _PER_VALUE, _PER_STEP, _PER_DOCUMENT, _PER_WEIGHT = 2e-7, 1e-3, 1e-6, 6e-9
 _PER_TREE, _PER_GRADIENT, _PER_BIN, _PER_ORDER = 1e-3, 2e-7, 6e-9, 1.5e-6
+_EMBEDDED = 5  # eight bins of each feature that is not a quantile of another, next to both
 _EPOCHS, _TREES = 40, (80, 240)  # before early stopping, typically; trees with a limit and without
 
 
 class AutoRanker(Ranker):
     """The weighted mean of a few fixed models: a linear ranker, MLPs on two losses and boosted trees on three.
+
+    The MLP on LambdaLoss also sees piecewise-linear encodings of the numbers, the step "append-piecewise" of
+    `rankstruct.preparation.Preparation`, fitted to all documents as the other steps are.
 
     The lists are split into `folds` folds. A model is trained once per fold, on the other folds, and the held-out fold selects
     its settings. (The epoch of an MLP is the best one on all folds together.) The model is the ensemble of these copies, see
@@ -271,7 +275,9 @@ class AutoRanker(Ranker):
                 else:
                     left = max(left - needed, 0.0)
                     with stage(name):
-                        found = fit_by_parts(ranker, lists, parts, weigh_valid=self.from_clicks)
+                        found = fit_by_parts(
+                            ranker, lists, parts, weigh_valid=self.from_clicks, after=self.preparation_
+                        )
                     same = [other for other in copies if _rank_alike(scores[other], found[1], lists.ids)]
                     if same:
                         note = f"ranks every list as '{same[0]}' does"
@@ -351,5 +357,6 @@ def estimated_seconds(ranker: Ranker, lists: TrainingData, folds: int) -> float:
     if not isinstance(ranker, MLPRanker):
         return _PER_VALUE * (folds - 1) * documents * features
     steps = (folds - 1) / folds * lists.num_lists / ranker.lists_per_batch  # of all copies together
-    epoch = steps * _PER_STEP + (folds - 1) * documents * (_PER_DOCUMENT + features * _PER_WEIGHT)
+    seen = _EMBEDDED * features if ranker.prepare else features
+    epoch = steps * _PER_STEP + (folds - 1) * documents * (_PER_DOCUMENT + seen * _PER_WEIGHT)
     return min(_EPOCHS, ranker.max_epochs) * epoch

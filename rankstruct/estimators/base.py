@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,6 +48,7 @@ from rankstruct.ids import group_documents, list_ids
 from rankstruct.losses import AdditiveRankLoss, GradedLoss, takes_groups
 from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
+from rankstruct.models.engines import export_scorer
 from rankstruct.models.saving import build_module, describe_module
 from rankstruct.preparation import Preparation, encoded_first, has_missing, takes_sparse
 from rankstruct.processes import Team
@@ -533,9 +535,15 @@ class Ranker(BaseEstimator):
 
     def _fit_preparation(self, lists: TrainingData) -> TrainingData:
         """Fit the preparation and return the prepared training lists."""
+        return self._fit_steps(
+            lists, self.steps(lists.features.X if isinstance(lists.features, RowsOf) else lists.features)
+        )
+
+    def _fit_steps(self, lists: TrainingData, given: Sequence[str]) -> TrainingData:
+        """As `_fit_preparation`, by these steps."""
         raw = Preparation(columns=self.preparation_.columns)
         X = lists.features.X if isinstance(lists.features, RowsOf) else lists.features
-        steps = list(self.steps(X))
+        steps = list(given)
         if not self.takes_missing or steps:
             needed = encoded_first(steps, X, raw.columns)
             if needed != steps and has_missing(X):
@@ -723,6 +731,25 @@ class Ranker(BaseEstimator):
             f"of the lists (group=[{documents}] for one list)",
             stacklevel=4,
         )
+
+    def export(
+        self, path: str | Path, engine: str = "onnx", *, feature_names: Sequence[str] | None = None
+    ) -> list[Path]:
+        """Write the fitted ranker for a search engine, and the features that it expects; see `rankstruct.models.export_scorer`.
+
+        >>> import tempfile
+        >>> from rankstruct import LinearRanker
+        >>> ranker = LinearRanker("AP", prepare=()).fit(np.eye(4, 2), [1, 0, 0, 0], group=[4])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     [file.name for file in ranker.export(f"{folder}/ranker.json", "elasticsearch")]
+        ['ranker.json', 'ranker.features.json']
+        """
+        check_is_fitted(self)
+        to_scorer = getattr(self, "to_scorer", None)
+        if to_scorer is None:
+            raise ValueError(f"{type(self).__name__} has no to_scorer(), which export needs; define it")
+        names = getattr(self, "feature_names_in_", None)
+        return export_scorer(to_scorer(), path, engine, feature_names=names if feature_names is None else feature_names)
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         """`predict` for checked documents."""

@@ -26,7 +26,7 @@ from rankstruct.estimators.training_data import TrainingData, fit_to, whole
 from rankstruct.ids import group_documents
 from rankstruct.measures import Measure
 from rankstruct.models.scorers import EnsembleScorer, check_weights, mean_of_z_scores, with_preparation
-from rankstruct.preparation import has_missing
+from rankstruct.preparation import Preparation, has_missing
 from rankstruct.progress import stage
 
 __all__ = ["EnsembleRanker"]
@@ -127,7 +127,7 @@ class EnsembleRanker(Ranker):
         scores: np.ndarray | None = None
         if self.folds > 1:
             parts = deal_lists(train, self.folds, as_seed(self.random_state))
-            fits = [fit_by_parts(ranker, train, parts, self._table) for ranker in self.rankers]
+            fits = [fit_by_parts(ranker, train, parts, self._table, after=self.preparation_) for ranker in self.rankers]
             self.rankers_ = [copy for copies, _ in fits for copy in copies]
             scores, valid = np.stack([column for _, column in fits], axis=1), replace(train, item_weights=None)
         else:
@@ -267,10 +267,12 @@ def fit_by_parts(
     table: Callable[[Any], Any] = lambda X: X,
     *,
     weigh_valid: bool = False,
+    after: Preparation | None = None,
 ) -> tuple[list[Any], np.ndarray]:
     """Cross-fit a ranker: train a copy per fold on the other folds, with the fold as validation lists and its own seed.
 
-    `table` converts training features to what `fit` is given; `weigh_valid` says whether item weights count in validation.
+    `table` converts training features to what `fit` is given; `weigh_valid` says whether item weights count in validation;
+    `after` prepared the features.
 
     Returns:
         The copies, and out-of-fold scores `[documents]`.
@@ -278,12 +280,12 @@ def fit_by_parts(
     copies, scores = [clone(ranker) for _ in range(parts.max() + 1)], np.empty(len(parts))
     X = lists.features
     plain = table(X) is X and isinstance(X, np.ndarray) and not has_missing(X)
-    together = plain and type(ranker) is MLPRanker and not ranker.prepare and lists.num_lists > 1
+    together = plain and type(ranker) is MLPRanker and not ranker._divided_steps()[0] and lists.num_lists > 1
     for part, copy in enumerate(copies):
         if "random_state" in (options := ranker.get_params(deep=False)):
             copy.set_params(random_state=as_seed(options["random_state"]) + part)
     if together:
-        MLPRanker._fit_folds(copies, lists, parts, weigh_valid)
+        MLPRanker._fit_folds(copies, lists, parts, weigh_valid, Preparation() if after is None else after)
     judged = lists if weigh_valid else replace(lists, item_weights=None)
     for part, copy in enumerate(copies):
         valid = keep_documents(judged, parts == part)

@@ -27,7 +27,7 @@ from rankstruct.measures import Measure, evaluate
 from rankstruct.models import ContextScorer, DeepSetScorer, MeanScorer, MLPScorer, polynomial_average
 from rankstruct.models.scorers import widths, with_preparation
 from rankstruct.models.trainer import Trainer
-from rankstruct.preparation import Preparation
+from rankstruct.preparation import Preparation, check_names, full_name
 
 __all__ = ["MLPRanker"]
 
@@ -52,7 +52,9 @@ class MLPRanker(EarlyStoppingRanker):
         loss: any loss of rankstruct, a module or its name with arguments, such as `"LambdaLoss('nDCG@10')"`; None is
             `GradedLoss("AUC")`, the hinge of the ROC area at every threshold of the grades, and from clicks
             `AdditiveRankLoss`.
-        prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`.
+        prepare: preparation steps, fitted to the training documents; see `rankstruct.preparation.Preparation`. For tables, whose
+            labels depend on thresholds and bends of the features, add `"append-piecewise"` as the last step: it is then
+            computed for the documents of each step of training, without memory for those of all.
         hidden: the widths of the hidden layers; a number for a single one.
         dropout: the dropout probability of hidden units, rounded to a multiple of 1/256.
         context: whether a network sees the other documents of the list: `"attention"` is a `ContextScorer`, `"mean"` a
@@ -119,32 +121,50 @@ class MLPRanker(EarlyStoppingRanker):
     def _fit(self, train: TrainingData, valid: TrainingData | None) -> None:
         check_groups_of(self.ranking_loss(), train.diversity_groups)
         train, valid = self._divided(train, valid)
-        lists = _on(self._place(), self._training_lists(self._fit_preparation(train)))
+        steps, last = self._divided_steps()
+        train = self._fit_steps(train, steps)
+        embedding = Preparation.fit(last, train.features, after=self.preparation_) if last else Preparation()
+        lists = _on(self._place(), self._training_lists(train))
         held_out = None if valid is None else _on(self._place(), self._prepared_lists(valid))
         judged = np.arange(0 if held_out is None else held_out.num_lists)
-        self._train([self], lists, [np.arange(lists.num_lists)], held_out, [judged])
+        self._train([self], lists, [np.arange(lists.num_lists)], held_out, [judged], embedding)
+        self.preparation_ = self.preparation_.then(embedding)
+
+    def _divided_steps(self) -> tuple[list[str], list[str]]:
+        """The steps that prepare all documents at once, and the last one, if it is for the documents of each step of training.
+
+        Piecewise-linear encodings are so many numbers that those of all documents would take several times the memory.
+        """
+        steps = [*check_names(self.prepare or ())]
+        number = len(steps) - (steps[-1:] != [] and full_name(steps[-1]).startswith("append-piecewise:"))
+        return steps[:number], steps[number:]
 
     @staticmethod
-    def _fit_folds(copies: Sequence[MLPRanker], lists: TrainingData, parts: np.ndarray, weigh_valid: bool) -> None:
-        """Fit copies of a ranker without preparation, each to the lists outside its fold, which validates it.
+    def _fit_folds(
+        copies: Sequence[MLPRanker], lists: TrainingData, parts: np.ndarray, weigh_valid: bool, after: Preparation
+    ) -> None:
+        """Fit copies of a ranker to lists that `after` prepared, each to those outside its fold, which validates it.
 
-        The networks of all copies are trained together, which takes less time and memory than `fit` of each. Item weights count
-        in validation if `weigh_valid`.
+        The networks of all copies are trained together, which takes less time and memory than `fit` of each. Of `prepare` they
+        have at most an embedding, which is fitted to all lists. Item weights count in validation if `weigh_valid`.
         """
         check_groups_of((first := copies[0]).ranking_loss(), lists.diversity_groups)
+        last = first._divided_steps()[1]
+        embedding = Preparation.fit(last, lists.features, after=after) if last else Preparation()
         starts = lists.offsets[:-1]
         folds = parts[starts]
         varied = np.minimum.reduceat(lists.labels, starts) < np.maximum.reduceat(lists.labels, starts)
         for number, each in enumerate(copies):
             each._check_fit_options(True)
-            each.preparation_, each.n_features_in_ = Preparation(), lists.num_features
+            each.preparation_, each.n_features_in_ = embedding, lists.num_features
             each._begin(replace(lists, features=parts).select(folds != number))
         lists = _on(first._place(), lists)
         trained = [
             np.flatnonzero((folds != number) & (varied | (not first.drop_empty))) for number in range(len(copies))
         ]
         judged = lists if weigh_valid else replace(lists, item_weights=None)
-        first._train(copies, lists, trained, judged, [np.flatnonzero(folds == number) for number in range(len(copies))])
+        held_out = [np.flatnonzero(folds == number) for number in range(len(copies))]
+        first._train(copies, lists, trained, judged, held_out, embedding)
 
     def _check_fit_options(self, has_validation: bool) -> None:
         super()._check_fit_options(has_validation)
@@ -177,16 +197,21 @@ class MLPRanker(EarlyStoppingRanker):
         trained: Sequence[np.ndarray],
         valid: TrainingData | None,
         held_out: Sequence[np.ndarray],
+        embedding: Preparation,
     ) -> None:
-        """Train the networks of this ranker, or of copies that differ in their lists and seeds."""
+        """Train the networks of this ranker, or of copies that differ in their lists and seeds.
+
+        They see the features after `embedding`, which has at most one step.
+        """
         seeds = [as_seed(each.random_state) + number for each in copies for number in range(self.seeds)]
         trained, held_out = ([each for each in of for _ in range(self.seeds)] for of in (trained, held_out))
         # One thread is faster for small work, and several times faster next to other processes.
         documents = len(lists.features) / max(lists.num_lists, 1) * self.lists_per_batch * len(seeds)
-        small = documents * max(lists.features.shape[1], *widths(self.hidden), 1) < _WORTH_THREADS
+        features = embedding.width if embedding.names else lists.num_features
+        small = documents * max(features, *widths(self.hidden), 1) < _WORTH_THREADS
         devices = [lists.features.device] if lists.features.device.type == "cuda" else []
         with threads_of_torch(1) if small else nullcontext(), torch.random.fork_rng(devices):
-            networks = _Networks(self, lists, valid, trained, held_out, seeds)
+            networks = _Networks(self, lists, valid, trained, held_out, seeds, embedding)
             networks.run(self._measure().name, desc=f"{len(seeds)} networks", disable=not self.verbose)
             scorers = networks.scorers()
         for number, each in enumerate(copies):
@@ -203,8 +228,12 @@ class MLPRanker(EarlyStoppingRanker):
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         # In float64, so that a score does not depend on how many documents are scored together.
-        features = to_tensor(dense(self._prepared(X, qid)))
         scorer = copy.deepcopy(self.scorer_).double()
+        if not (self.by_list or self.preparation_.by_list):  # embeddings of all documents would be large
+            parts = [X[at : at + _DOCUMENTS] for at in range(0, X.shape[0], _DOCUMENTS)]
+            found = [_scores(scorer, to_tensor(dense(self._prepared(each, None)))).numpy() for each in parts]
+            return np.concatenate(found) if found else np.zeros(0)
+        features = to_tensor(dense(self._prepared(X, qid)))
         if not self.by_list:
             return _scores(scorer, features).numpy()
         order, offsets = group_documents(np.zeros(len(features), np.int64) if qid is None else qid)
@@ -246,9 +275,12 @@ class _Networks(Trainer):
         trained: Sequence[np.ndarray],
         held_out: Sequence[np.ndarray],
         seeds: Sequence[int],
+        embedding: Preparation,
     ) -> None:
         self.options, self.lists, self.valid, self.trained, self.held_out = options, lists, valid, trained, held_out
         device = lists.features.device
+        self.embedding = [copy.deepcopy(each).to(device, torch.float32) for each in embedding.steps]
+        self.width = embedding.width if self.embedding else lists.num_features
         loss = options.ranking_loss().to(device)
         # A loss with parameters has its own for each network, and one that draws random numbers is called for each.
         self.one_loss = not (any(True for _ in loss.parameters()) or draws(loss))
@@ -281,7 +313,7 @@ class _Networks(Trainer):
     def _scorer(self) -> nn.Module:
         options = self.options
         make = options.context if callable(options.context) else _SCORERS[options.context]
-        return make(self.lists.features.shape[1], options.hidden, dropout=options.dropout, noise=options.noise)
+        return make(self.width, options.hidden, dropout=options.dropout, noise=options.noise)
 
     def _random_state(self) -> list[Tensor]:
         """The states of torch's generators: that of the CPU and, if it is used, of the GPU."""
@@ -329,7 +361,7 @@ class _Networks(Trainer):
                     found.append(self._list_scores(self.weights[number], self.lists, *of))
             scores = torch.cat(found)
         else:
-            features = self.lists.features[documents].view(len(rows), longest, -1)
+            features = self._embedded(self.lists.features[documents]).view(len(rows), longest, -1)
             self._add_noise(features, list(map(len, rows)))
             weights = torch.stack([self.weights[number] for number in self.active])
             scores = self._scores(weights, features, self._units(rows, longest)).flatten()[at]
@@ -372,6 +404,12 @@ class _Networks(Trainer):
             n: each[rows] for n, each in lists.optional.items()
         }
 
+    def _embedded(self, features: Tensor) -> Tensor:
+        """What the networks see of prepared features `[documents, d]`."""
+        for step in self.embedding:
+            features = step(features, features)  # it does not depend on the lists
+        return features
+
     def _add_noise(self, features: Tensor, documents: Sequence[int]) -> None:
         """Add the noise of training to features `[networks, longest, d]`."""
         if self.options.noise:
@@ -410,7 +448,7 @@ class _Networks(Trainer):
         parts = weights.split([shape.numel() for shape in self.shapes.values()])
         named = {name: part.view(shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
         offsets = torch.as_tensor(lists.offsets_of(numbers))
-        features = lists.features[torch.as_tensor(rows, device=lists.features.device)]
+        features = self._embedded(lists.features[torch.as_tensor(rows, device=lists.features.device)])
         found: Tensor = torch.func.functional_call(self.scorer, named, (features,), {"offsets": offsets})
         return found
 
@@ -428,8 +466,8 @@ class _Networks(Trainer):
                 scores = self._list_scores(self.averages[number], self.valid, lists, rows)
             else:
                 weights, parts = self.averages[number].unsqueeze(0), at.split(_DOCUMENTS)
-                found = [self._scores(weights, self.valid.features[part].unsqueeze(0)).squeeze(0) for part in parts]
-                scores = torch.cat(found)
+                seen = [self._embedded(self.valid.features[part]).unsqueeze(0) for part in parts]
+                scores = torch.cat([self._scores(weights, each).squeeze(0) for each in seen])
             given = self._given(self.valid, lists, at)
             values.append(evaluate(scores, measures=[measure], **given)[measure.name])
         return float(torch.cat(values).mean())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Integral
 from typing import Any
 
@@ -234,6 +235,7 @@ class TreeScorer(Scorer):
     tree.
 
     A compiled loop evaluates the trees on the CPU; vectorised torch does on other devices and in exported programs.
+    `export_scorer` writes them to ONNX as a `TreeEnsembleRegressor`.
 
     >>> import torch
     >>> TreeScorer(3, num_trees=2, num_nodes=6, num_columns=2, depth=2)(torch.ones(2, 5, 3)).shape
@@ -280,12 +282,28 @@ class TreeScorer(Scorer):
         exact = self.threshold.dtype == torch.float64  # not after scorer.float()
         if exact and rows.device.type == self.threshold.device.type == "cpu" and not is_exporting():
             found = score_trees(rows, self.buffers(), self.single)
+        elif is_exporting() and (trees := ONNX_TREES.get()) is not None:
+            found = self._onnx_node(rows, trees)
         elif torch.compiler.is_compiling():  # their number may be unknown
             found = self._sums(rows)
         else:
             step = max(1, _TREE_NODES // max(self.num_trees, 1))
             found = torch.cat([self._sums(part) for part in rows.split(step)])
         return found.reshape(features.shape[:-1]).to(features.dtype)
+
+    def compared(self, rows: Tensor) -> Tensor:
+        """What nodes compare with their thresholds, of rows `[documents, d]`: `[documents, num_columns]` in the same dtype."""
+        values = rows[:, self.feature]
+        if not self.single:
+            values = torch.where(values.abs() <= _LIGHTGBM_ZERO, self.at_zero.to(values), values)
+        values = torch.where(values.isnan(), self.at_missing.to(values), values)
+        if self.num_categories:
+            sizes = self.bounds.diff()
+            known = (values > -1) & (values < sizes) & (sizes > 0)
+            member = self.member[torch.where(known, self.bounds[:-1] + torch.where(known, values, 0.0).long(), 0)]
+            side = torch.where(known & member, float("-inf"), float("inf")).to(values.dtype)
+            values = torch.where(sizes > 0, side, values)
+        return values
 
     @property
     def leaves(self) -> Tensor:
@@ -294,16 +312,7 @@ class TreeScorer(Scorer):
 
     def reached(self, rows: Tensor) -> Tensor:
         """Return the leaf, a node, that each row `[documents, d]` reaches in each tree: int64 `[documents, num_trees]`."""
-        values = (rows.float() if self.single else rows).to(self.threshold.dtype)[:, self.feature]
-        if not self.single:
-            values = torch.where(values.abs() <= _LIGHTGBM_ZERO, self.at_zero, values)
-        values = torch.where(values.isnan(), self.at_missing, values)
-        if self.num_categories:
-            sizes = self.bounds.diff()
-            known = (values > -1) & (values < sizes) & (sizes > 0)
-            member = self.member[torch.where(known, self.bounds[:-1] + torch.where(known, values, 0.0).long(), 0)]
-            side = torch.where(known & member, float("-inf"), float("inf")).to(values.dtype)
-            values = torch.where(sizes > 0, side, values)
+        values = self.compared((rows.float() if self.single else rows).to(self.threshold.dtype))
         values = nn.functional.pad(values, (0, 1), value=float("-inf"))  # the column of leaves, where documents stay
         at = self.root.expand(values.shape[0], -1)
         for _ in range(self.depth):
@@ -313,6 +322,53 @@ class TreeScorer(Scorer):
 
     def _sums(self, rows: Tensor) -> Tensor:
         return self.threshold[self.reached(rows)].sum(-1)
+
+    def _onnx_node(self, rows: Tensor, trees: list[TreeScorer]) -> Tensor:
+        """The scores of float32 rows by one node of ONNX; its attributes, too many for torch, are those of `trees` here."""
+        trees.append(self)
+        # Without a split there is no column; the node still needs an input.
+        values = self.compared(rows) if self.num_columns else rows[:, :1]
+        given = {"n_targets": 1, "nodes_treeids": [len(trees) - 1]}
+        shape = (values.shape[0], 1)
+        domain = "ai.onnx.ml::TreeEnsembleRegressor"
+        return torch.onnx.ops.symbolic(domain, (values,), given, dtype=torch.float32, shape=shape, version=3).squeeze(
+            -1
+        )
+
+    def onnx_attributes(self) -> dict[str, list[Any]]:
+        """The trees as attributes of a `TreeEnsembleRegressor`, whose features are `compared` float32 ones."""
+        (column, left), leaf = self.branch.long().unbind(-1), torch.zeros(self.num_nodes, dtype=torch.bool)
+        leaf[self.leaves] = True
+        tree = torch.bucketize(torch.arange(self.num_nodes), self.root, right=True) - 1  # nodes follow their root
+        number, below = torch.arange(self.num_nodes) - self.root[tree], left - self.root[tree]
+        nodes = {
+            "nodes_treeids": tree,
+            "nodes_nodeids": number,
+            "nodes_featureids": torch.where(leaf, 0, column),
+            "nodes_values": torch.where(leaf, 0.0, round_down(self.threshold)),
+            "nodes_truenodeids": torch.where(leaf, 0, below),
+            "nodes_falsenodeids": torch.where(leaf, 0, below + 1),
+            "target_treeids": tree[leaf],
+            "target_nodeids": number[leaf],
+            "target_ids": torch.zeros_like(number[leaf]),
+            "target_weights": self.threshold[leaf].float(),
+        }
+        modes = ["LEAF" if each else "BRANCH_LEQ" for each in leaf.tolist()]
+        return {name: values.tolist() for name, values in nodes.items()} | {"nodes_modes": modes}
+
+
+#: The trees of an export to ONNX that is going on, `rankstruct.models.export_scorer`, in order; None otherwise.
+ONNX_TREES: ContextVar[list[TreeScorer] | None] = ContextVar("ONNX_TREES", default=None)
+
+
+def round_down(values: Tensor) -> Tensor:
+    """The largest float32 number that is not above each value: a float32 number is at most both or neither.
+
+    >>> round_down(torch.tensor([0.1, -0.1], dtype=torch.float64)).double() <= torch.tensor([0.1, -0.1], dtype=torch.float64)
+    tensor([True, True])
+    """
+    single = values.float()
+    return torch.where(single.double() > values, single.nextafter(single.new_tensor(float("-inf"))), single)
 
 
 def _check_trees(scorer: TreeScorer, _: Any) -> None:

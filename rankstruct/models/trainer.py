@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim._functional import adamw
 
 from rankstruct.progress import Progress, announce
 
@@ -52,7 +53,7 @@ class Trainer:
         validate_every: int = 1,
         is_validated: bool = True,
     ) -> None:
-        self.optimizer = torch.optim.AdamW(weights, lr=learning_rate, weight_decay=weight_decay, fused=True)
+        self.optimizer = _AdamW(weights, learning_rate, weight_decay)
         self.groups, self.max_epochs, self.patience = groups, max_epochs, patience
         self.validate_every, self.is_validated, self.steps = validate_every, is_validated, 0
         self.active = sorted(number for group in groups for number in group)
@@ -99,9 +100,7 @@ class Trainer:
         first, total = self.steps, torch.zeros(())  # a list of small tensors would scatter the heap
         for batch in self.batches():
             losses = self.losses(batch)
-            self.optimizer.zero_grad()
-            losses.sum().backward()
-            self.optimizer.step()
+            self.optimizer.step(losses.sum())
             self.average()
             total = total.to(losses) + losses.detach()
             self.steps += 1
@@ -119,3 +118,43 @@ class Trainer:
                 self.keep(number)
             if is_due and epoch - self.best_epochs[number] >= self.patience:
                 self.active.remove(number)
+
+
+class _AdamW:
+    """`torch.optim.AdamW(weights, lr=learning_rate, weight_decay=weight_decay, fused=True)`, number for number.
+
+    That class imports torch's compiler when it is made, which takes longer than to train on a small set.
+    """
+
+    def __init__(self, weights: Iterable[nn.Parameter], learning_rate: float, weight_decay: float) -> None:
+        self.weights, self.learning_rate, self.weight_decay = [*weights], learning_rate, weight_decay
+        self.means, self.squares = ([torch.zeros_like(each) for each in self.weights] for _ in range(2))
+        self.steps = [torch.zeros((), device=each.device) for each in self.weights]
+
+    def step(self, loss: Tensor) -> None:
+        """Take a step of all weights on which the loss depends."""
+        for each in self.weights:
+            each.grad = None
+        loss.backward()
+        gradients = {number: each.grad for number, each in enumerate(self.weights) if each.grad is not None}
+        weights, means, squares, steps = (
+            [of[number] for number in gradients] for of in (self.weights, self.means, self.squares, self.steps)
+        )
+        with torch.no_grad():
+            adamw(
+                weights,
+                [*gradients.values()],
+                means,
+                squares,
+                [],
+                steps,
+                foreach=False,
+                fused=True,
+                amsgrad=False,
+                beta1=0.9,
+                beta2=0.999,
+                lr=self.learning_rate,
+                weight_decay=self.weight_decay,
+                eps=1e-8,
+                maximize=False,
+            )

@@ -218,8 +218,10 @@ class Stoppable(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Handle Ctrl-C until Lightning restores the previous signal handlers at the end."""
+        if threading.current_thread() is not threading.main_thread():  # such as that of a worker of Ray
+            return
         usual = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is threading.main_thread() and callable(usual) and usual != self._press:
+        if callable(usual) and usual != self._press:
             self._usual, self._pressed, self._speaks = usual, False, trainer.is_global_zero
             signal.signal(signal.SIGINT, self._press)
         environment = getattr(trainer.strategy, "cluster_environment", None)

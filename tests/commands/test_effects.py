@@ -7,7 +7,7 @@ import pytest
 from jsonargparse import Namespace
 
 from rankstruct import cli
-from rankstruct.commands._options import DATA_NEEDS, check_effects, parser_of
+from rankstruct.commands._options import DATA_NEEDS, check_effects, cluster_parser, parser_of
 from rankstruct.commands.fit import check_data, has_folds
 
 #: By command: how its options are typed, its modes, and the options with an effect in each; "*" are those of every mode.
@@ -43,6 +43,20 @@ MODES = {
             "r --qrels q --convention letor": "--measures --csv --json",
         },
         "*": "--measures --ties --empty --convention --csv --json",
+    },
+    "fuse": {
+        "": "--output=o --method=combsum --normalisation=sum --k=5 --qrels=q --measures=AP",
+        "modes": {
+            "a b": "--output --qrels --k --method",
+            "a b --method combsum": "--output --qrels --normalisation",
+            "a b --method combmnz --qrels q": "--output --measures --normalisation",
+            "a b --qrels q": "--output --measures --k --method",
+        },
+    },
+    "export": {
+        "": "--check=a.txt --feature-names=a,b",
+        "modes": {"r --engine solr --output m.json": "*", "r --engine onnx --output m.onnx": "*"},
+        "*": "--check --feature-names",
     },
     "rank": {
         "": "--fold=1 --vali=v --test=t.csv --propensities=em --clip=0.1 --drop-missing --zero-based --label=y --qid=q "
@@ -139,6 +153,17 @@ def test_an_option_has_an_effect_or_is_refused(command, mode, parse):
         else:
             assert said.startswith(f"{name} has no effect with"), said
             assert said.endswith("; remove it")
+
+
+@pytest.mark.parametrize("option", ["--workers=2", "--gpu", "--address=a:1"])
+def test_an_option_of_a_cluster_has_an_effect_on_one(option):
+    """Those of `fit`; the others are those of its config."""
+    parser, config = cluster_parser(), ["--config", "quickstart", "--trainer.max_epochs=3"]
+    options, rest = parser.parse_known_args([*config, "--on", "ray", option])
+    name = option.partition("=")[0]
+    assert (rest, str(vars(options)[name.strip("-")])) == (config, option.partition("=")[2] or "True")
+    with pytest.raises(ValueError, match=f"^{name} has no effect without --on; remove it$"):
+        parser.parse_known_args([*config, option])
 
 
 #: Sections of data with which each of the options has an effect, and such with which it has none.

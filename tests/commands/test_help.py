@@ -8,7 +8,7 @@ from torch import nn
 from rankstruct import columns, losses, models
 from rankstruct._lazy import public_names
 from rankstruct.cli import main
-from rankstruct.commands._options import TASKS, USUAL, loss_names, parser_of, scorer_names
+from rankstruct.commands._options import TASKS, USUAL, cluster_parser, loss_names, parser_of, scorer_names
 from rankstruct.commands._parser import with_full_losses
 from rankstruct.commands.fit import _Parsed, task_of
 from rankstruct.recommenders import factorization
@@ -48,7 +48,8 @@ def test_every_option_of_the_help_is_one_with_the_default_that_it_says(task):
     scorer = {"ranking": "LinearScorer", "text": "CrossEncoderScorer"}.get(task, "MatrixFactorization")
     cli = _Parsed(["fit", "--task", task, "--model.scorer", scorer])
     real = {action.dest: action for action in cli._parser("fit")._actions}
-    shown = [each for each in parser_of("fit", ["--task", task])._actions if each.dest not in ("help", "print_config")]
+    apart = {"help", "print_config", *(each.dest for each in cluster_parser()._actions)}
+    shown = [each for each in parser_of("fit", ["--task", task])._actions if each.dest not in apart]
     assert {each.dest for each in shown} <= {*real}
     assert {name for name in real if name.startswith("model.") and name.count(".") == 1} <= {
         each.dest for each in shown

@@ -173,6 +173,14 @@ def damaged(tmp_path, change):
             r"part-01.parquet: expected the columns of .*part-00.parquet; 'a' is string instead of halffloat; write all",
         ),
         (
+            lambda file: pq.write_table(table(range(40, 80)).append_column("a", [[1.0] * 280]), file),
+            r"part-01.parquet: expected the columns of .*part-00.parquet; it has several 'a'; write all",
+        ),
+        (
+            lambda file: file.write_bytes(file.read_bytes()[:100] + bytes(400) + file.read_bytes()[500:]),
+            r"part-01.parquet: expected a Parquet file that can be read, got: ",
+        ),
+        (
             lambda file: file.write_bytes(b""),
             r"part-01.parquet: expected a Parquet file that can be read, got: ArrowInvalid",
         ),
@@ -324,3 +332,17 @@ def test_a_store_that_fails_is_told_at_once(tmp_path, whole, monkeypatch):
         rs.data.read_lists("memory://gone")
     with pytest.raises(DataError, match=r"nowhere://gone: expected a place with Parquet files, got: .*nowhere"):
         rs.data.read_lists("nowhere://gone")
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="of Linux")
+@pytest.mark.parametrize("mode", ["r", "c"])
+def test_used_labels_leave_memory_and_a_mapped_copy_keeps_its_changes(tmp_path, mode):
+    np.zeros(2**20, np.float32).tofile(tmp_path / "labels")
+    labels = np.memmap(tmp_path / "labels", np.float32, mode=mode)
+    if mode == "c":
+        labels[5] = 1
+    data = rs.data.RankingData(np.zeros((2**20, 1), np.float32), labels, np.arange(0, 2**20 + 1, 16), range(2**16))
+    assert np.flatnonzero(~data.same_labels()).tolist() == [0] * (mode == "c")
+    if mode == "r":
+        lines = Path("/proc/self/smaps").read_text().split(str(tmp_path / "labels"))[1].splitlines()
+        assert int(next(line for line in lines if line.startswith("Rss:")).split()[1]) < 1024

@@ -19,6 +19,7 @@ from papers.plan import read_plan
 from rankstruct.cli import COMMANDS, main
 from rankstruct.commands import fit_exact
 from rankstruct.commands._arguments import find_configs
+from rankstruct.commands._options import cluster_parser
 from rankstruct.commands.fit import complete_config
 from rankstruct.data import digits
 
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("no_pictures_here")
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("*/*.md"))]
 RESULTS = ROOT / "docs" / "results"
-OTHERS = {"pip", "pytest", "tensorboard", "sphinx-build", "g++", "gdb", "uvicorn", "docker", "dask"}
+OTHERS = {"pip", "pytest", "tensorboard", "sphinx-build", "g++", "gdb", "uvicorn", "docker", "dask", "ray"}
 TRAINING = ("fit", "validate", "test", "predict")
 
 
@@ -95,6 +96,8 @@ def run(tmp_path_factory):
 
 def check_training(args, run):
     """Parse a training command; `--run` is the run that there is."""
+    if args[0] == "fit":
+        args = ["fit", *cluster_parser().parse_known_args(args[1:])[1]]
     if "--run" in args:
         at = args.index("--run")
         args = [*args[:at], "--config", str(run / "config.yaml"), *args[at + 2 :]]
@@ -140,9 +143,8 @@ def test_a_command_on_a_page_is_understood(words, run, monkeypatch):
         return
     if words[0] == "python":
         assert (ROOT / words[1]).is_file()
-        if words[1] != "scripts/ray_train.py":  # Ray is not there
-            monkeypatch.setattr(sys, "argv", words[1:])
-            options_of(lambda: runpy.run_path(words[1], run_name="__main__"))
+        monkeypatch.setattr(sys, "argv", words[1:])
+        options_of(lambda: runpy.run_path(words[1], run_name="__main__"))
         return
     if words[0] != "rankstruct":
         assert words[0] in OTHERS

@@ -149,6 +149,34 @@ def test_two_processes_predict_stop_and_resume(data, tmp_path):
     )
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
+@pytest.mark.parametrize(
+    ("scorer", "loss"), [(rs.LinearScorer, rs.StructuredHingeLoss("AP")), (rs.MLPScorer, rs.SoftmaxLoss())]
+)
+def test_four_processes_give_the_weights_of_one(tmp_path, scorer, loss):
+    """A step of four takes four batches, as one with accumulated gradients does."""
+    rng = np.random.default_rng(0)
+    for name, number in ("train", 48), ("vali", 5), ("test", 5):  # 16 batches, which are not split for four
+        write_lists(tmp_path / f"{name}.txt", number, rng)
+
+    def weights(**options):
+        torch.manual_seed(0)
+        module = RankingModule(scorer(5), loss, measures=["AP"], regularization=0.01)
+        quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+        trainer = pl.Trainer(accelerator="cpu", max_epochs=3, default_root_dir=tmp_path, **quiet, **options)
+        data = RankingDataModule(path=str(tmp_path), lists_per_batch=3, drop_empty=False)
+        before = {name: value.clone() for name, value in module.state_dict().items()}
+        trainer.fit(module, data)
+        after = module.state_dict()
+        assert max(float((after[name] - value).abs().max()) for name, value in before.items()) > 0.05
+        return after
+
+    one, four = weights(accumulate_grad_batches=4), weights(strategy="ddp_fork", devices=4)
+    assert one.keys() == four.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(four[name], value, rtol=0, atol=1e-5)
+
+
 RANK = """
 import sys, torch
 from rankstruct import LinearScorer

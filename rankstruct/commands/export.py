@@ -1,0 +1,49 @@
+"""`rankstruct export`: write a trained scorer for a search engine, with the features that it expects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from rankstruct.commands._options import parser_of
+from rankstruct.data.predictions import read_for_model
+from rankstruct.models import export_scorer, load_scorer
+from rankstruct.models.engine_scores import engine_scores
+from rankstruct.models.engines import features_of
+from rankstruct.models.scorers import scores_of, split_preparation
+
+
+def main(args: Sequence[str]) -> None:
+    """Write the files, and with `--check` compare their scores with those of the scorer."""
+    given = parser_of("export").parse_args(args[1:])
+    scorer = load_scorer(given.run)
+    names = None if given.feature_names is None else given.feature_names.split(",")
+    data = None
+    if given.check is not None:  # before anything is written
+        known = features_of(scorer, "onnx", None)
+        named = known if getattr(scorer, "feature_names", None) else None
+        data = read_for_model(given.check, named, len(known), split_preparation(scorer)[1].columns)
+    for path in export_scorer(scorer, given.output, given.engine, feature_names=names):
+        print(f"written: {path}")
+    if data is None:
+        return
+    X = data.features.toarray() if hasattr(data.features, "toarray") else np.asarray(data.features)
+    X = X.astype(np.float32)
+    if given.output.suffix == ".onnx" and getattr(scorer, "by_list", False):
+        raise ValueError("--check needs a scorer of single documents; this one depends on the list")
+    with torch.inference_mode():
+        expected = scores_of(scorer, torch.from_numpy(X)).double().numpy()
+    found = engine_scores(given.output, given.engine, X, features_of(scorer, given.engine, names))
+    spread = float(np.ptp(expected)) or 1.0
+    difference = float(np.abs(found - expected).max())
+    print(
+        f"largest difference of {len(X)} scores: {difference:.2g}, {difference / spread:.2g} of their range, computed as the "
+        "engine does from the file"
+    )
+    if not difference <= 1e-4 * spread:
+        raise ValueError(
+            f"{given.output}: scores differ by {difference / spread:.2g} of their range; missing cells that training did not "
+            "have are 0 in engines, and very large features lose digits in float32"
+        )
