@@ -1,7 +1,7 @@
 """Top-k recommendation and its evaluation over the full catalogue, and baselines: popularity, mean ratings and EASE.
 
 Scores are computed for blocks of users, so that no matrix of all users and items is ever in memory. Items with equal scores come
-in the order of their indices. Interactions are those of `interactions`, which also converts a SciPy matrix or a table.
+in arbitrary order. Interactions are those of `interactions`, which also converts a SciPy matrix or a table.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _best(
                 here = (rated >= own.start) & (rated < own.stop)
                 left_out = (torch.from_numpy(each).to(scores.device) for each in (rows[here], rated[here] - own.start))
                 scores[tuple(left_out)] = -torch.inf
-            values, items = _top(scores, min(k, number))
+            values, items = scores.topk(min(k, number, scores.shape[1]), dim=1)
             found.append((values, items) if table is None else _merged(values, items + own.start, min(k, number)))
     values, items = (torch.cat(each) for each in zip(*found, strict=True))
     if values.isnan().any():  # NaN comes first
@@ -143,29 +143,8 @@ def _split_table(model: Any) -> Table | None:
     return table if isinstance(table, Table) and table.is_split else None
 
 
-def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k highest scores of each row and their columns, fewer if there are fewer; equal ones in the order of columns."""
-    width = scores.shape[1]
-    values, columns = scores.topk(min(k + 1, width), dim=1)
-    if width > k > 0:  # others may have the last score too; which of them topk takes is not defined
-        last = values[:, k - 1 : k]
-        tied = ((last == values[:, k:]) & (last > -torch.inf)).squeeze(1).nonzero().squeeze(1)
-        for rows in tied.split(max(_BLOCK // 4 // width, 1)):
-            among, limit = scores[rows], last[rows]
-            above, equal = among > limit, among == limit
-            equal &= equal.cumsum(1, dtype=torch.int32) <= k - above.sum(1, keepdim=True)
-            columns[rows, :k] = (above | equal).nonzero()[:, 1].view(-1, k)
-            values[rows, :k] = among.gather(1, columns[rows, :k])
-        values, columns = values[:, :k], columns[:, :k]
-    if (values[:, 1:] >= values[:, :-1]).any():
-        columns, order = columns.sort(1)
-        values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
-        columns = columns.gather(1, order)
-    return values, columns
-
-
 def _merged(values: Tensor, items: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k highest of the scores of all processes, whose items ascend by process; equal ones in the order of items."""
+    """The k highest of the scores of all processes, whose items ascend by process; the same in all."""
     more = k - values.shape[1]
     every_value = torch.cat([*stacked(nn.functional.pad(values, (0, more), value=-torch.inf))], 1)
     every_item = torch.cat([*stacked(nn.functional.pad(items, (0, more)))], 1)
@@ -259,8 +238,8 @@ def evaluate_catalogue(
 
     `R@k` divides by the number of relevant items, `nDCG@k` by the DCG of min(k, number of relevant items) relevant items, and
     `AP@k` by the number of relevant items; `Success@k` is the hit rate, and `DCG@k`, over the constant sum of its discounts,
-    the nDCG that always divides by k relevant items. Items with equal scores come in the order of their indices; `evaluate`
-    takes the mean over their orders.
+    the nDCG that always divides by k relevant items. Items with equal scores come in arbitrary order; `evaluate` takes the mean
+    over their orders.
 
     Args:
         model: the model, see `recommend`.

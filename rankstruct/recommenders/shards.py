@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args
@@ -27,18 +28,6 @@ from rankstruct.recommenders.tables import check_enough
 __all__ = ["item_index", "load_shards", "save_shards"]
 
 _INDEX = "recommender.json"
-_OPTIONS = (
-    "num_users",
-    "num_items",
-    "rank",
-    "user_bias",
-    "item_bias",
-    "sparse",
-    "scale",
-    "seed",
-    "temperature",
-    "dropout",
-)
 
 
 def save_shards(model: Recommender, folder: str | os.PathLike[str]) -> None:
@@ -78,7 +67,7 @@ def save_shards(model: Recommender, folder: str | os.PathLike[str]) -> None:
         rest = f"rest-{token}.joblib"
         with whole_file(folder / rest, "wb") as file:
             joblib.dump((type(model), kept), file)
-        options = {name: getattr(scorer, name) for name in _OPTIONS}
+        options = {name: getattr(scorer, name) for name in signature(MatrixFactorization).parameters}
         write_text(folder / _INDEX, json.dumps({"options": options, "files": files, "rest": rest}, indent=2))
         for old in {*folder.glob("rows-*.safetensors"), *folder.glob("rest-*.joblib")} - {
             folder / name for name in (*files, rest)
