@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -39,6 +39,20 @@ class Team(NamedTuple):
         if self.world_size > 1:
             distributed.all_gather_object(found, value)
         return found
+
+    def share(self, total: int) -> slice:
+        """The rows of a table of `total` rows that this process has; the first ones have one more if they differ.
+
+        >>> Team(1, 3).share(8)
+        slice(3, 6, None)
+        """
+        each, more = divmod(total, self.world_size)
+        first = self.rank * each + min(self.rank, more)
+        return slice(first, first + each + (self.rank < more))
+
+    def computed(self, function: Callable[[], Any]) -> Any:
+        """The value of a function that only the first process calls, broadcast to all; any picklable object."""
+        return self.hand_out(function() if self.rank == 0 else None)
 
     def hand_out(self, value: Any) -> Any:
         """The value of the first process, broadcast to all; any picklable object."""
@@ -79,10 +93,27 @@ def joined() -> Iterator[Team]:
 
 def summed(values: Tensor) -> Tensor:
     """The sum of `values` over all processes, bitwise equal on all; each must call this, with the same shape and dtype."""
+    return _reduced(values, "SUM")
+
+
+def highest(values: Tensor) -> Tensor:
+    """As `summed`, the greatest of the values."""
+    return _reduced(values, "MAX")
+
+
+def stacked(values: Tensor) -> Tensor:
+    """The values of all processes, `[processes, ...]`, on all; each must call this, with the same shape and dtype."""
+    sent = _where_it_is_sent(values.detach()).contiguous()
+    found = [torch.empty_like(sent) for _ in range(find_team().world_size)]
+    distributed.all_gather(found, sent)
+    return torch.stack(found).to(values.device)
+
+
+def _reduced(values: Tensor, by: str) -> Tensor:
     if find_team().world_size == 1:
         return values
     total = _where_it_is_sent(values.detach().clone())
-    distributed.all_reduce(total)
+    distributed.all_reduce(total, getattr(distributed.ReduceOp, by))
     return total.to(values.device)
 
 

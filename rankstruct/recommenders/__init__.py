@@ -9,5 +9,6 @@ from rankstruct.recommenders.factorization import *
 from rankstruct.recommenders.ratings import *
 from rankstruct.recommenders.reading import *
 from rankstruct.recommenders.recommendation import *
+from rankstruct.recommenders.shards import *
 from rankstruct.recommenders.splits import *
 from rankstruct.recommenders.users import *

@@ -20,6 +20,7 @@ from rankstruct.losses.checks import check_choice
 from rankstruct.models.scorers import evaluating
 from rankstruct.recommenders.factorization import MatrixFactorization
 from rankstruct.recommenders.ratings import interactions
+from rankstruct.recommenders.tables import Table, loss_of_rows
 
 __all__ = ["Negatives", "TrainingLists", "fold_in"]
 
@@ -130,7 +131,8 @@ class TrainingLists:
     ) -> Tensor:
         """The loss of the lists, a mean over them; arguments as in the call.
 
-        With all items on a CPU, the scores and gradients of a block of users are in memory at once.
+        With all items on a CPU, the scores and gradients of a block of users are in memory at once. If items are split over
+        processes, the loss is the same in all, see `rankstruct.recommenders.tables`.
 
         >>> import rankstruct as rs
         >>> from rankstruct.recommenders import interactions
@@ -139,15 +141,18 @@ class TrainingLists:
         >>> lists.mean_loss(scorer, rs.SoftmaxLoss(), torch.tensor([0, 1]), torch.tensor([[1], [2]])).item()  # log 3
         1.0986123085021973
         """
-        if not (self.negatives.kind == "all" and _separable(loss, users)):
+        table = scorer.item_factors
+        if not (self.negatives.kind == "all" and (table.is_split or _separable(loss, users))):
             scores, labels, where = self(scorer, users, items, real)
             return loss(scores, labels, where=where)
         real = torch.ones_like(items, dtype=torch.bool) if real is None else real
+        of_rows = loss_of_rows(loss) if table.is_split else None
 
         def block_loss(rows: slice, scores: Tensor) -> Tensor:
-            return loss(scores, _labels(scores, items[rows], real[rows]))
+            labels = _labels(scores, *table.held(items[rows], real[rows]))
+            return loss(scores, labels) if of_rows is None else of_rows(scores, labels, table)
 
-        return _MeanOfBlocks.apply(*scorer.vectors(users), block_loss)
+        return _MeanOfBlocks.apply(*scorer.vectors(users), block_loss, table)
 
     def _in_batch(
         self, scorer: MatrixFactorization, users: Tensor, items: Tensor, real: Tensor
@@ -155,7 +160,7 @@ class TrainingLists:
         owner = torch.arange(len(users), device=users.device).repeat_interleave(real.sum(1))
         own = owner == torch.arange(len(users), device=users.device)[:, None]
         of_users, of_items = scorer.vectors(users)
-        scores = of_users @ of_items[items].T
+        scores = of_users @ scorer.item_factors.rows_of(of_items, items).T
         if self.negatives.correct:
             scores = scores - self._log_probability(items, scores)
         return scores, own.to(scores), own | ~self._known(users[:, None], items.expand_as(own))
@@ -187,12 +192,15 @@ def _separable(loss: nn.Module, users: Tensor) -> bool:
 class _MeanOfBlocks(torch.autograd.Function):
     """The mean loss of users as a function of their vectors and those of all items, whose gradients are computed with it.
 
-    No gradient of the scores outlives its block. Higher-order derivatives are those of all scores at once.
+    No gradient of the scores outlives its block. Higher-order derivatives are those of all scores at once. If the rows of the
+    table are split, `of_items` are those of this process, and the gradients of users are summed over processes.
     """
 
     @staticmethod
-    def forward(ctx: Any, of_users: Tensor, of_items: Tensor, block_loss: Callable[[slice, Tensor], Tensor]) -> Tensor:
-        size, total = max(_BLOCK // len(of_items), 1), of_users.new_zeros(())
+    def forward(
+        ctx: Any, of_users: Tensor, of_items: Tensor, block_loss: Callable[[slice, Tensor], Tensor], table: Table
+    ) -> Tensor:
+        size, total = max(_BLOCK // table.most, 1), of_users.new_zeros(())
         user_grads, item_grads = torch.zeros_like(of_users), torch.zeros_like(of_items)
         memory = of_users.new_empty(min(size, len(of_users)), len(of_items))
         for start in range(0, len(of_users), size):
@@ -209,22 +217,23 @@ class _MeanOfBlocks(torch.autograd.Function):
             torch.addmm(user_grads[rows], grads, of_items, beta=0, alpha=share, out=user_grads[rows])
             item_grads.addmm_(grads.T, vectors, alpha=share)
             total += share * value.detach()
+        user_grads = table.summed(user_grads)
         ctx.save_for_backward(of_users, of_items, user_grads, item_grads)
         ctx.block_loss = block_loss
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         of_users, of_items, user_grads, item_grads = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True
             value = ctx.block_loss(slice(0, None), of_users @ of_items.T)
             wanted = [each for each in (of_users, of_items) if each.requires_grad]
             found = iter(torch.autograd.grad(value, wanted, grads[0], create_graph=True))
             for_users = next(found) if of_users.requires_grad else None
-            return for_users, next(found) if of_items.requires_grad else None, None
+            return for_users, next(found) if of_items.requires_grad else None, None, None
         if float(grads[0]) != 1:
             user_grads, item_grads = grads[0] * user_grads, grads[0] * item_grads
-        return user_grads, item_grads, None
+        return user_grads, item_grads, None, None
 
 
 def _pair_scores(scorer: MatrixFactorization, users: Tensor, items: Tensor) -> Tensor:
@@ -232,7 +241,7 @@ def _pair_scores(scorer: MatrixFactorization, users: Tensor, items: Tensor) -> T
     if items.numel() < scorer.num_items:
         return scorer.pair_scores(users[:, None], items)
     of_users, of_items = scorer.vectors(users)
-    return torch.bmm(nn.functional.embedding(items, of_items), of_users.unsqueeze(-1)).squeeze(-1)
+    return torch.bmm(scorer.item_factors.rows_of(of_items, items), of_users.unsqueeze(-1)).squeeze(-1)
 
 
 def fold_in(

@@ -13,13 +13,14 @@ from itertools import filterfalse
 from numbers import Integral
 from operator import le, lt
 from typing import Any, Literal, cast, get_args
+from zlib import crc32
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.optim.swa_utils import AveragedModel
 from typing_extensions import Self
 
@@ -35,12 +36,14 @@ from rankstruct.measures import Measure, parse_measure
 from rankstruct.messages import explaining
 from rankstruct.models import update_averages
 from rankstruct.models.trainer import Trainer
+from rankstruct.processes import Team, find_team
 from rankstruct.recommenders.catalogue import Kind, Negatives, TrainingLists, fold_in
 from rankstruct.recommenders.factorization import (
     LightGCN,
     LinearFactors,
     MatrixFactorization,
     NeighbourFactorization,
+    SplitFactorization,
     Start,
     as_dense,
     folded,
@@ -51,6 +54,7 @@ from rankstruct.recommenders.factorization import (
 from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, numbers_of, of_indices, places_of
 from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff, popularity, recommend
 from rankstruct.recommenders.splits import hold_out, without
+from rankstruct.recommenders.tables import check_enough, loss_of_rows
 
 __all__ = ["Recommender"]
 
@@ -91,12 +95,18 @@ _OTHER_ATTRIBUTES = {
     "recommend_all": "use recommend with all users, such as model.known_.user_names",
     "rank_items": "use recommend with items=",
     "explain": "there is no explain: scores are products of factors, not sums over known items, see ease for such a model",
-    "save": "use joblib.dump(model, path), pickle or skops",
+    "save": "use joblib.dump(model, path), pickle or skops; if split over processes, recommenders.save_shards",
     "load": "use joblib.load(path), pickle or skops",
+}
+#: Options that need whole tables, and why.
+_WHOLE = {
+    "layers": "averages factors over the graph of all users and items",
+    "neighbours": "needs all items that share users",
 }
 _refusing = explaining(_OTHER_NAMES)
 _RANKS, _DECAY = (256, 128, 64), 0.01
 _JUDGED = 2**23, 4000  # at least so many scores, or held-out interactions, choose neighbours, regularization, rank
+_SEARCHED = 256  # users searched at once in an index
 _PAIRS = 10**8  # of items that a user knows: neighbours are tried up to here, for the memory and time that they take
 _LEFT_OUT = 0.25  # share of the interactions that the leading directions leave out, from which neighbours are tried
 
@@ -142,6 +152,11 @@ class Recommender(BaseEstimator):
         patience: epochs without improvement of the validation measure before training stops; if None, 1 with the linear start,
             otherwise 10.
         measure: the measure that selects the epoch, with a cut-off.
+        shards: `"processes"`: all processes of `torch.distributed` call `fit` with the same interactions, each keeps its rows of
+            the tables of users and items and of the optimiser's state, and `recommend` and `evaluate`, which all call too, merge
+            their best items. With `negatives="all"`, losses are `SoftmaxLoss` or `TopKSoftmaxLoss`. The linear and the spectral
+            start need the singular vectors of all items in every process; only `start="random"` needs no whole table. The
+            result is saved by `save_shards`. None to train in one process.
         validation_share: fraction of each user's interactions held out if `fit` gets no validation; 0 trains on all for
             `max_epochs`, from a linear start with the regularization 200.
         device: such as `"cuda"`; the CPU if None.
@@ -183,6 +198,7 @@ class Recommender(BaseEstimator):
         patience: int | None = None,
         measure: str | Measure = "nDCG@10",
         validation_share: float = 0.1,
+        shards: Literal["processes"] | None = None,
         device: str | torch.device | None = None,
         random_state: RandomState = 0,
         verbose: bool = False,
@@ -193,14 +209,19 @@ class Recommender(BaseEstimator):
         self.learning_rate, self.weight_decay = learning_rate, weight_decay
         self.max_epochs, self.patience = max_epochs, patience
         self.measure, self.validation_share, self.device = measure, validation_share, device
-        self.random_state, self.verbose = random_state, verbose
+        self.shards, self.random_state, self.verbose = shards, random_state, verbose
 
     def __getattr__(self, name: str) -> Any:
         advice = f"; {_OTHER_ATTRIBUTES[name]}" if name in _OTHER_ATTRIBUTES else ""
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Convert the factorisation to plain data, which serialisers other than pickle can write too."""
+        """Convert the factorisation to plain data, which serialisers other than pickle can write too.
+
+        Raises:
+            ValueError: its tables are split over processes.
+        """
+        self._check_whole("pickle, joblib and skops save a model of one process")
         return {name: as_plain(value) if name == "scorer_" else value for name, value in super().__getstate__().items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -218,6 +239,7 @@ class Recommender(BaseEstimator):
             state.setdefault("_folding", None)
             state.setdefault("neighbours", False)
             state.setdefault("regularization_", None)
+            state.setdefault("shards", None)
         super().__setstate__(state)
 
     @_refusing
@@ -254,16 +276,18 @@ class Recommender(BaseEstimator):
             self._check_options()
             measure, loss = parse_measure(self.measure), self.ranking_loss()
             longest_cutoff([measure])
-            seed = as_seed(self.random_state)
+            team = self._processes()
+            seed = team.hand_out(as_seed(self.random_state))
             index = _Index.of(X, y, {"user": user, "item": item, "time": time, "min_rating": min_rating})
             if not index.known.num_ratings:
                 raise DataError("expected interactions to learn from, got none")
             train, held, missed = self._divide(index, validation, seed)
+            self._check_shards(team, loss, train, held)
             options: dict[str, Any] = {"exclude": train, "items": index.ranked(None, None), "missed": missed}
             at_last = index.known if validation is None and held is not None else None
             with torch.random.fork_rng([]), _of_any_size(index.known.num_items):
                 torch.manual_seed(seed)
-                learned = self._train(train, held, at_last, loss, measure, options, seed)
+                learned = self._train(train, held, at_last, loss, measure, options, seed, team)
             self._index, self.known_ = index, index.known
             self.scorer_, self.history_, self.best_epoch_, self._folding, self.regularization_ = learned
         return self
@@ -277,6 +301,7 @@ class Recommender(BaseEstimator):
         measure: Measure,
         options: Mapping[str, Any],
         seed: int,
+        team: Team,
     ) -> tuple[MatrixFactorization, list[dict[str, float | None]], int, dict[str, np.ndarray] | None, float | None]:
         """The factorisation, its history and best epoch, what folds in new users if that is linear, and the regularization.
 
@@ -288,25 +313,28 @@ class Recommender(BaseEstimator):
             return float(values.mean())
 
         plan = self._resolved(is_validated=held is not None)
-        begin = plan._linear_start(train, held, measure, options, seed) if plan.start == "linear" else {}
+        begin: dict[str, Any] = {}
+        if plan.start == "linear":
+            chosen = team.computed(lambda: (plan._linear_start(train, held, measure, options, seed), plan._chosen()))
+            begin, (plan.rank, plan.neighbours, plan.max_epochs) = chosen
         is_judged = held is not None and not plan.neighbours  # with neighbours no epoch is selected
-        model = _Training(plan, train, loss, begin, validate if is_judged else None, seed)
+        model = _Training(plan, train, loss, begin, validate if is_judged else None, seed, team)
         model.run(measure.name, disable=not self.verbose)
         history, best = model.history[0], model.best_epochs[0]
         if begin and at_last is not None:
             train, plan.max_epochs = at_last, best
-            begin["linear"] = LinearFactors(train, cast(int, plan.rank), seed)
-            model = _Training(plan, train, self.ranking_loss(), begin, None, seed)
+            begin["linear"] = team.computed(lambda: LinearFactors(train, cast(int, plan.rank), seed))
+            model = _Training(plan, train, self.ranking_loss(), begin, None, seed, team)
             model.run(measure.name, disable=not self.verbose)
         model.scorer.load_state_dict(model.kept)
         scorer, folding = model.scorer.eval(), None
-        if begin and plan.temperature is None and not plan.layers:
+        if begin and plan.temperature is None and not (plan.layers or scorer.item_factors.is_split):
             folding = linear_folding(begin["linear"], train, scorer.user_factors.weight.detach().cpu().numpy())
         return scorer, history, best, folding, begin.get("regularization")
 
     def _resolved(self, *, is_validated: bool) -> Self:
         """A copy with the options that follow from others in place of None and `"auto"`, but for the rank of a linear start."""
-        plan = copy.copy(self)
+        plan = type(self)(**self.get_params(deep=False))
         by_default = self.temperature == "auto" and not self.layers and Negatives.of(self.negatives).kind == "all"
         plan.start = self.start or ("linear" if by_default else "spectral")
         can_have = plan.start == "linear" and self.temperature in ("auto", None) and not (self.layers or self.item_bias)
@@ -324,7 +352,7 @@ class Recommender(BaseEstimator):
             raise ValueError(
                 f"neighbours=True trains nothing, so {of_training[0]} would have no effect; omit one of them"
             )
-        plan.neighbours = self.neighbours if can_have and not of_training else False
+        plan.neighbours = self.neighbours if can_have and not (of_training or self.shards) else False
         if self.temperature == "auto":
             plan.temperature = None if plan.start == "linear" and not self.layers else 0.2
         usual: dict[str, Any] = {"item_bias": True, "learning_rate": 0.01, "max_epochs": 100, "patience": 10}
@@ -337,6 +365,10 @@ class Recommender(BaseEstimator):
             if getattr(self, name) is None:
                 setattr(plan, name, value)
         return plan
+
+    def _chosen(self) -> tuple[int | None, bool | None, int | None]:
+        """What `_linear_start` sets."""
+        return self.rank, self.neighbours, self.max_epochs
 
     def _linear_start(
         self, train: Ratings, held: Ratings | None, measure: Measure, options: Mapping[str, Any], seed: int
@@ -428,6 +460,55 @@ class Recommender(BaseEstimator):
         optional = {"item_bias": self.item_bias, "neighbours": self.neighbours}
         check_flags(verbose=self.verbose, **{name: value for name, value in optional.items() if value is not None})
 
+    def _processes(self) -> Team:
+        """The processes that share the tables.
+
+        Raises:
+            ValueError: `torch.distributed` is not initialised, or an option that needs whole tables.
+        """
+        if self.shards is None:
+            return Team()
+        check_choice("shards", self.shards, ("processes",))
+        if not (distributed.is_available() and distributed.is_initialized()):
+            raise ValueError(
+                "shards='processes' requires the processes of torch.distributed, which is not initialised: start the program by "
+                "torchrun, and call torch.distributed.init_process_group('gloo') first"
+            )
+        for name, reason in _WHOLE.items():
+            if getattr(self, name):
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} {reason}, which shards='processes' splits; omit one of them"
+                )
+        return find_team()
+
+    def _check_shards(self, team: Team, loss: nn.Module, train: Ratings, held: Ratings | None) -> None:
+        """Raise ValueError if the tables cannot be split over the processes, or these have not been called alike."""
+        if team.world_size == 1:
+            return
+        check_enough(team, train.num_users, train.num_items)
+        if Negatives.of(self.negatives).kind == "all":
+            loss_of_rows(loss)
+        options = {name: repr(value) for name, value in self.get_params(deep=False).items() if name != "random_state"}
+        parts = {"train": train, "validation": held}
+        given = {
+            name: part and (part.num_users, part.num_items, crc32(part.keys().tobytes()))
+            for name, part in parts.items()
+        }
+        if len(others := {repr(each): None for each in team.gathered((given, options))}) > 1:
+            raise ValueError(
+                "all processes of shards='processes' must call fit with the same interactions and options, got "
+                f"{len(others)} different ones; read them in the same order in each, and pass the same seed"
+            )
+
+    def _check_whole(self, what: str) -> None:
+        """Raise ValueError if this process has only some rows of the tables."""
+        scorer = vars(self).get("scorer_")
+        if scorer is not None and scorer.item_factors.is_split:
+            raise ValueError(
+                f"{what}, but this one is split over processes: call rankstruct.recommenders.save_shards(model, folder) in all, "
+                "and load_shards(folder) in one"
+            )
+
     @_refusing
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add interactions, with new users and items, without training again.
@@ -447,6 +528,7 @@ class Recommender(BaseEstimator):
             ValueError: a model with `layers`, whose graph would change.
         """
         check_is_fitted(self)
+        self._check_whole("partial_fit requires the factors of all items")
         if isinstance(self.scorer_, LightGCN):
             raise ValueError("partial_fit requires a plain factorisation, layers=0; call fit with all interactions")
         index, fitted = self._index.extended(X, y)
@@ -461,16 +543,21 @@ class Recommender(BaseEstimator):
         found = copy.deepcopy(named_loss(self.loss))
         return SoftmaxLoss() if found is None else found
 
-    def _start(self, train: Ratings, device: torch.device, begin: Mapping[str, Any], seed: int) -> MatrixFactorization:
+    def _start(
+        self, train: Ratings, device: torch.device, begin: Mapping[str, Any], seed: int, team: Team
+    ) -> MatrixFactorization:
         """The factorisation before training."""
-        options: dict[str, Any] = {"rank": self.rank, "seed": seed}
-        kind: type[MatrixFactorization] = NeighbourFactorization
+        sizes = {"num_users": train.num_users, "num_items": train.num_items}
+        options: dict[str, Any] = {**sizes, "rank": self.rank, "seed": seed}
+        kind: Callable[..., MatrixFactorization] = NeighbourFactorization
         if not self.neighbours:
             kind = LightGCN if self.layers else MatrixFactorization
             options |= {"item_bias": self.item_bias, "temperature": self.temperature, "dropout": self.dropout}
         if self.layers:
             options["layers"] = self.layers
-        scorer = kind(train.num_users, train.num_items, **options)
+        if team.world_size > 1:
+            kind = partial(SplitFactorization, team)
+        scorer = kind(**options)
         scorer = scorer.to(device)
         if isinstance(scorer, LightGCN):
             scorer.set_graph(train)
@@ -487,6 +574,7 @@ class Recommender(BaseEstimator):
         items: Any = None,
         exclude: Any = None,
         unknown: Literal["error", "popular"] = "error",
+        index: Any = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k items with the highest scores for users of `fit`, best first.
 
@@ -498,6 +586,9 @@ class Recommender(BaseEstimator):
             exclude: items to leave out for all users.
             unknown: whether users that are not in `fit` are an `"error"`, or get the most `"popular"` items, whose scores are
                 their numbers of users; then several users of whom none is known are an error.
+            index: an index of the items by `item_index`, or another with faiss's `search`, `d` and `ntotal`, which finds the
+                items instead of computing all scores; an approximate one may miss some. It is searched for as many more items
+                as are left out.
 
         Returns:
             Items and scores, `[users, k]`, or `[k]` for one user: column indices, padded with -1, if `fit` got a matrix,
@@ -505,7 +596,7 @@ class Recommender(BaseEstimator):
 
         Raises:
             ValueError: a user is unknown; see `recommend_new`. None of `items` or `exclude` is in `fit`; if only some are not,
-                this is a warning.
+                this is a warning. An index of another model.
         """
         check_is_fitted(self)
         if sp.issparse(k):
@@ -523,10 +614,62 @@ class Recommender(BaseEstimator):
             check_matched(rows >= 0, names, what="users", source="the users of fit", advice=advice)
         known = self.known_ if exclude_known else None
         at = torch.from_numpy(np.maximum(rows, 0))
-        found, scores = recommend(_Served(self.scorer_, self.known_), at, k, exclude=known, items=ranked)
+        if index is None:
+            found, scores = recommend(_Served(self.scorer_, self.known_), at, k, exclude=known, items=ranked)
+        else:
+            found, scores = self._searched(index, at, k, known, ranked)
         if (rows < 0).any():
             found[rows < 0], scores[rows < 0] = recommend(popularity(self.known_), 0, k, items=ranked)
         return self._index.answer("items", found, scores, one)
+
+    def vectors_to_index(self) -> tuple[np.ndarray, np.ndarray]:
+        """The indices `[n]` of the items with interactions, and their vectors `[n, d]`; raises ValueError if there are none."""
+        self._check_whole("an index requires the factors of all items")
+        with torch.no_grad():
+            of_items = self.scorer_.vectors(torch.zeros(0, dtype=torch.int64))[1].cpu().numpy()
+        items = np.flatnonzero(self._index.seen["items"])
+        return items, of_items[items]
+
+    def _searched(
+        self, index: Any, users: Tensor, k: int, known: Ratings | None, ranked: np.ndarray | None
+    ) -> tuple[Tensor, Tensor]:
+        """As `recommendation.recommend`, from an index; users of whom nothing was learnt get their items without it."""
+        check_integers(1, k=k)
+        self._check_whole("an index requires the factors of all items")
+        with torch.no_grad():
+            vectors = self.scorer_.vectors(users)[0].cpu().numpy()
+        seen = self._index.seen["items"]
+        if (index.d, index.ntotal) != (vectors.shape[1], seen.sum()):
+            raise ValueError(
+                f"index must have the {seen.sum()} items of this model, as vectors of {vectors.shape[1]} numbers, got "
+                f"{index.ntotal} of {index.d}; build it again by item_index(model)"
+            )
+        allowed = np.isin(np.arange(len(seen)), np.flatnonzero(seen) if ranked is None else ranked)
+        width = min(k, int(allowed.sum()))
+        found, scores = np.full((len(users), width), -1), np.full((len(users), width), -np.inf, np.float32)
+        nothing: np.ndarray = np.logical_not(vectors.any(-1))
+        if nothing.any():
+            served = _Served(self.scorer_, self.known_)
+            found[nothing], scores[nothing] = recommend(
+                served, users[torch.from_numpy(nothing)], k, exclude=known, items=np.flatnonzero(allowed)
+            )
+        left_out = int(seen.sum() - allowed.sum()) + (0 if known is None else np.diff(known.offsets)[users.numpy()])
+        numbers = np.minimum(k + np.broadcast_to(left_out, len(users)), index.ntotal)
+        order = np.argsort(numbers, kind="stable")  # users who know many items together
+        for block in np.split(order, range(_SEARCHED, len(order), _SEARCHED)):
+            rows = block[~nothing[block]]
+            if not len(rows):
+                continue
+            values, items = index.search(np.ascontiguousarray(vectors[rows], np.float32), int(numbers[rows].max()))
+            good = (items >= 0) & allowed[items]
+            if known is not None:
+                keys, pairs = known.keys(), users.numpy()[rows, None] * known.num_items + items
+                good &= keys[np.searchsorted(keys, pairs).clip(max=len(keys) - 1)] != pairs
+            at = np.argsort(~good, axis=1, kind="stable")[:, :width]
+            is_good = np.take_along_axis(good, at, 1)
+            found[rows, : at.shape[1]] = np.where(is_good, np.take_along_axis(items, at, 1), -1)
+            scores[rows, : at.shape[1]] = np.where(is_good, np.take_along_axis(values, at, 1), -np.inf)
+        return torch.from_numpy(found), torch.from_numpy(scores)
 
     def _fold_in(self, folding: dict[str, np.ndarray] | None, scorer: MatrixFactorization, new: Any) -> Tensor:
         """The factors of new users: by `folding`, or without it see `fold_in`."""
@@ -550,6 +693,7 @@ class Recommender(BaseEstimator):
             one user.
         """
         check_is_fitted(self)
+        self._check_whole("recommend_new requires the factors of all items")
         ranked = self._index.ranked(items, exclude)
         one, known = self._index.of_new_users(X)
         with _of_any_size(known.num_items):
@@ -592,6 +736,7 @@ class Recommender(BaseEstimator):
 
     def _similar(self, what: str, given: Any, k: int, among: Any, exclude: Any) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
+        self._check_whole(f"similar_{what} requires the factors of all {what}")
         seen, (one, names, rows) = self._index.seen[what], self._index.rows(what, given)
         wrong = (rows < 0) | ~seen[rows]
         if wrong.any():
@@ -665,9 +810,10 @@ class _Training(Trainer):
         begin: Mapping[str, Any],
         validate: Callable[[MatrixFactorization], float] | None,
         seed: int,
+        team: Team,
     ) -> None:
         device = as_device(options.device)
-        scorer = options._start(train, device, begin, seed)
+        scorer = options._start(train, device, begin, seed, team)
         self.scorer, self.loss, self.train = scorer.train(), loss.to(device), train
         self.lists = TrainingLists(train, options.negatives)
         self.validate, self.seed = validate, seed
@@ -999,6 +1145,7 @@ class _Served:
     def __init__(self, scorer: Any, known: Ratings, factors: Tensor | None = None, new: Ratings | None = None) -> None:
         self.scorer, self.known, self.factors, self.new = scorer, known, factors, new
         self.has_vectors = getattr(scorer, "has_vectors", True)
+        self.item_factors = getattr(scorer, "item_factors", None)
 
     def vectors(self, users: Tensor) -> tuple[Tensor, Tensor]:
         if self.factors is None:
@@ -1007,7 +1154,8 @@ class _Served:
             of_users, of_items = self.scorer.vectors(factors=self.factors[users.to(self.factors.device)])
         nothing = ~of_users.any(-1, keepdim=True)
         if nothing.any():
-            counts = popularity(self.known).scores.to(of_items)[:, None]
+            own = slice(None) if self.item_factors is None else self.item_factors.own
+            counts = popularity(self.known).scores.to(of_items)[own, None]
             of_users, of_items = torch.cat([of_users, nothing.to(of_users)], -1), torch.cat([of_items, counts], -1)
         return of_users, of_items
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -15,7 +16,9 @@ from rankstruct.data.errors import check_integers
 from rankstruct.lists import check_tensor
 from rankstruct.losses.checks import check_choice
 from rankstruct.models.scorers import Scorer
+from rankstruct.processes import Team
 from rankstruct.recommenders.ratings import Ratings, interactions
+from rankstruct.recommenders.tables import Table, drawn_rows
 
 __all__ = ["ItemScorer", "LightGCN", "LinearFactors", "MatrixFactorization", "NeighbourFactorization", "Start"]
 
@@ -192,6 +195,8 @@ class MatrixFactorization(Scorer):
     (torch.Size([2]), torch.Size([2, 5]))
     """
 
+    _team = Team()  # whose processes have the rows of the tables
+
     def __init__(
         self,
         num_users: int,
@@ -217,11 +222,12 @@ class MatrixFactorization(Scorer):
         self.scale, self.seed = scale, seed
         generator = torch.Generator().manual_seed(seed)
 
-        def drawn(rows: int) -> nn.Embedding:
-            return nn.Embedding(rows, rank, sparse=sparse, _weight=scale * torch.randn(rows, rank, generator=generator))
+        def drawn(rows: int) -> Table:
+            return Table(rows, scale * drawn_rows(rows, rank, self._team, generator), self._team, sparse=sparse)
 
-        def zeros(rows: int, wanted: bool) -> nn.Embedding | None:
-            return nn.Embedding(rows, 1, sparse=sparse, _weight=torch.zeros(rows, 1)) if wanted else None
+        def zeros(rows: int, wanted: bool) -> Table | None:
+            own = self._team.share(rows)
+            return Table(rows, torch.zeros(own.stop - own.start, 1), self._team, sparse=sparse) if wanted else None
 
         self.user_factors, self.item_factors = drawn(num_users), drawn(num_items)
         self.user_offsets, self.item_offsets = zeros(num_users, user_bias), zeros(num_items, item_bias)
@@ -267,7 +273,7 @@ class MatrixFactorization(Scorer):
             if start == "linear":
                 linear = LinearFactors(known, self.rank, self.seed) if linear is None else linear
                 self._start_from(*linear.factors(self.rank, regularization), known, self.temperature is not None)
-            self.user_factors.weight[torch.from_numpy(np.diff(known.offsets) == 0)] = 0.0
+            self.user_factors.weight[torch.from_numpy(np.diff(known.offsets)[self.user_factors.own] == 0)] = 0.0
 
     def _own(self, known: Any) -> Ratings:
         """Interactions, if they are of as many users and items as the factors."""
@@ -283,9 +289,8 @@ class MatrixFactorization(Scorer):
         matrix = known.to_csr()
         degrees = [np.asarray(matrix.sum(axis)).ravel() for axis in (1, 0)]
         scales = [sparse.diags_array(np.maximum(each, 1) ** -0.5) for each in degrees]
-        left, values, right = randomized_svd(
-            scales[0] @ matrix @ scales[1], min(self.rank, *matrix.shape), random_state=self.seed % 2**32
-        )
+        found = partial(randomized_svd, n_components=min(self.rank, *matrix.shape), random_state=self.seed % 2**32)
+        left, values, right = self._team.computed(lambda: found(scales[0] @ matrix @ scales[1]))
         roots = np.sqrt(values)
         self._start_from(left * roots, right.T * roots, known, True)
 
@@ -297,13 +302,13 @@ class MatrixFactorization(Scorer):
             (self.item_factors, of_items, counts),
         ):
             found = torch.zeros_like(table.weight)
-            found[:, : vectors.shape[1]] = torch.from_numpy(vectors).to(found)
+            found[:, : vectors.shape[1]] = torch.from_numpy(vectors[table.own]).to(found)
             found = _LENGTH * nn.functional.normalize(found) if are_directions else _SCALE**0.5 * found
-            kept = (found == 0).all(-1, keepdim=True) | (torch.from_numpy(degree).to(found)[:, None] == 0)
+            kept = (found == 0).all(-1, keepdim=True) | (torch.from_numpy(degree[table.own]).to(found)[:, None] == 0)
             table.weight.copy_(torch.where(kept, table.weight, found))
         if self.item_offsets is not None and are_directions:
             popularity = torch.from_numpy(np.log(np.maximum(counts, 0.5))).to(self.item_offsets.weight)
-            self.item_offsets.weight.copy_((popularity - popularity.mean())[:, None])
+            self.item_offsets.weight.copy_((popularity - popularity.mean())[self.item_offsets.own, None])
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Scores `[..., list_size]` of features `[..., list_size, 2]`.
@@ -386,6 +391,29 @@ class MatrixFactorization(Scorer):
         """Scores of all items, `[..., items]`, for users given by index `[...]`."""
         scores = self.factor_scores(self._tables(users)[0])
         return scores if self.user_offsets is None else scores + self.user_offsets(users)
+
+
+class SplitFactorization(MatrixFactorization):
+    """A factorisation whose tables are split by rows over the processes of `torch.distributed`, which make all calls together.
+
+    `pair_scores` and the vectors of given users are the same in all processes. The vectors of all items, or of all users, are
+    those of the rows that a process has.
+
+    Args:
+        team: the processes.
+        options: as in `MatrixFactorization`.
+    """
+
+    def __init__(self, team: Team, **options: Any) -> None:
+        self._team = team  # before the tables are made
+        super().__init__(**options)
+
+    def scores_of(self, factors: Tensor, items: Tensor) -> Tensor:
+        """Raise ValueError: no process has the factors of all items."""
+        raise ValueError(
+            "scores of all items need all of their factors, which are split over processes; save them by save_shards, and load "
+            "them by load_shards in one process"
+        )
 
 
 class _UnitRows(torch.autograd.Function):

@@ -20,8 +20,10 @@ from rankstruct.lists import Lists
 from rankstruct.measures import Measure
 from rankstruct.measures.base import ByMeasure, measure_lists, parse_measures
 from rankstruct.models.scorers import evaluating
+from rankstruct.processes import stacked
 from rankstruct.recommenders.factorization import ItemScorer
 from rankstruct.recommenders.ratings import Ratings, as_ratings, interactions
+from rankstruct.recommenders.tables import Table
 
 __all__ = [
     "CatalogueModel",
@@ -109,27 +111,45 @@ def _best(
             raise ValueError(f"users must be from 0 to {its - 1}, those of {who}; got {shortened(str(users.tolist()))}")
     if len(users) and int(users.min()) < 0:
         raise ValueError(f"users must be from 0, got {shortened(str(users.tolist()))}")
-    found = []
+    found, table = [], _split_table(model)
     with torch.no_grad(), evaluating(model):
         for block, scores in _score_blocks(model, users):
+            number, own = (scores.shape[1], slice(0, scores.shape[1])) if table is None else (table.total, table.own)
             for name, part in parts.items():
-                if scores.shape[1] != part.num_items:
-                    raise ValueError(f"{name} must have the {scores.shape[1]} items of the model, got {part.num_items}")
-            number = scores.shape[1]
+                if number != part.num_items:
+                    raise ValueError(f"{name} must have the {number} items of the model, got {part.num_items}")
             if ranked is not None:
                 chosen = np.unique(_recommended(np.asarray(ranked, np.int64 if not len(ranked) else None), number))
                 number = len(chosen)
-                others = np.setdiff1d(np.arange(scores.shape[1]), chosen)
+                others = np.setdiff1d(np.arange(own.start, own.stop), chosen) - own.start
                 scores[:, torch.from_numpy(others).to(scores.device)] = -torch.inf
             if exclude is not None:
                 rated, counts = exclude.items_of(block.numpy())
                 rows = np.repeat(np.arange(len(block)), counts)
-                scores[torch.from_numpy(rows).to(scores.device), torch.from_numpy(rated).to(scores.device)] = -torch.inf
-            found.append(scores.topk(min(k, number), dim=1))
-    items, values = torch.cat([best.indices for best in found]), torch.cat([best.values for best in found])
+                here = (rated >= own.start) & (rated < own.stop)
+                left_out = (torch.from_numpy(each).to(scores.device) for each in (rows[here], rated[here] - own.start))
+                scores[tuple(left_out)] = -torch.inf
+            values, items = scores.topk(min(k, number, scores.shape[1]), dim=1)
+            found.append((values, items) if table is None else _merged(values, items + own.start, min(k, number)))
+    values, items = (torch.cat(each) for each in zip(*found, strict=True))
     if values.isnan().any():  # NaN comes first
         raise ValueError("scores of the model must be numbers, got NaN")
     return torch.where(values == -torch.inf, -1, items), values
+
+
+def _split_table(model: Any) -> Table | None:
+    """The table of items of a model, if its rows are split over processes."""
+    table = getattr(model, "item_factors", None)
+    return table if isinstance(table, Table) and table.is_split else None
+
+
+def _merged(values: Tensor, items: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k highest of the scores of all processes, whose items ascend by process; the same in all."""
+    more = k - values.shape[1]
+    every_value = torch.cat([*stacked(nn.functional.pad(values, (0, more), value=-torch.inf))], 1)
+    every_item = torch.cat([*stacked(nn.functional.pad(items, (0, more)))], 1)
+    best, order = every_value.sort(dim=1, descending=True, stable=True)
+    return best[:, :k].contiguous(), every_item.gather(1, order[:, :k])
 
 
 def _as_indices(users: Any) -> Tensor:
@@ -154,7 +174,8 @@ def _score_blocks(model: CatalogueModel, users: Tensor) -> Iterator[tuple[Tensor
     else:
         of_users, of_items = vectors(users)
         first = of_items[:, :1].T
-    size = max(_BLOCK // max(first.shape[1], 1), 1)
+    table = _split_table(model)
+    size = max(_BLOCK // max(first.shape[1] if table is None else table.most, 1), 1)
     for start in range(0, max(len(users), 1), size):
         block = users[start : start + size].cpu()
         if vectors is None:

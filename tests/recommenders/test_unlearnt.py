@@ -253,6 +253,7 @@ RIGHT = {
     "patience": [2, None],
     "measure": [],
     "validation_share": [],
+    "shards": [None],
     "device": [None],
     "random_state": [2, None],
     "verbose": [True],
