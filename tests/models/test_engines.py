@@ -46,7 +46,15 @@ def mlp(**more):
     return rs.MLPRanker(max_epochs=1, hidden=(5, 4), device="cpu", seeds=2, **more)
 
 
-STEPS = [(), ("log",), ("quantile",), ("bins:4",), ("piecewise:4",), ("append-quantile", "standardize"), ("log", "append-standardize")]
+STEPS = [
+    (),
+    ("log",),
+    ("quantile",),
+    ("bins:4",),
+    ("piecewise:4",),
+    ("append-quantile", "standardize"),
+    ("log", "append-standardize"),
+]
 CASES = {
     "linear": (linear, {}),
     "linear standardised": (lambda: linear(["standardize"]), {}),
