@@ -52,7 +52,7 @@ def train(args: Sequence[str], folder: Path, place: Namespace) -> None:
         ValueError: a worker's, workers died again and again without an epoch in between, or another command trains the run.
     """
     os.environ["RAY_TRAIN_ENABLE_PRINT_PATCH"] = "0"  # of all processes: it prints everything once more
-    work = {"args": list(args), "folder": str(folder), "directory": os.getcwd(), "version": __version__}
+    work: dict[str, Any] = {"args": list(args), "folder": str(folder), "directory": os.getcwd(), "version": __version__}
     work["saved"] = _saved(folder)
     with locked(folder / _STORE):  # by the command; a worker locks the run
         try:
