@@ -28,7 +28,20 @@ pytestmark = pytest.mark.usefixtures("no_pictures_here")
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("*/*.md"))]
 RESULTS = ROOT / "docs" / "results"
-OTHERS = {"pip", "pytest", "tensorboard", "sphinx-build", "g++", "gdb", "uvicorn", "docker", "dask", "ray", "curl", "vespa"}
+OTHERS = {
+    "pip",
+    "pytest",
+    "tensorboard",
+    "sphinx-build",
+    "g++",
+    "gdb",
+    "uvicorn",
+    "docker",
+    "dask",
+    "ray",
+    "curl",
+    "vespa",
+}
 TRAINING = ("fit", "validate", "test", "predict")
 
 
