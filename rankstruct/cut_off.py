@@ -169,15 +169,7 @@ class CutOff:
             worth = nDCG().document_gains(labelled).numpy() * _discounts(values, of_list, ends)
         whole = np.bincount(of_list, worth, len(ends) - 1)
         if given.num_relevant is not None:
-            if name != "recall":
-                raise ValueError(f"num_relevant is of the target recall; remove it, got the target {name}")
-            found, whole = whole, given.num_relevant.cpu().numpy()
-            if not (whole >= found).all():
-                at = int(np.argmin(whole >= found))
-                raise ValueError(
-                    f"num_relevant must count the relevant documents in the list too, got {whole[at]:g} for list {at}, which has "
-                    f"{found[at]:g}"
-                )
+            whole = self._with_missed(whole, given.num_relevant.cpu().numpy())
         counted = np.ones(len(whole), bool) if name == "precision" else whole > 0
         n = int(counted.sum())
         if not n:
@@ -185,12 +177,22 @@ class CutOff:
         shown = _shown_first(values, of_list, ends, self.rule)
         if name == "precision":
             self.threshold_, self.held_out_ = self._precise(shown, relevant, of_list, ends)
-            self.num_lists_, self.num_empty_ = n, every - n
-            return self
-        keep = counted[of_list] & (worth > 0)
-        order = np.argsort(-shown[keep], kind="stable")
-        thresholds = shown[keep][order]
-        reached = np.cumsum((worth[keep] / whole[of_list[keep]])[order]) / n
+        else:
+            keep = counted[of_list] & (worth > 0)
+            shares = worth[keep] / whole[of_list[keep]]
+            self.threshold_, self.held_out_ = self._complete(shown[keep], shares, n, wanted)
+        self.num_lists_, self.num_empty_ = n, every - n
+        return self
+
+    def _complete(self, shown: np.ndarray, shares: np.ndarray, n: int, wanted: float) -> tuple[float, float]:
+        """The threshold for recall or nDCG, and the mean that it reaches on the n held-out lists.
+
+        Args:
+            shown: when documents that count are shown, the first at the highest number.
+            shares: what each adds to the measure of its list.
+        """
+        order = np.argsort(-shown, kind="stable")
+        thresholds, reached = shown[order], np.cumsum(shares[order]) / n
         last = np.append(thresholds[1:] != thresholds[:-1], True)  # of equal values: they are shown together
         thresholds, reached = thresholds[last], np.minimum(reached[last], 1.0)
         holds = self._holds(1 - reached, n, 1 - wanted)
@@ -198,9 +200,19 @@ class CutOff:
             # Without a threshold, no list has a relevant document among those retrieved.
             raise ValueError(self._unreached(float(reached[-1]) if len(reached) else 0.0, n))
         at = int(np.argmax(holds))  # both bounds are monotone, so that all later thresholds hold too
-        self.threshold_, self.held_out_ = float(thresholds[at]), float(reached[at])
-        self.num_lists_, self.num_empty_ = n, every - n
-        return self
+        return float(thresholds[at]), float(reached[at])
+
+    def _with_missed(self, found: np.ndarray, num_relevant: np.ndarray) -> np.ndarray:
+        """The relevant documents of each list with those that were not retrieved; raises ValueError if they do not fit."""
+        if self.target[0] != "recall":
+            raise ValueError(f"num_relevant is of the target recall; remove it, got the target {self.target[0]}")
+        if not (num_relevant >= found).all():
+            at = int(np.argmin(num_relevant >= found))
+            raise ValueError(
+                f"num_relevant must count the relevant documents in the list too, got {num_relevant[at]:g} for list {at}, which "
+                f"has {found[at]:g}"
+            )
+        return num_relevant
 
     def _holds(self, risk: np.ndarray, n: int, allowed: float) -> np.ndarray:
         """Whether mean losses `[thresholds]` over n held-out lists guarantee that the expected loss is at most `allowed`."""

@@ -36,6 +36,7 @@ NEEDS = {
     "rankstruct/text": TEXT,
     "rankstruct/kernels/gpu": ("triton",),
     "rankstruct/commands/on_ray.py": ("ray",),
+    "rankstruct/recommenders/shards.py": ("safetensors",),
     "docs/guides/text.md": TEXT,
     "tests/commands/test_tune.py": ("optuna",),
     "tests/scripts/test_serving_app.py": ("fastapi", "httpx"),

@@ -12,6 +12,7 @@ from rankstruct.losses import autograd, listwise, plackett_luce
 from rankstruct.recommenders import interactions
 from rankstruct.recommenders.catalogue import TrainingLists
 from rankstruct.recommenders.factorization import LightGCN, MatrixFactorization, _UnitRows
+from rankstruct.recommenders.tables import _Sum
 from rankstruct.scoring import sliced_scores
 
 KNOWN = interactions([0, 0, 1, 1, 2], [0, 1, 1, 2, 3], user_names=range(3), item_names=range(4))
@@ -57,6 +58,7 @@ RIGHT = {
     "_SmoothedRanks": lambda scores: rs.ApproxNDCGLoss(temperature=1.0, reduction="none")(scores, LABELS),
     "_LogSums": lambda scores: listwise.cumulative_logsumexp(scores),
     "_UnitRows": lambda scores: _UnitRows.apply(scores)[0],
+    "_Sum": lambda scores: _Sum.apply(scores).square(),
     "_Symmetric": with_factors(
         factorization(LightGCN, temperature=0.5), lambda scorer: scorer.item_scores(torch.arange(3))
     ),

@@ -825,7 +825,7 @@ def main(args: Sequence[str]) -> RankingCLI | None:
         args = ["fit", *rest]
     rest, folder = _without_run(args)
     if args[0] == "predict" and any(option == "--output" for option, _ in options_in(rest)):
-        predict_shards.main(folder, rest[1:])
+        predict_shards.predict(folder, rest[1:])
         return None
     if args[0] == "predict" and folder is not None and rank.has_scorer(folder):
         rank.predict(folder, rest[1:])

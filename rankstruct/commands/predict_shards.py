@@ -168,7 +168,7 @@ def _known(folder: Path) -> dict[str, Any]:
     return {"qid": data.get("qid")} if isinstance(data, dict) else {}
 
 
-def main(folder: Path | None, args: Sequence[str]) -> None:
+def predict(folder: Path | None, args: Sequence[str]) -> None:
     """Score shards with the model of a folder, and say how many.
 
     Raises:

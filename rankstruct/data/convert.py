@@ -133,10 +133,7 @@ def write_shards(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"target must be a new or an empty folder, got {target}, which has files")
     if find_reader(source, options.get("qid")) is not read_arrow:
-        raise DataError(
-            f"{source}: shards are written of CSV, Parquet and Arrow files; got a {suffix_of(source)} file, of which "
-            "`convert_lists` makes a memory-mapped file of any size"
-        )
+        raise DataError(f"{source}: expected CSV, Parquet or Arrow, got {suffix_of(source)}; `convert_lists` takes it")
     reader = _table_reader(source, options, progress)
     qid = str(reader.table.columns["qid"])
     made = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")

@@ -73,18 +73,9 @@ def export_scorer(
     ['ranker.json', 'ranker.features.json']
     """
     path = Path(path)
-    if engine not in ENGINES:
-        raise ValueError(
-            f"engine must be one of {', '.join(ENGINES)}, got {engine!r}{did_you_mean(str(engine), ENGINES)}"
-        )
-    if path.suffix not in ENGINES[engine]:
-        raise ValueError(
-            f"path must end with {' or '.join(ENGINES[engine])} for {engine}, which chooses the format, got {str(path)!r}"
-        )
+    _check_target(path, engine)
     if not isinstance(scorer, nn.Module):
         raise TypeError(f"scorer must be a torch module, such as ranker.to_scorer(), got {type(scorer).__name__}")
-    if engine == "vespa" and not re.fullmatch(r"[\w.-]+", path.name, re.ASCII):
-        raise ValueError(f"path must have a name of letters, digits, '_', '.' and '-' for vespa, got {path.name!r}")
     names = features_of(scorer, engine, feature_names)
     if path.suffix == ".onnx":
         if engine == "vespa" and getattr(scorer, "by_list", False):
@@ -98,6 +89,19 @@ def export_scorer(
     features = _write_features(path, engine, names, aware)
     write_text(path, text)
     return [path, features]
+
+
+def _check_target(path: Path, engine: str) -> None:
+    if engine not in ENGINES:
+        raise ValueError(
+            f"engine must be one of {', '.join(ENGINES)}, got {engine!r}{did_you_mean(str(engine), ENGINES)}"
+        )
+    if path.suffix not in ENGINES[engine]:
+        raise ValueError(
+            f"path must end with {' or '.join(ENGINES[engine])} for {engine}, which chooses the format, got {str(path)!r}"
+        )
+    if engine == "vespa" and not re.fullmatch(r"[\w.-]+", path.name, re.ASCII):
+        raise ValueError(f"path must have a name of letters, digits, '_', '.' and '-' for vespa, got {path.name!r}")
 
 
 def features_of(scorer: nn.Module, engine: str, given: Sequence[str] | None) -> list[str]:

@@ -140,6 +140,7 @@ def test_initial_rows_are_those_of_one_process(monkeypatch, total):
     assert torch.equal(torch.cat(parts), whole)
 
 
+@pytest.mark.needs("safetensors")
 def test_files_of_one_process(tmp_path):
     model = Recommender(rank=4, max_epochs=1, start="random").fit(drawn())
     for _ in range(2):  # the second replaces the first
