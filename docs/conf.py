@@ -42,6 +42,7 @@ nitpick_ignore = [
             "core.Loop",
             "rankstruct.solvers.shared.Peers",
             "rankstruct.messages.Way",
+            "rankstruct.table_scorer.ScoresTables",
             "rankstruct.data.runs.JoinedRun",
             "rankstruct.lists.Columns",
         ),  # private

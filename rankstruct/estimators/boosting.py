@@ -161,10 +161,10 @@ class BoostingObjective:
         """Return gradient and second derivatives; raises ValueError for invalid lists, labels or weights."""
         predictions, labels, weight, sizes = _given(first, second, weight, group)
         if not (self._steps and self._steps[0].of(labels, sizes, weight)):
-            self._steps = (self.steps(labels, sizes, weight),)
+            self._steps = (self._bound(labels, sizes, weight),)
         return self._steps[0](predictions)
 
-    def steps(self, labels: np.ndarray, sizes: np.ndarray, weight: np.ndarray | None = None) -> _NewtonSteps:
+    def _bound(self, labels: np.ndarray, sizes: np.ndarray, weight: np.ndarray | None = None) -> _NewtonSteps:
         """Gradient and second derivatives of these lists as a function of the predictions; raises ValueError for invalid ones."""
         optional = {}
         for name in ("diversity_groups", "item_weights"):
@@ -855,7 +855,7 @@ class _LightGBM(_Stepwise):
             train.features, as_single("y", train.labels), group=lengths, init_score=starts[0], params=options, **given
         )
         self.booster = library.Booster(options, data)
-        steps = objective.steps(data.get_label(), lengths, train.weights)
+        steps = objective._bound(data.get_label(), lengths, train.weights)
         self.objective = lambda scores, _: steps(scores)
         self.valid = valid is not None
         if valid is not None:
@@ -971,7 +971,7 @@ class _XGBoost(_Stepwise):
             if part is not None
         ]
         self.booster = library.Booster(options, [self.train, *self.valid])
-        steps = objective.steps(self.train.get_label(), lists[0].lengths, lists[0].weights)
+        steps = objective._bound(self.train.get_label(), lists[0].lengths, lists[0].weights)
         self.objective = lambda scores, _: steps(scores)
 
     @staticmethod
