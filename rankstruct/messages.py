@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import wraps
+from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -167,6 +168,20 @@ def explaining(
         return own_call
 
     return decorate
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """A module of a package that an extra of rankstruct installs; raises ImportError, with the extra, if it is missing.
+
+    >>> import_extra("missing_package.part", "serving")
+    Traceback (most recent call last):
+    ...
+    ImportError: missing_package is not installed: pip install 'rankstruct[serving]'
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{module.partition('.')[0]} is not installed: pip install 'rankstruct[{extra}]'") from error
 
 
 def refuse_positions(names: Sequence[str], count: int, others: str) -> NoReturn:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rankstruct.columns import as_arrow, find_column, named_columns, numbers
-from rankstruct.messages import did_you_mean
+from rankstruct.messages import did_you_mean, import_extra
 
 __all__: list[str] = []
 
@@ -133,7 +133,7 @@ class ScoresTables:
         >>> ensemble = rs.AutoRanker().fit(frame).for_ray("qid")                            # doctest: +SKIP
         >>> scored = ray.data.read_parquet("new").groupby("qid").map_groups(ensemble)       # doctest: +SKIP
         """
-        _installed("ray")
+        import_extra("ray", "ray")
         scorer = self._table_scorer(qid, features, output)
 
         class Scored:
@@ -160,7 +160,7 @@ class ScoresTables:
         >>> scorer = rs.load_scorer("scorer.pt")                                            # doctest: +SKIP
         >>> spark.read.parquet("new").transform(scorer.for_spark())                         # doctest: +SKIP
         """
-        types = _installed("pyspark", "pyspark.sql.types")
+        types = import_extra("pyspark.sql.types", "spark")
         scorer = self._table_scorer(qid, features, output)
 
         def scored(frame: Any) -> Any:
@@ -190,12 +190,3 @@ def feature_columns(known: Sequence[str] | None, given: Sequence[str] | None) ->
         raise ValueError(f"features must be those of training, or omitted; training had {', '.join(known)[:200]}")
     chosen = known if given is None else given
     return () if chosen is None else tuple(chosen)
-
-
-def _installed(package: str, module: str | None = None) -> Any:
-    """The module of an engine; raises ImportError, with the extra, if it is not installed."""
-    try:
-        return import_module(module or package)
-    except ImportError as error:
-        extra = package.removeprefix("py")
-        raise ImportError(f"{package} is not installed: pip install 'rankstruct[{extra}]'") from error

@@ -52,13 +52,12 @@ def score_shards(scorer: TableScorer, shards: Shards, output: str | Path, model:
     """
     if scorer.by_list:
         _check_ends(scorer, shards)
-    done = [
-        _is_done(Path(output) / place, state, model)
-        for place, state in zip(shards.places, _states(shards), strict=True)
-    ]
-    for number, (place, state) in enumerate(zip(shards.places, _states(shards), strict=True)):
+    files = [Path(output) / place for place in shards.places]
+    marks = [hashlib.sha256(f"{shards.state(name)} {model}".encode()).hexdigest().encode() for name in shards.names]
+    done = [_is_done(*each) for each in zip(files, marks, strict=True)]
+    for number, (file, mark) in enumerate(zip(files, marks, strict=True)):
         if not done[number]:
-            _score_file(scorer, shards, number, Path(output) / place, _mark(state, model))
+            _score_file(scorer, shards, number, file, mark)
     return done.count(False), done.count(True)
 
 
@@ -71,15 +70,7 @@ def _check_ends(scorer: TableScorer, shards: Shards) -> None:
             shards.check_whole(offsets, [before] * len(offsets))
 
 
-def _states(shards: Shards) -> Iterator[str]:
-    return map(shards.state, shards.names)
-
-
-def _mark(state: str, model: str) -> bytes:
-    return hashlib.sha256(f"{state} {model}".encode()).hexdigest().encode()
-
-
-def _is_done(file: Path, state: str, model: str) -> bool:
+def _is_done(file: Path, mark: bytes) -> bool:
     """Whether a file has the scores; raises DataError if it has others."""
     import pyarrow.parquet
 
@@ -88,7 +79,7 @@ def _is_done(file: Path, state: str, model: str) -> bool:
     found = None
     with suppress(OSError, ValueError):  # not a Parquet file
         found = (pyarrow.parquet.read_schema(file).metadata or {}).get(_KEY)
-    if found != _mark(state, model):
+    if found != mark:
         raise DataError(
             f"{file}: expected no file, or the scores of this model and of the same input, got another; use another --output, or "
             "delete it"

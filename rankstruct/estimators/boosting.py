@@ -17,7 +17,6 @@ Source of the Newton step: Chen and Guestrin, "XGBoost: A Scalable Tree Boosting
 from __future__ import annotations
 
 import copy
-import importlib
 import json
 import re
 import warnings
@@ -60,7 +59,7 @@ from rankstruct.losses import (
     takes_groups,
 )
 from rankstruct.measures import Measure, evaluate, parse_measure
-from rankstruct.messages import needs_groups
+from rankstruct.messages import import_extra, needs_groups
 from rankstruct.models import SumScorer, TreeScorer
 from rankstruct.models.scorers import with_preparation
 from rankstruct.preparation import Preparation
@@ -1196,11 +1195,7 @@ _LIBRARIES: dict[str, Any] = {"lightgbm": _LightGBM, "xgboost": _XGBoost, "catbo
 
 def _installed(library: str) -> Any:
     """The library; raises ImportError if it is not installed."""
-    try:
-        return importlib.import_module(library)
-    except ImportError as error:
-        extra = "catboost" if library == "catboost" else "boosting"
-        raise ImportError(f"{library} is not installed: pip install 'rankstruct[{extra}]'") from error
+    return import_extra(library, "catboost" if library == "catboost" else "boosting")
 
 
 def _is_ranker(value: Any) -> bool:

@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from rankstruct.messages import import_extra
+
 _F = np.float32
 
 
@@ -119,9 +121,9 @@ def _solr(model: dict[str, Any], rows: np.ndarray, names: list[str]) -> np.ndarr
 
 
 def _onnx(path: Path, rows: np.ndarray, *, flat: bool) -> np.ndarray:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ImportError("onnxruntime is not installed: pip install 'rankstruct[serving]'") from error
-    (found,) = onnxruntime.InferenceSession(path).run(["scores"], {"features": rows if flat else rows[None]})
+    (found,) = (
+        import_extra("onnxruntime", "serving")
+        .InferenceSession(path)
+        .run(["scores"], {"features": rows if flat else rows[None]})
+    )
     return np.asarray(found).ravel()

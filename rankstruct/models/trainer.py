@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim._functional import adamw
+from torch.optim.adamw import adamw
 
 from rankstruct.progress import Progress, announce
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal, get_args
 
 import joblib
@@ -20,6 +18,7 @@ from rankstruct.data import DataError
 from rankstruct.data.errors import check_integers
 from rankstruct.files import whole_file, write_text
 from rankstruct.losses.checks import check_choice
+from rankstruct.messages import import_extra
 from rankstruct.processes import Team, find_team
 from rankstruct.recommenders.estimator import Recommender
 from rankstruct.recommenders.factorization import MatrixFactorization, SplitFactorization
@@ -60,7 +59,7 @@ def save_shards(model: Recommender, folder: str | os.PathLike[str]) -> None:
     files = [f"rows-{token}-{part + 1:05}-of-{team.world_size:05}.safetensors" for part in range(team.world_size)]
     weights = {name: values.cpu().contiguous() for name, values in scorer.state_dict().items()}
     with whole_file(folder / files[team.rank], "wb") as file:
-        file.write(_needed("safetensors.torch", "serving").save(weights))
+        file.write(import_extra("safetensors.torch", "serving").save(weights))
     team.gathered(None)  # all files are there
     if team.rank == 0:
         kept = {name: value for name, value in vars(model).items() if name != "scorer_"}
@@ -109,7 +108,7 @@ def load_shards(folder: str | os.PathLike[str]) -> Recommender:
 
 def _read_rows(folder: Path, files: list[str], name: str, values: torch.Tensor, table: Any) -> None:
     """Set the own rows of a table to those of files."""
-    own, safe_open = table.own, _needed("safetensors", "serving").safe_open
+    own, safe_open = table.own, import_extra("safetensors", "serving").safe_open
     for part, file_name in enumerate(files):
         theirs = Team(part, len(files)).share(table.total)
         first, last = max(own.start, theirs.start), min(own.stop, theirs.stop)
@@ -150,7 +149,7 @@ def item_index(
     check_choice("kind", kind, get_args(Literal["flat", "hnsw"]))
     check_integers(1, links=links, search=search, build=build)
     check_is_fitted(model)
-    faiss, items = _needed("faiss", "faiss"), model.vectors_to_index()
+    faiss, items = import_extra("faiss", "faiss"), model.vectors_to_index()
     if kind == "flat":
         index = faiss.IndexFlatIP(items[1].shape[1])
     else:
@@ -159,11 +158,3 @@ def item_index(
     found = faiss.IndexIDMap(index)
     found.add_with_ids(np.ascontiguousarray(items[1], np.float32), items[0])
     return found
-
-
-def _needed(name: str, extra: str) -> ModuleType:
-    """A module of an extra."""
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise ImportError(f"{name.partition('.')[0]} is not installed: pip install 'rankstruct[{extra}]'") from error
