@@ -1,6 +1,7 @@
 # The commands of a checkout. PyTorch is better installed first: pip brings the default build for your platform.
 ARGS ?=
 TORCH ?= torch
+FIRST = --torch "$(TORCH)" $(if $(TORCH_PACKAGES),--packages "$(TORCH_PACKAGES)")
 
 .PHONY: test rest soak sanitize lint docs setup wheel lowest results benchmark ci
 
@@ -30,13 +31,13 @@ lint:
 	python scripts/concepts.py
 
 setup:  ## the README's commands that train and build the documentation, from nothing; CLONE keeps the clone
-	python scripts/time_setup.py --torch "$(TORCH)" --only train docs --json build/setup.json $(if $(CLONE),--clone "$(CLONE)")
+	python scripts/time_setup.py $(FIRST) --only train docs --json build/setup.json $(if $(CLONE),--clone "$(CLONE)")
 
 docs:  ## the site, in docs/_build/html
 	sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
 wheel:  ## build sdist and wheel, and try the wheel in an environment and a folder of its own
-	python scripts/try_wheel.py --torch "$(TORCH)"
+	python scripts/try_wheel.py $(FIRST)
 
 lowest:  ## the same with the lowest versions that pyproject.toml allows
 	python scripts/try_wheel.py --torch "$(TORCH)" --lowest

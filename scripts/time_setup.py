@@ -17,10 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
 from pathlib import Path
 
 from benchmarks.timing import machine
+from environments import add_options, environment
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.files import write_result
 
@@ -60,7 +60,7 @@ def in_words(seconds: float) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Install, time, write."""
     parser = CommandParser(description=__doc__)
-    parser.add_argument("--torch", default="torch", help="requirement that is installed first, untimed")
+    add_options(parser)
     parser.add_argument("--only", choices=NAMES, nargs="+", default=list(NAMES), help="commands")
     parser.add_argument("--clone", type=Path, help="folder for the clone, which is kept (default: a temporary one)")
     parser.add_argument("--json", type=Path, default=ROOT / "docs" / "results" / "setup.json", help="result file")
@@ -68,12 +68,10 @@ def main(arguments: list[str] | None = None) -> int:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         made, clone = Path(folder, "environment"), given.clone or Path(folder, "clone")
-        venv.create(made, with_pip=True)
-        programs = made / ("Scripts" if sys.platform == "win32" else "bin")
+        programs = environment(made, given.torch, given.packages)
         kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "OMP_NUM_THREADS")}
         kept |= {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "VIRTUAL_ENV": str(made)}
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
-        subprocess.run([programs / "pip", "install", "--quiet", given.torch], env=kept, check=True)
         typed = commands((clone / "README.md").read_text(encoding="utf-8"))
         for name in (name for name in ORDER if name in given.only):
             command = typed[name]

@@ -11,9 +11,10 @@ import re
 import subprocess
 import sys
 import tempfile
-import venv
 from pathlib import Path
 from zipfile import ZipFile
+
+from environments import add_options, environment
 
 ROOT = Path(__file__).parents[1]
 
@@ -39,15 +40,14 @@ TRIALS = (
 def main() -> int:
     """Build, install, try."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torch", default="torch", help="requirement that is installed first (default: torch)")
+    add_options(parser)
     parser.add_argument("--lowest", action="store_true", help="the lowest version of each requirement")
     parser.add_argument("--tests", nargs="*", default=[], metavar="PATH", help="tests to run with what was installed")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        environment, empty = Path(folder, "environment"), Path(folder, "empty")
+        empty = Path(folder, "empty")
         empty.mkdir()
-        venv.create(environment, with_pip=True)
-        python = str(environment / ("Scripts" if sys.platform == "win32" else "bin") / "python")
+        python = str(environment(Path(folder, "environment"), given.torch, given.packages) / "python")
 
         def run(*command: str, cwd: Path = empty) -> None:
             print("$", *(word if "\n" not in word else "..." for word in command), flush=True)
@@ -56,7 +56,7 @@ def main() -> int:
         def install(*requirements: str) -> None:
             run("-m", "pip", "install", "--quiet", *requirements)
 
-        install(given.torch, "build")
+        install("build")
         run("-m", "build", "--outdir", folder, str(ROOT))  # the wheel is made from the sdist
         (wheel,) = Path(folder).glob("*.whl")
         if names := foreign_files(wheel):

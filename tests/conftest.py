@@ -128,10 +128,16 @@ def pytest_collection() -> Iterator[object]:
         gc.enable()
 
 
+SEED = torch.manual_seed if torch.accelerator.is_available() else torch.default_generator.manual_seed
+
+
 @pytest.fixture(autouse=True)
 def same_numbers_in_any_order() -> None:
-    """Seed every test alike, so that none depends on which others ran before it in the same process."""
-    torch.manual_seed(0)
+    """Seed every test alike, so that none depends on which others ran before it in the same process.
+
+    That of the CPU alone where there is no other device: `torch.manual_seed` looks for every kind of device each time.
+    """
+    SEED(0)
 
 
 @pytest.fixture(scope="session")
