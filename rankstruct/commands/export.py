@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from rankstruct.commands._options import parser_of
+from rankstruct.data.dataset import RankingData
 from rankstruct.data.predictions import read_for_model
 from rankstruct.models import export_scorer, load_scorer
 from rankstruct.models.engine_scores import engine_scores
 from rankstruct.models.engines import features_of
-from rankstruct.models.scorers import scores_of, split_preparation
+from rankstruct.models.scorers import scores_of, split_preparation, trained_names
 
 
 def main(args: Sequence[str]) -> None:
@@ -22,9 +26,7 @@ def main(args: Sequence[str]) -> None:
     names = None if given.feature_names is None else given.feature_names.split(",")
     data = None
     if given.check is not None:  # before anything is written
-        known = features_of(scorer, "onnx", None)
-        named = known if getattr(scorer, "feature_names", None) else None
-        data = read_for_model(given.check, named, len(known), split_preparation(scorer)[1].columns)
+        data = read_for_scorer(scorer, given.check)
     for path in export_scorer(scorer, given.output, given.engine, feature_names=names):
         print(f"written: {path}")
     if data is None:
@@ -47,3 +49,10 @@ def main(args: Sequence[str]) -> None:
             f"{given.output}: scores differ by {difference / spread:.2g} of their range; missing cells that training did not "
             "have are 0 in engines, and very large features lose digits in float32"
         )
+
+
+def read_for_scorer(scorer: nn.Module, path: Path, **options: Any) -> RankingData:
+    """Read lists with the features of a scorer; `options` are those of `read_lists`."""
+    names = features_of(scorer, "onnx", None)
+    named = names if trained_names(scorer) else None
+    return read_for_model(path, named, len(names), split_preparation(scorer)[1].columns, **options)

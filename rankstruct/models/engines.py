@@ -20,7 +20,7 @@ from torch import nn
 from rankstruct.files import whole_file, write_text
 from rankstruct.messages import did_you_mean
 from rankstruct.models.portable import Layers, Trees, portable
-from rankstruct.models.scorers import ONNX_TREES, PreparedScorer
+from rankstruct.models.scorers import ONNX_TREES, PreparedScorer, names_of_features
 
 __all__ = ["ENGINES", "export_scorer"]
 
@@ -106,28 +106,16 @@ def _check_target(path: Path, engine: str) -> None:
 
 def features_of(scorer: nn.Module, engine: str, given: Sequence[str] | None) -> list[str]:
     """The names of the features in an engine: `given` ones, those of training, or numbers; raises ValueError for wrong ones."""
-    if isinstance(given, str):
-        raise ValueError(f"feature_names must be a list of names, got the text {given!r}; write [{given!r}]")
     inner: Any = scorer
-    known, d = getattr(scorer, "feature_names", None), None
-    while isinstance(inner, PreparedScorer):
-        columns = inner.preparation.columns
-        known = known or (columns and columns.names)
-        d, inner = d or inner.preparation.num_features, inner.scorer
-    while d is None and hasattr(inner, "scorers"):
-        inner = inner.scorers[0]
+    d: int | None = None
+    while d is None:
         d = (
             inner.preparation.num_features
             if isinstance(inner, PreparedScorer)
             else getattr(inner, "num_features", None)
         )
-    d = d or inner.num_features
-    found = [
-        str(name)
-        for name in ((list(given) if given is not None else known) or [f"feature_{at + 1}" for at in range(d)])
-    ]
-    if len(found) != d or len({*found}) != d or not all(map(str.strip, found)):
-        raise ValueError(f"feature_names must be {d} different names, none of them empty, got {found!r:.200}")
+        inner = inner.scorer if isinstance(inner, PreparedScorer) else inner.scorers[0] if d is None else inner
+    found = names_of_features(scorer, d, given)
     if engine == "vespa":
         for name in found:
             if not (_FUNCTION.fullmatch(name) or _RANK_FEATURE.fullmatch(name)):
@@ -168,7 +156,7 @@ def _xgboost(trees: Trees, names: Sequence[str]) -> str:
                 "nodeid": int(node - root),
                 "depth": depth,
                 "split": names[trees.feature[node]],
-                "split_condition": _single(condition),
+                "split_condition": float(condition),  # exact, since Vespa may compare in float64
                 "yes": yes["nodeid"],
                 "no": no["nodeid"],
                 "missing": (yes if trees.missing_left[node] else no)["nodeid"],

@@ -99,6 +99,11 @@ def portable(scorer: nn.Module) -> Layers | Trees:
     return found
 
 
+def _of_categories(preparation: Preparation, sources: np.ndarray) -> bool:
+    """Whether one of these raw features is a category."""
+    return preparation.columns is not None and bool(np.isin(sources, preparation.columns.categorical).any())
+
+
 def _refused(reason: str, way_out: str) -> ValueError:
     return ValueError(f"the scorer cannot be exported: {reason}; {way_out}")
 
@@ -112,14 +117,14 @@ def _layers(parts: Sequence[nn.Module], preparation: Preparation) -> Layers:
     d = preparation.num_features or width
     shared = np.zeros(d), np.ones(d)
     for at in reversed(range(width)):  # those of the first column of each feature
-        if np.isfinite(deviation[at]):
+        if np.isfinite(mean[at]) and np.isfinite(deviation[at]):
             shared[0][sources[at]], shared[1][sources[at]] = mean[at], deviation[at]
     found: list[tuple[np.ndarray, np.ndarray]] = []
     for depth, same in enumerate(zip(*models, strict=True)):
         weights, biases = [each[0] for each in same], [each[1] for each in same]
         if depth == 0:
             used = np.abs(np.concatenate(weights)).sum(0) > 0
-            if (sources[used] < 0).any():
+            if _of_categories(preparation, sources[used]):
                 raise _refused("it uses categories, which engines do not have", "train it on numbers alone")
             if np.isnan(mean[used]).any():
                 raise _refused(
@@ -148,7 +153,7 @@ def _folded(
 ) -> tuple[np.ndarray, np.ndarray]:
     """A layer of prepared features, (x - mean) / deviation, as one of features with the shared mean and deviation."""
     of_raw, bias = np.zeros((len(weights), len(shared[0]))), bias.copy()
-    for at in np.flatnonzero(np.isfinite(deviation) & (sources >= 0)):
+    for at in np.flatnonzero(np.isfinite(mean) & np.isfinite(deviation)):
         each = weights[:, at] / deviation[at]
         of_raw[:, sources[at]] += each * shared[1][sources[at]]
         bias += each * (shared[0][sources[at]] - mean[at])
@@ -223,7 +228,7 @@ def _trees(scorer: TreeScorer, preparation: Preparation) -> Trees:
     inner = column < scorer.num_columns
     d = preparation.num_features or scorer.num_features
     sources = preparation.sources(d)[scorer.feature].numpy()
-    if scorer.num_categories or (sources[np.unique(column[inner])] < 0).any():
+    if scorer.num_categories or _of_categories(preparation, sources[np.unique(column[inner])]):
         raise _refused(
             "its trees split categories, which engines do not have", "train it on numbers alone, or write .onnx"
         )

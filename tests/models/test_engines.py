@@ -148,7 +148,7 @@ def golden_mlp():
 
 
 XGBOOST = (
-    '[{"nodeid": 0, "depth": 0, "split": "b", "split_condition": 0.50000006, "yes": 1, "no": 2, "missing": 1, '
+    '[{"nodeid": 0, "depth": 0, "split": "b", "split_condition": 0.5000000596046448, "yes": 1, "no": 2, "missing": 1, '
     '"children": [{"nodeid": 1, "leaf": -1.0}, {"nodeid": 2, "leaf": 2.0}]}, {"nodeid": 0, "leaf": 0.25}]'
 )
 SOLR = '{"class": "org.apache.solr.ltr.model.%s", "store": "m", "name": "m", "features": [%s], "params": %s}'
