@@ -37,6 +37,11 @@ def main(args: Sequence[str]) -> None:
         raise ValueError("--check needs a scorer of single documents; this one depends on the list")
     with torch.inference_mode():
         expected = scores_of(scorer, torch.from_numpy(X)).double().numpy()
+    if len(unknown := np.flatnonzero(np.isnan(expected))):
+        raise ValueError(
+            f"{given.check}: {len(unknown)} documents have no score, such as that of row {unknown[0]}: they have missing cells, "
+            "and training had none; fill them, as the engine does with 0, or train with missing cells"
+        )
     found = engine_scores(given.output, given.engine, X, features_of(scorer, given.engine, names))
     spread = float(np.ptp(expected)) or 1.0
     difference = float(np.abs(found - expected).max())

@@ -85,7 +85,15 @@ def export_scorer(
         return [path] if engine == "onnx" else [path, _write_features(path, engine, names, False)]
     model = portable(scorer)
     text = _WRITERS[path.suffix if engine in ("elasticsearch", "opensearch") else engine](model, path.stem, names)
-    aware = isinstance(model, Trees) and not model.missing_is_zero()
+    trees = model if isinstance(model, Trees) else None
+    aware = trees is not None and not trees.missing_is_zero()
+    has_side = aware or (engine != "solr" and path.suffix == ".json")
+    if trees is not None and not has_side and not trees.sends_missing_as_zero():
+        warnings.warn(
+            f"training had no missing cells: {engine} takes 0 for one in {path.name}, before the preparation, and predict after "
+            "it; so scores of documents with missing cells differ, unless the engine fills them",
+            stacklevel=3,
+        )
     features = _write_features(path, engine, names, aware)
     write_text(path, text)
     return [path, features]

@@ -19,6 +19,7 @@ from rankstruct.models.scorers import LinearScorer, MeanScorer, MLPScorer, Prepa
 from rankstruct.preparation import Append, Encode, LeaveLast, Preparation, Standardize
 
 _LARGEST = 0x7F7FFFFF  # the bits of the largest finite float32 number
+_DEEPEST = 300  # levels of a tree, which are nested in files; parsers of JSON in engines stop at 500
 
 
 class Layers(NamedTuple):
@@ -55,9 +56,13 @@ class Trees(NamedTuple):
     value: np.ndarray
     saw_missing: bool
 
+    def sends_missing_as_zero(self) -> bool:
+        """Whether a missing feature goes wherever 0 does at each node."""
+        return bool(((self.threshold >= 0) == self.missing_left)[self.feature >= 0].all())
+
     def missing_is_zero(self) -> bool:
-        """Whether a missing feature may count as 0: it goes wherever 0 does at each node, or training had none."""
-        return not self.saw_missing or bool(((self.threshold >= 0) == self.missing_left)[self.feature >= 0].all())
+        """Whether a missing feature may count as 0: it goes wherever 0 does, or training had none."""
+        return not self.saw_missing or self.sends_missing_as_zero()
 
 
 def portable(scorer: nn.Module) -> Layers | Trees:
@@ -224,6 +229,11 @@ def _after(name: str, step: nn.Module, mean: np.ndarray, deviation: np.ndarray) 
 def _trees(scorer: TreeScorer, preparation: Preparation) -> Trees:
     if not scorer.num_trees:
         raise ValueError("the scorer has 0 trees, so nothing is written; train it with n_estimators= of 1 or more")
+    if scorer.depth > _DEEPEST:
+        raise _refused(
+            f"a tree has {scorer.depth} levels, and parsers of engines read about {_DEEPEST}",
+            "train with fewer, options={'max_depth': 30}, or write .onnx",
+        )
     column, left = (each.numpy().astype(np.int64) for each in scorer.branch.unbind(-1))
     inner = column < scorer.num_columns
     d = preparation.num_features or scorer.num_features

@@ -167,14 +167,14 @@ def test_the_command_prints_and_draws(tmp_path, capsys):
     scorer.linear.weight.data = torch.tensor([[2.0, -1.0]])
     scorer.feature_names = ("bm25", "age")
     rs.save_scorer(scorer, tmp_path / "scorer.pt")
-    (tmp_path / "a.csv").write_text("qid,docid,age,bm25\nq1,x,3,1\nq1,y,1,0\nq2,x,0,0\nq2,z,1,1\nq2,w,0,9\n")
+    (tmp_path / "a.csv").write_text("qid,docid,age,bm25\nq1,x,3,1\nq1,y,0,0\nq2,x,0,0\nq2,z,1,1\nq2,w,0,9\n")
     given = ["explain", str(tmp_path / "scorer.pt"), str(tmp_path / "a.csv")]
     assert cli.main([*given, "--query", "q2", "--documents", "w", "z", "--plot", str(tmp_path / "a.png")]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows[1:4] == [["bm25", "9", "1", "+16"], ["age", "0", "1", "+1"], ["score", "18", "1", "+17"]]
     assert (tmp_path / "a.png").stat().st_size > 1000
     assert cli.main([*given, "--query", "q1"]) == 0
-    assert capsys.readouterr().out.split()[1:3] == ["y", "x"], "the two best ones, of scores 0 - 1 and 2 - 3"
+    assert capsys.readouterr().out.split()[1:3] == ["y", "x"], "the two best ones, of scores 0 and 2 - 3"
     for more, said in (
         ([], "--query must name one of the 2 lists, such as 'q1'"),
         (["--query", "q3"], "--query must name one of 2, got 'q3'"),
