@@ -259,7 +259,7 @@ def _solr(model: Layers | Trees, name: str, names: Sequence[str]) -> str:
 
         trees = [_children(model, root, lambda _, value: {"value": str(value)}, split) for root in model.roots]
         kind, params = "MultipleAdditiveTreesModel", {"trees": [{"weight": "1.0", "root": tree} for tree in trees]}
-        params |= {"isNullSameAsZero": "false"} if aware else {}
+        params |= {"isNullSameAsZero": False} if aware else {}  # whose setter takes no text
     else:
         for each, m, s in zip(features, model.mean, model.deviation, strict=True):
             if m or s != 1:

@@ -244,7 +244,8 @@ def _trees(scorer: TreeScorer, preparation: Preparation) -> Trees:
         )
     if not bool((scorer.at_zero == 0).all()):
         raise _refused(
-            "its trees take 0 for a missing cell (zero_as_missing)", "train it without this option, or write .onnx"
+            "its trees take 0 for a missing cell (zero_as_missing, or XGBoost on sparse features or bins)",
+            "train it without this option, on dense features without bins, or write .onnx",
         )
     pairs, number = np.unique(np.stack([column[inner], scorer.threshold.numpy()[inner]]), axis=1, return_inverse=True)
     columns = pairs[0].astype(np.int64)

@@ -310,8 +310,8 @@ class TreeScorer(Scorer):
     def compared(self, rows: Tensor) -> Tensor:
         """What nodes compare with their thresholds, of rows `[documents, d]`: `[documents, num_columns]` in the same dtype."""
         values = rows[:, self.feature]
-        if not self.single:
-            values = torch.where(values.abs() <= _LIGHTGBM_ZERO, self.at_zero.to(values), values)
+        zero = 0.0 if self.single else _LIGHTGBM_ZERO
+        values = torch.where(values.abs() <= zero, self.at_zero.to(values), values)
         values = torch.where(values.isnan(), self.at_missing.to(values), values)
         if self.num_categories:
             sizes = self.bounds.diff()

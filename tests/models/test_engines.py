@@ -66,6 +66,7 @@ CASES = {
     "lightgbm missing, log": (lambda: boosted(prepare=["log"]), MISSING),
     "lightgbm missing, encode": (lambda: boosted(prepare=["encode", "standardize"]), MISSING),
     "xgboost missing": (lambda: boosted("xgboost"), MISSING),
+    "xgboost missing, piecewise": (lambda: boosted("xgboost", prepare=["piecewise:4"]), MISSING),
     "xgboost quantile": (lambda: boosted("xgboost", prepare=["quantile"]), {}),
     "catboost missing": (lambda: boosted("catboost"), MISSING),
     "catboost log": (lambda: boosted("catboost", prepare=["log"]), {}),
@@ -286,9 +287,11 @@ def test_cells_that_are_missing_only_at_serving_are_told_of(tmp_path):
     fitted(boosted).export(tmp_path / "m.json", "solr")
 
 
-def test_a_linear_model_of_quantiles_or_missing_cells_says_what_to_train(tmp_path):
+def test_what_a_preparation_makes_impossible_says_what_to_train(tmp_path):
+    pytest.importorskip("xgboost")
     for make, data, said in (
         (lambda: linear(["quantile"]), {}, "after the step 'quantile' have no normaliser.*BoostedRanker"),
+        (lambda: boosted("xgboost", prepare=["bins:4"]), {}, "0 for a missing cell"),
         (lambda: linear(["standardize"]), MISSING, "missing cells become medians with an indicator.*BoostedRanker"),
     ):
         with pytest.raises(ValueError, match=said):
