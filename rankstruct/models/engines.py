@@ -143,6 +143,11 @@ def _single(value: Any) -> float:
     return float(str(np.float32(value)))
 
 
+def _next(value: np.float32) -> np.float32:
+    """The next float32 number above, or the largest finite one."""
+    return value if value == np.finfo(np.float32).max else np.nextafter(value, np.float32(np.inf))
+
+
 def _children(
     trees: Trees, node: int, leaf: Callable[[int, float], Any], split: Callable[..., Any], depth: int = 0
 ) -> Any:
@@ -158,8 +163,7 @@ def _xgboost(trees: Trees, names: Sequence[str]) -> str:
 
     def tree(root: int) -> dict[str, Any]:
         def split(node: int, depth: int, yes: dict[str, Any], no: dict[str, Any]) -> dict[str, Any]:
-            above = np.nextafter(trees.threshold[node], np.float32(np.inf))
-            condition = above if np.isfinite(above) else trees.threshold[node]
+            condition = _next(trees.threshold[node])
             return {
                 "nodeid": int(node - root),
                 "depth": depth,
@@ -295,7 +299,7 @@ def _before_slack(threshold: np.float32) -> np.float32:
     found = np.float32(threshold - _SLACK)
     while np.float32(found + _SLACK) > threshold:
         found = np.nextafter(found, np.float32(-np.inf))
-    while np.float32((above := np.nextafter(found, np.float32(np.inf))) + _SLACK) <= threshold and np.isfinite(above):
+    while found < (above := _next(found)) and np.float32(above + _SLACK) <= threshold:
         found = above
     return found
 
