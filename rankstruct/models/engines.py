@@ -85,18 +85,23 @@ def export_scorer(
         return [path] if engine == "onnx" else [path, _write_features(path, engine, names, False)]
     model = portable(scorer)
     text = _WRITERS[path.suffix if engine in ("elasticsearch", "opensearch") else engine](model, path.stem, names)
-    trees = model if isinstance(model, Trees) else None
-    aware = trees is not None and not trees.missing_is_zero()
-    has_side = aware or (engine != "solr" and path.suffix == ".json")
-    if trees is not None and not has_side and not trees.sends_missing_as_zero():
-        warnings.warn(
-            f"training had no missing cells: {engine} takes 0 for one in {path.name}, before the preparation, and predict after "
-            "it; so scores of documents with missing cells differ, unless the engine fills them",
-            stacklevel=3,
-        )
+    aware = isinstance(model, Trees) and _tells_missing(model, path, engine)
     features = _write_features(path, engine, names, aware)
     write_text(path, text)
     return [path, features]
+
+
+def _tells_missing(trees: Trees, path: Path, engine: str) -> bool:
+    """Whether the engine must tell missing cells from 0; warns if they are the same to it, and not to the trees."""
+    aware = not trees.missing_is_zero()
+    has_side = aware or (engine != "solr" and path.suffix == ".json")
+    if not has_side and not trees.sends_missing_as_zero():
+        warnings.warn(
+            f"training had no missing cells: {engine} takes 0 for one in {path.name}, before the preparation, and predict after "
+            "it; so scores of documents with missing cells differ, unless the engine fills them",
+            stacklevel=4,
+        )
+    return aware
 
 
 def _check_target(path: Path, engine: str) -> None:

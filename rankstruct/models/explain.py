@@ -138,27 +138,35 @@ def explain_scorer(
     with evaluating(scorer):
         exact = copy.deepcopy(scorer).double()
         scores, found = _explained(exact, features, torch.arange(features.shape[1]), pairs)
-    explanations = []
-    for (a, b), contributions in zip(pairs, found.numpy(), strict=True):
-        both = float(scores[a]), float(scores[b])
-        error, size = float(contributions.sum()) - (both[0] - both[1]), float(np.abs(contributions).sum())
-        if not np.isfinite(size + error):
-            raise ValueError(
-                f"the scores of the documents {a} and {b} are not finite, got {both}; check their features"
-            )
-        if abs(error) > _MOST_ERROR * max(size, abs(both[0] - both[1])):
-            raise ValueError(
-                f"the contributions of the documents {a} and {b} miss the difference of their scores by {error:.2g}: the scorer "
-                "is not differentiable, or looks at other documents"
-            )
-        order = np.argsort(-np.abs(contributions), kind="stable")
-        cells = features[[a, b]].double().T.tolist()
-        values = tuple((_cell(columns, at, cells[at][0]), _cell(columns, at, cells[at][1])) for at in order.tolist())
-        chosen = (a, b) if documents is None else (documents[a], documents[b])
-        explanations.append(
-            Explanation(chosen, both, tuple(names[at] for at in order), contributions[order], values, error)
+    found_for = zip(pairs, found.numpy(), strict=True)
+    return [_explanation(pair, scores, each, features, names, columns, documents) for pair, each in found_for]
+
+
+def _explanation(
+    pair: tuple[int, int],
+    scores: Tensor,
+    contributions: np.ndarray,
+    features: Tensor,
+    names: Sequence[str],
+    columns: Columns | None,
+    documents: Sequence[Any] | None,
+) -> Explanation:
+    """The checked contributions, by their size."""
+    a, b = pair
+    both = float(scores[a]), float(scores[b])
+    error, size = float(contributions.sum()) - (both[0] - both[1]), float(np.abs(contributions).sum())
+    if not np.isfinite(size + error):
+        raise ValueError(f"the scores of the documents {a} and {b} are not finite, got {both}; check their features")
+    if abs(error) > _MOST_ERROR * max(size, abs(both[0] - both[1])):
+        raise ValueError(
+            f"the contributions of the documents {a} and {b} miss the difference of their scores by {error:.2g}: the scorer "
+            "is not differentiable, or looks at other documents"
         )
-    return explanations
+    order = np.argsort(-np.abs(contributions), kind="stable")
+    cells = features[[a, b]].double().T.tolist()
+    values = tuple((_cell(columns, at, cells[at][0]), _cell(columns, at, cells[at][1])) for at in order.tolist())
+    chosen = (a, b) if documents is None else (documents[a], documents[b])
+    return Explanation(chosen, both, tuple(names[at] for at in order), contributions[order], values, error)
 
 
 def _cell(columns: Columns | None, at: int, value: float) -> Any:
