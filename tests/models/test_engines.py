@@ -80,10 +80,22 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+#: Each library with each step, trained and scored with missing cells.
+MORE = {
+    f"{library} missing {'+'.join(steps)}": (
+        lambda library=library, steps=steps: boosted(library, prepare=steps),
+        MISSING,
+    )
+    for library in ("lightgbm", "xgboost", "catboost")
+    for steps in (*STEPS, ("encode", "append-quantile", "standardize"), ("append-log",), ("append-piecewise:4",))
+    if (library, *steps) != ("xgboost", "bins:4")
+}
+
+
+@pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=pytest.mark.soak) for case in MORE)])
 @pytest.mark.filterwarnings("ignore")
 def test_an_exported_file_scores_as_predict(case, tmp_path):
-    make, data = CASES[case]
+    make, data = (CASES | MORE)[case]
     for library in ("lightgbm", "xgboost", "catboost"):
         if case.startswith(library):
             pytest.importorskip(library)
