@@ -123,10 +123,10 @@ def explain_scorer(
     >>> _ = scorer.linear.weight.data.copy_(torch.tensor([[2.0, -1.0]]))
     >>> (why,) = explain_scorer(scorer, np.array([[1.0, 3.0], [0.5, 7.0]]), [(0, 1)], feature_names=["bm25", "age"])
     >>> print(why)
-    feature    0   1  contribution
-    age        3   7            +4
+    feature    0    1  contribution
+    age        3    7            +4
     bm25       1  0.5            +1
-    score     -1  -6            +5
+    score     -1   -6            +5
     """
     features = torch.as_tensor(features)
     if features.dim() != 2:
@@ -227,7 +227,10 @@ def _along_the_line(scorer: nn.Module, high: Tensor, low: Tensor) -> Tensor:
         middle = (begin + end) / 2
         points = (low + middle * step).requires_grad_()
         with torch.enable_grad():
-            (slope,) = torch.autograd.grad(scorer(points).sum(), points)
+            total = scorer(points).sum()
+            if not total.requires_grad:
+                raise ValueError(f"a {type(scorer).__name__} is not differentiable, so it has no integrated gradients")
+            (slope,) = torch.autograd.grad(total, points)
         parts = slope * step * (end - begin)
         with torch.no_grad():
             rise = scorer(low + end * step) - scorer(low + begin * step)

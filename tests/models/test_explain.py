@@ -135,6 +135,11 @@ def test_categories_and_missing_cells_are_values_of_their_column():
         assert text[-1].startswith("score")
 
 
+class Rounded(torch.nn.Module):
+    def forward(self, scores):
+        return scores.detach().round()
+
+
 def test_what_cannot_be_explained_is_refused():
     X, y, qid = draw()
     ranker = linear("standardize").fit(X, y, qid)
@@ -156,6 +161,12 @@ def test_what_cannot_be_explained_is_refused():
         explain_scorer(ranker.to_scorer(), X, [(3, 1)])
     with pytest.raises(ValueError, match="a ContextScorer compares the documents of a list"):
         explain_scorer(rs.ContextScorer(D), X, [(0, 1)])
+    scorer = torch.nn.Sequential(torch.nn.Linear(D, 1, bias=False), torch.nn.Flatten(0))
+    (why,) = explain_scorer(scorer, X, [(0, 1)])  # a scorer of one's own
+    assert why.contributions.sum() == pytest.approx(why.scores[0] - why.scores[1], abs=1e-6)
+    scorer.append(Rounded())
+    with pytest.raises(ValueError, match="a Sequential is not differentiable"):
+        explain_scorer(scorer, X, [(0, 1)])
     with pytest.raises(ValueError, match="pairs must have two rows from 0 to 599"):
         explain_scorer(LinearScorer(D), X, [(0, 600)])
     with pytest.raises(ValueError, match="feature_names must be 4 different names"):
