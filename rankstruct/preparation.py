@@ -63,7 +63,7 @@ class Step(nn.Module):
         raise NotImplementedError
 
     def sources(self, before: Tensor) -> Tensor:
-        """The raw feature that each output depends on, given that of each input; -1 for an indicator of a category."""
+        """The raw feature that each output depends on, given that of each input."""
         return before
 
 
@@ -321,9 +321,7 @@ class Encode(Step):
 
     def sources(self, before: Tensor) -> Tensor:
         """The numbers, the indicators of categories, and those of missing values."""
-        return torch.cat(
-            [before[self.numeric.long()], torch.full((len(self.code),), -1), before[self.incomplete.long()]]
-        )
+        return torch.cat([before[each.long()] for each in (self.numeric, self.column, self.incomplete)])
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Transform features."""
@@ -554,7 +552,7 @@ class Preparation(nn.Module):
         return int(self._transformed(one, np.array([0, 1])).shape[1])
 
     def sources(self, num_features: int) -> Tensor:
-        """The raw feature that each prepared one depends on, of `num_features`; -1 for an indicator of a category."""
+        """The raw feature that each prepared one depends on, of `num_features`."""
         found = torch.arange(num_features)
         step: Any
         for step in self.steps:

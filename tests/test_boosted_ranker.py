@@ -115,6 +115,28 @@ def test_constant_features_are_named():
         rs.BoostedRanker(**QUICK).fit(np.ones_like(X), y, qid)
 
 
+@pytest.mark.parametrize("prepare", [(), ("bins:3",)])
+def test_zeros_are_the_same_in_sparse_and_dense_features_and_in_the_scorer(any_library, prepare):
+    """XGBoost takes what sparse features do not store as missing."""
+    rng = np.random.default_rng(0)
+    X, qid = np.round(rng.normal(size=(240, 3)), 2).astype(np.float32), np.repeat(np.arange(30), 8)
+    X[rng.random(X.shape) < 0.5] = 0
+    y = (X[:, 0] - X[:, 1] + (X[:, 2] == 0) > 0.5).astype(int)
+    options = {"library": any_library, "n_estimators": 10, "min_child_samples": 5, "n_jobs": 1}
+    ranker = rs.BoostedRanker(**options, prepare=prepare).fit(sp.csr_array(X), y, qid)
+    expected = ranker.predict(sp.csr_array(X))
+    assert np.ptp(expected) > 0.1
+    stored = sp.csr_array(X)
+    stored.data[::3] = 0
+    assert ranker.predict(stored) == pytest.approx(ranker.predict(stored.toarray()), abs=1e-6)
+    assert ranker.predict(X) == pytest.approx(expected, abs=1e-6)
+    scorer = ranker.to_scorer()
+    assert scorer(torch.from_numpy(X)).numpy() == pytest.approx(expected, abs=1e-6)
+    trees = scorer.scorer if prepare else scorer
+    prepared = torch.as_tensor(ranker.preparation_(torch.from_numpy(X)))
+    assert trees._sums(prepared).numpy() == pytest.approx(expected, abs=1e-6)
+
+
 def test_rows_in_any_order_sparse_or_missing(any_library):
     X, y, qid = make()
     options = {**QUICK, "library": any_library, "subsample": 1.0}

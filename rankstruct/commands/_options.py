@@ -345,6 +345,24 @@ def _tune() -> CommandParser:
     return parser
 
 
+def _explain() -> CommandParser:
+    parser = CommandParser.of(
+        "explain",
+        "Contributions are exact for linear models and trees, and integrated gradients for MLPs; they sum to the difference.",
+    )
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="folder of a run or of `rankstruct rank`, or a file of a scorer"
+    )
+    parser.add_argument("data", type=Path, metavar="DATA", help="file of lists")
+    parser.add_argument("--query", metavar="QID", help="the list (default: the one that there is)")
+    named = "their names, or QID-1 for the first without a name and so on (default: the two with the highest scores)"
+    parser.add_argument("--documents", nargs=2, metavar=("A", "B"), help=named)
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the contributions to a .png, .svg or .pdf")
+    tables = Need("without a table, such as a CSV or Parquet file", lambda v: not _has_ids(v.data))
+    _add_column_options(parser, ("label", "qid", "docid"), needs=[tables])
+    return parser
+
+
 def _export() -> CommandParser:
     parser = CommandParser.of(
         "export",
@@ -547,6 +565,7 @@ _PARSERS = {
     "convert": _convert,
     "cross-validate": _cross_validate,
     "evaluate": _evaluate,
+    "explain": _explain,
     "export": _export,
     "fit-exact": _fit_exact,
     "fuse": _fuse,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from rankstruct.commands._options import parser_of
+from rankstruct.data.dataset import RankingData
 from rankstruct.data.predictions import read_for_model
 from rankstruct.models import export_scorer, load_scorer
 from rankstruct.models.engine_scores import engine_scores
 from rankstruct.models.engines import features_of
-from rankstruct.models.scorers import scores_of, split_preparation
+from rankstruct.models.scorers import scores_of, split_preparation, trained_names
 
 
 def main(args: Sequence[str]) -> None:
@@ -22,9 +26,7 @@ def main(args: Sequence[str]) -> None:
     names = None if given.feature_names is None else given.feature_names.split(",")
     data = None
     if given.check is not None:  # before anything is written
-        known = features_of(scorer, "onnx", None)
-        named = known if getattr(scorer, "feature_names", None) else None
-        data = read_for_model(given.check, named, len(known), split_preparation(scorer)[1].columns)
+        data = read_for_scorer(scorer, given.check)
     for path in export_scorer(scorer, given.output, given.engine, feature_names=names):
         print(f"written: {path}")
     if data is None:
@@ -35,6 +37,11 @@ def main(args: Sequence[str]) -> None:
         raise ValueError("--check needs a scorer of single documents; this one depends on the list")
     with torch.inference_mode():
         expected = scores_of(scorer, torch.from_numpy(X)).double().numpy()
+    if len(unknown := np.flatnonzero(np.isnan(expected))):
+        raise ValueError(
+            f"{given.check}: {len(unknown)} documents have no score, such as that of row {unknown[0]}: they have missing cells, "
+            "and training had none; fill them, as the engine does with 0, or train with missing cells"
+        )
     found = engine_scores(given.output, given.engine, X, features_of(scorer, given.engine, names))
     spread = float(np.ptp(expected)) or 1.0
     difference = float(np.abs(found - expected).max())
@@ -47,3 +54,10 @@ def main(args: Sequence[str]) -> None:
             f"{given.output}: scores differ by {difference / spread:.2g} of their range; missing cells that training did not "
             "have are 0 in engines, and very large features lose digits in float32"
         )
+
+
+def read_for_scorer(scorer: nn.Module, path: Path, **options: Any) -> RankingData:
+    """Read lists with the features of a scorer; `options` are those of `read_lists`."""
+    names = features_of(scorer, "onnx", None)
+    named = names if trained_names(scorer) else None
+    return read_for_model(path, named, len(names), split_preparation(scorer)[1].columns, **options)

@@ -49,11 +49,12 @@ from rankstruct.losses import AdditiveRankLoss, GradedLoss, takes_groups
 from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
 from rankstruct.models.engines import export_scorer
+from rankstruct.models.explain import Explanation, explain_scorer
 from rankstruct.models.saving import build_module, describe_module
 from rankstruct.models.scorers import with_preparation
 from rankstruct.preparation import Preparation, encoded_first, has_missing, takes_sparse
 from rankstruct.processes import Team
-from rankstruct.roles import columns_at, split_table
+from rankstruct.roles import TableParts, columns_at, split_table
 from rankstruct.solvers import RowsOf
 from rankstruct.table_scorer import ScoresTables, TableScorer, feature_columns, matrix
 
@@ -354,10 +355,14 @@ class Ranker(ScoresTables, BaseEstimator):
 
     def _divide(self, X: Any, y: Any, qid: Any, group: Any = None) -> tuple[Any, Any, Any]:
         """Features, labels and lists of other documents, with the columns of training."""
+        return self._parts(X, y, qid, group)[:3]
+
+    def _parts(self, X: Any, y: Any, qid: Any, group: Any, docid: Any = None) -> TableParts:
+        """As `_divide`, with the names of documents."""
         features, known = getattr(self, "feature_names_in_", ()), getattr(self, "roles_", {})  # not in earlier versions
         if not len(features):  # fitted to an array
             features = [name for name in names_of(X) if name not in known.values()]
-        return split_table(X, y, qid, has_sizes=group is not None, features=features, known=known)[:3]
+        return split_table(X, y, qid, None, docid, has_sizes=group is not None, features=features, known=known)
 
     def _take_valid(self, X: Any, y: Any, qid: Any, diversity_groups: Any, item_weights: Any) -> TrainingData | None:
         """Validation lists from the arguments of `fit`, if there are any."""
@@ -787,12 +792,92 @@ class Ranker(ScoresTables, BaseEstimator):
         ...     [file.name for file in ranker.export(f"{folder}/ranker.json", "elasticsearch")]
         ['ranker.json', 'ranker.features.json']
         """
-        check_is_fitted(self)
-        to_scorer = getattr(self, "to_scorer", None)
-        if to_scorer is None:
-            raise ValueError(f"{type(self).__name__} has no to_scorer(), which export needs; define it")
         names = getattr(self, "feature_names_in_", None)
-        return export_scorer(to_scorer(), path, engine, feature_names=names if feature_names is None else feature_names)
+        scorer = self._scorer_for("export")
+        return export_scorer(scorer, path, engine, feature_names=names if feature_names is None else feature_names)
+
+    def _scorer_for(self, purpose: str) -> nn.Module:
+        check_is_fitted(self)
+        to_scorer: Callable[[], nn.Module] | None = getattr(self, "to_scorer", None)
+        if to_scorer is None:
+            raise ValueError(f"{type(self).__name__} has no to_scorer(), which {purpose} needs; define it")
+        return to_scorer()
+
+    def explain(
+        self, X: Any, a: Any, b: Any, qid: Any = None, *, group: Any = None, docid: Any = None
+    ) -> Explanation | list[Explanation]:
+        """What each raw feature contributes to the difference of the scores of documents A and B, of the same list.
+
+        Contributions sum to the difference, and a feature that both have alike contributes 0: B is the baseline. They are exact
+        for linear rankers and trees, and integrated gradients for MLPs; see `rankstruct.models.explain_scorer`.
+
+        Args:
+            X: documents, passed as to `predict`. Scores of an ensemble, and those after `query-` steps, depend on the list, of
+                which all documents are then needed.
+            a, b: rows of `X` or, as text, names of `docid`; for several pairs, sequences of as many.
+            qid, group: the lists, as for `predict`.
+            docid: `[documents]`, the names of the documents, or their column.
+
+        Returns:
+            An `Explanation`, which `print` shows as a table; a list of them for sequences.
+
+        Raises:
+            ValueError: unknown or ambiguous documents, or two of different lists; a ranker that compares the documents of a list.
+
+        >>> from rankstruct import LinearRanker
+        >>> X = np.array([[3.0, 0.0], [1.0, 2.0], [0.0, 1.0]])
+        >>> ranker = LinearRanker("AP", prepare=()).fit(X, [1, 0, 0], group=[3])
+        >>> why = ranker.explain(X, "first", "second", group=[3], docid=["first", "second", "third"])
+        >>> why.names[0], bool(np.isclose(why.contributions.sum(), why.scores[0] - why.scores[1]))
+        ('feature_1', True)
+        """
+        scorer, given = self._scorer_for("explain"), X
+        X, _, qid, _ = open_data("X", X, None, qid, group)
+        docid = getattr(given, "docids", None) if docid is None else docid  # of `RankingData`
+        found = self._parts(X, None, qid, group, docid)
+        X = self._check(found.X, reset=False)
+        names = None if found.docid is None else np.asarray(found.docid).astype(str)
+        if names is not None and names.shape != (X.shape[0],):
+            raise ValueError(f"docid must have one name per document, shape {X.shape[:1]}, got {names.shape}")
+        ids = np.zeros(X.shape[0], np.int64)
+        if found.qid is not None or group is not None:
+            ids = check_ids(X, list_ids(X.shape[0], found.qid, group), None)[0]
+        elif self._sees_lists and X.shape[0] > getattr(self, "longest_list_", X.shape[0]):
+            self._score_as_one_list(X.shape[0], self.longest_list_)
+        one = np.ndim(a) == 0
+        pairs = list(zip(*(self._rows(which, names, X.shape[0]) for which in (("a", a), ("b", b))), strict=True))
+        for first, second in pairs:
+            if ids[first] != ids[second]:
+                raise ValueError(f"a and b must be documents of one list, got rows {first} and {second} of two lists")
+        together = [int(ids[first]) if self._sees_lists else 0 for first, _ in pairs]
+        explanations: list[Any] = [None] * len(pairs)
+        for group_id in dict.fromkeys(together):
+            chosen = [at for at, each in enumerate(together) if each == group_id]
+            rows = np.unique([pairs[at] for at in chosen])
+            rows = np.flatnonzero(ids == group_id) if self._sees_lists else rows
+            features = dense(X[rows])
+            self._prepared(features, np.zeros(len(rows), np.int64))  # refuses missing cells that training did not have
+            places = [tuple(np.searchsorted(rows, pairs[at]).tolist()) for at in chosen]
+            shown = (rows if names is None else names[rows]).tolist()
+            for at, each in zip(chosen, explain_scorer(scorer, features, places, documents=shown), strict=True):
+                explanations[at] = each
+        return explanations[0] if one else explanations
+
+    @staticmethod
+    def _rows(which: tuple[str, Any], names: np.ndarray | None, documents: int) -> list[int]:
+        """The rows of documents, given by row or name."""
+        found = []
+        for each in np.atleast_1d(np.asarray(which[1], object)).tolist():
+            rows = [each]
+            if isinstance(each, str):
+                rows = [] if names is None else np.flatnonzero(names == each).tolist()
+            if len(rows) != 1 or not isinstance(rows[0], int | np.integer) or not 0 <= rows[0] < documents:
+                there = f"a row from 0 to {documents - 1}, or a name of docid= as text"
+                raise ValueError(
+                    f"{which[0]} must be {there}, got {each!r}" + (f" {len(rows)} times" if len(rows) > 1 else "")
+                )
+            found.append(int(rows[0]))
+        return found
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
         """`predict` for checked documents."""

@@ -368,6 +368,7 @@ class BoostedRanker(EarlyStoppingRanker):
         noise_: `noise`, or what was used in its place; 0 with CatBoost.
         num_leaves_: `num_leaves`, or what was used in its place.
         min_child_samples_: `min_child_samples`, or what was used in its place; of no effect with CatBoost.
+        zero_is_missing_: whether zeros are missing cells to the trees, as they are to XGBoost in sparse features, and so in bins.
         n_features_in_: number of raw features.
 
     `fit` takes Dask collections too, `fit(ddf)`, `fit(ddf, "label", "qid")` or `fit(X, y, qid)`, and then trains by LightGBM's or
@@ -445,10 +446,11 @@ class BoostedRanker(EarlyStoppingRanker):
         X = self._fit_preparation(train).features
         if kept.num_documents < train.num_documents:
             X, start = X[kept.features], None if start is None else start[kept.features]
-        lists = replace(kept, features=_features(whole(X)))
+        self.zero_is_missing_ = self.library == "xgboost" and sp.issparse(X)
+        lists = replace(kept, features=self._as_trained(whole(X)))
         held_out = None
         if valid is not None:
-            held_out = replace(valid, features=_features(self._prepared_lists(valid).features))
+            held_out = replace(valid, features=self._as_trained(self._prepared_lists(valid).features))
         loss = self._choose_sizes(lists.num_documents, loss)
         first = as_seed(self.random_state)
         for seed in range(first, first + self.seeds):
@@ -651,11 +653,22 @@ class BoostedRanker(EarlyStoppingRanker):
         self.best_iterations_.append(kept)
 
     def _scores(self, X: Any, qid: np.ndarray | None) -> np.ndarray:
-        features, predict = _features(self._prepared(X, qid)), _LIBRARIES[self.library].predict
+        features, predict = self._as_trained(self._prepared(X, qid)), _LIBRARIES[self.library].predict
         if self.leaf_ranker_ is not None:
             return self._trees()(to_tensor(dense(features)).double()).numpy()
         found = np.stack([predict(model, features) for model in self.models_]).mean(0, dtype=np.float64)
         return found if self.start_ is None else found + self.start_.predict(X, qid)
+
+    def _as_trained(self, X: Any) -> Any:
+        """Prepared features as in training: XGBoost takes what sparse ones do not store as missing, and so do dense ones here."""
+        X = _features(X)
+        if getattr(self, "zero_is_missing_", False):  # not in earlier versions
+            if not sp.issparse(X):
+                return np.where(X == 0, np.nan, X)
+            if not X.data.all():
+                X = X.copy()
+                X.eliminate_zeros()
+        return X
 
     def prepend(self, preparation: Preparation) -> Self:
         """Let a ranker that was fitted to prepared documents, and its `start_`, accept raw ones; returns the ranker itself."""
@@ -704,7 +717,10 @@ class BoostedRanker(EarlyStoppingRanker):
     def _as_grown(self) -> TreeScorer:
         library = _LIBRARIES[self.library]
         trees = (tree for model in self.models_ for tree in library.as_trees(model))
-        return _tree_scorer(trees, self._num_prepared, len(self.models_), library.single)
+        scorer = _tree_scorer(trees, self._num_prepared, len(self.models_), library.single)
+        if getattr(self, "zero_is_missing_", False):
+            scorer.at_zero.copy_(scorer.at_missing)
+        return scorer
 
     def __getstate__(self) -> dict[str, Any]:
         """Convert the trees to the library's text format."""

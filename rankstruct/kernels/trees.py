@@ -44,7 +44,7 @@ def _score(
 ) -> Tensor:
     rows = features if features.dtype in (torch.float32, torch.float64) else features.double()
     tables = (threshold, branch, root, feature, at_missing, at_zero, bounds, member)
-    zero = -1.0 if single else 1.0000000180025095e-35  # LightGBM's: 1e-35 in float32
+    zero = 0.0 if single else 1.0000000180025095e-35  # LightGBM's: 1e-35 in float32
     forest = core.forest.options(*(each.contiguous().numpy() for each in tables), zero, single)
     rows = rows.contiguous()
     documents, width = rows.shape

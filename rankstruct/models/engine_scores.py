@@ -100,7 +100,9 @@ def _solr(model: dict[str, Any], rows: np.ndarray, names: list[str]) -> np.ndarr
             rows = rows @ np.array(layer["matrix"], _F).T + np.array(layer["bias"], _F)
             rows = rows if layer["activation"] == "identity" else rows.clip(min=0)
         return rows[:, 0]
-    zeros = params.get("isNullSameAsZero", "true") == "true"
+    zeros = params.get("isNullSameAsZero", True)
+    if not isinstance(zeros, bool):
+        raise ValueError(f"isNullSameAsZero must be true or false, which Solr's setter takes, got {zeros!r}")
     rows = np.nan_to_num(rows) if zeros else rows
 
     def score(node: dict[str, Any], at: np.ndarray) -> None:

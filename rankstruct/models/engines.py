@@ -20,7 +20,7 @@ from torch import nn
 from rankstruct.files import whole_file, write_text
 from rankstruct.messages import did_you_mean
 from rankstruct.models.portable import Layers, Trees, portable
-from rankstruct.models.scorers import ONNX_TREES, PreparedScorer
+from rankstruct.models.scorers import ONNX_TREES, PreparedScorer, names_of_features
 
 __all__ = ["ENGINES", "export_scorer"]
 
@@ -85,10 +85,23 @@ def export_scorer(
         return [path] if engine == "onnx" else [path, _write_features(path, engine, names, False)]
     model = portable(scorer)
     text = _WRITERS[path.suffix if engine in ("elasticsearch", "opensearch") else engine](model, path.stem, names)
-    aware = isinstance(model, Trees) and not model.missing_is_zero()
+    aware = isinstance(model, Trees) and _tells_missing(model, path, engine)
     features = _write_features(path, engine, names, aware)
     write_text(path, text)
     return [path, features]
+
+
+def _tells_missing(trees: Trees, path: Path, engine: str) -> bool:
+    """Whether the engine must tell missing cells from 0; warns if they are the same to it, and not to the trees."""
+    aware = not trees.missing_is_zero()
+    has_side = aware or (engine != "solr" and path.suffix == ".json")
+    if not has_side and not trees.sends_missing_as_zero():
+        warnings.warn(
+            f"training had no missing cells: {engine} takes 0 for one in {path.name}, before the preparation, and predict after "
+            "it; so scores of documents with missing cells differ, unless the engine fills them",
+            stacklevel=4,
+        )
+    return aware
 
 
 def _check_target(path: Path, engine: str) -> None:
@@ -106,28 +119,16 @@ def _check_target(path: Path, engine: str) -> None:
 
 def features_of(scorer: nn.Module, engine: str, given: Sequence[str] | None) -> list[str]:
     """The names of the features in an engine: `given` ones, those of training, or numbers; raises ValueError for wrong ones."""
-    if isinstance(given, str):
-        raise ValueError(f"feature_names must be a list of names, got the text {given!r}; write [{given!r}]")
     inner: Any = scorer
-    known, d = getattr(scorer, "feature_names", None), None
-    while isinstance(inner, PreparedScorer):
-        columns = inner.preparation.columns
-        known = known or (columns and columns.names)
-        d, inner = d or inner.preparation.num_features, inner.scorer
-    while d is None and hasattr(inner, "scorers"):
-        inner = inner.scorers[0]
+    d: int | None = None
+    while d is None:
         d = (
             inner.preparation.num_features
             if isinstance(inner, PreparedScorer)
             else getattr(inner, "num_features", None)
         )
-    d = d or inner.num_features
-    found = [
-        str(name)
-        for name in ((list(given) if given is not None else known) or [f"feature_{at + 1}" for at in range(d)])
-    ]
-    if len(found) != d or len({*found}) != d or not all(map(str.strip, found)):
-        raise ValueError(f"feature_names must be {d} different names, none of them empty, got {found!r:.200}")
+        inner = inner.scorer if isinstance(inner, PreparedScorer) else inner.scorers[0] if d is None else inner
+    found = names_of_features(scorer, d, given)
     if engine == "vespa":
         for name in found:
             if not (_FUNCTION.fullmatch(name) or _RANK_FEATURE.fullmatch(name)):
@@ -147,6 +148,11 @@ def _single(value: Any) -> float:
     return float(str(np.float32(value)))
 
 
+def _next(value: np.float32) -> np.float32:
+    """The next float32 number above, or the largest finite one."""
+    return value if value == np.finfo(np.float32).max else np.nextafter(value, np.float32(np.inf))
+
+
 def _children(
     trees: Trees, node: int, leaf: Callable[[int, float], Any], split: Callable[..., Any], depth: int = 0
 ) -> Any:
@@ -162,13 +168,12 @@ def _xgboost(trees: Trees, names: Sequence[str]) -> str:
 
     def tree(root: int) -> dict[str, Any]:
         def split(node: int, depth: int, yes: dict[str, Any], no: dict[str, Any]) -> dict[str, Any]:
-            above = np.nextafter(trees.threshold[node], np.float32(np.inf))
-            condition = above if np.isfinite(above) else trees.threshold[node]
+            condition = _next(trees.threshold[node])
             return {
                 "nodeid": int(node - root),
                 "depth": depth,
                 "split": names[trees.feature[node]],
-                "split_condition": _single(condition),
+                "split_condition": float(condition),  # exact, since Vespa may compare in float64
                 "yes": yes["nodeid"],
                 "no": no["nodeid"],
                 "missing": (yes if trees.missing_left[node] else no)["nodeid"],
@@ -263,7 +268,7 @@ def _solr(model: Layers | Trees, name: str, names: Sequence[str]) -> str:
 
         trees = [_children(model, root, lambda _, value: {"value": str(value)}, split) for root in model.roots]
         kind, params = "MultipleAdditiveTreesModel", {"trees": [{"weight": "1.0", "root": tree} for tree in trees]}
-        params |= {"isNullSameAsZero": "false"} if aware else {}
+        params |= {"isNullSameAsZero": False} if aware else {}  # whose setter takes no text
     else:
         for each, m, s in zip(features, model.mean, model.deviation, strict=True):
             if m or s != 1:
@@ -299,7 +304,7 @@ def _before_slack(threshold: np.float32) -> np.float32:
     found = np.float32(threshold - _SLACK)
     while np.float32(found + _SLACK) > threshold:
         found = np.nextafter(found, np.float32(-np.inf))
-    while np.float32((above := np.nextafter(found, np.float32(np.inf))) + _SLACK) <= threshold and np.isfinite(above):
+    while found < (above := _next(found)) and np.float32(above + _SLACK) <= threshold:
         found = above
     return found
 

@@ -19,6 +19,7 @@ from rankstruct.models.scorers import LinearScorer, MeanScorer, MLPScorer, Prepa
 from rankstruct.preparation import Append, Encode, LeaveLast, Preparation, Standardize
 
 _LARGEST = 0x7F7FFFFF  # the bits of the largest finite float32 number
+_DEEPEST = 300  # levels of a tree, which are nested in files; parsers of JSON in engines stop at 500
 
 
 class Layers(NamedTuple):
@@ -55,9 +56,13 @@ class Trees(NamedTuple):
     value: np.ndarray
     saw_missing: bool
 
+    def sends_missing_as_zero(self) -> bool:
+        """Whether a missing feature goes wherever 0 does at each node."""
+        return bool(((self.threshold >= 0) == self.missing_left)[self.feature >= 0].all())
+
     def missing_is_zero(self) -> bool:
-        """Whether a missing feature may count as 0: it goes wherever 0 does at each node, or training had none."""
-        return not self.saw_missing or bool(((self.threshold >= 0) == self.missing_left)[self.feature >= 0].all())
+        """Whether a missing feature may count as 0: it goes wherever 0 does, or training had none."""
+        return not self.saw_missing or self.sends_missing_as_zero()
 
 
 def portable(scorer: nn.Module) -> Layers | Trees:
@@ -99,6 +104,11 @@ def portable(scorer: nn.Module) -> Layers | Trees:
     return found
 
 
+def _of_categories(preparation: Preparation, sources: np.ndarray) -> bool:
+    """Whether one of these raw features is a category."""
+    return preparation.columns is not None and bool(np.isin(sources, preparation.columns.categorical).any())
+
+
 def _refused(reason: str, way_out: str) -> ValueError:
     return ValueError(f"the scorer cannot be exported: {reason}; {way_out}")
 
@@ -112,14 +122,14 @@ def _layers(parts: Sequence[nn.Module], preparation: Preparation) -> Layers:
     d = preparation.num_features or width
     shared = np.zeros(d), np.ones(d)
     for at in reversed(range(width)):  # those of the first column of each feature
-        if np.isfinite(deviation[at]):
+        if np.isfinite(mean[at]) and np.isfinite(deviation[at]):
             shared[0][sources[at]], shared[1][sources[at]] = mean[at], deviation[at]
     found: list[tuple[np.ndarray, np.ndarray]] = []
     for depth, same in enumerate(zip(*models, strict=True)):
         weights, biases = [each[0] for each in same], [each[1] for each in same]
         if depth == 0:
             used = np.abs(np.concatenate(weights)).sum(0) > 0
-            if (sources[used] < 0).any():
+            if _of_categories(preparation, sources[used]):
                 raise _refused("it uses categories, which engines do not have", "train it on numbers alone")
             if np.isnan(mean[used]).any():
                 raise _refused(
@@ -148,7 +158,7 @@ def _folded(
 ) -> tuple[np.ndarray, np.ndarray]:
     """A layer of prepared features, (x - mean) / deviation, as one of features with the shared mean and deviation."""
     of_raw, bias = np.zeros((len(weights), len(shared[0]))), bias.copy()
-    for at in np.flatnonzero(np.isfinite(deviation) & (sources >= 0)):
+    for at in np.flatnonzero(np.isfinite(mean) & np.isfinite(deviation)):
         each = weights[:, at] / deviation[at]
         of_raw[:, sources[at]] += each * shared[1][sources[at]]
         bias += each * (shared[0][sources[at]] - mean[at])
@@ -219,17 +229,23 @@ def _after(name: str, step: nn.Module, mean: np.ndarray, deviation: np.ndarray) 
 def _trees(scorer: TreeScorer, preparation: Preparation) -> Trees:
     if not scorer.num_trees:
         raise ValueError("the scorer has 0 trees, so nothing is written; train it with n_estimators= of 1 or more")
+    if scorer.depth > _DEEPEST:
+        raise _refused(
+            f"a tree has {scorer.depth} levels, and parsers of engines read about {_DEEPEST}",
+            "train with fewer, options={'max_depth': 30}, or write .onnx",
+        )
     column, left = (each.numpy().astype(np.int64) for each in scorer.branch.unbind(-1))
     inner = column < scorer.num_columns
     d = preparation.num_features or scorer.num_features
     sources = preparation.sources(d)[scorer.feature].numpy()
-    if scorer.num_categories or (sources[np.unique(column[inner])] < 0).any():
+    if scorer.num_categories or _of_categories(preparation, sources[np.unique(column[inner])]):
         raise _refused(
             "its trees split categories, which engines do not have", "train it on numbers alone, or write .onnx"
         )
     if not bool((scorer.at_zero == 0).all()):
         raise _refused(
-            "its trees take 0 for a missing cell (zero_as_missing)", "train it without this option, or write .onnx"
+            "its trees take 0 for a missing cell (zero_as_missing, or XGBoost on sparse features or bins)",
+            "train it without this option, on dense features without bins, or write .onnx",
         )
     pairs, number = np.unique(np.stack([column[inner], scorer.threshold.numpy()[inner]]), axis=1, return_inverse=True)
     columns = pairs[0].astype(np.int64)

@@ -68,7 +68,7 @@ class Scorer(ScoresTables, nn.Module):
 
     def _table_scorer(self, qid: str | None, features: Sequence[str] | None, output: str) -> TableScorer:
         columns = getattr(getattr(self, "preparation", None), "columns", None)
-        names = feature_columns(self.feature_names or (None if columns is None else columns.names), features)
+        names = feature_columns(trained_names(self), features)
 
         def score(table: Any, ids: np.ndarray | None) -> np.ndarray:
             X = torch.tensor(matrix(table) if columns is None else columns.encode(table), dtype=torch.float32)
@@ -310,8 +310,8 @@ class TreeScorer(Scorer):
     def compared(self, rows: Tensor) -> Tensor:
         """What nodes compare with their thresholds, of rows `[documents, d]`: `[documents, num_columns]` in the same dtype."""
         values = rows[:, self.feature]
-        if not self.single:
-            values = torch.where(values.abs() <= _LIGHTGBM_ZERO, self.at_zero.to(values), values)
+        zero = 0.0 if self.single else _LIGHTGBM_ZERO
+        values = torch.where(values.abs() <= zero, self.at_zero.to(values), values)
         values = torch.where(values.isnan(), self.at_missing.to(values), values)
         if self.num_categories:
             sizes = self.bounds.diff()
@@ -579,6 +579,32 @@ def with_preparation(scorer: nn.Module, preparation: Preparation) -> nn.Module:
 def split_preparation(scorer: nn.Module) -> tuple[nn.Module, Preparation]:
     """The scorer of prepared features and the preparation, which may have no step."""
     return (scorer.scorer, scorer.preparation) if isinstance(scorer, PreparedScorer) else (scorer, Preparation())
+
+
+def names_of_features(scorer: nn.Module, num_features: int, given: Sequence[str] | None = None) -> list[str]:
+    """The names of the raw features: `given` ones, those of training, or numbers.
+
+    Raises:
+        ValueError: the wrong number of names, or names that are not unique.
+
+    >>> names_of_features(LinearScorer(2), 2)
+    ['feature_1', 'feature_2']
+    """
+    if isinstance(given, str):
+        raise ValueError(f"feature_names must be a list of names, got the text {given!r}; write [{given!r}]")
+    known = trained_names(scorer) if given is None else given
+    found = [f"feature_{at + 1}" for at in range(num_features)] if known is None else list(map(str, known))
+    if len(found) != num_features or len({*found}) != num_features or not all(map(str.strip, found)):
+        raise ValueError(
+            f"feature_names must be {num_features} different names, none of them empty, got {found!r:.200}"
+        )
+    return found
+
+
+def trained_names(scorer: nn.Module) -> Sequence[str] | None:
+    """The names of the raw features in training; None if it had none."""
+    columns = split_preparation(scorer)[1].columns
+    return getattr(scorer, "feature_names", None) or (None if columns is None else columns.names)
 
 
 def check_features(features: Tensor, num_features: int, weights: Tensor | None = None) -> None:

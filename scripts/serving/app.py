@@ -1,5 +1,7 @@
 """A ranking service, as an example to start from: `POST /rank` takes the documents of one query and returns them ranked.
 
+`POST /explain` takes them with the `ids` of two, and returns what each feature contributes to the difference of their scores.
+
 SCORER=FOLDER uvicorn --app-dir scripts/serving --factory app:create_app
 
 SCORER is a file of `rs.save_scorer`, or a folder of `rankstruct rank` or `rankstruct fit`. Features are in the order of training,
@@ -21,6 +23,7 @@ from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel, Discriminator, Field, FiniteFloat, Tag
 
 import rankstruct as rs
+from rankstruct.models import explain_scorer
 
 Cell = FiniteFloat | str | None
 Row = Annotated[list[Cell], Tag("row")]
@@ -39,6 +42,20 @@ class Query(BaseModel):
     """The documents to rank, all in one request: a scorer may compare them with each other."""
 
     documents: Annotated[list[Document], Field(min_length=1, max_length=10_000)]
+
+
+class Pair(Query):
+    """The documents of the query, and two of them to compare."""
+
+    ids: tuple[str, str]
+
+
+class Contribution(BaseModel):
+    """What a feature contributes to the score of the first document less that of the second; they sum to the difference."""
+
+    feature: str
+    values: tuple[Cell, Cell]
+    contribution: float
 
 
 class Ranked(BaseModel):
@@ -60,21 +77,40 @@ def create_app(scorer: str | Path | None = None, features: Sequence[str] | None 
         names = columns.names
     app = FastAPI(title="Ranking")
 
-    @app.post("/rank")
-    def rank(query: Query) -> list[Ranked]:  # without `async`: runs in a thread, and others are answered meanwhile
+    def numbers(query: Query) -> np.ndarray:
         rows = [_row(document, names) for document in query.documents]
         if len({len(row) for row in rows}) > 1:
             raise HTTPException(422, "all documents need the same number of features")
+        return _numbers(rows, takes_missing) if columns is None else _encoded(rows, columns)
+
+    @app.post("/rank")
+    def rank(query: Query) -> list[Ranked]:  # without `async`: runs in a thread, and others are answered meanwhile
         try:
-            numbers = _numbers(rows, takes_missing) if columns is None else _encoded(rows, columns)
+            features = torch.tensor(numbers(query), dtype=torch.float32)
             with torch.inference_mode():
-                scores = model(torch.tensor(numbers, dtype=torch.float32))
+                scores = model(features)
         except ValueError as error:  # such as another number of features than in training
             raise HTTPException(422, str(error)) from error
         if not scores.isfinite().all():
             raise HTTPException(422, "features are far outside the range of the training data: scores are not finite")
         order = scores.argsort(descending=True, stable=True).tolist()
         return [Ranked(id=query.documents[at].id, score=float(scores[at])) for at in order]
+
+    @app.post("/explain")
+    def explain(pair: Pair) -> list[Contribution]:
+        ids = [document.id for document in pair.documents]
+        if unknown := [each for each in pair.ids if ids.count(each) != 1]:
+            raise HTTPException(
+                422, f"ids must name two of the documents, got {unknown[0]!r} {ids.count(unknown[0])} times"
+            )
+        chosen = ids.index(pair.ids[0]), ids.index(pair.ids[1])
+        try:
+            features = numbers(pair).astype(np.float32)
+            (why,) = explain_scorer(model, features, [chosen], feature_names=names)
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from error
+        found = zip(why.names, why.values, why.contributions.tolist(), strict=True)
+        return [Contribution(feature=name, values=values, contribution=each) for name, values, each in found]
 
     @app.get("/health")
     def health() -> dict[str, Any]:

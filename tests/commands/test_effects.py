@@ -53,6 +53,11 @@ MODES = {
             "a b --qrels q": "--output --measures --k --method",
         },
     },
+    "explain": {
+        "": "--query=1 --documents=a&b --plot=a.png --label=y --qid=q --docid=d --categorical=c",
+        "modes": {"r a.txt": "*", "r a.csv": "* --label --qid --docid --categorical"},
+        "*": "--query --documents --plot",
+    },
     "export": {
         "": "--check=a.txt --feature-names=a,b",
         "modes": {"r --engine solr --output m.json": "*", "r --engine onnx --output m.onnx": "*"},
@@ -147,7 +152,7 @@ def test_an_option_has_an_effect_or_is_refused(command, mode, parse):
         if name in mode.split():
             continue
         option = option.replace("--test=t", "--test=wilcoxon") if command == "evaluate" else option
-        said, _ = parse(command, [*mode.split(), *option.split("=", 1)])
+        said, _ = parse(command, [*mode.split(), *(word for part in option.split("=", 1) for word in part.split("&"))])
         if name in effective:
             assert said == "", option
         else:

@@ -66,6 +66,7 @@ CASES = {
     "lightgbm missing, log": (lambda: boosted(prepare=["log"]), MISSING),
     "lightgbm missing, encode": (lambda: boosted(prepare=["encode", "standardize"]), MISSING),
     "xgboost missing": (lambda: boosted("xgboost"), MISSING),
+    "xgboost missing, piecewise": (lambda: boosted("xgboost", prepare=["piecewise:4"]), MISSING),
     "xgboost quantile": (lambda: boosted("xgboost", prepare=["quantile"]), {}),
     "catboost missing": (lambda: boosted("catboost"), MISSING),
     "catboost log": (lambda: boosted("catboost", prepare=["log"]), {}),
@@ -79,10 +80,22 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+#: Each library with each step, trained and scored with missing cells.
+MORE = {
+    f"{library} missing {'+'.join(steps)}": (
+        lambda library=library, steps=steps: boosted(library, prepare=steps),
+        MISSING,
+    )
+    for library in ("lightgbm", "xgboost", "catboost")
+    for steps in (*STEPS, ("encode", "append-quantile", "standardize"), ("append-log",), ("append-piecewise:4",))
+    if (library, *steps) != ("xgboost", "bins:4")
+}
+
+
+@pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=pytest.mark.soak) for case in MORE)])
 @pytest.mark.filterwarnings("ignore")
 def test_an_exported_file_scores_as_predict(case, tmp_path):
-    make, data = CASES[case]
+    make, data = (CASES | MORE)[case]
     for library in ("lightgbm", "xgboost", "catboost"):
         if case.startswith(library):
             pytest.importorskip(library)
@@ -148,7 +161,7 @@ def golden_mlp():
 
 
 XGBOOST = (
-    '[{"nodeid": 0, "depth": 0, "split": "b", "split_condition": 0.50000006, "yes": 1, "no": 2, "missing": 1, '
+    '[{"nodeid": 0, "depth": 0, "split": "b", "split_condition": 0.5000000596046448, "yes": 1, "no": 2, "missing": 1, '
     '"children": [{"nodeid": 1, "leaf": -1.0}, {"nodeid": 2, "leaf": 2.0}]}, {"nodeid": 0, "leaf": 0.25}]'
 )
 SOLR = '{"class": "org.apache.solr.ltr.model.%s", "store": "m", "name": "m", "features": [%s], "params": %s}'
@@ -214,6 +227,23 @@ def test_solr_adds_its_slack_to_thresholds(value, exact):
     assert float(threshold) - float(found) <= (0.0 if exact else 2e-13)
 
 
+def deep_tree(levels):
+    """A chain: each level splits one side off."""
+    scorer = TreeScorer(2, num_trees=1, num_nodes=2 * levels + 1, num_columns=1, depth=levels)
+    inner = torch.arange(0, 2 * levels, 2)
+    scorer.branch[inner] = torch.stack([torch.zeros(levels, dtype=torch.int64), inner + 1], -1).int()
+    scorer.threshold[:] = torch.arange(2 * levels + 1)
+    return scorer
+
+
+def test_trees_as_deep_as_parsers_read_are_written(tmp_path):
+    X = np.stack([np.zeros(50), np.linspace(0, 600, 50)], 1).astype(np.float32)
+    expected = deep_tree(300)(torch.from_numpy(X)).numpy()
+    for engine, suffix in (("solr", ".json"), ("vespa", ".json"), ("elasticsearch", ".json"), ("opensearch", ".xml")):
+        export_scorer(deep_tree(300), path := tmp_path / f"m{suffix}", engine)
+        assert engine_scores(path, engine, X, ["feature_1", "feature_2"]) == pytest.approx(expected)
+
+
 def weights(value):
     scorer = LinearScorer(2)
     scorer.linear.weight.data[:] = value
@@ -242,6 +272,8 @@ def weights(value):
         (lambda: golden_trees(1e300), "m.json", "solr", None, "NaN or infinite in float32, so nothing is written"),
         (lambda: weights(0.0), "m.json", "solr", None, "all weights of the scorer are 0"),
         (lambda: TreeScorer(2, 0, 0, 0, 0), "m.json", "solr", None, "0 trees, so nothing is written"),
+        (lambda: deep_tree(1200), "m.json", "elasticsearch", None, "a tree has 1200 levels.*max_depth"),
+        (lambda: golden_linear(), "m.json", "elasticsearch", ["a", " "], "none of them empty"),
         (lambda: rs.ContextScorer(2), "m.json", "solr", None, "depend on the other documents of the list"),
         (lambda: rs.ContextScorer(2), "m.onnx", "vespa", None, "depend on the other documents of the list"),
         (lambda: rs.models.KernelScorer(2, 3), "m.json", "solr", None, "a KernelScorer is neither linear"),
@@ -254,9 +286,24 @@ def test_what_a_format_cannot_say_leaves_no_file(make, path, engine, names, said
     assert not list(tmp_path.iterdir())
 
 
-def test_a_linear_model_of_quantiles_or_missing_cells_says_what_to_train(tmp_path):
+def test_cells_that_are_missing_only_at_serving_are_told_of(tmp_path):
+    """Trees of LightGBM take one as 0 after the preparation, and Solr and RankLib before it."""
+    pytest.importorskip("lightgbm")
+    ranker = fitted(lambda: boosted(prepare=["quantile"]))
+    for engine, suffix in (("solr", ".json"), ("opensearch", ".xml")):
+        with pytest.warns(UserWarning, match="training had no missing cells: .* takes 0 for one in m"):
+            ranker.export(tmp_path / f"m{suffix}", engine)
+    X = draw(True, 300)
+    ranker.export(path := tmp_path / "v.json", "vespa", feature_names=NAMES)  # has a side for them
+    assert engine_scores(path, "vespa", X, NAMES) == pytest.approx(ranker.predict(X), abs=1e-5)
+    fitted(boosted).export(tmp_path / "m.json", "solr")
+
+
+def test_what_a_preparation_makes_impossible_says_what_to_train(tmp_path):
+    pytest.importorskip("xgboost")
     for make, data, said in (
         (lambda: linear(["quantile"]), {}, "after the step 'quantile' have no normaliser.*BoostedRanker"),
+        (lambda: boosted("xgboost", prepare=["bins:4"]), {}, "0 for a missing cell"),
         (lambda: linear(["standardize"]), MISSING, "missing cells become medians with an indicator.*BoostedRanker"),
     ):
         with pytest.raises(ValueError, match=said):

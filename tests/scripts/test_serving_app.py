@@ -49,6 +49,18 @@ def test_documents_come_back_ranked_with_the_scores_of_the_scorer(named, client,
     assert found[0]["id"] == "a"
 
 
+def test_a_pair_is_explained(client, folder):
+    body = query(ROWS, named=True) | {"ids": ["a", "c"]}
+    found = client.post("/explain", json=body).raise_for_status().json()
+    scores = rs.load_scorer(folder)(torch.tensor(ROWS)).tolist()
+    assert sum(each["contribution"] for each in found) == pytest.approx(scores[0] - scores[2], rel=1e-5)
+    assert found[0]["feature"] == "clicks"
+    assert found[0]["values"] == pytest.approx([2.0, 0.4])
+    answer = client.post("/explain", json=body | {"ids": ["a", "d"]})
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == "ids must name two of the documents, got 'd' 0 times"
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
