@@ -1,7 +1,10 @@
-"""Fusion of runs: one ranking from those of several systems, from their ranks or their scores.
+"""Fusion of runs: one ranking from those of several systems, by a formula or by a ranker that learned from judged queries.
 
 Runs are `{query: {docid: score}}`, as `rankstruct.data.read_run` returns them; a higher score is better. A document that a run
 did not retrieve adds nothing; a query that a run lacks is fused from the others. Tied documents of a run stay in its order.
+
+Learned fusion needs no model of its own: `run_lists` makes the runs an ordinary data set, on which any ranker trains, and
+`fuse_runs` takes the fitted ranker, or its saved scorer, as its method.
 
 Sources: reciprocal rank fusion, Cormack, Clarke and Büttcher, SIGIR 2009; CombSUM and CombMNZ, Fox and Shaw, TREC-2, 1993. The
 values are those of ranx for runs of the same queries.
@@ -11,31 +14,53 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import torch
+from sklearn.base import clone
+from torch import nn
 
-from rankstruct.data.errors import check_numbers
+from rankstruct.columns import Columns
+from rankstruct.data import DataError, RankingData, join_run, run_of
+from rankstruct.data.errors import check_integers, check_numbers
+from rankstruct.data.names import Names
+from rankstruct.estimators import LinearRanker
 from rankstruct.messages import did_you_mean
 
-__all__ = ["fuse_runs"]
+__all__ = ["LearnedFusion", "fuse_runs", "learn_fusion", "run_lists"]
 
 Method = Literal["rrf", "combsum", "combmnz"]
 Normalisation = Literal["min-max", "z-score", "max", "sum", "rank", "none"]
 _LEAST = 1e-9  # of what scores are divided by
+_K = 60.0  # of reciprocal rank fusion
+_FEATURES = ("score", "reciprocal rank", "missing")  # of a document in a run
 
 Run = Mapping[str, Mapping[str, float]]
 
 
+class LearnedFusion(NamedTuple):
+    """What `learn_fusion` returns.
+
+    Attributes:
+        ranker: fitted to all judged queries; the `method` of `fuse_runs` for new runs.
+        fused: the fused run of all queries. Judged ones are scored by rankers that were fitted without them.
+    """
+
+    ranker: Any
+    fused: dict[str, dict[str, float]]
+
+
 def fuse_runs(
-    runs: Sequence[Run], method: Method = "rrf", *, normalisation: Normalisation = "min-max", k: float = 60.0
+    runs: Sequence[Run], method: Method | Any = "rrf", *, normalisation: Normalisation = "min-max", k: float = _K
 ) -> dict[str, dict[str, float]]:
     """Fuse two or more runs; returns a run, with the documents of each query from the best to the worst.
 
     Args:
         runs: of the same documents; their queries may differ.
         method: `"rrf"`, the sum of 1 / (k + rank) over the runs; `"combsum"`, the sum of the normalised scores; `"combmnz"`, that
-            sum times the number of runs that retrieved the document.
+            sum times the number of runs that retrieved the document; or a ranker fitted to `run_lists` of runs of the same
+            systems in the same order, or its scorer.
         normalisation: of the scores of a query in a run, for combsum and combmnz. `"min-max"`, to 0 ... 1; `"z-score"`, mean 0
             and standard deviation 1; `"max"`, divided by the largest; `"sum"`, less the least, divided by their sum; `"rank"`,
             1 - (rank - 1) / n; or `"none"`. Numbers to divide by are at least 1e-9, so that equal scores become 0, but 1e9 times
@@ -43,7 +68,8 @@ def fuse_runs(
         k: of reciprocal rank fusion, above 0; the larger, the less the first ranks count.
 
     Raises:
-        ValueError: fewer than two runs, an unknown method or normalisation, or a score that is not finite.
+        ValueError: fewer than two runs, an unknown method or normalisation, a score that is not finite, or a ranker of another
+            number of runs.
 
     >>> a, b = {"q": {"x": 9.0, "y": 7.0, "z": 1.0}}, {"q": {"y": 0.9, "x": 0.8}}
     >>> {docid: round(score, 4) for docid, score in fuse_runs([a, b])["q"].items()}
@@ -51,8 +77,9 @@ def fuse_runs(
     >>> fuse_runs([a, b], "combsum")["q"]
     {'y': 1.75, 'x': 1.0, 'z': 0.0}
     """
+    is_learned = isinstance(method, nn.Module) or hasattr(method, "to_scorer")
     for name, value, known in (
-        ("method", method, get_args(Method)),
+        ("method", "rrf" if is_learned else method, get_args(Method)),
         ("normalisation", normalisation, get_args(Normalisation)),
     ):
         if value not in known:
@@ -60,20 +87,16 @@ def fuse_runs(
                 f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}{did_you_mean(str(value), known)}"
             )
     check_numbers("a number above 0", lambda value: value > 0, k=k)
-    if isinstance(runs, Mapping) or len(runs) < 2:
-        raise ValueError(f"runs must be two or more, as a list, got {1 if isinstance(runs, Mapping) else len(runs)}")
+    if is_learned:
+        data = run_lists(runs)
+        return run_of(data, _scores(method, data))
+    _check_runs(runs)
     fused: dict[str, dict[str, float]] = {}
     for query in dict.fromkeys(query for run in runs for query in run):
         sums: dict[str, float] = {}
         counts: dict[str, int] = {}
         for number, run in enumerate(runs):
-            names = list(run.get(query, {}))
-            scores = np.fromiter(run.get(query, {}).values(), np.float64, len(names))
-            if not np.isfinite(scores).all():
-                at = int(np.flatnonzero(~np.isfinite(scores))[0])
-                raise ValueError(
-                    f"scores must be finite, got {scores[at]} of document {names[at]} in query {query} of run {number + 1}"
-                )
+            names, scores = _retrieved(run, query, number)
             values = 1 / (k + _ranks(scores)) if method == "rrf" else _normalised(scores, normalisation)
             for name, value in zip(names, values.tolist(), strict=True):
                 sums[name] = sums.get(name, 0.0) + value
@@ -84,6 +107,144 @@ def fuse_runs(
             raise ValueError(f"the scores of query {query} overflow float64 when they are fused; rescale the runs")
         fused[query] = dict(sorted(sums.items(), key=lambda item: -item[1]))
     return fused
+
+
+def run_lists(runs: Sequence[Run], qrels: Run | None = None) -> RankingData:
+    """Make two or more runs one data set, on which any ranker trains: a list a query, of the documents of any of the runs.
+
+    A document has three features a run: its score, normalised to 0 ... 1 in the query, 61 / (60 + rank), and whether the run
+    lacks it (1), so that the other two are 0. Their linear functions include CombSUM, reciprocal rank fusion with k = 60, and
+    both with a weight for each run. Documents are in the order of the first run that has them.
+
+    Args:
+        runs: as for `fuse_runs`.
+        qrels: `{query: {docid: label}}`, as `rankstruct.data.read_qrels` returns them; queries without judgements are then left
+            out. Documents without a judgement, or with a negative label, have label 0, and what no run retrieved is not in the
+            lists. If None, all labels are 0.
+
+    Raises:
+        ValueError: fewer than two runs, or a score that is not finite.
+        DataError: runs and qrels have no query, or no document of one, in common.
+
+    >>> a, b = {"q": {"x": 9.0, "y": 7.0, "z": 1.0}}, {"q": {"y": 0.9, "x": 0.8}}
+    >>> data = run_lists([a, b], {"q": {"y": 1}})
+    >>> data.docids.tolist(), data.labels.tolist()
+    (['x', 'y', 'z'], [0.0, 1.0, 0.0])
+    >>> data.columns.names
+    ['run 1: score', 'run 1: reciprocal rank', 'run 1: missing', 'run 2: score', 'run 2: reciprocal rank', 'run 2: missing']
+    >>> data.features[1:].round(2)
+    array([[0.75, 0.98, 0.  , 1.  , 1.  , 0.  ],
+           [0.  , 0.97, 0.  , 0.  , 0.  , 1.  ]], dtype=float32)
+    """
+    _check_runs(runs)
+    queries = list(dict.fromkeys(query for run in runs for query in run))
+    if qrels is not None:
+        queries = [query for query in queries if query in qrels] or queries
+    places = {
+        query: {name: at for at, name in enumerate(dict.fromkeys(name for run in runs for name in run.get(query, {})))}
+        for query in queries
+    }
+    ends = np.cumsum([0, *map(len, places.values())])
+    features = np.zeros((ends[-1], len(runs), len(_FEATURES)), np.float32)
+    features[..., -1] = 1.0
+    for number, run in enumerate(runs):
+        for first, (query, place) in zip(ends[:-1], places.items(), strict=True):
+            names, scores = _retrieved(run, query, number)
+            rows = first + np.array([place[name] for name in names], np.int64)
+            values = (_normalised(scores, "min-max"), (_K + 1) / (_K + _ranks(scores)), np.zeros(len(scores)))
+            features[rows, number] = np.stack(values, axis=1)
+    labels = np.zeros(ends[-1], np.float32)
+    if qrels is not None:
+        every = {query: dict.fromkeys(place, 0.0) for query, place in places.items()}
+        labels = join_run(every, qrels).arguments["labels"].astype(np.float32)
+    names = [f"run {number}: {feature}" for number in range(1, len(runs) + 1) for feature in _FEATURES]
+    return RankingData(
+        features.reshape(ends[-1], -1),
+        labels,
+        ends,
+        Names.of([str(query) for query in queries]),
+        Names.of([str(name) for place in places.values() for name in place]),
+        columns=Columns(dict.fromkeys(names)),
+    )
+
+
+def learn_fusion(
+    runs: Sequence[Run], qrels: Run, ranker: Any = None, *, folds: int = 5, seed: int = 0
+) -> LearnedFusion:
+    """Fit a ranker to the runs of judged queries, and fuse the runs of all queries without scoring what was learned from.
+
+    The fused run may be evaluated on the same qrels: each judged query is scored by a ranker that was fitted to the other folds.
+
+    Args:
+        runs: as for `fuse_runs`.
+        qrels: as for `run_lists`.
+        ranker: a ranker, which is not changed; `LinearRanker()` if None.
+        folds: the number of folds of the judged queries, at least 2; one a query if there are fewer.
+        seed: of the folds.
+
+    Raises:
+        ValueError: as `run_lists`, fewer than two judged queries, or none from which the ranker can learn.
+
+    >>> rng = np.random.default_rng(0)
+    >>> qrels = {f"q{at}": {f"d{rng.integers(20)}": 1} for at in range(40)}
+    >>> def drawn(noise):
+    ...     names = [f"d{at}" for at in range(20)]
+    ...     return {q: {name: (name in judged) + noise * rng.normal() for name in names} for q, judged in qrels.items()}
+    >>> runs = [drawn(0.5), drawn(9.0)]
+    >>> learned = learn_fusion(runs, qrels)
+    >>> sum(next(iter(found)) in qrels[query] for query, found in learned.fused.items()) > 20
+    True
+    >>> fuse_runs(runs, learned.ranker).keys() == learned.fused.keys()
+    True
+    """
+    check_integers(2, folds=folds)
+    data = run_lists(runs, qrels)
+    if data.num_lists < 2:
+        raise DataError(f"learned fusion needs two judged queries at least, one of them held out; got {data.num_lists}")
+    ranker = LinearRanker() if ranker is None else ranker
+    fitted = _fitted(ranker, data)
+    fused = fuse_runs(runs, fitted)
+    order = np.random.default_rng(seed).permutation(data.num_lists)
+    for held in np.array_split(order, min(folds, data.num_lists)):
+        other = _fitted(ranker, data.select(np.setdiff1d(order, held)))
+        part = data.select(np.sort(held))
+        fused |= run_of(part, _scores(other, part))
+    return LearnedFusion(fitted, fused)
+
+
+def _fitted(ranker: Any, data: RankingData) -> Any:
+    return clone(ranker).fit(data.table, data.labels, data.list_numbers)
+
+
+def _scores(method: Any, data: RankingData) -> np.ndarray:
+    """The scores `[documents]` of a fitted ranker or a scorer."""
+    scorer = method if isinstance(method, nn.Module) else method.to_scorer()
+    with torch.inference_mode():
+        try:
+            scores = scorer(torch.from_numpy(data.features), offsets=torch.from_numpy(data.offsets))
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"the ranker cannot score {data.num_features // len(_FEATURES)} runs: pass the systems that it was fitted to, in "
+                f"the same order ({error})"
+            ) from error
+    return scores.double().cpu().numpy()
+
+
+def _check_runs(runs: Sequence[Run]) -> None:
+    if isinstance(runs, Mapping) or len(runs) < 2:
+        raise ValueError(f"runs must be two or more, as a list, got {1 if isinstance(runs, Mapping) else len(runs)}")
+
+
+def _retrieved(run: Run, query: str, number: int) -> tuple[list[str], np.ndarray]:
+    """The documents of a query in a run, and their finite scores."""
+    found = run.get(query, {})
+    names, scores = list(found), np.fromiter(found.values(), np.float64, len(found))
+    if not np.isfinite(scores).all():
+        at = int(np.flatnonzero(~np.isfinite(scores))[0])
+        raise ValueError(
+            f"scores must be finite, got {scores[at]} of document {names[at]} in query {query} of run {number + 1}"
+        )
+    return names, scores
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:

@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
+from sklearn.base import BaseEstimator
 
+import rankstruct as rs
 from rankstruct import cli
-from rankstruct.data import read_run
-from rankstruct.fusion import fuse_runs
+from rankstruct.data import join_run, read_run, run_of, write_run
+from rankstruct.fusion import fuse_runs, learn_fusion, run_lists
 
 NORMALISATIONS = {
     "min-max": "min_max_norm",
@@ -34,12 +37,12 @@ def drawn(seed, ties=True):
     return runs
 
 
-def assert_equal(ours, theirs):
+def assert_equal(ours, theirs, within=1e-9):
     assert ours.keys() == theirs.keys()
     for query, found in ours.items():
         assert found.keys() == theirs[query].keys()
         for docid, score in found.items():
-            assert score == pytest.approx(theirs[query][docid], rel=1e-9, abs=1e-9)
+            assert score == pytest.approx(theirs[query][docid], rel=within, abs=within)
         assert list(found.values()) == sorted(found.values(), reverse=True)
 
 
@@ -143,3 +146,123 @@ def test_the_command_writes_the_fused_run(tmp_path, monkeypatch, capsys):
         cli.main(["fuse", "a.run"])
     assert "expected two or more runs, got 1" in capsys.readouterr().err
     assert cli.main(["fuse", "a.run", "missing.run"]) == 1
+
+
+def judged_runs(queries=40, seed=0, prefix="q"):
+    """Judgements, and a good, a bad and a useless run of these queries, each without some documents."""
+    rng = np.random.default_rng(seed)
+    qrels = {f"{prefix}{at}": {f"d{each}": 1 for each in rng.permutation(15)[:3]} for at in range(queries)}
+    runs = []
+    for noise in (0.5, 1.5, 100.0):
+        runs.append({})
+        for query, judged in qrels.items():
+            kept = rng.permutation(15)[:12]
+            runs[-1][query] = {f"d{at}": (f"d{at}" in judged) + noise * rng.normal() for at in kept}
+    return runs, qrels
+
+
+def value(run, qrels, measure="nDCG@10"):
+    return rs.evaluate(measures=[measure], **join_run(run, qrels).arguments)[measure].numpy()
+
+
+def test_features_of_runs_contain_the_formulas():
+    runs, qrels = judged_runs()
+    del runs[0]["q3"]
+    data = run_lists(runs, {**qrels, "q0": {"d1": -1, "d2": 2}})
+    features = data.features.reshape(data.num_documents, len(runs), 3)
+    for weights, options in (
+        ([1, 0, 0], {"method": "combsum"}),
+        ([0, 1 / 61, 0], {"method": "rrf"}),
+    ):
+        assert_equal(run_of(data, features @ weights @ np.ones(len(runs))), fuse_runs(runs, **options), 1e-6)
+    missing = [[f"d{at}" not in run.get("q3", {}) for run in runs] for at in range(15)]
+    rows = data.list_numbers == data.qids.tolist().index("q3")
+    at = [int(name[1:]) for name, here in zip(data.docids.tolist(), rows, strict=True) if here]
+    assert (features[rows, :, 2] == np.array(missing)[at]).all()
+    first = data.list_numbers == data.qids.tolist().index("q0")
+    labels = dict(zip(data.docids[: first.sum()].tolist(), data.labels[first], strict=True))
+    assert {name: label for name, label in labels.items() if label} == ({"d2": 2.0} if "d2" in labels else {})
+
+
+def test_learned_fusion_weights_the_runs_and_is_evaluated_on_new_queries():
+    runs, qrels = judged_runs()
+    fused = learn_fusion(runs, qrels).fused
+    assert value(fused, qrels).mean() > value(fuse_runs(runs), qrels).mean() + 0.05
+    new, judgements = judged_runs(seed=1, prefix="new")
+    learned = learn_fusion([{**run, **other} for run, other in zip(runs, new, strict=True)], qrels)
+    assert_equal({q: learned.fused[q] for q in new[0]}, fuse_runs(new, learned.ranker), 1e-6)
+    assert_equal({q: learned.fused[q] for q in qrels}, fused, 1e-6)
+    assert value(fuse_runs(new, learned.ranker), judgements).mean() > value(fuse_runs(new), judgements).mean() + 0.05
+
+
+class Memory(BaseEstimator):
+    """A ranker that scores 1 what it was fitted to, and all else 0."""
+
+    def fit(self, X, y, qid):
+        self.known_ = torch.from_numpy(X.values.copy())
+        return self
+
+    def to_scorer(self):
+        scorer = torch.nn.Module()
+        scorer.forward = lambda features, offsets: (features[:, None] == self.known_).all(-1).any(-1).float()
+        return scorer
+
+
+def test_no_query_is_scored_by_a_ranker_that_knows_it():
+    runs, qrels = judged_runs(13)
+    given = Memory()
+    learned = learn_fusion(runs, qrels, given)
+    assert not hasattr(given, "known_")
+    known, held = (
+        np.mean([score for found in fused.values() for score in found.values()])
+        for fused in (fuse_runs(runs, learned.ranker), learned.fused)
+    )
+    assert known == 1
+    assert held < 0.1  # first or last of one run alone, as documents of other queries are
+    assert learned.fused.keys() == qrels.keys()
+
+
+def test_the_command_learns_and_applies_the_saved_scorer(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    runs, qrels = judged_runs(12)
+    for name, run in zip("abc", runs, strict=True):
+        write_run(f"{name}.run", run, tag=name)
+    (tmp_path / "qrels.txt").write_text("".join(f"{q} 0 {d} 1\n" for q, each in qrels.items() for d in each))
+    learn = ["fuse", "a.run", "b.run", "c.run", "--method", "learned", "--qrels", "qrels.txt", "--output", "all.run"]
+    assert cli.main(learn) == 0
+    learned = learn_fusion(runs, qrels)
+    assert_equal(read_run("all.run"), learned.fused, 1e-6)
+    assert "judged queries are scored by rankers fitted without them" in capsys.readouterr().out
+    assert cli.main(["fuse", "a.run", "b.run", "c.run", "--method", "all.pt"]) == 0
+    assert_equal(read_run("fused.run"), fuse_runs(runs, learned.ranker), 1e-6)
+    assert cli.main([*learn, "--loss", "RankSVMLoss"]) == 0
+    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    capsys.readouterr()
+    (tmp_path / "other.txt").write_text("elsewhere 0 d1 1\n")
+    for options, said in (
+        (["--method", "all.pt"], "cannot score 2 runs: pass the systems that it was fitted to"),
+        (["--qrels", "other.txt"], "none of the"),
+        (["--method", "learned", "--qrels", "other.txt"], "none of the"),
+        (["--method", "learned", "--qrels", "qrels.txt", "--loss", "RankSVM"], "did you mean RankSVMLoss"),
+    ):
+        assert cli.main(["fuse", "a.run", "b.run", "--output", "new.run", *options]) == 1
+        assert said in capsys.readouterr().err
+    for options, said in (
+        (["--method", "learnt"], "or the file of a scorer, got learnt; did you mean learned"),
+        (["--method", "learned"], "--method learned needs --qrels"),
+        (["--method", "learned", "--qrels", "qrels.txt", "--output", "a.pt"], "must not end in .pt"),
+    ):
+        with pytest.raises(SystemExit):
+            cli.main(["fuse", "a.run", "b.run", *options])
+        assert said in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == written | {
+        "other.txt": b"elsewhere 0 d1 1\n"
+    }
+
+
+def test_too_few_judged_queries_are_refused():
+    runs, qrels = judged_runs(1)
+    with pytest.raises(ValueError, match=r"two judged queries at least.*got 1"):
+        learn_fusion(runs, qrels)
+    with pytest.raises(ValueError, match="folds must be"):
+        learn_fusion(runs, qrels, folds=1)

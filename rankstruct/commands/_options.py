@@ -187,15 +187,24 @@ def _fuse() -> CommandParser:
         "evaluated.",
     )
     by_rank = Need("without --method rrf", lambda v: v.method == "rrf")
-    by_score = Need("with --method rrf, which uses ranks", lambda v: v.method != "rrf")
+    by_score = Need("without --method combsum or combmnz", lambda v: v.method in ("combsum", "combmnz"))
+    learned = Need("without --method learned", lambda v: v.method == "learned")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="two or more run files")
     parser.add_argument("--output", type=Path, default=Path("fused.run"), metavar="FILE", help="the fused run")
-    told = "reciprocal rank fusion, or a sum of scores, or that times the number of runs with the document"
-    parser.add_argument("--method", choices=["rrf", "combsum", "combmnz"], default="rrf", help=told)
+    parser.add_argument(
+        "--method",
+        default="rrf",
+        help="rrf, reciprocal rank fusion; combsum, a sum of scores; combmnz, that times the number of runs with the document; "
+        "learned, by a linear ranker fitted to the queries in --qrels, which are scored by rankers fitted without them, and "
+        "saved beside the fused run as a scorer (.pt); or such a file, for runs of the same systems in the same order "
+        "(default: rrf)",
+    )
     scales, scaled = ["min-max", "z-score", "max", "sum", "rank", "none"], "of the scores of a query (default: min-max)"
     parser.add_argument("--normalisation", choices=scales, help=scaled, needs=[by_score])
     first = "the larger, the less the first ranks count (default: 60)"
     parser.add_argument("--k", type=float, help=first, needs=[by_rank])
+    told = "loss to learn by, such as \"GradedLoss('AUC')\" (default: that of `LinearRanker`)"
+    parser.add_argument("--loss", help=told, needs=[learned])
     parser.add_argument("--qrels", type=Path, metavar="FILE", help="TREC relevance judgements")
     shown = f"measures (default: {' '.join(EVALUATED)})"
     parser.add_argument("--measures", nargs="+", help=shown, needs=[Need("without --qrels", lambda v: v.qrels)])

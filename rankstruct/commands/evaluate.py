@@ -14,6 +14,7 @@ from rankstruct.commands._arguments import as_typed
 from rankstruct.commands._options import column_options, parser_of
 from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_run, read_scores
 from rankstruct.data.errors import check_matched
+from rankstruct.data.runs import JoinedRun
 from rankstruct.files import whole_file, write_result
 from rankstruct.measures import evaluate
 from rankstruct.statistics import Test, compare_paired
@@ -106,11 +107,15 @@ def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **
     Raises:
         DataError: a file is malformed, or the two have no query, or none of the retrieved documents, in common.
     """
-    joined = join_run(read_run(run), read_qrels(qrels))
+    return evaluate_joined(str(run), join_run(read_run(run), read_qrels(qrels)), measures, **options)
+
+
+def evaluate_joined(name: str, joined: JoinedRun, measures: Sequence[str], **options: object) -> Evaluated:
+    """Evaluate a run with its judgements, as `evaluate_run` does."""
     judged, notes = joined.arguments["judged"], []
     if not judged.all():
         notes.append(f"{int((~judged).sum())} of {len(judged)} documents are not judged and count as label 0")
-    return _evaluated(str(run), joined.arguments, joined.qids, joined.docids, measures, options, notes)
+    return _evaluated(name, joined.arguments, joined.qids, joined.docids, measures, options, notes)
 
 
 def compare_systems(

@@ -16,7 +16,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +31,7 @@ from rankstruct.data.names import Names
 from rankstruct.data.text import BLANKS, SPACE, TABS, Separator, field_rows, parse_number, split_blanks, text_lines
 from rankstruct.files import whole_file
 
-__all__ = ["join_run", "read_qrels", "read_run", "read_scores", "write_run", "write_scores"]
+__all__ = ["join_run", "read_qrels", "read_run", "read_scores", "run_of", "write_run", "write_scores"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ _log = logging.getLogger(__name__)
 _NOT_READ_BACK = re.compile(r"\A\Z|\A | \Z|[\t\r\n\ud800-\udfff]")
 
 Judgements = dict[str, dict[str, float]]
+Run = Mapping[str, Mapping[str, float]]
 
 
 class JoinedRun(NamedTuple):
@@ -93,12 +94,18 @@ def read_run(path: str | os.PathLike[str]) -> Judgements:
     return _read_table(path, text_lines(path), _RUN)
 
 
-def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike, tag: str = "rankstruct") -> None:
+def write_run(
+    path: str | os.PathLike[str],
+    data: RankingData | Run,
+    scores: ArrayLike | None = None,
+    tag: str = "rankstruct",
+) -> None:
     """Write scores as a TREC run, lists in the order of the data, each sorted by score; the file is written atomically.
 
-    Scores are `[documents]`; ties keep the order of the data. A document without a name is called `<qid>-<k>`, the k-th of its
-    list; `tag` is the name of the run. Columns are separated by blanks, or by tabs if a name or the tag contains a blank:
-    `read_run` reads both, but trec_eval only the former, for which a warning is logged.
+    `data` are lists, with scores `[documents]`, or a run `{query: {docid: score}}` without. Ties keep the order of the data. A
+    document without a name is called `<qid>-<k>`, the k-th of its list; `tag` is the name of the run. Columns are separated by
+    blanks, or by tabs if a name or the tag contains a blank: `read_run` reads both, but trec_eval only the former, for which a
+    warning is logged.
 
     Raises:
         ValueError: scores of another shape, a score that is not finite, a document repeated in a list, or a name that could not
@@ -112,9 +119,9 @@ def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike
     q Q0 q-2 1 2.0 mine
     q Q0 q-1 2 0.5 mine
     """
-    values = _checked_scores(scores)
-    if values.shape != (data.num_documents,):
-        raise ValueError(f"scores must have shape [documents] = ({data.num_documents},), got {values.shape}")
+    if isinstance(data, Mapping):
+        data, scores = _as_lists(data)
+    values = _scores_of(data, scores)
     named = [names for names in (data.qids, data.docids) if names is not None]
     blank = " " in tag or any(" " in name for names in named for name in names)
     if blank:
@@ -123,23 +130,62 @@ def write_run(path: str | os.PathLike[str], data: RankingData, scores: ArrayLike
 
     def lines() -> Iterator[str]:
         _check_name("tag", tag)
-        for qid, (first, last) in zip(data.qids.tolist(), pairwise(data.offsets.tolist()), strict=True):
+        for qid, docids, found in _sorted_lists(data, values):
             _check_name("query", qid)
-            docids = data.docids[first:last].tolist() if data.docids is not None else [""] * (last - first)
-            docids = [docid or f"{qid}-{place}" for place, docid in enumerate(docids, 1)]
-            if len(set(docids)) < len(docids):
-                again = next(name for place, name in enumerate(docids) if name in docids[:place])
-                raise ValueError(
-                    f"expected each document once in a query, got {_short(again)} again in query {_short(qid)}"
-                )
-            order = np.argsort(-as_scores(values[first:last]), kind="stable")
-            for rank, place in enumerate(order.tolist(), 1):
-                _check_name("document", docids[place])
+            for rank, (docid, score) in enumerate(zip(docids, found, strict=True), 1):
+                _check_name("document", docid)
                 # str of a number is the shortest text that reads back as the same number
-                yield between.join((qid, "Q0", docids[place], str(rank), str(values[first + place]), tag)) + "\n"
+                yield between.join((qid, "Q0", docid, str(rank), str(score), tag)) + "\n"
 
     with whole_file(path) as file:
         file.writelines(lines())
+
+
+def run_of(data: RankingData, scores: ArrayLike) -> Judgements:
+    """The scores `[documents]` of lists as a run `{query: {docid: score}}`, ordered and named as `write_run` does.
+
+    Raises:
+        ValueError: scores of another shape, a score that is not finite, or a document repeated in a list.
+
+    >>> run_of(RankingData.from_arrays([[1.0], [2.0]], [1, 0], ["q", "q"], docids=["a", "b"]), [0.5, 2.0])
+    {'q': {'b': 2.0, 'a': 0.5}}
+    """
+    lists = _sorted_lists(data, _scores_of(data, scores))
+    return {qid: dict(zip(docids, found.tolist(), strict=True)) for qid, docids, found in lists}
+
+
+def _as_lists(run: Run) -> tuple[RankingData, np.ndarray]:
+    """A run as lists without features, and their scores."""
+    docids = Names.of([str(name) for found in run.values() for name in found])
+    scores = np.array([score for found in run.values() for score in found.values()], np.float64)
+    ends = np.cumsum([0, *map(len, run.values())], dtype=np.int64)
+    empty = np.zeros((len(scores), 0), np.float32)
+    qids = Names.of([str(query) for query in run])
+    return RankingData(empty, np.zeros(len(scores), np.float32), ends, qids, docids), scores
+
+
+def _scores_of(data: RankingData, scores: ArrayLike | None) -> np.ndarray:
+    """Checked scores `[documents]`."""
+    if scores is None:
+        raise ValueError("scores are missing: pass one per document, or a run in place of the lists")
+    values = _checked_scores(scores)
+    if values.shape != (data.num_documents,):
+        raise ValueError(f"scores must have shape [documents] = ({data.num_documents},), got {values.shape}")
+    return values
+
+
+def _sorted_lists(data: RankingData, values: np.ndarray) -> Iterator[tuple[str, list[str], np.ndarray]]:
+    """Each list's name, documents and scores, from the highest score; raises ValueError for a document repeated in one."""
+    for qid, (first, last) in zip(data.qids.tolist(), pairwise(data.offsets.tolist()), strict=True):
+        docids = data.docids[first:last].tolist() if data.docids is not None else [""] * (last - first)
+        docids = [docid or f"{qid}-{place}" for place, docid in enumerate(docids, 1)]
+        if len(set(docids)) < len(docids):
+            again = next(name for place, name in enumerate(docids) if name in docids[:place])
+            raise ValueError(
+                f"expected each document once in a query, got {_short(again)} again in query {_short(qid)}"
+            )
+        order = np.argsort(-as_scores(values[first:last]), kind="stable")
+        yield qid, [docids[place] for place in order], values[first:last][order]
 
 
 def _check_name(what: str, name: str) -> None:
@@ -195,7 +241,7 @@ def write_scores(path: str | os.PathLike[str], scores: ArrayLike) -> None:
         file.writelines(f"{score!s}\n" for score in values)
 
 
-def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
+def join_run(run: Run, qrels: Run) -> JoinedRun:
     """Join the documents of a run with their judgements.
 
     Queries that only one of the two has are left out, and a warning gives their share. Documents without judgements are normal,
@@ -248,7 +294,7 @@ def join_run(run: Judgements, qrels: Judgements) -> JoinedRun:
     )
 
 
-def check_queries(run: Judgements, qrels: Judgements) -> None:
+def check_queries(run: Run, qrels: Run) -> None:
     """Report, as `check_matched` does, queries of the run without judgements, and queries of the qrels without results."""
     for mine, other, owner, where, advice in (
         (run, qrels, "run", "qrels", "they are left out"),

@@ -45,12 +45,14 @@ MODES = {
         "*": "--measures --ties --empty --convention --csv --json",
     },
     "fuse": {
-        "": "--output=o --method=combsum --normalisation=sum --k=5 --qrels=q --measures=AP",
+        "": "--output=o --method=combsum --normalisation=sum --k=5 --qrels=q --measures=AP --loss=RankSVMLoss",
         "modes": {
             "a b": "--output --qrels --k --method",
             "a b --method combsum": "--output --qrels --normalisation",
             "a b --method combmnz --qrels q": "--output --measures --normalisation",
             "a b --qrels q": "--output --measures --k --method",
+            "a b --method learned --qrels q": "--output --measures --loss",
+            "a b --method fused.pt": "--output --qrels",
         },
     },
     "explain": {
