@@ -151,7 +151,7 @@ class Calibration(nn.Module):
         if self.method != "isotonic":
             mean, deviation, *weights = known.unbind()
             columns = self._columns((s - mean) / deviation)
-            return sum(w * column for w, column in zip(weights, columns, strict=True)).sigmoid().to(scores.dtype)  # type: ignore[union-attr]
+            return torch.tensordot(torch.stack(weights), columns, 1).sigmoid().to(scores.dtype)
         x, y = known.unbind()
         flat = s.reshape(1, -1).clamp(x[0], x[-1])
         above = searchsorted(x.unsqueeze(0), flat).clamp(min=min(1, len(x) - 1), max=len(x) - 1)[0]
@@ -166,15 +166,17 @@ class Calibration(nn.Module):
 
     def extra_repr(self) -> str:
         """The method and the options that are not the defaults."""
-        shown = [repr(self.method)] + [f"min_relevant={self.min_relevant:g}"] * (self.min_relevant is not None)
-        return ", ".join([*shown, *["not fitted"] * (self.fitted is None)])
+        shown = (
+            repr(self.method) if self.min_relevant is None else f"{self.method!r}, min_relevant={self.min_relevant:g}"
+        )
+        return shown if self.fitted is not None else f"{shown}, not fitted"
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def as_calibration(calibrate: str | Calibration) -> Calibration:
+def as_calibration(calibrate: str | Calibration | None) -> Calibration:
     """The step that `calibrate=` of an estimator names, not fitted."""
     if isinstance(calibrate, Calibration):
         return Calibration(calibrate.method, min_relevant=calibrate.min_relevant, share=calibrate.share)

@@ -61,9 +61,10 @@ class RCRLoss(_CalibratedLoss):
 
         (1 - r) 1/n sum_i (- t_i log p_i - (1 - t_i) log(1 - p_i))  -  r sum_i t_i / T log(p_i / sum_j p_j),   T = sum_i t_i
 
-    Both parts are least at p_i = E[t_i], while the softmax of the scores themselves is not. The second is 0 for a list without
-    relevant documents. The paper is about binary relevance. For `grades`, t is the grade, or the gain, as a share of the highest
-    one, for which the same holds; p is then its expected value and no longer a probability. O(n).
+    Both parts are least at p_i = E[t_i] (the second but for the division by T, and up to a common factor), while the softmax of
+    the scores themselves is not. The second is 0 for a list without relevant documents. The paper is about binary relevance. For
+    `grades`, t is the grade, or the gain, as a share of the highest one, for which the same holds; p is then its expected value
+    and no longer a probability. O(n).
 
     Args:
         ranking: r, the share of the ranking loss, from 0, the cross entropy alone, to 1, which leaves the scale of p open.

@@ -20,7 +20,7 @@ from torch import nn
 from rankstruct.files import whole_file, write_text
 from rankstruct.messages import did_you_mean
 from rankstruct.models.portable import Layers, Trees, portable
-from rankstruct.models.scorers import ONNX_TREES, PreparedScorer
+from rankstruct.models.scorers import ONNX_TREES, PreparedScorer, ProbabilityScorer
 
 __all__ = ["ENGINES", "export_scorer"]
 
@@ -108,7 +108,7 @@ def features_of(scorer: nn.Module, engine: str, given: Sequence[str] | None) -> 
     """The names of the features in an engine: `given` ones, those of training, or numbers; raises ValueError for wrong ones."""
     if isinstance(given, str):
         raise ValueError(f"feature_names must be a list of names, got the text {given!r}; write [{given!r}]")
-    inner: Any = scorer
+    inner: Any = scorer.scorer if isinstance(scorer, ProbabilityScorer) else scorer
     known, d = getattr(scorer, "feature_names", None), None
     while isinstance(inner, PreparedScorer):
         columns = inner.preparation.columns
