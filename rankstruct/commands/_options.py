@@ -275,7 +275,11 @@ def _rank() -> CommandParser:
     calibrate = (
         "also learn probabilities of relevance, on a fifth of the lists, which train nothing; predict writes them"
     )
-    parser.add_argument("--calibrate", choices=METHODS, help=calibrate)
+    methods, labelled = (
+        ["isotonic", "sigmoid", "beta", "temperature"],
+        Need("with --clicks", lambda v: v.clicks is None),
+    )
+    parser.add_argument("--calibrate", choices=methods, help=calibrate, needs=[labelled])
     parser.add_argument("--seed", type=whole_number(0), default=0, help="random seed")
     parser.add_argument("--output", default="runs/rank", help="output folder")
     return parser

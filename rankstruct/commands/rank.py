@@ -33,8 +33,9 @@ from rankstruct.commands.rank_clicks import ClickFiles, click_section
 from rankstruct.data import DataError, RankingData
 from rankstruct.data.errors import shortened
 from rankstruct.data.formats import TABLE_OPTIONS, suffix_of
-from rankstruct.data.predictions import read_for_model, write_predictions, write_scores
+from rankstruct.data.predictions import read_for_model, write_predictions
 from rankstruct.data.record import list_marks
+from rankstruct.data.runs import write_scores
 from rankstruct.diagnostics import check_measures
 from rankstruct.estimators import AutoRanker
 from rankstruct.estimators.auto import SELECTION
