@@ -1,4 +1,4 @@
-"""`RankingMetric`: a torchmetrics metric that averages measures over batches."""
+"""Metrics of torchmetrics: `RankingMetric` averages measures over batches, `CalibrationMetric` judges probabilities."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from rankstruct.argument_names import TELL_APART, knows_cutoffs, knows_qid, refuse_groups_of_lists
+from rankstruct.calibration import check_probabilities, evaluate_probabilities
 from rankstruct.lists import ListColumns, lists_of
 from rankstruct.measures.base import ByMeasure, Measure, parse_measures, resolve_policies
 from rankstruct.measures.ranked import TIES, Convention, Empty, Ties, rank_lists
 
-__all__ = ["RankingMetric"]
+__all__ = ["CalibrationMetric", "RankingMetric"]
 
 
 class RankingMetric(Metric):
@@ -146,3 +147,42 @@ class RankingMetric(Metric):
         setattr(self, self._state, totals.to(device))
         self._defaults[self._state] = default.to(device)  # type: ignore[union-attr]
         return self
+
+
+class CalibrationMetric(Metric):
+    """A torchmetrics metric of ECE, log loss and Brier score, as `evaluate_probabilities` computes them over all batches.
+
+    Args:
+        bins, min_relevant: as there.
+
+    >>> metric = CalibrationMetric(bins=2)
+    >>> metric.update(torch.tensor([[0.9, 0.2], [0.6, 0.3]]), torch.tensor([[1, 0], [0, 1]]))
+    >>> {name: round(float(value), 3) for name, value in metric.compute().items()}
+    {'ECE': 0.25, 'log loss': 0.612, 'Brier': 0.225}
+    """
+
+    is_differentiable = False
+    higher_is_better = False
+    full_state_update = False
+    probabilities: list[Tensor]
+    relevant: list[Tensor]
+
+    def __init__(self, *, bins: int = 10, min_relevant: float | None = None, **metric_options: Any) -> None:
+        super().__init__(**metric_options)
+        self.bins, self.min_relevant = bins, min_relevant
+        self.add_state("probabilities", [], dist_reduce_fx="cat")
+        self.add_state("relevant", [], dist_reduce_fx="cat")
+
+    def update(self, probabilities: Tensor, labels: Tensor, where: Tensor | None = None) -> None:
+        """Add a batch, `[..., list_size]`; `where` marks real documents."""
+        p, relevant, _, _ = check_probabilities(probabilities, labels, self.min_relevant, self.bins, {"where": where})
+        self.probabilities.append(torch.from_numpy(p).to(self.device))
+        self.relevant.append(torch.from_numpy(relevant).to(self.device))
+
+    def compute(self) -> dict[str, Tensor]:
+        """The values by name, float64 scalars."""
+        p, relevant = (
+            torch.cat(each) if isinstance(each, list) else each for each in (self.probabilities, self.relevant)
+        )
+        found = evaluate_probabilities(p, relevant.long(), bins=self.bins, level=None, group=[len(p)])
+        return {name: torch.tensor(value, dtype=torch.float64) for name, (value,) in found.items()}

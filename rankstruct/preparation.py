@@ -158,7 +158,7 @@ class Quantile(Step):
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Transform features."""
         columns = features.T.contiguous()
-        right = _searchsorted(self.values, columns).clamp(1, self.values.shape[-1] - 1)
+        right = searchsorted(self.values, columns).clamp(1, self.values.shape[-1] - 1)
         low, high = self.values.gather(-1, right - 1), self.values.gather(-1, right)
         share = torch.where(high > low, ((columns - low) / (high - low)).clamp(0, 1), 1.0)
         below, above = self.quantiles.gather(-1, right - 1), self.quantiles.gather(-1, right)
@@ -849,7 +849,7 @@ def equal_lengths(lists: Tensor) -> Tensor:
     return torch.full((lists.shape[0],), lists.shape[1], dtype=torch.int64, device=lists.device)
 
 
-def _searchsorted(values: Tensor, columns: Tensor) -> Tensor:
+def searchsorted(values: Tensor, columns: Tensor) -> Tensor:
     """`torch.searchsorted`, which ONNX lacks, for ascending `values` `[d, knots]` and `columns` `[d, documents]`."""
     if not is_exporting():
         return torch.searchsorted(values, columns)

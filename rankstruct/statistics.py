@@ -9,6 +9,7 @@ nothing differs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -142,13 +143,19 @@ def _unit(values: np.ndarray) -> float:
 
 
 def bootstrap_interval(
-    values: ArrayLike, level: float = 0.95, *, resamples: int = 9999, seed: int = 0
+    values: ArrayLike,
+    level: float = 0.95,
+    *,
+    of_means: Callable[[np.ndarray], np.ndarray] | None = None,
+    resamples: int = 9999,
+    seed: int = 0,
 ) -> tuple[float, float]:
-    """Percentile bootstrap confidence interval of the mean, `(low, high)`.
+    """Percentile bootstrap confidence interval of the mean, or of a function of means, `(low, high)`.
 
     Args:
-        values: `[n]`, at least one.
+        values: `[n]`, at least one; or, with `of_means`, `[n, k]`.
         level: confidence level, between 0 and 1.
+        of_means: a function of the means of k columns, `[any, k]` to `[any]`, such as a ratio.
         resamples: number of samples of n values drawn with replacement.
         seed: random seed.
 
@@ -156,15 +163,23 @@ def bootstrap_interval(
     >>> 43 < low < 45 and 54 < high < 56
     True
     """
-    a = _values("values", values, "an interval")
+    a = np.asarray(values, np.float64) if of_means is not None else _values("values", values, "an interval")
     if not 0 < level < 1:
         raise ValueError(f"level must be between 0 and 1, got {level}")
-    if np.ptp(a) == 0:
+    if of_means is None and np.ptp(a) == 0:
         return float(a[0]), float(a[0])
     import scipy.stats
 
-    options = {"method": "percentile", "batch": max(1, 2**22 // len(a)), "rng": np.random.default_rng(seed)}
-    found = scipy.stats.bootstrap((a,), np.mean, confidence_level=level, n_resamples=resamples, **options)
+    def statistic(drawn: np.ndarray, axis: int) -> np.ndarray:
+        assert of_means is not None
+        return of_means(a[drawn.astype(np.int64)].mean(-2))
+
+    if of_means is not None and len(a) == 1:
+        only = float(of_means(a.mean(0)))
+        return only, only
+    sample, measure = (a, np.mean) if of_means is None else (np.arange(len(a)), statistic)
+    options = {"method": "percentile", "batch": max(1, 2**22 // a.size), "rng": np.random.default_rng(seed)}
+    found = scipy.stats.bootstrap((sample,), measure, confidence_level=level, n_resamples=resamples, **options)
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 

@@ -281,6 +281,14 @@ def _rank() -> CommandParser:
         metavar="SECONDS",
         help="leave out models that would take longer, estimated for one CPU core from the size of the data",
     )
+    calibrate = (
+        "also learn probabilities of relevance, on a fifth of the lists, which train nothing; predict writes them"
+    )
+    methods, labelled = (
+        ["isotonic", "sigmoid", "beta", "temperature"],
+        Need("with --clicks", lambda v: v.clicks is None),
+    )
+    parser.add_argument("--calibrate", choices=methods, help=calibrate, needs=[labelled])
     parser.add_argument("--seed", type=whole_number(0), default=0, help="random seed")
     parser.add_argument("--output", default="runs/rank", help="output folder")
     return parser

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from rankstruct._version import __version__
+from rankstruct.calibration import evaluate_probabilities, reliability
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands._options import RANKED, column_options, parser_of
 from rankstruct.commands.cells import Cell, CellFolders
@@ -34,6 +35,7 @@ from rankstruct.data.errors import shortened
 from rankstruct.data.formats import TABLE_OPTIONS, suffix_of
 from rankstruct.data.predictions import read_for_model, write_predictions
 from rankstruct.data.record import list_marks
+from rankstruct.data.runs import write_scores
 from rankstruct.diagnostics import check_measures
 from rankstruct.estimators import AutoRanker
 from rankstruct.estimators.auto import SELECTION
@@ -45,7 +47,7 @@ from rankstruct.statistics import bootstrap_interval
 from rankstruct.text_tables import format_table
 
 _LISTS = 1000  # scored at once
-_TRAINED = "trained.json"
+_TRAINED, _PROBABILITIES = "trained.json", "probabilities.txt"
 _MODEL = ("scorer.pt", "ranker.pkl")
 _ROOM = 2**20, 2**16  # least size of the folder in bytes, and per feature
 
@@ -104,7 +106,11 @@ def _request(files: Files, measures: Sequence[str], ranker: AutoRanker) -> dict[
         "data": files.digests(),
         "formats": {name: suffix_of(path) for name, path in files.given().items()},
         "measures": list(measures),
-        "options": {name: value for name, value in ranker.get_params().items() if name != "verbose"},
+        "options": {
+            name: value
+            for name, value in ranker.get_params().items()
+            if name != "verbose" and (name, value) != ("calibrate", None)  # not an option of earlier versions
+        },
         "reading": {"zero_based": False, **dict.fromkeys(TABLE_OPTIONS), **files.reading},
         "clicks": files.options if isinstance(files, ClickFiles) else None,
     }
@@ -180,8 +186,11 @@ def _finish(
         if "clicks" in found:
             found["lists"]["clicks"] = [found["clicks"]["queries"], found["clicks"]["documents"]]
         if "test" in lists:
-            scores = _scores(load_scorer(output), lists["test"], files.given()["test"])
+            scorer = load_scorer(output)
+            scores = _scores(scorer, lists["test"], files.given()["test"])
             found |= {"test": _tested(scores, lists["test"], measures), "remarks": _remarks(lists)}
+            if (step := getattr(scorer, "calibration", None)) is not None:
+                found["probabilities"] = _judged(step.predict(scores).numpy(), lists["test"])
         write_text(output / "README.md", model_card(found, request))
     return found
 
@@ -223,6 +232,16 @@ def _tested(scores: np.ndarray, test: RankingData, measures: Sequence[str]) -> d
     values = evaluate(scores, test.labels, list(measures), offsets=test.offsets)
     found = {name: each.numpy() for name, each in values.items()}
     return {name: {"mean": float(v.mean()), "interval": list(bootstrap_interval(v))} for name, v in found.items()}
+
+
+def _judged(probabilities: np.ndarray, test: RankingData) -> dict[str, Any]:
+    """How true probabilities of the test documents are, and the points of a reliability diagram."""
+    given = (probabilities, test.labels)
+    values = evaluate_probabilities(*given, offsets=test.offsets)
+    return {
+        "values": {name: list(each) for name, each in values.items()},
+        "reliability": reliability(*given, offsets=test.offsets).tolist(),
+    }
 
 
 def _remarks(lists: dict[str, RankingData]) -> list[str]:
@@ -277,6 +296,8 @@ def result_of(folder: Path) -> dict[str, Any]:
 def predict(folder: Path, args: Sequence[str]) -> None:
     """`rankstruct predict --run FOLDER` for such a folder: write `scores.txt` and `run.txt` to it, as for a run.
 
+    With a ranker that was trained with `--calibrate`, also `probabilities.txt`.
+
     Labels are ignored and may be any numbers; tables may lack them.
 
     Raises:
@@ -290,8 +311,13 @@ def predict(folder: Path, args: Sequence[str]) -> None:
     columns = scorer.preparation.columns if isinstance(scorer, PreparedScorer) else None
     reading = {name: result[name] for name in ("zero_based", "label", "qid", "categorical") if name in result}
     data = read_for_model(path, result.get("feature_names"), result["features"], columns, **reading)
-    for line in write_predictions(folder, data, _scores(scorer, data, path)):
+    scores = _scores(scorer, data, path)
+    for line in write_predictions(folder, data, scores):
         print(line)
+    (folder / _PROBABILITIES).unlink(missing_ok=True)  # of other lists
+    if (step := getattr(scorer, "calibration", None)) is not None:
+        write_scores(folder / _PROBABILITIES, step.predict(scores).numpy())
+        print(f"probabilities of relevance of these documents: {folder / _PROBABILITIES}")
 
 
 def model_table(result: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
@@ -320,6 +346,8 @@ def model_card(result: dict[str, Any], request: dict[str, Any]) -> str:
 
 Means over the test lists; ties in expectation, lists without relevant documents as 0; 95 % bootstrap intervals over lists."""
         tested += "".join(f"\n\n**Warning**: {remark}." for remark in result["remarks"])
+    if judged := result.get("probabilities"):
+        tested += f"\n\n{_probability_section(judged)}"
     versions = ", ".join(map(" ".join, result["versions"].items()))
     chosen = {**request["options"], "measure": result["measure"]}
     joined = "of training and validation " if "vali" in result["lists"] else ""
@@ -371,6 +399,21 @@ ones.
 """
 
 
+def _probability_section(judged: dict[str, Any]) -> str:
+    """The part of the model card on probabilities, with a reliability diagram of text."""
+    values = [[name, *each] for name, each in judged["values"].items()]
+    bins = [
+        [f"{documents:.0f}", f"{mean:.3f}", f"{share:.3f}", "#" * round(20 * share)]
+        for documents, mean, share in judged["reliability"]
+    ]
+    return f"""{format_table(["probabilities", "test", "95 % from", "to"], values, "github")}
+
+{format_table(["documents", "mean probability", "share relevant", "as a bar, 20 for 1"], bins, "github")}
+
+Probabilities that a label is above 0, over all test documents, lower is better; well calibrated if both columns agree in each
+row, a bin of about as many documents."""
+
+
 def _click_files(given: argparse.Namespace) -> ClickFiles:
     """The files of a click log."""
     if given.folder is not None or given.vali is not None:
@@ -402,6 +445,7 @@ def main(args: Sequence[str]) -> None:
         "mode": given.mode,
         "time_budget": given.time_budget,
         "random_state": given.seed,
+        "calibrate": given.calibrate,
     }
     try:
         result, before = rank(files, given.output, given.measures or RANKED, verbose=True, **options)

@@ -85,9 +85,8 @@ _OPTIONS = {
 }
 #: What to say of attributes and methods of other libraries' estimators.
 _ATTRIBUTES = {
-    **dict.fromkeys(
-        ("predict_proba", "predict_log_proba", "decision_function", "transform"), "predict(X, qid) returns the scores"
-    ),
+    **dict.fromkeys(("predict_log_proba", "decision_function", "transform"), "predict(X, qid) returns the scores"),
+    "predict_proba": "predict(X, qid) returns the scores; calibrate='isotonic' makes them probabilities",
     **dict.fromkeys(("save_model", "load_model"), "use pickle, or rankstruct.save_scorer(ranker.to_scorer(), path)"),
     **dict.fromkeys(
         ("best_iteration_", "best_iteration", "best_ntree_limit", "tree_count_"),

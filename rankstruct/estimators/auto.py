@@ -197,10 +197,16 @@ class AutoRanker(Ranker):
         device: str | torch.device | None = None,
         random_state: RandomState = 0,
         verbose: bool = False,
+        **options: Any,
     ) -> None:
+        super().__init__(**options)
         self.measure, self.mode, self.time_budget, self.prepare = measure, mode, time_budget, prepare
         self.folds, self.device = folds, device
         self.random_state, self.verbose = random_state, verbose
+
+    @property
+    def _trains_on_validation(self) -> bool:
+        return True
 
     def _check_fit_options(self, has_validation: bool) -> None:
         self.check_options()

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_array, check_random_state, check_X_y
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from typing_extensions import Self
@@ -24,6 +25,7 @@ from typing_extensions import Self
 from rankstruct import losses
 from rankstruct._lazy import public_names
 from rankstruct.arrays import LARGEST, as_array
+from rankstruct.calibration import Calibration, as_calibration
 from rankstruct.clicks import ClickLog
 from rankstruct.columns import USUAL, Columns, EncodedTable, check_same_names, names_of, say_once
 from rankstruct.data.clean import keep_documents
@@ -137,8 +139,14 @@ class Ranker(ScoresTables, BaseEstimator):
     compare these with the rest, such as the hinge of AUC, need sessions as lists. ValueError is raised for no clicks, clicks on
     documents that were not shown, and wrong positions or propensities. The guide "Clicks" says when this helps.
 
+    `calibrate` fits a last step that turns scores into probabilities, see `rankstruct.Calibration`: `predict` still returns the
+    scores, which keep their order where isotonic probabilities tie, and `predict_proba` the probabilities. The step is fitted to
+    the validation lists passed to `fit`; if there are none, or if they train the model too (`AutoRanker`, and `EnsembleRanker`
+    with `folds`), to a fifth of the lists, drawn with the ranker's seed, which train and select nothing.
+
     Attributes:
         measure_: `measure`, or where it is None, the measure of a loss over diverse rankings, and otherwise `usual_measure`.
+        calibration_: the fitted step of `calibrate`, if there is one.
         preparation_: the fitted preparation of raw features; `preparation_.columns` has the categories found in training.
         lists_: number of training lists.
         longest_list_: number of documents in the longest of them.
@@ -162,6 +170,8 @@ class Ranker(ScoresTables, BaseEstimator):
     thresholds_: list[float] | None
     n_features_in_: int
     roles_: dict[str, str]
+    calibration_: Calibration
+    calibrate: str | Calibration | None = None  # for classes with a constructor of their own
     #: Whether missing features and codes of categories reach the model itself, instead of the step "encode".
     takes_missing: bool = False
     #: Whether the ranking depends on the other documents of the list; without `qid`, all documents are one list.
@@ -174,6 +184,9 @@ class Ranker(ScoresTables, BaseEstimator):
     __metadata_request__fit: ClassVar[dict] = {"qid": True, "diversity_groups": True}
     __metadata_request__predict: ClassVar[dict] = {"qid": True}
     __metadata_request__score: ClassVar[dict] = {"qid": True, "diversity_groups": True, "sample_weight": True}
+
+    def __init__(self, *, calibrate: str | Calibration | None = None) -> None:
+        self.calibrate = calibrate
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Let the constructor name the right option for one that there is not; `**options` of its are those of the base class."""
@@ -268,10 +281,41 @@ class Ranker(ScoresTables, BaseEstimator):
             clicks = {"position": position, "propensity": propensity, "clip": clip, "docid": docid}
             train = self._take(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
             valid = self._take_valid(X_valid, y_valid, qid_valid, diversity_groups_valid, item_weights_valid)
+            train, held_out = self._held_out(train, valid)
             stopped = self._fit(train, valid)
+            if held_out is not None:
+                self.calibration_ = as_calibration(self.calibrate).fit(
+                    self._scores(whole(held_out.features), held_out.ids), held_out.labels, offsets=held_out.offsets
+                )
         if stopped:
             raise KeyboardInterrupt(stopped)
         return self
+
+    def _held_out(self, train: Any, valid: TrainingData | None) -> tuple[Any, TrainingData | None]:
+        """Training lists, and the lists that calibrate, if any: validation lists that do not train, or some of `train`."""
+        if self.calibrate is None:
+            return train, None
+        step = as_calibration(self.calibrate)
+        if self.from_clicks:
+            raise ValueError(
+                "calibrate needs labels, and clicks by position are none; omit it, or fit rankstruct.Calibration to lists with "
+                "labels"
+            )
+        if self.distributed:
+            raise ValueError("calibrate is of one process; omit distributed=True or calibrate")
+        if valid is not None and not self._trains_on_validation:
+            return train, valid
+        number = max(1, round(step.share * train.num_lists))
+        if train.num_lists < 2:
+            raise ValueError("calibrate holds lists out, and there is only one; pass X_valid, y_valid and qid_valid")
+        drawn = np.random.default_rng(as_seed(getattr(self, "random_state", 0))).permutation(train.num_lists)[:number]
+        held = np.repeat(np.isin(train.places, drawn), train.lengths)
+        return keep_documents(train, ~held), keep_documents(train, held)
+
+    @property
+    def _trains_on_validation(self) -> bool:
+        """Whether validation lists are training lists too."""
+        return False
 
     def _take_from_dask(self, X: Any, y: Any, qid: Any, others: Mapping[str, Any], suffix: str = "") -> Any:
         """Lists of Dask collections; `others` are the other arguments of `fit`, and `suffix` that of the names of these."""
@@ -742,11 +786,23 @@ class Ranker(ScoresTables, BaseEstimator):
             self._score_as_one_list(X.shape[0], longest)
         return self._scores(X, ids)
 
+    @available_if(lambda self: self.calibrate is not None)
+    def predict_proba(self, X: Any, qid: Any = None, *, group: Any = None) -> np.ndarray:
+        """Return the probabilities `[documents, 2]` that documents are irrelevant and relevant, as scikit-learn's classifiers do.
+
+        Only with `calibrate`; arguments are those of `predict`. Rank by `predict`: probabilities may tie where scores do not.
+        """
+        check_is_fitted(self, "calibration_")
+        relevant = self.calibration_.predict(self.predict(X, qid, group=group)).numpy()
+        return np.column_stack([1 - relevant, relevant])
+
     def _as_scorer(self, scorer: nn.Module, preparation: Preparation | None = None) -> nn.Module:
         """A scorer of prepared features as one of raw ones, with `preparation_` in front, and the names of features."""
         found = with_preparation(scorer, self.preparation_ if preparation is None else preparation)
         if (names := getattr(self, "feature_names_in_", None)) is not None:
             setattr(found, "feature_names", tuple(names))  # noqa: B010 - a module may have attributes of any type
+        if (step := getattr(self, "calibration_", None)) is not None:
+            found.calibration = copy.deepcopy(step)
         return found
 
     def _table_scorer(self, qid: str | None, features: Sequence[str] | None, output: str) -> TableScorer:

@@ -529,6 +529,7 @@ class BoostedRanker(EarlyStoppingRanker):
             "prepare": len(self.prepare or ()),
             "start": self.start,
             "leaf_ranker": self.leaf_ranker,
+            "calibrate": self.calibrate,
         }
         options |= {"validation_share": self.validation_share, "n_jobs": self.n_jobs}
         if given := [name for name, value in options.items() if value]:

@@ -36,7 +36,9 @@ class EarlyStoppingRanker(Ranker):
         drop_empty: bool = True,
         random_state: RandomState = 0,
         verbose: bool = False,
+        **options: Any,
     ) -> None:
+        super().__init__(**options)
         self.measure, self.loss, self.prepare, self.patience, self.seeds = measure, loss, prepare, patience, seeds
         self.validation_share, self.drop_empty = validation_share, drop_empty
         self.random_state, self.verbose = random_state, verbose

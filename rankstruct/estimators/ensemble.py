@@ -83,7 +83,9 @@ class EnsembleRanker(Ranker):
         prepare: Sequence[str] = (),
         folds: int = 1,
         random_state: RandomState = 0,
+        **options: Any,
     ) -> None:
+        super().__init__(**options)
         self.rankers, self.weights, self.measure, self.prepare = rankers, weights, measure, prepare
         self.folds, self.random_state = folds, random_state
 
@@ -106,6 +108,10 @@ class EnsembleRanker(Ranker):
             number, _, option = name.removeprefix("rankers__").partition("__")
             self.rankers[int(number)].set_params(**{option: value})
         return self
+
+    @property
+    def _trains_on_validation(self) -> bool:
+        return self.folds > 1
 
     def _takes_tables(self) -> bool:
         return len(self.prepare or ()) > 0 or all(get_tags(ranker).input_tags.allow_nan for ranker in self.rankers)

@@ -234,7 +234,9 @@ class LinearRanker(Ranker):
         drop_empty: bool = True,
         verbose: bool = False,
         distributed: bool = False,
+        **options: Any,
     ) -> None:
+        super().__init__(**options)
         self.measure, self.feature_map, self.reference, self.loss = measure, feature_map, reference, loss
         self.C, self.solver, self.tolerance, self.max_iterations = C, solver, tolerance, max_iterations
         self.prepare, self.start, self.regularize_towards = prepare, start, regularize_towards
@@ -379,11 +381,16 @@ class LinearRanker(Ranker):
         return gained > 0 and total <= 2 * math.sqrt(max(squares - total**2 / number, 0.0))
 
     def use_path(self, number: int) -> Self:
-        """Use the solution of another C of the path, the `number`-th in ascending order, from 0; returns the ranker itself."""
+        """Use the solution of another C of the path, the `number`-th in ascending order, from 0; returns the ranker itself.
+
+        Its scores are not calibrated.
+        """
         solution = self.path_[number]
         Cs = getattr(self, "Cs_", None) or self._costs()  # not stored by earlier versions
         self.solution_, self.C_, self.coef_ = solution, Cs[number], solution.w
         self.n_iter_ = solution.iterations
+        if hasattr(self, "calibration_"):  # of other scores
+            del self.calibration_
         return self
 
     def _team(self) -> Team:

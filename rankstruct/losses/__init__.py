@@ -3,6 +3,7 @@
 from rankstruct.losses.additive import *
 from rankstruct.losses.assignment import *
 from rankstruct.losses.base import *
+from rankstruct.losses.calibrated import *
 from rankstruct.losses.combined import *
 from rankstruct.losses.direct import *
 from rankstruct.losses.distillation import *

@@ -16,6 +16,7 @@ from rankstruct.measures import Measure
 from rankstruct.measures.ranked import is_relevant
 
 _PADDING = -100  # torch's ignore_index
+_MOST_GRADES = 2**20
 _LONG = 2000  # documents of a list that may be a catalogue
 
 
@@ -38,6 +39,14 @@ def check_positive(name: str, value: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
     check_size(name, value)
+
+
+def check_grades(grades: int) -> None:
+    """Raise ValueError unless `grades`, the number of grades, is a whole number of at least 2."""
+    if isinstance(grades, bool) or not isinstance(grades, int) or grades < 2:
+        raise ValueError(f"grades must be a whole number of at least 2, got {grades!r}")
+    if grades > _MOST_GRADES:
+        raise ValueError(f"grades must be at most {_MOST_GRADES}, since each has a threshold")
 
 
 def check_values(scores: Tensor, lists: Lists, signed: bool) -> Tensor:

@@ -16,14 +16,12 @@ from torch.nn.functional import softplus
 
 from rankstruct.lists import refuse
 from rankstruct.losses.base import RankingLoss
-from rankstruct.losses.checks import check_positive
+from rankstruct.losses.checks import check_grades, check_positive
 from rankstruct.losses.gains import Target, target_of
 from rankstruct.losses.reduction import first_share, weighted_mean
 from rankstruct.measures.ranked import is_relevant
 
 __all__ = ["ClassificationLoss", "ListOrdinalLoss", "OrdinalLoss", "SquaredLoss"]
-
-_MOST_GRADES = 2**20
 
 
 class SquaredLoss(RankingLoss):
@@ -165,7 +163,7 @@ class OrdinalLoss(RankingLoss):
 
     def setup(self) -> None:
         """Check the number of grades, and create the parameters."""
-        _check_grades(self.grades)
+        check_grades(self.grades)
         self.first = torch.nn.Parameter(torch.tensor([1 - self.grades / 2]))
         self.steps = torch.nn.Parameter(torch.ones(self.grades - 2).expm1().log())  # softplus of it is 1
 
@@ -231,7 +229,7 @@ class ListOrdinalLoss(RankingLoss):
 
     def setup(self) -> None:
         """Check the number of grades."""
-        _check_grades(self.grades)
+        check_grades(self.grades)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -253,13 +251,6 @@ class ListOrdinalLoss(RankingLoss):
         thetas = torch.where(real & (below > 0), still, still.amin(-1, keepdim=True)).amax(-1, keepdim=True)
         each = (low.to(scores) - below) * (kinks - thetas) + 0 * labels  # no term is below 0, and NaN stays NaN
         return weighted_mean(each.sum(-2), where, weights)
-
-
-def _check_grades(grades: int) -> None:
-    if isinstance(grades, bool) or not isinstance(grades, int) or grades < 2:
-        raise ValueError(f"grades must be a whole number of at least 2, got {grades!r}")
-    if grades > _MOST_GRADES:
-        raise ValueError(f"grades must be at most {_MOST_GRADES}, since each has a threshold")
 
 
 def _shares(scores: Tensor, offsets: Tensor, item_weights: Tensor | None) -> Tensor:

@@ -20,7 +20,7 @@ from torch import nn
 from rankstruct.files import whole_file, write_text
 from rankstruct.messages import did_you_mean
 from rankstruct.models.portable import Layers, Trees, portable
-from rankstruct.models.scorers import ONNX_TREES, PreparedScorer, names_of_features
+from rankstruct.models.scorers import ONNX_TREES, PreparedScorer, ProbabilityScorer, names_of_features
 
 __all__ = ["ENGINES", "export_scorer"]
 
@@ -119,6 +119,7 @@ def _check_target(path: Path, engine: str) -> None:
 
 def features_of(scorer: nn.Module, engine: str, given: Sequence[str] | None) -> list[str]:
     """The names of the features in an engine: `given` ones, those of training, or numbers; raises ValueError for wrong ones."""
+    scorer = scorer.scorer if isinstance(scorer, ProbabilityScorer) else scorer
     inner: Any = scorer
     d: int | None = None
     while d is None:

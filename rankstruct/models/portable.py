@@ -15,7 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rankstruct.models.scorers import LinearScorer, MeanScorer, MLPScorer, PreparedScorer, TreeScorer, is_by_list
+from rankstruct.models.scorers import (
+    LinearScorer,
+    MeanScorer,
+    MLPScorer,
+    PreparedScorer,
+    ProbabilityScorer,
+    TreeScorer,
+    is_by_list,
+)
 from rankstruct.preparation import Append, Encode, LeaveLast, Preparation, Standardize
 
 _LARGEST = 0x7F7FFFFF  # the bits of the largest finite float32 number
@@ -71,6 +79,11 @@ def portable(scorer: nn.Module) -> Layers | Trees:
     Raises:
         ValueError: engines cannot compute these scores; the message has the reason and the nearest model that they can.
     """
+    if isinstance(scorer, ProbabilityScorer):
+        raise _refused(
+            "engines compute scores, whose order is that of the probabilities",
+            "export the scorer within, or write .onnx",
+        )
     if is_by_list(scorer):
         raise _refused(
             "scores depend on the other documents of the list, and engines score one document at a time",

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rankstruct.calibration import Calibration
 from rankstruct.files import newest_run, whole_file
 from rankstruct.models.scorers import split_preparation, with_preparation
 from rankstruct.preparation import Preparation
@@ -32,12 +33,15 @@ class _RefusedError(ValueError):
 
 
 def describe_scorer(
-    scorer: nn.Module, preparation: Preparation | None = None, feature_names: Sequence[str] | None = None
+    scorer: nn.Module,
+    preparation: Preparation | None = None,
+    feature_names: Sequence[str] | None = None,
+    calibration: Calibration | None = None,
 ) -> dict[str, Any]:
-    """Describe a scorer's class, arguments, preparation and features as plain data, under the key that `load_scorer` expects.
+    """Describe a scorer's class, arguments, preparation, features and calibration, under the key that `load_scorer` expects.
 
-    Arguments are read from the attributes with the names of the constructor's parameters, recursively for modules. Weights are
-    not included, but the fitted state of the preparation is.
+    The result is plain data. Arguments are read from the attributes with the names of the constructor's parameters, recursively
+    for modules. Weights are not included, but the fitted state of the preparation is.
 
     Raises:
         ValueError: a parameter of the constructor has no attribute of its name.
@@ -45,6 +49,8 @@ def describe_scorer(
     preparation = Preparation() if preparation is None else preparation
     names = None if feature_names is None else list(feature_names)
     more = {"preparation": describe_module(preparation), "feature_names": names}
+    if calibration is not None:
+        more["calibration"] = describe_module(calibration)
     return {_KEY: describe_module(scorer)[_KEY] | more}
 
 
@@ -137,8 +143,8 @@ def save_scorer(scorer: nn.Module, path: str | Path) -> None:
     """Save a scorer to a file atomically.
 
     The scorer must store its constructor's arguments as attributes of the same names; otherwise ValueError is raised. The
-    preparation of a `PreparedScorer` is saved too, and the `feature_names` of a scorer that has some. For a ranker, save
-    `ranker.to_scorer()`.
+    preparation of a `PreparedScorer` is saved too, and the `feature_names` and the `calibration` of a scorer that has some. For a
+    ranker, save `ranker.to_scorer()`.
 
     >>> import tempfile
     >>> from rankstruct.models import LinearScorer
@@ -152,11 +158,11 @@ def save_scorer(scorer: nn.Module, path: str | Path) -> None:
     if not isinstance(scorer, nn.Module):
         way_out = ": save ranker.to_scorer(), or pickle the ranker" if hasattr(scorer, "to_scorer") else ""
         raise TypeError(f"scorer must be a torch module, got {type(scorer).__name__}{way_out}")
-    names = getattr(scorer, "feature_names", None)
+    names, calibration = (getattr(scorer, name, None) for name in ("feature_names", "calibration"))
     scorer, preparation = split_preparation(scorer)
     state = {f"{_PREFIX}{name}": value for name, value in scorer.state_dict().items()}
     with whole_file(path, "wb") as file:
-        torch.save({**describe_scorer(scorer, preparation, names), "state_dict": state}, file)
+        torch.save({**describe_scorer(scorer, preparation, names, calibration), "state_dict": state}, file)
 
 
 def scorer_file(path: str | Path) -> Path:
@@ -177,8 +183,8 @@ def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.M
 
     The scorer accepts raw features: one that was trained with preparation is a `PreparedScorer`. (Files of earlier versions
     have no preparation; their scorers need prepared features.) If it was trained on named features, `scorer.feature_names` has
-    their names in order. For the folder of a run, `scorer.pt` or the best checkpoint is loaded; for the folder of several
-    runs, such as `runs/quickstart`, that of the newest.
+    their names in order; if it was calibrated, `scorer.calibration(scores)` are probabilities. For the folder of a run,
+    `scorer.pt` or the best checkpoint is loaded; for the folder of several runs, such as `runs/quickstart`, that of the newest.
 
     A file cannot contain code, but names a class whose module is imported; only rankstruct and `torch.nn` are allowed, unless
     others are trusted.
@@ -202,6 +208,8 @@ def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.M
         scorer = build_module({_KEY: described}, trusted)
         scorer.load_state_dict(state)
         scorer = with_preparation(scorer, described_preparation(content) or Preparation())
+        if (calibration := build_module(described.get("calibration"))) is not None:
+            scorer.calibration = calibration
         if names := described_names(content):
             setattr(scorer, "feature_names", tuple(names))  # noqa: B010 - a module may have attributes of any type
     except _RefusedError as error:

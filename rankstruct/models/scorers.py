@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rankstruct.calibration import Calibration
 from rankstruct.ids import group_documents
 from rankstruct.kernels.trees import score_trees
 from rankstruct.lists import as_offsets, check_offsets, check_tensor, is_under_autocast
@@ -31,6 +32,7 @@ __all__ = [
     "MLPScorer",
     "MeanScorer",
     "PreparedScorer",
+    "ProbabilityScorer",
     "SumScorer",
     "TreeScorer",
 ]
@@ -60,6 +62,8 @@ class Scorer(ScoresTables, nn.Module):
     Attributes:
         by_list: whether scores depend on the other documents of the list, so that the lists must be passed.
         feature_names: the names of the raw features in their order, if training had names; None otherwise.
+
+    One that was calibrated has its step as `calibration`.
     """
 
     __call__: Callable[..., Tensor]
@@ -470,6 +474,35 @@ class PreparedScorer(Scorer):
             ValueError: a different number of features, or inconsistent shapes.
         """
         return scores_of(self.scorer, self.preparation(features, where=where, offsets=offsets), where, offsets)
+
+
+class ProbabilityScorer(Scorer):
+    """The probabilities of a calibrated scorer in place of its scores, such as for export to ONNX.
+
+    Args:
+        scorer: of raw features, such as `ranker.to_scorer()` or `load_scorer(path)`.
+        calibration: the fitted step; that of the scorer if None.
+
+    Raises:
+        ValueError: the scorer has none.
+
+    >>> import torch
+    >>> calibration = Calibration("sigmoid").fit([[1.0, 0.0, -1.0]], [[1, 0, 0]])
+    >>> ProbabilityScorer(LinearScorer(3), calibration)(torch.ones(5, 3)).shape
+    torch.Size([5])
+    """
+
+    def __init__(self, scorer: nn.Module, calibration: Calibration | None = None) -> None:
+        super().__init__()
+        calibration = getattr(scorer, "calibration", None) if calibration is None else calibration
+        if calibration is None:
+            raise ValueError("the scorer was not calibrated; train the ranker with calibrate=, or pass a calibration")
+        self.scorer, self.calibration = scorer, calibration
+        self.by_list, self.feature_names = is_by_list(scorer), getattr(scorer, "feature_names", None)
+
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
+        """Return probabilities `[..., list_size]` of features `[..., list_size, d]`; lists as in `PreparedScorer`."""
+        return self.calibration(scores_of(self.scorer, features, where, offsets))
 
 
 class EnsembleScorer(_Several):

@@ -108,6 +108,8 @@ LOSSES = [
     ("Classification-lists", case(rs.ClassificationLoss, balance="lists", **ALONE)),
     ("Ordinal-logistic", case(rs.OrdinalLoss, 3, **ALONE)),
     ("Ordinal-hinge", case(rs.OrdinalLoss, 3, "hinge", **ALONE)),
+    *((kind.__name__, case(kind, **ALONE)) for kind in (losses.RCRLoss, losses.JRCLoss)),
+    ("JRC-gain", case(losses.JRCLoss, grades=5, target="gain", **ALONE)),
     ("RankSVM", case(rs.RankSVMLoss)),
     *(
         (f"Additive-{name}", case(losses.AdditiveRankLoss, pairs=False, signed=True, **options))
