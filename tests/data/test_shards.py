@@ -255,7 +255,7 @@ def test_memory_is_bounded_if_few_lists_can_be_learned_from(tmp_path, monkeypatc
     loader = BatchLoader(rs.data.read_lists(folder), lists_per_batch=2, shuffle=True, drop_empty=True)
     features, held = loader.data.features, []
     hold = features.hold
-    monkeypatch.setattr(features, "hold", lambda lists: (hold(lists), held.append(features._held[2].size)))
+    monkeypatch.setattr(features, "hold", lambda lists: (hold(lists), held.append(features._held[-1].size)))
     assert sorted(at for batch in loader for at in batch.index[batch.where.any(-1)].tolist()) == list(
         range(0, LISTS, 12)
     )
