@@ -90,8 +90,8 @@ def _exact(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _shards(options: argparse.Namespace) -> dict[str, Any]:
-    given = {name: getattr(options, name) for name in ("rows", "shards", "rounds", "seed", "kinds", "minutes")}
-    found = shards.benchmark_shards(options.folder, **given)
+    given = {name: getattr(options, name) for name in ("rows", "shards", "rounds", "seed", "kinds")}
+    found = shards.benchmark_shards(options.folder, **given, minutes=options.minutes)
     print(f"an epoch of a linear scorer, {shards.FEATURES} float16 features; one thread, a process each; medians")
     table = shards.as_rows(found)
     print(format_table(*table))

@@ -93,6 +93,11 @@ def test_what_dask_does_not_do_is_refused_in_one_line(threads):
             "LightGBM does not stop early on Dask: omit X_valid and choose n_estimators",
         ),
         (rs.BoostedRanker(library="xgboost", patience=3), {}, "patience=3 needs X_valid, y_valid and qid_valid"),
+        (
+            rs.BoostedRanker("nDCG", library="xgboost"),
+            {"X_valid": frame.assign(label=frame.label * 2000)},
+            "y_valid: labels must have finite gains >= 0 under nDCG",
+        ),
         (rs.BoostedRanker(), {"X": frame.assign(d="x")}, "X must have numbers on Dask, got column 'd'"),
         (rs.BoostedRanker(), {"X": frame.assign(label=-1)}, "y must be finite and at least 0, got"),
     ):

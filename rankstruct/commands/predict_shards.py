@@ -50,24 +50,36 @@ def score_shards(scorer: TableScorer, shards: Shards, output: str | Path, model:
         DataError: the output folder has files of another model or another input, rows cannot be scored, or a file does not have
             the whole lists that the scores depend on.
     """
-    if scorer.by_list:
-        _check_ends(scorer, shards)
     files = [Path(output) / place for place in shards.places]
     marks = [hashlib.sha256(f"{shards.state(name)} {model}".encode()).hexdigest().encode() for name in shards.names]
     done = [_is_done(*each) for each in zip(files, marks, strict=True)]
+    if scorer.by_list:
+        _check_lists(str(scorer.qid), shards)
     for number, (file, mark) in enumerate(zip(files, marks, strict=True)):
         if not done[number]:
             _score_file(scorer, shards, number, file, mark)
     return done.count(False), done.count(True)
 
 
-def _check_ends(scorer: TableScorer, shards: Shards) -> None:
-    """Raise DataError if a file begins with the list with which the one before ends."""
-    for row in shards.starts[1:-1]:
-        before, after = (next(shards.batches([str(scorer.qid)], at, at + 1))[0][0].as_py() for at in (row - 1, row))
-        if before == after:
-            offsets = np.array([at - (at == row) for at in shards.starts])
-            shards.check_whole(offsets, [before] * len(offsets))
+def _check_lists(qid: str, shards: Shards) -> None:
+    """Raise DataError unless the rows of each query are together, and in one file."""
+    hashes, rows, before, last = [], [], 0, None  # hashes take less memory than names
+    for batch in shards.batches([qid]):
+        ids = batch[0].to_numpy(zero_copy_only=False)
+        begins = np.append(before in shards.starts or ids[0] != last, ids[1:] != ids[:-1])
+        rows.append(np.flatnonzero(begins) + before)
+        hashes.append(np.array([hash(each) for each in ids[begins].tolist()], np.int64))
+        before, last = before + len(ids), ids[-1]
+    found, places = np.concatenate(hashes), np.concatenate(rows)
+    order = np.argsort(found, kind="stable")
+    for at in np.flatnonzero(np.diff(found[order]) == 0).tolist():
+        one, other = places[order[at : at + 2]].tolist()
+        names = [next(shards.batches([qid], row, row + 1))[0][0].as_py() for row in (one, other)]
+        if names[0] == names[1]:  # else only the hashes are equal
+            raise DataError(
+                f"{shards.place(other)}: expected the rows of each query together, since scores depend on the whole list, but "
+                f"query {shortened(names[0])} also has {shards.place(one)}; `rankstruct convert --shards` puts them together"
+            )
 
 
 def _is_done(file: Path, mark: bytes) -> bool:
@@ -119,7 +131,6 @@ def _tables(scorer: TableScorer, shards: Shards, number: int, names: Sequence[st
     if not scorer.by_list:
         yield from (pa.table(batch) for batch in batches)
         return
-    ended: set[Any] = set()  # lists of this file
     rest: list[Any] = []
     for batch in batches:
         ids = batch[scorer.qid].to_numpy(zero_copy_only=False)
@@ -127,25 +138,10 @@ def _tables(scorer: TableScorer, shards: Shards, number: int, names: Sequence[st
         if rest and rest[-1][scorer.qid][-1].as_py() != ids[0]:
             new = np.insert(new, 0, 0)
         if len(new):
-            whole = pa.Table.from_batches([*rest, batch.slice(0, int(new[-1]))])
-            _check_lists(scorer, shards, number, whole, ended)
-            yield whole
+            yield pa.Table.from_batches([*rest, batch.slice(0, int(new[-1]))])
             rest = []
         rest.append(batch.slice(int(new[-1]) if len(new) else 0))
-    whole = pa.Table.from_batches(rest)
-    _check_lists(scorer, shards, number, whole, ended)
-    yield whole
-
-
-def _check_lists(scorer: TableScorer, shards: Shards, number: int, table: Any, ended: set[Any]) -> None:
-    """Raise DataError if a list of a table has rows elsewhere; takes its lists into those that ended."""
-    lists = table[scorer.qid].unique().to_pylist()
-    if again := next((each for each in lists if each in ended), None):
-        raise DataError(
-            f"{shards.told(shards.names[number])}: expected the rows of each query together, since scores depend on the whole "
-            f"list, but query {shortened(again)} has rows elsewhere; `rankstruct convert --shards` puts them together"
-        )
-    ended.update(lists)
+    yield pa.Table.from_batches(rest)
 
 
 def _known(folder: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -284,7 +284,8 @@ class ShardedFeatures(Blocks):
         new[1:] = (np.diff(self.groups_of) != 0) | (np.diff(parts) != 0)
         self.blocks_of = np.cumsum(new, dtype=np.int32) - 1
         self._lists = np.append(np.flatnonzero(new), len(starts))  # the first of each block
-        self._held: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        #: Lists, the first and last documents of those that are held, and their features.
+        self._held: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None = None
 
     def changed(self, change: Callable[[np.ndarray, np.ndarray], Any]) -> ShardedFeatures:
         """See `Blocks`; the new number of features must not depend on the lists."""
@@ -332,25 +333,20 @@ class ShardedFeatures(Blocks):
             yield features, offsets
 
     def hold(self, lists: np.ndarray) -> None:
-        """Keep the features of some lists in memory, and no others, until this is called again."""
-        blocks = np.unique(self.blocks_of[lists])
-        if self._held is not None and np.array_equal(self._held[0], blocks):
+        """Keep the features of some lists in memory, and no others, until this is called with another array."""
+        if self._held is not None and self._held[0] is lists:
             return
         self._held = None  # before others are read
         let_go(self._offsets)
-        first = self._documents(blocks)
-        places = np.cumsum(np.append(0, self._documents(blocks + 1) - first))
-        features = np.empty((int(places[-1]), self.shape[1]), np.float32)
-        if self._change is None:  # without blocks in between
-            at = 0
-            for run in _runs(blocks):
-                for part in self._read(*self._documents(np.array([run[0], run[-1] + 1])).tolist()):
-                    features[at : at + len(part)] = part
-                    at += len(part)
-        else:
-            for number, (_, block, _) in enumerate(self._in_order(blocks)):
-                features[places[number] : places[number + 1]] = block
-        self._held = blocks, first - places[:-1], features
+        blocks = np.unique(self.blocks_of[lists])
+        first, last = self._documents(np.array([(run[0], run[-1] + 1) for run in _runs(blocks)])).T
+        features = np.empty((int((last - first).sum()), self.shape[1]), np.float32)
+        parts = chain.from_iterable(map(self._read, first.tolist(), last.tolist()))  # without blocks in between
+        at = 0
+        for part in parts if self._change is None else (block for _, block, _ in self._in_order(blocks)):
+            features[at : at + len(part)] = part
+            at += len(part)
+        self._held = lists, first, last, features
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         """The features of some rows, and of some columns, as of an array."""
@@ -366,13 +362,12 @@ class ShardedFeatures(Blocks):
             rows = np.flatnonzero(rows)
         if not len(rows):
             return np.empty((0, self.shape[1]), np.float32)
-        lists = np.searchsorted(self._offsets, rows, side="right") - 1
-        blocks = self.blocks_of[lists]
         if self._held is not None:
-            held, before, features = self._held
-            at = np.minimum(np.searchsorted(held, blocks), len(held) - 1)
-            if (held[at] == blocks).all():
-                return features[rows - before[at]]
+            _, first, last, features = self._held
+            run = np.maximum(np.searchsorted(first, rows, side="right") - 1, 0)
+            if ((rows >= first[run]) & (rows < last[run])).all():
+                return features[rows - (last - np.cumsum(last - first))[run]]
+        blocks = self.blocks_of[np.searchsorted(self._offsets, rows, side="right") - 1]
         found = np.empty((len(rows), self.shape[1]), np.float32)
         order = np.argsort(blocks, kind="stable")
         wanted, first = np.unique(blocks[order], return_index=True)

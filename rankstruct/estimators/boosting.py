@@ -491,14 +491,16 @@ class BoostedRanker(EarlyStoppingRanker):
     def _fit_on_dask(self, lists: DaskLists, held_out: DaskLists | None) -> None:
         if self.patience is not None and held_out is None:
             raise ValueError(f"patience={self.patience} needs X_valid, y_valid and qid_valid on Dask collections")
+        self.measure_ = usual_measure(lists.grades) if self.measure is None else self.measure
         if held_out is not None:
             check_same_names("X_valid", lists.features, held_out.features)
+            grades = held_out.grades  # as one list, of which the measure may raise
+            self._undecided("y_valid", TrainingData(grades, grades, np.array([0, len(grades)]), np.zeros(1)))
         self.preparation_, self.start_, self.leaf_ranker_, self.propensities_ = Preparation(), None, None, None
         self.roles_, self.n_features_in_ = lists.roles, len(lists.features)
         if lists.named:
             self.feature_names_in_ = np.array(lists.features, object)
         self.lists_, self.longest_list_ = lists.num_lists, int(max(each.max() for each in lists.sizes))
-        self.measure_ = usual_measure(lists.grades) if self.measure is None else self.measure
         self.thresholds_ = self._thresholds(lists.grades)
         loss = self._choose_sizes(lists.num_documents, self.ranking_loss())
         first, most = as_seed(self.random_state), self._most_trees(lists, held_out)

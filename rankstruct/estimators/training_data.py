@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any
@@ -146,9 +148,22 @@ def open_data(
     if qid is not None or group is not None:
         raise ValueError(f"{name} is RankingData, which has lists: omit qid and group")
     if isinstance(X.features, Blocks):  # estimators compute with all documents
-        X = replace(X, features=np.asarray(X.features))
+        X = replace(X, features=_loaded(name, X.features))
     own = X.diversity_groups if diversity_groups is None else diversity_groups
     return X.table, X.labels if y is None else y, X.list_numbers, own
+
+
+def _loaded(name: str, X: Blocks) -> np.ndarray:
+    """The features of shards, in memory; raises MemoryError if they would not fit there with as many prepared ones."""
+    needed = 2 * math.prod(X.shape) * X.dtype.itemsize
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
+    if needed > memory:
+        raise MemoryError(
+            f"{name} has shards of {len(X)} documents, whose features, raw and prepared, take {needed / 1e9:.1f} GB in "
+            f"an estimator; here are {memory / 1e9:.1f} GB: `rankstruct fit` and RankingDataModule read shards as training goes, "
+            f"or pass some lists, {name}.select(lists)"
+        )
+    return np.asarray(X)
 
 
 def check_ids(X: Any, qid: Any, diversity_groups: Any) -> tuple[np.ndarray, np.ndarray | None]:

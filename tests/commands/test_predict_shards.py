@@ -124,10 +124,11 @@ def test_wrong_shards_are_refused_in_one_line(tmp_path, capsys):
     assert not [*(tmp_path / "out").rglob("*.p*")]
 
 
-def test_a_list_in_two_files_is_refused_with_both(tmp_path):
-    for number, lists in enumerate((["q1", "q2"], ["q2", "q3"])):
+@pytest.mark.parametrize("last", [1, 2])
+def test_a_list_in_two_files_is_refused_with_both(tmp_path, last):
+    for number, lists in {0: ["q1", "q2"], 1: ["q4", "q5"], last: ["q2", "q3"]}.items():
         pq.write_table(pa.table({"qid": lists, "x": [0.0, 1.0]}), tmp_path / f"{number}.parquet")
     scorer = TableScorer(lambda table, qid: np.zeros(len(table)), ("x",), True, "qid")
     shards = predict_shards.Shards(tmp_path)
-    with pytest.raises(rs.data.DataError, match=r"1\.parquet: .* query 'q2' .*0\.parquet"):
+    with pytest.raises(rs.data.DataError, match=rf"{last}\.parquet, row 1: .* query 'q2' .*0\.parquet, row 2"):
         predict_shards.score_shards(scorer, shards, tmp_path / "out", "model")

@@ -255,7 +255,7 @@ def test_memory_is_bounded_if_few_lists_can_be_learned_from(tmp_path, monkeypatc
     loader = BatchLoader(rs.data.read_lists(folder), lists_per_batch=2, shuffle=True, drop_empty=True)
     features, held = loader.data.features, []
     hold = features.hold
-    monkeypatch.setattr(features, "hold", lambda lists: (hold(lists), held.append(features._held[2].size)))
+    monkeypatch.setattr(features, "hold", lambda lists: (hold(lists), held.append(features._held[-1].size)))
     assert sorted(at for batch in loader for at in batch.index[batch.where.any(-1)].tolist()) == list(
         range(0, LISTS, 12)
     )
@@ -348,3 +348,10 @@ def test_used_labels_leave_memory_and_a_mapped_copy_keeps_its_changes(tmp_path, 
     if mode == "r":
         lines = Path("/proc/self/smaps").read_text().split(str(tmp_path / "labels"))[1].splitlines()
         assert int(next(line for line in lines if line.startswith("Rss:")).split()[1]) < 1024
+
+
+def test_an_estimator_refuses_shards_larger_than_memory(tmp_path, monkeypatch):
+    data = rs.data.read_lists(write(tmp_path / "train", 2))
+    monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 1, "SC_PAGE_SIZE": 8 * 3 * len(data.labels) - 1}.get)
+    with pytest.raises(MemoryError, match=r"X has shards of 840 documents.*rankstruct fit.*X\.select\(lists\)"):
+        rs.MLPRanker().fit(data)
