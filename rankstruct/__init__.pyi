@@ -38,6 +38,13 @@ from rankstruct.measures import (
 )
 from rankstruct.measures import AP as MAP, RR as MRR, nDCG as NDCG  # as other libraries call them
 from rankstruct.metric import RankingMetric as RankingMetric
+from rankstruct.constraints import (
+    Constraints as Constraints,
+    evaluate_under as evaluate_under,
+    fair_quotas as fair_quotas,
+    rank_under as rank_under,
+    violations as violations,
+)
 from rankstruct.cut_off import CutOff as CutOff
 from rankstruct.losses import (
     StructuredHingeLoss as StructuredHingeLoss,
