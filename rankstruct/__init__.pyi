@@ -38,7 +38,8 @@ from rankstruct.measures import (
 )
 from rankstruct.measures import AP as MAP, RR as MRR, nDCG as NDCG  # as other libraries call them
 from rankstruct.metric import RankingMetric as RankingMetric
-from rankstruct.calibration import Calibration as Calibration, evaluate_probabilities as evaluate_probabilities
+from rankstruct.calibration import Calibration as Calibration
+from rankstruct.constraints import Constraints as Constraints, rank_under as rank_under
 from rankstruct.cut_off import CutOff as CutOff
 from rankstruct.losses import (
     StructuredHingeLoss as StructuredHingeLoss,

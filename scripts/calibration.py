@@ -151,7 +151,7 @@ def rows_of(results: Any, path: str, clicked: bool, models: Sequence[str], folds
                 y.append(parts["test"]["y"])
                 group.append(sizes(parts["test"]["qid"]))
             given = {"group": np.concatenate(group), "resamples": 2000}
-            values_of = rs.evaluate_probabilities(np.concatenate(p), np.concatenate(y), **given)
+            values_of = rs.calibration.evaluate_probabilities(np.concatenate(p), np.concatenate(y), **given)
             shown = [f"{value:.4f} ({low:.4f} to {high:.4f})" for value, low, high in values_of.values()]
             ahead = with_interval(values - ranked[best], resamples=2000) if model != best else ""
             judged.append([model, method, f"{values.mean():.4f}", ahead, shown[1], shown[0], shown[2]])

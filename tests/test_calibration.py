@@ -83,7 +83,7 @@ def test_log_loss_brier_and_ece_are_those_of_scikit_learn_and_of_a_loop():
     rng = np.random.default_rng(3)
     p = rng.random(2000).round(3)
     y = (rng.random(2000) < p**2).astype(int)
-    found = rs.evaluate_probabilities(p, y, group=SIZES, bins=7, resamples=300)
+    found = rs.calibration.evaluate_probabilities(p, y, group=SIZES, bins=7, resamples=300)
     assert found["log loss"][0] == pytest.approx(log_loss(y, np.clip(p, 1e-15, 1 - 1e-15)), rel=1e-9)
     assert found["Brier"][0] == pytest.approx(brier_score_loss(y, p), rel=1e-12)
     table = reliability(p, y, bins=7, group=SIZES)
@@ -102,8 +102,8 @@ def test_log_loss_brier_and_ece_are_those_of_scikit_learn_and_of_a_loop():
 
 def test_the_interval_is_of_lists_and_not_of_documents():
     p, y = np.full(2000, 0.5), np.repeat(np.arange(100) % 2, 20)  # of each list all, or none
-    narrow = rs.evaluate_probabilities(p, y, group=np.ones(2000, int), resamples=500)["ECE"]
-    wide = rs.evaluate_probabilities(p, y, group=SIZES, resamples=500)["ECE"]
+    narrow = rs.calibration.evaluate_probabilities(p, y, group=np.ones(2000, int), resamples=500)["ECE"]
+    wide = rs.calibration.evaluate_probabilities(p, y, group=SIZES, resamples=500)["ECE"]
     assert wide[2] > 3 * narrow[2]
 
 
@@ -188,8 +188,8 @@ def test_errors_name_what_is_wrong():
     with pytest.raises(ValueError, match="got 0 relevant of 3"):
         rs.Calibration().fit([1.0, 2.0, 3.0], [0, 0, 0], group=[3])
     with pytest.raises(ValueError, match=r"probabilities must be from 0 to 1, got 2; pass predict_proba"):
-        rs.evaluate_probabilities([0.5, 2.0], [0, 1], group=[2])
+        rs.calibration.evaluate_probabilities([0.5, 2.0], [0, 1], group=[2])
     with pytest.raises(ValueError, match="scores must be finite, got nan"):
         rs.Calibration().fit([1.0, np.nan, 3.0], [0, 1, 0], group=[3])
     with pytest.raises(ValueError, match="bins must be an integer"):
-        rs.evaluate_probabilities([0.5], [0], bins=0, group=[1])
+        rs.calibration.evaluate_probabilities([0.5], [0], bins=0, group=[1])

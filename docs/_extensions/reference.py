@@ -32,7 +32,17 @@ MODULES = (
         f"rankstruct.{module}"
         for module in (
             *("measures", "feature_maps", "oracles", "losses", "clicks", "models", "preparation", "estimators"),
-            *("metric", "calibration", "cut_off", "fusion", "recommenders", "data", "solvers", "training"),
+            *(
+                "metric",
+                "calibration",
+                "constraints",
+                "cut_off",
+                "fusion",
+                "recommenders",
+                "data",
+                "solvers",
+                "training",
+            ),
             *("recommenders.training", "diagnostics"),
             *("statistics", "kernels", "scoring", "embeddings", "hub", "text", "text.loading"),
             *("columns", "commands.cells", "commands.cluster"),

@@ -138,7 +138,7 @@ class Loop(CoreOptions):
     The options are the fields of the kernel in C++; the exported name has `rankstruct_` before.
     """
 
-    def __init__(self, name: str, **fields: str) -> None:
+    def __init__(self, name: str, **fields: Any) -> None:
         super().__init__(name, **fields)
         self.function = _function(name)
         self.function.argtypes = [c_void_p, c_longlong, c_longlong, c_void_p]
@@ -166,6 +166,10 @@ top_surrogate = Loop("top_surrogate", **_SWAPS)
 pairwise_hinge = Loop("pairwise_hinge", margin=_REAL)
 _MEASURE = {"decay": _TABLE, "discounts": _TABLE, "cutoff": _COUNT, "least_cutoff": _COUNT, "normalized": _FLAG}
 positional, diverse = (Loop(name, **_MEASURE, reciprocal=_FLAG, reference=_COUNT) for name in ("positional", "diverse"))
+_RULES = ("attribute", "which", "each_group", "prefix", "lower", "upper")
+constrained = Loop(
+    "constrained", **dict.fromkeys(("group", "position", *_RULES), _INT64), attributes=_COUNT, length=_COUNT
+)
 _STEPS = {"discounts": _TABLE, "steps": _TABLE, "kept": _COUNT, "scheme": _COUNT, "sigma": _REAL, "mu": _REAL}
 logistic_pairs, logistic_curvatures, hinge_pairs, zero_one_pairs, fidelity_pairs = (
     Loop(name, **_STEPS, named=_TABLE, named_pairs=_TABLE)

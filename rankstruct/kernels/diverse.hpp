@@ -8,6 +8,7 @@
 #include "binary.hpp"
 #include "grades.hpp"
 #include "group_assignment.hpp"
+#include "numbering.hpp"
 
 namespace rankstruct {
 
@@ -35,7 +36,7 @@ struct Diverse : ByRank {
         const double lowest = -widest / most(decay[0], 1.0);  // of scores times the decay too
         if (list.score[list.size - 1] < lowest) return void(list.refused = first_below(list.score, list.place, lowest));
         if (grades.count() == 1) return;
-        const Index groups = number_groups(list.group, space);
+        const Index groups = number_groups(list.group, space.heads, space.first, space.group);
         const Index m = count_shown(grades, groups, space);
         if (m == 0 || (m == groups && discounts[0] == discounts[m - 1] && is_alike(grades, space))) return;
         const Span<int> chosen = space.chosen.first(m), shown = space.shown.first(m);
@@ -65,25 +66,6 @@ struct Diverse : ByRank {
             sum += discounts[i] * list.label[shown[i]];
         }
         return sum;
-    }
-
-    // Number the groups in the order of their first documents; returns their number. Uses a hash table at most half full, with
-    // multiplicative hashing by an odd constant from the golden ratio. About O(n).
-    static int number_groups(Span<const Index> name, Space& space) {
-        int bits = 1, groups = 0;
-        while (Index(1) << bits < 2 * name.size) ++bits;
-        const Span<int> heads = space.heads.first(Index(1) << bits);
-        heads.fill(-1);
-        for (Index r = 0; r < name.size; ++r) {
-            Index slot = Index((Bits64(name[r]) * 0x9E3779B97F4A7C15ull) >> (64 - bits));
-            while (heads[slot] != -1 && name[space.first[heads[slot]]] != name[r]) slot = (slot + 1) & (heads.size - 1);
-            if (heads[slot] == -1) {
-                space.first[groups] = int(r);
-                heads[slot] = groups++;
-            }
-            space.group[r] = heads[slot];
-        }
-        return groups;
     }
 
     // The number of documents shown; for mWTA, the number of groups with the highest gain.

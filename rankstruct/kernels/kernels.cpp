@@ -1,4 +1,5 @@
 // The compiled core: the C interface called from Python. `kernels.core` declares it again.
+#include "constrained.hpp"
 #include "diverse.hpp"
 #include "f1.hpp"
 #include "graded_auc.hpp"
@@ -70,6 +71,7 @@ LOOP(top_surrogate, Binary<TopSurrogate>, discounts, cutoff, normalized, average
 LOOP(pairwise_hinge, PairwiseHinge, margin)
 LOOP(positional, Positional, decay, discounts, cutoff, least_cutoff, normalized, reciprocal, reference)
 LOOP(diverse, Diverse, decay, discounts, cutoff, least_cutoff, normalized, reciprocal, reference)
+LOOP(constrained, Constrained, group, position, attribute, which, each_group, prefix, lower, upper, attributes, length)
 LOOP(logistic_pairs, LogisticPairs, discounts, steps, kept, scheme, sigma, mu, named, named_pairs)
 LOOP(logistic_curvatures, LogisticCurvatures, discounts, steps, kept, scheme, sigma, mu, named, named_pairs)
 LOOP(hinge_pairs, HingePairs, discounts, steps, kept, scheme, sigma, mu, named, named_pairs)

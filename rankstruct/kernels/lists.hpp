@@ -42,6 +42,7 @@ struct Batch {
 struct List {
     Index size;
     Index places;               // size of the input list with padding
+    Index start;                // the position of its first place in the batch
     double highest;             // the highest score
     Span<const double> score;   // relative to the highest: differences are unchanged, and sums stay small
     Span<const double> label;
@@ -191,6 +192,7 @@ inline Index lay_out(const Batch& batch, Index index, double widest, ListSpace<T
     const Index start = batch.begin(index);
     const T* scores = static_cast<const T*>(batch.scores) + start;
     list.places = batch.begin(index + 1) - start;
+    list.start = start;
     const Index infinite = order_scores(batch, start, scores, space, list);
     if (infinite >= 0) return start + infinite;
     const Span<const int> order = list.place;

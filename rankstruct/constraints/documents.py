@@ -1,0 +1,155 @@
+"""The real documents of lists in any layout, with the groups that rules are about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from rankstruct.arrays import as_array
+from rankstruct.constraints.program import GroupRule
+from rankstruct.constraints.rules import NO_GROUP, Constraints, check_columns, group_ids, group_of
+from rankstruct.lists import lists_of
+
+_LISTS = ("where", "offsets", "qid", "group")
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Real documents, list by list.
+
+    Attributes:
+        scores: `[documents]` float64.
+        offsets: `[lists + 1]`.
+        places: where each was given, in the flattened input.
+        shape: that of the input.
+        device: where the scores were.
+        groups: `[columns, documents]` int64.
+        which: the number of each rule's group; 0 for rules about each group.
+        constraints: the rules.
+    """
+
+    scores: np.ndarray
+    offsets: np.ndarray
+    places: np.ndarray
+    shape: tuple[int, ...]
+    device: torch.device
+    groups: np.ndarray
+    which: list[int]
+    constraints: Constraints
+
+    @classmethod
+    def of(
+        cls, scores: Any, constraints: Constraints, columns: Mapping[str, Any], lists: Mapping[str, Any]
+    ) -> Documents:
+        """Check and lay out what was given; TypeError and ValueError as `rank_under`."""
+        for name in lists:
+            if name not in _LISTS:
+                raise TypeError(f"unexpected keyword argument {name!r}; lists are given as {', '.join(_LISTS)}")
+        if not isinstance(constraints, Constraints):
+            raise TypeError(f"constraints must be Constraints, got {constraints!r}")
+        check_columns(constraints, columns)
+        shape = tuple(scores.shape) if hasattr(scores, "shape") else np.shape(scores)
+        given_places = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
+        flat, given = lists_of(scores, np.zeros(shape), {**lists, "item_weights": given_places})
+        assert given.item_weights is not None
+        places = given.item_weights.cpu().long().reshape(-1).numpy()
+        values = flat.cpu().double().reshape(-1).numpy()
+        if given.offsets is not None:
+            offsets = given.offsets.cpu().numpy().astype(np.int64)
+        else:
+            real = np.ones(shape, bool) if given.where is None else given.where.cpu().numpy()
+            offsets = np.concatenate([[0], np.cumsum(real.sum(-1).reshape(-1))]).astype(np.int64)
+            places, values = places[real.reshape(-1)], values[real.reshape(-1)]
+        if np.isnan(values).any():
+            raise ValueError(f"scores must not be NaN; that of document {int(places[np.isnan(values)][0])} is")
+        groups, names = [], {}
+        for name in constraints.columns:
+            ids, names[name] = group_ids(name, columns[name])
+            if ids.shape != shape:
+                raise ValueError(f"{name!r} must have a group for each document, shape {shape}, got {ids.shape}")
+            groups.append(ids.reshape(-1)[places])
+        which = [0 if rule.value is None else group_of(rule, names[rule.column]) for rule in constraints.rules]
+        return cls(values, offsets, places, shape, flat.device, np.stack(groups), which, constraints)
+
+    @property
+    def lists(self) -> int:
+        """How many there are."""
+        return len(self.offsets) - 1
+
+    @property
+    def of_list(self) -> np.ndarray:
+        """The list of each document."""
+        return np.repeat(np.arange(self.lists), np.diff(self.offsets))
+
+    def reordered(self, order: np.ndarray) -> Documents:
+        """The same documents in another order within their lists."""
+        return replace(self, scores=self.scores[order], places=self.places[order], groups=self.groups[:, order])
+
+    def in_order(self, values: Any, name: str) -> np.ndarray:
+        """A column of whole numbers as the documents are."""
+        found = as_array(name, values)
+        if found.shape != self.shape:
+            raise ValueError(f"{name} must have the shape of scores, {self.shape}, got {found.shape}")
+        if found.dtype.kind not in "iu" or (found < 0).any():
+            raise ValueError(f"{name} must be whole numbers >= 0, 0 for any position")
+        return found.reshape(-1)[self.places].astype(np.int64)
+
+    def returned(self, values: np.ndarray) -> torch.Tensor:
+        """Whole numbers in the layout of the input, 0 for padding."""
+        found = np.zeros(math.prod(self.shape), np.int64)
+        found[self.places] = values
+        return torch.from_numpy(found.reshape(self.shape)).to(self.device)
+
+    def expanded(self) -> list[np.ndarray]:
+        """For each rule the group of each document, numbered from 0; -1 for those that it is not about."""
+        found = []
+        for rule, which in zip(self.constraints.rules, self.which, strict=True):
+            ids = self.groups[self.constraints.columns.index(rule.column)]
+            if rule.value is not None:
+                found.append(np.where(ids == which, 0, -1))
+                continue
+            names, numbers = np.unique(ids, return_inverse=True)
+            found.append(numbers - int(len(names) > 0 and names[0] == NO_GROUP))
+        return found
+
+    def rules_of(self, here: slice) -> list[GroupRule]:
+        """The rules of a list, each about one group."""
+        found = []
+        for rule, which in zip(self.constraints.rules, self.which, strict=True):
+            ids = self.groups[self.constraints.columns.index(rule.column)][here]
+            groups = [which] if rule.value is not None else np.unique(ids[ids != NO_GROUP]).tolist()
+            found += [GroupRule(str(rule), ids == group, rule.prefix, rule.lower, rule.upper) for group in groups]
+        return found
+
+
+def violations(ranks: Any, constraints: Constraints, columns: Mapping[str, Any], **lists: Any) -> dict[str, int]:
+    """Count the lists whose ranking breaks each rule.
+
+    Args:
+        ranks: whole numbers, 1 for the first position, 0 for a document that is not shown; `[..., list_size]`, or flat.
+        constraints: the rules.
+        columns: the groups of the documents by column, in the shape of the ranks.
+        lists: `where`, `offsets`, `qid` or `group`, as of `rankstruct.evaluate`.
+
+    Returns:
+        For each rule, as text, the number of lists. Lists that show nothing break none.
+
+    >>> violations([[1, 2, 3]], Constraints("seller <= 1 @ 2"), {"seller": [["a", "a", "b"]]})
+    {'seller <= 1 @ 2': 1}
+    """
+    documents = Documents.of(as_array("ranks", ranks).astype(np.float64), constraints, columns, lists)
+    position, of_list, found = documents.scores, documents.of_list, {}
+    shown = position > 0
+    length = np.bincount(of_list[shown], minlength=documents.lists)
+    for rule, group in zip(constraints.rules, documents.expanded(), strict=True):
+        within = shown & (position <= (np.inf if rule.prefix is None else rule.prefix)) & (group >= 0)
+        counts = np.zeros((documents.lists, max(int(group.max(initial=-1)) + 1, 1)), np.int64)
+        np.add.at(counts, (of_list[within], group[within]), 1)
+        broken = (counts < rule.lower) | (counts > (len(position) if rule.upper is None else rule.upper))
+        found[str(rule)] = int((broken.any(1) & (length > 0)).sum())
+    return found

@@ -1,0 +1,98 @@
+"""Measures of rankings under rules, relative to the best ranking that keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankstruct.arrays import as_array
+from rankstruct.constraints.documents import Documents
+from rankstruct.constraints.ranking import Ranker
+from rankstruct.constraints.rules import Constraints
+from rankstruct.lists import as_real
+from rankstruct.measures import AP, RR, DiscountedGain, Measure, R, Success, evaluate, nDCG
+from rankstruct.measures.base import ByMeasure, parse_measures
+
+#: Measures that only gain when a relevant document moves up, so that one ranking is best for all of them.
+_BY_POSITION = (AP, RR, R, Success)
+
+
+def evaluate_under(
+    scores: Any,
+    labels: Any,
+    measures: str | Measure | Iterable[str | Measure],
+    constraints: Constraints,
+    columns: Mapping[str, Any],
+    *,
+    k: int | None = None,
+    positions: Any = None,
+    empty: float = 0.0,
+    **lists: Any,
+) -> dict[str, Tensor]:
+    """Evaluate the rankings of `rank_under`, relative to the best ranking of each list that keeps the rules.
+
+    1 is what a perfect scorer would reach on pages with these rules. Documents that the rules keep from being shown count as
+    missed. Equal scores are ordered lowest labels first, so that ties never help. Where the ranking by score depends on the
+    discount, it is log2.
+
+    Args:
+        scores, constraints, columns, k, positions, lists: as of `rank_under`.
+        labels: graded relevance, 0 or more, in the shape of the scores.
+        measures: discounted gains (nDCG, DCG, P, ERU, RBP), AP, RR, R and Success; one or several.
+        empty: the value of a list whose best ranking is worth nothing.
+
+    Returns:
+        `{name: [lists] float64}`.
+
+    Raises:
+        TypeError, ValueError: as `rank_under`; labels below 0; another measure; or one other than a discounted gain where
+            the best ranking depends on the discount: with caps and quotas about several prefixes, or overlapping groups.
+
+    >>> scores, labels, sellers = [0.9, 0.8, 0.7], [1, 2, 1], ["a", "a", "b"]
+    >>> evaluate_under(scores, labels, "DCG@2", Constraints("seller <= 1 @ 2"), {"seller": sellers})  # shows 1, 1; the best 2, 1
+    {'DCG@2': tensor([0.4492], dtype=torch.float64)}
+    """
+    parsed = parse_measures(measures)
+    for measure in parsed:
+        if not isinstance(measure, (DiscountedGain, *_BY_POSITION)):
+            raise ValueError(
+                f"{measure.name} has no best ranking under rules; use a discounted gain such as nDCG@10, AP, RR, R or Success"
+            )
+    documents = Documents.of(scores, constraints, columns, lists)
+    grades = as_array("labels", as_real("labels", labels))
+    if grades.shape != documents.shape:
+        raise ValueError(f"labels must have the shape of scores, {documents.shape}, got {grades.shape}")
+    grades = grades.reshape(-1)[documents.places].astype(np.float64)
+    if not (grades >= 0).all():
+        raise ValueError(f"labels must be 0 or more, got {grades[~(grades >= 0)][0]:g}")
+    pinned = None if positions is None else documents.in_order(positions, "positions")
+    worst_first = np.lexsort((grades, documents.of_list))
+    documents, grades = documents.reordered(worst_first), grades[worst_first]
+    ranker = Ranker(documents, None if pinned is None else pinned[worst_first], k)
+    shown, found = ranker.rank(documents.scores, nDCG().position_weights), {}
+    for measure in parsed:
+        worth = measure.worth(torch.from_numpy(grades)).double().numpy()
+        discount = measure.position_weights if isinstance(measure, DiscountedGain) else None
+        best = ranker.rank(worth, discount, measure.name)
+        value, ideal = (_value(measure, ranks, grades, documents) for ranks in (shown, best))
+        found[measure.name] = torch.where(ideal > 0, value / ideal, empty)
+    return ByMeasure(found)
+
+
+def _value(measure: Measure, ranks: np.ndarray, grades: np.ndarray, documents: Documents) -> Tensor:
+    """The measure of the documents shown, where the best ranking is that of all documents."""
+    shown = ranks > 0
+    counts = np.bincount(documents.of_list[shown], minlength=documents.lists)
+    labels = torch.from_numpy(grades)
+    return evaluate(
+        torch.from_numpy(-ranks[shown].astype(np.float64)),
+        labels[torch.from_numpy(shown)],
+        measure,
+        offsets=np.concatenate([[0], np.cumsum(counts)]),
+        ideal_labels=labels,
+        ideal_offsets=documents.offsets,
+    )[measure.name]

@@ -1,0 +1,161 @@
+"""The best ranking under rules: by the compiled core where going down the list is exact, else by mixed-integer programming."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankstruct.constraints.documents import Documents
+from rankstruct.constraints.program import conflict, solve_program
+from rankstruct.constraints.rules import Constraints
+from rankstruct.kernels import core
+from rankstruct.kernels.call import Call
+from rankstruct.kernels.dispatch import CpuLists
+from rankstruct.lists import Lists
+from rankstruct.measures import nDCG
+
+_INFEASIBLE, _LEFT = 1, 2  # of `Outcome` in constrained.hpp
+
+
+@torch.no_grad()
+def rank_under(
+    scores: Any,
+    constraints: Constraints,
+    columns: Mapping[str, Any],
+    *,
+    k: int | None = None,
+    positions: Any = None,
+    discount: Any = "log2",
+    time_limit: float = 10.0,
+    **lists: Any,
+) -> Tensor:
+    """Rank each list by score under rules.
+
+    The ranking has the largest sum of discounted scores of those that keep the rules. With rules about one prefix and groups
+    that are nested or disjoint, or with either caps or quotas of disjoint groups, it is the same for every discount that
+    decreases, and is found in the time of a sort. With caps and quotas about several prefixes, or groups that overlap, the
+    first positions, as many as the rules are about, are the optimum of a mixed-integer programme (HiGHS), with the discount
+    given; that takes milliseconds to seconds for a list. Equal scores keep their input order.
+
+    Where caps leave no document for a position, the ranking ends there.
+
+    Args:
+        scores: `[..., list_size]`, or `[documents]`; any real numbers.
+        constraints: the rules.
+        columns: for each column of the rules the groups of the documents, in the shape of the scores: names or whole numbers;
+            None, NaN or "" for a document without a group.
+        k: the number of positions; all documents if None.
+        positions: whole numbers in the shape of the scores: the position, from 1, at which a document must be, such as a
+            sponsored one; 0 for any.
+        discount: `"log2"`, `"letor"` or a function of ranks; used only by the programme.
+        time_limit: seconds for each list of the programme. If it ends before the optimum, the best ranking that was found is
+            returned, and a warning tells the gap.
+        lists: `where`, `offsets`, `qid` or `group`, as of `rankstruct.evaluate`.
+
+    Returns:
+        Ranks, int64 in the shape of the scores: 1, 2, ... for the documents shown, 0 for all others.
+
+    Raises:
+        TypeError, ValueError: wrong shapes, a column that is missing, NaN scores; or no ranking of a list keeps all rules: the
+            message names the list and the rules that are in conflict.
+
+    >>> scores, sellers = [0.9, 0.8, 0.7, 0.1], ["a", "a", "a", "b"]
+    >>> rank_under(scores, Constraints("seller <= 1 @ 2"), {"seller": sellers})
+    tensor([1, 3, 4, 2])
+    >>> rank_under(scores, Constraints("new=1 >= 1 @ 2"), {"new": [0, 0, 0, 1]}, k=2)
+    tensor([1, 0, 0, 2])
+    >>> rank_under(scores, Constraints("new=1 >= 2 @ 3"), {"new": [0, 0, 0, 1]})
+    Traceback (most recent call last):
+    ...
+    ValueError: no ranking of list 0 keeps 'new=1 >= 2 @ 3': the list has 1 such document
+    """
+    documents = Documents.of(scores, constraints, columns, lists)
+    pinned = None if positions is None else documents.in_order(positions, "positions")
+    return documents.returned(
+        Ranker(documents, pinned, k, time_limit).rank(documents.scores, nDCG(discount=discount).position_weights)
+    )
+
+
+class Ranker:
+    """Ranks documents under rules, by any scores.
+
+    Args:
+        documents: with their groups.
+        positions: `[documents]`, 0 for any; None if none is given.
+        k: the number of positions; all documents if None.
+        time_limit: seconds for each list that a programme ranks.
+    """
+
+    def __init__(
+        self, documents: Documents, positions: np.ndarray | None, k: int | None = None, time_limit: float = 10.0
+    ) -> None:
+        if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
+            raise ValueError(f"k must be a whole number >= 1, got {k!r}")
+        self.documents, self.positions, self.time_limit = documents, positions, time_limit
+        longest = int(np.diff(documents.offsets).max(initial=0))
+        self.length = max(longest if k is None else k, 1)
+
+    def rank(
+        self, scores: np.ndarray, discounts: Callable[[int], Tensor] | None = None, name: str = "this measure"
+    ) -> np.ndarray:
+        """Ranks `[documents]`, 0 for those not shown.
+
+        `discounts` are those of so many positions; None if the best ranking must be the same for all, as for the measure of
+        this name.
+        """
+        offsets = self.documents.offsets
+        ranks, outcome = self._greedy(scores)
+        for index in np.flatnonzero(outcome):
+            here = slice(offsets[index], offsets[index + 1])
+            pinned = None if self.positions is None else self.positions[here]
+            rules, size = self.documents.rules_of(here), min(self.length, here.stop - here.start)
+            if outcome[index] == _LEFT:
+                if discounts is None:
+                    raise ValueError(
+                        f"the best ranking of list {index} depends on the discount, which {name} has not: caps and quotas are "
+                        "about several prefixes, or groups overlap; use a discounted gain such as nDCG@10"
+                    )
+                weights = discounts(size).numpy()
+                found = solve_program(scores[here], rules, pinned, weights, self.time_limit, f"list {index}")
+                if found is not None:
+                    ranks[here] = found
+                    continue
+            raise ValueError(f"no ranking of list {index} keeps {conflict(rules, pinned, size)}")
+        return ranks
+
+    def _greedy(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Ranks `[documents]` and the outcome of each list."""
+        documents, most = self.documents, np.iinfo(np.int32).max
+        columns = documents.constraints.columns
+        table = [
+            (
+                columns.index(rule.column),
+                which,
+                rule.value is None,
+                rule.prefix or most,
+                rule.lower,
+                most if rule.upper is None else rule.upper,
+            )
+            for rule, which in zip(documents.constraints.rules, documents.which, strict=True)
+        ]
+        options = core.constrained.options(
+            np.ascontiguousarray(documents.groups.reshape(-1)),
+            self.positions,
+            *(np.array(column, np.int64) for column in zip(*table, strict=True)),
+            len(columns),
+            self.length,
+        )
+        flat = torch.from_numpy(_finite(scores))
+        batch = CpuLists(flat, Lists(torch.zeros_like(flat), None, torch.from_numpy(documents.offsets)), -np.inf)
+        refused = batch.run(Call(core.constrained, options))
+        assert refused == -1, "scores are finite"
+        return batch.direction.long().numpy(), batch.task_loss.long().numpy()
+
+
+def _finite(scores: np.ndarray) -> np.ndarray:
+    """Infinite scores as ranks among all scores, for kernels that refuse them: only their order counts."""
+    return scores if np.isfinite(scores).all() else np.unique(scores, return_inverse=True)[1].astype(np.float64)

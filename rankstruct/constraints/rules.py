@@ -1,0 +1,241 @@
+"""Rules about groups of documents, as text: `"seller <= 2 @ 10"`, at most two documents of each seller in the first ten."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rankstruct.arrays import as_array, is_missing
+from rankstruct.messages import did_you_mean
+
+#: The group of a document that has none; as in constrained.hpp.
+NO_GROUP = np.iinfo(np.int64).min
+_TEXT = re.compile(r"\s*([^<>=@]+?)\s*(?:(?<![<>])=\s*([^<>=@]+?)\s*)?(<=|>=|==)\s*(\d+)\s*(?:@\s*(\d+)\s*)?")
+_WRITE = 'write "seller <= 2 @ 10", "new=1 >= 3 @ 10" or "seller <= 4"'
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule about the documents of a group within the first positions.
+
+    Attributes:
+        column: the name of the column with each document's group.
+        value: the group, as text; None for each group of the column.
+        lower: the least number of its documents.
+        upper: the largest; None for any.
+        prefix: how many positions; None for the whole ranking.
+
+    >>> Rule.parse("seller <= 2 @ 10")
+    Rule(column='seller', value=None, lower=0, upper=2, prefix=10)
+    >>> str(Rule.parse("new=1>=3@10"))
+    'new=1 >= 3 @ 10'
+    """
+
+    column: str
+    value: str | None
+    lower: int
+    upper: int | None
+    prefix: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> Rule:
+        """The rule that a text is; raises ValueError with an example of how to write one."""
+        if not isinstance(text, str):
+            raise TypeError(f"a rule is text, got {text!r}; {_WRITE}")
+        found = _TEXT.fullmatch(text)
+        if found is None:
+            raise ValueError(f"not a rule: {text!r}; {_WRITE}")
+        column, value, relation, many, prefix = found.groups()
+        count = int(many)
+        if prefix is not None and int(prefix) < 1:
+            raise ValueError(f"the rule {text!r} must be about at least 1 position, got {prefix}")
+        if relation != "<=" and prefix is not None and count > int(prefix):
+            raise ValueError(f"the rule {text!r} wants {count} documents in {prefix} positions")
+        if relation != "<=" and value is None and count > 0:
+            raise ValueError(
+                f"the rule {text!r} is about each group of {column!r}; name the one that needs {count}, as in "
+                f'"{column}=VALUE {relation} {many}{"" if prefix is None else f" @ {prefix}"}"'
+            )
+        return cls(
+            column,
+            value,
+            0 if relation == "<=" else count,
+            None if relation == ">=" else count,
+            None if prefix is None else int(prefix),
+        )
+
+    def __str__(self) -> str:
+        relation = "<=" if self.lower == 0 and self.upper is not None else ">=" if self.upper is None else "=="
+        count = self.lower if self.upper is None else self.upper
+        within = "" if self.prefix is None else f" @ {self.prefix}"
+        return f"{self.column}{'' if self.value is None else f'={self.value}'} {relation} {count}{within}"
+
+
+class Constraints:
+    """Rules that a ranking has to keep.
+
+    Each is text: a column of the documents, a relation, a number, and after `@` the number of first positions that it is about,
+    the whole ranking if it is left out. Without a value it is about each group of the column.
+
+    - `"seller <= 2 @ 10"`: in the first ten positions at most two documents of each seller;
+    - `"new=1 >= 3 @ 10"`: in the first ten at least three whose `new` is 1;
+    - `"topic=sports == 1 @ 5"`: in the first five exactly one.
+
+    A rule about more positions than a list has documents is about the whole list.
+
+    Args:
+        rules: at least one.
+
+    Raises:
+        ValueError: a text is no rule, or two rules contradict each other whatever the list.
+
+    >>> constraints = Constraints("seller <= 2 @ 10", "new=1 >= 3 @ 10")
+    >>> constraints
+    Constraints('seller <= 2 @ 10', 'new=1 >= 3 @ 10')
+    >>> constraints.columns
+    ('seller', 'new')
+    """
+
+    def __init__(self, *rules: str | Rule) -> None:
+        if len(rules) == 1 and isinstance(rules[0], list | tuple):
+            rules = tuple(rules[0])
+        if not rules:
+            raise ValueError(f"constraints need at least one rule; {_WRITE}")
+        self.rules = tuple(rule if isinstance(rule, Rule) else Rule.parse(rule) for rule in rules)
+        for lower in self.rules:
+            for upper in self.rules:
+                self._refuse_contradiction(lower, upper)
+
+    @staticmethod
+    def _refuse_contradiction(lower: Rule, upper: Rule) -> None:
+        alike = upper.column == lower.column and upper.value in (None, lower.value) and upper.upper is not None
+        within = math.inf if upper.prefix is None else upper.prefix
+        if (
+            alike
+            and within >= (math.inf if lower.prefix is None else lower.prefix)
+            and (upper.upper or 0) < lower.lower
+        ):
+            raise ValueError(f"the rules '{lower}' and '{upper}' contradict each other")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns that the rules are about, each once."""
+        return tuple(dict.fromkeys(rule.column for rule in self.rules))
+
+    def __repr__(self) -> str:
+        return f"Constraints({', '.join(repr(str(rule)) for rule in self.rules)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constraints) and self.rules == other.rules
+
+    def __hash__(self) -> int:
+        return hash(self.rules)
+
+
+def group_ids(name: str, values: Any) -> tuple[np.ndarray, list[Any] | None]:
+    """Numbers for groups of any kind, `NO_GROUP` for None, NaN or "", and the names if they are no whole numbers."""
+    found = as_array(name, values)
+    if found.dtype.kind == "b":
+        return found.astype(np.int64), None
+    if found.dtype.kind in "iu":
+        return found.astype(np.int64), None
+    if found.dtype.kind == "f":
+        gone = np.isnan(found)
+        if not (found[~gone] == np.floor(found[~gone])).all():
+            raise ValueError(
+                f"the groups in {name} must be names or whole numbers, got {found[found != np.floor(found)][0]}"
+            )
+        return np.where(gone, NO_GROUP, np.where(gone, 0, found).astype(np.int64)), None
+    texts = np.array(["" if is_missing(value) else str(value) for value in found.flat], dtype=str)
+    names, numbers = np.unique(texts, return_inverse=True)
+    numbers = np.where(texts == "", NO_GROUP, numbers).astype(np.int64)
+    return numbers.reshape(found.shape), names.tolist()
+
+
+def group_of(rule: Rule, names: Sequence[Any] | None) -> int:
+    """The number of a rule's group among those of its column; -1 if its name does not occur."""
+    assert rule.value is not None
+    if names is not None:
+        return names.index(rule.value) if rule.value in names else -1
+    text = {"true": "1", "false": "0"}.get(rule.value.lower(), rule.value)
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(
+            f"the groups in {rule.column!r} are whole numbers, and the rule '{rule}' names {rule.value!r}"
+        ) from None
+
+
+def check_columns(constraints: Constraints, columns: Mapping[str, Any]) -> None:
+    """Raise ValueError if a column that the rules are about is missing."""
+    if not isinstance(columns, Mapping):
+        raise TypeError(
+            f'columns must be a mapping from names to groups, such as {{"{constraints.columns[0]}": ...}}, got '
+            f"{type(columns).__name__}"
+        )
+    for name in constraints.columns:
+        if name not in columns:
+            raise ValueError(f"the rules are about {name!r}, which is not in columns{did_you_mean(name, columns)}")
+
+
+def fair_quotas(k: int, share: float, *, alpha: float = 0.1, adjusted: bool = False) -> list[int]:
+    """The least number of protected documents in each of the first k positions, by FA*IR's test of ranked group fairness.
+
+    If each position were drawn independently, protected with probability `share`, fewer would be found at a position with
+    probability at most `alpha`.
+
+    Args:
+        k: the number of positions.
+        share: the share of protected documents, between 0 and 1.
+        alpha: the significance.
+        adjusted: whether `alpha` is lowered so that a ranking drawn in this way passes at all positions together with
+            probability 1 - `alpha`.
+
+    Returns:
+        k numbers; `"protected=1 >= 3 @ 10"` says the tenth as a rule.
+
+    Raises:
+        ValueError: k below 1, or a share or alpha that is not between 0 and 1.
+
+    Source: Zehlike, Bonchi, Castillo, Hajian, Megahed, Baeza-Yates, "FA*IR: A Fair Top-k Ranking Algorithm", CIKM 2017,
+    sections 3 and 4.
+
+    >>> fair_quotas(12, 0.5)
+    [0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 4]
+    """
+    from scipy.stats import binom
+
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise ValueError(f"k must be a whole number >= 1, got {k!r}")
+    for name, value in (("share", share), ("alpha", alpha)):
+        if not 0 < value < 1:
+            raise ValueError(f"{name} must be between 0 and 1, got {value!r}")
+    positions = np.arange(1, k + 1)
+
+    def table(level: float) -> np.ndarray:
+        return binom.ppf(level, positions, share).astype(np.int64)
+
+    if not adjusted:
+        return table(alpha).tolist()
+    low, high = 0.0, alpha
+    if _fails(table(high), share) > alpha:
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if _fails(table(middle), share) <= alpha else (low, middle)
+    else:
+        low = high
+    return table(low).tolist() if low > 0 else [0] * k
+
+
+def _fails(table: np.ndarray, share: float) -> float:
+    """The probability that a ranking whose positions are drawn independently has too few protected documents somewhere."""
+    passing = np.ones(1)  # by the number of protected documents so far
+    for least in table:
+        passing = np.append(passing * (1 - share), 0) + np.append(0, passing * share)
+        passing[:least] = 0
+    return 1 - float(passing.sum())

@@ -1,0 +1,66 @@
+"""Measures under rules: against every ranking, and what has no best ranking."""
+
+import numpy as np
+import pytest
+import torch
+
+import rankstruct as rs
+
+from .test_ranking import feasible
+
+MEASURES = ["nDCG", "nDCG@3", "DCG@2", "P@2", "AP", "RR", "R@2", "Success@1"]
+
+
+def value(name, ranking, labels):
+    """The measure of the documents shown, where the best ranking is that of all documents."""
+    if not (labels > 0).any():
+        return 0.0
+    shown = -np.arange(len(ranking), dtype=float)
+    return rs.evaluate(shown, labels[ranking], name, ideal_labels=labels.astype(float))[name].item()
+
+
+def test_values_are_relative_to_the_best_ranking_that_keeps_the_rules():
+    rng = np.random.default_rng(1)
+    caps, quota = rs.Constraints("host <= 1 @ 2", "host=1 <= 1 @ 4"), rs.Constraints("host <= 2 @ 3", "host=1 >= 1 @ 3")
+    for trial in range(40):
+        scores, labels, host = rng.permutation(5.0 + np.arange(5)), rng.integers(0, 3, 5), rng.integers(0, 3, 5)
+        constraints = quota if trial % 2 and (host == 1).any() else caps
+        found = rs.constraints.evaluate_under([scores], [labels], MEASURES, constraints, {"host": [host]})
+        ranks = rs.rank_under(scores, constraints, {"host": host}).numpy()
+        shown = np.argsort(np.where(ranks > 0, ranks, 99))[: (ranks > 0).sum()]
+        rankings = feasible({"host": host}, constraints.rules, np.zeros(5, int), 5)
+        for name in MEASURES:
+            best = max(value(name, ranking, labels) for ranking in rankings)
+            expected = value(name, shown, labels) / best if best else 0.0
+            assert found[name].item() == pytest.approx(expected), (name, scores, labels, host)
+
+
+def test_ties_never_help():
+    rules = rs.Constraints("host <= 1 @ 2")
+    low = rs.constraints.evaluate_under([1, 1, 0], [0, 2, 1], "nDCG@2", rules, {"host": [0, 0, 1]})["nDCG@2"]
+    assert torch.equal(
+        low, rs.constraints.evaluate_under([1, 1, 0], [2, 0, 1], "nDCG@2", rules, {"host": [0, 0, 1]})["nDCG@2"]
+    )
+    assert low < 1
+
+
+def test_one_document_of_each_group_is_the_diverse_measure():
+    rng = np.random.default_rng(2)
+    scores, labels, hosts = rng.normal(size=(30, 8)), rng.integers(0, 3, (30, 8)), rng.integers(0, 4, (30, 8))
+    expected = rs.evaluate(scores, labels, "diverse_nDCG@3", diversity_groups=hosts)["diverse_nDCG@3"]
+    found = rs.constraints.evaluate_under(
+        scores, labels, "nDCG@3", rs.Constraints("host <= 1 @ 3"), {"host": hosts}, k=3
+    )["nDCG@3"]
+    torch.testing.assert_close(found, expected)
+
+
+def test_what_is_refused():
+    columns = {"a": [0, 0, 1, 1], "b": [0, 1, 0, 1]}
+    overlapping = rs.Constraints("a <= 1 @ 2", "b=1 >= 1 @ 2")
+    with pytest.raises(ValueError, match="AUC has no best ranking under rules"):
+        rs.constraints.evaluate_under([4, 3, 2, 1], [0, 1, 0, 1], "AUC", overlapping, columns)
+    with pytest.raises(ValueError, match="depends on the discount, which AP has not"):
+        rs.constraints.evaluate_under([4, 3, 2, 1], [0, 1, 0, 1], "AP", overlapping, columns)
+    assert rs.constraints.evaluate_under([4, 3, 2, 1], [0, 1, 0, 1], "nDCG", overlapping, columns)["nDCG"].item() < 1
+    with pytest.raises(ValueError, match="labels must be 0 or more"):
+        rs.constraints.evaluate_under([1, 2], [-1, 0], "AP", rs.Constraints("a <= 1"), {"a": [0, 1]})

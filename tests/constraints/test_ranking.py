@@ -1,0 +1,241 @@
+"""Rankings under rules: against every ranking of short lists, against the programme on long ones, and what is refused."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rankstruct as rs
+from rankstruct.constraints import Rule
+from rankstruct.constraints.documents import Documents
+from rankstruct.constraints.program import solve_program
+from rankstruct.constraints.ranking import Ranker
+
+RANKINGS = {
+    n: [np.array([*itertools.permutations(range(n), m)], int).reshape(-1 if m else 1, m) for m in range(n + 1)]
+    for n in range(6)
+}
+GREEDY, INFEASIBLE, PROGRAM = 0, 1, 2
+
+
+def feasible(columns, rules, positions, length):
+    """The longest rankings that keep all rules, `[rankings, documents]`, from the definition; None if there is none."""
+    n = len(positions)
+    for m in range(min(n, length), -1, -1):
+        rankings = RANKINGS[n][m]
+        keep = np.ones(len(rankings), bool)
+        for rule in rules:
+            groups = columns[rule.column]
+            for group in [int(rule.value)] if rule.value is not None else np.unique(groups[groups >= 0]):
+                count = (groups[rankings[:, : rule.prefix]] == group).sum(1)
+                keep &= (count >= rule.lower) & (count <= (n if rule.upper is None else rule.upper))
+        for document in np.flatnonzero(positions):
+            at = positions[document]
+            keep &= (rankings[:, at - 1] == document) if at <= m else False
+        if keep.any():
+            return rankings[keep]
+    return None
+
+
+@st.composite
+def problems(draw):
+    n = draw(st.integers(1, 5))
+    groups = st.lists(st.integers(-1, 3), min_size=n, max_size=n)
+    fine = np.array(draw(groups))
+    coarse = np.where(fine < 0, -1, fine // 2) if draw(st.booleans()) else np.array(draw(groups))
+    prefix = draw(st.none() | st.integers(1, n + 1))
+    kinds = draw(st.sampled_from(["<=", ">=", "both"]))
+    rules = []
+    for _ in range(draw(st.integers(1, 3))):
+        within = prefix if draw(st.booleans()) else draw(st.integers(1, n + 1))
+        at = "" if within is None else f" @ {within}"
+        kind = draw(st.sampled_from(["<=", ">="])) if kinds == "both" else kinds
+        column = draw(st.sampled_from(["fine", "fine", "coarse"]))
+        value = f"={draw(st.integers(0, 3))}" if kind == ">=" or draw(st.booleans()) else ""
+        count = draw(st.integers(0, 2 if within is None else min(2, within)))
+        rules.append(f"{column}{value} {kind} {count}{at}")
+    positions = np.zeros(n, int)
+    for document in draw(st.sets(st.integers(0, n - 1), max_size=2)):
+        positions[document] = draw(st.integers(1, n))
+    scores = draw(st.lists(st.sampled_from([-1e3, -0.5, 0.0, 0.25, 1.0, 3.0]), min_size=n, max_size=n))
+    return np.array(scores), {"fine": fine, "coarse": coarse}, rules, positions, draw(st.integers(1, n + 1))
+
+
+def contradict(lower, upper):
+    alike = lower.column == upper.column and upper.value in (None, lower.value) and upper.upper is not None
+    return alike and (upper.prefix or 99) >= (lower.prefix or 99) and upper.upper < lower.lower
+
+
+def known(groups):
+    return np.where(groups < 0, np.nan, groups)
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems())
+def test_no_ranking_that_keeps_the_rules_is_better(problem):
+    scores, columns, texts, positions, length = problem
+    parsed = [Rule.parse(text) for text in texts]
+    if any(contradict(*pair) for pair in itertools.permutations(parsed, 2)):
+        with pytest.raises(ValueError, match="contradict"):
+            rs.Constraints(*texts)
+        return
+    constraints = rs.Constraints(*texts)
+    given_columns = {name: known(groups) for name, groups in columns.items()}
+    documents = Documents.of(scores, constraints, given_columns, {})
+    outcome = int(Ranker(documents, positions, length)._greedy(scores)[1][0])
+    rankings = feasible(columns, constraints.rules, positions, length)
+
+    def rank():
+        return rs.rank_under(scores, constraints, given_columns, k=length, positions=positions).numpy()
+
+    if rankings is None:
+        with pytest.raises(ValueError, match="no ranking of list 0 keeps"):
+            rank()
+        return
+    assert outcome != INFEASIBLE
+    ranks = rank()
+    order = np.argsort(np.where(ranks > 0, ranks, 99), kind="stable")[: (ranks > 0).sum()]
+    assert (rankings == order).all(1).any()
+    m = rankings.shape[1]
+    log2, uneven = 1 / np.log2(2 + np.arange(m)), np.linspace(2, 1, m) ** 3
+    ends = [min(m, rule.prefix or m) for rule in constraints.rules]
+    for weights in (
+        [log2, uneven, np.ones(m)] if outcome == GREEDY else [log2 * (np.arange(m) < max([*ends, *positions]))]
+    ):
+        best = (scores[rankings] * weights).sum(1).max()
+        assert (scores[order] * weights).sum() == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["seller <= 2 @ 12", "seller=3 >= 1 @ 12", "category=1 <= 6 @ 12", "category=0 >= 5 @ 12"],
+        ["seller <= 1 @ 6", "seller <= 3 @ 12"],
+        ["category=1 >= 1 @ 3", "category=1 >= 4 @ 8", "category=0 >= 3 @ 12"],
+    ],
+)
+def test_long_lists_equal_the_programme(texts):
+    rng = np.random.default_rng(len(texts))
+    seller = rng.integers(0, 12, (6, 40))
+    columns = {"seller": seller, "category": seller // 6}
+    constraints, scores = rs.Constraints(*texts), rng.normal(size=(6, 40))
+    ranks = rs.rank_under(scores, constraints, columns, k=12).numpy()
+    assert (Ranker(Documents.of(scores, constraints, columns, {}), None, 12)._greedy(scores.ravel())[1] == GREEDY).all()
+    weights = 1 / np.log2(2 + np.arange(12))
+    documents = Documents.of(scores, constraints, columns, {})
+    for index in range(6):
+        rules = documents.rules_of(slice(40 * index, 40 * index + 40))
+        best = solve_program(scores[index], rules, None, weights, 60.0, "a list")
+        worth = [scores[index][each > 0] @ weights[each[each > 0] - 1] for each in (ranks[index], best)]
+        assert worth[0] == pytest.approx(worth[1], abs=1e-7)
+    assert not any(rs.constraints.violations(ranks, constraints, columns).values())
+
+
+def test_padded_flat_and_grouped_lists_are_ranked_alike():
+    rng = np.random.default_rng(0)
+    scores, seller = torch.from_numpy(rng.normal(size=(3, 8))), torch.from_numpy(rng.integers(0, 3, (3, 8)))
+    where = torch.arange(8) < torch.tensor([[8], [0], [5]])
+    rules = rs.Constraints("seller <= 1 @ 3")
+    padded = rs.rank_under(scores.masked_fill(~where, torch.nan), rules, {"seller": seller}, where=where)
+    assert (padded[~where] == 0).all()
+    flat = rs.rank_under(scores[where], rules, {"seller": seller[where]}, offsets=[0, 8, 8, 13])
+    assert torch.equal(flat, padded[where])
+    shuffled = torch.from_numpy(rng.permutation(13))
+    qid = torch.tensor([7] * 8 + [5] * 5)[shuffled]
+    by_id = rs.rank_under(scores[where][shuffled], rules, {"seller": seller[where][shuffled]}, qid=qid)
+    assert torch.equal(by_id, flat[shuffled])
+    assert torch.equal(
+        rs.rank_under(scores[where].float(), rules, {"seller": seller[where]}, group=[8, 5]).double(), flat.double()
+    )
+
+
+def test_names_and_missing_groups():
+    rules = rs.Constraints("host <= 1 @ 3")
+    named = rs.rank_under([5, 4, 3, 2], rules, {"host": ["a", "a", None, ""]})
+    assert named.tolist() == [1, 4, 2, 3]  # documents without a host are not counted
+    assert rs.rank_under([5, 4, 3, 2], rules, {"host": [1.0, 1.0, float("nan"), float("nan")]}).tolist() == [1, 4, 2, 3]
+    flag = rs.rank_under([5, 4, 3], rs.Constraints("new=true >= 1 @ 1"), {"new": [False, False, True]})
+    assert flag.tolist() == [2, 3, 1]
+
+
+def test_infinite_scores_are_ordered():
+    ranks = rs.rank_under([-np.inf, np.inf, 0.0], rs.Constraints("a <= 1 @ 2"), {"a": [0, 1, 1]})
+    assert ranks.tolist() == [2, 1, 3]
+
+
+def test_one_group_of_one_document_each_is_rerank_diverse():
+    rng = np.random.default_rng(3)
+    scores, groups = torch.from_numpy(rng.normal(size=(20, 9))), torch.from_numpy(rng.integers(0, 4, (20, 9)))
+    expected = rs.rerank_diverse(scores, groups, k=3)
+    assert torch.equal(rs.rank_under(scores, rs.Constraints("host <= 1 @ 3"), {"host": groups}, k=3), expected)
+
+
+def test_a_ranking_ends_where_caps_leave_no_document():
+    assert rs.rank_under([3, 2, 1], rs.Constraints("a <= 1"), {"a": [0, 0, 0]}).tolist() == [1, 0, 0]
+    assert rs.rank_under([], rs.Constraints("a <= 1"), {"a": []}).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["new=1 >= 2 @ 3"], "'new=1 >= 2 @ 3': the list has 1 such document"),
+        (["seller <= 1 @ 3", "new=1 >= 1 @ 1", "kind=5 >= 1 @ 1"], "'new=1 >= 1 @ 1' and 'kind=5 >= 1 @ 1' together"),
+        (["seller <= 1 @ 3", "kind=5 >= 3 @ 4", "kind=6 >= 1 @ 1"], "'seller <= 1 @ 3' and 'kind=5 >= 3 @ 4' together"),
+    ],
+)
+def test_infeasible_rules_are_named(texts, told):
+    columns = {"new": [0, 0, 0, 1], "kind": [5, 5, 5, 6], "seller": [1, 1, 1, 2]}
+    with pytest.raises(ValueError) as error:
+        rs.rank_under([4, 3, 2, 1], rs.Constraints(*texts), columns)
+    assert str(error.value) == f"no ranking of list 0 keeps {told}"
+
+
+def test_given_positions_in_conflict_are_named():
+    with pytest.raises(ValueError, match="keeps 'a <= 1 @ 2' and the given positions together"):
+        rs.rank_under([3, 2, 1], rs.Constraints("a <= 1 @ 2"), {"a": [0, 0, 1]}, positions=[1, 2, 0])
+
+
+def test_time_that_ends_is_told(monkeypatch):
+    from scipy.optimize import milp
+
+    def hurried(*args, **kwargs):
+        found = milp(*args, **kwargs)
+        found.status, found.mip_gap = 1, 0.25
+        return found
+
+    monkeypatch.setattr("scipy.optimize.milp", hurried)
+    rules = rs.Constraints("a <= 1 @ 2", "b=1 >= 1 @ 2")
+    with pytest.warns(UserWarning, match="within 25.00% of the optimum"):
+        rs.rank_under([4, 3, 2, 1], rules, {"a": [0, 0, 1, 1], "b": [0, 1, 0, 1]})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"columns": {"sellers": [0, 1]}},
+            "the rules are about 'seller', which is not in columns; did you mean sellers",
+        ),
+        ({"columns": {"seller": [0]}}, "must have a group for each document"),
+        ({"columns": {"seller": [0.5, 1]}}, "names or whole numbers"),
+        ({"columns": [0, 1]}, "columns must be a mapping"),
+        ({"scores": [1.0, float("nan")]}, "scores must not be NaN; that of document 1 is"),
+        ({"constraints": "seller <= 1"}, "must be Constraints"),
+        (
+            {"constraints": rs.Constraints("seller=red <= 1")},
+            "whole numbers, and the rule 'seller=red <= 1' names 'red'",
+        ),
+        ({"k": 0}, "k must be a whole number >= 1"),
+        ({"positions": [0]}, "positions must have the shape of scores"),
+        ({"positions": [-1, 0]}, "positions must be whole numbers >= 0"),
+        ({"positions": [1, 1]}, "no ranking of list 0 keeps the given positions"),
+        ({"sizes": [2]}, "unexpected keyword argument 'sizes'"),
+    ],
+)
+def test_bad_input_is_refused(change, told):
+    call = {"scores": [2.0, 1.0], "constraints": rs.Constraints("seller <= 1"), "columns": {"seller": [0, 1]}} | change
+    with pytest.raises((TypeError, ValueError), match=told):
+        rs.rank_under(call.pop("scores"), call.pop("constraints"), call.pop("columns"), **call)
