@@ -1,6 +1,7 @@
 """Random lists on which the kernels of devices are compared with the CPU, the comparison, and Triton's interpreter."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -14,12 +15,21 @@ interpreted = pytest.mark.skipif(
 )
 
 
-def in_the_interpreter(file: str) -> str:
-    """What pytest says of the `interpreted` tests of a file, all of which pass: Triton decides when it is imported."""
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "answers_in_the_interpreter", file]
+#: The `interpreted` tests of a file: in continuous integration a sample, before a release all of them.
+some_or_all = pytest.mark.parametrize(
+    "marks",
+    [pytest.param("not soak", marks=pytest.mark.slow), pytest.param("soak or not soak", marks=pytest.mark.soak)],
+    ids=["some", "all"],
+)
+
+
+def in_the_interpreter(file: str, marks: str) -> int:
+    """How many `interpreted` tests of a file pass, all that have these marks: Triton decides when it is imported."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", marks, "-k", "answers_in_the_interpreter", file]
     done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
+    found = re.search(r"(\d+) passed", done.stdout)
+    return int(found[1]) if found else 0
 
 
 def draw(rng, lists, size):

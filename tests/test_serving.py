@@ -113,6 +113,7 @@ def test_torch_export_of_any_sizes(make, tmp_path):
         torch.testing.assert_close(loaded(features), scorer(features))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.needs("onnx", "onnxscript", "onnxruntime")
 @warned
 @every_export

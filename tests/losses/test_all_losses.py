@@ -856,7 +856,7 @@ def test_types_and_shapes_are_checked(its):
 
 
 @pytest.mark.parametrize(
-    "every", [pytest.param(2, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.soak)], ids=["some", "all"]
+    "every", [pytest.param(4, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.soak)], ids=["some", "all"]
 )
 def test_a_process_compiles_every_kind_of_loss(every):
     """Under autocast too, and what is compiled refuses what the loss does."""
@@ -992,7 +992,7 @@ def test_nothing_is_read_back_from_a_device(flat, its, monkeypatch):
 STUCK = {"SVMmrr", "nDCG@10-ideal", "Diverse-nDCG@3-ideal", "Classification-weighted", "F1"}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("scorer", [rs.LinearScorer, pytest.param(rs.MLPScorer, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("its", [pytest.param(its, id=name) for name, its in LOSSES if name not in STUCK])
 def test_no_loss_stays_where_it_starts(its, scorer):
