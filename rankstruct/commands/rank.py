@@ -446,12 +446,6 @@ Means over the test lists; ties in expectation, lists without relevant documents
         tested += "".join(f"\n\n**Warning**: {remark}." for remark in result["remarks"])
     if judged := result.get("probabilities"):
         tested += f"\n\n{_probability_section(judged)}"
-    section, use, writes = "", "", "writes the scores of the lists of a file"
-    if "cut_off" in result:
-        section = f"{_cut_off_section(result)}\n\n"
-    if (cut_off := _fitted(result)) is not None:
-        use = f"shown = rs.{cut_off!r}.predict(scores, offsets=torch.tensor([0, 10, 30]))\n"
-        writes += " and which documents are shown"
     versions = ", ".join(map(" ".join, result["versions"].items()))
     chosen = {**request["options"], "measure": result["measure"]}
     joined = "of training and validation " if "vali" in result["lists"] else ""
@@ -459,12 +453,6 @@ Means over the test lists; ties in expectation, lists without relevant documents
     if result["validation_lists"] == 1:
         dealt = "The documents of the one list were"
     features, options = result["features"], (" ".join(map(str, each)) for each in chosen.items())
-    named = ""
-    if result["feature_names"] is not None:
-        named = (
-            "Features are in the order of `feature_names` in `result.json`; "
-            "`rs.data.read_lists(FILE, features=feature_names)` reads them in this order from any table.\n\n"
-        )
     return f"""# A ranker: {result["model"]}
 
 {result["reason"]}.
@@ -479,7 +467,7 @@ Means over the test lists; ties in expectation, lists without relevant documents
 
 {tested}
 
-{section}## Candidate models
+{_cut_off_section(result) if "cut_off" in result else ""}## Candidate models
 
 {format_table(*model_table(result), "github")}
 
@@ -487,7 +475,21 @@ Means over the test lists; ties in expectation, lists without relevant documents
 
 Options: {", ".join(options)}. Training took {result["seconds"]:.1f} s with {versions}.
 
-## Use
+{_use_section(result)}"""
+
+
+def _use_section(result: dict[str, Any]) -> str:
+    """The part of the model card on how to load the scorer."""
+    features, shown, writes, named = result["features"], "", "writes the scores of the lists of a file", ""
+    if (cut_off := _fitted(result)) is not None:
+        shown = f"shown = rs.{cut_off!r}.predict(scores, offsets=torch.tensor([0, 10, 30]))\n"
+        writes += " and which documents are shown"
+    if result["feature_names"] is not None:
+        named = (
+            "Features are in the order of `feature_names` in `result.json`; "
+            "`rs.data.read_lists(FILE, features=feature_names)` reads them in this order from any table.\n\n"
+        )
+    return f"""## Use
 
 ```python
 import rankstruct as rs, torch
@@ -495,7 +497,7 @@ import rankstruct as rs, torch
 scorer = rs.load_scorer("scorer.pt")  # of raw features [..., list_size, {features}]; no code runs from the file
 scores = scorer(torch.zeros(3, 10, {features}))  # the highest ranks first
 scores = scorer(torch.zeros(30, {features}), offsets=torch.tensor([0, 10, 30]))  # flat lists; use where= for padded ones
-{use}```
+{shown}```
 
 {named}`rankstruct predict --run FOLDER --data.predict_path FILE`, with this folder, {writes}. \
 `ranker.pkl` is the same model as an estimator, `pickle.load(file).predict(X, qid)`; a pickle can run code, so load only trusted
@@ -551,7 +553,7 @@ def _cut_off_section(result: dict[str, Any]) -> str:
 
 Documents are shown by the rule {cut_off.rule!r} of `CutOff` from the threshold {cut_off.threshold_} on. The target holds for \
 this scorer, and if new lists are drawn as the held-out ones were; nothing warns if queries or documents have changed."""
-    return text + "".join(f"\n\n**Warning**: {remark}." for remark in result["cut_off"]["remarks"])
+    return text + "".join(f"\n\n**Warning**: {remark}." for remark in result["cut_off"]["remarks"]) + "\n\n"
 
 
 def _click_files(given: argparse.Namespace) -> ClickFiles:
