@@ -46,6 +46,7 @@ class CutOff:
             the list: its share of the list's relevance, if the scores were right, so that lists with a clear winner become
             short; `"score"`, the score itself, for scores that mean the same in all lists; `"rank"`, a fixed number of documents.
         min_relevant: the least label of a relevant document, for recall and precision; if None, every label above 0.
+        threshold: the threshold that `fit` finds, as saved; None before.
 
     Lists without relevant documents have no recall and no DCG, and are left out; for precision only those without documents are.
     Tied documents are shown together or not at all; the rank of tied documents is that of the last of them.
@@ -85,6 +86,7 @@ class CutOff:
         confidence: float | None = None,
         rule: Rule = "softmax",
         min_relevant: float | None = None,
+        threshold: float | None = None,
     ) -> None:
         targets = {"recall": recall, "ndcg": ndcg, "precision": precision}
         given = [name for name, value in targets.items() if value is not None]
@@ -100,9 +102,10 @@ class CutOff:
         for name, value in {given[0]: targets[given[0]], "confidence": confidence}.items():
             if value is not None and not (isinstance(value, Real) and not isinstance(value, bool) and 0 < value < 1):
                 raise ValueError(f"{name} must be a number between 0 and 1, got {value!r}")
-        number = isinstance(min_relevant, Real) and not isinstance(min_relevant, bool) and math.isfinite(min_relevant)
-        if min_relevant is not None and not number:
-            raise ValueError(f"min_relevant must be a finite number, or None, got {min_relevant!r}")
+        for name, value in {"min_relevant": min_relevant, "threshold": threshold}.items():
+            number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+            if value is not None and not number:
+                raise ValueError(f"{name} must be a finite number, or None, got {value!r}")
         if min_relevant is not None and ndcg is not None:
             raise ValueError("min_relevant is of recall and precision; remove it, ndcg has gains of all labels")
         if precision is not None and confidence is None:
@@ -116,6 +119,8 @@ class CutOff:
             )
         self.recall, self.ndcg, self.precision = recall, ndcg, precision
         self.confidence, self.rule, self.min_relevant = confidence, rule, min_relevant
+        if threshold is not None:
+            self.threshold_ = float(threshold)
 
     @property
     def target(self) -> tuple[str, float]:
@@ -123,11 +128,19 @@ class CutOff:
         name = next(name for name in ("recall", "ndcg", "precision") if getattr(self, name) is not None)
         return name, float(getattr(self, name))
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of an equal cut-off, with the threshold if there is one; they can be written as JSON.
+
+        >>> CutOff(recall=0.9, threshold=0.02).options
+        {'recall': 0.9, 'confidence': None, 'rule': 'softmax', 'threshold': 0.02}
+        """
+        found = {**dict([self.target]), "confidence": self.confidence, "rule": self.rule}
+        more = {"min_relevant": self.min_relevant, "threshold": getattr(self, "threshold_", None)}
+        return found | {name: value for name, value in more.items() if value is not None}
+
     def __repr__(self) -> str:
-        options = {**dict([self.target]), "confidence": self.confidence, "rule": self.rule}
-        if self.min_relevant is not None:
-            options["min_relevant"] = self.min_relevant
-        return f"CutOff({', '.join(f'{name}={value!r}' for name, value in options.items())})"
+        return f"CutOff({', '.join(f'{name}={value!r}' for name, value in self.options.items())})"
 
     def fit(self, scores: Any, labels: Any, **lists: Any) -> CutOff:
         """Learn the threshold from held-out lists: lists that trained and selected nothing of the scorer.

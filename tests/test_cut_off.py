@@ -1,5 +1,6 @@
 """The guarantees of `CutOff` by simulation, its threshold by a slow search, and what it refuses."""
 
+import json
 import pickle
 
 import numpy as np
@@ -127,6 +128,15 @@ def test_documents_that_were_not_retrieved_count():
     assert some.threshold_ == pytest.approx(rs.CutOff(recall=0.75 - 0.25 / 60).fit(scores, labels).threshold_, rel=0.1)
 
 
+def test_a_saved_cut_off_shows_the_same():
+    scores, labels = drawn(8)
+    fitted = rs.CutOff(precision=0.4, confidence=0.8, rule="rank", min_relevant=1).fit(scores, labels)
+    for same in (rs.CutOff(**json.loads(json.dumps(fitted.options))), eval(repr(fitted), {"CutOff": rs.CutOff})):
+        assert (same.options, same.threshold_) == (fitted.options, fitted.threshold_)
+        assert torch.equal(same.predict(scores), fitted.predict(scores))
+    assert "threshold" not in rs.CutOff(recall=0.9).options
+
+
 def test_extreme_scores_are_shown_like_others():
     scores, labels = drawn(6)
     plain = rs.CutOff(recall=0.8).fit(scores, labels)
@@ -153,6 +163,7 @@ def test_p_values_are_valid():
         ({"recall": 0.9, "confidence": True}, "confidence must be a number between 0 and 1"),
         ({"recall": 0.9, "rule": "softmx"}, "rule must be one of .*did you mean softmax"),
         ({"recall": 0.9, "min_relevant": float("nan")}, "min_relevant must be a finite number, or None, got nan"),
+        ({"recall": 0.9, "threshold": float("inf")}, "threshold must be a finite number, or None, got inf"),
         ({"ndcg": 0.9, "min_relevant": 2}, "min_relevant is of recall and precision"),
         ({"precision": 0.5}, "precision is not monotone.*confidence="),
         ({"precision": 0.5, "confidence": 0.9, "rule": "score"}, "precision tests thresholds"),

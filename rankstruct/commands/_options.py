@@ -239,6 +239,28 @@ def _add_click_options(parser: CommandParser) -> None:
     )
 
 
+def _add_last_steps(parser: CommandParser) -> None:
+    """Add what is learned about the scores of a ranker: probabilities, and how many documents to show."""
+    calibrate = (
+        "also learn probabilities of relevance, on a fifth of the lists, which train nothing; predict writes them"
+    )
+    methods, labelled = (
+        ["isotonic", "sigmoid", "beta", "temperature"],
+        Need("with --clicks", lambda v: v.clicks is None),
+    )
+    parser.add_argument("--calibrate", choices=methods, help=calibrate, needs=[labelled])
+    parser.add_argument(
+        "--cut-off",
+        type=_cut_off,
+        metavar="TARGET=SHARE",
+        help="also learn which documents to show, so that new lists have on average this recall=, ndcg= or precision=, such as "
+        "recall=.9 or precision=.5,confidence=.9; further arguments of rs.CutOff are confidence=, rule= and min_relevant=. "
+        "Learned on a fifth of the training lists, drawn with the seed, which train, select and calibrate nothing; predict "
+        "writes which documents are shown",
+        needs=[labelled],
+    )
+
+
 def _rank() -> CommandParser:
     parser = CommandParser.of("rank", "The ranker is selected from a few candidate models by cross-validation.")
     lists = Need("without --train or --test", lambda v: v.folder or v.train or v.test or v.clicks is None)
@@ -281,17 +303,32 @@ def _rank() -> CommandParser:
         metavar="SECONDS",
         help="leave out models that would take longer, estimated for one CPU core from the size of the data",
     )
-    calibrate = (
-        "also learn probabilities of relevance, on a fifth of the lists, which train nothing; predict writes them"
-    )
-    methods, labelled = (
-        ["isotonic", "sigmoid", "beta", "temperature"],
-        Need("with --clicks", lambda v: v.clicks is None),
-    )
-    parser.add_argument("--calibrate", choices=methods, help=calibrate, needs=[labelled])
+    _add_last_steps(parser)
     parser.add_argument("--seed", type=whole_number(0), default=0, help="random seed")
     parser.add_argument("--output", default="runs/rank", help="output folder")
     return parser
+
+
+def _cut_off(text: str) -> Any:
+    """The cut-off of arguments such as `recall=.9,confidence=.9`."""
+    from rankstruct.cut_off import CutOff  # imports torch, which `--help` does not need
+
+    names, options = ("recall", "ndcg", "precision", "confidence", "rule", "min_relevant"), dict[str, Any]()
+    for entry in text.split(","):
+        name, equals, value = entry.partition("=")
+        if not equals or name not in names or name in options:
+            hint = "" if name in names else did_you_mean(name, names)
+            raise argparse.ArgumentTypeError(
+                f"expected NAME=VALUE,..., each of {', '.join(names)} at most once, such as recall=.9; got {entry!r}{hint}"
+            )
+        try:
+            options[name] = value if name == "rule" else float(value)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"expected a number for {name}, got {value!r}") from None
+    try:
+        return CutOff(**options)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _add_grid_options(parser: CommandParser) -> None:

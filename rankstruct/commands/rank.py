@@ -9,10 +9,12 @@ folder.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import pickle
 import platform
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,6 +32,7 @@ from rankstruct.commands._options import RANKED, column_options, parser_of
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.commands.files import Files, find_files
 from rankstruct.commands.rank_clicks import ClickFiles, click_section
+from rankstruct.cut_off import CutOff
 from rankstruct.data import DataError, RankingData
 from rankstruct.data.errors import shortened
 from rankstruct.data.formats import TABLE_OPTIONS, suffix_of
@@ -39,6 +42,7 @@ from rankstruct.data.runs import write_scores
 from rankstruct.diagnostics import check_measures
 from rankstruct.estimators import AutoRanker
 from rankstruct.estimators.auto import SELECTION
+from rankstruct.estimators.base import as_seed
 from rankstruct.estimators.training_data import dense
 from rankstruct.files import check_room, whole_file, write_text
 from rankstruct.measures import evaluate, nDCG, parse_measure
@@ -47,13 +51,20 @@ from rankstruct.statistics import bootstrap_interval
 from rankstruct.text_tables import format_table
 
 _LISTS = 1000  # scored at once
-_TRAINED, _PROBABILITIES = "trained.json", "probabilities.txt"
+_HELD_OUT = 0.2  # of the training lists, for a cut-off
+_TRAINED, _PROBABILITIES, _SHOWN = "trained.json", "probabilities.txt", "shown.txt"
 _MODEL = ("scorer.pt", "ranker.pkl")
 _ROOM = 2**20, 2**16  # least size of the folder in bytes, and per feature
 
 
 def rank(
-    files: Files, output: str | Path, measures: Sequence[str], *, verbose: bool = False, **options: Any
+    files: Files,
+    output: str | Path,
+    measures: Sequence[str],
+    *,
+    cut_off: CutOff | None = None,
+    verbose: bool = False,
+    **options: Any,
 ) -> tuple[dict[str, Any], bool]:
     """Train an `AutoRanker`, test it, and write a folder; the finished folder of the same request is only read.
 
@@ -61,6 +72,7 @@ def rank(
         files: the lists.
         output: the output folder.
         measures: measures for the test lists.
+        cut_off: which documents to show, to be learned from a fifth of the training lists, which then train nothing.
         verbose: whether to show a progress bar.
         options: options of `AutoRanker`.
 
@@ -68,13 +80,14 @@ def rank(
         The content of `result.json`, and whether it was there before.
 
     Raises:
-        ValueError: a file is malformed, a measure does not accept its labels, or the folder has other files, damaged ones, or
-            the result of another request. If raised after training, the message has the path of the ranker.
+        ValueError: a file is malformed, a measure does not accept its labels, there are too few lists for the cut-off, or the
+            folder has other files, damaged ones, or the result of another request. If raised after training, the message has the
+            path of the ranker.
     """
     names = [parse_measure(name).name for name in measures]
     ranker = AutoRanker(**options, verbose=verbose)
     ranker.check_options()
-    request = _request(files, names, ranker)
+    request = _request(files, names, ranker, cut_off)
     folder = Path(output)
     there = {path.name for path in folder.glob("*") if path.suffix != ".part"} - {".lock"}
     if there and "request.json" not in there:
@@ -86,9 +99,12 @@ def rank(
             try:
                 lists = files.read()
                 _check_labels(files, lists, ranker, names)
+                given, held = lists, None
+                if cut_off is not None:
+                    given, held = _hold_out(cut_off, files, lists, as_seed(ranker.random_state))
                 if _TRAINED not in store.outputs(cell):
                     check_room(output, _ROOM[0] + _ROOM[1] * lists["train"].num_features)
-                    _train(ranker, files, lists, folder, lambda: store.seal(cell, [_TRAINED, *_MODEL]))
+                    _train(ranker, files, given, folder, lambda: store.seal(cell, [_TRAINED, *_MODEL]), cut_off, held)
                 result = _finish(folder, files, lists, names, request)
                 store.keep(cell, result)
             except BaseException:
@@ -100,8 +116,8 @@ def rank(
     return (result, False) if known is None else (known, True)
 
 
-def _request(files: Files, measures: Sequence[str], ranker: AutoRanker) -> dict[str, Any]:
-    """All that the result depends on: digests and formats of the files, how they are read, and every option of the ranker."""
+def _request(files: Files, measures: Sequence[str], ranker: AutoRanker, cut_off: CutOff | None) -> dict[str, Any]:
+    """All that the result depends on: digests and formats of the files, how they are read, and every option."""
     return {
         "data": files.digests(),
         "formats": {name: suffix_of(path) for name, path in files.given().items()},
@@ -113,6 +129,7 @@ def _request(files: Files, measures: Sequence[str], ranker: AutoRanker) -> dict[
         },
         "reading": {"zero_based": False, **dict.fromkeys(TABLE_OPTIONS), **files.reading},
         "clicks": files.options if isinstance(files, ClickFiles) else None,
+        **({} if cut_off is None else {"cut_off": cut_off.options}),  # not an option of earlier versions
     }
 
 
@@ -137,10 +154,75 @@ def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanke
         check_measures({str(paths["test"]): lists["test"]}, measures, "--measures")
 
 
+def _hold_out(
+    cut_off: CutOff, files: Files, lists: dict[str, RankingData], seed: int
+) -> tuple[dict[str, RankingData], RankingData]:
+    """The lists without those that learn the cut-off, and these.
+
+    Raises:
+        DataError: they are too few to reach the target, whatever the scores.
+    """
+    train, path = lists["train"], files.given()["train"]
+    drawn = np.random.default_rng(seed).permutation(train.num_lists)[: max(1, round(_HELD_OUT * train.num_lists))]
+    if len(drawn) == train.num_lists:
+        raise DataError(
+            f"{path}: --cut-off holds training lists out, and there are {train.num_lists}; add lists, or remove it"
+        )
+    held_out = np.isin(np.arange(train.num_lists), drawn)
+    held = train.select(held_out)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # said of the true scores, if it is so of them
+        try:
+            copy.copy(cut_off).fit(held.labels, held.labels, offsets=held.offsets)  # the best scores that there are
+        except ValueError as error:
+            counted = "" if cut_off.target[0] == "precision" else ", and those with relevant documents count"
+            raise DataError(
+                f"{path}: --cut-off holds out {held.num_lists} of {train.num_lists} training lists{counted}: {error}"
+            ) from None
+    return {**lists, "train": train.select(~held_out)}, held
+
+
+def _learned(
+    cut_off: CutOff, scorer: torch.nn.Module, held: RankingData, training: list[RankingData], path: Path
+) -> dict[str, Any]:
+    """What held-out lists tell of the cut-off for a scorer, for `result.json`; without a threshold if no number shows enough."""
+    scores, remarks = _scores(scorer, held, path), []
+    if again := _number_again(held, training):
+        remarks.append(
+            f"{again} of {held.num_lists} lists that learned the cut-off are also training lists: it may show too little"
+        )
+    learned = copy.copy(cut_off)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            learned.fit(scores, held.labels, offsets=held.offsets)
+        except ValueError as error:  # of this scorer; the ranker is complete without
+            return {"options": cut_off.options, "remarks": [*remarks, f"no cut-off was learned: {error}"]}
+    shown = learned.predict(scores, offsets=held.offsets)
+    return {
+        "options": learned.options,
+        "held_out": learned.held_out_,
+        "lists": learned.num_lists_,
+        "left_out": learned.num_empty_,
+        "shown": int(shown.sum()) / held.num_lists,
+        "documents": held.num_documents / held.num_lists,
+        "remarks": [*remarks, *(str(each.message) for each in said)],
+    }
+
+
 def _train(
-    ranker: AutoRanker, files: Files, lists: dict[str, RankingData], output: Path, seal: Callable[[], None]
+    ranker: AutoRanker,
+    files: Files,
+    lists: dict[str, RankingData],
+    output: Path,
+    seal: Callable[[], None],
+    cut_off: CutOff | None,
+    held: RankingData | None,
 ) -> None:
-    """Fit, and save the result before anything else can fail; `seal` records that all of it is written."""
+    """Fit, and save the result before anything else can fail; `seal` records that all of it is written.
+
+    The lists `held` only learn the cut-off.
+    """
     start = time.perf_counter()
     given = files.arguments(lists)
     ranker.fit(**given)
@@ -166,6 +248,9 @@ def _train(
         ranker.feature_names_in_ = np.array(names, dtype=object)  # to be compared with the columns of data frames
     save_scorer(ranker.to_scorer(), output / "scorer.pt")
     with _kept(output):
+        if cut_off is not None and held is not None:
+            training, path = [data for name, data in lists.items() if name != "test"], files.given()["train"]
+            found["cut_off"] = _learned(cut_off, load_scorer(output / "scorer.pt"), held, training, path)
         write_text(output / _TRAINED, json.dumps(found, indent=2))
         with whole_file(output / "ranker.pkl", "wb") as file:
             pickle.dump(ranker, file)
@@ -247,8 +332,7 @@ def _judged(probabilities: np.ndarray, test: RankingData) -> dict[str, Any]:
 def _remarks(lists: dict[str, RankingData]) -> list[str]:
     """Caveats of the test: test lists used in training, features constant in training, no relevant documents."""
     test, known = lists["test"], [data for name, data in lists.items() if name != "test"]
-    tested = list_marks(test)
-    again = int(((tested != 0) & np.isin(tested, np.concatenate([list_marks(data) for data in known]))).sum())
+    again = _number_again(test, known)
     ranges = [_ranges(data) for data in known]
     low, high = np.min([least for least, _ in ranges], axis=0), np.max([most for _, most in ranges], axis=0)
     new = np.flatnonzero((low == high) & (np.array(_ranges(test)) != low).any(axis=0)) + 1
@@ -264,6 +348,12 @@ def _remarks(lists: dict[str, RankingData]) -> list[str]:
     if not (test.labels > 0).any():
         remarks.append("no test document is relevant: every measure is 0 for any ranking")
     return remarks
+
+
+def _number_again(lists: RankingData, others: list[RankingData]) -> int:
+    """How many lists are also among others."""
+    marks = list_marks(lists)
+    return int(((marks != 0) & np.isin(marks, np.concatenate([list_marks(data) for data in others]))).sum())
 
 
 def _ranges(data: RankingData) -> tuple[np.ndarray, np.ndarray]:
@@ -296,7 +386,8 @@ def result_of(folder: Path) -> dict[str, Any]:
 def predict(folder: Path, args: Sequence[str]) -> None:
     """`rankstruct predict --run FOLDER` for such a folder: write `scores.txt` and `run.txt` to it, as for a run.
 
-    With a ranker that was trained with `--calibrate`, also `probabilities.txt`.
+    With a ranker that was trained with `--calibrate`, also `probabilities.txt`; with `--cut-off`, `shown.txt`, a line with 1 for
+    each document that is shown and 0 for the others.
 
     Labels are ignored and may be any numbers; tables may lack them.
 
@@ -314,10 +405,17 @@ def predict(folder: Path, args: Sequence[str]) -> None:
     scores = _scores(scorer, data, path)
     for line in write_predictions(folder, data, scores):
         print(line)
-    (folder / _PROBABILITIES).unlink(missing_ok=True)  # of other lists
+    for name in (_PROBABILITIES, _SHOWN):
+        (folder / name).unlink(missing_ok=True)  # of other lists
     if (step := getattr(scorer, "calibration", None)) is not None:
         write_scores(folder / _PROBABILITIES, step.predict(scores).numpy())
         print(f"probabilities of relevance of these documents: {folder / _PROBABILITIES}")
+    if (cut_off := _fitted(result)) is not None:
+        shown = cut_off.predict(scores, offsets=data.offsets)
+        write_text(folder / _SHOWN, "".join(f"{each:d}\n" for each in shown.tolist()))
+        print(f"shown of these documents: {int(shown.sum())}, those with 1 in {folder / _SHOWN}")
+    elif "cut_off" in result:
+        print(result["cut_off"]["remarks"][-1])
 
 
 def model_table(result: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
@@ -355,12 +453,6 @@ Means over the test lists; ties in expectation, lists without relevant documents
     if result["validation_lists"] == 1:
         dealt = "The documents of the one list were"
     features, options = result["features"], (" ".join(map(str, each)) for each in chosen.items())
-    named = ""
-    if result["feature_names"] is not None:
-        named = (
-            "Features are in the order of `feature_names` in `result.json`; "
-            "`rs.data.read_lists(FILE, features=feature_names)` reads them in this order from any table.\n\n"
-        )
     return f"""# A ranker: {result["model"]}
 
 {result["reason"]}.
@@ -375,7 +467,7 @@ Means over the test lists; ties in expectation, lists without relevant documents
 
 {tested}
 
-## Candidate models
+{_cut_off_section(result) if "cut_off" in result else ""}## Candidate models
 
 {format_table(*model_table(result), "github")}
 
@@ -383,7 +475,21 @@ Means over the test lists; ties in expectation, lists without relevant documents
 
 Options: {", ".join(options)}. Training took {result["seconds"]:.1f} s with {versions}.
 
-## Use
+{_use_section(result)}"""
+
+
+def _use_section(result: dict[str, Any]) -> str:
+    """The part of the model card on how to load the scorer."""
+    features, shown, writes, named = result["features"], "", "writes the scores of the lists of a file", ""
+    if (cut_off := _fitted(result)) is not None:
+        shown = f"shown = rs.{cut_off!r}.predict(scores, offsets=torch.tensor([0, 10, 30]))\n"
+        writes += " and which documents are shown"
+    if result["feature_names"] is not None:
+        named = (
+            "Features are in the order of `feature_names` in `result.json`; "
+            "`rs.data.read_lists(FILE, features=feature_names)` reads them in this order from any table.\n\n"
+        )
+    return f"""## Use
 
 ```python
 import rankstruct as rs, torch
@@ -391,9 +497,9 @@ import rankstruct as rs, torch
 scorer = rs.load_scorer("scorer.pt")  # of raw features [..., list_size, {features}]; no code runs from the file
 scores = scorer(torch.zeros(3, 10, {features}))  # the highest ranks first
 scores = scorer(torch.zeros(30, {features}), offsets=torch.tensor([0, 10, 30]))  # flat lists; use where= for padded ones
-```
+{shown}```
 
-{named}`rankstruct predict --run FOLDER --data.predict_path FILE`, with this folder, writes the scores of the lists of a file. \
+{named}`rankstruct predict --run FOLDER --data.predict_path FILE`, with this folder, {writes}. \
 `ranker.pkl` is the same model as an estimator, `pickle.load(file).predict(X, qid)`; a pickle can run code, so load only trusted
 ones.
 """
@@ -412,6 +518,42 @@ def _probability_section(judged: dict[str, Any]) -> str:
 
 Probabilities that a label is above 0, over all test documents, lower is better; well calibrated if both columns agree in each
 row, a bin of about as many documents."""
+
+
+def _fitted(result: dict[str, Any]) -> CutOff | None:
+    """The cut-off of a result, if one was learned."""
+    options = result.get("cut_off", {}).get("options", {})
+    return CutOff(**options) if "threshold" in options else None
+
+
+def _cut_off_said(result: dict[str, Any]) -> str:
+    """What a cut-off was learned from and shows; of one that was not learned, the target."""
+    known = result["cut_off"]
+    cut_off = CutOff(**known["options"])
+    name, share = cut_off.target
+    sure = f"with probability {cut_off.confidence} over held-out lists"
+    if cut_off.confidence is None:
+        sure = "in expectation over held-out and new lists"
+    said = f"the mean {name} of new lists is to be at least {share:g}, {sure}"
+    if _fitted(result) is None:
+        return said
+    left_out = f" ({known['left_out']} more have no relevant documents)" if known["left_out"] else ""
+    return (
+        f"{said}; learned from {known['lists']} held-out training lists{left_out}, where it is {known['held_out']:.4f} and "
+        f"{known['shown']:.1f} of {known['documents']:.1f} documents of a list are shown on average"
+    )
+
+
+def _cut_off_section(result: dict[str, Any]) -> str:
+    """The part of the model card on which documents to show."""
+    said, cut_off = _cut_off_said(result), _fitted(result)
+    text = f"## Cut-off\n\n{said[0].upper()}{said[1:]}."
+    if cut_off is not None:
+        text += f""" These lists trained, selected and calibrated nothing.
+
+Documents are shown by the rule {cut_off.rule!r} of `CutOff` from the threshold {cut_off.threshold_} on. The target holds for \
+this scorer, and if new lists are drawn as the held-out ones were; nothing warns if queries or documents have changed."""
+    return text + "".join(f"\n\n**Warning**: {remark}." for remark in result["cut_off"]["remarks"]) + "\n\n"
 
 
 def _click_files(given: argparse.Namespace) -> ClickFiles:
@@ -447,8 +589,9 @@ def main(args: Sequence[str]) -> None:
         "random_state": given.seed,
         "calibrate": given.calibrate,
     }
+    measures = given.measures or RANKED
     try:
-        result, before = rank(files, given.output, given.measures or RANKED, verbose=True, **options)
+        result, before = rank(files, given.output, measures, cut_off=given.cut_off, verbose=True, **options)
     except KeyboardInterrupt:
         goes_on = "tests the trained model" if _is_trained(Path(given.output)) else "starts again"
         raise KeyboardInterrupt(f"stopped; {given.output} is incomplete, the same command {goes_on}") from None
@@ -464,8 +607,11 @@ def main(args: Sequence[str]) -> None:
     if result["test"]:
         print(format_table(*test_table(result)))
         print(f"over {result['lists']['test'][0]} test lists, with bootstrap intervals")
-    for remark in result.get("remarks", []):  # missing in results of former versions
-        print(f"warning: {remark}")
+    if _fitted(result) is not None:
+        print(f"cut-off: {_cut_off_said(result)}")
+    for each in (result, result.get("cut_off", {})):
+        for remark in each.get("remarks", []):  # missing in results of former versions
+            print(f"warning: {remark}")
     done = "nothing was trained, the same request was finished before" if before else "written"
     print(
         f"training took {result['seconds']:.1f} s; {done}: {given.output}/README.md, scorer.pt, ranker.pkl, result.json"

@@ -67,12 +67,13 @@ MODES = {
     },
     "rank": {
         "": "--fold=1 --vali=v --test=t.csv --propensities=em --clip=0.1 --drop-missing --zero-based --label=y --qid=q "
-        "--categorical=c --measures=AP --mode=fast --time-budget=1 --seed=1 --output=o --calibrate=sigmoid",
+        "--categorical=c --measures=AP --mode=fast --time-budget=1 --seed=1 --output=o --calibrate=sigmoid "
+        "--cut-off=recall=.9",
         "modes": {
-            "folder": "* --fold --zero-based --label --qid --categorical --vali --calibrate",
-            "tables": "* --fold --label --qid --categorical --vali --calibrate",
-            "--train a.txt": "* --zero-based --label --qid --categorical --vali --calibrate",
-            "--train a.csv": "* --label --qid --categorical --vali --calibrate",
+            "folder": "* --fold --zero-based --label --qid --categorical --vali --calibrate --cut-off",
+            "tables": "* --fold --label --qid --categorical --vali --calibrate --cut-off",
+            "--train a.txt": "* --zero-based --label --qid --categorical --vali --calibrate --cut-off",
+            "--train a.csv": "* --label --qid --categorical --vali --calibrate --cut-off",
             "--clicks l.csv": "* --propensities --clip --vali",
             "--clicks l.csv --test a.csv": "* --propensities --clip --label --qid --categorical --vali",
             "--clicks l.csv --train a.csv": "* --propensities --clip --drop-missing --label --qid --categorical --vali",

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -449,6 +450,140 @@ def test_what_is_refused_is_one_line_and_leaves_nothing(given, said, data, tmp_p
     assert line.startswith("rankstruct rank: ")
     assert said in line
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def calibrated(data):
+    """A folder with probabilities and a cut-off."""
+    output = data.parent / f"{data.name}-calibrated"
+    given = ["--calibrate", "sigmoid", "--cut-off", "recall=.8", "--seed", "3"]
+    assert rankstruct(["rank", str(data), "--fold", "1", *QUICK, *given, "--output", str(output)]) == 0
+    return output
+
+
+def test_lists_of_the_cut_off_and_of_probabilities_train_nothing_and_are_not_the_same(calibrated, data):
+    train, vali, test = read_folds(data, 1)
+    held = np.isin(np.arange(30), np.random.default_rng(3).permutation(30)[:6])
+    rest, held = train.select(~held), train.select(held)
+    valid = {"X_valid": vali.features, "y_valid": vali.labels, "qid_valid": vali.list_numbers}
+    by_hand = rs.AutoRanker(time_budget=0, random_state=3, calibrate="sigmoid")
+    by_hand.fit(rest.features, rest.labels, rest.list_numbers, **valid)
+    ranker = pickle.loads((calibrated / "ranker.pkl").read_bytes())
+    for name in ("predict", "predict_proba"):
+        expected = getattr(by_hand, name)(test.features, test.list_numbers)
+        np.testing.assert_array_equal(getattr(ranker, name)(test.features, test.list_numbers), expected)
+    result, scorer = json.loads((calibrated / "result.json").read_text()), rs.load_scorer(calibrated)
+    assert result["validation_lists"] == by_hand.validation_lists_ == 24 - 5 + 30
+    with torch.inference_mode():
+        scores = scorer(torch.tensor(held.features), offsets=torch.tensor(held.offsets))
+    cut_off = rs.CutOff(recall=0.8).fit(scores, held.labels, offsets=held.offsets)
+    shown = cut_off.predict(scores, offsets=held.offsets)
+    assert result["cut_off"] == {
+        "options": cut_off.options,
+        "held_out": cut_off.held_out_,
+        "lists": cut_off.num_lists_,
+        "left_out": cut_off.num_empty_,
+        "shown": int(shown.sum()) / 6,
+        "documents": 6.0,
+        "remarks": [],
+    }
+    assert cut_off.held_out_ >= 0.8 + 0.2 / 6  # by which few lists are on the safe side
+    with torch.inference_mode():
+        p = scorer.calibration(scorer(torch.tensor(test.features), offsets=torch.tensor(test.offsets)))
+    values = rs.calibration.evaluate_probabilities(p, test.labels, offsets=test.offsets)
+    assert result["probabilities"]["values"] == {name: list(each) for name, each in values.items()}
+
+
+def test_the_card_and_predict_tell_probabilities_and_what_is_shown(calibrated, data, tmp_path, capsys, monkeypatch):
+    card, result = (calibrated / "README.md").read_text(), json.loads((calibrated / "result.json").read_text())
+    known = result["cut_off"]
+    said = (
+        "he mean recall of new lists is to be at least 0.8, in expectation over held-out and new lists; learned from "
+        f"{known['lists']} held-out training lists"
+    )
+    judged = [f"{value:.4f}" for each in result["probabilities"]["values"].values() for value in each]
+    bars = [f"| {each[1]:.3f} " for each in result["probabilities"]["reliability"]]
+    shares = f"where it is {known['held_out']:.4f} and {known['shown']:.1f} of 6.0 documents of a list are shown"
+    for text in (f"## Cut-off\n\nT{said}", shares, str(known["options"]["threshold"]), *judged, *bars):
+        assert text in card
+    assert "calibrate sigmoid, " in card
+    monkeypatch.chdir(calibrated)
+    exec(card.partition("```python\n")[2].partition("```")[0], names := {})
+    assert (names["shown"].shape, names["shown"].dtype) == ((30,), torch.bool)
+    folder = shutil.copytree(calibrated, tmp_path / "out")
+    test = data / "Fold1" / "test.txt"
+    capsys.readouterr()
+    assert rankstruct(["predict", "--run", str(folder), "--data.predict_path", str(test)]) == 0
+    lists, scores = read_folds(data, 1).test, read_scores(folder / "scores.txt").astype(np.float32)
+    shown = rs.CutOff(**known["options"]).predict(scores, offsets=lists.offsets).numpy()
+    assert np.array_equal(np.loadtxt(folder / "shown.txt"), shown)
+    p = rs.load_scorer(folder).calibration.predict(scores)
+    np.testing.assert_allclose(read_scores(folder / "probabilities.txt"), p, atol=1e-6)
+    printed = capsys.readouterr().out
+    assert f"probabilities of relevance of these documents: {folder / 'probabilities.txt'}\n" in printed
+    assert f"shown of these documents: {shown.sum()}, those with 1 in {folder / 'shown.txt'}\n" in printed
+    given = [
+        "--calibrate",
+        "sigmoid",
+        "--cut-off",
+        "recall=0.80,rule=softmax",
+        "--seed",
+        "3",
+    ]  # the same in other words
+    assert rankstruct(["rank", str(data), "--fold", "1", *QUICK, *given, "--output", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert f"cut-off: t{said}" in printed
+    assert "nothing was trained" in printed
+
+
+def test_a_cut_off_that_the_scores_do_not_reach_or_that_saw_its_lists_is_remarked(data, tmp_path, capsys):
+    train = read_folds(data, 1).train
+    lines = (data / "Fold1" / "train.txt").read_text()
+    (tmp_path / "twice.txt").write_text(lines + re.sub(r"qid:(\d+)", r"qid:77\1", lines))
+    given = ["rank", "--train", str(tmp_path / "twice.txt"), *QUICK, "--cut-off"]
+    twice = np.random.default_rng(0).permutation(60)[:12] % 30
+    again = int((np.bincount(twice, minlength=30) == 1).sum())
+    assert rankstruct([*given, "precision=.75,confidence=.9,rule=rank", "--output", str(tmp_path / "out")]) == 0
+    printed, card = capsys.readouterr().out, (tmp_path / "out" / "README.md").read_text()
+    for remark in (
+        f"{again} of 12 lists that learned the cut-off are also training lists: it may show too little",
+        "no cut-off was learned: the first documents have precision ",
+    ):
+        assert f"warning: {remark}" in printed
+        assert f"**Warning**: {remark}" in card
+    (tmp_path / "out" / "shown.txt").write_text("1\n")
+    (tmp_path / "new.txt").write_text(lines)
+    assert (
+        rankstruct(["predict", "--run", str(tmp_path / "out"), "--data.predict_path", str(tmp_path / "new.txt")]) == 0
+    )
+    assert "no cut-off was learned" in capsys.readouterr().out
+    assert not (tmp_path / "out" / "shown.txt").exists()
+    assert len(read_scores(tmp_path / "out" / "scores.txt")) == train.num_documents
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (".9", "such as recall=.9; got '.9'"),
+        ("recal=.9", "got 'recal=.9'; did you mean recall?"),
+        ("recall=.9,recall=.8", "at most once, such as recall=.9; got 'recall=.8'"),
+        ("recall=x", "expected a number for recall, got 'x'"),
+        ("recall=90", "recall must be a number between 0 and 1, got 90.0"),
+        ("precision=.5", "give confidence=, such as 0.9"),
+        (
+            "recall=.9",
+            "train.txt: --cut-off holds out 6 of 30 training lists, and those with relevant documents count: 4 held-out "
+            "lists are too few for recall=0.9: even complete lists need at least 9",
+        ),
+    ],
+)
+def test_a_cut_off_that_cannot_be_is_refused_before_training(text, said, data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(rank.AutoRanker, "fit", None)
+    given = ["rank", str(data), "--fold", "1", "--cut-off", text, "--output", str(tmp_path / "out")]
+    with suppress(SystemExit):  # of the parser
+        assert rankstruct(given) == 1
+    assert said in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "out" / "request.json").exists()
 
 
 def table_of(data, names):

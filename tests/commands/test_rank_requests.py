@@ -101,6 +101,13 @@ CASES = {
     "measures": [TABLES, [*TABLES, "--measures", "AP"], [*TABLES, "--measures", "RR", "AP"]],
     "mode": [TABLES, [*TABLES, "--mode", "fast"], [*TABLES, "--mode", "full"]],
     "time_budget": [TABLES, [*TABLES, "--time-budget", "1e-9"]],
+    "calibrate": [TABLES, [*TABLES, "--calibrate", "sigmoid"], [*TABLES, "--calibrate", "temperature"]],
+    "cut_off": [
+        TABLES,
+        [*TABLES, "--cut-off", "recall=.4"],
+        [*TABLES, "--cut-off", "recall=.4,rule=rank"],
+        [*TABLES, "--cut-off", "recall=.9"],  # for which there are too few lists
+    ],
     "seed": [TABLES, [*TABLES, "--seed", "0"], [*TABLES, "--seed", "1"]],
 }
 

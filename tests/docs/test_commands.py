@@ -208,6 +208,8 @@ def reader(tmp_path, monkeypatch, run):
         folder.mkdir(exist_ok=True)
         for part, its in parts.items():
             (folder / f"{part}.txt").write_text("\n".join(its) + "\n")
+    short = [f"{at % 2} qid:{at // 4} 1:{at % 2} {line.split(' ', 3)[3]}" for at, line in enumerate(lines)]  # 60 lists
+    (tmp_path / "queries.txt").write_text("\n".join(short) + "\n")
     table = (
         pytest.importorskip("pandas")
         .DataFrame(
@@ -254,7 +256,8 @@ def test_the_quick_ones_run(beginning, reader, capsys):
         elsewhere = "--on" in words or any(word.startswith("s3://") for word in words)
         if "ddp" in words or elsewhere or ("predict" in words and re.search("ratings|implicit", " ".join(words))):
             continue
-        trained = {"runs/rank": ["FOLDER"], "runs/table": ["--train", "train.csv"]}
+        cut_off = ["--train", "queries.txt", "--cut-off", "recall=.9"]
+        trained = {"runs/rank": ["FOLDER"], "runs/table": ["--train", "train.csv"], "runs/shown": cut_off}
         if words[:3] == ("rankstruct", "predict", "--run") and words[3] in trained:
             assert main(["rank", *trained[words[3]], "--output", words[3], "--time-budget", "0"]) == 0
         assert main([*words[1:], *QUICK[beginning]]) == 0, capsys.readouterr().err
