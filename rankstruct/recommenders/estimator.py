@@ -61,7 +61,7 @@ from rankstruct.recommenders.tables import check_enough, loss_of_rows
 __all__ = ["Recommender"]
 
 _SAME = "every ranking is equally good, since all or none of the items that they do not know are relevant"
-_LEFT_OUT = "they are left out"
+_OMITTED = "they are left out"
 _KEPT = "fit keeps what users know; for users with other interactions use recommend_new"
 #: Arguments of other libraries, such as implicit, and what to pass here.
 _OTHER_NAMES = {
@@ -999,7 +999,7 @@ class _Index:
             pairs = list(given.items())
             _, names, places = self.rows("items", [item for item, _ in pairs])
             check_matched(
-                places >= 0, names, what=f"the items of {name!r}", source="the items of fit", advice=_LEFT_OUT
+                places >= 0, names, what=f"the items of {name!r}", source="the items of fit", advice=_OMITTED
             )
             values = np.full(number, None, object)
             for place, (_, group) in zip(places, pairs, strict=True):
@@ -1031,7 +1031,7 @@ class _Index:
         _, names, places = self.rows(what, given)
         if not names and "rank" in role:
             raise ValueError(f"{what} has none; None ranks all")
-        source, advice = f"the {what} of fit", _LEFT_OUT
+        source, advice = f"the {what} of fit", _OMITTED
         check_matched(places >= 0, names, what=role, source=source, advice=advice, stacklevel=6)
         return places[places >= 0]
 
@@ -1078,8 +1078,8 @@ class _Index:
         """Interactions of users of `fit` with its items, and the number `[users]` of those with others, if they are misses."""
         given = self.read(X)
         self._check_sizes(given, self.known.num_users)
-        counted = "they count as misses" if unknown_items == "miss" else _LEFT_OUT
-        user = self._matched("users", given.user, given.user_names, name, _LEFT_OUT)
+        counted = "they count as misses" if unknown_items == "miss" else _OMITTED
+        user = self._matched("users", given.user, given.user_names, name, _OMITTED)
         item = self._matched("items", given.item, given.item_names, name, counted)
         missed = user[(user >= 0) & (item < 0)] if unknown_items == "miss" else user[:0]
         kept = (user >= 0) & (item >= 0)
@@ -1102,7 +1102,7 @@ class _Index:
             given = self.read(X)
             self._check_sizes(given, given.num_users)
             user, num_users = given.user, given.num_users
-            item = self._matched("items", given.item, given.item_names, "X", _LEFT_OUT)
+            item = self._matched("items", given.item, given.item_names, "X", _OMITTED)
         else:
             if _is_one(X) or isinstance(X, Mapping):
                 raise ValueError(f"X must be interactions, a list of items, or of lists of items, got {shortened(X)}")
@@ -1121,7 +1121,7 @@ class _Index:
             options: dict[str, Any] = {
                 "what": "items of X",
                 "source": "the items of fit",
-                "advice": _LEFT_OUT,
+                "advice": _OMITTED,
             }
             check_matched(item[first] >= 0, distinct, **options, stacklevel=5)
         names = Names.of(np.arange(num_users))
