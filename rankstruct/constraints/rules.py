@@ -13,6 +13,8 @@ import numpy as np
 from rankstruct.arrays import as_array, is_missing
 from rankstruct.messages import did_you_mean
 
+__all__ = ["Constraints", "Rule", "fair_quotas"]
+
 #: The group of a document that has none; as in constrained.hpp.
 NO_GROUP = np.iinfo(np.int64).min
 _TEXT = re.compile(r"\s*([^<>=@]+?)\s*(?:(?<![<>])=\s*([^<>=@]+?)\s*)?(<=|>=|==)\s*(\d+)\s*(?:@\s*(\d+)\s*)?")

@@ -622,30 +622,35 @@ class Recommender(BaseEstimator):
         if not one:
             advice = "they get the most popular items"
             check_matched(rows >= 0, names, what="users", source="the users of fit", advice=advice)
-        known = self.known_ if exclude_known else None
-        at = torch.from_numpy(np.maximum(rows, 0))
-        if constraints is not None:
-            found, scores = self._under(constraints, columns or {}, at, k, known, ranked, index, rows)
-        elif index is None:
-            found, scores = recommend(_Served(self.scorer_, self.known_), at, k, exclude=known, items=ranked)
-        else:
-            found, scores = self._searched(index, at, k, known, ranked)
-        if (rows < 0).any() and constraints is None:
-            found[rows < 0], scores[rows < 0] = recommend(popularity(self.known_), 0, k, items=ranked)
+        known, at = self.known_ if exclude_known else None, torch.from_numpy(np.maximum(rows, 0))
+        rank = self._unruled if constraints is None else partial(self._under, constraints, columns or {})
+        found, scores = rank(at, rows, k, known, ranked, index)
         return self._index.answer("items", found, scores, one)
+
+    def _unruled(
+        self, users: Tensor, rows: np.ndarray, k: int, known: Ratings | None, ranked: np.ndarray | None, index: Any
+    ) -> tuple[Tensor, Tensor]:
+        """As `recommendation.recommend`, also from an index: users with negative `rows` get popular items."""
+        if index is None:
+            found, scores = recommend(_Served(self.scorer_, self.known_), users, k, exclude=known, items=ranked)
+        else:
+            found, scores = self._searched(index, users, k, known, ranked)
+        if (rows < 0).any():
+            found[rows < 0], scores[rows < 0] = recommend(popularity(self.known_), 0, k, items=ranked)
+        return found, scores
 
     def _under(
         self,
         constraints: Constraints,
         columns: Mapping[str, Any],
         users: Tensor,
+        rows: np.ndarray,
         k: int,
         known: Ratings | None,
         ranked: np.ndarray | None,
         index: Any,
-        rows: np.ndarray,
     ) -> tuple[Tensor, Tensor]:
-        """As `recommendation.recommend`, under rules: users with negative `rows` get popular items."""
+        """As `_unruled`, under rules."""
         check_integers(1, k=k)
         if index is not None:
             raise ValueError("constraints need the scores of all items, which an index does not compute; omit index")
@@ -998,9 +1003,7 @@ class _Index:
         if isinstance(given, Mapping) or hasattr(given, "items"):  # a dictionary or a Series
             pairs = list(given.items())
             _, names, places = self.rows("items", [item for item, _ in pairs])
-            check_matched(
-                places >= 0, names, what=f"the items of {name!r}", source="the items of fit", advice=_OMITTED
-            )
+            check_matched(places >= 0, names, what=f"the items of {name!r}", source="the items of fit", advice=_OMITTED)
             values = np.full(number, None, object)
             for place, (_, group) in zip(places, pairs, strict=True):
                 if place >= 0:
