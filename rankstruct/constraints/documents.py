@@ -15,6 +15,8 @@ from rankstruct.constraints.program import GroupRule
 from rankstruct.constraints.rules import NO_GROUP, Constraints, check_columns, group_ids, group_of
 from rankstruct.lists import lists_of
 
+__all__ = ["violations"]
+
 _LISTS = ("where", "offsets", "qid", "group")
 
 

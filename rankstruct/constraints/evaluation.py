@@ -17,6 +17,8 @@ from rankstruct.lists import as_real
 from rankstruct.measures import AP, RR, DiscountedGain, Measure, R, Success, evaluate, nDCG
 from rankstruct.measures.base import ByMeasure, parse_measures
 
+__all__ = ["evaluate_under"]
+
 #: Measures that only gain when a relevant document moves up, so that one ranking is best for all of them.
 _BY_POSITION = (AP, RR, R, Success)
 
@@ -63,12 +65,7 @@ def evaluate_under(
                 f"{measure.name} has no best ranking under rules; use a discounted gain such as nDCG@10, AP, RR, R or Success"
             )
     documents = Documents.of(scores, constraints, columns, lists)
-    grades = as_array("labels", as_real("labels", labels))
-    if grades.shape != documents.shape:
-        raise ValueError(f"labels must have the shape of scores, {documents.shape}, got {grades.shape}")
-    grades = grades.reshape(-1)[documents.places].astype(np.float64)
-    if not (grades >= 0).all():
-        raise ValueError(f"labels must be 0 or more, got {grades[~(grades >= 0)][0]:g}")
+    grades = _grades(labels, documents)
     pinned = None if positions is None else documents.in_order(positions, "positions")
     worst_first = np.lexsort((grades, documents.of_list))
     documents, grades = documents.reordered(worst_first), grades[worst_first]
@@ -81,6 +78,17 @@ def evaluate_under(
         value, ideal = (_value(measure, ranks, grades, documents) for ranks in (shown, best))
         found[measure.name] = torch.where(ideal > 0, value / ideal, empty)
     return ByMeasure(found)
+
+
+def _grades(labels: Any, documents: Documents) -> np.ndarray:
+    """The labels as the documents are."""
+    grades = as_array("labels", as_real("labels", labels))
+    if grades.shape != documents.shape:
+        raise ValueError(f"labels must have the shape of scores, {documents.shape}, got {grades.shape}")
+    grades = grades.reshape(-1)[documents.places].astype(np.float64)
+    if not (grades >= 0).all():
+        raise ValueError(f"labels must be 0 or more, got {grades[~(grades >= 0)][0]:g}")
+    return grades
 
 
 def _value(measure: Measure, ranks: np.ndarray, grades: np.ndarray, documents: Documents) -> Tensor:

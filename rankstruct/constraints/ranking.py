@@ -18,6 +18,8 @@ from rankstruct.kernels.dispatch import CpuLists
 from rankstruct.lists import Lists
 from rankstruct.measures import nDCG
 
+__all__ = ["rank_under"]
+
 _INFEASIBLE, _LEFT = 1, 2  # of `Outcome` in constrained.hpp
 
 

@@ -6,12 +6,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rankstruct.arrays import as_array, is_missing
 from rankstruct.messages import did_you_mean
+
+__all__ = ["Constraints", "Rule", "fair_quotas"]
 
 #: The group of a document that has none; as in constrained.hpp.
 NO_GROUP = np.iinfo(np.int64).min
@@ -137,24 +139,35 @@ class Constraints:
         return hash(self.rules)
 
 
-def group_ids(name: str, values: Any) -> tuple[np.ndarray, list[Any] | None]:
-    """Numbers for groups of any kind, `NO_GROUP` for None, NaN or "", and the names if they are no whole numbers."""
+class Groups(NamedTuple):
+    """Groups by number, `NO_GROUP` for none, and the names of the numbers if they are no whole numbers themselves."""
+
+    ids: np.ndarray
+    names: list[Any] | None
+
+    def at(self, places: np.ndarray) -> Groups:
+        """The groups at these places, of any shape."""
+        return Groups(self.ids[places], self.names)
+
+
+def group_ids(name: str, values: Any) -> Groups:
+    """Numbers for groups of any kind; None, NaN and "" are none."""
+    if isinstance(values, Groups):
+        return values
     found = as_array(name, values)
-    if found.dtype.kind == "b":
-        return found.astype(np.int64), None
-    if found.dtype.kind in "iu":
-        return found.astype(np.int64), None
+    if found.dtype.kind in "biu":
+        return Groups(found.astype(np.int64), None)
     if found.dtype.kind == "f":
         gone = np.isnan(found)
         if not (found[~gone] == np.floor(found[~gone])).all():
             raise ValueError(
                 f"the groups in {name} must be names or whole numbers, got {found[found != np.floor(found)][0]}"
             )
-        return np.where(gone, NO_GROUP, np.where(gone, 0, found).astype(np.int64)), None
+        return Groups(np.where(gone, NO_GROUP, np.where(gone, 0, found).astype(np.int64)), None)
     texts = np.array(["" if is_missing(value) else str(value) for value in found.flat], dtype=str)
     names, numbers = np.unique(texts, return_inverse=True)
     numbers = np.where(texts == "", NO_GROUP, numbers).astype(np.int64)
-    return numbers.reshape(found.shape), names.tolist()
+    return Groups(numbers.reshape(found.shape), names.tolist())
 
 
 def group_of(rule: Rule, names: Sequence[Any] | None) -> int:

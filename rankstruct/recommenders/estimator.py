@@ -25,6 +25,8 @@ from torch.optim.swa_utils import AveragedModel
 from typing_extensions import Self
 
 from rankstruct.columns import names_of
+from rankstruct.constraints import Constraints, rank_under
+from rankstruct.constraints.rules import Groups, check_columns, group_ids
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_flags, check_integers, check_matched, check_numbers, shortened
 from rankstruct.data.tables import Ids
@@ -59,6 +61,7 @@ from rankstruct.recommenders.tables import check_enough, loss_of_rows
 __all__ = ["Recommender"]
 
 _SAME = "every ranking is equally good, since all or none of the items that they do not know are relevant"
+_OMITTED = "they are left out"
 _KEPT = "fit keeps what users know; for users with other interactions use recommend_new"
 #: Arguments of other libraries, such as implicit, and what to pass here.
 _OTHER_NAMES = {
@@ -106,6 +109,7 @@ _WHOLE = {
 _refusing = explaining(_OTHER_NAMES)
 _RANKS, _DECAY = (256, 128, 64), 0.01
 _JUDGED = 2**23, 4000  # at least so many scores, or held-out interactions, choose neighbours, regularization, rank
+_LISTED = 2**22  # scores that are sorted at once for rankings under rules
 _SEARCHED = 256  # users searched at once in an index
 _PAIRS = 10**8  # of items that a user knows: neighbours are tried up to here, for the memory and time that they take
 _LEFT_OUT = 0.25  # share of the interactions that the leading directions leave out, from which neighbours are tried
@@ -575,6 +579,8 @@ class Recommender(BaseEstimator):
         exclude: Any = None,
         unknown: Literal["error", "popular"] = "error",
         index: Any = None,
+        constraints: Constraints | None = None,
+        columns: Mapping[str, Any] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k items with the highest scores for users of `fit`, best first.
 
@@ -589,6 +595,10 @@ class Recommender(BaseEstimator):
             index: an index of the items by `item_index`, or another with faiss's `search`, `d` and `ntotal`, which finds the
                 items instead of computing all scores; an approximate one may miss some. It is searched for as many more items
                 as are left out.
+            constraints: rules that the items of each user keep, such as `Constraints("genre <= 2 @ 10")`; see `rank_under`.
+                They may leave fewer than k items.
+            columns: for each column of the rules the groups of the items: a mapping from items to groups, in which items may
+                be missing, or an array `[items]` if `fit` got a matrix.
 
         Returns:
             Items and scores, `[users, k]`, or `[k]` for one user: column indices, padded with -1, if `fit` got a matrix,
@@ -612,15 +622,60 @@ class Recommender(BaseEstimator):
         if not one:
             advice = "they get the most popular items"
             check_matched(rows >= 0, names, what="users", source="the users of fit", advice=advice)
-        known = self.known_ if exclude_known else None
-        at = torch.from_numpy(np.maximum(rows, 0))
+        known, at = self.known_ if exclude_known else None, torch.from_numpy(np.maximum(rows, 0))
+        rank = self._unruled if constraints is None else partial(self._under, constraints, columns or {})
+        found, scores = rank(at, rows, k, known, ranked, index)
+        return self._index.answer("items", found, scores, one)
+
+    def _unruled(
+        self, users: Tensor, rows: np.ndarray, k: int, known: Ratings | None, ranked: np.ndarray | None, index: Any
+    ) -> tuple[Tensor, Tensor]:
+        """As `recommendation.recommend`, also from an index: users with negative `rows` get popular items."""
         if index is None:
-            found, scores = recommend(_Served(self.scorer_, self.known_), at, k, exclude=known, items=ranked)
+            found, scores = recommend(_Served(self.scorer_, self.known_), users, k, exclude=known, items=ranked)
         else:
-            found, scores = self._searched(index, at, k, known, ranked)
+            found, scores = self._searched(index, users, k, known, ranked)
         if (rows < 0).any():
             found[rows < 0], scores[rows < 0] = recommend(popularity(self.known_), 0, k, items=ranked)
-        return self._index.answer("items", found, scores, one)
+        return found, scores
+
+    def _under(
+        self,
+        constraints: Constraints,
+        columns: Mapping[str, Any],
+        users: Tensor,
+        rows: np.ndarray,
+        k: int,
+        known: Ratings | None,
+        ranked: np.ndarray | None,
+        index: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """As `_unruled`, under rules."""
+        check_integers(1, k=k)
+        if index is not None:
+            raise ValueError("constraints need the scores of all items, which an index does not compute; omit index")
+        self._check_whole("constraints require the factors of all items")
+        check_columns(constraints, columns)
+        number = len(self._index.seen["items"])
+        groups = {name: self._index.groups_of_items(name, columns[name]) for name in constraints.columns}
+        k = min(k, number if ranked is None else len(ranked))
+        found, scores = torch.full((len(users), k), -1), torch.full((len(users), k), -torch.inf)
+        popular = popularity(self.known_)
+        for block in torch.arange(len(users)).split(max(_LISTED // max(number, 1), 1)):
+            items, values = recommend(
+                _Served(self.scorer_, self.known_), users[block], number, exclude=known, items=ranked
+            )
+            items, values = items.cpu(), values.cpu()
+            for at in np.flatnonzero(rows[block] < 0):
+                items[at], values[at] = recommend(popular, 0, number, items=ranked)
+            where, places = items >= 0, items.numpy()
+            ranks = rank_under(
+                values, constraints, {name: each.at(places) for name, each in groups.items()}, k=k, where=where
+            )
+            user, item = (ranks > 0).nonzero(as_tuple=True)
+            found[block[user], ranks[user, item] - 1] = items[user, item]
+            scores[block[user], ranks[user, item] - 1] = values[user, item].float()
+        return found, scores
 
     def vectors_to_index(self) -> tuple[np.ndarray, np.ndarray]:
         """The indices `[n]` of the items with interactions, and their vectors `[n, d]`; raises ValueError if there are none."""
@@ -942,6 +997,30 @@ class _Index:
             found[~_which_integers(given)] = -1
         return one, Names.of(ids).tolist(), found
 
+    def groups_of_items(self, name: str, given: Any) -> Groups:
+        """The groups `[items]` from a mapping of items, or an array."""
+        number = len(self.seen["items"])
+        if isinstance(given, Mapping) or hasattr(given, "items"):  # a dictionary or a Series
+            pairs = list(given.items())
+            _, names, places = self.rows("items", [item for item, _ in pairs])
+            check_matched(places >= 0, names, what=f"the items of {name!r}", source="the items of fit", advice=_OMITTED)
+            values = np.full(number, None, object)
+            for place, (_, group) in zip(places, pairs, strict=True):
+                if place >= 0:
+                    values[place] = group
+            whole = all(value is None or isinstance(value, int | np.integer | bool | np.bool_) for value in values)
+            return group_ids(
+                name, np.array([np.nan if value is None else value for value in values], float) if whole else values
+            )
+        if not self.by_index:
+            raise ValueError(
+                f"columns must map items to groups, since fit got names, got {type(given).__name__} for {name!r}"
+            )
+        groups = group_ids(name, given)
+        if groups.ids.shape != (number,):
+            raise ValueError(f"{name!r} must have a group for each of the {number} items, got shape {groups.ids.shape}")
+        return groups
+
     def ranked(self, among: Any, exclude: Any, what: str = "items") -> np.ndarray | None:
         """The indices of the items (or users) that may be in results, only those with interactions; None for all."""
         chosen = np.flatnonzero(self.seen[what])
@@ -955,7 +1034,7 @@ class _Index:
         _, names, places = self.rows(what, given)
         if not names and "rank" in role:
             raise ValueError(f"{what} has none; None ranks all")
-        source, advice = f"the {what} of fit", "they are left out"
+        source, advice = f"the {what} of fit", _OMITTED
         check_matched(places >= 0, names, what=role, source=source, advice=advice, stacklevel=6)
         return places[places >= 0]
 
@@ -1002,8 +1081,8 @@ class _Index:
         """Interactions of users of `fit` with its items, and the number `[users]` of those with others, if they are misses."""
         given = self.read(X)
         self._check_sizes(given, self.known.num_users)
-        counted = "they count as misses" if unknown_items == "miss" else "they are left out"
-        user = self._matched("users", given.user, given.user_names, name, "they are left out")
+        counted = "they count as misses" if unknown_items == "miss" else _OMITTED
+        user = self._matched("users", given.user, given.user_names, name, _OMITTED)
         item = self._matched("items", given.item, given.item_names, name, counted)
         missed = user[(user >= 0) & (item < 0)] if unknown_items == "miss" else user[:0]
         kept = (user >= 0) & (item >= 0)
@@ -1026,7 +1105,7 @@ class _Index:
             given = self.read(X)
             self._check_sizes(given, given.num_users)
             user, num_users = given.user, given.num_users
-            item = self._matched("items", given.item, given.item_names, "X", "they are left out")
+            item = self._matched("items", given.item, given.item_names, "X", _OMITTED)
         else:
             if _is_one(X) or isinstance(X, Mapping):
                 raise ValueError(f"X must be interactions, a list of items, or of lists of items, got {shortened(X)}")
@@ -1045,7 +1124,7 @@ class _Index:
             options: dict[str, Any] = {
                 "what": "items of X",
                 "source": "the items of fit",
-                "advice": "they are left out",
+                "advice": _OMITTED,
             }
             check_matched(item[first] >= 0, distinct, **options, stacklevel=5)
         names = Names.of(np.arange(num_users))
