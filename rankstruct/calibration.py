@@ -272,10 +272,7 @@ def evaluate_probabilities(
         lists: `where`, `offsets`, `qid` or `group`, as of `rankstruct.evaluate`.
 
     Returns:
-        For each name the value and, with `level`, the ends of its interval.
-
-    Raises:
-        ValueError: wrong lists or numbers.
+        For each name the value and, with `level`, the ends of its interval; ValueError for wrong lists or numbers.
 
     >>> found = evaluate_probabilities([[0.9, 0.2], [0.6, 0.3]], [[1, 0], [0, 1]], bins=2)
     >>> {name: round(value[0], 3) for name, value in found.items()}
@@ -286,9 +283,8 @@ def evaluate_probabilities(
     inside = np.clip(p, _LEAST, 1 - _LEAST)
     number, rows = np.unique(of_list, return_inverse=True)
     sums = np.zeros((len(number), bins + 3))  # of each list: documents, log loss, Brier, excess by bin
-    for column, each in enumerate(
-        (np.ones(len(p)), -np.where(relevant, np.log(inside), np.log1p(-inside)), (p - t) ** 2)
-    ):
+    of_documents = np.ones(len(p)), -np.where(relevant, np.log(inside), np.log1p(-inside)), (p - t) ** 2
+    for column, each in enumerate(of_documents):
         sums[:, column] = np.bincount(rows, each, len(number))
     np.add.at(sums, (rows, 3 + of_bin), p - t)
     # Each is a function of the means over lists, whose bootstrap is the one of all measures.
@@ -297,10 +293,8 @@ def evaluate_probabilities(
         "log loss": lambda means: means[..., 1] / means[..., 0],
         "Brier": lambda means: means[..., 2] / means[..., 0],
     }
-    found: dict[str, tuple[float, ...]] = {name: (float(of(sums.mean(0))),) for name, of in functions.items()}
-    if level is None:
-        return found
-    return {
-        name: (*found[name], *bootstrap_interval(sums, level, of_means=of, resamples=resamples, seed=seed))
-        for name, of in functions.items()
-    }
+    found: dict[str, tuple[float, ...]] = {}
+    for name, of in functions.items():
+        ends = () if level is None else bootstrap_interval(sums, level, of_means=of, resamples=resamples, seed=seed)
+        found[name] = (float(of(sums.mean(0))), *ends)
+    return found

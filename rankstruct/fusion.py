@@ -45,6 +45,9 @@ class LearnedFusion(NamedTuple):
     Attributes:
         ranker: fitted to all judged queries; the `method` of `fuse_runs` for new runs.
         fused: the fused run of all queries. Judged ones are scored by rankers that were fitted without them.
+
+    >>> LearnedFusion(None, {"q": {"a": 0.5}}).fused["q"]
+    {'a': 0.5}
     """
 
     ranker: Any

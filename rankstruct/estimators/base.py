@@ -86,8 +86,8 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
     ...     with all_or_nothing(ranker):
     ...         ranker.lists_, ranker.longest_list_ = 4, int("seven")
     ... except ValueError:
-    ...     print(vars(ranker))
-    {'lists_': 3}
+    ...     print(ranker.lists_, hasattr(ranker, "longest_list_"))
+    3 False
     """
     before = dict(vars(estimator))
     for name in before:
@@ -283,13 +283,15 @@ class Ranker(ScoresTables, BaseEstimator):
             valid = self._take_valid(X_valid, y_valid, qid_valid, diversity_groups_valid, item_weights_valid)
             train, held_out = self._held_out(train, valid)
             stopped = self._fit(train, valid)
-            if held_out is not None:
-                self.calibration_ = as_calibration(self.calibrate).fit(
-                    self._scores(whole(held_out.features), held_out.ids), held_out.labels, offsets=held_out.offsets
-                )
+            self._calibrate(held_out)
         if stopped:
             raise KeyboardInterrupt(stopped)
         return self
+
+    def _calibrate(self, held_out: TrainingData | None) -> None:
+        if held_out is not None:
+            scores = self._scores(whole(held_out.features), held_out.ids)
+            self.calibration_ = as_calibration(self.calibrate).fit(scores, held_out.labels, offsets=held_out.offsets)
 
     def _held_out(self, train: Any, valid: TrainingData | None) -> tuple[Any, TrainingData | None]:
         """Training lists, and the lists that calibrate, if any: validation lists that do not train, or some of `train`."""
