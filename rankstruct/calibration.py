@@ -14,7 +14,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import softplus
 
 from rankstruct.lists import as_real, lists_of
 from rankstruct.measures.ranked import is_relevant
@@ -97,9 +96,12 @@ class Calibration(nn.Module):
                 f"calibration needs relevant and other documents, got {good} relevant of {n}; give more lists, or another "
                 "min_relevant"
             )
-        self.fitted = torch.from_numpy(
-            self._steps(s, relevant) if self.method == "isotonic" else self._slopes(s, relevant)
-        )
+        # Scores are divided by a power of 2, which rounds nothing, so that squares neither overflow nor vanish.
+        power = int(np.frexp(np.abs(s).max())[1])
+        found = (self._steps if self.method == "isotonic" else self._slopes)(np.ldexp(s, -power), relevant)
+        of_scores = slice(1) if self.method == "isotonic" else slice(2)
+        found[of_scores] = np.ldexp(found[of_scores], power)
+        self.fitted = torch.from_numpy(found)
         return self
 
     @staticmethod
@@ -136,7 +138,10 @@ class Calibration(nn.Module):
 
     def _columns(self, z: Tensor) -> Tensor:
         """What intercept and slopes are multiplied by, `[1 + slopes, ...]`."""
-        return torch.stack([torch.ones_like(z), *([-softplus(-z), softplus(z)] if self.method == "beta" else [z])])
+        if self.method != "beta":
+            return torch.stack([torch.ones_like(z), z])
+        near = torch.log1p(torch.exp(-z.abs()))  # not softplus, which ONNX Runtime lacks in float64
+        return torch.stack([torch.ones_like(z), z.clamp(max=0) - near, z.clamp(min=0) + near])
 
     def forward(self, scores: Tensor) -> Tensor:
         """The probability of each score `[...]`, in the same dtype; computed in float64, and NaN for NaN.

@@ -127,7 +127,7 @@ def run_lists(runs: Sequence[Run], qrels: Run | None = None) -> RankingData:
 
     Raises:
         ValueError: fewer than two runs, or a score that is not finite.
-        DataError: runs and qrels have no query, or no document of one, in common.
+        DataError: runs have no documents, or, with the qrels, no query or no document of one in common.
 
     >>> a, b = {"q": {"x": 9.0, "y": 7.0, "z": 1.0}}, {"q": {"y": 0.9, "x": 0.8}}
     >>> data = run_lists([a, b], {"q": {"y": 1}})
@@ -148,6 +148,8 @@ def run_lists(runs: Sequence[Run], qrels: Run | None = None) -> RankingData:
         for query in queries
     }
     ends = np.cumsum([0, *map(len, places.values())])
+    if not ends[-1]:
+        raise DataError("the runs have no documents")
     features = np.zeros((ends[-1], len(runs), len(_FEATURES)), np.float32)
     features[..., -1] = 1.0
     for number, run in enumerate(runs):
@@ -268,5 +270,7 @@ def _normalised(scores: np.ndarray, how: Normalisation) -> np.ndarray:
             return scores / max(scores.max(), _LEAST)
         if how == "z-score":
             return (scores - scores.mean()) / max(scores.std(), _LEAST)
+        if how == "min-max" and np.isinf(np.ptp(scores)):
+            scores = scores / 2
         above = scores - scores.min()
         return above / max(above.max() if how == "min-max" else above.sum(), _LEAST)

@@ -42,6 +42,16 @@ def test_each_method_increases_and_finds_the_truth():
         assert step.predict([-np.inf, np.inf]).isfinite().all() or method != "isotonic"
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_probabilities_do_not_depend_on_the_unit_of_scores(method):
+    scores, labels, _ = drawn()
+    scores = scores[:, 0]
+    expected = rs.Calibration(method).fit(scores, labels, group=SIZES).predict(scores)
+    for power in (-660, 660, 1020):
+        given = np.ldexp(scores, power)
+        torch.testing.assert_close(rs.Calibration(method).fit(given, labels, group=SIZES).predict(given), expected)
+
+
 def test_values_are_those_of_scikit_learn():
     scores, labels, _ = drawn()
     scores, grid = scores[:, 0], np.linspace(-5, 5, 101)
@@ -136,10 +146,11 @@ def test_the_step_travels_with_the_ranker(make, tmp_path):
         assert torch.equal(load_scorer(tmp_path / "probability.pt")(features), expected)
 
 
-def test_probabilities_are_exported_to_onnx_and_refused_for_other_engines(tmp_path):
+@pytest.mark.parametrize("method", ["isotonic", "beta"])
+def test_probabilities_are_exported_to_onnx_and_refused_for_other_engines(method, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     X, y, qid = drawn()
-    scorer = ProbabilityScorer(rs.LinearRanker(calibrate="isotonic", prepare=()).fit(X, y, qid).to_scorer())
+    scorer = ProbabilityScorer(rs.LinearRanker(calibrate=method, prepare=()).fit(X, y, qid).to_scorer())
     export_scorer(scorer, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     features = X.astype(np.float32).reshape(100, 20, 3)

@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator
 
 import rankstruct as rs
 from rankstruct import cli
-from rankstruct.data import join_run, read_run, run_of, write_run
+from rankstruct.data import DataError, join_run, read_run, run_of, write_run
 from rankstruct.fusion import fuse_runs, learn_fusion, run_lists
 
 NORMALISATIONS = {
@@ -125,6 +125,13 @@ def test_wrong_input_is_refused(arguments, said):
             fuse_runs(runs, k=k)
 
 
+def test_features_of_extreme_scores_are_numbers():
+    data = run_lists([{"q": {"a": 1.7e308, "b": -1.7e308, "c": 0.0}}, {"q": {"a": 1.0}}])
+    assert data.features[:, 0].tolist() == [1.0, 0.0, 0.5]
+    with pytest.raises(DataError, match="the runs have no documents"):
+        run_lists([{"q": {}}, {}])
+
+
 def test_the_command_writes_the_fused_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.run").write_text("q1 Q0 x 1 9 a\nq1 Q0 y 2 7 a\nq2 Q0 x 1 3 a\n")
@@ -138,10 +145,18 @@ def test_the_command_writes_the_fused_run(tmp_path, monkeypatch, capsys):
     assert shown.count("\n") >= 6
     assert cli.main(["fuse", "a.run", "b.run", "--method", "combmnz", "--normalisation", "rank"]) == 0
     assert read_run("fused.run") == fuse_runs(runs, "combmnz", normalisation="rank")
-    for output, said in (("./a.run", "another file than the runs"), ("c.run.gz", "written as plain text")):
+    (tmp_path / "folder").mkdir()
+    for output, said in (
+        ("./a.run", "another file than the runs"),
+        ("./qrels.txt", "another file than the runs"),
+        ("folder", "no folder"),
+        ("c.run.gz", "written as plain text"),
+    ):
         with pytest.raises(SystemExit):
-            cli.main(["fuse", "a.run", "b.run", "--output", output])
+            cli.main(["fuse", "a.run", "b.run", "--qrels", "qrels.txt", "--method", "learned", "--output", output])
         assert said in capsys.readouterr().err
+    assert not (tmp_path / "folder.pt").exists()
+    assert (tmp_path / "qrels.txt").read_text().startswith("q1 0 y 1")
     with pytest.raises(SystemExit):
         cli.main(["fuse", "a.run"])
     assert "expected two or more runs, got 1" in capsys.readouterr().err

@@ -25,8 +25,11 @@ def main(args: Sequence[str]) -> None:
     given = parser.parse_args(args[1:])
     if len(given.runs) < 2:
         parser.error("expected two or more runs, got 1")
-    if given.output.resolve() in {Path(path).resolve() for path in given.runs}:
-        parser.error(f"--output must be another file than the runs, got {given.output}")
+    read = [*given.runs, given.method, *([given.qrels] if given.qrels else [])]
+    if given.output.is_dir() or given.output.resolve() in {Path(path).resolve() for path in read}:
+        parser.error(
+            f"--output must be another file than the runs, --qrels and --method, and no folder, got {given.output}"
+        )
     if given.output.suffix in PACKED:
         parser.error(f"--output is written as plain text, got {given.output}; remove {given.output.suffix}")
     scorer = Path(given.method) if given.method not in _METHODS else None

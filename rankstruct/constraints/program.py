@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+_RANGE = 1e6  # of gains, so that HiGHS's absolute tolerances of 1e-6 and 1e-7 are far below the differences of scores
+_APART = 1e6  # how many times the other scores' range an outlier may be away
+
 
 class GroupRule(NamedTuple):
     """A rule about one group of a list: its text, which documents it is about, and its prefix and bounds."""
@@ -153,9 +156,7 @@ class _Program:
         """The ranks of the best ranking; warns if time ends first."""
         if not length:  # nothing that the rules are about can be shown
             return self._followed(np.zeros(len(self.scores), np.int64), 0)
-        values = self.scores[self.kept]
-        scale = max(float(np.ptp(values)), np.finfo(float).tiny)
-        gains = np.outer((values - values.min()) / scale, weights[: self.end])
+        gains = np.outer(_gains(self.scores[self.kept]), weights[: self.end])
         found = self._solve(gains, length, time_limit)
         if found.x is None:
             raise ValueError(f"no ranking of {name} was found within time_limit={time_limit:g} seconds")
@@ -177,3 +178,20 @@ class _Program:
             rest = rest[ranks[rest] == 0][: self.size - length]
             ranks[rest] = length + 1 + np.arange(len(rest))
         return ranks
+
+
+def _gains(scores: np.ndarray) -> np.ndarray:
+    """Scores from 0 to `_RANGE`, in proportion.
+
+    Scores far from all others, also infinite ones, come nearer, since the order of the others would else be lost in rounding.
+    """
+    known, place = np.unique(scores, return_inverse=True)
+    gaps = np.diff(known / 4)  # their sum is finite
+    order = np.argsort(gaps, kind="stable")
+    smaller = np.append(0.0, np.cumsum(gaps[order]))[:-1]
+    far = (gaps[order] / _APART > smaller) | np.isinf(gaps[order])
+    for at in range(0 if far.all() else len(far) - int(np.argmin(far[::-1])), len(far)):
+        rest = gaps[order[:at]].sum()
+        gaps[order[at]] = min(gaps[order[at]], _APART * rest) if rest else 1.0
+    values = np.append(0.0, np.cumsum(gaps))
+    return values[place.reshape(-1)] / max(values[-1], np.finfo(float).tiny) * _RANGE

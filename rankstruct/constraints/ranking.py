@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -95,11 +96,11 @@ class Ranker:
     def __init__(
         self, documents: Documents, positions: np.ndarray | None, k: int | None = None, time_limit: float = 10.0
     ) -> None:
-        if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
+        if k is not None and (isinstance(k, bool) or not isinstance(k, Integral) or k < 1):
             raise ValueError(f"k must be a whole number >= 1, got {k!r}")
         self.documents, self.positions, self.time_limit = documents, positions, time_limit
         longest = int(np.diff(documents.offsets).max(initial=0))
-        self.length = max(longest if k is None else k, 1)
+        self.length = max(longest if k is None else min(k, longest), 1)
 
     def rank(
         self, scores: np.ndarray, discounts: Callable[[int], Tensor] | None = None, name: str = "this measure"
@@ -131,16 +132,19 @@ class Ranker:
 
     def _greedy(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Ranks `[documents]` and the outcome of each list."""
-        documents, most = self.documents, np.iinfo(np.int32).max
+        documents, most = (
+            self.documents,
+            np.iinfo(np.int32).max,
+        )  # above the number of documents, as all larger ones are
         columns = documents.constraints.columns
         table = [
             (
                 columns.index(rule.column),
                 which,
                 rule.value is None,
-                rule.prefix or most,
-                rule.lower,
-                most if rule.upper is None else rule.upper,
+                min(rule.prefix or most, most),
+                min(rule.lower, most),
+                most if rule.upper is None else min(rule.upper, most),
             )
             for rule, which in zip(documents.constraints.rules, documents.which, strict=True)
         ]

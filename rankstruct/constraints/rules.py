@@ -6,11 +6,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.arrays import as_array, is_missing
+from rankstruct.arrays import LARGEST, as_array, is_missing
 from rankstruct.messages import did_you_mean
 
 __all__ = ["Constraints", "Rule", "fair_quotas"]
@@ -155,14 +156,22 @@ def group_ids(name: str, values: Any) -> Groups:
     if isinstance(values, Groups):
         return values
     found = as_array(name, values)
-    if found.dtype.kind in "biu":
+    if found.dtype.kind == "S":  # as HDF5 stores text
+        found = np.char.decode(found)
+    if found.dtype.kind == "O":  # numbers next to missing cells, which NumPy has no other type for
+        gone = np.array([bool(is_missing(value)) for value in found.flat], dtype=bool).reshape(found.shape)
+        if not gone.all() and all(isinstance(value, Real | np.bool_) for value in found[~gone]):
+            present = np.array([float(value) for value in found[~gone]])
+            if (np.abs(present) <= LARGEST).all():  # others are names, so that none is rounded
+                found = np.full(found.shape, np.nan)
+                found[~gone] = present
+    if found.dtype.kind in "biu" and (not found.size or NO_GROUP < found.min() <= found.max() <= -(NO_GROUP + 1)):
         return Groups(found.astype(np.int64), None)
     if found.dtype.kind == "f":
         gone = np.isnan(found)
-        if not (found[~gone] == np.floor(found[~gone])).all():
-            raise ValueError(
-                f"the groups in {name} must be names or whole numbers, got {found[found != np.floor(found)][0]}"
-            )
+        present = found[~gone]
+        if (wrong := present[(present != np.floor(present)) | (np.abs(present) > LARGEST)]).size:
+            raise ValueError(f"the groups in {name} must be names or whole numbers, got {wrong[0]}")
         return Groups(np.where(gone, NO_GROUP, np.where(gone, 0, found).astype(np.int64)), None)
     texts = np.array(["" if is_missing(value) else str(value) for value in found.flat], dtype=str)
     names, numbers = np.unique(texts, return_inverse=True)
@@ -223,10 +232,10 @@ def fair_quotas(k: int, share: float, *, alpha: float = 0.1, adjusted: bool = Fa
     """
     from scipy.stats import binom
 
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+    if isinstance(k, bool) or not isinstance(k, Integral) or k < 1:
         raise ValueError(f"k must be a whole number >= 1, got {k!r}")
     for name, value in (("share", share), ("alpha", alpha)):
-        if not 0 < value < 1:
+        if not isinstance(value, Real) or not 0 < value < 1:
             raise ValueError(f"{name} must be between 0 and 1, got {value!r}")
     positions = np.arange(1, k + 1)
 

@@ -7,6 +7,8 @@ real document, even in a list whose labels are all equal, and change if all scor
 
 from __future__ import annotations
 
+from numbers import Real
+
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
@@ -33,7 +35,7 @@ class _CalibratedLoss(RankingLoss):
     def setup(self) -> None:
         """Check the numbers."""
         share: object = self.ranking
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= float(share) <= 1:
             raise ValueError(f"ranking must be a number from 0 to 1, the share of the ranking loss, got {share!r}")
         if self.grades is not None:
             check_grades(self.grades)

@@ -1008,10 +1008,7 @@ class _Index:
             for place, (_, group) in zip(places, pairs, strict=True):
                 if place >= 0:
                     values[place] = group
-            whole = all(value is None or isinstance(value, int | np.integer | bool | np.bool_) for value in values)
-            return group_ids(
-                name, np.array([np.nan if value is None else value for value in values], float) if whole else values
-            )
+            return group_ids(name, values)
         if not self.by_index:
             raise ValueError(
                 f"columns must map items to groups, since fit got names, got {type(given).__name__} for {name!r}"

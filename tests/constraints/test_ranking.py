@@ -161,6 +161,41 @@ def test_names_and_missing_groups():
     assert flag.tolist() == [2, 3, 1]
 
 
+@pytest.mark.parametrize(
+    "new", [[True, None, False], [1.0, None, 0.0], np.array([1, None, 0], object), [b"1", b"", b"0"]]
+)
+@pytest.mark.parametrize("value", ["1", "true"])
+def test_numbers_and_flags_next_to_missing_cells_are_found(new, value):
+    if value == "true" and isinstance(new[0], bytes):
+        return  # a name
+    ranks = rs.rank_under([5, 4, 3], rs.Constraints(f"new={value} <= 0 @ 2"), {"new": new})
+    assert ranks.tolist() == [3, 1, 2]
+
+
+def test_groups_beyond_64_bits_are_groups():
+    for host in (np.array([2**63, 2**63, 1], np.uint64), np.array([-(2**63), -(2**63), 1])):
+        assert rs.rank_under([5, 4, 3], rs.Constraints("host <= 1 @ 2"), {"host": host}).tolist() == [1, 3, 2]
+    with pytest.raises(ValueError, match="names or whole numbers, got inf"):
+        rs.rank_under([5, 4, 3], rs.Constraints("host <= 1 @ 2"), {"host": np.array([np.inf, np.inf, 1])})
+
+
+def test_numbers_of_rules_may_be_larger_than_any_list():
+    columns = {"a": [1, 1, 2]}
+    for many in (2**32 + 1, 10**30):
+        with pytest.raises(ValueError, match="the list has 2 such documents"):
+            rs.rank_under([5, 4, 3], rs.Constraints(f"a=1 >= {many}"), columns)
+        assert rs.rank_under([5, 4, 3], rs.Constraints(f"a <= {many} @ 2"), columns).tolist() == [1, 2, 3]
+        assert rs.rank_under([5, 4, 3], rs.Constraints(f"a <= 1 @ {many}"), columns, k=many).tolist() == [1, 0, 2]
+    assert rs.rank_under([5, 4, 3], rs.Constraints("a <= 1 @ 2"), columns, k=np.int64(2)).tolist() == [1, 0, 2]
+
+
+@pytest.mark.parametrize("outlier", [1e9, -1e9, 1.7e308, -1.7e308, np.inf, -np.inf])
+def test_outliers_leave_the_order_of_the_others(outlier):
+    rules = rs.Constraints("g <= 1 @ 2", "h=1 >= 1 @ 1", "g <= 3 @ 4")
+    ranks = rs.rank_under([outlier, 1.0, 2.0, 3.0], rules, {"g": [1, 2, 3, 4], "h": [0, 1, 1, 1]})
+    assert ranks.tolist() == ([2, 4, 3, 1] if outlier > 0 else [4, 3, 2, 1])
+
+
 def test_infinite_scores_are_ordered():
     ranks = rs.rank_under([-np.inf, np.inf, 0.0], rs.Constraints("a <= 1 @ 2"), {"a": [0, 1, 1]})
     assert ranks.tolist() == [2, 1, 3]

@@ -63,7 +63,7 @@ def test_fair_quotas_by_their_definition(share):
 
 def test_fair_quotas_of_the_authors_library():
     # The README of fairsearchcore, by the authors of FA*IR.
-    table = rs.constraints.fair_quotas(20, 0.25)
+    table = rs.constraints.fair_quotas(np.int64(20), 0.25)
     assert table == [0] * 8 + [1] * 6 + [2] * 5 + [3]
 
 
@@ -78,7 +78,7 @@ def test_adjusted_quotas_hold_together():
     ).mean() < 0.85
 
 
-@pytest.mark.parametrize("call", [{"k": 0}, {"k": 2.0}, {"share": 1}, {"alpha": 0}])
+@pytest.mark.parametrize("call", [{"k": 0}, {"k": 2.0}, {"share": 1}, {"alpha": 0}, {"share": "half"}])
 def test_quotas_of_wrong_numbers(call):
     with pytest.raises(ValueError, match=next(iter(call))):
         rs.constraints.fair_quotas(**({"k": 3, "share": 0.5} | call))

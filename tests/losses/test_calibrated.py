@@ -70,6 +70,7 @@ def test_gradients_and_curvature(kind):
 def test_options_that_contradict_or_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="ranking must be a number from 0 to 1"):
         RCRLoss(ranking=1.5)
+    assert RCRLoss(ranking=np.float32(0.5)).ranking == 0.5
     with pytest.raises(ValueError, match="min_relevant is for binary relevance"):
         JRCLoss(grades=3, min_relevant=1)
     with pytest.raises(ValueError, match=r"labels must be grades from 0 to 1 \(grades= minus 1\)"):
