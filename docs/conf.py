@@ -45,7 +45,6 @@ nitpick_ignore = [
             "rankstruct.table_scorer.ScoresTables",
             "rankstruct.data.runs.JoinedRun",
             "rankstruct.lists.Columns",
-            "rankstruct.models.explain.Explanation",  # in annotations; documented as rankstruct.models.Explanation
         ),  # private
         *("TypeAliasForwardRef", "pytorch_lightning.callbacks.weight_averaging.WeightAveraging"),
         "numpy.random.mtrand.RandomState",  # in NumPy's documentation without "mtrand"

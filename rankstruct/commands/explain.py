@@ -14,7 +14,7 @@ from rankstruct.data.errors import shortened
 from rankstruct.diagnostics import panels
 from rankstruct.files import whole_file
 from rankstruct.messages import did_you_mean
-from rankstruct.models import Explanation, explain_scorer, load_scorer
+from rankstruct.models import Contributions, explain_scorer, load_scorer
 from rankstruct.models.scorers import scores_of
 
 _PLOTS, _BARS = (".pdf", ".png", ".svg"), 20
@@ -61,7 +61,7 @@ def _place(option: str, name: str, known: list[str]) -> int:
     return known.index(name)
 
 
-def draw(why: Explanation) -> Any:
+def draw(why: Contributions) -> Any:
     """A figure of the contributions, the largest on top, with the values of both documents."""
     rows = why.table(_BARS)[::-1]
     figure, (axis,) = panels(1, 1, 1 + 0.3 * max(len(rows), 1))

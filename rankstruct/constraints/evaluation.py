@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rankstruct.arrays import as_array
 from rankstruct.constraints.documents import Documents
-from rankstruct.constraints.ranking import Ranker
+from rankstruct.constraints.ranking import PageRanker
 from rankstruct.constraints.rules import Constraints
 from rankstruct.lists import as_real
 from rankstruct.measures import AP, RR, DiscountedGain, Measure, R, Success, evaluate, nDCG
@@ -69,7 +69,7 @@ def evaluate_under(
     pinned = None if positions is None else documents.in_order(positions, "positions")
     worst_first = np.lexsort((grades, documents.of_list))
     documents, grades = documents.reordered(worst_first), grades[worst_first]
-    ranker = Ranker(documents, None if pinned is None else pinned[worst_first], k)
+    ranker = PageRanker(documents, None if pinned is None else pinned[worst_first], k)
     shown, found = ranker.rank(documents.scores, nDCG().position_weights), {}
     for measure in parsed:
         worth = measure.worth(torch.from_numpy(grades)).double().numpy()

@@ -79,11 +79,11 @@ def rank_under(
     documents = Documents.of(scores, constraints, columns, lists)
     pinned = None if positions is None else documents.in_order(positions, "positions")
     return documents.returned(
-        Ranker(documents, pinned, k, time_limit).rank(documents.scores, nDCG(discount=discount).position_weights)
+        PageRanker(documents, pinned, k, time_limit).rank(documents.scores, nDCG(discount=discount).position_weights)
     )
 
 
-class Ranker:
+class PageRanker:
     """Ranks documents under rules, by any scores.
 
     Args:

@@ -51,7 +51,7 @@ from rankstruct.losses import AdditiveRankLoss, GradedLoss, takes_groups
 from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import did_you_mean
 from rankstruct.models.engines import export_scorer
-from rankstruct.models.explain import Explanation, explain_scorer
+from rankstruct.models.explain import Contributions, explain_scorer
 from rankstruct.models.saving import build_module, describe_module
 from rankstruct.models.scorers import with_preparation
 from rankstruct.preparation import Preparation, encoded_first, has_missing, takes_sparse
@@ -863,7 +863,7 @@ class Ranker(ScoresTables, BaseEstimator):
 
     def explain(
         self, X: Any, a: Any, b: Any, qid: Any = None, *, group: Any = None, docid: Any = None
-    ) -> Explanation | list[Explanation]:
+    ) -> Contributions | list[Contributions]:
         """What each raw feature contributes to the difference of the scores of documents A and B, of the same list.
 
         Contributions sum to the difference, and a feature that both have alike contributes 0: B is the baseline. They are exact
@@ -877,7 +877,7 @@ class Ranker(ScoresTables, BaseEstimator):
             docid: `[documents]`, the names of the documents, or their column.
 
         Returns:
-            An `Explanation`, which `print` shows as a table; a list of them for sequences.
+            `Contributions`, which `print` shows as a table; a list of them for sequences.
 
         Raises:
             ValueError: unknown or ambiguous documents, or two of different lists; a ranker that compares the documents of a list.

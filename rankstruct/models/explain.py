@@ -45,7 +45,7 @@ from rankstruct.models.scorers import (
     split_preparation,
 )
 
-__all__ = ["Explanation", "explain_scorer"]
+__all__ = ["Contributions", "explain_scorer"]
 
 _INTERVALS, _HALVINGS, _TOLERANCE = (
     16,
@@ -57,7 +57,7 @@ _TREES = 256  # at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation:
+class Contributions:
     """Why document A scores as it does next to document B; `print` shows it as a table.
 
     Attributes:
@@ -67,6 +67,12 @@ class Explanation:
         contributions: `[d]`, float64, in this order; positive ones speak for A. They sum to `scores[0] - scores[1]`.
         values: `[d]`, the values of A and B: numbers, categories as text, None for a missing cell.
         error: the sum of the contributions less the difference of scores; of rounding alone but for integrated gradients.
+
+    >>> import rankstruct as rs
+    >>> ranker = rs.LinearRanker(prepare=()).fit([[0.0, 1.0], [2.0, 0.0]], [0, 1], group=[2])
+    >>> why = ranker.explain([[0.0, 1.0], [2.0, 0.0]], 1, 0, group=[2])
+    >>> bool(abs(why.contributions.sum() - (why.scores[0] - why.scores[1])) < 1e-9)
+    True
     """
 
     documents: tuple[Any, Any]
@@ -105,7 +111,7 @@ def explain_scorer(
     *,
     feature_names: Sequence[str] | None = None,
     documents: Sequence[Any] | None = None,
-) -> list[Explanation]:
+) -> list[Contributions]:
     """What each raw feature contributes to the difference of the scores of two documents, for each of several pairs.
 
     Args:
@@ -150,7 +156,7 @@ def _explanation(
     names: Sequence[str],
     columns: Columns | None,
     documents: Sequence[Any] | None,
-) -> Explanation:
+) -> Contributions:
     """The checked contributions, by their size."""
     a, b = pair
     both = float(scores[a]), float(scores[b])
@@ -166,7 +172,7 @@ def _explanation(
     cells = features[[a, b]].double().T.tolist()
     values = tuple((_cell(columns, at, cells[at][0]), _cell(columns, at, cells[at][1])) for at in order.tolist())
     chosen = (a, b) if documents is None else (documents[a], documents[b])
-    return Explanation(chosen, both, tuple(names[at] for at in order), contributions[order], values, error)
+    return Contributions(chosen, both, tuple(names[at] for at in order), contributions[order], values, error)
 
 
 def _cell(columns: Columns | None, at: int, value: float) -> Any:

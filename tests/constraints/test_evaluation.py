@@ -22,7 +22,7 @@ def values(rankings, labels):
 def test_values_are_relative_to_the_best_ranking_that_keeps_the_rules():
     rng = np.random.default_rng(1)
     caps, quota = rs.Constraints("host <= 1 @ 2", "host=1 <= 1 @ 4"), rs.Constraints("host <= 2 @ 3", "host=1 >= 1 @ 3")
-    for trial in range(24):
+    for trial in range(10):
         scores, labels, host = rng.permutation(5.0 + np.arange(5)), rng.integers(0, 3, 5), rng.integers(0, 3, 5)
         constraints = quota if trial % 2 and (host == 1).any() else caps
         found = rs.constraints.evaluate_under([scores], [labels], MEASURES, constraints, {"host": [host]})
