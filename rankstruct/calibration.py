@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rankstruct.lists import as_real, lists_of
+from rankstruct.lists import as_real, lists_of, real_documents
 from rankstruct.measures.ranked import is_relevant
 from rankstruct.messages import did_you_mean
 from rankstruct.preparation import searchsorted
@@ -195,17 +195,16 @@ def _documents(
     if unknown := set(lists) - {*_LISTS}:
         raise TypeError(f"the lists are where, offsets, qid or group; got {sorted(unknown)}")
     flat, given = lists_of(values, labels, lists)
-    if given.offsets is not None:
-        of_list = torch.arange(len(given.offsets) - 1).repeat_interleave(given.offsets.cpu().diff())
-        real = torch.ones(len(of_list), dtype=torch.bool)
-    else:
-        of_list = torch.arange(flat[..., :1].numel()).repeat_interleave(flat.shape[-1])
-        real = torch.ones(flat.numel(), dtype=torch.bool) if given.where is None else given.where.cpu().reshape(-1)
-    found, of_documents = (each.detach().cpu().double().reshape(-1)[real] for each in (flat, given.labels))
+    rows, ends = real_documents(flat, given)
+    found, of_documents = (each.detach().cpu().double().reshape(-1)[rows] for each in (flat, given.labels))
     for what, each in ((name, found), ("labels", of_documents)):
         if not bool(each.isfinite().all()):
             raise ValueError(f"{what} must be finite, got {float(each[~each.isfinite()][0])}")
-    return found.numpy(), is_relevant(of_documents, min_relevant).numpy(), of_list[real].numpy()
+    return (
+        found.numpy(),
+        is_relevant(of_documents, min_relevant).numpy(),
+        np.repeat(np.arange(len(ends) - 1), np.diff(ends)),
+    )
 
 
 def check_probabilities(

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from rankstruct.lists import Lists, lists_of
+from rankstruct.lists import Lists, lists_of, real_documents
 from rankstruct.measures import nDCG
 from rankstruct.messages import did_you_mean
 
@@ -321,12 +321,7 @@ def hoeffding_bentkus(risk: np.ndarray, n: int, allowed: float) -> np.ndarray:
 
 def _flat(scores: torch.Tensor, lists: Lists) -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
     """The scores of real documents as float64, `[lists + 1]` offsets, and the places of these documents, flat."""
-    if lists.offsets is not None:
-        ends, rows = lists.offsets.cpu().numpy(), torch.arange(scores.shape[0])
-    else:
-        where = torch.ones(scores.shape, dtype=torch.bool) if lists.where is None else lists.where.cpu()
-        ends = np.concatenate([[0], np.cumsum(where.sum(-1).reshape(-1).numpy())])
-        rows = where.reshape(-1).nonzero().squeeze(-1)
+    rows, ends = real_documents(scores, lists)
     values = scores.reshape(-1).cpu().double()[rows].numpy()
     if not np.isfinite(values).all():
         at = int(np.flatnonzero(~np.isfinite(values))[0])

@@ -266,6 +266,19 @@ def _by_list(given: dict[str, Any], qid: Any, group: Any) -> dict[str, Any]:
     return given | {"offsets": offsets}
 
 
+def real_documents(scores: Tensor, lists: Lists) -> tuple[Tensor, np.ndarray]:
+    """The places of the real documents in the flattened scores, list by list, and the offsets `[lists + 1]` of their lists.
+
+    >>> real_documents(torch.zeros(2, 2), Lists(torch.zeros(2, 2), torch.tensor([[True, False], [True, True]])))
+    (tensor([0, 2, 3]), array([0, 1, 3]))
+    """
+    if lists.offsets is not None:
+        return torch.arange(scores.shape[0]), lists.offsets.cpu().numpy().astype(np.int64)
+    where = torch.ones(scores.shape, dtype=torch.bool) if lists.where is None else lists.where.cpu()
+    ends = np.concatenate([[0], np.cumsum(where.sum(-1).reshape(-1).numpy())]).astype(np.int64)
+    return where.reshape(-1).nonzero().squeeze(-1), ends
+
+
 def as_tensor(name: str, values: Any) -> Tensor:
     """Convert arrays and sequences to tensors; tensors are returned unchanged."""
     return values if isinstance(values, Tensor) else to_tensor(as_numbers(name, values))

@@ -12,8 +12,8 @@ import torch
 
 from rankstruct.arrays import as_array
 from rankstruct.constraints.program import GroupRule
-from rankstruct.constraints.rules import NO_GROUP, Constraints, check_columns, group_ids, group_of
-from rankstruct.lists import lists_of
+from rankstruct.constraints.rules import NO_GROUP, Constraints, Rule, check_columns, group_ids, group_of
+from rankstruct.lists import lists_of, real_documents
 
 __all__ = ["violations"]
 
@@ -59,14 +59,9 @@ class Documents:
         given_places = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
         flat, given = lists_of(scores, np.zeros(shape), {**lists, "item_weights": given_places})
         assert given.item_weights is not None
-        places = given.item_weights.cpu().long().reshape(-1).numpy()
-        values = flat.cpu().double().reshape(-1).numpy()
-        if given.offsets is not None:
-            offsets = given.offsets.cpu().numpy().astype(np.int64)
-        else:
-            real = np.ones(shape, bool) if given.where is None else given.where.cpu().numpy()
-            offsets = np.concatenate([[0], np.cumsum(real.sum(-1).reshape(-1))]).astype(np.int64)
-            places, values = places[real.reshape(-1)], values[real.reshape(-1)]
+        rows, offsets = real_documents(flat, given)
+        places = given.item_weights.cpu().long().reshape(-1)[rows].numpy()
+        values = flat.cpu().double().reshape(-1)[rows].numpy()
         if np.isnan(values).any():
             raise ValueError(f"scores must not be NaN; that of document {int(places[np.isnan(values)][0])} is")
         groups, names = [], {}
@@ -107,11 +102,14 @@ class Documents:
         found[self.places] = values
         return torch.from_numpy(found.reshape(self.shape)).to(self.device)
 
+    def _groups_of(self, rule: Rule) -> np.ndarray:
+        return self.groups[self.constraints.columns.index(rule.column)]
+
     def expanded(self) -> list[np.ndarray]:
         """For each rule the group of each document, numbered from 0; -1 for those that it is not about."""
         found = []
         for rule, which in zip(self.constraints.rules, self.which, strict=True):
-            ids = self.groups[self.constraints.columns.index(rule.column)]
+            ids = self._groups_of(rule)
             if rule.value is not None:
                 found.append(np.where(ids == which, 0, -1))
                 continue
@@ -123,7 +121,7 @@ class Documents:
         """The rules of a list, each about one group."""
         found = []
         for rule, which in zip(self.constraints.rules, self.which, strict=True):
-            ids = self.groups[self.constraints.columns.index(rule.column)][here]
+            ids = self._groups_of(rule)[here]
             groups = [which] if rule.value is not None else np.unique(ids[ids != NO_GROUP]).tolist()
             found += [GroupRule(str(rule), ids == group, rule.prefix, rule.lower, rule.upper) for group in groups]
         return found
