@@ -399,14 +399,17 @@ def _tune() -> CommandParser:
     return parser
 
 
+def _add_scorer(parser: CommandParser) -> None:
+    told = "folder of a run or of `rankstruct rank`, or a file of a scorer"
+    parser.add_argument("run", type=Path, metavar="RUN", help=told)
+
+
 def _explain() -> CommandParser:
     parser = CommandParser.of(
         "explain",
         "Contributions are exact for linear models and trees, and integrated gradients for MLPs; they sum to the difference.",
     )
-    parser.add_argument(
-        "run", type=Path, metavar="RUN", help="folder of a run or of `rankstruct rank`, or a file of a scorer"
-    )
+    _add_scorer(parser)
     parser.add_argument("data", type=Path, metavar="DATA", help="file of lists")
     parser.add_argument("--query", metavar="QID", help="the list (default: the one that there is)")
     named = "their names, or QID-1 for the first without a name and so on (default: the two with the highest scores)"
@@ -422,9 +425,7 @@ def _export() -> CommandParser:
         "export",
         "The engine and the suffix of the file choose the format; NAME.features.json or NAME.profile has the features beside it.",
     )
-    parser.add_argument(
-        "run", type=Path, metavar="RUN", help="folder of a run or of `rankstruct rank`, or a file of a scorer"
-    )
+    _add_scorer(parser)
     engines = ["elasticsearch", "opensearch", "solr", "vespa", "onnx"]
     parser.add_argument(
         "--engine", required=True, choices=engines, help="the search engine, or a program that runs ONNX"
