@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,16 @@ import torch
 
 from rankstruct.arrays import as_array
 from rankstruct.constraints.program import GroupRule
-from rankstruct.constraints.rules import NO_GROUP, Constraints, Rule, check_columns, group_ids, group_of
+from rankstruct.constraints.rules import (
+    NO_GROUP,
+    Constraints,
+    Groups,
+    Rule,
+    checked_columns,
+    group_ids,
+    group_of,
+    unknown_groups,
+)
 from rankstruct.lists import lists_of, real_documents
 
 __all__ = ["violations"]
@@ -54,7 +64,7 @@ class Documents:
                 raise TypeError(f"unexpected keyword argument {name!r}; lists are given as {', '.join(_LISTS)}")
         if not isinstance(constraints, Constraints):
             raise TypeError(f"constraints must be Constraints, got {constraints!r}")
-        check_columns(constraints, columns)
+        columns = checked_columns(constraints, columns)
         shape = tuple(scores.shape) if hasattr(scores, "shape") else np.shape(scores)
         given_places = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
         flat, given = lists_of(scores, np.zeros(shape), {**lists, "item_weights": given_places})
@@ -64,14 +74,20 @@ class Documents:
         values = flat.cpu().double().reshape(-1)[rows].numpy()
         if np.isnan(values).any():
             raise ValueError(f"scores must not be NaN; that of document {int(places[np.isnan(values)][0])} is")
-        groups, names = [], {}
+        groups = {}
         for name in constraints.columns:
-            ids, names[name] = group_ids(name, columns[name])
+            ids, names = group_ids(name, columns[name])
             if ids.shape != shape:
                 raise ValueError(f"{name!r} must have a group for each document, shape {shape}, got {ids.shape}")
-            groups.append(ids.reshape(-1)[places])
-        which = [0 if rule.value is None else group_of(rule, names[rule.column]) for rule in constraints.rules]
-        return cls(values, offsets, places, shape, flat.device, np.stack(groups), which, constraints)
+            groups[name] = Groups(ids.reshape(-1)[places], names)
+        if len(places) and not all(isinstance(columns[name], Groups) for name in constraints.columns):
+            for said in unknown_groups(
+                constraints, groups
+            ):  # a warning, since lists of one request may well lack a group
+                warnings.warn(said, stacklevel=4)
+        which = [0 if rule.value is None else group_of(rule, groups[rule.column].names) for rule in constraints.rules]
+        ids = np.stack([groups[name].ids for name in constraints.columns])
+        return cls(values, offsets, places, shape, flat.device, ids, which, constraints)
 
     @property
     def lists(self) -> int:
@@ -139,17 +155,30 @@ def violations(ranks: Any, constraints: Constraints, columns: Mapping[str, Any],
     Returns:
         For each rule, as text, the number of lists. Lists that show nothing break none.
 
+    Warns:
+        UserWarning: no document is in the group that a cap names.
+
     >>> violations([[1, 2, 3]], Constraints("seller <= 1 @ 2"), {"seller": [["a", "a", "b"]]})
     {'seller <= 1 @ 2': 1}
     """
     documents = Documents.of(as_array("ranks", ranks).astype(np.float64), constraints, columns, lists)
     position, of_list, found = documents.scores, documents.of_list, {}
     shown = position > 0
-    length = np.bincount(of_list[shown], minlength=documents.lists)
+    length, every = np.bincount(of_list[shown], minlength=documents.lists), np.arange(documents.lists)
     for rule, group in zip(constraints.rules, documents.expanded(), strict=True):
         within = shown & (position <= (np.inf if rule.prefix is None else rule.prefix)) & (group >= 0)
-        counts = np.zeros((documents.lists, max(int(group.max(initial=-1)) + 1, 1)), np.int64)
-        np.add.at(counts, (of_list[within], group[within]), 1)
-        broken = (counts < rule.lower) | (counts > (len(position) if rule.upper is None else rule.upper))
-        found[str(rule)] = int((broken.any(1) & (length > 0)).sum())
+        its_list, counts = _counted(of_list[within], group[within])
+        broken = (
+            np.zeros(documents.lists, bool) if rule.upper is None else np.isin(every, its_list[counts > rule.upper])
+        )
+        if rule.lower:  # of one group
+            broken |= ~np.isin(every, its_list[counts >= rule.lower])
+        found[str(rule)] = int((broken & (length > 0)).sum())
     return found
+
+
+def _counted(of_list: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The list of each group that occurs in it, and how many documents of it there are."""
+    groups = int(group.max(initial=0)) + 1
+    pairs, counts = np.unique(of_list * groups + group, return_counts=True)
+    return pairs // groups, counts

@@ -1,11 +1,15 @@
-"""Rankings under any rules by mixed-integer programming, with SciPy's HiGHS: exact, and slow."""
+"""Rankings under any rules: assignments where these are exact, else a relaxation and a mixed-integer programme (HiGHS)."""
 
 from __future__ import annotations
 
-import warnings
+import copy
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from rankstruct.constraints.relaxation import EXACT, Bounds, Relaxation, Relaxed
+from rankstruct.constraints.windows import are_disjoint, best_in_windows
 
 _RANGE = 1e6  # of gains, so that HiGHS's absolute tolerances of 1e-6 and 1e-7 are far below the differences of scores
 _APART = 1e6  # how many times the other scores' range an outlier may be away
@@ -21,6 +25,16 @@ class GroupRule(NamedTuple):
     upper: int | None
 
 
+class Solved(NamedTuple):
+    """The ranks `[documents]` of a list, 0 for those not shown, and an upper bound on how much better another ranking may be.
+
+    The bound is relative to the discounted scores, counted from the lowest; 0 if there is none better.
+    """
+
+    ranks: np.ndarray
+    gap: float
+
+
 def solve_program(
     scores: np.ndarray,
     rules: list[GroupRule],
@@ -28,16 +42,51 @@ def solve_program(
     weights: np.ndarray,
     time_limit: float,
     name: str,
-) -> np.ndarray | None:
-    """The ranks of one list's documents `[documents]`, 0 for those not shown; None if no ranking keeps the rules.
+) -> Solved | None:
+    """The best ranking of one list; None if none keeps the rules.
 
-    `weights` are the discounts of the positions that there are. Those after all rules follow by score.
+    Rules about disjoint groups are an assignment problem. Else a relaxation finds a page and a bound; if these differ, the
+    programme is solved for the documents that may be on a better page, or for all if there is no page with a document at each
+    position. `weights` are the discounts of the positions that there are. Those after all rules follow by score.
     """
+    started = time.perf_counter()
     program = _Program(scores, rules, positions, len(weights))
-    length = program.length()
-    if length is None:
+    if program.impossible:
         return None
-    return program.best(weights, length, time_limit, name)
+    gains = np.outer(_gains(scores[program.kept]), weights[: program.end])
+    bounds = program.bounds()
+    if are_disjoint(bounds):
+        page = best_in_windows(gains, bounds, program.positions[program.kept])
+        return None if page is None else Solved(program.ranked(page), 0.0)
+    relaxed = _relaxed(program, gains, bounds)
+    if relaxed is None or relaxed.page is None:
+        length = program.length()
+        return None if length is None else program.best(gains, length, time_limit, name)
+    page, bound, value = relaxed.page, relaxed.bound, relaxed.value
+    left = time_limit - (time.perf_counter() - started)
+    if bound - value > EXACT and left > 0:
+        allowed = relaxed.below <= bound - value
+        some = np.flatnonzero(allowed.any(1))
+        few = program.among(some)
+        found = few.solve(gains[some], program.end, left, allowed[some])
+        if found.x is not None and -found.fun > value:
+            page, value = some[few.page(found.x)], -found.fun
+        if found.status in (0, 2):  # the optimum of what could be better, or nothing could
+            bound = value
+        elif found.mip_dual_bound is not None:
+            bound = min(bound, max(-found.mip_dual_bound, value))
+    return Solved(program.ranked(page), (bound - value) / bound if bound - value > EXACT else 0.0)
+
+
+def _relaxed(program: _Program, gains: np.ndarray, bounds: Bounds) -> Relaxed | None:
+    """What the relaxation finds; None if the positions cannot all be filled, whatever the rules."""
+    at = program.positions[program.kept][:, None]
+    places = np.arange(1, program.end + 1)
+    allowed = np.where(at > 0, at == places, ~np.isin(places, at))
+    try:
+        return Relaxation(np.where(allowed, gains, -np.inf), bounds).solve()
+    except ValueError:  # of linear_sum_assignment
+        return None
 
 
 def conflict(rules: list[GroupRule], positions: np.ndarray | None, size: int) -> str:
@@ -77,11 +126,10 @@ class _Program:
         self.impossible = self.end > size or any(lower > members.sum() for _, members, _, lower, _ in rules)
         self.end = min(self.end, size)
         order = np.argsort(-scores, kind="stable")
-        kinds = (
-            np.unique(np.stack([members for _, members, *_ in rules]), axis=1, return_inverse=True)[1].ravel()
-            if rules
-            else np.zeros(len(scores), int)
-        )
+        kinds = np.zeros(len(scores), int)
+        if rules and len(scores):
+            told = np.packbits(np.stack([members for _, members, *_ in rules], axis=1), axis=1)
+            kinds = np.unique(told.view(f"V{told.shape[1]}").ravel(), return_inverse=True)[1]
         free, kept = np.zeros(kinds.max(initial=0) + 1, np.int64), []
         for document in order:  # of documents that no rule tells apart, the first `end`
             if self.positions[document] or free[kinds[document]] < self.end:
@@ -89,8 +137,28 @@ class _Program:
                 free[kinds[document]] += not self.positions[document]
         self.kept = np.array(kept, np.int64)
 
-    def _solve(self, gains: np.ndarray | None, length: int | None, time_limit: float) -> Any:
-        """Maximise the gains `[kept, end]`, or the number of documents if None; `length` fixes that number."""
+    def bounds(self) -> Bounds:
+        """The rules of the documents kept."""
+        return Bounds.of(
+            [
+                (members[self.kept], self.end if prefix is None else min(prefix, self.end), lower, upper)
+                for _, members, prefix, lower, upper in self.rules
+            ]
+        )
+
+    def among(self, places: np.ndarray) -> _Program:
+        """The same with some of the documents kept."""
+        found = copy.copy(self)
+        found.kept = self.kept[places]
+        return found
+
+    def solve(
+        self, gains: np.ndarray | None, length: int | None, time_limit: float, allowed: np.ndarray | None = None
+    ) -> Any:
+        """Maximise the gains `[kept, end]`, or the number of documents if None; `length` fixes that number.
+
+        Documents are only put where that is `allowed`, `[kept, end]`.
+        """
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
@@ -124,6 +192,8 @@ class _Program:
         for row, document in enumerate(self.kept):
             if self.positions[document]:
                 least[at[row, self.positions[document] - 1]] = 1
+        if allowed is not None:
+            most[:width] = allowed.ravel()
         if length is not None:
             least[width : width + length] = 1
             most[width + length :] = 0
@@ -149,34 +219,32 @@ class _Program:
             return None
         if self.end == 0:
             return 0
-        found = self._solve(None, None, 60.0)
+        found = self.solve(None, None, 60.0)
         return None if found.x is None else round(float(-found.fun))
 
-    def best(self, weights: np.ndarray, length: int, time_limit: float, name: str) -> np.ndarray:
-        """The ranks of the best ranking; warns if time ends first."""
+    def best(self, gains: np.ndarray, length: int, time_limit: float, name: str) -> Solved:
+        """The best ranking of the programme with all documents."""
         if not length:  # nothing that the rules are about can be shown
-            return self._followed(np.zeros(len(self.scores), np.int64), 0)
-        gains = np.outer(_gains(self.scores[self.kept]), weights[: self.end])
-        found = self._solve(gains, length, time_limit)
+            return Solved(self.ranked(np.zeros(0, np.int64)), 0.0)
+        found = self.solve(gains, length, time_limit)
         if found.x is None:
             raise ValueError(f"no ranking of {name} was found within time_limit={time_limit:g} seconds")
-        if found.status == 1:
-            warnings.warn(
-                f"the ranking of {name} may not be the best: its discounted scores are within {found.mip_gap:.2%} of the optimum "
-                f"after time_limit={time_limit:g} seconds",
-                stacklevel=4,
-            )
-        ranks = np.zeros(len(self.scores), np.int64)
-        row, position = np.nonzero(found.x[: len(self.kept) * self.end].reshape(len(self.kept), self.end) > 0.5)
-        ranks[self.kept[row]] = position + 1
-        return self._followed(ranks, length)
+        return Solved(self.ranked(self.page(found.x)), float(found.mip_gap) if found.status == 1 else 0.0)
 
-    def _followed(self, ranks: np.ndarray, length: int) -> np.ndarray:
-        """The ranks with those of the documents after the rules' positions, by score, if all of these are filled."""
-        if length == self.end:
+    def page(self, solution: np.ndarray) -> np.ndarray:
+        """The document at each position, among those kept, of a solution of the programme."""
+        position, row = np.nonzero(solution[: len(self.kept) * self.end].reshape(len(self.kept), self.end).T > 0.5)
+        assert (position == np.arange(len(row))).all()
+        return row
+
+    def ranked(self, page: np.ndarray) -> np.ndarray:
+        """The ranks of a page; documents after the rules' positions follow by score, if all of these are filled."""
+        ranks = np.zeros(len(self.scores), np.int64)
+        ranks[self.kept[page]] = np.arange(1, len(page) + 1)
+        if len(page) == self.end:
             rest = np.argsort(-self.scores, kind="stable")
-            rest = rest[ranks[rest] == 0][: self.size - length]
-            ranks[rest] = length + 1 + np.arange(len(rest))
+            rest = rest[ranks[rest] == 0][: self.size - self.end]
+            ranks[rest] = self.end + 1 + np.arange(len(rest))
         return ranks
 
 

@@ -1,10 +1,11 @@
-"""The best ranking under rules: by the compiled core where going down the list is exact, else by mixed-integer programming."""
+"""The best ranking under rules: by the compiled core where going down the list is exact, else by `program`."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from rankstruct.kernels.dispatch import CpuLists
 from rankstruct.lists import Lists
 from rankstruct.measures import nDCG
 
-__all__ = ["rank_under"]
+__all__ = ["CertifiedRanks", "rank_certified", "rank_under"]
 
 _INFEASIBLE, _LEFT = 1, 2  # of `Outcome` in constrained.hpp
 
@@ -40,9 +41,10 @@ def rank_under(
 
     The ranking has the largest sum of discounted scores of those that keep the rules. With rules about one prefix and groups
     that are nested or disjoint, or with either caps or quotas of disjoint groups, it is the same for every discount that
-    decreases, and is found in the time of a sort. With caps and quotas about several prefixes, or groups that overlap, the
-    first positions, as many as the rules are about, are the optimum of a mixed-integer programme (HiGHS), with the discount
-    given; that takes milliseconds to seconds for a list. Equal scores keep their input order.
+    decreases, and is found in the time of a sort. Else the first positions, as many as the rules are about, are the best for the
+    discount given: with caps and quotas of disjoint groups about several prefixes, an assignment problem; with groups that
+    overlap, a relaxation with an upper bound (`rank_certified`), and where that is not reached a mixed-integer programme (HiGHS)
+    of the documents that could be on a better page; milliseconds to a second for a list. Equal scores keep their input order.
 
     Where caps leave no document for a position, the ranking ends there.
 
@@ -50,13 +52,14 @@ def rank_under(
         scores: `[..., list_size]`, or `[documents]`; any real numbers.
         constraints: the rules.
         columns: for each column of the rules the groups of the documents, in the shape of the scores: names or whole numbers;
-            None, NaN or "" for a document without a group.
+            None, NaN or "" for a document without a group. A mapping, or a data frame of pandas or polars. If no document has a
+            group that a cap names, a warning says so, since a list need not have all; that of a quota is an error.
         k: the number of positions; all documents if None.
         positions: whole numbers in the shape of the scores: the position, from 1, at which a document must be, such as a
             sponsored one; 0 for any.
-        discount: `"log2"`, `"letor"` or a function of ranks; used only by the programme.
-        time_limit: seconds for each list of the programme. If it ends before the optimum, the best ranking that was found is
-            returned, and a warning tells the gap.
+        discount: `"log2"`, `"letor"` or a function of ranks; used where the best ranking depends on it.
+        time_limit: seconds for each list of the programme; 0 for the relaxation alone, wherever it finds a page. If the optimum
+            is not found, the best ranking that was is returned, and a warning tells the gap.
         lists: `where`, `offsets`, `qid` or `group`, as of `rankstruct.evaluate`.
 
     Returns:
@@ -76,11 +79,64 @@ def rank_under(
     ...
     ValueError: no ranking of list 0 keeps 'new=1 >= 2 @ 3': the list has 1 such document
     """
+    given = {"k": k, "positions": positions, "discount": discount, "time_limit": time_limit}
+    ranks, gaps = rank_certified(scores, constraints, columns, **given, **lists)
+    if unsure := int((gaps > 0).sum()):
+        warnings.warn(
+            f"{unsure} of {len(gaps)} rankings may not be the best: their discounted scores are within {float(gaps.max()):.2%} "
+            f"of the optimum after time_limit={time_limit:g} seconds, those of list {int(gaps.argmax())} the least sure",
+            stacklevel=3,
+        )
+    return ranks
+
+
+class CertifiedRanks(NamedTuple):
+    """Rankings under rules, and how far each may be from the best.
+
+    Attributes:
+        ranks: as of `rank_under`.
+        gaps: `[lists]` float64: the difference of the discounted scores to an upper bound, relative to it, both counted from the
+            lowest score of the list; 0 for rankings that are the best.
+    """
+
+    ranks: Tensor
+    gaps: Tensor
+
+
+@torch.no_grad()
+def rank_certified(
+    scores: Any,
+    constraints: Constraints,
+    columns: Mapping[str, Any],
+    *,
+    k: int | None = None,
+    positions: Any = None,
+    discount: Any = "log2",
+    time_limit: float = 10.0,
+    **lists: Any,
+) -> CertifiedRanks:
+    """As `rank_under`, with an upper bound on what each ranking may lack, in place of a warning.
+
+    With groups that overlap, each rule gets a price by Lagrangian relaxation, which bounds the discounted scores of every page,
+    and pages on the way are repaired. Only pages within these bounds are left to the programme; with `time_limit=0` none are.
+
+    Args:
+        scores, constraints, columns, k, positions, discount, time_limit, lists: as of `rank_under`.
+
+    Raises:
+        TypeError, ValueError: as `rank_under`.
+
+    Source: Held, Wolfe, Crowder, "Validation of subgradient optimization", Mathematical Programming 6, 1974.
+
+    >>> columns = {"seller": ["a", "a", "b", "b"], "new": [0, 1, 0, 1]}
+    >>> rank_certified([4, 3, 2, 1], Constraints("seller <= 1 @ 2", "new=1 >= 1 @ 2"), columns)
+    CertifiedRanks(ranks=tensor([1, 3, 4, 2]), gaps=tensor([0.], dtype=torch.float64))
+    """
     documents = Documents.of(scores, constraints, columns, lists)
     pinned = None if positions is None else documents.in_order(positions, "positions")
-    return documents.returned(
-        PageRanker(documents, pinned, k, time_limit).rank(documents.scores, nDCG(discount=discount).position_weights)
-    )
+    ranker = PageRanker(documents, pinned, k, time_limit)
+    ranks = documents.returned(ranker.rank(documents.scores, nDCG(discount=discount).position_weights))
+    return CertifiedRanks(ranks, torch.from_numpy(ranker.gaps))
 
 
 class PageRanker:
@@ -91,6 +147,9 @@ class PageRanker:
         positions: `[documents]`, 0 for any; None if none is given.
         k: the number of positions; all documents if None.
         time_limit: seconds for each list that a programme ranks.
+
+    Attributes:
+        gaps: `[lists]`, of the ranking before, as of `CertifiedRanks`.
     """
 
     def __init__(
@@ -110,7 +169,7 @@ class PageRanker:
         `discounts` are those of so many positions; None if the best ranking must be the same for all, as for the measure of
         this name.
         """
-        offsets = self.documents.offsets
+        offsets, self.gaps = self.documents.offsets, np.zeros(self.documents.lists)
         ranks, outcome = self._greedy(scores)
         for index in np.flatnonzero(outcome):
             here = slice(offsets[index], offsets[index + 1])
@@ -125,7 +184,7 @@ class PageRanker:
                 weights = discounts(size).numpy()
                 found = solve_program(scores[here], rules, pinned, weights, self.time_limit, f"list {index}")
                 if found is not None:
-                    ranks[here] = found
+                    ranks[here], self.gaps[index] = found
                     continue
             raise ValueError(f"no ranking of list {index} keeps {conflict(rules, pinned, size)}")
         return ranks

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankstruct.arrays import LARGEST, as_array, is_missing
+from rankstruct.columns import named_columns, names_of
 from rankstruct.messages import did_you_mean
 
 __all__ = ["Constraints", "Rule", "fair_quotas"]
@@ -30,8 +31,11 @@ class Rule:
         column: the name of the column with each document's group.
         value: the group, as text; None for each group of the column.
         lower: the least number of its documents.
-        upper: the largest; None for any.
+        upper: the largest; None for any. With a least number, the same.
         prefix: how many positions; None for the whole ranking.
+
+    Raises:
+        TypeError, ValueError: a number or name of another kind, more documents than positions, or a least number for each group.
 
     >>> Rule.parse("seller <= 2 @ 10")
     Rule(column='seller', value=None, lower=0, upper=2, prefix=10)
@@ -54,23 +58,39 @@ class Rule:
         if found is None:
             raise ValueError(f"not a rule: {text!r}; {_WRITE}")
         column, value, relation, many, prefix = found.groups()
-        count = int(many)
-        if prefix is not None and int(prefix) < 1:
-            raise ValueError(f"the rule {text!r} must be about at least 1 position, got {prefix}")
-        if relation != "<=" and prefix is not None and count > int(prefix):
-            raise ValueError(f"the rule {text!r} wants {count} documents in {prefix} positions")
-        if relation != "<=" and value is None and count > 0:
-            raise ValueError(
-                f"the rule {text!r} is about each group of {column!r}; name the one that needs {count}, as in "
-                f'"{column}=VALUE {relation} {many}{"" if prefix is None else f" @ {prefix}"}"'
-            )
         return cls(
             column,
             value,
-            0 if relation == "<=" else count,
-            None if relation == ">=" else count,
+            0 if relation == "<=" else int(many),
+            None if relation == ">=" else int(many),
             None if prefix is None else int(prefix),
         )
+
+    def __post_init__(self) -> None:
+        """Raise TypeError or ValueError for what no text says."""
+        if not isinstance(self.column, str) or not self.column:
+            raise TypeError(f"the column of a rule must be a name, got {self.column!r}")
+        if not isinstance(self.value, str | None):
+            raise TypeError(f"the value of a rule must be text, or None for each group, got {self.value!r}")
+        for name, least in (("lower", 0), ("upper", 0), ("prefix", 1)):
+            given = getattr(self, name)
+            if given is None and name != "lower":
+                continue
+            if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
+                unit = "position" if name == "prefix" else "document"
+                raise ValueError(f"{name} of a rule must be at least {least} {unit}{'s' * (not least)}, got {given!r}")
+            object.__setattr__(self, name, int(given))
+        if self.lower and self.upper not in (None, self.lower):
+            raise ValueError(
+                f"a rule has a least number, a largest, or both alike; write two for {self.lower} to {self.upper}"
+            )
+        if self.prefix is not None and self.lower > self.prefix:
+            raise ValueError(f"the rule '{self}' wants {self.lower} documents in {self.prefix} positions")
+        if self.value is None and self.lower:
+            raise ValueError(
+                f"the rule '{self}' is about each group of {self.column!r}; name the one that needs {self.lower}, as in "
+                f'"{self.column}=VALUE{str(self).removeprefix(self.column)}"'
+            )
 
     def __str__(self) -> str:
         relation = "<=" if self.lower == 0 and self.upper is not None else ">=" if self.upper is None else "=="
@@ -193,16 +213,33 @@ def group_of(rule: Rule, names: Sequence[Any] | None) -> int:
         ) from None
 
 
-def check_columns(constraints: Constraints, columns: Mapping[str, Any]) -> None:
-    """Raise ValueError if a column that the rules are about is missing."""
-    if not isinstance(columns, Mapping):
+def checked_columns(constraints: Constraints, columns: Any) -> dict[str, Any]:
+    """The columns by name, also those of a data frame; raises ValueError if one that the rules are about is missing."""
+    if not isinstance(columns, Mapping) and not names_of(columns):
         raise TypeError(
-            f'columns must be a mapping from names to groups, such as {{"{constraints.columns[0]}": ...}}, got '
+            f'columns must be a mapping from names to groups, such as {{"{constraints.columns[0]}": ...}}, or a data frame, got '
             f"{type(columns).__name__}"
         )
+    found = named_columns(columns)
     for name in constraints.columns:
-        if name not in columns:
-            raise ValueError(f"the rules are about {name!r}, which is not in columns{did_you_mean(name, columns)}")
+        if name not in found:
+            raise ValueError(f"the rules are about {name!r}, which is not in columns{did_you_mean(name, found)}")
+    return found
+
+
+def unknown_groups(constraints: Constraints, groups: Mapping[str, Groups]) -> list[str]:
+    """What to say of the caps whose group no document has; quotas are refused list by list."""
+    found = []
+    for rule in constraints.rules:
+        if rule.value is None or rule.lower or rule.upper is None:
+            continue
+        ids, names = groups[rule.column]
+        if not (ids == group_of(rule, names)).any():
+            known = names if names is not None else map(str, np.unique(ids[ids != NO_GROUP]).tolist())
+            found.append(
+                f"no document has {rule.column}={rule.value}, as in the rule '{rule}'{did_you_mean(rule.value, known)}"
+            )
+    return found
 
 
 def fair_quotas(k: int, share: float, *, alpha: float = 0.1, adjusted: bool = False) -> list[int]:

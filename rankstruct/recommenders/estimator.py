@@ -26,7 +26,7 @@ from typing_extensions import Self
 
 from rankstruct.columns import names_of
 from rankstruct.constraints import Constraints, rank_under
-from rankstruct.constraints.rules import Groups, check_columns, group_ids
+from rankstruct.constraints.rules import Groups, checked_columns, group_ids, unknown_groups
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_flags, check_integers, check_matched, check_numbers, shortened
 from rankstruct.data.tables import Ids
@@ -598,7 +598,7 @@ class Recommender(BaseEstimator):
             constraints: rules that the items of each user keep, such as `Constraints("genre <= 2 @ 10")`; see `rank_under`.
                 They may leave fewer than k items.
             columns: for each column of the rules the groups of the items: a mapping from items to groups, in which items may
-                be missing, or an array `[items]` if `fit` got a matrix.
+                be missing, or an array `[items]` if `fit` got a matrix; or a data frame of pandas, indexed by item.
 
         Returns:
             Items and scores, `[users, k]`, or `[k]` for one user: column indices, padded with -1, if `fit` got a matrix,
@@ -623,7 +623,11 @@ class Recommender(BaseEstimator):
             advice = "they get the most popular items"
             check_matched(rows >= 0, names, what="users", source="the users of fit", advice=advice)
         known, at = self.known_ if exclude_known else None, torch.from_numpy(np.maximum(rows, 0))
-        rank = self._unruled if constraints is None else partial(self._under, constraints, columns or {})
+        rank = (
+            self._unruled
+            if constraints is None
+            else partial(self._under, constraints, {} if columns is None else columns)
+        )
         found, scores = rank(at, rows, k, known, ranked, index)
         return self._index.answer("items", found, scores, one)
 
@@ -655,9 +659,11 @@ class Recommender(BaseEstimator):
         if index is not None:
             raise ValueError("constraints need the scores of all items, which an index does not compute; omit index")
         self._check_whole("constraints require the factors of all items")
-        check_columns(constraints, columns)
+        columns = checked_columns(constraints, columns)
         number = len(self._index.seen["items"])
         groups = {name: self._index.groups_of_items(name, columns[name]) for name in constraints.columns}
+        for said in unknown_groups(constraints, groups):
+            raise ValueError(said.replace("no document", "no item", 1))
         k = min(k, number if ranked is None else len(ranked))
         found, scores = torch.full((len(users), k), -1), torch.full((len(users), k), -torch.inf)
         popular = popularity(self.known_)

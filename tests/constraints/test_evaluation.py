@@ -18,6 +18,7 @@ def values(rankings, labels):
     return rs.evaluate(scores, labels[rankings], MEASURES, ideal_labels=ideal)
 
 
+@pytest.mark.filterwarnings("ignore:no document has")
 @pytest.mark.filterwarnings("ignore:scores .* are lists of one document")
 def test_values_are_relative_to_the_best_ranking_that_keeps_the_rules():
     rng = np.random.default_rng(1)

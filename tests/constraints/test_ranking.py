@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rankstruct as rs
-from rankstruct.constraints import Rule
+from rankstruct.constraints import Rule, program
 from rankstruct.constraints.documents import Documents
-from rankstruct.constraints.program import solve_program
+from rankstruct.constraints.program import _gains, _Program
 from rankstruct.constraints.ranking import PageRanker
 
 RANKINGS = {
@@ -69,10 +69,18 @@ def contradict(lower, upper):
     return alike and (upper.prefix or 99) >= (lower.prefix or 99) and upper.upper < lower.lower
 
 
+def by_programme(scores, rules, weights):
+    """The ranks of the programme alone, with all documents and no relaxation."""
+    whole = _Program(scores, rules, None, len(weights))
+    gains = np.outer(_gains(scores[whole.kept]), weights[: whole.end])
+    return whole.best(gains, whole.length(), 60.0, "a list").ranks
+
+
 def known(groups):
     return np.where(groups < 0, np.nan, groups)
 
 
+@pytest.mark.filterwarnings("ignore:no document has")
 @settings(max_examples=100, deadline=None)
 @given(problems())
 def test_no_ranking_that_keeps_the_rules_is_better(problem):
@@ -130,7 +138,7 @@ def test_long_lists_equal_the_programme(texts):
     documents = Documents.of(scores, constraints, columns, {})
     for index in range(6):
         rules = documents.rules_of(slice(40 * index, 40 * index + 40))
-        best = solve_program(scores[index], rules, None, weights, 60.0, "a list")
+        best = by_programme(scores[index], rules, weights)
         worth = [scores[index][each > 0] @ weights[each[each > 0] - 1] for each in (ranks[index], best)]
         assert worth[0] == pytest.approx(worth[1], abs=1e-7)
     assert not any(rs.constraints.violations(ranks, constraints, columns).values())
@@ -235,18 +243,57 @@ def test_given_positions_in_conflict_are_named():
         rs.rank_under([3, 2, 1], rs.Constraints("a <= 1 @ 2"), {"a": [0, 0, 1]}, positions=[1, 2, 0])
 
 
-def test_time_that_ends_is_told(monkeypatch):
-    from scipy.optimize import milp
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["seller <= 2 @ 8", "genre <= 3 @ 8", "new=1 >= 2 @ 8"],
+        ["seller <= 1 @ 3", "genre <= 2 @ 5", "genre=1 >= 1 @ 3", "new=1 >= 3 @ 9", "new=1 <= 1 @ 4"],
+        ["seller <= 1 @ 4", "seller <= 2 @ 8", "seller=1 >= 1 @ 2", "seller=2 >= 2 @ 8"],  # an assignment problem
+    ],
+)
+def test_relaxation_and_assignment_equal_the_programme(texts):
+    weights, constraints = 1 / np.log2(2 + np.arange(10)), rs.Constraints(*texts)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        scores = rng.normal(size=60).round(2)
+        columns = {name: rng.integers(0, many, 60) for name, many in (("seller", 15), ("genre", 4), ("new", 2))}
+        certified = rs.constraints.rank_certified(scores, constraints, columns, k=10, time_limit=0)
+        ranks = rs.rank_under(scores, constraints, columns, k=10).numpy()
+        rules = Documents.of(scores, constraints, columns, {}).rules_of(slice(0, 60))
+        best = by_programme(scores, rules, weights)
+        within = max(rule.prefix for rule in constraints.rules)
+        values = []
+        for each in (best, ranks, certified.ranks.numpy()):
+            assert not any(rs.constraints.violations(each, constraints, columns).values())
+            shown = (each > 0) & (each <= within)
+            values.append((scores[shown] - scores.min()) @ weights[each[shown] - 1])
+        gap = certified.gaps.item()
+        assert values[1] == pytest.approx(values[0], abs=1e-6)
+        assert values[0] * (1 - gap) - 1e-6 <= values[2] <= values[0] + 1e-6
+        assert gap < 0.02
 
-    def hurried(*args, **kwargs):
-        found = milp(*args, **kwargs)
-        found.status, found.mip_gap = 1, 0.25
-        return found
 
-    monkeypatch.setattr("scipy.optimize.milp", hurried)
-    rules = rs.Constraints("a <= 1 @ 2", "b=1 >= 1 @ 2")
-    with pytest.warns(UserWarning, match="within 25.00% of the optimum"):
-        rs.rank_under([4, 3, 2, 1], rules, {"a": [0, 0, 1, 1], "b": [0, 1, 0, 1]})
+#: Of three documents each two exclude each other: half of each would be worth more than one.
+TRIANGLE = {"a": [1, 1, 0, 0, 0, 0], "b": [0, 1, 1, 0, 0, 0], "c": [1, 0, 1, 0, 0, 0]}
+PAIRS = rs.Constraints("a=1 <= 1 @ 3", "b=1 <= 1 @ 3", "c=1 <= 1 @ 3")
+
+
+def test_time_that_ends_is_told():
+    scores = [3.0, 3.0, 3.0, 1.0, 1.0, 0.0]
+    assert rs.rank_under(scores, PAIRS, TRIANGLE).tolist() == [1, 4, 5, 2, 3, 6]
+    assert rs.constraints.rank_certified(scores, PAIRS, TRIANGLE).gaps.item() == 0
+    ranks, gaps = rs.constraints.rank_certified(scores, PAIRS, TRIANGLE, time_limit=0)
+    assert ranks.tolist() == [1, 4, 5, 2, 3, 6]
+    assert 0.1 < gaps.item() < 0.3
+    with pytest.warns(
+        UserWarning, match=r"1 of 1 rankings may not be the best: .* within \d+\.\d\d% of the optimum after"
+    ):
+        rs.rank_under(scores, PAIRS, TRIANGLE, time_limit=0)
+
+
+def test_without_a_page_of_the_relaxation_the_programme_decides(monkeypatch):
+    monkeypatch.setattr(program, "_relaxed", lambda *given: None)
+    assert rs.rank_under([3.0, 2.9, 2.8, 1.5, 1.0, 0.0], PAIRS, TRIANGLE).tolist() == [1, 4, 5, 2, 3, 6]
 
 
 @pytest.mark.parametrize(
@@ -276,3 +323,21 @@ def test_bad_input_is_refused(change, told):
     call = {"scores": [2.0, 1.0], "constraints": rs.Constraints("seller <= 1"), "columns": {"seller": [0, 1]}} | change
     with pytest.raises((TypeError, ValueError), match=told):
         rs.rank_under(call.pop("scores"), call.pop("constraints"), call.pop("columns"), **call)
+
+
+def test_a_cap_on_a_group_that_no_document_has_is_told():
+    with pytest.warns(
+        UserWarning, match="no document has seller=anne, as in the rule 'seller=anne <= 1'; did you mean ann"
+    ):
+        rs.rank_under([2.0, 1.0], rs.Constraints("seller=anne <= 1"), {"seller": ["ann", "bob"]})
+    with pytest.warns(UserWarning, match="no document has seller=3"):
+        rs.constraints.violations([1, 2], rs.Constraints("seller=3 <= 1", "seller=1 <= 1"), {"seller": [1, 2]})
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_columns_of_a_data_frame(library):
+    frame = pytest.importorskip(library).DataFrame({"seller": ["a", "a", None], "new": [0, 0, 1]})
+    rules = rs.Constraints("seller <= 1 @ 2", "new=1 <= 1")
+    assert rs.rank_under([3.0, 2.0, 1.0], rules, frame).tolist() == [1, 3, 2]
+    with pytest.raises(ValueError, match="'sellers', which is not in columns; did you mean seller"):
+        rs.rank_under([3.0, 2.0, 1.0], rs.Constraints("sellers <= 1"), frame)

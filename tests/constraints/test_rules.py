@@ -45,11 +45,41 @@ def test_rules_that_contradict_each_other():
     assert len({rs.Constraints("a <= 1"), rs.Constraints("a<=1")}) == 1
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (("", None, 0, 1, 1), "must be a name, got ''"),
+        (("a", 1, 0, 1, 1), "must be text, or None for each group, got 1"),
+        (("a", None, -1, 1, 1), "lower of a rule must be at least 0 documents, got -1"),
+        (("a", None, 0, 1.5, 1), "upper of a rule must be at least 0 documents, got 1.5"),
+        (("a", None, 0, 1, 0), "prefix of a rule must be at least 1 position, got 0"),
+        (("a", "1", 1, 3, 5), "write two for 1 to 3"),
+        (("a", "1", 3, None, 2), "wants 3 documents in 2 positions"),
+        (("a", None, 1, None, 2), 'name the one that needs 1, as in "a=VALUE >= 1 @ 2"'),
+    ],
+)
+def test_rules_that_no_text_says(fields, told):
+    with pytest.raises((TypeError, ValueError)) as error:
+        Rule(*fields)
+    assert told in str(error.value)
+    assert Rule("a", None, 0, np.int64(2), np.int64(5)) == Rule.parse("a <= 2 @ 5")
+
+
 def test_violations_are_counted_by_list():
     rules = rs.Constraints("a <= 1 @ 2", "b=1 >= 1 @ 2", "b=0 <= 1")
     ranks = [[1, 2, 3], [3, 1, 2], [0, 0, 0]]
     columns = {"a": [[0, 0, 1]] * 3, "b": [[0, 0, 1]] * 3}
     assert rs.constraints.violations(ranks, rules, columns) == {"a <= 1 @ 2": 1, "b=1 >= 1 @ 2": 1, "b=0 <= 1": 2}
+
+
+def test_violations_by_their_definition():
+    rng = np.random.default_rng(0)
+    group, ranks = rng.integers(0, 5, (50, 7)), rng.permuted(np.tile(np.arange(7), (50, 1)), axis=1)  # 0: not shown
+    within = (ranks > 0) & (ranks <= 4)
+    counts = np.stack([(within & (group == each)).sum(1) for each in range(5)])
+    found = rs.constraints.violations(ranks, rs.Constraints("g <= 2 @ 4", "g=2 == 1 @ 4", "g=3 >= 2 @ 4"), {"g": group})
+    expected = [(counts > 2).any(0), counts[2] != 1, counts[3] < 2]
+    assert list(found.values()) == [each.sum() for each in expected]
 
 
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.5, 0.7, 0.95])

@@ -37,6 +37,8 @@ def test_the_items_are_those_of_rank_under(fitted):
         assert (values[row][len(expected) :] == -np.inf).all()
     one = model.recommend("u1", k=4, constraints=rules, columns={"genre": pd.Series(GENRES)})[0]
     assert one.tolist() == found[0].tolist()
+    frame = pd.DataFrame({"genre": pd.Series(GENRES)})
+    assert model.recommend("u1", k=4, constraints=rules, columns=frame)[0].tolist() == one.tolist()
 
 
 @pytest.mark.filterwarnings("ignore:1 of the 2 users")
@@ -66,5 +68,9 @@ def test_what_is_refused(fitted):
         by_index.recommend(0, constraints=rules, columns={"genre": [1] * 3})
     with pytest.raises(ValueError, match="omit index"):
         named.recommend("u1", constraints=rules, columns={"genre": GENRES}, index=object())
+    with pytest.raises(
+        ValueError, match="no item has genre=lover, as in the rule 'genre=lover <= 1'; did you mean love"
+    ):
+        named.recommend("u1", constraints=rs.Constraints("genre=lover <= 1"), columns={"genre": GENRES})
     with pytest.raises(ValueError, match="no ranking of list 0 keeps"):
         named.recommend("u1", k=3, constraints=rs.Constraints("genre=war >= 9"), columns={"genre": GENRES})
