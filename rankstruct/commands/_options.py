@@ -77,6 +77,23 @@ def _add_real_labels(parser: CommandParser, needs: Sequence[Need] = ()) -> None:
     parser.add_argument("--real-labels", **value, help=told, needs=needs)
 
 
+def _add_rules(parser: CommandParser) -> None:
+    """Add rules for a page, and the table of the groups that they are about."""
+    parser.add_argument(
+        "--constraints",
+        nargs="+",
+        metavar="RULE",
+        help='rules for a page, such as "seller <= 2 @ 10" "new=1 >= 1 @ 5": also say what the measures are under these, and how '
+        "often rankings break them",
+    )
+    parser.add_argument(
+        "--columns",
+        metavar="FILE",
+        help="table (CSV, Parquet) with the groups of documents that the rules are about: a row for each docid",
+        needs=[Need("without --constraints", lambda v: v.constraints)],
+    )
+
+
 def _cache() -> CommandParser:
     parser = CommandParser.of(
         "cache",
@@ -173,6 +190,7 @@ def _evaluate() -> CommandParser:
     ids = [labels, _with_ids(lambda v: (v.lists,))]
     parser.add_argument("--zero-based", action="store_true", help=zero_based, needs=ids)
     _add_column_options(parser, needs=[labels])
+    _add_rules(parser)
     tests = ["randomization", "wilcoxon", "t"]
     parser.add_argument("--test", choices=tests, default=tests[0], help="paired test for two files", needs=[second])
     parser.add_argument("--csv", type=Path, help="write the values of each query to this file")
@@ -304,6 +322,7 @@ def _rank() -> CommandParser:
         help="leave out models that would take longer, estimated for one CPU core from the size of the data",
     )
     _add_last_steps(parser)
+    _add_rules(parser)
     parser.add_argument("--seed", type=whole_number(0), default=0, help="random seed")
     parser.add_argument("--output", default="runs/rank", help="output folder")
     return parser

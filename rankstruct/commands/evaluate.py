@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import numpy as np
 
 from rankstruct.commands._arguments import as_typed
 from rankstruct.commands._options import column_options, parser_of
+from rankstruct.commands.page_rules import PageRules, rule_table, rules_of
+from rankstruct.constraints import UnderRules, report_under
 from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_run, read_scores
 from rankstruct.data.errors import check_matched
 from rankstruct.data.runs import JoinedRun
@@ -30,12 +32,21 @@ class Evaluated:
         qids: `[queries]` strings.
         values: `{measure: [queries]}` float64; NaN for empty lists that are skipped.
         notes: caveats for the reader, such as documents without judgements.
+        under: what rules for a page do; None without.
     """
 
     name: str
     qids: list[str]
     values: dict[str, np.ndarray]
     notes: tuple[str, ...] = ()
+    under: UnderRules | None = None
+
+    def under_rules(self) -> Evaluated:
+        """The measures under rules, as of a system of its own."""
+        assert self.under is not None
+        return replace(
+            self, name=f"{self.name} under rules", values={n: v.numpy() for n, v in self.under.values.items()}
+        )
 
     def means(self) -> dict[str, float]:
         """The mean of each measure over the queries that count; NaN if there are none."""
@@ -61,7 +72,7 @@ def evaluate_scores(
         labels: the file with labels and queries.
         measures: names of measures.
         reading: options of `read_lists` for that file.
-        options: `ties`, `empty`, `convention` of `rankstruct.evaluate`.
+        options: `ties`, `empty`, `convention` of `rankstruct.evaluate`; `rules`, PageRules.
 
     Raises:
         DataError: a file is malformed, or the number of scores differs from the number of documents.
@@ -91,8 +102,17 @@ def _evaluated(
                 f"{name}: --ties docid breaks ties by document id, and the documents of --labels have no ids"
             )
         options["docids"] = docids
+    rules: PageRules | None = options.pop("rules", None)
     found = evaluate(measures=list(measures), **lists, **options)
-    return Evaluated(name, [str(q) for q in qids], {n: v.numpy() for n, v in found.items()}, tuple(notes))
+    under = None
+    if rules is not None:
+        groups, empty = rules.groups(docids, name), options.get("empty", 0)
+        under = report_under(
+            *(lists["scores"], lists["labels"], list(measures), rules.constraints, groups),
+            empty=float(empty) if empty in (0, 1) else np.nan,
+            offsets=lists["offsets"],
+        )
+    return Evaluated(name, [str(q) for q in qids], {n: v.numpy() for n, v in found.items()}, tuple(notes), under)
 
 
 def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **options: object) -> Evaluated:
@@ -102,7 +122,7 @@ def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **
         run: lines `query Q0 docid rank score tag`.
         qrels: lines `query iteration docid label`.
         measures: names of measures.
-        options: `ties`, `empty`, `convention` of `rankstruct.evaluate`.
+        options: `ties`, `empty`, `convention` of `rankstruct.evaluate`; `rules`, PageRules.
 
     Raises:
         DataError: a file is malformed, or the two have no query, or none of the retrieved documents, in common.
@@ -163,16 +183,46 @@ def main(args: Sequence[str]) -> None:
     if options.lists:
         policy["reading"] = {"labels": options.labels, "zero_based": options.zero_based, **column_options(options)}
     judge, truth = (evaluate_scores, options.lists) if options.lists else (evaluate_run, options.qrels)
-    systems = [judge(file, truth, options.measures, **policy) for file in options.files]
-    rows = compare_systems(systems[0], systems[1], options.test) if len(systems) == 2 else []
+    rules = rules_of(options)
+    systems = [judge(file, truth, options.measures, rules=rules, **policy) for file in options.files]
+    rows = _compared(systems, options.test)
     _print(systems, rows, options.test)
+    broken = {}
+    if rules is not None:
+        ruled = [system.under_rules() for system in systems]
+        _print_rules(ruled, _compared(ruled, options.test))
+        broken = {
+            "violations": {s.name: {"before": s.under.before, "after": s.under.after} for s in systems if s.under}
+        }
+        systems += ruled
     if options.csv:
         _write_csv(options.csv, systems)
     if options.json:
         found = {what: {system.name: getattr(system, what)() for system in systems} for what in ("means", "counts")}
         report = _without_nan({"means": found["means"], "queries": found["counts"], "comparison": rows})
         means = [[name, *its.values()] for name, its in report["means"].items()]
-        write_result(options.json, as_typed(args), {"means": (["file", *systems[0].values], means)}, **report)
+        write_result(options.json, as_typed(args), {"means": (["file", *systems[0].values], means)}, **report, **broken)
+
+
+def _compared(systems: Sequence[Evaluated], test: Test) -> list[dict[str, float | str | int]]:
+    """The comparison of two; nothing of one."""
+    return compare_systems(systems[0], systems[1], test) if len(systems) == 2 else []
+
+
+def _print_rules(systems: Sequence[Evaluated], rows: Sequence[dict[str, float | str | int]]) -> None:
+    """Print measures under rules, and the lists that break these."""
+    print(
+        "\nunder rules, relative to the best page of the retrieved documents that keeps them, whatever the convention:"
+    )
+    if rows:
+        print(format_table(list(rows[0]), [list(row.values()) for row in rows]))
+    else:
+        counts, means = systems[0].counts(), systems[0].means().items()
+        print(format_table(["measure", "under rules", "queries"], [[name, mean, counts[name]] for name, mean in means]))
+    for system in systems:
+        assert system.under is not None
+        print(f"\nof {len(system.qids)} lists of {system.name.removesuffix(' under rules')}:")
+        print(format_table(*rule_table(system.under.before, system.under.after)))
 
 
 def _print(systems: Sequence[Evaluated], rows: Sequence[dict[str, float | str | int]], test: Test) -> None:

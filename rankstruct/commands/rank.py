@@ -15,7 +15,7 @@ import pickle
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -31,7 +31,9 @@ from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands._options import RANKED, column_options, parser_of
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.commands.files import Files, find_files
+from rankstruct.commands.page_rules import PageRules, rule_section, rule_table, rules_of, write_pages
 from rankstruct.commands.rank_clicks import ClickFiles, click_section
+from rankstruct.constraints import report_under
 from rankstruct.cut_off import CutOff
 from rankstruct.data import DataError, RankingData
 from rankstruct.data.errors import shortened
@@ -52,7 +54,8 @@ from rankstruct.text_tables import format_table
 
 _LISTS = 1000  # scored at once
 _HELD_OUT = 0.2  # of the training lists, for a cut-off
-_TRAINED, _PROBABILITIES, _SHOWN = "trained.json", "probabilities.txt", "shown.txt"
+_TRAINED = "trained.json"
+_PROBABILITIES, _SHOWN, _RANKS = "probabilities.txt", "shown.txt", "ranks.txt"
 _MODEL = ("scorer.pt", "ranker.pkl")
 _ROOM = 2**20, 2**16  # least size of the folder in bytes, and per feature
 
@@ -63,6 +66,7 @@ def rank(
     measures: Sequence[str],
     *,
     cut_off: CutOff | None = None,
+    rules: PageRules | None = None,
     verbose: bool = False,
     **options: Any,
 ) -> tuple[dict[str, Any], bool]:
@@ -73,6 +77,7 @@ def rank(
         output: the output folder.
         measures: measures for the test lists.
         cut_off: which documents to show, to be learned from a fifth of the training lists, which then train nothing.
+        rules: for pages of the test lists, and of those that `predict` ranks.
         verbose: whether to show a progress bar.
         options: options of `AutoRanker`.
 
@@ -87,7 +92,7 @@ def rank(
     names = [parse_measure(name).name for name in measures]
     ranker = AutoRanker(**options, verbose=verbose)
     ranker.check_options()
-    request = _request(files, names, ranker, cut_off)
+    request = _request(files, names, ranker, cut_off, rules)
     folder = Path(output)
     there = {path.name for path in folder.glob("*") if path.suffix != ".part"} - {".lock"}
     if there and "request.json" not in there:
@@ -99,13 +104,15 @@ def rank(
             try:
                 lists = files.read()
                 _check_labels(files, lists, ranker, names)
+                if rules is not None and "test" in lists:
+                    _ruled(rules, lists["test"].labels, lists["test"], names, files.given()["test"])  # of true scores
                 given, held = lists, None
                 if cut_off is not None:
                     given, held = _hold_out(cut_off, files, lists, as_seed(ranker.random_state))
                 if _TRAINED not in store.outputs(cell):
                     check_room(output, _ROOM[0] + _ROOM[1] * lists["train"].num_features)
                     _train(ranker, files, given, folder, lambda: store.seal(cell, [_TRAINED, *_MODEL]), cut_off, held)
-                result = _finish(folder, files, lists, names, request)
+                result = _finish(folder, files, lists, names, request, rules)
                 store.keep(cell, result)
             except BaseException:
                 store.give_up(cell)
@@ -116,7 +123,9 @@ def rank(
     return (result, False) if known is None else (known, True)
 
 
-def _request(files: Files, measures: Sequence[str], ranker: AutoRanker, cut_off: CutOff | None) -> dict[str, Any]:
+def _request(
+    files: Files, measures: Sequence[str], ranker: AutoRanker, cut_off: CutOff | None, rules: PageRules | None
+) -> dict[str, Any]:
     """All that the result depends on: digests and formats of the files, how they are read, and every option."""
     return {
         "data": files.digests(),
@@ -130,6 +139,7 @@ def _request(files: Files, measures: Sequence[str], ranker: AutoRanker, cut_off:
         "reading": {"zero_based": False, **dict.fromkeys(TABLE_OPTIONS), **files.reading},
         "clicks": files.options if isinstance(files, ClickFiles) else None,
         **({} if cut_off is None else {"cut_off": cut_off.options}),  # not an option of earlier versions
+        **({} if rules is None else {"constraints": rules.described()}),
     }
 
 
@@ -262,7 +272,12 @@ def _is_trained(folder: Path) -> bool:
 
 
 def _finish(
-    output: Path, files: Files, lists: dict[str, RankingData], measures: Sequence[str], request: dict[str, Any]
+    output: Path,
+    files: Files,
+    lists: dict[str, RankingData],
+    measures: Sequence[str],
+    request: dict[str, Any],
+    rules: PageRules | None,
 ) -> dict[str, Any]:
     """Test the saved scorer and write the model card; returns the content of `result.json`."""
     with _kept(output):
@@ -270,10 +285,14 @@ def _finish(
         found["lists"] = {name: [each.num_lists, each.num_documents] for name, each in lists.items()}
         if "clicks" in found:
             found["lists"]["clicks"] = [found["clicks"]["queries"], found["clicks"]["documents"]]
+        if rules is not None:
+            found["constraints"] = {"rules": request["constraints"]["rules"]}
         if "test" in lists:
             scorer = load_scorer(output)
             scores = _scores(scorer, lists["test"], files.given()["test"])
             found |= {"test": _tested(scores, lists["test"], measures), "remarks": _remarks(lists)}
+            if rules is not None:
+                found["constraints"] |= _ruled(rules, scores, lists["test"], measures, files.given()["test"])
             if (step := getattr(scorer, "calibration", None)) is not None:
                 found["probabilities"] = _judged(step.predict(scores).numpy(), lists["test"])
         write_text(output / "README.md", model_card(found, request))
@@ -314,7 +333,20 @@ def _scores(scorer: torch.nn.Module, data: RankingData, path: Path) -> np.ndarra
 
 def _tested(scores: np.ndarray, test: RankingData, measures: Sequence[str]) -> dict[str, Any]:
     """Mean and interval of each measure over the test lists."""
-    values = evaluate(scores, test.labels, list(measures), offsets=test.offsets)
+    return _summed(evaluate(scores, test.labels, list(measures), offsets=test.offsets))
+
+
+def _ruled(
+    rules: PageRules, scores: np.ndarray, test: RankingData, measures: Sequence[str], path: Path
+) -> dict[str, Any]:
+    """The measures under rules, and how many test lists break each before and after."""
+    groups = rules.groups(test.docids, path)
+    found = report_under(scores, test.labels, list(measures), rules.constraints, groups, offsets=test.offsets)
+    return {**found._asdict(), "values": _summed(found.values)}
+
+
+def _summed(values: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Mean and interval of each measure."""
     found = {name: each.numpy() for name, each in values.items()}
     return {name: {"mean": float(v.mean()), "interval": list(bootstrap_interval(v))} for name, v in found.items()}
 
@@ -387,7 +419,7 @@ def predict(folder: Path, args: Sequence[str]) -> None:
     """`rankstruct predict --run FOLDER` for such a folder: write `scores.txt` and `run.txt` to it, as for a run.
 
     With a ranker that was trained with `--calibrate`, also `probabilities.txt`; with `--cut-off`, `shown.txt`, a line with 1 for
-    each document that is shown and 0 for the others.
+    each document that is shown and 0 for the others; with `--constraints`, if `--columns` are given, `ranks.txt`.
 
     Labels are ignored and may be any numbers; tables may lack them.
 
@@ -396,16 +428,22 @@ def predict(folder: Path, args: Sequence[str]) -> None:
     """
     parser = CommandParser(prog=f"rankstruct predict --run {folder}")
     parser.add_argument("--data.predict_path", dest="path", metavar="FILE", required=True, help="lists to score")
-    path = Path(parser.parse_args(args).path)
+    parser.add_argument("--columns", metavar="FILE", help="groups of the documents, for rules for a page")
+    given = parser.parse_args(args)
+    path = Path(given.path)
     CellFolders(folder).check_outputs(".")
     scorer, result = load_scorer(folder), result_of(folder)
+    texts = result.get("constraints", {}).get("rules")
+    if given.columns is not None and texts is None:
+        raise ValueError(f"--columns has no effect, since {folder} was trained without --constraints; remove it")
+    rules = PageRules.read(texts, given.columns) if given.columns is not None else None
     columns = scorer.preparation.columns if isinstance(scorer, PreparedScorer) else None
     reading = {name: result[name] for name in ("zero_based", "label", "qid", "categorical") if name in result}
     data = read_for_model(path, result.get("feature_names"), result["features"], columns, **reading)
     scores = _scores(scorer, data, path)
     for line in write_predictions(folder, data, scores):
         print(line)
-    for name in (_PROBABILITIES, _SHOWN):
+    for name in (_PROBABILITIES, _SHOWN, _RANKS):
         (folder / name).unlink(missing_ok=True)  # of other lists
     if (step := getattr(scorer, "calibration", None)) is not None:
         write_scores(folder / _PROBABILITIES, step.predict(scores).numpy())
@@ -416,6 +454,10 @@ def predict(folder: Path, args: Sequence[str]) -> None:
         print(f"shown of these documents: {int(shown.sum())}, those with 1 in {folder / _SHOWN}")
     elif "cut_off" in result:
         print(result["cut_off"]["remarks"][-1])
+    if rules is not None:
+        print(write_pages(folder / _RANKS, rules, data, scores, path))
+    elif texts is not None:
+        print("ranked by score; --columns FILE, with the groups of these documents, ranks them under the rules")
 
 
 def model_table(result: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
@@ -467,7 +509,7 @@ Means over the test lists; ties in expectation, lists without relevant documents
 
 {tested}
 
-{_cut_off_section(result) if "cut_off" in result else ""}## Candidate models
+{_cut_off_section(result) if "cut_off" in result else ""}{rule_section(result)}## Candidate models
 
 {format_table(*model_table(result), "github")}
 
@@ -589,9 +631,11 @@ def main(args: Sequence[str]) -> None:
         "random_state": given.seed,
         "calibrate": given.calibrate,
     }
-    measures = given.measures or RANKED
+    measures, rules = given.measures or RANKED, rules_of(given)
     try:
-        result, before = rank(files, given.output, measures, cut_off=given.cut_off, verbose=True, **options)
+        result, before = rank(
+            files, given.output, measures, cut_off=given.cut_off, rules=rules, verbose=True, **options
+        )
     except KeyboardInterrupt:
         goes_on = "tests the trained model" if _is_trained(Path(given.output)) else "starts again"
         raise KeyboardInterrupt(f"stopped; {given.output} is incomplete, the same command {goes_on}") from None
@@ -607,6 +651,10 @@ def main(args: Sequence[str]) -> None:
     if result["test"]:
         print(format_table(*test_table(result)))
         print(f"over {result['lists']['test'][0]} test lists, with bootstrap intervals")
+    if "values" in (known := result.get("constraints", {})):
+        print(format_table(*test_table({"test": known["values"]})))
+        print("under rules, relative to the best page of each list that keeps them")
+        print(format_table(*rule_table(known["before"], known["after"])))
     if _fitted(result) is not None:
         print(f"cut-off: {_cut_off_said(result)}")
     for each in (result, result.get("cut_off", {})):

@@ -133,6 +133,27 @@ class Documents:
             found.append(numbers - int(len(names) > 0 and names[0] == NO_GROUP))
         return found
 
+    def by_score(self, length: int) -> np.ndarray:
+        """The ranks `[documents]` of the first `length` of each list by score, 0 for the others."""
+        ranks = np.zeros(len(self.scores), np.int64)
+        order = np.lexsort((-self.scores, self.of_list))
+        ranks[order] = np.arange(len(order)) - np.repeat(self.offsets[:-1], np.diff(self.offsets)) + 1
+        return np.where(ranks <= length, ranks, 0)
+
+    def broken(self, ranks: np.ndarray) -> dict[str, int]:
+        """For each rule the number of lists whose ranking breaks it; `ranks` are `[documents]`."""
+        of_list, shown, every, found = self.of_list, ranks > 0, np.arange(self.lists), {}
+        length = np.bincount(of_list[shown], minlength=self.lists)
+        for rule, group in zip(self.constraints.rules, self.expanded(), strict=True):
+            within = shown & (ranks <= (np.inf if rule.prefix is None else rule.prefix)) & (group >= 0)
+            its_list, counts = _counted(of_list[within], group[within])
+            too_many = its_list[counts > (len(ranks) if rule.upper is None else rule.upper)]
+            broken = np.isin(every, too_many)
+            if rule.lower:  # of one group
+                broken |= ~np.isin(every, its_list[counts >= rule.lower])
+            found[str(rule)] = int((broken & (length > 0)).sum())
+        return found
+
     def rules_of(self, here: slice) -> list[GroupRule]:
         """The rules of a list, each about one group."""
         found = []
@@ -162,19 +183,7 @@ def violations(ranks: Any, constraints: Constraints, columns: Mapping[str, Any],
     {'seller <= 1 @ 2': 1}
     """
     documents = Documents.of(as_array("ranks", ranks).astype(np.float64), constraints, columns, lists)
-    position, of_list, found = documents.scores, documents.of_list, {}
-    shown = position > 0
-    length, every = np.bincount(of_list[shown], minlength=documents.lists), np.arange(documents.lists)
-    for rule, group in zip(constraints.rules, documents.expanded(), strict=True):
-        within = shown & (position <= (np.inf if rule.prefix is None else rule.prefix)) & (group >= 0)
-        its_list, counts = _counted(of_list[within], group[within])
-        broken = (
-            np.zeros(documents.lists, bool) if rule.upper is None else np.isin(every, its_list[counts > rule.upper])
-        )
-        if rule.lower:  # of one group
-            broken |= ~np.isin(every, its_list[counts >= rule.lower])
-        found[str(rule)] = int((broken & (length > 0)).sum())
-    return found
+    return documents.broken(documents.scores)
 
 
 def _counted(of_list: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

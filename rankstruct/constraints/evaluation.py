@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from rankstruct.lists import as_real
 from rankstruct.measures import AP, RR, DiscountedGain, Measure, R, Success, evaluate, nDCG
 from rankstruct.measures.base import ByMeasure, parse_measures
 
-__all__ = ["evaluate_under"]
+__all__ = ["UnderRules", "evaluate_under", "report_under"]
 
 #: Measures that only gain when a relevant document moves up, so that one ranking is best for all of them.
 _BY_POSITION = (AP, RR, R, Success)
@@ -58,6 +58,48 @@ def evaluate_under(
     >>> evaluate_under(scores, labels, "DCG@2", Constraints("seller <= 1 @ 2"), {"seller": sellers})  # shows 1, 1; the best 2, 1
     {'DCG@2': tensor([0.4492], dtype=torch.float64)}
     """
+    given: dict[str, Any] = {"k": k, "positions": positions, "empty": empty}
+    return report_under(scores, labels, measures, constraints, columns, **given, **lists).values
+
+
+class UnderRules(NamedTuple):
+    """What rules do to rankings.
+
+    Attributes:
+        values: as of `evaluate_under`.
+        before: for each rule, as text, the number of lists whose ranking by score breaks it, within the first `k`.
+        after: that of lists whose ranking under rules does, which is 0.
+    """
+
+    values: dict[str, Tensor]
+    before: dict[str, int]
+    after: dict[str, int]
+
+
+def report_under(
+    scores: Any,
+    labels: Any,
+    measures: str | Measure | Iterable[str | Measure],
+    constraints: Constraints,
+    columns: Mapping[str, Any],
+    *,
+    k: int | None = None,
+    positions: Any = None,
+    empty: float = 0.0,
+    **lists: Any,
+) -> UnderRules:
+    """Measures under rules, and how many lists break each rule before and after.
+
+    Args:
+        scores, labels, measures, constraints, columns, k, positions, empty, lists: as of `evaluate_under`.
+
+    Raises:
+        TypeError, ValueError: as `evaluate_under`.
+
+    >>> scores, labels, sellers = [0.9, 0.8, 0.7], [1, 2, 1], ["a", "a", "b"]
+    >>> report_under(scores, labels, "DCG@2", Constraints("seller <= 1 @ 2"), {"seller": sellers}).before
+    {'seller <= 1 @ 2': 1}
+    """
     parsed = parse_measures(measures)
     for measure in parsed:
         if not isinstance(measure, (DiscountedGain, *_BY_POSITION)):
@@ -77,7 +119,7 @@ def evaluate_under(
         best = ranker.rank(worth, discount, measure.name)
         value, ideal = (_value(measure, ranks, grades, documents) for ranks in (shown, best))
         found[measure.name] = torch.where(ideal > 0, value / ideal, empty)
-    return ByMeasure(found)
+    return UnderRules(ByMeasure(found), documents.broken(documents.by_score(ranker.length)), documents.broken(shown))
 
 
 def _grades(labels: Any, documents: Documents) -> np.ndarray:

@@ -32,7 +32,7 @@ MODES = {
     },
     "evaluate": {
         "": "--measures=AP --ties=input --empty=1 --convention=letor --real-labels --zero-based --label=y --qid=q "
-        "--categorical=c --test=t --csv=c --json=j",
+        "--categorical=c --test=t --csv=c --json=j --constraints=a<=1 --columns=c",
         "modes": {
             "s --labels a.txt": "* --real-labels --zero-based --label --qid --categorical",
             "s --labels a.csv": "* --real-labels --label --qid --categorical",
@@ -40,9 +40,10 @@ MODES = {
             "r --qrels q": "*",
             "s s --labels a.csv": "* --real-labels --label --qid --categorical --test",
             "r r --qrels q": "* --test",
-            "r --qrels q --convention letor": "--measures --csv --json",
+            "r --qrels q --constraints a<=1": "* --columns",
+            "r --qrels q --convention letor": "--measures --csv --json --constraints",
         },
-        "*": "--measures --ties --empty --convention --csv --json",
+        "*": "--measures --ties --empty --convention --csv --json --constraints",
     },
     "fuse": {
         "": "--output=o --method=combsum --normalisation=sum --k=5 --qrels=q --measures=AP --loss=RankSVMLoss",
@@ -68,7 +69,7 @@ MODES = {
     "rank": {
         "": "--fold=1 --vali=v --test=t.csv --propensities=em --clip=0.1 --drop-missing --zero-based --label=y --qid=q "
         "--categorical=c --measures=AP --mode=fast --time-budget=1 --seed=1 --output=o --calibrate=sigmoid "
-        "--cut-off=recall=.9",
+        "--cut-off=recall=.9 --constraints=a<=1 --columns=c",
         "modes": {
             "folder": "* --fold --zero-based --label --qid --categorical --vali --calibrate --cut-off",
             "tables": "* --fold --label --qid --categorical --vali --calibrate --cut-off",
@@ -77,10 +78,11 @@ MODES = {
             "--clicks l.csv": "* --propensities --clip --vali",
             "--clicks l.csv --test a.csv": "* --propensities --clip --label --qid --categorical --vali",
             "--clicks l.csv --train a.csv": "* --propensities --clip --drop-missing --label --qid --categorical --vali",
+            "--train a.csv --constraints a<=1": "* --label --qid --categorical --vali --calibrate --cut-off --columns",
             "--clicks l.csv --train a.txt": "* --zero-based --propensities --clip --drop-missing --label --qid "
             "--categorical --vali",
         },
-        "*": "--test --measures --mode --time-budget --seed --output",
+        "*": "--test --measures --mode --time-budget --seed --output --constraints",
     },
     "tune": {
         "": "--space=a=int:1,2 --folds=1 --trials=3 --processes=1 --seed=1 --seeds=2 --no-prune --address=a:1 "

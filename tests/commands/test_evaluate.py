@@ -203,3 +203,55 @@ def test_options_are_written_in_full_and_once(folder, capsys, more, message):
     with pytest.raises(SystemExit):
         main(["evaluate", str(folder / "good"), "--labels", str(folder / "labels.txt"), *more])
     assert message in capsys.readouterr().err
+
+
+def test_a_run_under_rules(folder, capsys):
+    pytest.importorskip("pyarrow")
+    (folder / "run").write_text(
+        "".join(f"{q} Q0 {d} 1 {s} me\n" for q in (1, 2) for d, s in (("a", 3), ("b", 2), ("c", 1)))
+    )
+    (folder / "qrels").write_text("1 0 a 1\n1 0 b 0\n1 0 c 1\n2 0 b 1\n2 0 c 1\n")
+    (folder / "docs.csv").write_text("docid,seller,new\na,x,0\nb,x,1\nc,,1\n")
+    run = ["evaluate", str(folder / "run"), "--qrels", str(folder / "qrels"), "--measures", "P@2", "--constraints"]
+    columns = ["--columns", str(folder / "docs.csv")]
+    written = ["--csv", str(folder / "q.csv"), "--json", str(folder / "r.json")]
+    assert main([*run, "seller <= 1 @ 2", "new=1 >= 1 @ 2", *columns, *written]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["P@2", "0.5000", "2"] in lines
+    assert ["P@2", "0.7500", "2"] in lines  # of the second query, b and c would keep the rules too
+    assert ["seller", "<=", "1", "@", "2", "2", "0"] in lines
+    assert ["new=1", ">=", "1", "@", "2", "0", "0"] in lines
+    report = json.loads((folder / "r.json").read_text())
+    assert report["violations"][run[1]]["before"] == {"seller <= 1 @ 2": 2, "new=1 >= 1 @ 2": 0}
+    assert list(report["means"]) == [run[1], f"{run[1]} under rules"]
+    assert len((folder / "q.csv").read_text().splitlines()) == 5
+    assert main(["evaluate", run[1], *run[1:], "seller <= 1 @ 2", *columns]) == 0  # against itself
+    assert capsys.readouterr().out.count("first") == 3
+
+
+@pytest.mark.parametrize(
+    ("rules", "table", "message"),
+    [
+        (["seller <= 1 @ 2"], None, "--constraints needs --columns FILE"),
+        (["seller < 1"], "docid,seller\na,x\n", "not a rule: 'seller < 1'"),
+        (
+            ["seller <= 1"],
+            "docid,sellers\na,x\n",
+            "there is no column 'seller'; there are 'docid, sellers'; did you mean sellers",
+        ),
+        (["seller=anne <= 1"], "docid,seller\na,ann\n", "no document has seller=anne, as in the rule"),
+        (["seller <= 1"], "docid,seller\na,x\na,y\n", "expected each document once, got 'a' several times"),
+        (["seller <= 1"], "docid,seller\nz,x\n", "none of the 4 documents of"),
+        (["seller <= 1"], "doc,seller\na,x\n", "there is no column 'docid'"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:1 of the 3 queries")
+def test_rules_that_a_run_cannot_be_judged_by(folder, capsys, rules, table, message):
+    pytest.importorskip("pyarrow")
+    given = ["evaluate", str(folder / "run"), "--qrels", str(folder / "qrels"), "--constraints", *rules]
+    if table is not None:
+        (folder / "docs.csv").write_text(table)
+        given += ["--columns", str(folder / "docs.csv")]
+    assert main(given) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert message in said

@@ -586,6 +586,44 @@ def test_a_cut_off_that_cannot_be_is_refused_before_training(text, said, data, t
     assert not (tmp_path / "out" / "request.json").exists()
 
 
+def test_rules_for_a_page_are_tested_and_kept_by_predict(data, tmp_path, capsys):
+    pytest.importorskip("pyarrow")
+    for part in ("train", "test"):
+        lines = (data / "Fold1" / f"{part}.txt").read_text().splitlines()
+        named = [f"{line.partition('#')[0]} #docid = d{at}" for at, line in enumerate(lines)]
+        (tmp_path / f"{part}.txt").write_text("\n".join(named) + "\n")
+    rows = [f"d{at},{'abc'[at % 3]}" for at in range(len(lines))]
+    (tmp_path / "docs.csv").write_text("\n".join(["docid,seller", *rows]) + "\n")
+    output, test = tmp_path / "out", tmp_path / "test.txt"
+    given = ["rank", "--train", str(tmp_path / "train.txt"), "--test", str(test), *QUICK, "--output", str(output)]
+    rules = ["--constraints", "seller <= 1 @ 3", "--columns", str(tmp_path / "docs.csv")]
+    assert rankstruct([*given, *rules[:2]]) == 1
+    assert "--constraints needs --columns FILE" in capsys.readouterr().err
+    assert rankstruct([*given, "--constraints", "seller=a >= 3 @ 3", *rules[2:]]) == 1  # before training
+    assert "no ranking of list 0 keeps" in capsys.readouterr().err
+    assert not output.exists() or not (output / "scorer.pt").exists()
+    assert rankstruct([*given, *rules]) == 0
+    printed, known = capsys.readouterr().out, json.loads((output / "result.json").read_text())["constraints"]
+    assert rankstruct(["predict", "--run", str(output), "--data.predict_path", str(test), *rules[2:]]) == 0
+    lists, scores = rs.data.read_lists(test), read_scores(output / "scores.txt").astype(np.float32)
+    columns, constraints = {"seller": np.arange(lists.num_documents) % 3}, rs.Constraints(rules[1])
+    expected = rs.rank_under(scores, constraints, columns, offsets=lists.offsets)
+    assert np.array_equal(np.loadtxt(output / "ranks.txt"), expected)
+    report = rs.constraints.report_under(scores, lists.labels, "nDCG@10", constraints, columns, offsets=lists.offsets)
+    assert known["before"] == report.before
+    assert known["after"] == {rules[1]: 0}
+    mean = float(report.values["nDCG@10"].mean())
+    assert known["values"]["nDCG@10"]["mean"] == pytest.approx(mean, abs=1e-6)
+    card = (output / "README.md").read_text()
+    assert "- `seller <= 1 @ 3`" in card
+    for text in (f"{mean:.4f}", f"{report.before[rules[1]]}"):
+        assert text in card.partition("## Rules")[2]
+        assert text in printed
+    assert rankstruct(["predict", "--run", str(output), "--data.predict_path", str(test)]) == 0
+    assert "ranked by score; --columns FILE" in capsys.readouterr().out
+    assert not (output / "ranks.txt").exists()
+
+
 def table_of(data, names):
     lines = [",".join(["qid", "label", *names])]
     for qid, label, row in zip(np.repeat(data.qids, np.diff(data.offsets)), data.labels, data.features, strict=True):

@@ -23,13 +23,13 @@ PLACES = {"help", "output"}
 
 
 def write_table(path, seed):
-    """A table with two columns of labels, two of lists and one of small integers, which may be categories."""
+    """A table with ids, two columns of labels, two of lists and one of small integers, which may be categories."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(LISTS * SIZE, 2)).round(3)
     label, grade = (X[:, 0] > 0.3).astype(int), (X[:, 1] > 0.3).astype(int)
-    rows = ["label,grade,qid,site,shop,f1,f2"]
+    rows = ["docid,label,grade,qid,site,shop,f1,f2"]
     for at, (first, second) in enumerate(X.tolist()):
-        rows.append(f"{label[at]},{grade[at]},{at // SIZE},{at // (2 * SIZE)},{at % 3},{first},{second}")
+        rows.append(f"d{at},{label[at]},{grade[at]},{at // SIZE},{at // (2 * SIZE)},{at % 3},{first},{second}")
     path.write_text("\n".join(rows) + "\n")
 
 
@@ -64,6 +64,9 @@ def data(tmp_path_factory):
         write_lists(folder / "folds" / f"Fold{number}" / "train.txt", number)
     for name in ("log", "later"):
         write_log(folder / f"{name}.csv", len(name))
+    for name, sellers in (("two", 2), ("three", 3)):
+        rows = [f"d{at},{at % sellers}" for at in range(LISTS * SIZE)]
+        (folder / f"{name}.csv").write_text("\n".join(["docid,seller", *rows]) + "\n")
     for name, power in (("half", 0.5), ("one", 1.0)):
         (folder / f"{name}.txt").write_text(" ".join(str(rank**-power) for rank in range(1, SIZE + 1)))
     return folder
@@ -71,6 +74,7 @@ def data(tmp_path_factory):
 
 TABLES = ["--train", "{data}/train.csv", "--test", "{data}/test.csv"]
 FOLD = ["--train", "{data}/folds/Fold1/train.txt"]
+RULES = [*TABLES, "--constraints", "seller <= 1 @ 2", "--columns", "{data}/two.csv"]
 LOG = ["--clicks", "{data}/log.csv"]
 #: By option, command lines that differ in it; all ordered pairs are tried. Some are errors in a fresh folder too.
 CASES = {
@@ -108,6 +112,13 @@ CASES = {
         [*TABLES, "--cut-off", "recall=.4,rule=rank"],
         [*TABLES, "--cut-off", "recall=.9"],  # for which there are too few lists
     ],
+    "constraints": [
+        TABLES,
+        RULES,
+        [*RULES[:5], "seller <= 2 @ 3", *RULES[6:]],
+        [*RULES[:5], "shop <= 1 @ 3", *RULES[6:]],
+    ],
+    "columns": [TABLES, RULES, [*RULES[:-1], "{data}/three.csv"], [*RULES[:-1], "{data}/nosuch.csv"]],
     "seed": [TABLES, [*TABLES, "--seed", "0"], [*TABLES, "--seed", "1"]],
 }
 

@@ -66,3 +66,16 @@ def test_what_is_refused():
     assert rs.constraints.evaluate_under([4, 3, 2, 1], [0, 1, 0, 1], "nDCG", overlapping, columns)["nDCG"].item() < 1
     with pytest.raises(ValueError, match="labels must be 0 or more"):
         rs.constraints.evaluate_under([1, 2], [-1, 0], "AP", rs.Constraints("a <= 1"), {"a": [0, 1]})
+
+
+def test_rules_broken_before_and_after():
+    rng = np.random.default_rng(4)
+    scores, labels, host = rng.normal(size=(20, 6)), rng.integers(0, 3, (20, 6)), rng.integers(0, 3, (20, 6))
+    rules = rs.Constraints("host <= 1 @ 2", "host <= 2 @ 4")
+    found = rs.constraints.report_under(scores, labels, "nDCG@4", rules, {"host": host}, k=3)
+    ranks = (-scores).argsort().argsort() + 1
+    assert found.before == rs.constraints.violations(np.where(ranks <= 3, ranks, 0), rules, {"host": host})
+    assert 0 < found.before["host <= 2 @ 4"] < found.before["host <= 1 @ 2"] < 20
+    assert found.after == dict.fromkeys(found.before, 0)
+    expected = rs.constraints.evaluate_under(scores, labels, "nDCG@4", rules, {"host": host}, k=3)
+    assert torch.equal(found.values["nDCG@4"], expected["nDCG@4"])
