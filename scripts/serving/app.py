@@ -1,5 +1,7 @@
 """A ranking service, as an example to start from: `POST /rank` takes the documents of one query and returns them ranked.
 
+With `constraints`, such as `["seller <= 2 @ 10"]`, the ranking keeps these rules about the `groups` of the documents.
+
 `POST /explain` takes them with the `ids` of two, and returns what each feature contributes to the difference of their scores.
 
 SCORER=FOLDER uvicorn --app-dir scripts/serving --factory app:create_app
@@ -32,19 +34,26 @@ Features = Annotated[Row | Named, Discriminator(lambda given: "named" if isinsta
 
 
 class Document(BaseModel):
-    """A document of the query."""
+    """A document of the query, with its groups that rules are about, such as `{"seller": "ann"}`."""
 
     id: str
     features: Features
+    groups: dict[str, str | int | None] = {}
 
 
-class Query(BaseModel):
-    """The documents to rank, all in one request: a scorer may compare them with each other."""
+class Documents(BaseModel):
+    """The documents of a query, all in one request: a scorer may compare them with each other."""
 
     documents: Annotated[list[Document], Field(min_length=1, max_length=10_000)]
 
 
-class Pair(Query):
+class Query(Documents):
+    """The documents to rank, and rules that the ranking must keep."""
+
+    constraints: Annotated[list[str], Field(max_length=100)] = []
+
+
+class Pair(Documents):
     """The documents of the query, and two of them to compare."""
 
     ids: tuple[str, str]
@@ -77,7 +86,7 @@ def create_app(scorer: str | Path | None = None, features: Sequence[str] | None 
         names = columns.names
     app = FastAPI(title="Ranking")
 
-    def numbers(query: Query) -> np.ndarray:
+    def numbers(query: Documents) -> np.ndarray:
         rows = [_row(document, names) for document in query.documents]
         if len({len(row) for row in rows}) > 1:
             raise HTTPException(422, "all documents need the same number of features")
@@ -89,11 +98,13 @@ def create_app(scorer: str | Path | None = None, features: Sequence[str] | None 
             features = torch.tensor(numbers(query), dtype=torch.float32)
             with torch.inference_mode():
                 scores = model(features)
-        except ValueError as error:  # such as another number of features than in training
+            if not scores.isfinite().all():
+                raise ValueError("features are far outside the range of the training data: scores are not finite")
+            order = (
+                _under(query, scores) if query.constraints else scores.argsort(descending=True, stable=True).tolist()
+            )
+        except ValueError as error:  # such as another number of features than in training, or rules in conflict
             raise HTTPException(422, str(error)) from error
-        if not scores.isfinite().all():
-            raise HTTPException(422, "features are far outside the range of the training data: scores are not finite")
-        order = scores.argsort(descending=True, stable=True).tolist()
         return [Ranked(id=query.documents[at].id, score=float(scores[at])) for at in order]
 
     @app.post("/explain")
@@ -117,6 +128,16 @@ def create_app(scorer: str | Path | None = None, features: Sequence[str] | None 
         return {"scorer": type(model).__name__, "features": names}
 
     return app
+
+
+def _under(query: Query, scores: torch.Tensor) -> list[int]:
+    """The documents shown, in order; raises ValueError if no ranking keeps the rules."""
+    rules = rs.Constraints(query.constraints)
+    if unknown := [name for name in rules.columns if not any(name in each.groups for each in query.documents)]:
+        raise ValueError(f"the rules are about {unknown[0]!r}, and no document has such a group")
+    columns = {name: [document.groups.get(name) for document in query.documents] for name in rules.columns}
+    ranks = rs.rank_under(scores, rules, columns, time_limit=1.0)  # a good page in time, rather than the best one late
+    return ranks.argsort(stable=True)[(ranks == 0).sum() :].tolist()
 
 
 def _names(path: Path) -> list[str] | None:

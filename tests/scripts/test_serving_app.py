@@ -49,6 +49,27 @@ def test_documents_come_back_ranked_with_the_scores_of_the_scorer(named, client,
     assert found[0]["id"] == "a"
 
 
+def test_a_ranking_keeps_rules(client):
+    body = query(ROWS)
+    for document, seller in zip(body["documents"], ["ann", "ann", "bob"], strict=True):
+        document["groups"] = {"seller": seller}
+    for rules, expected in (
+        ([], "acb"),
+        (["seller <= 1 @ 2"], "acb"),
+        (["seller=bob >= 1 @ 1"], "cab"),
+        (["seller <= 1"], "ac"),
+    ):
+        found = client.post(URL, json=body | {"constraints": rules}).raise_for_status().json()
+        assert "".join(each["id"] for each in found) == expected
+    for rules, said in (
+        (["seller < 1"], "not a rule: 'seller < 1'"),
+        (["seller=bob >= 2 @ 2"], "no ranking of list 0 keeps 'seller=bob >= 2 @ 2': the list has 1 such document"),
+        (["host <= 1"], "the rules are about 'host', and no document has such a group"),
+    ):
+        answer = client.post(URL, json=body | {"constraints": rules})
+        assert (answer.status_code, answer.json()["detail"][: len(said)]) == (422, said)
+
+
 def test_a_pair_is_explained(client, folder):
     body = query(ROWS, named=True) | {"ids": ["a", "c"]}
     found = client.post("/explain", json=body).raise_for_status().json()
