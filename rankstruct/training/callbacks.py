@@ -22,14 +22,16 @@ from lightning_fabric.plugins.environments import LightningEnvironment, TorchEla
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, TQDMProgressBar, WeightAveraging
 from torch import Tensor
 
+from rankstruct.constraints import Constraints, report_under
 from rankstruct.data import Batch
 from rankstruct.data.predictions import write_predictions
 from rankstruct.files import whole_file
+from rankstruct.measures import AP, RR, DiscountedGain, Measure, nDCG
 from rankstruct.models import update_averages
 from rankstruct.processes import summed
 from rankstruct.progress import announce
 
-__all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter"]
+__all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter", "RuleWatch"]
 
 
 def is_trial(trainer: pl.Trainer) -> bool:
@@ -235,6 +237,57 @@ class Stoppable(pl.Callback):
 
     on_validation_start = on_test_start = on_predict_start = on_train_start
     on_train_batch_start = on_validation_batch_start = on_test_batch_start = on_predict_batch_start = teardown = _stop
+
+
+class RuleWatch(pl.Callback):
+    """Log how far the validation lists are from a page that keeps rules, as share of lists and as a measure.
+
+    For each rule `val/broken/RULE` is the share of lists whose ranking by score breaks it; under rules none does. `val/MEASURE
+    under rules` is the first measure of the module, or nDCG@10 if that has no best ranking under rules; see `evaluate_under`.
+
+    Args:
+        rules: such as `["host <= 1 @ 10"]`, about one column: the diversity groups of the data.
+
+    Raises:
+        ValueError: a text is no rule, or the rules are about several columns.
+
+    >>> trainer = pl.Trainer(callbacks=[RuleWatch(["host <= 1 @ 10"])], logger=False, enable_checkpointing=False)
+    """
+
+    def __init__(self, rules: list[str]) -> None:
+        self.constraints = Constraints(*rules)
+        if len(self.constraints.columns) > 1:
+            raise ValueError(
+                f"the data have one column of groups, and the rules are about {', '.join(self.constraints.columns)}"
+            )
+        self._sums = torch.zeros(len(self.constraints.rules) + 2, dtype=torch.float64)  # broken lists, measure, lists
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, *args: Any
+    ) -> None:
+        """Count the lists of a batch."""
+        if batch.diversity_groups is None:
+            raise ValueError("RuleWatch needs groups, but the data have none; set data.diversity_groups")
+        columns = {self.constraints.columns[0]: batch.diversity_groups}
+        measure = self._measure(pl_module)
+        found = report_under(outputs, batch.labels, measure, self.constraints, columns, where=batch.where)
+        counts = [*found.before.values(), float(found.values[measure.name].sum()), len(batch.labels)]
+        self._sums += torch.tensor(counts, dtype=torch.float64)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Log the shares and the measure."""
+        *broken, value, lists = summed(self._sums).tolist()
+        self._sums.zero_()
+        names = [f"val/broken/{rule}" for rule in self.constraints.rules]
+        for name, total in zip(
+            [*names, f"val/{self._measure(pl_module).name} under rules"], [*broken, value], strict=True
+        ):
+            pl_module.log(name, total / max(lists, 1), sync_dist=True)
+
+    @staticmethod
+    def _measure(pl_module: pl.LightningModule) -> Measure:
+        first: Measure = pl_module.validation_metric.measures[0]  # type: ignore[union-attr, index]
+        return first if isinstance(first, DiscountedGain | AP | RR) else nDCG(10)
 
 
 class _Scores(pl.Callback):
