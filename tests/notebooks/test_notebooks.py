@@ -26,6 +26,7 @@ SHORTER = {
         ")[:40]": ")[:10]",
     },
     "07-matching": {"steps=150": "steps=20", "steps=200": "steps=20"},
+    "13-rules-for-a-page": {"LISTS, SIZE = 100, 60": "LISTS, SIZE = 20, 60"},
     "11-clicks": {
         "LISTS, SIZE = 150, 10": "LISTS, SIZE = 60, 10",
         "max_epochs=60": "max_epochs=3",
