@@ -103,9 +103,7 @@ def rank(
             store.begin(cell)
             try:
                 lists = files.read()
-                _check_labels(files, lists, ranker, names)
-                if rules is not None and "test" in lists:
-                    _ruled(rules, lists["test"].labels, lists["test"], names, files.given()["test"])  # of true scores
+                _check_labels(files, lists, ranker, names, rules)
                 given, held = lists, None
                 if cut_off is not None:
                     given, held = _hold_out(cut_off, files, lists, as_seed(ranker.random_state))
@@ -143,8 +141,10 @@ def _request(
     }
 
 
-def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanker, measures: Sequence[str]) -> None:
-    """Raise DataError for labels that a model, the selection or the test would reject after training."""
+def _check_labels(
+    files: Files, lists: dict[str, RankingData], ranker: AutoRanker, measures: Sequence[str], rules: PageRules | None
+) -> None:
+    """Raise ValueError for labels that a model, the selection or the test, also under rules, would reject after training."""
     paths = files.given()
     from_clicks = isinstance(files, ClickFiles)
     for part in () if from_clicks else ("train", "vali"):
@@ -162,6 +162,8 @@ def _check_labels(files: Files, lists: dict[str, RankingData], ranker: AutoRanke
         check_measures(chosen, [ranker._measure(lists["train"].labels)], "--measures")
     if "test" in lists:
         check_measures({str(paths["test"]): lists["test"]}, measures, "--measures")
+        if rules is not None:
+            _ruled(rules, lists["test"].labels, lists["test"], measures, paths["test"])  # of true scores
 
 
 def _hold_out(

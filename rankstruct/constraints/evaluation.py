@@ -69,6 +69,10 @@ class UnderRules(NamedTuple):
         values: as of `evaluate_under`.
         before: for each rule, as text, the number of lists whose ranking by score breaks it, within the first `k`.
         after: that of lists whose ranking under rules does, which is 0.
+
+    >>> found = report_under([2.0, 1.0, 0.0], [1, 0, 1], "P@2", Constraints("seller <= 1 @ 2"), {"seller": ["a", "a", "b"]})
+    >>> found.before, found.after
+    ({'seller <= 1 @ 2': 1}, {'seller <= 1 @ 2': 0})
     """
 
     values: dict[str, Tensor]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.constraints.relaxation import EXACT, Bounds, Relaxation, Relaxed
+from rankstruct.constraints.relaxation import EXACT, OneSided, Relaxation, Relaxed
 from rankstruct.constraints.windows import are_disjoint, best_in_windows
 
 _RANGE = 1e6  # of gains, so that HiGHS's absolute tolerances of 1e-6 and 1e-7 are far below the differences of scores
@@ -78,7 +78,7 @@ def solve_program(
     return Solved(program.ranked(page), (bound - value) / bound if bound - value > EXACT else 0.0)
 
 
-def _relaxed(program: _Program, gains: np.ndarray, bounds: Bounds) -> Relaxed | None:
+def _relaxed(program: _Program, gains: np.ndarray, bounds: OneSided) -> Relaxed | None:
     """What the relaxation finds; None if the positions cannot all be filled, whatever the rules."""
     at = program.positions[program.kept][:, None]
     places = np.arange(1, program.end + 1)
@@ -137,9 +137,9 @@ class _Program:
                 free[kinds[document]] += not self.positions[document]
         self.kept = np.array(kept, np.int64)
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> OneSided:
         """The rules of the documents kept."""
-        return Bounds.of(
+        return OneSided.of(
             [
                 (members[self.kept], self.end if prefix is None else min(prefix, self.end), lower, upper)
                 for _, members, prefix, lower, upper in self.rules
@@ -197,11 +197,7 @@ class _Program:
         if length is not None:
             least[width : width + length] = 1
             most[width + length :] = 0
-        cost = (
-            np.concatenate([np.zeros(width), -np.ones(end)])
-            if gains is None
-            else np.append(-gains.ravel(), np.zeros(end))
-        )
+        cost = np.append(np.zeros(width), -np.ones(end)) if gains is None else np.append(-gains.ravel(), np.zeros(end))
         matrix = csr_array(
             (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(len(low), width + end)
         )

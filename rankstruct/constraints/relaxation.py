@@ -27,7 +27,7 @@ _CLOSE = 1e-9  # relative; what is left is for the programme
 EXACT = 1e-6  # of gains from 0 to 1e6, as HiGHS's tolerances
 
 
-class Bounds(NamedTuple):
+class OneSided(NamedTuple):
     """Rules as `sign * number of documents <= sign * bound`, `[rules]`: sign 1 for caps, -1 for quotas."""
 
     members: list[np.ndarray]
@@ -36,7 +36,7 @@ class Bounds(NamedTuple):
     bound: np.ndarray
 
     @classmethod
-    def of(cls, rules: Sequence[tuple[np.ndarray, int, int, int | None]]) -> Bounds:
+    def of(cls, rules: Sequence[tuple[np.ndarray, int, int, int | None]]) -> OneSided:
         """Of rules (members, prefix, lower, upper), without those that every page keeps."""
         found = [
             (members, prefix, sign, bound)
@@ -73,7 +73,7 @@ class Relaxation:
         rules: of the documents.
     """
 
-    def __init__(self, gains: np.ndarray, rules: Bounds) -> None:
+    def __init__(self, gains: np.ndarray, rules: OneSided) -> None:
         from scipy.sparse import csr_array
 
         self.gains, self.rules = gains, rules

@@ -13,16 +13,16 @@ import heapq
 
 import numpy as np
 
-from rankstruct.constraints.relaxation import Bounds
+from rankstruct.constraints.relaxation import OneSided
 
 
-def are_disjoint(rules: Bounds) -> bool:
+def are_disjoint(rules: OneSided) -> bool:
     """Whether no document is in the groups of two rules, unless these are about the same group."""
     groups = {each.tobytes(): each for each in rules.members}
     return not groups or np.sum(list(groups.values()), axis=0).max(initial=0) <= 1
 
 
-def best_in_windows(gains: np.ndarray, rules: Bounds, positions: np.ndarray) -> np.ndarray | None:
+def best_in_windows(gains: np.ndarray, rules: OneSided, positions: np.ndarray) -> np.ndarray | None:
     """The document at each position, as many as can be filled; None if no page keeps the rules.
 
     Args:
@@ -49,7 +49,7 @@ def best_in_windows(gains: np.ndarray, rules: Bounds, positions: np.ndarray) -> 
     return page
 
 
-def _windows(rules: Bounds, positions: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray] | None:
+def _windows(rules: OneSided, positions: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray] | None:
     """The first and last position of each document; `end + 1` as the last if it need not be shown.
 
     None if the documents with a position, or those without, are too many or too few for a rule.

@@ -595,10 +595,9 @@ class Recommender(BaseEstimator):
             index: an index of the items by `item_index`, or another with faiss's `search`, `d` and `ntotal`, which finds the
                 items instead of computing all scores; an approximate one may miss some. It is searched for as many more items
                 as are left out.
-            constraints: rules that the items of each user keep, such as `Constraints("genre <= 2 @ 10")`; see `rank_under`.
-                They may leave fewer than k items.
+            constraints: rules that the items of each user keep, see `rank_under`; they may leave fewer than k items.
             columns: for each column of the rules the groups of the items: a mapping from items to groups, in which items may
-                be missing, or an array `[items]` if `fit` got a matrix; or a data frame of pandas, indexed by item.
+                be missing, or an array `[items]` if `fit` got a matrix; or a pandas data frame, indexed by item.
 
         Returns:
             Items and scores, `[users, k]`, or `[k]` for one user: column indices, padded with -1, if `fit` got a matrix,

@@ -229,6 +229,7 @@ def reader(tmp_path, monkeypatch, run):
     for at, name in enumerate(("scores", "mine", "theirs")):
         (tmp_path / f"{name}.txt").write_text("".join(f"{(7 + at) * i % 13}\n" for i in range(len(parts["test"]))))
     (tmp_path / "qrels.txt").write_text("q1 0 d1 1\nq1 0 d2 0\nq2 0 d1 2\n")
+    (tmp_path / "documents.csv").write_text("docid,seller\nd1,a\nd2,b\n")
     (tmp_path / "run.txt").write_text("q1 Q0 d2 1 0.9 a\nq1 Q0 d1 2 0.3 a\nq2 Q0 d1 1 0.5 a\n")
     (tmp_path / "runs").mkdir()
     for name in ("quickstart", "letor-svmmap-linear"):
