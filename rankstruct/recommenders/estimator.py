@@ -588,16 +588,15 @@ class Recommender(BaseEstimator):
             users: `[users]` or one user: row indices if `fit` got a matrix, otherwise names.
             k: number of items; all with interactions if there are fewer.
             exclude_known: whether to leave out what the user knows.
-            items: the only items to rank, in the same form; None for all.
-            exclude: items to leave out for all users.
+            items, exclude: the only items to rank, in the same form, None for all; and items to leave out for all users.
             unknown: whether users that are not in `fit` are an `"error"`, or get the most `"popular"` items, whose scores are
                 their numbers of users; then several users of whom none is known are an error.
             index: an index of the items by `item_index`, or another with faiss's `search`, `d` and `ntotal`, which finds the
                 items instead of computing all scores; an approximate one may miss some. It is searched for as many more items
                 as are left out.
             constraints: rules that the items of each user keep, see `rank_under`; they may leave fewer than k items.
-            columns: for each column of the rules the groups of the items: a mapping from items to groups, in which items may
-                be missing, or an array `[items]` if `fit` got a matrix; or a pandas data frame, indexed by item.
+            columns: for each column of the rules the groups: a mapping from items to groups, in which items may be missing, or
+                an array `[items]` if `fit` got a matrix; or a pandas data frame, indexed by item.
 
         Returns:
             Items and scores, `[users, k]`, or `[k]` for one user: column indices, padded with -1, if `fit` got a matrix,

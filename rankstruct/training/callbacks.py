@@ -27,6 +27,7 @@ from rankstruct.data import Batch
 from rankstruct.data.predictions import write_predictions
 from rankstruct.files import whole_file
 from rankstruct.measures import AP, RR, DiscountedGain, Measure, nDCG
+from rankstruct.metric import RankingMetric
 from rankstruct.models import update_averages
 from rankstruct.processes import summed
 from rankstruct.progress import announce
@@ -286,7 +287,9 @@ class RuleWatch(pl.Callback):
 
     @staticmethod
     def _measure(pl_module: pl.LightningModule) -> Measure:
-        first: Measure = pl_module.validation_metric.measures[0]  # type: ignore[union-attr, index]
+        metric = pl_module.validation_metric
+        assert isinstance(metric, RankingMetric)
+        first = metric.measures[0]
         return first if isinstance(first, DiscountedGain | AP | RR) else nDCG(10)
 
 
