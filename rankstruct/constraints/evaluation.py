@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rankstruct.arrays import as_array
 from rankstruct.constraints.documents import Documents
-from rankstruct.constraints.ranking import PageRanker
+from rankstruct.constraints.ranking import PageRanker, warn_of_gaps
 from rankstruct.constraints.rules import Constraints
 from rankstruct.lists import as_real
 from rankstruct.measures import AP, RR, DiscountedGain, Measure, R, Success, evaluate, nDCG
@@ -117,12 +117,15 @@ def report_under(
     documents, grades = documents.reordered(worst_first), grades[worst_first]
     ranker = PageRanker(documents, None if pinned is None else pinned[worst_first], k)
     shown, found = ranker.rank(documents.scores, nDCG().position_weights), {}
+    gaps = [ranker.gaps]
     for measure in parsed:
         worth = measure.worth(torch.from_numpy(grades)).double().numpy()
         discount = measure.position_weights if isinstance(measure, DiscountedGain) else None
         best = ranker.rank(worth, discount, measure.name)
+        gaps.append(ranker.gaps)
         value, ideal = (_value(measure, ranks, grades, documents) for ranks in (shown, best))
         found[measure.name] = torch.where(ideal > 0, value / ideal, empty)
+    warn_of_gaps(np.max(gaps, axis=0), ranker.time_limit)
     return UnderRules(ByMeasure(found), documents.broken(documents.by_score(ranker.length)), documents.broken(shown))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from typing import Any, NamedTuple
 
@@ -58,7 +59,7 @@ def solve_program(
     if are_disjoint(bounds):
         page = best_in_windows(gains, bounds, program.positions[program.kept])
         return None if page is None else Solved(program.ranked(page), 0.0)
-    relaxed = _relaxed(program, gains, bounds)
+    relaxed = _relaxed(program, gains, bounds, time_limit or math.inf)
     if relaxed is None or relaxed.page is None:
         length = program.length()
         return None if length is None else program.best(gains, length, time_limit, name)
@@ -78,13 +79,13 @@ def solve_program(
     return Solved(program.ranked(page), (bound - value) / bound if bound - value > EXACT else 0.0)
 
 
-def _relaxed(program: _Program, gains: np.ndarray, bounds: OneSided) -> Relaxed | None:
+def _relaxed(program: _Program, gains: np.ndarray, bounds: OneSided, time_limit: float) -> Relaxed | None:
     """What the relaxation finds; None if the positions cannot all be filled, whatever the rules."""
     at = program.positions[program.kept][:, None]
     places = np.arange(1, program.end + 1)
     allowed = np.where(at > 0, at == places, ~np.isin(places, at))
     try:
-        return Relaxation(np.where(allowed, gains, -np.inf), bounds).solve()
+        return Relaxation(np.where(allowed, gains, -np.inf), bounds).solve(time_limit)
     except ValueError:  # of linear_sum_assignment
         return None
 

@@ -57,8 +57,8 @@ def rank_under(
         positions: whole numbers in the shape of the scores: the position, from 1, at which a document must be, such as a
             sponsored one; 0 for any.
         discount: `"log2"`, `"letor"` or a function of ranks; used where the best ranking depends on it.
-        time_limit: seconds for each list of the programme; 0 for the relaxation alone, wherever it finds a page. If the optimum
-            is not found, the best ranking that was is returned, and a warning tells the gap.
+        time_limit: seconds for each list whose ranking depends on the discount; 0 for the relaxation alone, wherever it finds a
+            page. If the optimum is not found, the best ranking that was is returned, and a warning tells the gap.
         lists: `where`, `offsets`, `qid` or `group`, as of `rankstruct.evaluate`.
 
     Returns:
@@ -78,13 +78,18 @@ def rank_under(
     """
     given = {"k": k, "positions": positions, "discount": discount, "time_limit": time_limit}
     ranks, gaps = rank_certified(scores, constraints, columns, **given, **lists)
+    warn_of_gaps(gaps.numpy(), time_limit)
+    return ranks
+
+
+def warn_of_gaps(gaps: np.ndarray, time_limit: float) -> None:
+    """Warn if rankings `[lists]` may not be the best."""
     if unsure := int((gaps > 0).sum()):
         warnings.warn(
             f"{unsure} of {len(gaps)} rankings may not be the best: their discounted scores are within {float(gaps.max()):.2%} "
             f"of the optimum after time_limit={time_limit:g} seconds, those of list {int(gaps.argmax())} the least sure",
-            stacklevel=3,
+            stacklevel=4,
         )
-    return ranks
 
 
 class CertifiedRanks(NamedTuple):

@@ -14,6 +14,8 @@ relaxation method for solving integer programming problems", Management Science 
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -89,8 +91,13 @@ class Relaxation:
         free = np.isfinite(gains).sum(0) > 1
         self.segments = [np.flatnonzero((segment == each) & free) for each in np.unique(segment)]
 
-    def solve(self) -> Relaxed:
-        """Lower the bound until it is the value of a page, or falls no more; raises ValueError if positions cannot be filled."""
+    def solve(self, time_limit: float = math.inf) -> Relaxed:
+        """Lower the bound until it is the value of a page, or falls no more, or, with a page, time ends.
+
+        Raises:
+            ValueError: positions cannot be filled.
+        """
+        ends = time.perf_counter() + time_limit
         prices = np.zeros(len(self.rules.bound))
         lowest, at_lowest = np.inf, (prices, self.gains, np.zeros(0, np.int64))
         best, value, seen = None, -np.inf, set()
@@ -105,7 +112,8 @@ class Relaxation:
                 repaired = self._repaired(page)
                 if repaired is not None and self._value(repaired) > value:
                     best, value = repaired, self._value(repaired)
-            if lowest - value <= max(EXACT, _CLOSE * lowest) or length < _SHORTEST:
+            late = best is not None and time.perf_counter() > ends
+            if lowest - value <= max(EXACT, _CLOSE * lowest) or length < _SHORTEST or late:
                 break
             if stalled == _STALLED:
                 length, stalled, direction, bound = length / 2, 0, np.zeros_like(direction), lowest

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 import rankstruct as rs
+from rankstruct.constraints.ranking import PageRanker
 
-from .test_ranking import feasible
+from .test_ranking import PAIRS, TRIANGLE, feasible
 
 MEASURES = ["nDCG", "nDCG@3", "DCG@2", "P@2", "AP", "RR", "R@2", "Success@1"]
 
@@ -79,3 +80,9 @@ def test_rules_broken_before_and_after():
     assert found.after == dict.fromkeys(found.before, 0)
     expected = rs.constraints.evaluate_under(scores, labels, "nDCG@4", rules, {"host": host}, k=3)
     assert torch.equal(found.values["nDCG@4"], expected["nDCG@4"])
+
+
+def test_pages_that_may_not_be_the_best_are_told(monkeypatch):
+    monkeypatch.setattr(PageRanker.__init__, "__defaults__", (None, 0.0))
+    with pytest.warns(UserWarning, match="1 of 1 rankings may not be the best"):
+        rs.constraints.evaluate_under([3.0, 3.0, 3.0, 1.0, 1.0, 0.0], [2, 2, 2, 1, 1, 0], "nDCG@3", PAIRS, TRIANGLE)
