@@ -13,7 +13,7 @@ import numpy as np
 from rankstruct.commands._arguments import as_typed
 from rankstruct.commands._options import column_options, parser_of
 from rankstruct.commands.page_rules import PageRules, rule_table, rules_of
-from rankstruct.constraints import UnderRules, report_under
+from rankstruct.constraints import UnderRules
 from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_run, read_scores
 from rankstruct.data.errors import check_matched
 from rankstruct.data.runs import JoinedRun
@@ -106,12 +106,11 @@ def _evaluated(
     found = evaluate(measures=list(measures), **lists, **options)
     under = None
     if rules is not None:
-        groups, empty = rules.groups(docids, name), options.get("empty", 0)
-        under = report_under(
-            *(lists["scores"], lists["labels"], list(measures), rules.constraints, groups),
-            empty=float(empty) if empty in (0, 1) else np.nan,
-            offsets=lists["offsets"],
+        empty, given = (
+            options.get("empty", 0),
+            (lists["scores"], lists["labels"], measures, lists["offsets"], qids, docids),
         )
+        under = rules.report(*given, name, empty=float(empty) if empty in (0, 1) else np.nan)
     return Evaluated(name, [str(q) for q in qids], {n: v.numpy() for n, v in found.items()}, tuple(notes), under)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from rankstruct.constraints import Constraints, rank_under
+from rankstruct.constraints import Constraints, UnderRules, rank_under, report_under
 from rankstruct.constraints.rules import NO_GROUP, Groups, group_ids, unknown_groups
 from rankstruct.data import DataError, RankingData
-from rankstruct.data.errors import check_matched
+from rankstruct.data.errors import check_matched, shortened
 from rankstruct.data.source import digest_of
 from rankstruct.data.tables import TableReader, as_names, missing_column
 from rankstruct.files import write_text
@@ -90,6 +91,31 @@ class PageRules:
             name: Groups(np.where(rows >= 0, ids[rows], NO_GROUP) if len(ids) else ids, names)
             for name, (ids, names) in self.columns.items()
         }
+
+    def report(
+        self,
+        scores: Any,
+        labels: Any,
+        measures: Sequence[str],
+        offsets: Any,
+        qids: Any,
+        docids: Any,
+        source: object,
+        **options: Any,
+    ) -> UnderRules:
+        """As `report_under`, for documents by id; messages name the query.
+
+        Raises:
+            DataError: as `groups`; or no ranking of a query keeps the rules.
+        """
+        groups = self.groups(docids, source)
+        try:
+            return report_under(scores, labels, list(measures), self.constraints, groups, offsets=offsets, **options)
+        except ValueError as error:
+            said = re.sub(
+                r"\blist (\d+)\b", lambda found: f"query {shortened(qids[int(found[1])])}", str(error), count=1
+            )
+            raise DataError(f"{source}: {said}") from None
 
 
 def rule_table(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[list[str], list[list[Any]]]:

@@ -33,7 +33,6 @@ from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.commands.files import Files, find_files
 from rankstruct.commands.page_rules import PageRules, rule_section, rule_table, rules_of, write_pages
 from rankstruct.commands.rank_clicks import ClickFiles, click_section
-from rankstruct.constraints import report_under
 from rankstruct.cut_off import CutOff
 from rankstruct.data import DataError, RankingData
 from rankstruct.data.errors import shortened
@@ -342,8 +341,7 @@ def _ruled(
     rules: PageRules, scores: np.ndarray, test: RankingData, measures: Sequence[str], path: Path
 ) -> dict[str, Any]:
     """The measures under rules, and how many test lists break each before and after."""
-    groups = rules.groups(test.docids, path)
-    found = report_under(scores, test.labels, list(measures), rules.constraints, groups, offsets=test.offsets)
+    found = rules.report(scores, test.labels, measures, test.offsets, test.qids, test.docids, path)
     return {**found._asdict(), "values": _summed(found.values)}
 
 

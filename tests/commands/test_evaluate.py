@@ -243,6 +243,11 @@ def test_a_run_under_rules(folder, capsys):
         (["seller <= 1"], "docid,seller\na,x\na,y\n", "expected each document once, got 'a' several times"),
         (["seller <= 1"], "docid,seller\nz,x\n", "none of the 4 documents of"),
         (["seller <= 1"], "doc,seller\na,x\n", "there is no column 'docid'"),
+        (
+            ["seller=x >= 1 @ 1"],
+            "docid,seller\na,x\nb,y\nc,y\nd,y\nq,y\n",
+            "no ranking of query '2' keeps 'seller=x >= 1 @ 1'",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore:1 of the 3 queries")

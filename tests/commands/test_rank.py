@@ -600,7 +600,7 @@ def test_rules_for_a_page_are_tested_and_kept_by_predict(data, tmp_path, capsys)
     assert rankstruct([*given, *rules[:2]]) == 1
     assert "--constraints needs --columns FILE" in capsys.readouterr().err
     assert rankstruct([*given, "--constraints", "seller=a >= 3 @ 3", *rules[2:]]) == 1  # before training
-    assert "no ranking of list 0 keeps" in capsys.readouterr().err
+    assert "test.txt: no ranking of query " in capsys.readouterr().err
     assert not output.exists() or not (output / "scorer.pt").exists()
     assert rankstruct([*given, *rules]) == 0
     printed, known = capsys.readouterr().out, json.loads((output / "result.json").read_text())["constraints"]
