@@ -257,7 +257,8 @@ class BatchLoader:
             return
         sizes = []
         for number, share in enumerate(self._shares(self.data.features)):
-            windows = self._windows_of(share, self.data.features)
+            # The same in every epoch, as the number of batches is.
+            windows = self.data.features.windows(share, self._lists)
             sizes.append((sum(len(self._cut(window)) for window in windows), len(share)))
             self._windows = windows if number == rank else self._windows
         self._window_of = np.zeros(self.data.num_lists, np.int64)
@@ -268,22 +269,8 @@ class BatchLoader:
 
     def _shares(self, features: ShardedFeatures) -> list[np.ndarray]:
         """The lists of each process, those of a row group together."""
-        lists = self._lists
-        if self.shuffle:
-            groups = features.groups_of[lists]
-            places = np.random.default_rng(self.seed).permutation(int(groups.max(initial=-1)) + 1)
-            lists = lists[np.argsort(places[groups], kind="stable")]
+        lists = features.shuffled(self._lists, self.seed) if self.shuffle else self._lists
         return np.array_split(lists, self.world_size)
-
-    def _windows_of(self, lists: np.ndarray, features: ShardedFeatures) -> list[np.ndarray]:
-        """Consecutive lists whose features may be in memory together, the same in every epoch, as the number of batches is."""
-        # Blocks are read whole, also if few of their lists are left: each of these has its share of the block.
-        blocks = features.blocks_of
-        documents = np.bincount(blocks, self.data.lengths)
-        kept = np.bincount(blocks[self._lists], minlength=len(documents))
-        ends = np.cumsum(documents[blocks[lists]] / kept[blocks[lists]])
-        number = np.ceil(ends / features.most_documents - 1e-9)
-        return [each for each in np.split(lists, np.flatnonzero(np.diff(number)) + 1) if len(each)]
 
     def _nothing(self) -> Batch:
         """One list of padding, which no measure counts."""

@@ -298,10 +298,20 @@ class ShardedFeatures(Blocks):
         made.shape = (self.shape[0], int(change(none, np.zeros(1, np.int64)).shape[1]))
         return made
 
-    @property
-    def most_documents(self) -> int:
-        """The number of documents whose features may be in memory together."""
-        return max(1, _HELD // max(self.shape[1], 1))
+    def shuffled(self, lists: np.ndarray, seed: int) -> np.ndarray:
+        """Lists in another order of their row groups, those of a row group together."""
+        groups = self.groups_of[lists]
+        places = np.random.default_rng(seed).permutation(int(groups.max(initial=-1)) + 1)
+        return lists[np.argsort(places[groups], kind="stable")]
+
+    def windows(self, lists: np.ndarray, among: np.ndarray) -> list[np.ndarray]:
+        """Consecutive ones of lists, which are some `among` those that are used, whose features may be in memory together."""
+        # Blocks are read whole, also if few of their lists are used: each of these has its share of the block.
+        documents = np.bincount(self.blocks_of, np.diff(self._offsets))
+        used = np.bincount(self.blocks_of[among], minlength=len(documents))
+        blocks = self.blocks_of[lists]
+        number = np.ceil(np.cumsum(documents[blocks] / used[blocks]) / max(1, _HELD // max(self.shape[1], 1)) - 1e-9)
+        return [each for each in np.split(lists, np.flatnonzero(np.diff(number)) + 1) if len(each)]
 
     def _documents(self, blocks: np.ndarray) -> np.ndarray:
         return np.asarray(self._offsets[self._lists[blocks]])
