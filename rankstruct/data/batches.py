@@ -333,14 +333,10 @@ def _rounded_up(lengths: np.ndarray) -> np.ndarray:
 
 def _made_divisible(batches: list[np.ndarray], parts: int, *, drop: bool) -> list[np.ndarray]:
     """Split batches in two until their number is a multiple of `parts`; if none can be split, drop the last or add empty ones."""
-    while len(batches) % parts:
-        largest = max(range(len(batches)), key=lambda i: len(batches[i]))
-        if len(batches[largest]) == 1:
-            missing = -len(batches) % parts
-            return batches[: missing - parts] if drop else batches + [batches[0][:0]] * missing
-        half = len(batches[largest]) // 2
-        batches[largest : largest + 1] = [batches[largest][:half], batches[largest][half:]]
-    return batches
+    number, lists = len(batches) + -len(batches) % parts, sum(map(len, batches))
+    if drop and number > lists:
+        return _levelled(batches, lists)[: lists - lists % parts]
+    return _levelled(batches, number)
 
 
 def _levelled(batches: list[np.ndarray], number: int) -> list[np.ndarray]:

@@ -28,7 +28,7 @@ from rankstruct.losses import draws, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import ContextScorer, DeepSetScorer, MeanScorer, MLPScorer, polynomial_average
 from rankstruct.models.scorers import widths
-from rankstruct.models.trainer import Trainer
+from rankstruct.models.trainer import Trainer, random_state, set_random_state
 from rankstruct.preparation import Preparation, check_names, full_name
 
 __all__ = ["MLPRanker"]
@@ -337,7 +337,7 @@ class _Networks(Trainer):
             flat = nn.utils.parameters_to_vector(self._scorer().parameters())
             self.weights.append(nn.Parameter(flat.detach().to(device)))
             self.scorer = self._scorer().to(device)  # with the weights of any of them
-            self.random_states.append(self._random_state())
+            self.random_states.append(random_state(device))
         self.shapes = {name: each.shape for name, each in self.scorer.named_parameters()}
         self.units = widths(options.hidden)
         self.averages = [each.detach() for each in self.weights]
@@ -360,20 +360,12 @@ class _Networks(Trainer):
         make = options.context if callable(options.context) else _SCORERS[options.context]
         return make(self.width, options.hidden, dropout=options.dropout, noise=options.noise)
 
-    def _random_state(self) -> list[Tensor]:
-        """The states of torch's generators: that of the CPU and, if it is used, of the GPU."""
-        device = self.device
-        return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-
     @contextmanager
     def _drawing(self, number: int) -> Iterator[None]:
         """Random numbers of a network's own, so that it is the same alone and among others."""
-        state, *on_device = self.random_states[number]
-        torch.set_rng_state(state)
-        for each in on_device:
-            torch.cuda.set_rng_state(each, self.device)
+        set_random_state(self.random_states[number], self.device)
         yield
-        self.random_states[number] = self._random_state()
+        self.random_states[number] = random_state(self.device)
 
     def scorers(self) -> list[nn.Module]:
         """The best networks."""

@@ -25,6 +25,18 @@ __all__: list[str] = []
 _STATE = ("steps", "active", "history", "best", "best_epochs")
 
 
+def random_state(device: torch.device) -> list[Tensor]:
+    """The states of torch's generators: that of the CPU and, if it is used, of the GPU."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def set_random_state(state: Sequence[Tensor], device: torch.device) -> None:
+    """Set the generators to a result of `random_state`."""
+    torch.set_rng_state(state[0])
+    for each in state[1:]:
+        torch.cuda.set_rng_state(each, device)
+
+
 class Checkpoints:
     """States of a training in a folder, a file for each process, of the last epoch that all have finished.
 

@@ -39,7 +39,7 @@ from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.messages import explaining
 from rankstruct.models import update_averages
-from rankstruct.models.trainer import Checkpoints, Trainer
+from rankstruct.models.trainer import Checkpoints, Trainer, random_state, set_random_state
 from rankstruct.processes import Team, find_team
 from rankstruct.recommenders.catalogue import Kind, Negatives, TrainingLists, fold_in
 from rankstruct.recommenders.factorization import (
@@ -933,19 +933,15 @@ class _Training(Trainer):
 
     def state_dict(self) -> dict[str, Any]:
         """See `Trainer`, with averages, and the states of random numbers."""
-        averaged, kept = self.averaged.state_dict(), self.kept
-        device = self.scorer.item_factors.weight.device
-        drawn = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-        return super().state_dict() | {"averaged": averaged, "kept": kept, "random": drawn}
+        averages = {"averaged": self.averaged.state_dict(), "kept": self.kept}
+        return super().state_dict() | averages | {"random": random_state(self.scorer.item_factors.weight.device)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `Trainer`."""
         super().load_state_dict(state)
         self.averaged.load_state_dict(state["averaged"])
         self.kept = state["kept"]
-        torch.set_rng_state(state["random"][0])
-        for each in state["random"][1:]:
-            torch.cuda.set_rng_state(each, self.scorer.item_factors.weight.device)
+        set_random_state(state["random"], self.scorer.item_factors.weight.device)
 
     def keep(self, number: int) -> None:
         """Keep the averages."""
