@@ -32,6 +32,7 @@ from rankstruct.columns import USUAL, Columns, EncodedTable, check_same_names, n
 from rankstruct.data import RankingData
 from rankstruct.data.clean import keep_documents
 from rankstruct.data.errors import check_selecting
+from rankstruct.data.shards import ShardedFeatures
 from rankstruct.estimators.arguments import OF_METHODS, explaining, lacking, with_inherited
 from rankstruct.estimators.from_clicks import find_documents, lists_of_log, weigh_clicks
 from rankstruct.estimators.training_data import (
@@ -825,8 +826,12 @@ class Ranker(ScoresTables, BaseEstimator):
         The lists, passed as in `fit`, are needed if a step of `prepare` depends on complete lists. An ensemble standardises
         scores within each list, and an MLP with `context=` compares its documents; without lists they treat all documents as
         one, if they are not more than the longest training list has; otherwise an ensemble warns, and an MLP raises ValueError.
+        Shards are scored some lists at a time.
         """
         check_is_fitted(self)
+        if isinstance(X, RankingData) and isinstance(X.features, ShardedFeatures) and qid is None and group is None:
+            lists = np.arange(X.num_lists)
+            return np.concatenate([self.predict(X.select(some)) for some in X.features.windows(lists, lists)])
         X, _, qid, _ = open_data("X", X, None, qid, group)
         X, _, qid = self._divide(X, None, qid, group)
         X = self._check(X, reset=False)

@@ -397,6 +397,7 @@ def test_a_network_holds_one_window_of_training_and_of_validation_lists(tmp_path
     alone.fit(data, X_valid=valid)
     assert max(rows * width for rows, width in held) <= 700 + 2 * 150 * held[0][1] / 3
     assert len(held) > 2 * 2 * 5
+    np.testing.assert_allclose(alone.predict(data), alone.predict(data.select(np.arange(LISTS))), rtol=1e-12)
     both.fit(data, X_valid=valid)
     np.testing.assert_allclose(alone.history_[0][1]["loss"], both.history_[0][1]["loss"], rtol=1e-5)
     best, value = alone.best_epochs_[0], alone.score(rs.data.read_lists(tmp_path / "valid/0.parquet"))
