@@ -136,11 +136,7 @@ def write_shards(
         raise ValueError(f"target must be a new or an empty folder, got {target}, which has files")
     made = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
-        features = None
-        if find_reader(source, options.get("qid")) is not read_arrow:
-            source, features = _write_table(source, made, dtype=dtype, progress=progress, **options)
-            options = {"labels": "real"}  # which are checked
-        reader = _table_reader(source, options, progress)
+        reader, features = _as_table(source, made, dtype, progress, options)
         qid = str(reader.table.columns["qid"])
         marked = _marked(reader, qid, shards, dtype)
         first = next(marked, None)
@@ -151,7 +147,16 @@ def write_shards(
         os.replace(made / "shards", target)
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    return Converted(target, lists, documents, features or len(reader.names))
+    return Converted(target, lists, documents, features)
+
+
+def _as_table(source: Path, made: Path, dtype: str, progress: bool, options: dict[str, Any]) -> tuple[ListReader, int]:
+    """The reader of a table, written to a folder if the source is of another format, and the number of features."""
+    if find_reader(source, options.get("qid")) is read_arrow:
+        reader = _table_reader(source, options, progress)
+        return reader, len(reader.names)
+    table, features = _write_table(source, made, dtype=dtype, progress=progress, **options)
+    return _table_reader(table, {"labels": "real"}, progress), features  # labels are checked
 
 
 def _write_table(source: Path, made: Path, **options: Any) -> tuple[Path, int]:
