@@ -54,6 +54,33 @@ class Blocks:
         return found
 
 
+class SomeLists(Blocks):
+    """The features of some of the lists of others, in their order; `kept` are these lists, `[lists]` booleans.
+
+    Args:
+        of: the features of all lists.
+        kept: `[lists]` booleans.
+        lengths: `[lists]`, the number of documents of each.
+    """
+
+    def __init__(self, of: Blocks, kept: np.ndarray, lengths: np.ndarray) -> None:
+        self.of, self.kept, self.lengths = of, kept, lengths
+        self.shape = (int(lengths[kept].sum()), of.shape[1])
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """See `Blocks`."""
+        at = 0
+        for block, offsets in self.of.blocks():
+            own = self.kept[at : at + len(offsets) - 1]
+            at, lengths = at + len(own), np.diff(offsets)
+            if own.any():
+                yield block[np.repeat(own, lengths)], np.append(0, lengths[own].cumsum())
+
+    def changed(self, change: Callable[[np.ndarray, np.ndarray], Any]) -> SomeLists:
+        """See `Blocks`."""
+        return SomeLists(self.of.changed(change), self.kept, self.lengths)
+
+
 def let_go(array: np.ndarray) -> None:
     """Let the system take back the memory of the file that holds an array, such as that of used labels; it is read again."""
     base: Any = array

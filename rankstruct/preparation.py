@@ -705,6 +705,16 @@ def has_missing(X: Any) -> bool:
         return bool(values.size and values.dtype.kind == "f" and np.isnan(values.min()))  # without an array of booleans
 
 
+def missing_columns(X: Any) -> np.ndarray:
+    """The columns of features with a missing value, ascending.
+
+    >>> missing_columns(np.array([[1.0, np.nan]]))
+    array([1])
+    """
+    blocks = (block for block, _ in X.blocks()) if isinstance(X, Blocks) else [X.toarray() if sp.issparse(X) else X[:]]
+    return np.flatnonzero(np.logical_or.reduce([np.isnan(block).any(0) for block in blocks]))
+
+
 def _make(name: str, fitted: Mapping[str, Any]) -> Step:
     kind, number = _parse(name)
     buffers = dict(fitted)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -90,7 +91,14 @@ def _exact(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _shards(options: argparse.Namespace) -> dict[str, Any]:
-    given = {name: getattr(options, name) for name in ("rows", "shards", "rounds", "seed", "kinds")}
+    given = {name: getattr(options, name) for name in ("rows", "shards", "rounds", "seed")}
+    if options.workers:
+        workers = shards.benchmark_workers(options.folder, **given, workers=options.workers)
+        print(f"an epoch on shards by DDP in processes of one thread on {os.cpu_count()} cores; medians")
+        table = shards.as_workers(workers)
+        print(format_table(*table))
+        return {"epochs": workers, "tables": {"workers": table}, **given}
+    given |= {"kinds": options.kinds}
     found = shards.benchmark_shards(options.folder, **given, minutes=options.minutes)
     print(f"an epoch of a linear scorer, {shards.FEATURES} float16 features; one thread, a process each; medians")
     table = shards.as_rows(found)
@@ -222,6 +230,9 @@ def _add_growing(kind: Callable[..., argparse.ArgumentParser]) -> None:
     one.add_argument("--rounds", type=int, default=3, help="an epoch on each in every round")
     one.add_argument(
         "--kinds", nargs="+", choices=shards.KINDS, default=shards.KINDS, help="what to train on (default: both)"
+    )
+    one.add_argument(
+        "--workers", nargs="+", type=int, help="on shards alone, by so many processes of this machine each"
     )
     one.add_argument("--minutes", type=float, help="of each epoch, at most (default: the whole)")
     one.add_argument("--seed", type=int, default=0, help="of the rows")

@@ -146,12 +146,12 @@ def _convert() -> CommandParser:
         "--output", type=Path, help="output file (default: SOURCE with suffix .rankdata), or output folder for a folder"
     )
     parser.add_argument("--folds", nargs="+", type=whole_number(1), help="fold numbers (default: all)", needs=[folder])
-    parts = "write N Parquet files instead, with the rows of a query in one file, of a table"
-    tables = Need("without a table, such as a CSV or Parquet file", lambda v: not _has_ids(v.source))
-    parser.add_argument("--shards", type=whole_number(1), metavar="N", help=parts, needs=[tables])
+    parts = "write N Parquet files instead, with the rows of a query in one file"
+    parser.add_argument("--shards", type=whole_number(1), metavar="N", help=parts)
     half = "float16: half the size, three digits, numbers up to 65504"
     parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help=half)
-    features, whole = "number of features (default: the greatest id)", Need("with --shards", lambda v: v.shards is None)
+    features = "number of features (default: the greatest id)"
+    whole = Need("with --shards, for a table", lambda v: v.shards is None or _has_ids(v.source))
     parser.add_argument("--num-features", type=whole_number(1), help=features, needs=[whole])
     _add_real_labels(parser, needs=[whole])
     zero_based = "feature ids of SVMlight files start at 0"

@@ -51,7 +51,7 @@ def score_shards(scorer: TableScorer, shards: Shards, output: str | Path, model:
             the whole lists that the scores depend on.
     """
     files = [Path(output) / place for place in shards.places]
-    marks = [hashlib.sha256(f"{shards.state(name)} {model}".encode()).hexdigest().encode() for name in shards.names]
+    marks = [hashlib.sha256(f"{shards.states[name]} {model}".encode()).hexdigest().encode() for name in shards.names]
     done = [_is_done(*each) for each in zip(files, marks, strict=True)]
     if scorer.by_list:
         _check_lists(str(scorer.qid), shards)

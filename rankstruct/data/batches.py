@@ -257,7 +257,8 @@ class BatchLoader:
             return
         sizes = []
         for number, share in enumerate(self._shares(self.data.features)):
-            windows = self._windows_of(share, self.data.features)
+            # The same in every epoch, as the number of batches is.
+            windows = self.data.features.windows(share, self._lists)
             sizes.append((sum(len(self._cut(window)) for window in windows), len(share)))
             self._windows = windows if number == rank else self._windows
         self._window_of = np.zeros(self.data.num_lists, np.int64)
@@ -268,22 +269,8 @@ class BatchLoader:
 
     def _shares(self, features: ShardedFeatures) -> list[np.ndarray]:
         """The lists of each process, those of a row group together."""
-        lists = self._lists
-        if self.shuffle:
-            groups = features.groups_of[lists]
-            places = np.random.default_rng(self.seed).permutation(int(groups.max(initial=-1)) + 1)
-            lists = lists[np.argsort(places[groups], kind="stable")]
+        lists = features.shuffled(self._lists, self.seed) if self.shuffle else self._lists
         return np.array_split(lists, self.world_size)
-
-    def _windows_of(self, lists: np.ndarray, features: ShardedFeatures) -> list[np.ndarray]:
-        """Consecutive lists whose features may be in memory together, the same in every epoch, as the number of batches is."""
-        # Blocks are read whole, also if few of their lists are left: each of these has its share of the block.
-        blocks = features.blocks_of
-        documents = np.bincount(blocks, self.data.lengths)
-        kept = np.bincount(blocks[self._lists], minlength=len(documents))
-        ends = np.cumsum(documents[blocks[lists]] / kept[blocks[lists]])
-        number = np.ceil(ends / features.most_documents - 1e-9)
-        return [each for each in np.split(lists, np.flatnonzero(np.diff(number)) + 1) if len(each)]
 
     def _nothing(self) -> Batch:
         """One list of padding, which no measure counts."""
@@ -346,14 +333,10 @@ def _rounded_up(lengths: np.ndarray) -> np.ndarray:
 
 def _made_divisible(batches: list[np.ndarray], parts: int, *, drop: bool) -> list[np.ndarray]:
     """Split batches in two until their number is a multiple of `parts`; if none can be split, drop the last or add empty ones."""
-    while len(batches) % parts:
-        largest = max(range(len(batches)), key=lambda i: len(batches[i]))
-        if len(batches[largest]) == 1:
-            missing = -len(batches) % parts
-            return batches[: missing - parts] if drop else batches + [batches[0][:0]] * missing
-        half = len(batches[largest]) // 2
-        batches[largest : largest + 1] = [batches[largest][:half], batches[largest][half:]]
-    return batches
+    number, lists = len(batches) + -len(batches) % parts, sum(map(len, batches))
+    if drop and number > lists:
+        return _levelled(batches, lists)[: lists - lists % parts]
+    return _levelled(batches, number)
 
 
 def _levelled(batches: list[np.ndarray], number: int) -> list[np.ndarray]:

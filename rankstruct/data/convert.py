@@ -28,6 +28,7 @@ __all__ = ["Converted", "convert_lists", "write_shards"]
 
 _DTYPES = ("float32", "float16")
 _GROUP = 2**17  # least number of rows of a row group
+_NUMBERS = 32  # times as many numbers are in memory at once where a file becomes a table
 _SHARD, _ROW = "rankstruct shard", "rankstruct row"  # columns of temporary files
 
 
@@ -99,19 +100,20 @@ def write_shards(
     progress: bool = False,
     **options: Any,
 ) -> Converted:
-    r"""Write a table of lists as shards, Parquet files that `read_lists` does not load, with the rows of a query in one of them.
+    r"""Write lists as shards, Parquet files that `read_lists` does not load, with the rows of a query in one of them.
 
     The rows of a query need not be together in the source, and stay in order. Queries are divided by a hash of their names, so
     that the same rows give the same shards; a file is sorted by the first row of each query. Row groups end where lists do.
     Memory is that of one shard, and temporary files need the space of the source once more.
 
     Args:
-        source: a CSV, Parquet or Arrow file; or a folder, a pattern or a URL of Parquet files.
+        source: a CSV, Parquet or Arrow file; or a folder, a pattern or a URL of Parquet files. Those of other formats of dense
+            features, such as SVMlight, become tables of `qid`, `label`, `docid` and a column of lists; comments are left out.
         target: the folder, which is new or empty. It is written at once: a killed process leaves nothing in it.
         shards: number of files; fewer are written if a hash leaves some without queries.
         dtype: dtype of features that are wider floats; others stay what they are.
         progress: whether to show a progress bar.
-        options: options of `read_arrow`, such as `qid`.
+        options: options of the format's reader, such as `qid`.
 
     Returns:
         The folder and its size.
@@ -132,12 +134,10 @@ def write_shards(
     source, target = Path(source), Path(target)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"target must be a new or an empty folder, got {target}, which has files")
-    if find_reader(source, options.get("qid")) is not read_arrow:
-        raise DataError(f"{source}: expected CSV, Parquet or Arrow, got {suffix_of(source)}; `convert_lists` takes it")
-    reader = _table_reader(source, options, progress)
-    qid = str(reader.table.columns["qid"])
     made = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
+        reader, features = _as_table(source, made, dtype, progress, options)
+        qid = str(reader.table.columns["qid"])
         marked = _marked(reader, qid, shards, dtype)
         first = next(marked, None)
         if first is None:
@@ -147,7 +147,43 @@ def write_shards(
         os.replace(made / "shards", target)
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    return Converted(target, lists, documents, len(reader.names))
+    return Converted(target, lists, documents, features)
+
+
+def _as_table(source: Path, made: Path, dtype: str, progress: bool, options: dict[str, Any]) -> tuple[ListReader, int]:
+    """The reader of a table, written to a folder if the source is of another format, and the number of features."""
+    if find_reader(source, options.get("qid")) is read_arrow:
+        reader = _table_reader(source, options, progress)
+        return reader, len(reader.names)
+    table, features = _write_table(source, made, dtype=dtype, progress=progress, **options)
+    return _table_reader(table, {"labels": "real"}, progress), features  # labels are checked
+
+
+def _write_table(source: Path, made: Path, **options: Any) -> tuple[Path, int]:
+    """Write a file of another format as a table, whose features are a column of lists; returns it, and their number."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    data = read_lists(convert_lists(source, made / "lists.rankdata", **options).path)
+    if data.is_sparse:
+        raise DataError(
+            f"{source}: expected dense features, got sparse ones, which shards do not hold; convert it to one file"
+        )
+    table, writer = made / "lists.parquet", None
+    parts = data.offsets[:-1] // max(1, _GROUP * _NUMBERS // max(1, data.num_features))
+    for some in np.split(np.arange(data.num_lists), np.flatnonzero(np.diff(parts)) + 1):
+        rows = slice(data.offsets[some[0]], data.offsets[some[-1] + 1])
+        of_list = np.repeat(np.arange(len(some), dtype=np.int32), data.lengths[some])
+        columns = {"qid": pa.DictionaryArray.from_arrays(of_list, data.qids[some].tolist()), "label": data.labels[rows]}
+        if data.docids is not None:
+            columns["docid"] = pa.array(data.docids[rows].tolist())
+        numbers = pa.array(np.asarray(data.features[rows]).reshape(-1))
+        columns["features"] = pa.FixedSizeListArray.from_arrays(numbers, data.num_features)
+        writer = writer or pq.ParquetWriter(table, pa.table(columns).schema)
+        writer.write_table(pa.table(columns))
+    if writer is not None:
+        writer.close()
+    return table, data.num_features
 
 
 def _write_parts(made: Path, shards: int, schema: Any, marked: Iterator[Any]) -> None:
@@ -192,6 +228,8 @@ def _marked(reader: ListReader, qid: str, shards: int, dtype: str) -> Iterator[A
         ids = reader.table.ids(qid, batch.column(qid), before)
         hashes = [zlib.crc32(id_text("qid", name).encode()) % shards for name in ids.dictionary.to_pylist()]
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for name, column in columns.items():  # Arrow files have one dictionary of a column
+            columns[name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         for name in reader.names:
             kind = columns[name].type
             if pa.types.is_floating(kind) and kind.bit_width > np.dtype(dtype).itemsize * 8:

@@ -255,7 +255,7 @@ class RankingData:
             raise DataError(str(error)) from None
 
     def _recoded(self, own: Columns, wanted: Columns) -> Features:
-        if not isinstance(self.features, Blocks) or own.categories == wanted.categories:
+        if not isinstance(self.features, Blocks) or list(own.categories.items()) == list(wanted.categories.items()):
             return EncodedTable(self.features, own).recoded(wanted)
         return self.features.changed(lambda block, _: EncodedTable(block, own).recoded(wanted))
 

@@ -90,7 +90,8 @@ class Shards:
         groups: the first row of each row group, `[groups]` int64.
         schema: Arrow's schema, that of all.
         content: a digest of their names, sizes and statistics, as Parquet stores them.
-        version: a digest that changes when a file is written, by its size and time.
+        states: of each file, a digest that changes when it is written again, by its size and time.
+        version: that of all.
 
     Raises:
         DataError: there is no such file, the store does not answer, a file is damaged, or its columns are not those of the first.
@@ -109,7 +110,7 @@ class Shards:
         self._check_one_table([name.removeprefix(base).strip("/") for name in found])
         self.names: list[str] = []
         self.places: list[str] = []
-        self._states: dict[str, str] = {}
+        self.states: dict[str, str] = {}
         self.schema: Any = None
         counts: list[list[int]] = []
         content, version = hashlib.sha256(), hashlib.sha256()
@@ -126,7 +127,7 @@ class Shards:
             counts.append(rows)
             content.update(name.rpartition("/")[2].encode() + footer)
             version.update(f"{name}{state}".encode())
-            self._states[name] = state
+            self.states[name] = state
         self.content = content.hexdigest()
         self.version = f"{self.content} {version.hexdigest()}"
         self.starts = list(accumulate(map(sum, counts), initial=0))
@@ -199,10 +200,6 @@ class Shards:
                     f"{told}; {column!r} is {other[column]} instead of {kind}; write all shards with the same types"
                 )
 
-    def state(self, name: str) -> str:
-        """A digest of a file, which changes when it is written again."""
-        return self._states[name]
-
     def told(self, name: str) -> str:
         """The name of a file in messages."""
         url = url_of(self.path)
@@ -238,7 +235,7 @@ class Shards:
             chosen = [group for group in wanted if groups[group] < last - start]
             at = start + groups[chosen[0]]
             with self._reading(name), self._opened(name) as parquet:
-                if self._state(name, parquet) != self._states[name]:
+                if self._state(name, parquet) != self.states[name]:
                     raise DataError(f"{self.told(name)} has changed since its rows were counted; start again")
                 for batch in parquet.iter_batches(size, row_groups=chosen, columns=list(names)):
                     part = batch.slice(max(first - at, 0), max(min(last - at, len(batch)) - max(first - at, 0), 0))
@@ -298,10 +295,20 @@ class ShardedFeatures(Blocks):
         made.shape = (self.shape[0], int(change(none, np.zeros(1, np.int64)).shape[1]))
         return made
 
-    @property
-    def most_documents(self) -> int:
-        """The number of documents whose features may be in memory together."""
-        return max(1, _HELD // max(self.shape[1], 1))
+    def shuffled(self, lists: np.ndarray, seed: int) -> np.ndarray:
+        """Lists in another order of their row groups, those of a row group together."""
+        groups = self.groups_of[lists]
+        places = np.random.default_rng(seed).permutation(int(groups.max(initial=-1)) + 1)
+        return lists[np.argsort(places[groups], kind="stable")]
+
+    def windows(self, lists: np.ndarray, among: np.ndarray) -> list[np.ndarray]:
+        """Consecutive ones of lists, which are some `among` those that are used, whose features may be in memory together."""
+        # Blocks are read whole, also if few of their lists are used: each of these has its share of the block.
+        documents = np.bincount(self.blocks_of, np.diff(self._offsets))
+        used = np.bincount(self.blocks_of[among], minlength=len(documents))
+        blocks = self.blocks_of[lists]
+        number = np.ceil(np.cumsum(documents[blocks] / used[blocks]) / max(1, _HELD // max(self.shape[1], 1)) - 1e-9)
+        return [each for each in np.split(lists, np.flatnonzero(np.diff(number)) + 1) if len(each)]
 
     def _documents(self, blocks: np.ndarray) -> np.ndarray:
         return np.asarray(self._offsets[self._lists[blocks]])

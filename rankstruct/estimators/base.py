@@ -24,12 +24,15 @@ from typing_extensions import Self
 
 from rankstruct import losses
 from rankstruct._lazy import public_names
-from rankstruct.arrays import LARGEST, as_array
+from rankstruct.arrays import LARGEST, as_array, as_single
+from rankstruct.blocks import Blocks
 from rankstruct.calibration import Calibration, as_calibration
 from rankstruct.clicks import ClickLog
 from rankstruct.columns import USUAL, Columns, EncodedTable, check_same_names, names_of, say_once
+from rankstruct.data import RankingData
 from rankstruct.data.clean import keep_documents
 from rankstruct.data.errors import check_selecting
+from rankstruct.data.shards import ShardedFeatures
 from rankstruct.estimators.arguments import OF_METHODS, explaining, lacking, with_inherited
 from rankstruct.estimators.from_clicks import find_documents, lists_of_log, weigh_clicks
 from rankstruct.estimators.training_data import (
@@ -54,7 +57,7 @@ from rankstruct.models.engines import export_scorer
 from rankstruct.models.explain import Contributions, explain_scorer
 from rankstruct.models.saving import build_module, describe_module
 from rankstruct.models.scorers import with_preparation
-from rankstruct.preparation import Preparation, encoded_first, has_missing, takes_sparse
+from rankstruct.preparation import Preparation, encoded_first, has_missing, missing_columns, takes_sparse
 from rankstruct.processes import Team
 from rankstruct.roles import TableParts, columns_at, split_table
 from rankstruct.solvers import RowsOf
@@ -178,6 +181,8 @@ class Ranker(ScoresTables, BaseEstimator):
     by_list: bool = False
     #: Whether the processes of `torch.distributed` fit one ranker, each with its share of the lists.
     distributed: bool = False
+    #: Whether `fit` reads the features of shards as training goes, instead of loading them.
+    reads_shards: bool = False
     #: What to say of options of other libraries.
     other_options: ClassVar[Mapping[str, str]] = {}
 
@@ -340,6 +345,12 @@ class Ranker(ScoresTables, BaseEstimator):
         if hasattr(X, "__dask_graph__"):
             others = {"group": group, "sample_weight": sample_weight, "item_weights": item_weights, **clicks}
             return self._take_from_dask(X, y, qid, {"diversity_groups": diversity_groups, **others})
+        loading = (item_weights, self.calibrate, *clicks.values(), qid, group)
+        if self._reads(X, y) and all(each is None for each in loading):
+            self.roles_, self.propensities_ = {}, None
+            lists = self._take_shards(X, y, diversity_groups, sample_weight, reset=True)
+            self._begin(lists)
+            return lists
         X, y, qid, diversity_groups = open_data("X", X, y, qid, group, diversity_groups)
         X, y, qid, position, docid = self._take_columns(X, y, qid, group, clicks["position"], clicks["docid"])
         propensity, clip, self.propensities_ = clicks["propensity"], clicks["clip"], None
@@ -376,6 +387,26 @@ class Ranker(ScoresTables, BaseEstimator):
         lists = lists if each is None else self._without_weight_zero(lists)
         self._begin(lists)
         return lists
+
+    def _reads(self, X: Any, y: Any) -> bool:
+        """Whether the features of X are read as training goes."""
+        is_shards = isinstance(X, RankingData) and isinstance(X.features, Blocks) and X.num_lists > 1
+        return self.reads_shards and is_shards and not isinstance(y, ClickLog)
+
+    def _take_shards(
+        self, X: RankingData, y: Any, diversity_groups: Any, sample_weight: Any = None, *, reset: bool
+    ) -> TrainingData:
+        """Lists whose features stay in shards, and are checked as they are decoded."""
+        if not reset:
+            known, names = self.preparation_.columns, getattr(self, "feature_names_in_", None)
+            X = X.recoded(Columns(dict.fromkeys(names)) if known is None and names is not None else known)
+        X = X if y is None else replace(X, labels=as_single("y", check_column("y", y)))
+        X = X if diversity_groups is None else X.with_groups(diversity_groups)
+        first = X.features[:2]
+        self._check(first if X.columns is None else EncodedTable(first, X.columns), reset=reset)
+        weights = None if sample_weight is None else check_list_weights(sample_weight, None, X.offsets)
+        groups, qids = X.diversity_groups, np.arange(X.num_lists)
+        return TrainingData(X.features, X.labels, X.offsets, qids, diversity_groups=groups, weights=weights)
 
     def _take_columns(
         self, X: Any, y: Any, qid: Any, group: Any, position: Any, docid: Any
@@ -415,6 +446,10 @@ class Ranker(ScoresTables, BaseEstimator):
         if hasattr(X, "__dask_graph__"):
             others = {"diversity_groups_valid": diversity_groups, "item_weights_valid": item_weights}
             return self._take_from_dask(X, y, qid, others, "_valid")
+        if self._reads(X, y) and qid is None and item_weights is None:
+            valid = self._take_shards(X, y, diversity_groups, reset=False)
+            self._check_judged("X_valid", valid)
+            return valid
         if X is not None:
             X, y, qid, diversity_groups = open_data("X_valid", X, y, qid, None, diversity_groups)
         if isinstance(y, ClickLog):
@@ -612,10 +647,9 @@ class Ranker(ScoresTables, BaseEstimator):
         if not self.takes_missing or steps:
             needed = encoded_first(steps, X, raw.columns)
             if needed != steps and has_missing(X):
-                number = int(np.isnan(dense(X)).any(axis=0).sum())
                 say_once(
-                    f"missing values in {number} of {X.shape[1]} columns: each gets an indicator, and numbers are replaced by "
-                    "the median (the step 'encode', put in front of prepare=)"
+                    f"missing values in {len(missing_columns(X))} of {X.shape[1]} columns: each gets an indicator, and numbers "
+                    "are replaced by the median (the step 'encode', put in front of prepare=)"
                 )
             steps = needed
         self.preparation_ = raw
@@ -626,23 +660,28 @@ class Ranker(ScoresTables, BaseEstimator):
 
     def _prepared_lists(self, lists: TrainingData) -> TrainingData:
         """Other lists, prepared."""
-        return replace(lists, features=self._prepared(whole(lists.features), lists.ids))
+        X = whole(lists.features)
+        self._check_missing(X)
+        return replace(lists, features=self.preparation_.transform(X, lists.offsets))
 
     def _prepared(self, X: Any, qid: Any) -> Any:
         """Prepared documents; `qid` may be None if no step depends on the lists."""
-        if not (self.takes_missing or self.preparation_.encodes) and has_missing(X):
-            at = np.flatnonzero(np.isnan(dense(X)).any(axis=0))[:5]
-            names = getattr(self, "feature_names_in_", np.arange(X.shape[1]))[at].tolist()
-            raise ValueError(
-                f"X has missing values, in the columns {', '.join(map(repr, names))}, and the training documents had none; put "
-                "the step 'encode' in front of prepare= to replace them by the median of the training documents"
-            )
+        self._check_missing(X)
         if not self.preparation_.by_list or qid is None:
             return self.preparation_.transform(X)
         order, offsets = group_documents(qid)
         if order is None:
             return self.preparation_.transform(X, offsets)
         return self.preparation_.transform(X[order], offsets)[np.argsort(order)]
+
+    def _check_missing(self, X: Any) -> None:
+        """Raise ValueError if features are missing, and only here."""
+        if not (self.takes_missing or self.preparation_.encodes) and has_missing(X):
+            names = getattr(self, "feature_names_in_", np.arange(X.shape[1]))[missing_columns(X)[:5]].tolist()
+            raise ValueError(
+                f"X has missing values, in the columns {', '.join(map(repr, names))}, and the training documents had none; put "
+                "the step 'encode' in front of prepare= to replace them by the median of the training documents"
+            )
 
     def prepend(self, preparation: Preparation) -> Self:
         """Let a ranker that was fitted to prepared documents accept raw ones; returns the ranker itself."""
@@ -653,17 +692,27 @@ class Ranker(ScoresTables, BaseEstimator):
 
     def _training_lists(self, lists: TrainingData) -> TrainingData:
         """The lists without empty ones; the mean weight of the others is 1."""
+        kept = self._learned(lists)
+        return self._weighed(lists if kept.all() else lists.select(kept))
+
+    def _learned(self, lists: TrainingData, among: Any = True) -> np.ndarray:
+        """`[lists]` booleans: the lists `among` some that are not empty, if these are dropped."""
+        kept = np.full(lists.num_lists, True) & among
         if self.drop_empty:
-            starts = lists.offsets[:-1]
+            starts, number = lists.offsets[:-1], int(kept.sum())
             # A list of which everything was clicked does not tie everything: its documents compete.
             lowest = 0 if self.from_clicks else np.minimum.reduceat(lists.labels, starts)
-            kept = lowest < np.maximum.reduceat(lists.labels, starts)
+            kept &= lowest < np.maximum.reduceat(lists.labels, starts)
             if not self._total(int(kept.sum())):
-                raise ValueError(f"no list can be learned from: in each of {len(kept)} all labels are equal")
-            lists = lists if kept.all() else lists.select(kept)
+                raise ValueError(f"no list can be learned from: in each of {number} all labels are equal")
+        return kept
+
+    def _weighed(self, lists: TrainingData, learned: Any = slice(None)) -> TrainingData:
+        """The lists with weights whose mean is 1 over those that are learned from."""
         if lists.weights is None:
             return lists
-        total, number = self._total(float(lists.weights.sum())), self._total(len(lists.weights))
+        own = lists.weights[learned]
+        total, number = self._total(float(own.sum())), self._total(len(own))
         if not total:
             raise ValueError("sample_weight must not be zero for all lists that have different labels")
         return replace(lists, weights=lists.weights * (number / total))
@@ -777,8 +826,12 @@ class Ranker(ScoresTables, BaseEstimator):
         The lists, passed as in `fit`, are needed if a step of `prepare` depends on complete lists. An ensemble standardises
         scores within each list, and an MLP with `context=` compares its documents; without lists they treat all documents as
         one, if they are not more than the longest training list has; otherwise an ensemble warns, and an MLP raises ValueError.
+        Shards are scored some lists at a time.
         """
         check_is_fitted(self)
+        if isinstance(X, RankingData) and isinstance(X.features, ShardedFeatures) and qid is None and group is None:
+            lists = np.arange(X.num_lists)
+            return np.concatenate([self.predict(X.select(some)) for some in X.features.windows(lists, lists)])
         X, _, qid, _ = open_data("X", X, None, qid, group)
         X, _, qid = self._divide(X, None, qid, group)
         X = self._check(X, reset=False)

@@ -66,13 +66,7 @@ class EarlyStoppingRanker(Ranker):
         if valid is not None or not part:
             return train, valid
         number = train.num_documents if train.num_lists == 1 else train.num_lists
-        share = round(part * number)
-        if not 0 < share < number:
-            raise ValueError(
-                f"validation_share {part:g} of {number} lists is {share} lists; pass X_valid, y_valid and "
-                "qid_valid, or validation_share=0 to train without validation"
-            )
-        drawn = np.random.default_rng(as_seed(self.random_state)).permutation(number)[:share]
+        drawn = self._drawn(number)
         held = np.isin(np.arange(number) if train.num_lists == 1 else np.repeat(train.places, train.lengths), drawn)
         rest, valid = keep_documents(train, ~held), keep_documents(train, held)
         name = "the measure that selects on clicks"
@@ -80,3 +74,14 @@ class EarlyStoppingRanker(Ranker):
             valid, name = replace(valid, item_weights=None), f"validation_share={part:g}"
         self._check_judged(name, valid, rest)
         return rest, valid
+
+    def _drawn(self, number: int) -> np.ndarray:
+        """The numbers of those of so many lists that are held out."""
+        part = self._share()
+        share = round(part * number)
+        if not 0 < share < number:
+            raise ValueError(
+                f"validation_share {part:g} of {number} lists is {share} lists; pass X_valid, y_valid and "
+                "qid_valid, or validation_share=0 to train without validation"
+            )
+        return np.random.default_rng(as_seed(self.random_state)).permutation(number)[:share]

@@ -16,6 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from rankstruct.arrays import as_single
+from rankstruct.blocks import Blocks, SomeLists
+from rankstruct.data.shards import ShardedFeatures
 from rankstruct.estimators.base import PREPARE, as_device, as_seed, check_groups_of, is_number
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.estimators.training_data import TrainingData, dense
@@ -26,7 +28,7 @@ from rankstruct.losses import draws, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import ContextScorer, DeepSetScorer, MeanScorer, MLPScorer, polynomial_average
 from rankstruct.models.scorers import widths
-from rankstruct.models.trainer import Trainer
+from rankstruct.models.trainer import Trainer, random_state, set_random_state
 from rankstruct.preparation import Preparation, check_names, full_name
 
 __all__ = ["MLPRanker"]
@@ -45,6 +47,9 @@ class MLPRanker(EarlyStoppingRanker):
 
     Training lists are shuffled each epoch; batches are flat, without padding. The model is the average of the weights over all
     steps, with more weight on later ones (see `polynomial_average`), at the epoch with the best validation measure.
+
+    Shards, which `read_lists` returns for a folder of Parquet files, are read as training goes, unless there are item weights,
+    clicks or `calibrate`: each batch then has lists of one window of 64 MB of prepared features, see `BatchLoader`.
 
     Args:
         measure: a measure or its name, which selects the epoch and which `score` reports. None is nDCG@10 for graded labels and
@@ -94,6 +99,8 @@ class MLPRanker(EarlyStoppingRanker):
     (True, torch.Size([5]))
     """
 
+    reads_shards = True
+
     def __init__(
         self,
         measure: str | Measure | None = None,
@@ -120,6 +127,9 @@ class MLPRanker(EarlyStoppingRanker):
 
     def _fit(self, train: TrainingData, valid: TrainingData | None) -> None:
         check_groups_of(self.ranking_loss(), train.diversity_groups)
+        if isinstance(train.features, Blocks):
+            self._fit_shards(train, valid)
+            return
         train, valid = self._divided(train, valid)
         steps, last = self._divided_steps()
         train = self._fit_steps(train, steps)
@@ -128,6 +138,24 @@ class MLPRanker(EarlyStoppingRanker):
         held_out = None if valid is None else _on(self._place(), self._prepared_lists(valid))
         judged = np.arange(0 if held_out is None else held_out.num_lists)
         self._train([self], lists, [np.arange(lists.num_lists)], held_out, [judged], embedding)
+        self.preparation_ = self.preparation_.then(embedding)
+
+    def _fit_shards(self, train: TrainingData, valid: TrainingData | None) -> None:
+        """As `_fit`, for lists whose features are not in memory: training and held-out lists are numbers of theirs."""
+        held = np.zeros(train.num_lists, bool)
+        if valid is None and self._share():
+            held[self._drawn(train.num_lists)] = True
+            labels = replace(train, features=np.empty((train.num_documents, 0), np.float32))
+            self._check_judged(f"validation_share={self._share():g}", labels.select(held), labels)
+        learned = self._learned(train, ~held)
+        steps, last = self._divided_steps()
+        fitted = self._fit_steps(replace(train, features=SomeLists(train.features, ~held, train.lengths)), steps)
+        embedding = Preparation.fit(last, fitted.features, after=self.preparation_) if last else Preparation()
+        lists = _on(self._place(), self._prepared_lists(self._weighed(train, learned)))
+        judged, of = np.flatnonzero(held), lists if held.any() else None
+        if valid is not None:
+            judged, of = np.arange(valid.num_lists), _on(self._place(), self._prepared_lists(valid))
+        self._train([self], lists, [np.flatnonzero(learned)], of, [judged], embedding)
         self.preparation_ = self.preparation_.then(embedding)
 
     def _divided_steps(self) -> tuple[list[str], list[str]]:
@@ -209,7 +237,7 @@ class MLPRanker(EarlyStoppingRanker):
         documents = len(lists.features) / max(lists.num_lists, 1) * self.lists_per_batch * len(seeds)
         features = embedding.width if embedding.names else lists.num_features
         small = documents * max(features, *widths(self.hidden), 1) < _WORTH_THREADS
-        devices = [lists.features.device] if lists.features.device.type == "cuda" else []
+        devices = [lists.labels.device] if lists.labels.device.type == "cuda" else []
         with threads_of_torch(1) if small else nullcontext(), torch.random.fork_rng(devices):
             networks = _Networks(self, lists, valid, trained, held_out, seeds, embedding)
             networks.run(self._measure().name, desc=f"{len(seeds)} networks", disable=not self.verbose)
@@ -254,8 +282,20 @@ def _on(device: torch.device, lists: TrainingData) -> TrainingData:
         tensors["item_weights"] = tensors["item_weights"].float()
     if lists.weights is not None:
         tensors["weights"] = torch.as_tensor(lists.weights, device=device)
-    X = to_tensor(np.asarray(dense(lists.features))).to(device, torch.float32)
+    X = lists.features
+    X = X if isinstance(X, Blocks) else to_tensor(np.asarray(dense(X))).to(device, torch.float32)
     return replace(lists, features=X, labels=to_tensor(as_single("y", lists.labels)).to(device), **tensors)
+
+
+def _windows(lists: TrainingData, some: np.ndarray) -> list[np.ndarray]:
+    """Some lists, in parts whose features may be in memory together."""
+    return lists.features.windows(some, some) if isinstance(lists.features, ShardedFeatures) else [some]
+
+
+def _hold(lists: TrainingData, some: np.ndarray) -> None:
+    """Read the features of some lists, if they are in shards."""
+    if isinstance(lists.features, ShardedFeatures):
+        lists.features.hold(some)
 
 
 class _Networks(Trainer):
@@ -277,8 +317,13 @@ class _Networks(Trainer):
         seeds: Sequence[int],
         embedding: Preparation,
     ) -> None:
-        self.options, self.lists, self.valid, self.trained, self.held_out = options, lists, valid, trained, held_out
-        device = lists.features.device
+        self.options, self.lists, self.valid, self.held_out = options, lists, valid, held_out
+        self.device = device = lists.labels.device
+        # The lists of each network, in parts whose features are in memory together; those of shards are alike for all networks.
+        self.windows = [trained]
+        if isinstance(lists.features, ShardedFeatures):
+            windows = lists.features.windows(lists.features.shuffled(trained[0], 0), trained[0])
+            self.windows = [[np.sort(window)] * len(seeds) for window in windows]
         self.embedding = [copy.deepcopy(each).to(device, torch.float32) for each in embedding.steps]
         self.width = embedding.width if self.embedding else lists.num_features
         loss = options.ranking_loss().to(device)
@@ -292,7 +337,7 @@ class _Networks(Trainer):
             flat = nn.utils.parameters_to_vector(self._scorer().parameters())
             self.weights.append(nn.Parameter(flat.detach().to(device)))
             self.scorer = self._scorer().to(device)  # with the weights of any of them
-            self.random_states.append(self._random_state())
+            self.random_states.append(random_state(device))
         self.shapes = {name: each.shape for name, each in self.scorer.named_parameters()}
         self.units = widths(options.hidden)
         self.averages = [each.detach() for each in self.weights]
@@ -315,20 +360,12 @@ class _Networks(Trainer):
         make = options.context if callable(options.context) else _SCORERS[options.context]
         return make(self.width, options.hidden, dropout=options.dropout, noise=options.noise)
 
-    def _random_state(self) -> list[Tensor]:
-        """The states of torch's generators: that of the CPU and, if it is used, of the GPU."""
-        device = self.lists.features.device
-        return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-
     @contextmanager
     def _drawing(self, number: int) -> Iterator[None]:
         """Random numbers of a network's own, so that it is the same alone and among others."""
-        state, *on_device = self.random_states[number]
-        torch.set_rng_state(state)
-        for each in on_device:
-            torch.cuda.set_rng_state(each, self.lists.features.device)
+        set_random_state(self.random_states[number], self.device)
         yield
-        self.random_states[number] = self._random_state()
+        self.random_states[number] = random_state(self.device)
 
     def scorers(self) -> list[nn.Module]:
         """The best networks."""
@@ -339,17 +376,20 @@ class _Networks(Trainer):
 
     def batches(self) -> Iterator[Sequence[np.ndarray]]:
         """The lists of each active network for each step of an epoch."""
-        steps = -(-max(len(self.trained[number]) for number in self.active) // self.options.lists_per_batch)
-        orders = [self.orders[number].permutation(self.trained[number]) for number in self.active]
-        return zip(*(np.array_split(order, steps) for order in orders), strict=True)
+        for at in np.random.default_rng(self.steps).permutation(len(self.windows)):
+            window = self.windows[at]
+            _hold(self.lists, window[0])
+            steps = -(-max(len(window[number]) for number in self.active) // self.options.lists_per_batch)
+            orders = [self.orders[number].permutation(window[number]) for number in self.active]
+            yield from zip(*(np.array_split(order, steps) for order in orders), strict=True)
 
     def losses(self, batch: Sequence[np.ndarray]) -> Tensor:
         """The mean loss of each network on some of its lists, `[networks]`."""
-        device = self.lists.features.device
+        device = self.device
         rows = [self.lists.documents_of(each) for each in batch]
         longest = max(map(len, rows))
         real = np.concatenate([np.arange(len(each)) + number * longest for number, each in enumerate(rows)])
-        padded = np.zeros(len(rows) * longest, np.int64)
+        padded = np.full(len(rows) * longest, np.concatenate(rows)[0])
         padded[real] = np.concatenate(rows)
         numbers, at = np.concatenate(batch), torch.as_tensor(real, device=device)
         documents = torch.as_tensor(padded, device=device)
@@ -361,7 +401,7 @@ class _Networks(Trainer):
                     found.append(self._list_scores(self.weights[number], self.lists, *of))
             scores = torch.cat(found)
         else:
-            features = self._embedded(self.lists.features[documents]).view(len(rows), longest, -1)
+            features = self._embedded(self._features(self.lists, documents)).view(len(rows), longest, -1)
             self._add_noise(features, list(map(len, rows)))
             weights = torch.stack([self.weights[number] for number in self.active])
             scores = self._scores(weights, features, self._units(rows, longest)).flatten()[at]
@@ -404,6 +444,13 @@ class _Networks(Trainer):
             n: each[rows] for n, each in lists.optional.items()
         }
 
+    def _features(self, lists: TrainingData, rows: Tensor) -> Tensor:
+        """The features of documents of some lists, `[rows, d]`."""
+        if isinstance(lists.features, ShardedFeatures):
+            return torch.from_numpy(lists.features[rows.cpu().numpy()]).to(self.device)
+        found: Tensor = lists.features[rows]
+        return found
+
     def _embedded(self, features: Tensor) -> Tensor:
         """What the networks see of prepared features `[documents, d]`."""
         for step in self.embedding:
@@ -426,7 +473,7 @@ class _Networks(Trainer):
         if not dropped or not self.units:
             return None
         each = sum(self.units)
-        noise = torch.zeros(len(rows), longest, each, dtype=torch.uint8, device=self.lists.features.device)
+        noise = torch.zeros(len(rows), longest, each, dtype=torch.uint8, device=self.device)
         for place, (number, documents) in enumerate(zip(self.active, map(len, rows), strict=True)):
             words = noise.new_empty(-(-documents * each // 8), dtype=torch.int64)
             words.random_(-(2**63), None, generator=self.noise[number])
@@ -448,7 +495,7 @@ class _Networks(Trainer):
         parts = weights.split([shape.numel() for shape in self.shapes.values()])
         named = {name: part.view(shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
         offsets = torch.as_tensor(lists.offsets_of(numbers))
-        features = self._embedded(lists.features[torch.as_tensor(rows, device=lists.features.device)])
+        features = self._embedded(self._features(lists, torch.as_tensor(rows, device=self.device)))
         found: Tensor = torch.func.functional_call(self.scorer, named, (features,), {"offsets": offsets})
         return found
 
@@ -458,15 +505,15 @@ class _Networks(Trainer):
         assert self.valid is not None
         measure, values = self.options._measure(), []
         self.scorer.eval()
-        for number in group:
-            lists = self.held_out[number]
+        for number, lists in [(own, part) for own in group for part in _windows(self.valid, self.held_out[own])]:
+            _hold(self.valid, lists)
             rows = self.valid.documents_of(lists)
-            at = torch.as_tensor(rows, device=self.valid.features.device)
+            at = torch.as_tensor(rows, device=self.device)
             if self.options.by_list:
                 scores = self._list_scores(self.averages[number], self.valid, lists, rows)
             else:
                 weights, parts = self.averages[number].unsqueeze(0), at.split(_DOCUMENTS)
-                seen = [self._embedded(self.valid.features[part]).unsqueeze(0) for part in parts]
+                seen = [self._embedded(self._features(self.valid, part)).unsqueeze(0) for part in parts]
                 scores = torch.cat([self._scores(weights, each).squeeze(0) for each in seen])
             given = self._given(self.valid, lists, at)
             values.append(evaluate(scores, measures=[measure], **given)[measure.name])

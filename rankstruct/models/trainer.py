@@ -7,15 +7,74 @@ kept of a model are not its last weights, but their average over the steps, at t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from rankstruct.files import whole_file
+from rankstruct.models.saving import read_checkpoint
+from rankstruct.processes import Team
 from rankstruct.progress import Progress, announce
 
 __all__: list[str] = []
+
+
+_STATE = ("steps", "active", "history", "best", "best_epochs")
+
+
+def random_state(device: torch.device) -> list[Tensor]:
+    """The states of torch's generators: that of the CPU and, if it is used, of the GPU."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def set_random_state(state: Sequence[Tensor], device: torch.device) -> None:
+    """Set the generators to a result of `random_state`."""
+    torch.set_rng_state(state[0])
+    for each in state[1:]:
+        torch.cuda.set_rng_state(each, device)
+
+
+class Checkpoints:
+    """States of a training in a folder, a file for each process, of the last epoch that all have finished.
+
+    Args:
+        folder: the folder, created if needed.
+        request: what the result depends on, as text.
+        team: the processes that train together.
+        name: that of the training, by which files begin.
+    """
+
+    def __init__(self, folder: Path, request: str, team: Team, name: str) -> None:
+        self.folder, self.request, self.team, self.name = folder, request, team, name
+
+    def _file(self, epoch: int) -> Path:
+        return self.folder / f"{self.name}-{epoch}-{self.team.rank + 1}-of-{self.team.world_size}.pt"
+
+    def last(self) -> dict[str, Any] | None:
+        """The last state, None if there is none; raises ValueError if it is that of another training."""
+        files = {each: int(each.name.split("-")[1]) for each in self.folder.glob(f"{self.name}-*-*-of-*.pt")}
+        own = {epoch for each, epoch in files.items() if each == self._file(epoch)}
+        whole = set.intersection(*self.team.gathered(own))
+        state = read_checkpoint(self._file(max(whole))) if whole else None
+        others = [each for each in files if not each.stem.endswith(f"-of-{self.team.world_size}")]
+        if others or (state is not None and state["request"] != self.request):
+            raise ValueError(
+                f"checkpoint: {self.folder} has states of another fit, with other interactions, options, seed or number of "
+                "processes; pass another folder, or remove it to start again"
+            )
+        return state
+
+    def write(self, epoch: int, state: dict[str, Any]) -> None:
+        """Save the state after an epoch; each file is written at once, and earlier ones removed when all are there."""
+        with whole_file(self._file(epoch), "wb") as file:
+            torch.save({**state, "request": self.request}, file)
+        self.team.gathered(None)
+        for old in self.folder.glob(f"{self.name}-*-{self.team.rank + 1}-of-*.pt"):
+            if old != self._file(epoch):
+                old.unlink()
 
 
 class Trainer:
@@ -81,15 +140,36 @@ class Trainer:
         """Keep the average of a model as it is now."""
         raise NotImplementedError
 
-    def run(self, measure: str, **shown: Any) -> None:
-        """Train, with a progress bar that has the best values of the measure; `shown` are options of the bar."""
-        with Progress(range(1, self.max_epochs + 1), unit=" epochs", leave=False, **shown) as bar:
+    def state_dict(self) -> dict[str, Any]:
+        """What training goes on from after an epoch: plain data and tensors."""
+        return {name: getattr(self, name) for name in _STATE} | {"optimizer": self.optimizer.state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        for name in _STATE:
+            setattr(self, name, state[name])
+        with torch.no_grad():
+            for own, values in zip(self.optimizer.state, state["optimizer"], strict=True):
+                for each, value in zip(own, values, strict=True):
+                    each.copy_(value)
+
+    def run(self, measure: str, checkpoints: Checkpoints | None = None, **shown: Any) -> None:
+        """Train, with a progress bar that has the best values of the measure; `shown` are options of the bar.
+
+        With checkpoints, the state is saved after each epoch, and training goes on from the one that is there.
+        """
+        if checkpoints is not None and (state := checkpoints.last()) is not None:
+            self.load_state_dict(state)
+        epochs = range(1 + max(map(len, self.history)), self.max_epochs + 1) if self.active else ()
+        with Progress(epochs, unit=" epochs", leave=False, **shown) as bar:
             for epoch in bar:
                 announce(f"epoch {epoch}")
                 losses = self._learn()
                 for group in self.groups:
                     if group[0] in self.active:
                         self._validate(group, epoch, losses)
+                if checkpoints is not None:
+                    checkpoints.write(epoch, self.state_dict())
                 if not self.active:
                     break
                 best = [value for value in self.best if value is not None]
@@ -130,6 +210,11 @@ class _AdamW:
         self.weights, self.learning_rate, self.weight_decay = [*weights], learning_rate, weight_decay
         self.means, self.squares = ([torch.zeros_like(each) for each in self.weights] for _ in range(2))
         self.steps = [torch.zeros((), device=each.device) for each in self.weights]
+
+    @property
+    def state(self) -> list[list[Tensor]]:
+        """The weights and all that the next step depends on."""
+        return [[*self.weights], self.means, self.squares, self.steps]
 
     def step(self, loss: Tensor) -> None:
         """Take a step of all weights on which the loss depends."""

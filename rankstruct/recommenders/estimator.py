@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from functools import cache, cached_property, partial
 from itertools import filterfalse
 from numbers import Integral
 from operator import le, lt
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 from zlib import crc32
 
@@ -37,7 +39,7 @@ from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.messages import explaining
 from rankstruct.models import update_averages
-from rankstruct.models.trainer import Trainer
+from rankstruct.models.trainer import Checkpoints, Trainer, random_state, set_random_state
 from rankstruct.processes import Team, find_team
 from rankstruct.recommenders.catalogue import Kind, Negatives, TrainingLists, fold_in
 from rankstruct.recommenders.factorization import (
@@ -257,6 +259,7 @@ class Recommender(BaseEstimator):
         item: str | None = None,
         time: str | None = None,
         min_rating: float | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Fit the factors to interactions.
 
@@ -271,6 +274,9 @@ class Recommender(BaseEstimator):
                 equally good for all held-out interactions, no epoch is selected.
             user, item, time: the columns of a table, here and in later calls, if they have other names.
             min_rating: only rows of a table with at least this rating count, here and in later calls; see `interactions`.
+            checkpoint: a folder, in which the state of training is saved after each epoch. If it has one, of a fit that was
+                killed, the same call goes on there, and ends with the same weights; the start is computed again. With
+                `shards`, each process has a file in it.
 
         Raises:
             DataError, ValueError: malformed interactions, see `interactions`; an option out of range; nothing to learn from, or
@@ -287,11 +293,13 @@ class Recommender(BaseEstimator):
                 raise DataError("expected interactions to learn from, got none")
             train, held, missed = self._divide(index, validation, seed)
             self._check_shards(team, loss, train, held)
+            request = repr((self._request(train, held), seed))
+            saved = None if checkpoint is None else partial(Checkpoints, Path(checkpoint), request, team)
             options: dict[str, Any] = {"exclude": train, "items": index.ranked(None, None), "missed": missed}
             at_last = index.known if validation is None and held is not None else None
             with torch.random.fork_rng([]), _of_any_size(index.known.num_items):
                 torch.manual_seed(seed)
-                learned = self._train(train, held, at_last, loss, measure, options, seed, team)
+                learned = self._train(train, held, at_last, loss, measure, options, seed, team, saved)
             self._index, self.known_ = index, index.known
             self.scorer_, self.history_, self.best_epoch_, self._folding, self.regularization_ = learned
         return self
@@ -306,6 +314,7 @@ class Recommender(BaseEstimator):
         options: Mapping[str, Any],
         seed: int,
         team: Team,
+        saved: Callable[[str], Checkpoints] | None,
     ) -> tuple[MatrixFactorization, list[dict[str, float | None]], int, dict[str, np.ndarray] | None, float | None]:
         """The factorisation, its history and best epoch, what folds in new users if that is linear, and the regularization.
 
@@ -323,13 +332,13 @@ class Recommender(BaseEstimator):
             begin, (plan.rank, plan.neighbours, plan.max_epochs) = chosen
         is_judged = held is not None and not plan.neighbours  # with neighbours no epoch is selected
         model = _Training(plan, train, loss, begin, validate if is_judged else None, seed, team)
-        model.run(measure.name, disable=not self.verbose)
+        model.run(measure.name, saved and saved("selection"), disable=not self.verbose)
         history, best = model.history[0], model.best_epochs[0]
         if begin and at_last is not None:
             train, plan.max_epochs = at_last, best
             begin["linear"] = team.computed(lambda: LinearFactors(train, cast(int, plan.rank), seed))
             model = _Training(plan, train, self.ranking_loss(), begin, None, seed, team)
-            model.run(measure.name, disable=not self.verbose)
+            model.run(measure.name, saved and saved("final"), disable=not self.verbose)
         model.scorer.load_state_dict(model.kept)
         scorer, folding = model.scorer.eval(), None
         if begin and plan.temperature is None and not (plan.layers or scorer.item_factors.is_split):
@@ -492,17 +501,21 @@ class Recommender(BaseEstimator):
         check_enough(team, train.num_users, train.num_items)
         if Negatives.of(self.negatives).kind == "all":
             loss_of_rows(loss)
-        options = {name: repr(value) for name, value in self.get_params(deep=False).items() if name != "random_state"}
-        parts = {"train": train, "validation": held}
-        given = {
-            name: part and (part.num_users, part.num_items, crc32(part.keys().tobytes()))
-            for name, part in parts.items()
-        }
-        if len(others := {repr(each): None for each in team.gathered((given, options))}) > 1:
+        if len(others := {repr(each): None for each in team.gathered(self._request(train, held))}) > 1:
             raise ValueError(
                 "all processes of shards='processes' must call fit with the same interactions and options, got "
                 f"{len(others)} different ones; read them in the same order in each, and pass the same seed"
             )
+
+    def _request(self, train: Ratings, held: Ratings | None) -> tuple[dict[str, Any], dict[str, str]]:
+        """What the result of a fit depends on, but for the seed."""
+        left_out = ("random_state", "verbose")
+        options = {name: repr(value) for name, value in self.get_params(deep=False).items() if name not in left_out}
+        parts = {"train": train, "validation": held}
+        return {
+            name: part and (part.num_users, part.num_items, crc32(part.keys().tobytes()))
+            for name, part in parts.items()
+        }, options
 
     def _check_whole(self, what: str) -> None:
         """Raise ValueError if this process has only some rows of the tables."""
@@ -921,6 +934,18 @@ class _Training(Trainer):
         """The mean measure of the validation users."""
         assert self.validate is not None
         return self.validate(cast(MatrixFactorization, self.averaged.module))
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Trainer`, with averages, and the states of random numbers."""
+        averages = {"averaged": self.averaged.state_dict(), "kept": self.kept}
+        return super().state_dict() | averages | {"random": random_state(self.scorer.item_factors.weight.device)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Trainer`."""
+        super().load_state_dict(state)
+        self.averaged.load_state_dict(state["averaged"])
+        self.kept = state["kept"]
+        set_random_state(state["random"], self.scorer.item_factors.weight.device)
 
     def keep(self, number: int) -> None:
         """Keep the averages."""

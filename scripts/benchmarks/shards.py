@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -17,12 +18,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from benchmarks.large import timed
 from benchmarks.timing import environment, rounded, status_kilobytes
 from rankstruct.data import BatchLoader, convert_lists, read_lists
 from rankstruct.losses import StructuredHingeLoss
 from rankstruct.models import LinearScorer
+from rankstruct.processes import find_team, joined
 
 FEATURES = 20
 KINDS = ("shards", "file")
@@ -65,13 +68,17 @@ def write_drawn(folder: str | os.PathLike[str], rows: int, shards: int, seed: in
 def train(path: str, minutes: float = np.inf, documents_per_batch: int = 4096) -> dict[str, Any]:
     """Train a linear scorer one epoch, or some minutes of it, on the AP hinge loss, on the batches of `RankingDataModule`.
 
-    `anonymous_mb` is the most memory that was not a file's, by a look every ten batches; `rows` are those trained on.
+    `anonymous_mb` is the most memory that was not a file's, by a look every ten batches; `rows` are those trained on. As one of
+    several processes, it trains on its share of the lists, with the gradients of all, by DDP.
     """
     torch.set_num_threads(1)
-    data = read_lists(path)
-    scorer, loss = LinearScorer(data.num_features), StructuredHingeLoss("AP")
-    optimizer = torch.optim.Adam(scorer.parameters(), 1e-3)
-    loader = BatchLoader(data, documents_per_batch=documents_per_batch, shuffle=True, drop_empty=True)
+    team, data = find_team(), read_lists(path)
+    scorer: nn.Module = LinearScorer(data.num_features)
+    scorer = scorer if team.world_size == 1 else nn.parallel.DistributedDataParallel(scorer)
+    optimizer, loss = torch.optim.Adam(scorer.parameters(), 1e-3), StructuredHingeLoss("AP")
+    place: dict[str, Any] = {"rank": team.rank, "world_size": team.world_size}
+    loader = BatchLoader(data, documents_per_batch=documents_per_batch, shuffle=True, drop_empty=True, **place)
+    team.gathered(None)  # all have read the lists
 
     def epoch() -> tuple[int, int, int]:
         anonymous, rows, end = 0, 0, time.monotonic() + 60 * minutes
@@ -128,6 +135,64 @@ def benchmark_shards(
     return found
 
 
+def benchmark_workers(
+    folder: str | os.PathLike[str], rows: int, shards: int, rounds: int, workers: Sequence[int], seed: int = 0
+) -> list[dict[str, Any]]:
+    """Draw the rows, if they are not there, and train on the shards in several processes of this machine, in turn.
+
+    Returns:
+        A row an epoch: `workers`, `round`, `load` (that of the machine before, processes that ran or waited in the last minute),
+        `seconds` of the slowest process, `cpu_seconds` of all, `peak_mb` of the largest, `rows` of all.
+    """
+    drawn = Path(folder) / f"shards-{rows}-{shards}-{seed}"
+    if not drawn.exists():
+        write_drawn(drawn, rows, shards, seed)
+    cache = {"OMP_NUM_THREADS": "1", "RANKSTRUCT_CACHE": str(Path(folder) / "cache")}
+    command = [sys.executable, "-m", "benchmarks.shards"]
+    subprocess.run(
+        [*command, "first reading", str(drawn), "inf"], env=environment(**cache), check=True, capture_output=True
+    )
+    found = []
+    for number, world in itertools.product(range(rounds), workers):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(world)}
+        load = os.getloadavg()[0]
+        given = [environment(**cache, **meeting, RANK=str(rank)) for rank in range(world)]
+        runs = [
+            subprocess.Popen([*command, "shards", str(drawn), "inf"], env=each, stdout=subprocess.PIPE, text=True)
+            for each in given
+        ]
+        ends = [json.loads(run.communicate()[0].splitlines()[-1]) for run in runs]
+        its = {name: [each[name] for each in ends] for name in ("seconds", "cpu_seconds", "peak_mb", "rows")}
+        sums = {"cpu_seconds": sum(its["cpu_seconds"]), "rows": sum(its["rows"])}
+        highest = {"seconds": max(its["seconds"]), "peak_mb": max(its["peak_mb"])}
+        found.append({"workers": world, "round": number, "load": load, **highest, **sums})
+    return found
+
+
+def as_workers(found: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Header and rows for a table: medians, and the ratio of seconds to those of the first number of workers."""
+    header = ["processes", "rows", "seconds", "times as fast", "CPU s of all", "peak MB of one", "load before"]
+    names = ("seconds", "cpu_seconds", "peak_mb", "rows", "load")
+    worlds = list(dict.fromkeys(row["workers"] for row in found))
+    medians = {
+        world: {name: float(np.median([row[name] for row in found if row["workers"] == world])) for name in names}
+        for world in worlds
+    }
+    first = medians[worlds[0]]["seconds"]
+    return header, [
+        [
+            world,
+            int(its["rows"]),
+            *rounded(its, seconds=1),
+            f"{first / its['seconds']:.2f}",
+            *rounded(its, cpu_seconds=1, peak_mb=0, load=1),
+        ]
+        for world, its in medians.items()
+    ]
+
+
 def read_first(path: str) -> dict[str, Any]:
     """Read and check shards; all but their features is kept in the cache."""
     data, found = timed(lambda: read_lists(path))
@@ -153,4 +218,5 @@ def as_rows(found: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[Any]]
 
 if __name__ == "__main__":
     kind, path, minutes = sys.argv[1:]
-    print(json.dumps(train(path, float(minutes)) if kind in KINDS else read_first(path)))
+    with joined():
+        print(json.dumps(train(path, float(minutes)) if kind in KINDS else read_first(path)))

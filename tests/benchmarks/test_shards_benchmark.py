@@ -20,3 +20,10 @@ def test_epochs_are_timed_in_turn(tmp_path):
     header, rows = shards.as_rows(shards.benchmark_shards(tmp_path, 5000, 2, rounds=1))
     assert [row[:2] for row in rows] == [["shards", 5000], ["file", 5000]]
     assert len(header) == len(rows[0])
+
+
+@pytest.mark.soak
+def test_an_epoch_is_timed_by_several_processes(tmp_path):
+    header, rows = shards.as_workers(shards.benchmark_workers(tmp_path, 5000, 2, rounds=1, workers=[1, 2]))
+    assert [row[:2] for row in rows] == [[1, 5000], [2, 5000]]
+    assert len(header) == len(rows[0])

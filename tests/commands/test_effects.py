@@ -23,12 +23,13 @@ MODES = {
         "--label=y --qid=q --docid=d --categorical=c --shards=2",
         "modes": {
             "a.txt": "* --num-features --real-labels --zero-based --group-file",
-            "a.csv": "* --num-features --real-labels --shards",
+            "a.csv": "* --num-features --real-labels",
             "folder": "* --num-features --real-labels --folds --zero-based --group-file",
-            "tables": "* --num-features --real-labels --folds --shards",
+            "tables": "* --num-features --real-labels --folds",
             "a.csv --shards 2": "*",
+            "a.txt --shards 2": "* --num-features --real-labels --zero-based --group-file",
         },
-        "*": "--output --dtype --label --qid --docid --categorical",
+        "*": "--shards --output --dtype --label --qid --docid --categorical",
     },
     "evaluate": {
         "": "--measures=AP --ties=input --empty=1 --convention=letor --real-labels --zero-based --label=y --qid=q "

@@ -253,6 +253,7 @@ def test_shards_have_the_rows_of_each_query_together_in_their_order(tmp_path):
     rng = np.random.default_rng(0)
     qid, x = rng.integers(0, 40, 500), np.arange(500.0)
     whole = pa.table({"qid": qid, "label": rng.integers(0, 3, 500), "x": x, "kind": np.array(["a", "b"])[qid % 2]})
+    whole = whole.set_column(3, "kind", whole["kind"].dictionary_encode())  # as pandas writes categories
     (tmp_path / "rows").mkdir()
     for part in range(3):  # lists are all over the files
         pq.write_table(whole.slice(part * 200, 200), tmp_path / "rows" / f"{part}.parquet")
@@ -273,3 +274,39 @@ def test_shards_have_the_rows_of_each_query_together_in_their_order(tmp_path):
     with pytest.raises(DataError, match=r"1.parquet, row 1 and on, column 'x': float16 holds numbers up to 65504"):
         write_shards(tmp_path / "rows", tmp_path / "none", 2, dtype="float16")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["by1", "by7", "rows"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("docids", [" # docid = d{}", ""])
+def test_shards_of_a_file_without_columns_are_its_lists(tmp_path, monkeypatch, dtype, docids):
+    monkeypatch.setattr("rankstruct.data.convert._NUMBERS", 2**-15)  # a few documents at once
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((90, 3)) < 0.1, np.nan, rng.integers(1, 9, (90, 3)) / 4)
+    lines = [
+        f"{rng.integers(3)} qid:{name} "
+        + " ".join(f"{at}:{'NULL' if np.isnan(x) else x}" for at, x in enumerate(row, 1))
+        + docids.format(number)
+        for number, (name, row) in enumerate(zip(np.repeat([f"q{n}" for n in range(30)], 3), X, strict=True))
+    ]
+    path = tmp_path / "train.txt"
+    path.write_text("\n".join(lines))
+    whole = read_lists(path, cache=False)
+    made = write_shards(path, tmp_path / "shards", 4, dtype=dtype)
+    assert made[1:] == (30, 90, 3)
+    shards = read_lists(made.path, cache=False)
+    order = [whole.qids.tolist().index(name) for name in shards.qids.tolist()]
+    expected = whole.select(order)
+    assert sorted(order) == list(range(30))
+    np.testing.assert_array_equal(np.asarray(shards.features), expected.features)
+    np.testing.assert_array_equal(shards.labels, expected.labels)
+    assert shards.columns is None
+    for names in (shards.docids, expected.docids):
+        assert (names is None) == (not docids)
+    assert not docids or shards.docids.tolist() == expected.docids.tolist()
+    path.write_text("-1 qid:1 1:1\n")
+    with pytest.raises(DataError, match=r"train.txt:1: expected a grade"):
+        write_shards(path, tmp_path / "none", 2)
+    path.write_text("1 qid:1 1:1 90:1\n0 qid:1 5:1\n")
+    with pytest.raises(DataError, match="expected dense features, got sparse ones"):
+        write_shards(path, tmp_path / "none", 2)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["shards", "train.txt"]

@@ -354,4 +354,60 @@ def test_an_estimator_refuses_shards_larger_than_memory(tmp_path, monkeypatch):
     data = rs.data.read_lists(write(tmp_path / "train", 2))
     monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 1, "SC_PAGE_SIZE": 8 * 3 * len(data.labels) - 1}.get)
     with pytest.raises(MemoryError, match=r"X has shards of 840 documents.*rankstruct fit.*X\.select\(lists\)"):
-        rs.MLPRanker().fit(data)
+        rs.LinearRanker().fit(data)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prepare": ["quantile"], "seeds": 2},
+        {"prepare": ["append-piecewise"], "noise": 0.1, "drop_empty": False},
+        {"prepare": ["query-minmax"], "context": "mean", "validation_share": 0},
+    ],
+)
+def test_a_network_learns_from_shards_what_it_learns_in_memory(tmp_path, monkeypatch, whole, options):
+    monkeypatch.setattr(module, "_BLOCK", 10**6)
+    monkeypatch.setattr(module, "_HELD", 10**6)  # one window, so that lists come in the same order
+    data = rs.data.read_lists(write(tmp_path / "train", 4))
+    weights = np.random.default_rng(0).random(LISTS)
+    ours, theirs = (
+        rs.MLPRanker(max_epochs=3, device="cpu", **options).fit(lists, sample_weight=weights) for lists in (data, whole)
+    )
+    assert ours.history_ == theirs.history_
+    assert ours.preparation_.equals(theirs.preparation_)
+    np.testing.assert_array_equal(ours.predict(whole), theirs.predict(whole))
+
+
+def test_a_network_holds_one_window_of_training_and_of_validation_lists(tmp_path, monkeypatch):
+    data = rs.data.read_lists(write(tmp_path / "train", 4))
+    shuffled = table().select(["qid", "label", "c", "b", "a"])  # other columns first
+    pq.write_table(shuffled, tmp_path / "valid.parquet", row_group_size=100)
+    (tmp_path / "valid").mkdir()
+    (tmp_path / "valid.parquet").rename(tmp_path / "valid/0.parquet")
+    held = []
+
+    def hold(features, lists, own=module.ShardedFeatures.hold):
+        own(features, lists)
+        held.append(features._held[3].shape)
+
+    monkeypatch.setattr(module.ShardedFeatures, "hold", hold)
+    monkeypatch.setattr(module.ShardedFeatures, "__array__", None)
+    alone, both = (rs.MLPRanker(max_epochs=2, device="cpu", prepare=["quantile"], seeds=seeds) for seeds in (1, 2))
+    valid = rs.data.read_lists(tmp_path / "valid")
+    alone.fit(data, X_valid=valid)
+    assert max(rows * width for rows, width in held) <= 700 + 2 * 150 * held[0][1] / 3
+    assert len(held) > 2 * 2 * 5
+    np.testing.assert_allclose(alone.predict(data), alone.predict(data.select(np.arange(LISTS))), rtol=1e-12)
+    both.fit(data, X_valid=valid)
+    np.testing.assert_allclose(alone.history_[0][1]["loss"], both.history_[0][1]["loss"], rtol=1e-5)
+    best, value = alone.best_epochs_[0], alone.score(rs.data.read_lists(tmp_path / "valid/0.parquet"))
+    np.testing.assert_allclose(alone.history_[0][best - 1]["validation"], value, rtol=1e-5)
+
+
+def test_a_network_refuses_missing_numbers_that_only_shards_of_validation_have(tmp_path):
+    data = rs.data.read_lists(write(tmp_path / "train", 2))
+    full = rs.data.RankingData(np.ones((4, 3), np.float32), np.float32([0, 1, 1, 0]), np.array([0, 2, 4]), range(2))
+    with pytest.raises(ValueError, match="missing values, in the columns 1, 2"):
+        rs.MLPRanker(max_epochs=1, prepare=(), device="cpu").fit(full, X_valid=data.with_features(data.features))
+    with pytest.raises(ValueError, match="no list can be learned from: in each of 120"):
+        rs.MLPRanker(validation_share=0, device="cpu").fit(data, np.ones(840))

@@ -32,14 +32,24 @@ for each in CASES.values():
     each |= {"rank": 8, "max_epochs": 2}
 
 RANK = """
-import sys, torch
+import contextlib, sys, torch
+from unittest import mock
+from rankstruct.models.trainer import Checkpoints
 sys.path.insert(0, sys.argv[3])
 from test_shards import CASES, Recommender, drawn, load_shards, save_shards
 rank, folder = int(sys.argv[1]), sys.argv[2]
 torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-found = {}
+found, write = {}, Checkpoints.write
+
+def interrupted(*given):
+    write(*given)
+    raise InterruptedError
+
 for name, options in CASES.items():
-    model = Recommender(shards="processes", **options).fit(drawn())
+    model, states = Recommender(shards="processes", **options), f"{folder}/{name} states"
+    with contextlib.suppress(InterruptedError), mock.patch.object(Checkpoints, "write", interrupted):
+        model.fit(drawn(), checkpoint=states)
+    model.fit(drawn(), checkpoint=states)  # goes on after the first epoch
     save_shards(model, f"{folder}/{name}")
     again = load_shards(f"{folder}/{name}")
     found[name] = [each.recommend(range(40), k=9) for each in (model, again)], model.evaluate(drawn(3)), model.history_
