@@ -1,9 +1,9 @@
 """The expohedron: the exposures that mixtures of rankings give to the documents of a list.
 
-With the discounts w_1 >= w_2 >= ... of the positions, a ranking gives each document the discount of its position, and a mixture of
-rankings the mean. All of these together are the convex hull of the permutations of w, a permutahedron. An exposure is in it if and
-only if its m largest entries sum to at most w_1 + ... + w_m for each m, and all of them to the sum of w (majorisation). A face is
-an ordered partition of the documents in blocks: those of the first block share the first positions, and so on.
+With the discounts w_1 >= w_2 >= ... of the positions, a ranking gives each document the discount of its position, and a mixture
+of rankings the mean. All of these together are the convex hull of the permutations of w, a permutahedron. An exposure is in it if
+and only if its m largest entries sum to at most w_1 + ... + w_m for each m, and all of them to the sum of w (majorisation). A
+face is an ordered partition of the documents in blocks: those of the first block share the first positions, and so on.
 
 - Projection is isotonic regression of the sorted point minus w (pool adjacent violators): blocks move by a constant.
 - An exposure is decomposed by going from a vertex of its face through it to the border, where the face is smaller
