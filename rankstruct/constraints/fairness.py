@@ -271,8 +271,9 @@ def _lengths(layout: Layout) -> np.ndarray:
 def _protected(layout: Layout, groups: Any, protected: Any) -> np.ndarray:
     """Which documents are protected."""
     read = group_ids("groups", groups)
-    number = read.names is None and isinstance(protected, Real | np.bool_)
-    rule = Rule("groups", f"{float(protected):g}" if number else str(protected), 0, None, None)
+    if read.names is None and isinstance(protected, Real | np.bool_) and protected == int(protected):
+        protected = int(protected)  # of 1.0 and True
+    rule = Rule("groups", str(protected), 0, None, None)
     return layout.given(read.ids, "groups") == group_of(rule, read.names)
 
 
