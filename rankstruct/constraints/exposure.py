@@ -146,8 +146,8 @@ class ExposureFront:
         points, along = self.exposure.numpy(), getattr(self, name).numpy()
         room = 1e-9 * max(1.0, abs(along[-1]))
         if not (value <= along[-1] + room if name == "utility" else value >= along[0] - room):
-            bound = f"at most {along[-1]:g}" if name == "utility" else f"at least {along[0]:g}"
-            raise ValueError(f"every mixture has a {name} of {bound}, got {value:g}")
+            bound = f"a utility above {along[-1]:g}" if name == "utility" else f"an unfairness below {along[0]:g}"
+            raise ValueError(f"no mixture has {bound}, got {value:g}")
         after = int(np.searchsorted(along, value))
         if after in (0, len(along)):
             return points[min(after, len(along) - 1)]
