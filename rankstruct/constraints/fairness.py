@@ -126,7 +126,8 @@ def attention_fairness(
         p, q = (each / each.sum(1, keepdims=True) for each in (attention, wanted))
     middle = (p + q) / 2
     divergence = (_divergence(p, middle) + _divergence(q, middle)) / 2
-    return torch.from_numpy(1 - divergence.sum(1) / np.log(2))
+    found = 1 - divergence.sum(1) / np.log(2)
+    return torch.from_numpy(np.where(attention.sum(1) > 0, found, np.nan))
 
 
 def exposure_ratio(
