@@ -2,8 +2,8 @@
 
 Lists of documents with merits drawn uniformly; the target is exposure by merit. Unfairness and utility are relative to those of
 the ranking by merit. A Plackett-Luce policy of the merits' logarithms is made more random by its temperature; its utility is the
-highest of those with at most so much unfairness, and missing where no temperature is that fair on some list. Prints the table, and
-writes it as `exposure.json`:
+highest of those with at most so much unfairness, and missing where no temperature is that fair on some list. Prints the table,
+and writes it as `exposure.json`:
 
     python scripts/exposure_front.py --output runs/exposure
 """

@@ -1,4 +1,4 @@
-"""Rankings under rules: caps and quotas of groups within the first positions, and documents at given positions."""
+"""Rankings under rules (caps, quotas, given positions), mixtures of rankings with fair exposure, and measures of fairness."""
 
 from rankstruct.constraints.documents import *
 from rankstruct.constraints.evaluation import *

@@ -236,6 +236,38 @@ def best_of_groups(
     return np.array(rankings)[used], weights.clip(0) / weights.clip(0).sum()
 
 
+def path_of_two_groups(fair: np.ndarray, group: np.ndarray, merits: np.ndarray, worth: np.ndarray) -> np.ndarray:
+    """The bends `[b, n]` of the path from a fair exposure, the best at its groups' exposures, to the highest utility.
+
+    On the way a price that the documents of one of the two groups pay falls to 0. Between two prices at which documents of both
+    groups are equal, the best ranking stays the same.
+    """
+    gains, payer = _relative(merits), group == 0
+    if payer.all():
+        return fair[None]
+    least = [
+        np.lexsort((side, -gains)) for side in (payer, ~payer)
+    ]  # among equals the other group first, or the payers
+    bounds = [worth[payer[order]].sum() for order in least]
+    share = fair[payer].sum()
+    if bounds[0] - _SAME <= share <= bounds[1] + _SAME:
+        return fair[None]
+    if share > bounds[1]:  # the others are to gain, so they pay
+        payer = ~payer
+        share = fair[payer].sum()
+    prices = np.unique(np.subtract.outer(gains[payer], gains[~payer]))
+    prices = np.concatenate([[0.0], prices[prices > 0]])
+    points = [fair]
+    for price in ((prices[1:] + prices[:-1]) / 2)[::-1]:
+        order = np.argsort(-(gains - price * payer), kind="stable")
+        gained = worth[payer[order]].sum()
+        if gained > share + _SAME:
+            share = gained
+            points.append(np.empty_like(fair))
+            points[-1][order] = worth
+    return np.array(points)
+
+
 def _sorted_within(order: np.ndarray, group: np.ndarray, gains: np.ndarray) -> np.ndarray:
     """A ranking whose documents of each group are in the order of their gains, at the positions that the group had."""
     found = order.copy()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rankstruct.arrays import as_numbers
 from rankstruct.constraints.documents import Layout
-from rankstruct.constraints.expohedron import best_of_groups, decompose, pareto_path, project
+from rankstruct.constraints.expohedron import best_of_groups, decompose, pareto_path, path_of_two_groups, project
 from rankstruct.constraints.rules import Groups, group_ids
 from rankstruct.measures import nDCG
 from rankstruct.messages import did_you_mean
@@ -155,8 +155,8 @@ class ExposureFront:
         if name == "utility":
             share = (value - along[after - 1]) / (along[after] - along[after - 1])
         else:  # the larger root of a square
-            gap = start - self.target.numpy()
-            square, slope, below = step @ step, gap @ step, along[after - 1] - value
+            gap, end = self._problem.gaps(points[after - 1 : after + 1])
+            square, slope, below = (end - gap) @ (end - gap), gap @ (end - gap), along[after - 1] - value
             share = -below / (slope + np.sqrt(max(slope**2 - square * below, 0.0)))
         return start + min(max(share, 0.0), 1.0) * step
 
@@ -252,18 +252,24 @@ def fair_exposures(
 
 
 def exposure_front(
-    merits: Any, *, target: Target | Any = "merit", k: int | None = None, discount: Any = "log2"
+    merits: Any,
+    *,
+    target: Target | Any = "merit",
+    groups: Any = None,
+    k: int | None = None,
+    discount: Any = "log2",
 ) -> ExposureFront:
-    """All best compromises between a target of the documents' exposures and utility, from the fairest to the most useful.
+    """All best compromises between a target of exposures and utility, from the fairest to the most useful.
 
-    The front is exact: it is given by the points at which it bends, as many as there are documents for targets `"merit"` and
-    `"equal"`. For other targets the number may grow with the square of the documents.
+    The front is exact: it is given by the points at which it bends, at most as many as there are documents for targets `"merit"`
+    and `"equal"`. For other targets, and with groups, the number may grow with the square of the documents.
 
     Args:
         merits, target, k, discount: as of `fair_exposure`.
+        groups: as of `fair_exposure`, at most two.
 
     Raises:
-        TypeError, ValueError: as `fair_exposure`.
+        TypeError, ValueError: as `fair_exposure`; more than two groups.
 
     Source: as `fair_exposure`.
 
@@ -276,11 +282,9 @@ def exposure_front(
     ExposurePolicy(3 rankings of 3 documents, utility=1.25, unfairness=0.0875)
     """
     layout = Layout.read(_one_list("merits", merits), {}, "merits")
-    problem = _Problem.of(layout.scores, target, None, _discounts(k, discount))
-    points = problem.scale * pareto_path(problem.target / problem.scale, problem.merits, problem.worth)
-    gaps = points - problem.target
-    gaps[np.abs(gaps) <= _ROUNDING * problem.scale] = 0
-    squares = (gaps**2).sum(1)
+    problem = _Problem.of(layout.scores, target, groups, _discounts(k, discount))
+    points = problem.front()
+    squares = (problem.gaps(points) ** 2).sum(1)
     return ExposureFront(
         torch.from_numpy(points),
         torch.from_numpy(np.maximum.accumulate(points @ problem.merits)),
@@ -327,14 +331,33 @@ class _Problem:
     def policy(self, exposure: np.ndarray) -> ExposurePolicy:
         return self._mixture(*decompose(exposure / self.scale, self.worth))
 
+    def front(self) -> np.ndarray:
+        """The exposures at which the front bends, `[b, documents]`."""
+        if self.groups is None or not len(self.merits):
+            return self.scale * pareto_path(self.target / self.scale, self.merits, self.worth)
+        if (many := int(self.groups.max()) + 1) > 2:
+            raise ValueError(
+                f"the front is known for at most two groups, got {many}, a missing group included; fair_exposure takes any number"
+            )
+        fair = self.fairest().exposure.numpy() / self.scale
+        return self.scale * path_of_two_groups(fair, self.groups, self.merits, self.worth)
+
+    def gaps(self, exposures: np.ndarray) -> np.ndarray:
+        """How far exposures `[b, documents]` are from meeting the target, of each document, or of each group relative to the root
+        of its size.
+        """
+        found = exposures - self.target
+        if self.groups is not None and len(self.merits):
+            sizes = np.bincount(self.groups)
+            found = np.stack([np.bincount(self.groups, each) for each in found]) / np.sqrt(sizes)
+        found[np.abs(found) <= _ROUNDING * self.scale] = 0
+        return found
+
     def _mixture(self, rankings: np.ndarray, weights: np.ndarray) -> ExposurePolicy:
         exposure = np.zeros_like(self.target)
         for ranking, weight in zip(rankings, weights, strict=True):
             exposure[ranking] += weight * self.scale * self.worth
-        gap = exposure - self.target
-        if self.groups is not None and len(gap):
-            gap = np.bincount(self.groups, gap) / np.sqrt(np.bincount(self.groups))
-        gap[np.abs(gap) <= _ROUNDING * self.scale] = 0
+        gap = self.gaps(exposure[None])[0]
         return ExposurePolicy(
             torch.from_numpy(exposure),
             torch.from_numpy(self.target),

@@ -181,6 +181,29 @@ def test_groups_meet_their_targets_with_the_highest_utility():
         assert policy.utility == pytest.approx(assigned(merits, group, aims, worth), abs=1e-8)
 
 
+@pytest.mark.parametrize("k", [None, 3])
+def test_fronts_of_two_groups_equal_a_programme_at_each_exposure(k):
+    rng = np.random.default_rng(6)
+    for trial in range(8):
+        n = int(rng.integers(2, 7))
+        merits = rng.random(n) if trial % 2 else rng.integers(0, 3, n).astype(float)
+        group, worth = np.arange(n) % 2 if trial % 4 else rng.permutation(n) % 2, discounts(n, k)
+        target = ["equal", "merit", rng.random(n)][trial % 3]
+        front = exposure_front(merits, target=target, groups=group, k=k)
+        assert front.utility[-1].item() == pytest.approx(best_value(merits, worth))
+        assert front.unfairness[0].item() == pytest.approx(
+            fair_exposure(merits, target=target, groups=group, k=k).unfairness
+        )
+        for wanted in np.linspace(*front.unfairness[[0, -1]].tolist(), 6):
+            policy = front.policy(unfairness=wanted)
+            assert policy.unfairness == pytest.approx(wanted, abs=1e-9)
+            sums = np.bincount(group, policy.exposure)
+            assert policy.utility == pytest.approx(assigned(merits, group, sums, worth), abs=1e-7)
+    with pytest.raises(ValueError, match="at most two groups, got 3"):
+        exposure_front([1.0, 0.5, 0.2], groups=["a", None, "b"])
+    assert len(exposure_front([1.0, 0.5], groups=["a", "a"]).utility) == 1
+
+
 def test_groups_that_deserve_too_much_come_as_close_as_they_can():
     policy = fair_exposure([9.0, 8.0, 0.1, 0.1], groups=["a", "a", None, ""])
     worth = discounts(4)
