@@ -37,6 +37,15 @@ class ExposurePolicy:
         utility: the sum of merit times exposure: the expected discounted merit.
         unfairness: the squared distance of the exposure from the nearest that meets the target. Above 0 in the fairest mixture
             if no mixture meets it, as when a document deserves more than the first position has.
+
+    >>> policy = fair_exposure([0.3, 0.3], target="equal")
+    >>> policy.rankings, policy.weights
+    (tensor([[0, 1],
+            [1, 0]]), tensor([0.5000, 0.5000], dtype=torch.float64))
+    >>> policy.sample(3, seed=0)
+    tensor([[1, 0],
+            [0, 1],
+            [0, 1]])
     """
 
     exposure: Tensor
@@ -70,6 +79,12 @@ class ExposurePolicies(Sequence[ExposurePolicy]):
         exposure: `[..., list_size]` or `[documents]` float64, 0 in the padding.
         utility: `[lists]` float64.
         unfairness: `[lists]` float64.
+
+    >>> policies = fair_exposures([0.9, 0.2, 0.5, 0.5, 0.5], group=[2, 3])
+    >>> policies, policies[1]
+    (ExposurePolicies(2 lists), ExposurePolicy(3 rankings of 3 documents, utility=1.06546, unfairness=0))
+    >>> policies.exposure, policies.unfairness
+    (tensor([1.0000, 0.6309, 0.7103, 0.7103, 0.7103], dtype=torch.float64), tensor([0.2236, 0.0000], dtype=torch.float64))
     """
 
     def __init__(self, policies: list[ExposurePolicy], layout: Layout) -> None:
@@ -116,6 +131,12 @@ class ExposureFront:
         utility: `[points]` float64, increasing.
         unfairness: `[points]` float64, increasing; as in `ExposurePolicy`.
         target: `[documents]` float64.
+
+    >>> front = exposure_front([0.6, 0.5])
+    >>> front
+    ExposureFront(2 points, utility 0.904425 to 0.915465, unfairness 0 to 0.0243772)
+    >>> front.policy(unfairness=0.01).exposure, front.policy(utility=0.91).unfairness
+    (tensor([0.9603, 0.6706], dtype=torch.float64), 0.0062...)
     """
 
     exposure: Tensor

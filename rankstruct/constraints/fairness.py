@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rankstruct.arrays import as_array, as_numbers
 from rankstruct.constraints.documents import Layout
-from rankstruct.constraints.rules import NO_GROUP, Rule, fair_quotas, group_ids, group_of
+from rankstruct.constraints.rules import NO_GROUP, fair_quotas, group_ids
 from rankstruct.measures import nDCG
 from rankstruct.messages import did_you_mean
 
@@ -272,10 +272,16 @@ def _lengths(layout: Layout) -> np.ndarray:
 def _protected(layout: Layout, groups: Any, protected: Any) -> np.ndarray:
     """Which documents are protected."""
     read = group_ids("groups", groups)
-    if read.names is None and isinstance(protected, Real | np.bool_) and protected == int(protected):
-        protected = int(protected)  # of 1.0 and True
-    rule = Rule("groups", str(protected), 0, None, None)
-    return layout.given(read.ids, "groups") == group_of(rule, read.names)
+    ids = layout.given(read.ids, "groups")
+    if read.names is not None:
+        return ids == (read.names.index(str(protected)) if str(protected) in read.names else -1)
+    try:
+        number = float(protected)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not number.is_integer():
+        raise ValueError(f"the groups are whole numbers, so that protected must be one, got {protected!r}")
+    return ids == number
 
 
 def _counts(layout: Layout, side: np.ndarray, last: int) -> np.ndarray:

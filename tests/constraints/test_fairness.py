@@ -47,6 +47,12 @@ def test_prefix_measures_of_pages_and_of_lists_that_cannot_be_unfair():
     assert rND([[1, 2], [2, 1]], [[1, 1], [0, 0]], 1, step=2).isnan().all()
     assert rKL([1, 2, 3], [0, 1, 0], 1).isnan().all()  # shorter than the step
     assert rND([], [], 1).isnan().all()
+    assert (
+        rND([1, 2, 3], [1.0, math.nan, 0.0], True, step=1).item()
+        == rND([1, 2, 3], ["a", None, "b"], "a", step=1).item()
+    )
+    with pytest.raises(ValueError, match="protected must be one, got 'f'"):
+        rND([1, 2], [0, 1], "f", step=1)
     long = np.arange(1, 301)
     protected = long > 150
     assert rND(long, protected, 1).item() == pytest.approx(1)
