@@ -136,13 +136,7 @@ def pareto_path(target: np.ndarray, merits: np.ndarray, worth: np.ndarray) -> np
     at = 0.0
     while at < _FAR:
         ahead = at + _STEP * max(at, 1e-3)
-        block = blocks_of(target + ahead * gains, worth)
-        movement = _centred(gains, block)
-        movement[np.abs(movement) <= _CLOSE] = 0
-        start = _centred(target, block) + _shares(worth, block)
-        step = min(
-            _exit(start + ahead * movement, movement, block, worth)[0], _meeting(target, gains, worth, block, ahead)
-        )
+        start, movement, step = _piece(target, gains, worth, ahead)
         if step == np.inf:
             break
         at = ahead + step
@@ -158,13 +152,37 @@ def _relative(merits: np.ndarray) -> np.ndarray:
     return apart / max(apart.max(initial=0), np.finfo(float).tiny)
 
 
-def _meeting(target: np.ndarray, gains: np.ndarray, worth: np.ndarray, block: np.ndarray, at: float) -> float:
-    """How far ahead the first two adjacent blocks meet."""
+def _piece(target: np.ndarray, gains: np.ndarray, worth: np.ndarray, at: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """The piece of the path at a place: its start and movement `[n]`, and how much further it goes.
+
+    Blocks that are to be split or joined at once are so, since sums that differ by less than their rounding hide it.
+    """
+    block, least = blocks_of(target + at * gains, worth), _STEP * max(at, 1e-3)
+    for _ in range(4 * len(target)):
+        movement = _centred(gains, block)
+        movement[np.abs(movement) <= _CLOSE] = 0
+        start = _centred(target, block) + _shares(worth, block)
+        far, cut = _exit(start + at * movement, movement, block, worth)
+        near, joined = _meeting(target, gains, worth, block, at)
+        if min(far, near) > least:
+            break
+        block = joined if cut is None or near < far else cut
+    return start, movement, min(far, near)
+
+
+def _meeting(
+    target: np.ndarray, gains: np.ndarray, worth: np.ndarray, block: np.ndarray, at: float
+) -> tuple[float, np.ndarray]:
+    """How far ahead the first two adjacent blocks meet, and the blocks after it."""
     sizes = np.bincount(block)
     means = [np.bincount(block, values) / sizes for values in (target - _shares(worth, block), gains)]
     apart, closing = -np.diff(means[0]) - at * np.diff(means[1]), np.diff(means[1])
-    meets = closing > _LEAST
-    return max(float((apart[meets] / closing[meets]).min()), 0.0) if meets.any() else np.inf
+    meets = np.flatnonzero(closing > _LEAST)
+    if not len(meets):
+        return np.inf, block
+    steps = (apart[meets] / closing[meets]).clip(0)
+    first = meets[steps.argmin()]
+    return float(steps.min()), block - (block > first)
 
 
 def _most_useful(target: np.ndarray, gains: np.ndarray, worth: np.ndarray) -> np.ndarray:
