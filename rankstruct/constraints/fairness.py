@@ -178,13 +178,8 @@ def exposure_ratio(
         raise ValueError(f"kind {chosen!r} {'requires' if merits is None else 'takes no'} merits=")
     layout, worth = _ranked(ranks, lists, k, discount)
     side = _protected(layout, groups, protected)
-    value = worth
-    worthy = np.ones(len(worth))
-    if merits is not None:
-        worthy = layout.given(as_numbers("merits", merits), "merits").astype(np.float64)
-        if not ((worthy >= 0) & (worthy < np.inf)).all():
-            raise ValueError(f"merits must be finite and >= 0, got {worthy[~((worthy >= 0) & (worthy < np.inf))][0]:g}")
-        value = worth * worthy if chosen == "impact" else worth
+    worthy = np.ones(len(worth)) if merits is None else _merits(layout, merits)
+    value = worth * worthy if chosen == "impact" else worth
     sums = [
         [np.bincount(layout.of_list[here], each[here], layout.lists) for each in (value, worthy)]
         for here in (side, ~side)
@@ -262,6 +257,14 @@ def _ranked(ranks: Any, lists: Mapping[str, Any], k: int | None, discount: Any) 
     if (weights < 0).any():
         raise ValueError(f"discounts must be >= 0, got {weights.min():g}")
     return layout, np.concatenate([[0.0], weights])[position]
+
+
+def _merits(layout: Layout, merits: Any) -> np.ndarray:
+    """Merits as the documents are, checked."""
+    found = layout.given(as_numbers("merits", merits), "merits").astype(np.float64)
+    if (wrong := found[~((found >= 0) & (found < np.inf))]).size:
+        raise ValueError(f"merits must be finite and >= 0, got {wrong[0]:g}")
+    return found
 
 
 def _lengths(layout: Layout) -> np.ndarray:

@@ -261,6 +261,15 @@ def test_unusual_lists_have_policies(merits, more):
         assert np.ptp([0.0, *fair_exposure(merits).exposure.diff()]) < 1e-12
 
 
+def test_differences_that_rounding_hides_do_not_slow_a_front_down():
+    merits = np.exp(np.random.default_rng(0).normal(size=40) * 5)  # of a range of 1e9
+    front = exposure_front(merits, target="equal", discount=torch.ones_like)
+    assert front.utility.tolist() == pytest.approx([merits.sum()])
+    front = exposure_front(merits, target="equal")
+    assert len(front.utility) <= 40
+    assert front.utility[-1].item() == pytest.approx(best_value(merits, discounts(40)))
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
