@@ -110,7 +110,7 @@ def test_exposure_ratios():
         exposure_ratio([1, 2], [1, 0], 1, kind="impct")
 
 
-#: The least number of protected documents at positions 1 to 12 for alpha = 0.1: table 2 of the paper on FA*IR.
+#: The least number of protected documents at positions 1 to 12 for alpha = 0.1, as in the table of the paper on FA*IR.
 PUBLISHED = {
     0.1: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     0.2: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1],
