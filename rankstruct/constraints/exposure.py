@@ -87,8 +87,8 @@ class ExposurePolicies(Sequence[ExposurePolicy]):
     (tensor([1.0000, 0.6309, 0.7103, 0.7103, 0.7103], dtype=torch.float64), tensor([0.2236, 0.0000], dtype=torch.float64))
     """
 
-    def __init__(self, policies: list[ExposurePolicy], layout: Layout) -> None:
-        self._policies, self._layout = policies, layout
+    def __init__(self, policies: list[ExposurePolicy], layout: Any) -> None:
+        self._policies, self._layout = policies, layout  # a `Layout`
         self.exposure = layout.returned(np.concatenate([np.zeros(0), *(each.exposure.numpy() for each in policies)]))
         self.utility = torch.tensor([each.utility for each in policies], dtype=torch.float64)
         self.unfairness = torch.tensor([each.unfairness for each in policies], dtype=torch.float64)
@@ -99,7 +99,8 @@ class ExposurePolicies(Sequence[ExposurePolicy]):
         for policy, begin in zip(self._policies, self._layout.offsets, strict=False):
             drawn = policy.sample(seed=generator).numpy()
             ranks[begin + drawn] = np.arange(1, len(drawn) + 1)
-        return self._layout.returned(ranks)
+        found: Tensor = self._layout.returned(ranks)
+        return found
 
     @overload
     def __getitem__(self, index: int) -> ExposurePolicy: ...
@@ -143,7 +144,7 @@ class ExposureFront:
     utility: Tensor
     unfairness: Tensor
     target: Tensor
-    _problem: _Problem
+    _problem: Any  # a `_Problem`
 
     def policy(self, *, utility: float | None = None, unfairness: float | None = None) -> ExposurePolicy:
         """The policy with at least this utility and the least unfairness, or with at most this unfairness and the most utility.
@@ -157,7 +158,8 @@ class ExposureFront:
         number = as_numbers(name, value)
         if number.size != 1:
             raise ValueError(f"{name} must be a number, got {value!r}")
-        return self._problem.policy(self._at(name, float(number.item())))
+        found: ExposurePolicy = self._problem.policy(self._at(name, float(number.item())))
+        return found
 
     def __repr__(self) -> str:
         ends = (f"{name} {each[0]:.6g} to {each[-1]:.6g}" for name, each in vars(self).items() if name in _MEASURED)
