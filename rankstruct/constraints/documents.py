@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from typing_extensions import Self
 
 from rankstruct.arrays import as_array
 from rankstruct.constraints.program import GroupRule
@@ -23,7 +24,7 @@ from rankstruct.constraints.rules import (
     group_of,
     unknown_groups,
 )
-from rankstruct.lists import lists_of, real_documents
+from rankstruct.lists import as_real, lists_of, real_documents
 
 __all__ = ["violations"]
 
@@ -31,7 +32,7 @@ _LISTS = ("where", "offsets", "qid", "group")
 
 
 @dataclass(frozen=True)
-class Documents:
+class Layout:
     """Real documents, list by list.
 
     Attributes:
@@ -40,9 +41,6 @@ class Documents:
         places: where each was given, in the flattened input.
         shape: that of the input.
         device: where the scores were.
-        groups: `[columns, documents]` int64.
-        which: the number of each rule's group; 0 for rules about each group.
-        constraints: the rules.
     """
 
     scores: np.ndarray
@@ -50,6 +48,64 @@ class Documents:
     places: np.ndarray
     shape: tuple[int, ...]
     device: torch.device
+
+    @classmethod
+    def read(cls, scores: Any, lists: Mapping[str, Any], name: str = "scores") -> Self:
+        """Check and lay out scores that messages call `name`; TypeError and ValueError as `rank_under`."""
+        return cls(*_laid_out(as_real(name, scores), lists, name))
+
+    @property
+    def lists(self) -> int:
+        """How many there are."""
+        return len(self.offsets) - 1
+
+    @property
+    def of_list(self) -> np.ndarray:
+        """The list of each document."""
+        return np.repeat(np.arange(self.lists), np.diff(self.offsets))
+
+    def given(self, values: Any, name: str) -> np.ndarray:
+        """A column in the shape of the input, as the documents are."""
+        found = as_array(name, values)
+        if found.shape != self.shape:
+            raise ValueError(f"{name} must have one entry per document, shape {self.shape}, got {found.shape}")
+        return found.reshape(-1)[self.places]
+
+    def returned(self, values: np.ndarray) -> torch.Tensor:
+        """Numbers in the layout of the input, 0 for padding."""
+        found = np.zeros(math.prod(self.shape), values.dtype)
+        found[self.places] = values
+        return torch.from_numpy(found.reshape(self.shape)).to(self.device)
+
+
+def _laid_out(
+    scores: Any, lists: Mapping[str, Any], called: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, ...], torch.device]:
+    for name in lists:
+        if name not in _LISTS:
+            raise TypeError(f"unexpected keyword argument {name!r}; lists are given as {', '.join(_LISTS)}")
+    shape = tuple(scores.shape) if hasattr(scores, "shape") else np.shape(scores)
+    given_places = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
+    flat, given = lists_of(scores, np.zeros(shape), {**lists, "item_weights": given_places})
+    assert given.item_weights is not None
+    rows, offsets = real_documents(flat, given)
+    places = given.item_weights.cpu().long().reshape(-1)[rows].numpy()
+    values = flat.cpu().double().reshape(-1)[rows].numpy()
+    if np.isnan(values).any():
+        raise ValueError(f"{called} must not be NaN; that of document {int(places[np.isnan(values)][0])} is")
+    return values, offsets, places, shape, flat.device
+
+
+@dataclass(frozen=True)
+class Documents(Layout):
+    """Real documents, list by list, with their groups.
+
+    Attributes:
+        groups: `[columns, documents]` int64.
+        which: the number of each rule's group; 0 for rules about each group.
+        constraints: the rules.
+    """
+
     groups: np.ndarray
     which: list[int]
     constraints: Constraints
@@ -59,21 +115,11 @@ class Documents:
         cls, scores: Any, constraints: Constraints, columns: Mapping[str, Any], lists: Mapping[str, Any]
     ) -> Documents:
         """Check and lay out what was given; TypeError and ValueError as `rank_under`."""
-        for name in lists:
-            if name not in _LISTS:
-                raise TypeError(f"unexpected keyword argument {name!r}; lists are given as {', '.join(_LISTS)}")
         if not isinstance(constraints, Constraints):
             raise TypeError(f"constraints must be Constraints, got {constraints!r}")
         columns = checked_columns(constraints, columns)
-        shape = tuple(scores.shape) if hasattr(scores, "shape") else np.shape(scores)
-        given_places = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
-        flat, given = lists_of(scores, np.zeros(shape), {**lists, "item_weights": given_places})
-        assert given.item_weights is not None
-        rows, offsets = real_documents(flat, given)
-        places = given.item_weights.cpu().long().reshape(-1)[rows].numpy()
-        values = flat.cpu().double().reshape(-1)[rows].numpy()
-        if np.isnan(values).any():
-            raise ValueError(f"scores must not be NaN; that of document {int(places[np.isnan(values)][0])} is")
+        laid_out = _laid_out(scores, lists, "scores")
+        _, _, places, shape, _ = laid_out
         groups = {}
         for name in constraints.columns:
             ids, names = group_ids(name, columns[name])
@@ -86,18 +132,7 @@ class Documents:
             ):  # a warning, since lists of one request may well lack a group
                 warnings.warn(said, stacklevel=4)
         which = [0 if rule.value is None else group_of(rule, groups[rule.column].names) for rule in constraints.rules]
-        ids = np.stack([groups[name].ids for name in constraints.columns])
-        return cls(values, offsets, places, shape, flat.device, ids, which, constraints)
-
-    @property
-    def lists(self) -> int:
-        """How many there are."""
-        return len(self.offsets) - 1
-
-    @property
-    def of_list(self) -> np.ndarray:
-        """The list of each document."""
-        return np.repeat(np.arange(self.lists), np.diff(self.offsets))
+        return cls(*laid_out, np.stack([groups[name].ids for name in constraints.columns]), which, constraints)
 
     def reordered(self, order: np.ndarray) -> Documents:
         """The same documents in another order within their lists."""
@@ -111,12 +146,6 @@ class Documents:
         if found.dtype.kind not in "iu" or (found < 0).any():
             raise ValueError(f"{name} must be whole numbers >= 0, 0 for any position")
         return found.reshape(-1)[self.places].astype(np.int64)
-
-    def returned(self, values: np.ndarray) -> torch.Tensor:
-        """Whole numbers in the layout of the input, 0 for padding."""
-        found = np.zeros(math.prod(self.shape), np.int64)
-        found[self.places] = values
-        return torch.from_numpy(found.reshape(self.shape)).to(self.device)
 
     def _groups_of(self, rule: Rule) -> np.ndarray:
         return self.groups[self.constraints.columns.index(rule.column)]

@@ -166,7 +166,7 @@ class Groups(NamedTuple):
     ids: np.ndarray
     names: list[Any] | None
 
-    def at(self, places: np.ndarray) -> Groups:
+    def at(self, places: np.ndarray | slice) -> Groups:
         """The groups at these places, of any shape."""
         return Groups(self.ids[places], self.names)
 

@@ -215,7 +215,7 @@ class RankingLoss(_DataclassModule):
     convex: ClassVar[bool] = False
     #: Whether `per_list` has a fourth argument, `weights=None`: `[..., list_size]`, above 0, and 0 in the padding.
     takes_item_weights: ClassVar[bool] = False
-    #: Whether it accepts `diversity_groups=`, one whole number per document.
+    #: Whether it accepts `diversity_groups=`, one whole number per document; `per_list` gets them by this name.
     takes_groups: ClassVar[bool] = False
     #: Whether `reference_scores=` can fix its reference, as for bounds that are not convex; `per_list` gets them by this name.
     takes_reference_scores: ClassVar[bool] = False
@@ -377,9 +377,9 @@ class RankingLoss(_DataclassModule):
             refuse_inexact(lists.labels, lists.where, scores.dtype)
         labels = lists.labels.detach().to(scores.dtype)
         each = None if lists.item_weights is None else checked_item_weights(lists.item_weights, scores, real)
-        fixed = lists.reference_scores
+        fixed, groups = lists.reference_scores, lists.diversity_groups if self.takes_groups else None
         if offsets is not None:
-            real, (scores, labels, each, fixed) = padded(offsets, scores, labels, each, fixed)
+            real, (scores, labels, each, fixed, groups) = padded(offsets, scores, labels, each, fixed, groups)
         on_cpu = scores.device.type == "cpu"  # elsewhere nothing is read back; a list with invalid numbers has loss NaN
         broken = None if on_cpu else (real & _wrong(scores, labels, each, signed)).any(-1)
         if each is not None:
@@ -390,6 +390,7 @@ class RankingLoss(_DataclassModule):
         else:
             more = () if each is None else (each,)
             known = {} if fixed is None else {"reference_scores": torch.where(real, fixed, 0.0).to(scores.dtype)}
+            known |= {} if groups is None else {"diversity_groups": groups}
             if lists.where is not None or offsets is not None or each is not None:
                 scores, labels = torch.where(real, scores, 0.0), torch.where(real, labels, 0.0)
             values = self.per_list(scores, labels, real, *more, **known)

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -48,9 +48,9 @@ from rankstruct.kernels.plackett_luce import (
     policy_gradient,
     policy_loss,
 )
-from rankstruct.lists import Lists, check_lists, is_eager, is_plain, refuse_inexact
+from rankstruct.lists import Lists, check_groups, check_lists, is_eager, is_plain, refuse_inexact
 from rankstruct.losses.autograd import differentiable_once
-from rankstruct.losses.base import longest_of, takes_loops
+from rankstruct.losses.base import HingeOptions, longest_of, takes_loops
 from rankstruct.losses.checks import check_values
 from rankstruct.losses.gains import GainLoss, differs, document_gains, normalized_gains, normalized_measure, tables_of
 from rankstruct.losses.reduction import Reduction, reduce_lists
@@ -398,14 +398,7 @@ class _Estimate(torch.autograd.Function):
         return differentiable_once(direction * (each / ctx.lists), scores, grads[0]), None, None, None, None
 
 
-def _exposure_terms(
-    scores: Tensor, labels: Tensor, where: Tensor, measure: DiscountedGain, samples: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """e_d^2, e_d e*_d and e*_d^2 of each document; the first two are estimated from two halves of the samples."""
-    wanted = target_exposure(labels, where, measure=measure).to(scores.dtype)
-    one = _exposure(scores, where, measure, (samples + 1) // 2)
-    other = _exposure(scores, where, measure, samples // 2)
-    return one * other, (one + other) / 2 * wanted, wanted.square()
+ExposureTarget = Literal["ideal", "merit", "equal"]
 
 
 class ExposureLoss(_PolicyLoss):
@@ -415,38 +408,91 @@ class ExposureLoss(_PolicyLoss):
 
     The first term is the disparity (EE-D), the second twice the relevance (EE-R); with disparity 1 it is the squared distance
     (EE-L). The square is estimated as a product over two independent halves of the samples, so that value and gradient are
-    unbiased; a value may be negative. Documents of equal gain should have the same exposure, see `target_exposure`. Item weights
-    multiply the documents' terms.
+    unbiased; a value may be negative. Item weights multiply the documents' terms. To trade it against relevance, combine it with
+    a ranking loss: `CombinedLoss([PLRankLoss(), ExposureLoss(target="merit")], weights=[1, 0.5])`.
 
     Args:
         measure: as in `PLRankLoss`; its discount and gains are used.
         samples: number of rankings sampled per list, at least 2.
         disparity: weight of the first term, >= 0.
+        target: `"ideal"`, equal exposure of documents of equal gain, better ones first, see `target_exposure`; `"merit"`,
+            proportional to the gains; `"equal"`, the same for all documents, whatever their labels.
+        groups: whether the exposures of groups of documents are compared instead, each with the sum of its documents' targets,
+            and their squares divided by the groups' sizes. The call then takes `diversity_groups=`, whole numbers in the shape of
+            the scores.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
-    Source: Diaz, Mitra, Ekstrand, Biega, Carterette, CIKM 2020; Oosterhuis, SIGIR 2022.
+    Source: Diaz, Mitra, Ekstrand, Biega, Carterette, CIKM 2020; Oosterhuis, SIGIR 2022. Targets by merit: Singh, Joachims, KDD
+    2018.
 
     >>> _ = torch.manual_seed(0)
     >>> loss = ExposureLoss()
     >>> loss
-    ExposureLoss(nDCG, samples=32, disparity=1.0, reduction=mean)
+    ExposureLoss(nDCG, samples=32, disparity=1.0, target=ideal, groups=False, reduction=mean)
     >>> loss(torch.tensor([9.0, 0.0, -9.0]), torch.tensor([2, 1, 0])).abs() < 1e-6
     tensor(True)
+    >>> loss = ExposureLoss(target="equal", groups=True)
+    >>> scores, labels = torch.tensor([9.0, 0.0, -9.0]), torch.tensor([2, 1, 0])
+    >>> loss(scores, labels, diversity_groups=torch.tensor([0, 1, 0]))  # means of 0.75 and 0.63, both should be 0.71
+    tensor(0.0095)
     """
 
     disparity: float = 1.0
+    target: ExposureTarget = "ideal"
+    groups: bool = False
+
+    call_options = HingeOptions
+
+    @property
+    def takes_groups(self) -> bool:  # type: ignore[override]
+        """Whether exposures of groups are compared."""
+        return self.groups
 
     def checked(self, measure: Measure) -> DiscountedGain:
         """The measure, if it is a normalised discounted gain; samples and disparity are checked too."""
+        if not isinstance(self.groups, bool):
+            raise TypeError(f"groups must be True or False, got {self.groups!r}; pass diversity_groups= in the call")
         return _check_exposure(measure, self.samples, self.disparity)
 
-    def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
+    def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
+        """The reduced loss."""
+        if lists.reference_scores is not None:
+            raise ValueError(f"{self!r} does not depend on reference_scores")
+        if self.groups and lists.diversity_groups is None:
+            raise ValueError(f"{self!r} requires diversity_groups=, one whole number per document")
+        if self.groups:
+            check_groups(lists.diversity_groups, scores)  # type: ignore[arg-type]
+        return super().of_lists(scores, lists, reduction)
+
+    def per_list(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        where: Tensor,
+        weights: Tensor | None = None,
+        diversity_groups: Tensor | None = None,
+    ) -> Tensor:
         """One value per list."""
-        spread, agreed, wanted = _exposure_terms(scores, labels, where, self.gain, self.samples)
-        each = self.disparity * spread - 2 * agreed + wanted
+        wanted = self._wanted(labels, where).to(scores.dtype)
+        one = _exposure(scores, where, self.gain, (self.samples + 1) // 2)
+        other = _exposure(scores, where, self.gain, self.samples // 2)
+        if diversity_groups is not None:
+            same = (diversity_groups.unsqueeze(-1) == diversity_groups.unsqueeze(-2)) & where.unsqueeze(-2)
+            shares = same / same.sum(-1, keepdim=True).clamp(min=1).to(scores.dtype)
+            wanted, one, other = ((shares @ each.unsqueeze(-1)).squeeze(-1) for each in (wanted, one, other))
+        each = self.disparity * one * other - (one + other) * wanted + wanted.square()
         each = each if weights is None else each * weights
-        counts = differs(self.gain.document_gains(labels), where)
+        counts = where.sum(-1) > 1 if self.target == "equal" else differs(self.gain.document_gains(labels), where)
         return torch.where(counts, torch.where(where, each, 0.0).sum(-1), 0.0)
+
+    def _wanted(self, labels: Tensor, where: Tensor) -> Tensor:
+        """The targets, `[..., list_size]` float64."""
+        if self.target == "ideal":
+            return target_exposure(labels, where, measure=self.gain)
+        due = where.double() if self.target == "equal" else document_gains(self.gain, labels, where)
+        total, discounts = due.sum(-1, keepdim=True), self.gain.unchecked_weights(labels.shape[-1], labels.device)
+        there = torch.arange(labels.shape[-1], device=labels.device) < where.sum(-1, keepdim=True)
+        return due * (there * discounts).sum(-1, keepdim=True) / torch.where(total > 0, total, 1.0)
 
 
 def _check_policy(measure: str | Measure, samples: int) -> DiscountedGain:

@@ -276,6 +276,47 @@ def test_exposure_loss_is_unbiased():
         torch.testing.assert_close(many.grad.sum(0), slope, atol=0.02, rtol=0)
 
 
+@pytest.mark.parametrize("target", ["merit", "equal"])
+@pytest.mark.parametrize("groups", [None, [7, 5, 7]])
+def test_exposure_loss_of_other_targets_is_unbiased(target, groups):
+    torch.manual_seed(0)
+    scores, labels = torch.tensor([0.4, -0.2, 0.9], dtype=torch.float64), torch.tensor([2, 1, 0])
+    leaf = scores.clone().requires_grad_()
+    worth = [1 / math.log2(2 + i) for i in range(2)]
+    each = torch.stack([enumerated(leaf, worth, [float(d == at) for d in range(3)]) for at in range(3)])
+    gap = each - sum(worth) * torch.tensor({"merit": [3 / 4, 1 / 4, 0], "equal": [1 / 3] * 3}[target])
+    exact = gap.square().sum() if groups is None else (gap[0] + gap[2]).square() / 2 + gap[1].square()
+    (slope,) = torch.autograd.grad(exact, leaf)
+    many = scores.expand(20_000, 3).clone().requires_grad_()
+    given = {} if groups is None else {"diversity_groups": torch.tensor(groups).expand(20_000, 3)}
+    loss = rs.ExposureLoss("nDCG@2", samples=2, target=target, groups=groups is not None)
+    found = loss(many, labels.expand(20_000, 3), **given)
+    found.backward()
+    assert found.item() == pytest.approx(exact.item(), abs=0.01)
+    torch.testing.assert_close(many.grad.sum(0), slope, atol=0.02, rtol=0)
+
+
+def test_exposure_of_groups_in_flat_and_masked_lists():
+    loss = rs.CombinedLoss([rs.ExposureLoss(target="equal", groups=True)], weights=[0.5])
+    scores, labels = torch.tensor([50.0, 0.0, -50.0, 9.0, 9.0]), torch.tensor([2, 1, 0, 0, 0])
+    groups = torch.tensor([4, 4, 3, 1, 1])
+    worth = torch.tensor([1 / math.log2(2 + i) for i in range(3)])
+    expected = 0.25 * ((worth[:2].mean() - worth.mean()) ** 2 * 2 + (worth[2] - worth.mean()) ** 2)  # of two lists
+    flat = loss(scores, labels, diversity_groups=groups, offsets=torch.tensor([0, 3, 5]))
+    where = torch.tensor([[True, True, True], [True, True, False]])
+    wide = torch.zeros(2, 3).masked_scatter(where, scores)
+    grouped = torch.full((2, 3), 1).masked_scatter(where, groups)
+    masked = loss(wide, torch.zeros(2, 3), diversity_groups=grouped, where=where)
+    torch.testing.assert_close(flat, expected)
+    torch.testing.assert_close(masked, expected)
+    with pytest.raises(ValueError, match="requires diversity_groups="):
+        rs.ExposureLoss(groups=True)(scores, labels)
+    with pytest.raises(ValueError, match="diversity_groups must have the shape"):
+        rs.ExposureLoss(groups=True)(scores, labels, diversity_groups=groups[:3])
+    with pytest.raises(TypeError, match="pass diversity_groups= in the call"):
+        rs.ExposureLoss(groups=[1, 2])
+
+
 @pytest.mark.parametrize("loss", [rs.PLRankLoss("nDCG@3", samples=4), rs.ExposureLoss(samples=4)])
 def test_what_every_loss_keeps(loss):
     torch.manual_seed(0)

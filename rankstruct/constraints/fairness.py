@@ -1,0 +1,361 @@
+"""Measures of group fairness of rankings. Each takes ranks and the groups of documents, and returns a number per list.
+
+A list of which a measure is not defined, such as one without protected documents, has NaN: take `nanmean`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from numbers import Integral, Real
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankstruct.arrays import as_array, as_numbers
+from rankstruct.constraints.documents import Layout
+from rankstruct.constraints.rules import NO_GROUP, fair_quotas, group_ids
+from rankstruct.measures import nDCG
+from rankstruct.messages import did_you_mean
+
+__all__ = ["attention_fairness", "exposure_ratio", "passes_fair_test", "rKL", "rND"]
+
+
+def rND(ranks: Any, groups: Any, protected: Any, *, step: int = 10, **lists: Any) -> Tensor:
+    """Normalised discounted difference: how far the share of protected documents in each prefix is from that of the list.
+
+    |share in the first i - share of the list| / log2 i, summed over the prefixes i = step, 2 step, ..., relative to the largest
+    value that a ranking can have. 0 is fair, 1 the most unfair ranking, such as one with all protected documents last. It is
+    unfair to either side.
+
+    Args:
+        ranks: whole numbers, 1 for the first position, 0 for a document that is not shown; `[..., list_size]`, or flat.
+        groups: the groups of the documents in the shape of the ranks: names or whole numbers.
+        protected: the protected group; all others, also documents without a group, are not protected.
+        step: the distance between prefixes; shorter lists have the value NaN.
+        lists: `where`, `offsets`, `qid` or `group`, as of `rankstruct.evaluate`.
+
+    Returns:
+        `[lists]` float64; NaN where no ranking is unfair.
+
+    Raises:
+        TypeError, ValueError: wrong shapes or types; ranks that are not 1, 2, ... for the documents shown.
+
+    Source: Yang, Stoyanovich, "Measuring Fairness in Ranked Outputs", SSDBM 2017. Its largest value is found by dynamic
+    programming over the numbers of protected documents.
+
+    >>> sex = ["f", "m", "m", "f", "m", "f"]
+    >>> rND([6, 1, 2, 5, 3, 4], sex, "f", step=2)
+    tensor([1.], dtype=torch.float64)
+    >>> rND([1, 2, 3, 4, 5, 6], sex, "f", step=2)
+    tensor([0.], dtype=torch.float64)
+    """
+    return _of_prefixes("rND", ranks, groups, protected, step, lists)
+
+
+def rKL(ranks: Any, groups: Any, protected: Any, *, step: int = 10, **lists: Any) -> Tensor:
+    """Normalised discounted Kullback-Leibler divergence: as `rND`, with the divergence of each prefix's shares from the list's.
+
+    Args:
+        ranks, groups, protected, step, lists: as of `rND`.
+
+    Returns:
+        `[lists]` float64, from 0, fair, to 1; NaN where no ranking is unfair.
+
+    Source: as `rND`.
+
+    >>> rKL([6, 1, 2, 5, 3, 4], ["f", "m", "m", "f", "m", "f"], "f", step=2)
+    tensor([1.], dtype=torch.float64)
+    """
+    return _of_prefixes("rKL", ranks, groups, protected, step, lists)
+
+
+def attention_fairness(
+    ranks: Any,
+    groups: Any,
+    *,
+    target: Mapping[Any, float] | None = None,
+    k: int | None = None,
+    discount: Any = "log2",
+    **lists: Any,
+) -> Tensor:
+    """AWRF, attention-weighted rank fairness: how similar the groups' shares of attention are to a target, 1 if equal.
+
+    The attention of a document is the discount of its position. The value is 1 - the Jensen-Shannon divergence of the two
+    distributions, with logarithms to base 2; 0 if they have no group in common. Documents without a group are left out.
+
+    Args:
+        ranks, groups, lists: as of `rND`.
+        target: for each group its share, >= 0, in any unit; by default the groups' shares of the list's documents.
+        k: the number of positions that are seen; all if None.
+        discount: `"log2"`, `"letor"` or a function of ranks.
+
+    Returns:
+        `[lists]` float64; NaN for lists that show no document of a group.
+
+    Raises:
+        TypeError, ValueError: as `rND`; a group that is not in the target.
+
+    Source: Sapiezynski, Zeng, Robertson, Mislove, Wilson, "Quantifying the Impact of User Attention on Fair Group Representation
+    in Ranked Lists", WWW 2019 companion; with this divergence: Raj, Ekstrand, "Measuring Fairness in Ranked Results: An
+    Analytical and Empirical Comparison", SIGIR 2022, and the TREC Fair Ranking Track 2022.
+
+    >>> attention_fairness([1, 2, 3, 4], ["a", "a", "b", "b"])
+    tensor([0.9862], dtype=torch.float64)
+    >>> attention_fairness([1, 2, 3, 4], ["a", "a", "b", "b"], target={"a": 0.64, "b": 0.36})
+    tensor([1.0000], dtype=torch.float64)
+    """
+    layout, worth = _ranked(ranks, lists, k, discount)
+    read = group_ids("groups", groups)
+    ids = layout.given(read.ids, "groups")
+    known = ids != NO_GROUP
+    numbers, which = np.unique(ids[known], return_inverse=True)
+    shape = (layout.lists, len(numbers))
+    attention, wanted = np.zeros(shape), np.zeros(shape)
+    np.add.at(attention, (layout.of_list[known], which), worth[known])
+    if target is None:
+        np.add.at(wanted, (layout.of_list[known], which), 1.0)
+    else:
+        names = [number if read.names is None else read.names[number] for number in numbers]
+        wanted = np.concatenate([wanted + _target_shares(target, names), np.zeros((layout.lists, 1))], 1)
+        wanted[:, -1] = sum(map(float, target.values())) - wanted.sum(1)  # of groups that no document has
+        attention = np.concatenate([attention, np.zeros((layout.lists, 1))], 1)
+    with np.errstate(invalid="ignore"):
+        p, q = (each / each.sum(1, keepdims=True) for each in (attention, wanted))
+    middle = (p + q) / 2
+    divergence = (_divergence(p, middle) + _divergence(q, middle)) / 2
+    found = 1 - divergence.sum(1) / np.log(2)
+    return torch.from_numpy(np.where(attention.sum(1) > 0, found, np.nan))
+
+
+def exposure_ratio(
+    ranks: Any,
+    groups: Any,
+    protected: Any,
+    *,
+    merits: Any = None,
+    kind: Literal["exposure", "treatment", "impact"] | None = None,
+    k: int | None = None,
+    discount: Any = "log2",
+    **lists: Any,
+) -> Tensor:
+    """The protected group's mean exposure over that of all other documents: 1 is fair, less is to its disadvantage.
+
+    - `"exposure"`, the default without merits: of the discounts of the positions, 0 for documents not shown (demographic parity);
+    - `"treatment"`, the default with merits: each side's exposure is divided by its mean merit (disparate treatment, DTR);
+    - `"impact"`: the exposures are multiplied by the merits, as clicks are, before they are averaged and divided by the mean
+      merit (disparate impact, DIR).
+
+    Args:
+        ranks, groups, protected, lists: as of `rND`.
+        merits: >= 0, in the shape of the ranks, such as the documents' relevance.
+        k: the number of positions that are seen; all if None.
+        discount: `"log2"`, `"letor"` or a function of ranks.
+
+    Returns:
+        `[lists]` float64, inf if only the protected are exposed; NaN where a side has no documents, or no merit.
+
+    Raises:
+        TypeError, ValueError: as `rND`; merits that are negative, not finite, or missing.
+
+    Source: Singh, Joachims, "Fairness of Exposure in Rankings", KDD 2018, sections 4.1 to 4.3.
+
+    >>> ranks, groups = [1, 2, 3, 4], ["m", "m", "f", "f"]
+    >>> exposure_ratio(ranks, groups, "f")
+    tensor([0.5706], dtype=torch.float64)
+    >>> exposure_ratio(ranks, groups, "f", merits=[0.8, 0.8, 0.7, 0.7])
+    tensor([0.6522], dtype=torch.float64)
+    """
+    kinds = ("exposure", "treatment", "impact")
+    chosen = kind or ("exposure" if merits is None else "treatment")
+    if chosen not in kinds:
+        raise ValueError(
+            f"kind must be one of {', '.join(map(repr, kinds))}, got {kind!r}{did_you_mean(str(kind), kinds)}"
+        )
+    if (merits is None) != (chosen == "exposure"):
+        raise ValueError(f"kind {chosen!r} {'requires' if merits is None else 'takes no'} merits=")
+    layout, worth = _ranked(ranks, lists, k, discount)
+    side = _protected(layout, groups, protected)
+    worthy = np.ones(len(worth)) if merits is None else _merits(layout, merits)
+    value = worth * worthy if chosen == "impact" else worth
+    sums = [
+        [np.bincount(layout.of_list[here], each[here], layout.lists) for each in (value, worthy)]
+        for here in (side, ~side)
+    ]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        own, others = (exposed / due for exposed, due in sums)
+        return torch.from_numpy(own / others)
+
+
+def passes_fair_test(
+    ranks: Any,
+    groups: Any,
+    protected: Any,
+    share: float,
+    *,
+    k: int | None = None,
+    alpha: float = 0.1,
+    adjusted: bool = False,
+    **lists: Any,
+) -> Tensor:
+    """FA*IR's test of ranked group fairness: whether each prefix has at least the protected documents of `fair_quotas`.
+
+    Args:
+        ranks, groups, protected, lists: as of `rND`.
+        share, alpha, adjusted: as of `fair_quotas`.
+        k: the number of positions that are tested; all if None. A shorter ranking is tested as far as it goes.
+
+    Returns:
+        `[lists]` bool; True for a list that shows nothing.
+
+    Raises:
+        TypeError, ValueError: as `rND` and `fair_quotas`.
+
+    Source: as `fair_quotas`.
+
+    >>> groups = ["m", "m", "m", "f", "m", "f", "m", "f"]
+    >>> passes_fair_test([1, 2, 3, 4, 5, 6, 7, 8], groups, "f", 0.5), passes_fair_test([1, 2, 3, 5, 4, 6, 7, 8], groups, "f", 0.5)
+    (tensor([True]), tensor([False]))
+    """
+    layout, _ = _ranked(ranks, lists, k, "log2")
+    position = layout.scores.astype(np.int64)
+    last = int(position.max(initial=0))
+    last = last if k is None else min(last, k)
+    if not last:
+        fair_quotas(1, share, alpha=alpha, adjusted=adjusted)  # check them
+        return torch.ones(layout.lists, dtype=torch.bool)
+    quotas = np.array(fair_quotas(last if k is None else k, share, alpha=alpha, adjusted=adjusted))[:last]
+    side = _protected(layout, groups, protected)
+    counted, ends = _counts(layout, side, last), np.minimum(_lengths(layout), last)
+    tested = np.arange(1, last + 1) <= ends[:, None]
+    return torch.from_numpy(((counted >= quotas) | ~tested).all(1))
+
+
+def _ranked(ranks: Any, lists: Mapping[str, Any], k: int | None, discount: Any) -> tuple[Layout, np.ndarray]:
+    """The documents, whose scores are their ranks, and the discounts of these, 0 for those not shown."""
+    if k is not None and (isinstance(k, bool) or not isinstance(k, Integral) or k < 1):
+        raise ValueError(f"k must be a whole number >= 1, got {k!r}")
+    found = as_array("ranks", ranks)
+    if found.dtype.kind not in "iu" and found.size:
+        raise TypeError(f"ranks must be whole numbers, 0 for a document not shown, got {found.dtype}")
+    layout = Layout.read(found.astype(np.float64), lists, "ranks")
+    position = layout.scores.astype(np.int64)
+    shown = position > 0
+    order = np.lexsort((position[shown], layout.of_list[shown]))
+    lengths = _lengths(layout)
+    expected = np.arange(1, shown.sum() + 1) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    if (position < 0).any() or (wrong := position[shown][order] != expected).any():
+        which = layout.of_list[position < 0][0] if (position < 0).any() else layout.of_list[shown][order][wrong][0]
+        raise ValueError(
+            f"ranks must be 1, 2, ... for the documents shown and 0 for all others; those of list {which} are not"
+        )
+    weights = (
+        nDCG(None if k is None else int(k), discount=discount).position_weights(int(position.max(initial=0))).numpy()
+    )
+    if (weights < 0).any():
+        raise ValueError(f"discounts must be >= 0, got {weights.min():g}")
+    return layout, np.concatenate([[0.0], weights])[position]
+
+
+def _merits(layout: Layout, merits: Any) -> np.ndarray:
+    """Merits as the documents are, checked."""
+    found = layout.given(as_numbers("merits", merits), "merits").astype(np.float64)
+    if (wrong := found[~((found >= 0) & (found < np.inf))]).size:
+        raise ValueError(f"merits must be finite and >= 0, got {wrong[0]:g}")
+    return found
+
+
+def _lengths(layout: Layout) -> np.ndarray:
+    """How many documents each list shows."""
+    return np.bincount(layout.of_list[layout.scores > 0], minlength=layout.lists)
+
+
+def _protected(layout: Layout, groups: Any, protected: Any) -> np.ndarray:
+    """Which documents are protected."""
+    read = group_ids("groups", groups)
+    ids = layout.given(read.ids, "groups")
+    if read.names is not None:
+        return ids == (read.names.index(str(protected)) if str(protected) in read.names else -1)
+    try:
+        number = float(protected)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not number.is_integer():
+        raise ValueError(f"the groups are whole numbers, so that protected must be one, got {protected!r}")
+    return ids == number
+
+
+def _counts(layout: Layout, side: np.ndarray, last: int) -> np.ndarray:
+    """The number of documents of a side in each prefix, `[lists, last]`."""
+    position = layout.scores.astype(np.int64)
+    here = (position > 0) & (position <= last) & side
+    found = np.zeros((layout.lists, last), np.int64)
+    found[layout.of_list[here], position[here] - 1] = 1
+    return found.cumsum(1)
+
+
+def _target_shares(target: Mapping[Any, float], names: list[Any]) -> np.ndarray:
+    """The shares of these groups."""
+    if not isinstance(target, Mapping) or not target:
+        raise TypeError(f'target must be shares by group, such as {{"f": 0.5, "m": 0.5}}, got {target!r}')
+    for name, share in target.items():
+        if not isinstance(share, Real) or not 0 <= share < float("inf"):
+            raise ValueError(f"the shares of target must be finite numbers >= 0, got {share!r} for {name!r}")
+    by_text = {
+        str(int(name) if isinstance(name, bool | np.bool_) else name): float(share) for name, share in target.items()
+    }
+    if not sum(by_text.values()) > 0:
+        raise ValueError("the shares of target must not all be 0")
+    if missing := [name for name in names if str(name) not in by_text]:
+        raise ValueError(f"target has no share of the group {missing[0]!r}; 0 if it should get no attention")
+    return np.array([by_text[str(name)] for name in names])
+
+
+def _divergence(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """The terms p log(p / q), 0 where p is 0; NaN stays."""
+    return p * np.log(np.divide(p, q, out=np.ones_like(p), where=(p > 0) & (q > 0)))
+
+
+def _of_prefixes(name: str, ranks: Any, groups: Any, protected: Any, step: int, lists: Mapping[str, Any]) -> Tensor:
+    if isinstance(step, bool) or not isinstance(step, Integral) or step < 1:
+        raise ValueError(f"step must be a whole number >= 1, got {step!r}")
+    layout, _ = _ranked(ranks, lists, None, "log2")
+    side = _protected(layout, groups, protected)
+    lengths, sizes = _lengths(layout), np.diff(layout.offsets)
+    totals = np.bincount(layout.of_list[side], minlength=layout.lists)
+    counted, found = _counts(layout, side, int(lengths.max(initial=0))), np.full(layout.lists, np.nan)
+    for index, (shown, size, total) in enumerate(zip(lengths.tolist(), sizes.tolist(), totals.tolist(), strict=True)):
+        prefixes = np.arange(step, shown + 1, step)
+        largest = _largest(name, shown, size, total, int(step))
+        if largest > 0:
+            found[index] = _terms(name, prefixes, counted[index, prefixes - 1], total / size).sum() / largest
+    return torch.from_numpy(found)
+
+
+def _terms(name: str, prefixes: np.ndarray, counts: np.ndarray, share: float) -> np.ndarray:
+    """The discounted difference of each prefix."""
+    here = counts / prefixes
+    if name == "rND":
+        apart = np.abs(here - share)
+    else:
+        p, q = np.stack([here, 1 - here]), np.array([share, 1 - share]).reshape(2, *[1] * here.ndim)
+        apart = _divergence(p, np.broadcast_to(q, p.shape)).sum(0)
+    return apart / np.log2(np.maximum(prefixes, 2))
+
+
+@lru_cache(maxsize=4096)
+def _largest(name: str, shown: int, size: int, total: int, step: int) -> float:
+    """The largest sum that a ranking of so many of the documents, of which `total` are protected, can have."""
+    if not 0 < total < size:
+        return 0.0
+    best = np.full(total + 1, -np.inf)  # by the number of protected documents so far
+    best[0] = 0.0
+    for prefix in range(step, shown + 1, step):
+        windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([np.full(step, -np.inf), best]), step + 1)
+        counts = np.arange(total + 1)
+        possible = (counts <= prefix) & (prefix - counts <= size - total)
+        best = windows.max(1) + _terms(name, np.full(total + 1, prefix), np.minimum(counts, prefix), total / size)
+        best[~possible] = -np.inf
+    return float(best.max()) if shown >= step else 0.0
