@@ -15,7 +15,6 @@ from torch import Tensor
 from rankstruct.constraints.documents import Documents
 from rankstruct.constraints.ranking import LEFT, PageRanker
 from rankstruct.constraints.rules import NO_GROUP, Constraints, check_columns, group_ids, group_of
-from rankstruct.lists import Lists
 
 _BITS = 62  # of a document's number
 
@@ -40,10 +39,14 @@ class PageRules:
             TypeError, ValueError: they are no `Constraints`, or about something else.
         """
         if not isinstance(constraints, Constraints):
-            raise TypeError(f'constraints must be Constraints, such as Constraints("seller <= 2 @ {k}"), got {constraints!r}')
+            raise TypeError(
+                f'constraints must be Constraints, such as Constraints("seller <= 2 @ {k}"), got {constraints!r}'
+            )
         for rule in constraints.rules:
             if rule.prefix is None:
-                raise ValueError(f"the rule '{rule}' is about the whole ranking; a page has an end: write '{rule} @ {k}'")
+                raise ValueError(
+                    f"the rule '{rule}' is about the whole ranking; a page has an end: write '{rule} @ {k}'"
+                )
             if rule.prefix < k:
                 raise ValueError(
                     f"the rule '{rule}' is about fewer positions than {name} measures, {k}: those after it would not belong "
@@ -77,15 +80,17 @@ class PageRules:
         """How many bits each column's numbers have; columns with a rule about each group share what others leave."""
         few = [len(named).bit_length() for named in self._named]
         left = _BITS - sum(size for size, each in zip(few, self._about_each, strict=True) if not each)
-        return [left // sum(self._about_each) if each else size for size, each in zip(few, self._about_each, strict=True)]
+        return [
+            left // sum(self._about_each) if each else size for size, each in zip(few, self._about_each, strict=True)
+        ]
 
-    @property
+    @cached_property
     def attributes(self) -> tuple[tuple[int, int, int], ...]:
         """For each column the shift and the mask of its bits, and the number of no group."""
         ends = np.cumsum([0, *self.bits]).tolist()
         return tuple((shift, 2**bits - 1, 0) for shift, bits in zip(ends[:-1], self.bits, strict=True))
 
-    @property
+    @cached_property
     def rules(self) -> tuple[tuple[int, int, bool, int, int], ...]:
         """For each rule its column, the number of its group, whether it is about each, and its bounds."""
         columns, most = self.constraints.columns, np.iinfo(np.int32).max
@@ -120,10 +125,13 @@ class PageRules:
         rules = [rule for rule in self.constraints.rules if rule.column == name]
         return [next(rule for rule in rules if rule.value == value) for value in named]
 
-    def refuse(self, scores: Tensor, columns: Mapping[str, Any], lists: Lists) -> None:
-        """Raise the ValueError that names the first list that has no page, or whose groups overlap, and the rules."""
-        given = {name: getattr(lists, name) for name in ("where", "offsets") if getattr(lists, name) is not None}
+    def refuse(self, scores: Tensor, columns: Mapping[str, Any], **lists: Any) -> None:
+        """Raise the ValueError that names the first list that has no page, or whose groups overlap, and the rules, if any.
+
+        `lists` are `where`, `offsets` or `qid`.
+        """
         clean = torch.nan_to_num(scores.detach().double())
+        given = {name: value for name, value in lists.items() if value is not None}
         documents = Documents.of(clean, self.constraints, columns, given)
         ranker = PageRanker(documents, None, self.length)
         for index in np.flatnonzero(ranker.greedy(documents.scores)[1] == LEFT):
@@ -131,8 +139,8 @@ class PageRules:
             for (first, some, *_), (second, others, *_) in combinations(rules, 2):
                 if (some & others).any() and (some & ~others).any() and (others & ~some).any():
                     raise ValueError(
-                        f"the groups of '{first}' and '{second}' overlap in list {index}, without one being in the other: the most "
-                        "violated page is found for groups that are nested or disjoint, since with others the search is hard"
+                        f"the groups of '{first}' and '{second}' overlap in list {index}, without one being in the other: the "
+                        "most violated page is found for groups that are nested or disjoint, since with others the search is hard"
                     )
         ranker.rank(documents.scores)
 
@@ -141,15 +149,19 @@ def _numbered(name: str, ids: np.ndarray, named: list[int], bits: int) -> np.nda
     """0 for no group, 1, 2, ... for those named, and for all others numbers of so many bits, or 0."""
     found = np.zeros(ids.shape, np.int64)
     if bits and ids.size:
-        real = ids != NO_GROUP
-        lowest, highest = int(ids.min(where=real, initial=2**62)), int(ids.max(where=real, initial=-(2**62)))
+        lowest, highest, real = int(ids.min()), int(ids.max()), np.True_
+        if lowest == NO_GROUP:
+            real = ids != NO_GROUP
+            lowest = int(ids.min(where=real, initial=np.iinfo(np.int64).max))
         if highest - lowest >= 2**bits - len(named) - 1:
-            ids_of, numbers = np.unique(ids, return_inverse=True)
-            if len(ids_of) >= 2**bits - len(named) - 1:
-                raise ValueError(f"{name!r} has {len(ids_of)} groups, too many with as many columns; pass fewer lists at once")
-            found = np.where(real, numbers.reshape(ids.shape) + (1 + len(named)), 0)
+            known, numbers = np.unique(ids, return_inverse=True)
+            if len(known) >= 2**bits - len(named) - 1:
+                raise ValueError(
+                    f"{name!r} has {len(known)} groups, too many with as many columns; pass fewer lists at once"
+                )
+            found = (numbers.reshape(ids.shape) + (1 + len(named))) * real
         else:
-            found = np.where(real, ids - (lowest - 1 - len(named)), 0)
+            found = (ids - (lowest - 1 - len(named))) * real
     for number, its in enumerate(named, 1):
         found[ids == its] = number
     return found

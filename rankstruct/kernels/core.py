@@ -171,7 +171,12 @@ _RULES = {
     **dict.fromkeys(("attributes", "length"), _COUNT),
 }
 page_hinge = Loop(
-    "page_hinge", **_MEASURE, reciprocal=_FLAG, reference=_COUNT, **_RULES, **dict.fromkeys(("shift", "mask", "none"), _INT64)
+    "page_hinge",
+    **_MEASURE,
+    reciprocal=_FLAG,
+    reference=_COUNT,
+    **_RULES,
+    **dict.fromkeys(("shift", "mask", "none"), _INT64),
 )
 constrained = Loop("constrained", **_RULES, group=_INT64, position=_INT64)
 _STEPS = {"discounts": _TABLE, "steps": _TABLE, "kept": _COUNT, "scheme": _COUNT, "sigma": _REAL, "mu": _REAL}

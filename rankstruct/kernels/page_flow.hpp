@@ -30,11 +30,11 @@ struct PageFlow {
     Span<int> column = rank;  // the document of each rank
     Index documents = 0, nodes = 0, leads = 0;  // the first ranks take no gain above 0
 
-    Span<int> passed = group, left = group, open = group;
-    Span<double> profit = rank;  // the potentials of ranks
+    Span<int> passed = group, left = group, open = group, exits = group;  // whether a unit at a node can end there or above
+    Span<double> profit = rank, row = document;  // the potentials of ranks; those of documents plus what they are worth at a rank
     Room any = group(group.count + document.count);  // nodes, then documents
-    Span<double> potential = any, distance = any, key = any;
-    Span<int> from = any, settled = any, owner = document;  // the node or document before, or the rank before a document
+    Span<double> potential = any, distance = any;
+    Span<int> from = any, settled = any, waiting = any, owner = document;  // the node or document before, or the rank of a document
 
     // Scale values to whole numbers, for as many ranks. `stake` is the most that gains can be worth.
     void scale(Index ranks, double stake) {
@@ -58,19 +58,14 @@ struct PageFlow {
             left[v] = places[v];
             open[v] = passes[v];
         }
-        column.first(ranks).fill(-1);
         for (Index i = 0; i < ranks; ++i)
-            if (!add(int(i), int(i))) return false;
+            if (!Path{*this, int(i)}.find()) return false;
         return true;
     }
 
   private:
     static constexpr double ROUNDED = 0x1p51;  // whole numbers up to here are rounded by adding and subtracting SHIFT
     static constexpr double SHIFT = 0x1.8p52;
-
-    double worth(Index i, Index d) const {
-        return ((c[i] * score[d] + SHIFT) - SHIFT) - ((a[i] * gain[d] + SHIFT) - SHIFT);
-    }
 
     // Narrow wide gaps between scores. In the page by score, the number of documents below the gap among the first i ranks is the
     // lowest for all i. A page that has more at some rank loses at least the gap times the least decrease of c: if this is more
@@ -90,97 +85,135 @@ struct PageFlow {
         }
     }
 
-    bool may(Index i, Index d) const { return i >= leads || gain[d] <= 0.0; }
-
-    void offer(Index to, double reach, int by) const {
-        if (!(reach < distance[to])) return;
-        distance[to] = key[to] = reach;
-        from[to] = by;
+    // Fill `row`; returns its maximum.
+    double fill_row(Index rank) const {
+        const double its_c = c[rank], its_a = a[rank];
+        const double *its_score = score.data, *its_gain = gain.data, *its_potential = potential.data + nodes;
+        double* const found = row.data;
+        for (Index d = 0; d < documents; ++d) {
+            const double worth = ((its_c * its_score[d] + SHIFT) - SHIFT) - ((its_a * its_gain[d] + SHIFT) - SHIFT);
+            found[d] = worth + its_potential[d];
+        }
+        for (Index d = 0; rank < leads && d < documents; ++d)
+            if (its_gain[d] > 0.0) found[d] = -INFINITE;
+        return highest_of(documents, [=](Index d) { return found[d]; });
     }
 
-    void reach_documents(Index i, double away) const {
-        const double base = away + profit[i];
-        for (Index d = 0; d < documents; ++d)
-            if (may(i, d)) offer(nodes + d, base - worth(i, d) - potential[nodes + d], int(i));
-    }
-
-    // Add a rank by a shortest augmenting path, with `assigned` ranks before it.
-    bool add(int rank, Index assigned) const {
-        const Index all = nodes + documents;
-        distance.first(all).fill(INFINITE);
-        key.first(all).fill(INFINITE);
-        profit[rank] = -INFINITE;
-        for (Index d = 0; d < documents; ++d)
-            if (may(rank, d)) profit[rank] = most(profit[rank], worth(rank, d) + potential[nodes + d]);
-        reach_documents(rank, 0.0);
+    // A shortest augmenting path from a rank, those before it being assigned. Where a unit can end without another one moving, all
+    // potentials on its way are 0, and so nothing behind has to be looked at.
+    struct Path {
+        const PageFlow& flow;
+        const int rank;
         double end = INFINITE;
-        int last = -1;
-        Index count = 0;
-        for (;;) {
-            Index at = 0;
-            for (Index x = 1; x < all; ++x) at = key[x] < key[at] ? x : at;
-            const double away = key[at];
-            if (away >= end) break;  // both infinite if there is no path
-            key[at] = INFINITE;
-            settled[count++] = int(at);
-            if (at >= nodes) {
-                const Index d = at - nodes;
-                if (owner[d] >= 0)
-                    reach_documents(owner[d], away);
-                else
-                    offer(leaf[d], away + potential[at] - potential[leaf[d]], int(at));
-                continue;
-            }
-            if (left[at] > 0 && away + potential[at] < end) {
-                end = away + potential[at];
-                last = int(at);
-                if (end <= away) break;
-            }
-            const double base = away + potential[at];
-            if (at > 0 && open[at] > 0) offer(parent[at], base - potential[parent[at]], int(at));
-            for (Index v = 1; v < nodes; ++v)
-                if (parent[v] == at && passed[v] > 0) offer(v, base - potential[v], int(at));
-            for (Index i = 0; i < assigned; ++i)
-                if (leaf[column[i]] == at) offer(nodes + column[i], base - potential[nodes + column[i]], -1);
-        }
-        if (last == -1) return false;
-        for (Index s = 0; s < count; ++s) {
-            const Index x = settled[s];
-            potential[x] += distance[x] - end;
-            if (x >= nodes && owner[x - nodes] >= 0) profit[owner[x - nodes]] += distance[x] - end;
-        }
-        profit[rank] -= end;
-        augment(rank, last);
-        return true;
-    }
+        Index last = -1, count = 0, queued = 0;  // where a unit ends; nodes and documents that are settled, and that wait
 
-    void augment(int rank, Index at) const {
-        --left[at];
-        for (;;) {
-            const Index by = from[at];  // of a node
-            if (by < nodes) {
-                const bool up = by > 0 && parent[by] == at;
-                const Index lower = up ? by : at;
-                passed[lower] += up ? 1 : -1;
-                open[lower] -= up ? 1 : -1;
-                at = by;
-                continue;
+        bool find() {
+            flow.distance.first(flow.nodes + flow.documents).fill(INFINITE);
+            for (Index v = 0; v < flow.nodes; ++v) flow.exits[v] = can_end(v);
+            flow.profit[rank] = flow.fill_row(rank);
+            reach_documents(rank, 0.0);
+            for (int at = next(); at >= 0; at = next()) settle(at, flow.distance[at]);
+            if (last < 0) return false;
+            for (const int x : flow.settled.first(count)) {
+                const double fall = flow.distance[x] - end;
+                flow.potential[x] += fall;
+                if (x >= flow.nodes && flow.owner[x - flow.nodes] >= 0) flow.profit[flow.owner[x - flow.nodes]] += fall;
             }
-            for (Index d = by - nodes;;) {
-                const int its = from[nodes + d];
-                if (its < 0) {  // its rank has another one
-                    owner[d] = -1;
-                    at = leaf[d];
-                    break;
-                }
-                const int before = column[its];
-                column[its] = int(d);
-                owner[d] = its;
-                if (its == rank) return;
-                d = before;
+            flow.profit[rank] -= end;
+            augment();
+            return true;
+        }
+
+      private:
+        bool can_end(Index v) const {
+            for (; flow.left[v] == 0; v = flow.parent[v])
+                if (v == 0 || flow.open[v] == 0) return false;
+            return true;
+        }
+
+        // The nearest one that waits, if it is nearer than the end.
+        int next() {
+            Index at = 0;
+            for (Index w = 1; w < queued; ++w)
+                if (flow.distance[flow.waiting[w]] < flow.distance[flow.waiting[at]]) at = w;
+            if (!queued || !(flow.distance[flow.waiting[at]] < end)) return -1;
+            const int found = flow.waiting[at];
+            flow.waiting[at] = flow.waiting[--queued];
+            return flow.settled[count++] = found;
+        }
+
+        void offer(Index to, double reach, Index by, bool ends) {
+            if (!(reach < end) || !(reach < flow.distance[to])) return;
+            if (ends) {
+                end = reach;
+                last = to;
+            } else if (flow.distance[to] == INFINITE) {
+                flow.waiting[queued++] = int(to);
+            }
+            flow.distance[to] = reach;
+            flow.from[to] = int(by);
+        }
+
+        // By what `fill_row` found.
+        void reach_documents(int from, double away) {
+            const double base = away + flow.profit[from];
+            for (Index d = 0; d < flow.documents; ++d) {
+                const double reach = base - flow.row[d];
+                if (reach < end) offer(flow.nodes + d, reach, from, flow.owner[d] < 0 && flow.exits[flow.leaf[d]]);
             }
         }
-    }
+
+        void reach_node(Index v, double base, Index by) { offer(v, base - flow.potential[v], by, flow.exits[v]); }
+
+        void settle(Index at, double away) {
+            const double base = away + flow.potential[at];
+            if (at >= flow.nodes) {
+                const Index d = at - flow.nodes;
+                if (flow.owner[d] < 0) return reach_node(flow.leaf[d], base, at);
+                flow.fill_row(flow.owner[d]);
+                return reach_documents(flow.owner[d], away);
+            }
+            if (at > 0 && flow.open[at] > 0) reach_node(flow.parent[at], base, at);
+            for (Index v = 1; v < flow.nodes; ++v)
+                if (flow.parent[v] == at && flow.passed[v] > 0) reach_node(v, base, at);
+            for (Index i = 0; i < rank; ++i) {
+                const Index d = flow.column[i], x = flow.nodes + d;
+                if (flow.leaf[d] == at) offer(x, base - flow.potential[x], -1, false);
+            }
+        }
+
+        // Move the units along the path.
+        void augment() const {
+            Index v = last < flow.nodes ? last : flow.leaf[last - flow.nodes];
+            for (; flow.left[v] == 0; v = flow.parent[v]) pass(v, 1);
+            --flow.left[v];
+            Index at = last;
+            for (;;) {
+                for (; at < flow.nodes; at = flow.from[at]) {
+                    const Index by = flow.from[at];
+                    if (by < flow.nodes) by > 0 && flow.parent[by] == at ? pass(by, 1) : pass(at, -1);
+                }
+                for (Index d = at - flow.nodes;;) {
+                    const int its = flow.from[flow.nodes + d];
+                    if (its < 0) {  // its rank has another one
+                        flow.owner[d] = -1;
+                        at = flow.leaf[d];
+                        break;
+                    }
+                    const int before = flow.column[its];
+                    flow.column[its] = int(d);
+                    flow.owner[d] = its;
+                    if (its == rank) return;
+                    d = before;
+                }
+            }
+        }
+
+        void pass(Index v, int units) const {
+            flow.passed[v] += units;
+            flow.open[v] -= units;
+        }
+    };
 };
 
 }  // namespace rankstruct

@@ -7,19 +7,17 @@
 // compete, and `PageFlow` assigns the ranks to them. Reciprocal rank is not a sum over ranks: it has an assignment for each number
 // of leading irrelevant documents.
 //
-// With the rule that each group has at most one document these are diverse rankings.
+// With the rule that each group has at most one document these are diverse rankings, which diverse.hpp finds faster.
 #pragma once
 
-#include "grades.hpp"
-#include "lists.hpp"
+#include "diverse.hpp"
 #include "page_flow.hpp"
 #include "rule_tree.hpp"
 
 namespace rankstruct {
 
 // The kernel. Labels are gains, 1 or 0 for reciprocal rank; c is the decay, a the discount.
-struct PageHinge : ByRank, Rules {
-    static constexpr double widest = 1e301;  // no sum of scores over all ranks overflows
+struct PageHinge : Diverse, Rules {
     static constexpr int BUCKETS = 16;       // of gains
 
     // [attributes]: where the group of each is among the bits of a document's group, and the bits of one that is none.
@@ -57,12 +55,12 @@ struct PageHinge : ByRank, Rules {
             grades = number_grades(list.label, space.grades);
             if (!plant()) return void(list.refused = list.place[0]);
             if (grades.count() == 1 && reserved == 0) return;
-            const Span<int> preferred = prefer();
+            const Span<int> preferred = kernel.prefer(list, grades, space);
             const Span<int> by_gain = space.by_gain.first(n);
             partition(grades, preferred, by_gain, space.of_grade);
             length = show(by_gain, space.ideal);
             if (!tree.meets_quotas(space.taken)) return void(list.refused = list.place[0]);
-            count_measured();
+            m = least(kernel.cutoff, length);
             const double best = measure(space.ideal), unit = kernel.normalized ? best : 1.0;
             if (m == 0 || best <= 0.0 || all_alike(by_gain)) return;
             show_reference(preferred);
@@ -110,24 +108,7 @@ struct PageHinge : ByRank, Rules {
             return count;
         }
 
-        // The number of ranks that are measured; for mWTA, one more than those that show the highest gain.
-        void count_measured() {
-            m = least(kernel.cutoff, length);
-            if (!kernel.least_cutoff) return;
-            Index count = 0;
-            while (count < length && grades.number[space.ideal[count]] == 0) ++count;
-            m = length = room = least(m, most(count + 1, kernel.least_cutoff));
-        }
-
-        // The measure of a page.
-        double measure(Span<const int> page) const {
-            double sum = 0.0;
-            for (Index i = 0; i < m; ++i) {
-                if (kernel.reciprocal && list.label[page[i]] > 0.0) return discounts[i];
-                sum += discounts[i] * list.label[page[i]];
-            }
-            return sum;
-        }
+        double measure(Span<const int> page) const { return kernel.measure(list, page.first(m)); }
 
         // Whether the worst page has the same gains at ranks of equal discount as the best one, or as high a reciprocal rank.
         bool all_alike(Span<const int> by_gain) const {
@@ -144,44 +125,13 @@ struct PageHinge : ByRank, Rules {
             return true;
         }
 
-        Span<const double> chosen_score() const { return list.chosen.size ? list.chosen : list.score; }
-
-        // The documents in the order that the reference uses within a gain: input order, or by chosen score, then gain, then input
-        // order.
-        Span<int> prefer() const {
-            const Span<int> preferred = space.preferred.first(n);
-            if (kernel.reference != IDEAL && !list.chosen.size && !any_tied(list.score)) {
-                for (Index r = 0; r < n; ++r) preferred[r] = int(r);
-                return preferred;
-            }
-            const Span<int> given = in_input_order(list, space.spare);
-            if (kernel.reference == IDEAL) return given;
-            partition(grades, given, preferred, space.of_grade);
-            sort_by_chosen(preferred);
-            return preferred;
-        }
-
-        // A stable sort of documents by descending chosen score.
-        void sort_by_chosen(Span<int> documents) const {
-            const Span<int> sorted = sort_places(documents, chosen_score().data, space.grades.sort);
-            for (Index i = 0; i < documents.size; ++i) documents[i] = sorted[i];
-        }
-
         // Fill `chosen` with the reference.
         void show_reference(Span<const int> preferred) const {
             const Span<int> chosen = space.chosen;
             if (kernel.reference == PREDICTED) return void(show(preferred, chosen));
             if (kernel.reference == IDEAL_TIED && kernel.reciprocal) return lead_with_relevant(preferred);
             for (Index i = 0; i < length; ++i) chosen[i] = space.ideal[i];
-            if (kernel.reference == IDEAL_TIED) sort_blocks(chosen.first(m));
-        }
-
-        // Sort the documents shown at ranks of equal discount by chosen score.
-        void sort_blocks(Span<int> shown) const {
-            for (Index begin = 0, end; begin < shown.size; begin = end) {
-                for (end = begin + 1; end < shown.size && discounts[end] == discounts[begin];) ++end;
-                if (end > begin + 1) sort_by_chosen(shown.slice(begin, end));
-            }
+            if (kernel.reference == IDEAL_TIED) kernel.sort_blocks(list, space, chosen.first(m));
         }
 
         // Fill `chosen` with the highest-scored page that begins with a relevant document. Which one leads determines the others:
@@ -195,6 +145,7 @@ struct PageHinge : ByRank, Rules {
                 if (grades.number[preferred[i]] == 0 && tree.take(space.taken, preferred[i], total, room)) leader[leaders++] = preferred[i];
             double best = -INFINITE;
             const Span<int> page = space.competing;
+            const Span<const double> score = kernel.chosen_score(list);
             for (Index l = 0; l < leaders; ++l) {
                 Index shown = 1;
                 total = begin(space.taken);
@@ -202,7 +153,7 @@ struct PageHinge : ByRank, Rules {
                 for (Index i = 0; i < count && shown < length; ++i)
                     if (by_score[i] != leader[l] && tree.take(space.taken, by_score[i], total, room)) page[shown++] = by_score[i];
                 double value = 0.0;
-                for (Index i = 0; i < m; ++i) value += decay[i] * (chosen_score()[page[i]] - chosen_score()[by_score[i]]);
+                for (Index i = 0; i < m; ++i) value += decay[i] * (score[page[i]] - score[by_score[i]]);
                 if (l > 0 && !(value > best)) continue;
                 best = value;
                 for (Index i = 0; i < length; ++i) space.chosen[i] = page[i];

@@ -96,7 +96,15 @@ from rankstruct.measures import Measure, nDCG
 from rankstruct.measures.discounted_gain import warn_of_large_gains
 from rankstruct.messages import explaining, refuse_positions
 
-__all__ = ["RankingLoss", "draws", "is_convex", "second_derivatives", "takes_columns", "takes_groups", "takes_reference_scores"]
+__all__ = [
+    "RankingLoss",
+    "draws",
+    "is_convex",
+    "second_derivatives",
+    "takes_columns",
+    "takes_groups",
+    "takes_reference_scores",
+]
 
 _PAIRS = 2**18  # pairs of documents per block: what fits in the caches
 _NO_ITEM_WEIGHTS = (
@@ -133,7 +141,7 @@ class PageOptions(HingeOptions, total=False):
     columns: Mapping[str, Any] | None
 
 
-class AllOptions(PageOptions, total=False):
+class AllOptions(HingeOptions, total=False):
     """Keyword arguments of any loss."""
 
 

@@ -15,7 +15,7 @@ from rankstruct.constraints import Constraints
 from rankstruct.constraints.pages import PageRules
 from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.kernels.dispatch import ArrayOracle, Prepared, solve_at_once
-from rankstruct.lists import Lists, as_offsets, check_tensor, is_eager, longest_list
+from rankstruct.lists import Lists, as_offsets, check_groups, check_tensor, is_eager, longest_list
 from rankstruct.losses.autograd import (
     eager_with_gradient,
     mean_with_gradient,
@@ -25,7 +25,7 @@ from rankstruct.losses.autograd import (
 from rankstruct.losses.base import HingeOptions, PageOptions, RankingLoss
 from rankstruct.losses.reduction import HALVES, Reduction, mean_of_values, reduce_lists, shares_of_lists
 from rankstruct.measures import RR, WTA, DiscountedGain, Measure
-from rankstruct.oracles.diverse import paged
+from rankstruct.oracles.pages import paged
 from rankstruct.oracles.registry import Reference, Resolved, resolve
 
 __all__ = ["HingeLoss", "StructuredHingeLoss"]
@@ -145,12 +145,12 @@ class StructuredHingeLoss(HingeLoss):
     ranking and keeps the first document of every group until there are k. Pass `diversity_groups=`, whole numbers in the shape
     of the scores: documents of a list with the same number are in one group (host, topic).
 
-    With `constraints`, the loss bounds the regret of the page that `rank_under` shows under these rules, caps and quotas of groups:
-    the measure of the best page that keeps them minus that of the page shown. A normalised measure is divided by the value of the
-    best page, as by `evaluate_under`. Pass `columns=`, for each column of the rules the groups of the documents, in the shape of
-    the scores: names or whole numbers, None or NaN for none. The measure is a discounted gain (nDCG, DCG, P, ERU, RBP) or
-    reciprocal rank with a cut-off k, and all rules are about the same prefix, of at least k positions; groups must be nested or
-    disjoint.
+    With `constraints`, the loss bounds the regret of the page that `rank_under` shows under these rules, caps and quotas of
+    groups: the measure of the best page that keeps them minus that of the page shown. A normalised measure is divided by the
+    value of the best page, as by `evaluate_under`. Pass `columns=`, for each column of the rules the groups of the documents, in
+    the shape of the scores: names or whole numbers, None or NaN for none. The measure is a discounted gain (nDCG, DCG, P, ERU,
+    RBP) or reciprocal rank with a cut-off k, and all rules are about the same prefix, of at least k positions; groups must be
+    nested or disjoint.
 
     Args:
         measure: a measure or its name, such as `"AP"`.
@@ -207,7 +207,9 @@ class StructuredHingeLoss(HingeLoss):
             )
         k = 1 if isinstance(measure, WTA) else measure.cutoff
         if k is None:
-            raise ValueError(f"{measure.name} needs a cut-off under rules: the positions of a page, as in {measure.name}@10")
+            raise ValueError(
+                f"{measure.name} needs a cut-off under rules: the positions of a page, as in {measure.name}@10"
+            )
         self.page_rules = PageRules.of(self.constraints, k, measure.name)
         self.resolved = paged(self.resolved, self.page_rules.length, self.page_rules.rules, self.page_rules.attributes)
 
@@ -225,17 +227,27 @@ class StructuredHingeLoss(HingeLoss):
         columns = options.pop("columns", None)
         if self.page_rules is None:
             if columns is not None:
-                raise TypeError("columns= are the groups that rules are about; this loss has none: pass constraints= to it")
+                raise TypeError(
+                    "columns= are the groups that rules are about; this loss has none: pass constraints= to it"
+                )
             return super()._checked(scores, labels, options)
         if columns is None or options.get("diversity_groups") is not None:
             names = ", ".join(map(repr, self.page_rules.constraints.columns))
-            raise TypeError(f"this loss is under rules about {names}; pass columns=, a mapping with the groups of each document")
+            raise TypeError(
+                f"this loss is under rules about {names}; pass columns=, a mapping with the groups of each document"
+            )
         check_tensor("scores", scores)
-        options = {**options, "diversity_groups": self.page_rules.pack(columns, scores)}
+        packed = isinstance(columns, Tensor)  # by an estimator, once for all steps
+        groups = columns if packed else self.page_rules.pack(columns, scores)
+        check_groups(groups, scores)
+        options = {**options, "diversity_groups": groups}
         try:
             return super()._checked(scores, labels, options)
         except ValueError:
-            self.page_rules.refuse(scores, columns, Lists(labels, options.get("where"), as_offsets(options.get("offsets"))))
+            if not packed:
+                self.page_rules.refuse(
+                    scores, columns, where=options.get("where"), offsets=as_offsets(options.get("offsets"))
+                )
             raise
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:

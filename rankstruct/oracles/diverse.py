@@ -1,19 +1,18 @@
-"""Oracle of pages under rules: caps and quotas of groups (sellers, hosts, topics) among the first ranks.
+"""Oracle of diverse rankings: each document has a group (host, topic), and the first k include at most one of each.
 
-    maximise over pages   sum_{i <= k} ( c_i s_{r(i)} - a_i b_{r(i)} )
+    maximise over diverse rankings   sum_{i <= m} ( c_i s_{r(i)} - a_i b_{r(i)} ),   m = min(k, number of groups)
 
-with the decay c of the positional map, cut to 0 after k, and the discount a and gains b of a measure with a cut-off k. A page shows
-as many documents as the rules allow, at most `length`; the others have no rank. The reference, the best value and the argmax are
-all over pages. Diverse rankings are the pages of k documents with at most one of each group; with one document per group this is
-the positional map with the decay cut to 0 after k.
+with the decay c of the positional map, cut to 0 after k, and the discount a and gains b of a measure with a cut-off k. A diverse
+ranking shows exactly m documents, one per group; the others have no rank. The reference, the best value and the argmax are all
+over diverse rankings. With one document per group this is the positional map with the decay cut to 0 after k.
 
-Groups are nested or disjoint. The argmax is a flow of one unit from each rank to a document and up the tree of the groups, in
-which a quota is an arc of its own (see page_flow.hpp), by shortest augmenting paths among the documents that compete: at most
-`length` of each grade. If the measure's discount reaches 0 before its cut-off, or it is WTA, k is the last rank with a discount;
-for diverse mWTA it depends on the list, see `Diverse`. Reciprocal rank uses the best of k + 1 such flows, with 0 to k leading
-irrelevant documents.
+The argmax is an assignment of ranks to groups, where the value of (rank i, group) is the maximum over the group's documents of
+c_i s - a_i b; solved by exchanges, rarely by shortest augmenting paths, at worst O(n m + m^2 G) for n documents in G groups.
+If the measure's discount reaches 0 before its cut-off, or it is WTA, k is the last rank with a discount; for mWTA it depends on
+the list, see `Diverse`. Reciprocal rank uses the best of m + 1 assignments, with 0 to m leading irrelevant documents: O(n m + m^3
+G).
 
-Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1 (diverse rankings).
+Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
 
 >>> import torch
 >>> import rankstruct as rs
@@ -25,135 +24,20 @@ Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, ClassVar, NamedTuple
-
-import numpy as np
-import torch
-from torch import Tensor
-
 from rankstruct.feature_maps import Positional
 from rankstruct.kernels import core
-from rankstruct.kernels.dispatch import Answer, Call, CpuLists, ListOperator
-from rankstruct.lists import Lists
-from rankstruct.measures import RR, Diverse, Measure
-from rankstruct.measures.ranked import RankedLists
-from rankstruct.oracles.gains import solve_gains
-from rankstruct.oracles.positional import RankMethod, gains_of, rank_options, rank_tables
-from rankstruct.oracles.registry import REFERENCES, Oracle, Resolved, register_oracle
+from rankstruct.measures import RR, Diverse
+from rankstruct.oracles.positional import RankMethod, rank_operator, rank_oracle
+from rankstruct.oracles.registry import register_oracle
 
-_MOST = np.iinfo(np.int32).max
-_NONE = np.iinfo(np.int64).min  # of constrained.hpp
+_SUM = RankMethod("assignment of ranks to groups by exchanges", "about O(n m + m^2), at worst O(n m + m^2 G)")
+_RECIPROCAL = RankMethod(
+    "such an assignment for each number of irrelevant documents that lead", "at worst O(n m + m^3 G)"
+)
 
 
-class PageRule(NamedTuple):
-    """A rule: the attribute that it is about, the number of its group there, or whether it is about each, and its bounds."""
-
-    attribute: int
-    which: int
-    each_group: bool
-    lower: int
-    upper: int
-
-
-class PageAttribute(NamedTuple):
-    """Where an attribute's number is among the bits of a document's group, and the number of no group."""
-
-    shift: int
-    mask: int
-    none: int
-
-
-@dataclass(frozen=True)
-class Paged(Measure):
-    """A measure of pages, for the oracle only.
-
-    Attributes:
-        plain: a discounted gain or reciprocal rank with a cut-off.
-        length: the most documents of a page.
-        rules, attributes: what it keeps.
-    """
-
-    plain: Measure
-    length: int
-    rules: tuple[PageRule, ...]
-    attributes: tuple[PageAttribute, ...]
-    cutoff: int | None = field(default=None, init=False)
-
-    takes_groups: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        """That of the plain measure."""
-        return self.plain.name
-
-    @property
-    def takes_negative_labels(self) -> bool:
-        """Whether the plain measure accepts negative labels."""
-        return self.plain.takes_negative_labels
-
-    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """Pages are measured by `evaluate_under`."""
-        raise NotImplementedError
-
-
-_ONE_OF_EACH = (PageRule(0, 0, True, 0, 1),), (PageAttribute(0, -1, _NONE),)
-
-
-def _compiled(longest: int, decay: Tensor, weights: Tensor, *given: Any) -> Call:
-    *kind, length, rules, attributes = given
-    options = rank_options(longest, decay, weights, *kind)
-    table, places = (each.reshape(-1, size).T.numpy().copy() for each, size in ((rules, 5), (attributes, 3)))
-    attribute, which, each_group, lower, upper = table
-    length = options[2] if length < 0 else length  # that of the discounts
-    prefix = np.full_like(lower, length)
-    loop = core.page_hinge
-    return Call(
-        loop,
-        loop.options(*options, attribute, which, each_group, prefix, lower, upper, len(places[0]), length, *places),
-        check=_refuse_page,
-    )
-
-
-def _refuse_page(batch: CpuLists) -> None:
-    """The error of a list without a page, unless its scores are too far apart."""
-    scores = batch.given[0]
-    if bool(scores.abs().max() < 1e300):
-        raise ValueError("no page of a list keeps all rules, or their groups overlap")
-
-
-_SCHEMA = "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference"
-_PAGES = ListOperator("page_hinge", f"{_SCHEMA}, SymInt length, Tensor rules, Tensor attributes", _compiled, gains=True)
-
-
-def _solve(scores: Tensor, lists: Lists, measure: Measure, feature_map: Positional, reference: str) -> Answer:
-    assert isinstance(measure, Diverse | Paged)
-    length, (rules, attributes) = -1, _ONE_OF_EACH
-    if isinstance(measure, Paged):
-        length, rules, attributes = measure.length, measure.rules, measure.attributes
-    plain = measure.plain
-    tables = (torch.tensor(each, dtype=torch.int64) for each in (rules, attributes))
-    kind = getattr(plain, "least_cutoff", 0), bool(getattr(plain, "normalized", False)), isinstance(plain, RR)
-    options = (*rank_tables(plain, feature_map, scores), *kind, reference, length, *tables)
-    return solve_gains(_PAGES, plain, partial(gains_of, plain), scores, lists, options)
-
-
-def paged(resolved: Resolved, length: int, rules: Iterable[Any], attributes: Iterable[Any]) -> Resolved:
-    """The search for pages of these rules, in place of that for rankings."""
-    measure = Paged(resolved.measure, length, tuple(PageRule(*each) for each in rules), tuple(PageAttribute(*each) for each in attributes))
-    return Resolved(measure, resolved.feature_map, _ORACLE)
-
-
-_SUM = RankMethod("flow from ranks to documents and up the groups", "about O(n) after the sort, and O(k^2 L^2)")
-_RECIPROCAL = RankMethod("such a flow for each number of irrelevant documents that lead", "at worst k times as much")
-
-
-def _explain(measure: Diverse | Paged, feature_map: Positional, list_size: int, grades: int) -> RankMethod:
+def _explain(measure: Diverse, feature_map: Positional, list_size: int, grades: int) -> RankMethod:
     return _RECIPROCAL if isinstance(measure.plain, RR) else _SUM
 
 
-_ORACLE = Oracle(_solve, _explain, REFERENCES, takes_reference_scores=True, refuses_negative=True)
-register_oracle(Diverse, Positional, _ORACLE, default="ideal-tied")
-register_oracle(Paged, Positional, _ORACLE, default="ideal-tied")
+register_oracle(Diverse, Positional, rank_oracle(rank_operator(core.diverse), _explain), default="ideal-tied")
