@@ -123,7 +123,8 @@ def ranking_risk(loss: nn.Module, lists: RankingData, *, reference_scores: np.nd
     oracle: ArrayOracle = ask
     plain = item_weights is None and reference_scores is None
     if type(loss) in (StructuredHingeLoss, GradedLoss) and plain:  # a subclass may override `of_lists`
-        oracle = cast(HingeLoss, loss).at_once(Lists(labels, offsets=offsets), ask)
+        groups = flat.diversity_groups if under_rules else None
+        oracle = cast(HingeLoss, loss).at_once(Lists(labels, offsets=offsets, diversity_groups=groups), ask)
     return LinearRisk(lists, oracle, weights, term_oracle=terms)
 
 

@@ -118,6 +118,8 @@ class HingeLoss(RankingLoss):
         Everything else is done once, here. `otherwise` does the same where there is no such loop, or it refuses something.
         """
         assert lists.offsets is not None
+        if (lists.diversity_groups is not None) != self.resolved.measure.takes_groups:
+            return otherwise
         prepared = self.prepared(lists, max(longest_list(lists.offsets, lists.labels.shape[0]), 1))
         return otherwise if prepared is None else solve_at_once(prepared, lists, otherwise)
 
