@@ -149,7 +149,7 @@ def _numbered(name: str, ids: np.ndarray, named: list[int], bits: int) -> np.nda
     """0 for no group, 1, 2, ... for those named, and for all others numbers of so many bits, or 0."""
     found = np.zeros(ids.shape, np.int64)
     if bits and ids.size:
-        lowest, highest, real = int(ids.min()), int(ids.max()), np.True_
+        lowest, highest, real = int(ids.min()), int(ids.max()), None
         if lowest == NO_GROUP:
             real = ids != NO_GROUP
             lowest = int(ids.min(where=real, initial=np.iinfo(np.int64).max))
@@ -159,9 +159,11 @@ def _numbered(name: str, ids: np.ndarray, named: list[int], bits: int) -> np.nda
                 raise ValueError(
                     f"{name!r} has {len(known)} groups, too many with as many columns; pass fewer lists at once"
                 )
-            found = (numbers.reshape(ids.shape) + (1 + len(named))) * real
+            found = numbers.reshape(ids.shape) + (1 + len(named))
         else:
-            found = (ids - (lowest - 1 - len(named))) * real
+            found = ids - (lowest - 1 - len(named))
+        if real is not None:
+            found *= real
     for number, its in enumerate(named, 1):
         found[ids == its] = number
     return found

@@ -108,8 +108,8 @@ def ranking_risk(loss: nn.Module, lists: RankingData, *, reference_scores: np.nd
     def ask(scores: np.ndarray, of: Lists = flat) -> tuple[Any, Any]:
         leaf = torch.from_numpy(scores).requires_grad_()
         given = of.given()
-        if under_rules:
-            given["columns"] = given.pop("diversity_groups", None)  # packed
+        if under_rules and "diversity_groups" in given:
+            given["columns"] = given.pop("diversity_groups")  # packed
         values = loss(leaf, of.labels, **given)
         (direction,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach().numpy(), direction.numpy()

@@ -147,7 +147,7 @@ def paged(resolved: Resolved, length: int, rules: Iterable[Any], attributes: Ite
     return Resolved(measure, resolved.feature_map, _ORACLE)
 
 
-_SUM = RankMethod("flow from ranks to documents and up the groups", "about O(n) after the sort, and O(k^2 L^2)")
+_SUM = RankMethod("flow from ranks to documents and up the groups", "about O(n) after the sort, at worst O(k^3 L^2)")
 _RECIPROCAL = RankMethod("such a flow for each number of irrelevant documents that lead", "at worst k times as much")
 
 
