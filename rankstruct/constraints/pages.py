@@ -114,7 +114,8 @@ class PageRules:
         for name, named, others, bits, (shift, *_) in zip(
             self.constraints.columns, self._named, self._about_each, self.bits, self.attributes, strict=True
         ):
-            ids, names = group_ids(name, columns[name])
+            with torch._C._DisableFuncTorch():  # torch.func would wrap these constants
+                ids, names = group_ids(name, columns[name])
             if ids.shape != packed.shape:
                 raise ValueError(f"{name!r} must have a group for each document, shape {packed.shape}, got {ids.shape}")
             numbers = [group_of(rule, names) for rule in self._rules_naming(name, named)]

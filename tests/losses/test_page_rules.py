@@ -299,3 +299,28 @@ def test_bad_input_is_refused(change, message):
 def test_columns_without_rules_are_refused():
     with pytest.raises(TypeError, match="rules are about; this loss has none"):
         rs.StructuredHingeLoss("nDCG@3")(SCORES, LABELS, columns=COLUMNS)
+
+
+def test_torch_func_differentiates_it():
+    loss = rs.StructuredHingeLoss("nDCG@3", constraints=RULES)
+    leaf = SCORES.clone().requires_grad_()
+    loss(leaf, LABELS, columns=COLUMNS).backward()
+    assert torch.equal(torch.func.grad(lambda scores: loss(scores, LABELS, columns=COLUMNS))(SCORES), leaf.grad)
+
+
+def test_a_linear_ranker_trains_under_rules():
+    rng = np.random.default_rng(0)
+    X, qid, kind = rng.normal(size=(120, 2)), np.repeat(np.arange(12), 10), rng.integers(0, 3, 120)
+    y = (X[:, 0] > 0.7).astype(int)
+    loss = rs.StructuredHingeLoss("nDCG@3", reference="ideal", constraints=rs.Constraints("kind <= 1 @ 3"))
+    order = rng.permutation(120)  # documents of a list need not be neighbours
+    ranker = rs.LinearRanker(loss=loss, C=1.0).fit(X[order], y[order], qid[order], columns={"kind": kind[order]})
+    assert ranker.coef_[0] > 5 * abs(ranker.coef_[1])
+    with pytest.raises(ValueError, match="under rules about 'kind'; pass columns="):
+        rs.LinearRanker(loss=loss).fit(X, y, qid)
+    needy = rs.StructuredHingeLoss("nDCG@3", constraints=rs.Constraints("kind=7 >= 1 @ 3"))
+    with pytest.raises(ValueError, match="no ranking of list 0 keeps 'kind=7 >= 1 @ 3'"):
+        rs.LinearRanker(loss=needy).fit(X, y, qid, columns={"kind": kind})
+    for other in (rs.LinearRanker("nDCG@3"), rs.MLPRanker()):
+        with pytest.raises(TypeError, match="columns="):
+            other.fit(X, y, qid, columns={"kind": kind})
