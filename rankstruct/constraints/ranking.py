@@ -22,7 +22,7 @@ from rankstruct.measures import nDCG
 
 __all__ = ["CertifiedRanks", "rank_certified", "rank_under"]
 
-_INFEASIBLE, _LEFT = 1, 2  # of `Outcome` in constrained.hpp
+LEFT = 2  # of `Outcome` in constrained.hpp
 
 
 @torch.no_grad()
@@ -175,12 +175,12 @@ class PageRanker:
         this name.
         """
         offsets, self.gaps = self.documents.offsets, np.zeros(self.documents.lists)
-        ranks, outcome = self._greedy(scores)
+        ranks, outcome = self.greedy(scores)
         for index in np.flatnonzero(outcome):
             here = slice(offsets[index], offsets[index + 1])
             pinned = None if self.positions is None else self.positions[here]
             rules, size = self.documents.rules_of(here), min(self.length, here.stop - here.start)
-            if outcome[index] == _LEFT:
+            if outcome[index] == LEFT:
                 if discounts is None:
                     raise ValueError(
                         f"the best ranking of list {index} depends on the discount, which {name} has not: caps and quotas are "
@@ -194,7 +194,7 @@ class PageRanker:
             raise ValueError(f"no ranking of list {index} keeps {conflict(rules, pinned, size)}")
         return ranks
 
-    def _greedy(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def greedy(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Ranks `[documents]` and the outcome of each list."""
         documents, most = (
             self.documents,
@@ -213,11 +213,11 @@ class PageRanker:
             for rule, which in zip(documents.constraints.rules, documents.which, strict=True)
         ]
         options = core.constrained.options(
-            np.ascontiguousarray(documents.groups.reshape(-1)),
-            self.positions,
             *(np.array(column, np.int64) for column in zip(*table, strict=True)),
             len(columns),
             self.length,
+            np.ascontiguousarray(documents.groups.reshape(-1)),
+            self.positions,
         )
         flat = torch.from_numpy(_finite(scores))
         batch = CpuLists(flat, Lists(torch.zeros_like(flat), None, torch.from_numpy(documents.offsets)), -np.inf)

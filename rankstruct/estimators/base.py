@@ -243,6 +243,7 @@ class Ranker(ScoresTables, BaseEstimator):
         group: Any = None,
         docid: Any = None,
         diversity_groups: Any = None,
+        columns: Mapping[str, Any] | None = None,
         sample_weight: Any = None,
         item_weights: Any = None,
         position: Any = None,
@@ -265,6 +266,8 @@ class Ranker(ScoresTables, BaseEstimator):
                 all documents are one list, with a warning. Next to `docid`, their names, it finds those of a click log.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
             diversity_groups: `[documents]`, the group (host, topic) of each document, for a loss over diverse rankings.
+            columns: for a loss under rules, `StructuredHingeLoss(constraints=...)`, the groups of each column that they are
+                about, `[documents]` each. Only `LinearRanker` trains with one.
             sample_weight: `[lists]`, the weight of each list's loss, in order of first appearance; or `[documents]`, equal within
                 each list. 0 or more. Ignored by preparation and validation.
             item_weights: `[documents]`, the weight of each document in the loss of its list, 0 or more. Other weights than 1, and
@@ -284,7 +287,7 @@ class Ranker(ScoresTables, BaseEstimator):
         with all_or_nothing(self):
             self._check_fit_options(X_valid is not None)
             clicks = {"position": position, "propensity": propensity, "clip": clip, "docid": docid}
-            train = self._take(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks)
+            train = self._take(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks, columns)
             valid = self._take_valid(X_valid, y_valid, qid_valid, diversity_groups_valid, item_weights_valid)
             train, held_out = self._held_out(train, valid)
             stopped = self._fit(train, valid)
@@ -340,6 +343,7 @@ class Ranker(ScoresTables, BaseEstimator):
         sample_weight: Any,
         item_weights: Any,
         clicks: dict[str, Any],
+        columns: Mapping[str, Any] | None,
     ) -> TrainingData:
         """Training lists from the arguments of `fit`; sets what depends on them alone."""
         if hasattr(X, "__dask_graph__"):
@@ -379,6 +383,7 @@ class Ranker(ScoresTables, BaseEstimator):
             )
         ids = list_ids(X.shape[0], qid, group, np.zeros(len(y), np.int64))
         ids, diversity_groups = check_ids(X, ids, diversity_groups)
+        diversity_groups = self._packed(columns, ids, diversity_groups)
         warn_of_swap(y, ids, "fit")
         if by_position and self.propensities_ is None:
             y, item_weights, self.propensities_ = weigh_clicks(y, ids, position, propensity, clip)
@@ -407,6 +412,17 @@ class Ranker(ScoresTables, BaseEstimator):
         weights = None if sample_weight is None else check_list_weights(sample_weight, None, X.offsets)
         groups, qids = X.diversity_groups, np.arange(X.num_lists)
         return TrainingData(X.features, X.labels, X.offsets, qids, diversity_groups=groups, weights=weights)
+
+    def _packed(
+        self, columns: Mapping[str, Any] | None, ids: np.ndarray, diversity_groups: np.ndarray | None
+    ) -> np.ndarray | None:
+        """The groups of documents, or for a loss under rules those of the columns, one number for each document.
+
+        `ids` are the lists of the documents.
+        """
+        if columns is None:
+            return diversity_groups
+        raise TypeError(f"{type(self).__name__} does not train under rules, which columns= are for; use LinearRanker")
 
     def _take_columns(
         self, X: Any, y: Any, qid: Any, group: Any, position: Any, docid: Any

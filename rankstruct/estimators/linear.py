@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
@@ -40,6 +40,7 @@ from rankstruct.losses import (
     StructuredHingeLoss,
     convex_part,
     is_convex,
+    takes_columns,
     takes_groups,
     takes_reference_scores,
 )
@@ -97,7 +98,8 @@ def ranking_risk(loss: nn.Module, lists: RankingData, *, reference_scores: np.nd
     loss.reduction = "none"  # type: ignore[assignment]
     weights, item_weights = (lists.weights, lists.item_weights) if isinstance(lists, TrainingData) else (None, None)
     labels, offsets = torch.tensor(lists.labels), torch.tensor(lists.offsets)
-    columns = {"diversity_groups": lists.diversity_groups if takes_groups(loss) else None}
+    under_rules = takes_columns(loss)
+    columns = {"diversity_groups": lists.diversity_groups if takes_groups(loss) or under_rules else None}
     columns |= {"item_weights": item_weights, "reference_scores": reference_scores}
     flat = Lists(
         labels, offsets=offsets, **{name: torch.tensor(each) for name, each in columns.items() if each is not None}
@@ -105,7 +107,10 @@ def ranking_risk(loss: nn.Module, lists: RankingData, *, reference_scores: np.nd
 
     def ask(scores: np.ndarray, of: Lists = flat) -> tuple[Any, Any]:
         leaf = torch.from_numpy(scores).requires_grad_()
-        values = loss(leaf, of.labels, **of.given())
+        given = of.given()
+        if under_rules and "diversity_groups" in given:
+            given["columns"] = given.pop("diversity_groups")  # packed
+        values = loss(leaf, of.labels, **given)
         (direction,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach().numpy(), direction.numpy()
 
@@ -118,7 +123,8 @@ def ranking_risk(loss: nn.Module, lists: RankingData, *, reference_scores: np.nd
     oracle: ArrayOracle = ask
     plain = item_weights is None and reference_scores is None
     if type(loss) in (StructuredHingeLoss, GradedLoss) and plain:  # a subclass may override `of_lists`
-        oracle = cast(HingeLoss, loss).at_once(Lists(labels, offsets=offsets), ask)
+        groups = flat.diversity_groups if under_rules else None
+        oracle = cast(HingeLoss, loss).at_once(Lists(labels, offsets=offsets, diversity_groups=groups), ask)
     return LinearRisk(lists, oracle, weights, term_oracle=terms)
 
 
@@ -464,6 +470,24 @@ class LinearRanker(Ranker):
         if any(True for _ in loss.parameters()):
             raise ValueError(f"{type(loss).__name__} has learnable parameters, which only training by SGD fits")
         return loss
+
+    def _packed(
+        self, columns: Mapping[str, Any] | None, ids: np.ndarray, diversity_groups: np.ndarray | None
+    ) -> np.ndarray | None:
+        loss = self.loss if isinstance(self.loss, StructuredHingeLoss) else None
+        rules = None if loss is None else loss.page_rules
+        if rules is None:
+            if columns is not None:
+                raise TypeError(
+                    "columns= are groups that rules are about; pass loss=StructuredHingeLoss(..., constraints=...)"
+                )
+            return diversity_groups
+        if columns is None:
+            names = ", ".join(map(repr, rules.constraints.columns))
+            raise ValueError(f"the loss is under rules about {names}; pass columns=, the groups of each document")
+        documents = torch.zeros(len(ids))
+        rules.refuse(documents, columns, qid=ids)
+        return rules.pack(columns, documents).numpy()
 
     def _draws_to_start(self, loss: nn.Module) -> bool:
         towards = self.regularize_towards

@@ -57,7 +57,7 @@ struct Diverse : ByRank {
         list.value = most(list.task_loss + difference, 0.0);
     }
 
-  private:
+  protected:
     // The measure of the documents shown.
     double measure(const List& list, Span<const int> shown) const {
         double sum = 0.0;
@@ -109,7 +109,8 @@ struct Diverse : ByRank {
 
     // The documents in the order that the reference uses within a gain: input order, or by chosen score, then gain, then input
     // order.
-    Span<int> prefer(const List& list, const Grades& grades, Space& space) const {
+    template <class Orders>
+    Span<int> prefer(const List& list, const Grades& grades, Orders& space) const {
         const Span<int> preferred = space.preferred.first(list.size);
         if (reference != IDEAL && !list.chosen.size && !any_tied(list.score)) {
             for (Index r = 0; r < list.size; ++r) preferred[r] = int(r);
@@ -123,7 +124,8 @@ struct Diverse : ByRank {
     }
 
     // A stable sort of documents by descending chosen score.
-    static void sort_by_chosen(const List& list, Span<int> documents, Space& space) {
+    template <class Orders>
+    static void sort_by_chosen(const List& list, Span<int> documents, Orders& space) {
         const Span<int> sorted = sort_places(documents, chosen_score(list).data, space.grades.sort);
         for (Index i = 0; i < documents.size; ++i) documents[i] = sorted[i];
     }
@@ -142,7 +144,8 @@ struct Diverse : ByRank {
     }
 
     // Sort the documents shown at ranks of equal discount by chosen score.
-    void sort_blocks(const List& list, Space& space, Span<int> shown) const {
+    template <class Orders>
+    void sort_blocks(const List& list, Orders& space, Span<int> shown) const {
         for (Index begin = 0, end; begin < shown.size; begin = end) {
             for (end = begin + 1; end < shown.size && discounts[end] == discounts[begin];) ++end;
             if (end > begin + 1) sort_by_chosen(list, shown.slice(begin, end), space);

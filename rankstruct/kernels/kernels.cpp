@@ -3,6 +3,7 @@
 #include "diverse.hpp"
 #include "f1.hpp"
 #include "graded_auc.hpp"
+#include "page_hinge.hpp"
 #include "pair_loss.hpp"
 #include "pair_sums.hpp"
 #include "pairwise_hinge.hpp"
@@ -71,7 +72,9 @@ LOOP(top_surrogate, Binary<TopSurrogate>, discounts, cutoff, normalized, average
 LOOP(pairwise_hinge, PairwiseHinge, margin)
 LOOP(positional, Positional, decay, discounts, cutoff, least_cutoff, normalized, reciprocal, reference)
 LOOP(diverse, Diverse, decay, discounts, cutoff, least_cutoff, normalized, reciprocal, reference)
-LOOP(constrained, Constrained, group, position, attribute, which, each_group, prefix, lower, upper, attributes, length)
+LOOP(constrained, Constrained, attribute, which, each_group, prefix, lower, upper, attributes, length, group, position)
+LOOP(page_hinge, PageHinge, decay, discounts, cutoff, least_cutoff, normalized, reciprocal, reference, attribute, which, each_group,
+     prefix, lower, upper, attributes, length, shift, mask, none)
 LOOP(logistic_pairs, LogisticPairs, discounts, steps, kept, scheme, sigma, mu, named, named_pairs)
 LOOP(logistic_curvatures, LogisticCurvatures, discounts, steps, kept, scheme, sigma, mu, named, named_pairs)
 LOOP(hinge_pairs, HingePairs, discounts, steps, kept, scheme, sigma, mu, named, named_pairs)

@@ -57,7 +57,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import partial
@@ -96,7 +96,15 @@ from rankstruct.measures import Measure, nDCG
 from rankstruct.measures.discounted_gain import warn_of_large_gains
 from rankstruct.messages import explaining, refuse_positions
 
-__all__ = ["RankingLoss", "draws", "is_convex", "second_derivatives", "takes_groups", "takes_reference_scores"]
+__all__ = [
+    "RankingLoss",
+    "draws",
+    "is_convex",
+    "second_derivatives",
+    "takes_columns",
+    "takes_groups",
+    "takes_reference_scores",
+]
 
 _PAIRS = 2**18  # pairs of documents per block: what fits in the caches
 _NO_ITEM_WEIGHTS = (
@@ -125,6 +133,12 @@ class HingeOptions(ListOptions, total=False):
 
     reference_scores: Tensor | None
     diversity_groups: Tensor | None
+
+
+class PageOptions(HingeOptions, total=False):
+    """Keyword arguments of a loss that may have rules for a page."""
+
+    columns: Mapping[str, Any] | None
 
 
 class AllOptions(HingeOptions, total=False):
@@ -217,6 +231,8 @@ class RankingLoss(_DataclassModule):
     takes_item_weights: ClassVar[bool] = False
     #: Whether it accepts `diversity_groups=`, one whole number per document; `per_list` gets them by this name.
     takes_groups: ClassVar[bool] = False
+    #: Whether it needs `columns=`, for each column of its rules the groups of the documents.
+    takes_columns: ClassVar[bool] = False
     #: Whether `reference_scores=` can fix its reference, as for bounds that are not convex; `per_list` gets them by this name.
     takes_reference_scores: ClassVar[bool] = False
     #: Whether a call draws random numbers from torch's global generator.
@@ -282,7 +298,8 @@ class RankingLoss(_DataclassModule):
         value = self.of_lists(scores, lists, reduction)
         if are_single_documents(scores) and (scores.dim() > 2 or (is_plain(value) and not value.detach().any())):
             warn_of_single_documents(scores)  # [lists, 1] may be intended with a pointwise loss
-        if lists.diversity_groups is not None and not self.takes_groups and not torch.compiler.is_compiling():
+        ignores = lists.diversity_groups is not None and not (self.takes_groups or self.takes_columns)
+        if ignores and not torch.compiler.is_compiling():
             warnings.warn(
                 f"{self!r} ignores diversity_groups=; use a diversity measure, such as StructuredHingeLoss('diverse_nDCG@10')",
                 stacklevel=4,
@@ -506,6 +523,11 @@ def is_convex(loss: torch.nn.Module) -> bool:
 def takes_groups(loss: torch.nn.Module) -> bool:
     """Whether a loss accepts `diversity_groups=`, one whole number per document."""
     return bool(getattr(loss, "takes_groups", False))
+
+
+def takes_columns(loss: torch.nn.Module) -> bool:
+    """Whether a loss needs `columns=`, the groups of the documents that its rules are about."""
+    return bool(getattr(loss, "takes_columns", False))
 
 
 def draws(loss: torch.nn.Module) -> bool:

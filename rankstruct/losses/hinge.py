@@ -7,22 +7,25 @@ gradient = psi(r^) - psi(r*)
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import cast
+from typing import Any, cast
 
 from torch import Tensor
 
-from rankstruct.feature_maps import FeatureMap
+from rankstruct.constraints import Constraints
+from rankstruct.constraints.pages import PageRules
+from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.kernels.dispatch import ArrayOracle, Prepared, solve_at_once
-from rankstruct.lists import Lists, is_eager, longest_list
+from rankstruct.lists import Lists, as_offsets, check_groups, check_tensor, is_eager, longest_list
 from rankstruct.losses.autograd import (
     eager_with_gradient,
     mean_with_gradient,
     weighted_mean_with_gradient,
     with_gradient,
 )
-from rankstruct.losses.base import HingeOptions, RankingLoss
+from rankstruct.losses.base import HingeOptions, PageOptions, RankingLoss
 from rankstruct.losses.reduction import HALVES, Reduction, mean_of_values, reduce_lists, shares_of_lists
-from rankstruct.measures import Measure
+from rankstruct.measures import RR, WTA, DiscountedGain, Measure
+from rankstruct.oracles.pages import paged
 from rankstruct.oracles.registry import Reference, Resolved, resolve
 
 __all__ = ["HingeLoss", "StructuredHingeLoss"]
@@ -115,6 +118,8 @@ class HingeLoss(RankingLoss):
         Everything else is done once, here. `otherwise` does the same where there is no such loop, or it refuses something.
         """
         assert lists.offsets is not None
+        if (lists.diversity_groups is not None) != self.resolved.measure.takes_groups:
+            return otherwise
         prepared = self.prepared(lists, max(longest_list(lists.offsets, lists.labels.shape[0]), 1))
         return otherwise if prepared is None else solve_at_once(prepared, lists, otherwise)
 
@@ -142,15 +147,24 @@ class StructuredHingeLoss(HingeLoss):
     ranking and keeps the first document of every group until there are k. Pass `diversity_groups=`, whole numbers in the shape
     of the scores: documents of a list with the same number are in one group (host, topic).
 
+    With `constraints`, the loss bounds the regret of the page that `rank_under` shows under these rules, caps and quotas of
+    groups: the measure of the best page that keeps them minus that of the page shown. A normalised measure is divided by the
+    value of the best page, as by `evaluate_under`. Pass `columns=`, for each column of the rules the groups of the documents, in
+    the shape of the scores: names or whole numbers, None or NaN for none. The measure is a discounted gain (nDCG, DCG, P, ERU,
+    RBP) or reciprocal rank with a cut-off k, and all rules are about the same prefix, of at least k positions; groups must be
+    nested or disjoint.
+
     Args:
         measure: a measure or its name, such as `"AP"`.
         feature_map: how a ranking scores; the measure's own default if None.
         reference: the ranking r* that the bound is relative to: `"ideal"`, `"ideal-tied"` or `"predicted"`, or
             `"below-window"` for a partial ROC area; the measure's own default if None.
+        constraints: the rules that a page has to keep; None for no rules.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
-        TypeError, ValueError: as `most_violated`; an unknown reduction, or weights of the wrong shape.
+        TypeError, ValueError: as `most_violated`; an unknown reduction, or weights of the wrong shape; a measure or rules without
+            an exact search, with the reason; a list of which no page keeps the rules, with its number and the rules in conflict.
 
     Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007 (AP); Joachims, ICML 2005 (AUC); Le, Smola,
     Chapelle, Teo, "Optimization of Ranking Measures", equations 20 to 22 (the references), section 7.1 (diverse rankings).
@@ -167,7 +181,76 @@ class StructuredHingeLoss(HingeLoss):
     >>> loss = StructuredHingeLoss("diverse_nDCG@5")                                # at most one document of a group
     >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[0, 1]]), diversity_groups=torch.tensor([[3, 3]]))
     tensor(1.1000)
+    >>> import rankstruct as rs                                                     # two of a seller, one that is new
+    >>> loss = StructuredHingeLoss("nDCG@3", constraints=rs.Constraints("seller <= 2 @ 3", "new=1 >= 1 @ 3"))
+    >>> columns = {"seller": ["ann", "ann", "ann", "bob"], "new": [0, 0, 0, 1]}
+    >>> loss(torch.tensor([3.0, 2.0, 1.0, 0.0]), torch.tensor([0, 0, 2, 0]), columns=columns)
+    tensor(2.2929)
     """
+
+    call_options = PageOptions
+
+    measure: str | Measure = "AP"
+    _: KW_ONLY
+    constraints: Constraints | None = None
+
+    def setup(self) -> None:
+        """Resolve the measure, and the search for pages."""
+        super().setup()
+        self.page_rules: PageRules | None = None
+        if self.constraints is None:
+            return
+        measure, feature_map = self.resolved.measure, self.resolved.feature_map
+        if not isinstance(measure, DiscountedGain | RR) or not isinstance(feature_map, Positional):
+            raise ValueError(
+                f"{measure.name} with the {feature_map.name} feature map has no search for the most violated page under rules, "
+                "since it is not a sum over the positions of a page; use a discounted gain or reciprocal rank with a cut-off and "
+                "the positional map, such as nDCG@10, DCG@10, P@10 or RR@10"
+            )
+        k = 1 if isinstance(measure, WTA) else measure.cutoff
+        if k is None:
+            raise ValueError(
+                f"{measure.name} needs a cut-off under rules: the positions of a page, as in {measure.name}@10"
+            )
+        self.page_rules = PageRules.of(self.constraints, k, measure.name)
+        self.resolved = paged(self.resolved, self.page_rules.length, self.page_rules.rules, self.page_rules.attributes)
+
+    @property
+    def takes_groups(self) -> bool:  # type: ignore[override]
+        """Whether the measure is a diversity measure."""
+        return self.constraints is None and super().takes_groups
+
+    @property
+    def takes_columns(self) -> bool:  # type: ignore[override]
+        """Whether there are rules."""
+        return self.constraints is not None
+
+    def _checked(self, scores: Tensor, labels: Tensor, options: dict[str, Any]) -> Tensor:
+        columns = options.pop("columns", None)
+        if self.page_rules is None:
+            if columns is not None:
+                raise TypeError(
+                    "columns= are the groups that rules are about; this loss has none: pass constraints= to it"
+                )
+            return super()._checked(scores, labels, options)
+        if columns is None or options.get("diversity_groups") is not None:
+            names = ", ".join(map(repr, self.page_rules.constraints.columns))
+            raise TypeError(
+                f"this loss is under rules about {names}; pass columns=, a mapping with the groups of each document"
+            )
+        check_tensor("scores", scores)
+        packed = isinstance(columns, Tensor)  # by an estimator, once for all steps
+        groups = columns if packed else self.page_rules.pack(columns, scores)
+        check_groups(groups, scores)
+        options = {**options, "diversity_groups": groups}
+        try:
+            return super()._checked(scores, labels, options)
+        except ValueError:
+            if not packed:
+                self.page_rules.refuse(
+                    scores, columns, where=options.get("where"), offsets=as_offsets(options.get("offsets"))
+                )
+            raise
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced hinge, by the oracle."""

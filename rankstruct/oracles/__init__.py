@@ -3,6 +3,7 @@
 from rankstruct.oracles import (  # noqa: F401  # imported to register their oracles
     diverse,
     f1,
+    pages,
     pairwise,
     partial_auc,
     positional,

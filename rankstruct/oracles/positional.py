@@ -56,14 +56,18 @@ _METHODS = (
 _RECIPROCAL = _METHODS[-1]
 
 
+def rank_options(longest: int, decay: Tensor, weights: Tensor, least: int, *kind: Any) -> tuple[Any, ...]:
+    """The options of `ByRank` in lists.hpp."""
+    c, a = discount_table(decay, longest), discount_table(weights, longest)
+    *flags, reference = kind
+    return c, a, int(np.count_nonzero(a)), least, *flags, REFERENCES.index(reference)
+
+
 def rank_operator(loop: core.Loop) -> ListOperator:
     """The operator of a compiled loop over ranks, with the loop's name."""
 
-    def compiled(longest: int, decay: Tensor, weights: Tensor, least: int, *kind: Any) -> Call:
-        c, a = discount_table(decay, longest), discount_table(weights, longest)
-        *flags, reference = kind
-        options = loop.options(c, a, int(np.count_nonzero(a)), least, *flags, REFERENCES.index(reference))
-        return Call(loop, options)
+    def compiled(longest: int, decay: Tensor, weights: Tensor, *kind: Any) -> Call:
+        return Call(loop, loop.options(*rank_options(longest, decay, weights, *kind)))
 
     schema = "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference"
     return ListOperator(loop.name, schema, compiled, gains=True, weighted=loop is not core.diverse)
@@ -80,7 +84,7 @@ def rank_oracle(operator: ListOperator, explain: Callable[..., RankMethod]) -> O
         plain = measure.plain if isinstance(measure, Diverse) else measure
         tables = rank_tables(plain, feature_map, scores)
         options = options_of(plain, tables, reference)
-        return solve_gains(operator, plain, partial(_gains, plain), scores, lists, options)
+        return solve_gains(operator, plain, partial(gains_of, plain), scores, lists, options)
 
     def prepare(measure: Measure, feature_map: Positional, reference: str, longest: int) -> Prepared | None:
         known = known_gains(measure)
@@ -148,7 +152,7 @@ def _make_tables(measure: Measure, feature_map: Positional, size: int) -> RankTa
     return RankTables(feature_map.unchecked_weights(size, weights, measure.cutoff), weights)
 
 
-def _gains(measure: Measure, labels: Tensor) -> Tensor:
+def gains_of(measure: Measure, labels: Tensor) -> Tensor:
     """The gain of each document, float64; for reciprocal rank 1 or 0, NaN if the label is not finite."""
     if not isinstance(measure, RR):
         assert isinstance(measure, DiscountedGain | mWTA)  # those registered below

@@ -135,7 +135,7 @@ class Resolved:
 
         None if there is no such loop or it refuses a number; `solve` then computes the result or raises the error.
         """
-        if lists.reference_scores is not None or lists.diversity_groups is not None:
+        if lists.reference_scores is not None or (lists.diversity_groups is not None) != self.measure.takes_groups:
             return None
         if lists.item_weights is not None and not self.oracle.loops_take_item_weights:
             return None

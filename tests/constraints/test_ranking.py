@@ -93,7 +93,7 @@ def test_no_ranking_that_keeps_the_rules_is_better(problem):
     constraints = rs.Constraints(*texts)
     given_columns = {name: known(groups) for name, groups in columns.items()}
     documents = Documents.of(scores, constraints, given_columns, {})
-    outcome = int(PageRanker(documents, positions, length)._greedy(scores)[1][0])
+    outcome = int(PageRanker(documents, positions, length).greedy(scores)[1][0])
     rankings = feasible(columns, constraints.rules, positions, length)
 
     def rank():
@@ -132,7 +132,7 @@ def test_long_lists_equal_the_programme(texts):
     constraints, scores = rs.Constraints(*texts), rng.normal(size=(6, 40))
     ranks = rs.rank_under(scores, constraints, columns, k=12).numpy()
     assert (
-        PageRanker(Documents.of(scores, constraints, columns, {}), None, 12)._greedy(scores.ravel())[1] == GREEDY
+        PageRanker(Documents.of(scores, constraints, columns, {}), None, 12).greedy(scores.ravel())[1] == GREEDY
     ).all()
     weights = 1 / np.log2(2 + np.arange(12))
     documents = Documents.of(scores, constraints, columns, {})

@@ -1,0 +1,159 @@
+"""Oracle of pages under rules: caps and quotas of groups (sellers, hosts, topics) among the first ranks.
+
+    maximise over pages   sum_{i <= k} ( c_i s_{r(i)} - a_i b_{r(i)} )
+
+with the decay c of the positional map, cut to 0 after k, and the discount a and gains b of a measure with a cut-off k. A page
+shows as many documents as the rules allow, at most `length`; the others have no rank. The reference, the best value and the
+argmax are all over pages.
+
+Groups are nested or disjoint. The argmax is a flow of one unit from each rank to a document and up the tree of the groups, in
+which a quota is an arc of its own (see page_flow.hpp), by shortest augmenting paths among the documents that compete: at most
+`length` of each grade. If the measure's discount reaches 0 before its cut-off, or it is WTA, k is the last rank with a discount.
+Reciprocal rank uses the best of k + 1 such flows, with 0 to k leading irrelevant documents.
+
+`paged` puts it in place of the oracle of rankings, for `StructuredHingeLoss(constraints=...)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankstruct.feature_maps import Positional
+from rankstruct.kernels import core
+from rankstruct.kernels.dispatch import Answer, Call, CpuLists, ListOperator, Prepared
+from rankstruct.lists import Lists
+from rankstruct.measures import RR, Measure
+from rankstruct.measures.ranked import RankedLists
+from rankstruct.oracles.gains import known_gains, solve_gains
+from rankstruct.oracles.positional import RankMethod, gains_of, rank_options, rank_tables
+from rankstruct.oracles.registry import REFERENCES, Oracle, Resolved, register_oracle
+
+
+class PageRule(NamedTuple):
+    """A rule: the attribute that it is about, the number of its group there, or whether it is about each, and its bounds."""
+
+    attribute: int
+    which: int
+    each_group: bool
+    lower: int
+    upper: int
+
+
+class PageAttribute(NamedTuple):
+    """Where an attribute's number is among the bits of a document's group, and the number of no group."""
+
+    shift: int
+    mask: int
+    none: int
+
+
+@dataclass(frozen=True)
+class UnderRules(Measure):
+    """A measure of pages under rules, for the oracle only.
+
+    Attributes:
+        plain: a discounted gain or reciprocal rank with a cut-off.
+        length: the most documents of a page.
+        rules, attributes: what it keeps.
+    """
+
+    plain: Measure
+    length: int
+    rules: tuple[PageRule, ...]
+    attributes: tuple[PageAttribute, ...]
+    cutoff: int | None = field(default=None, init=False)
+
+    takes_groups: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """That of the plain measure."""
+        return self.plain.name
+
+    @property
+    def takes_negative_labels(self) -> bool:
+        """Whether the plain measure accepts negative labels."""
+        return self.plain.takes_negative_labels
+
+    @cached_property
+    def tables(self) -> tuple[Tensor, Tensor]:
+        """Rules and attributes, int64, a row each."""
+        return torch.tensor(self.rules, dtype=torch.int64), torch.tensor(self.attributes, dtype=torch.int64)
+
+    def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
+        """Pages are measured by `evaluate_under`."""
+        raise NotImplementedError
+
+
+def _compiled(longest: int, decay: Tensor, weights: Tensor, *given: Any) -> Call:
+    *kind, length, rules, attributes = given
+    options = rank_options(longest, decay, weights, *kind)
+    table, places = (each.reshape(-1, size).T.numpy().copy() for each, size in ((rules, 5), (attributes, 3)))
+    attribute, which, each_group, lower, upper = table
+    prefix = np.full_like(lower, length)
+    loop = core.page_hinge
+    return Call(
+        loop,
+        loop.options(*options, attribute, which, each_group, prefix, lower, upper, len(places[0]), length, *places),
+        check=_refuse_page,
+    )
+
+
+def _refuse_page(batch: CpuLists) -> None:
+    """The error of a list without a page, unless its scores are too far apart."""
+    scores = batch.given[0]
+    if bool(scores.abs().max() < 1e300):
+        raise ValueError("no page of a list keeps all rules, or their groups overlap")
+
+
+_SCHEMA = "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference"
+_PAGES = ListOperator("page_hinge", f"{_SCHEMA}, SymInt length, Tensor rules, Tensor attributes", _compiled, gains=True)
+
+
+def _options(measure: UnderRules, feature_map: Positional, reference: str, scores: Tensor) -> tuple[Any, ...]:
+    plain = measure.plain
+    kind = 0, bool(getattr(plain, "normalized", False)), isinstance(plain, RR)
+    return *rank_tables(plain, feature_map, scores), *kind, reference, measure.length, *measure.tables
+
+
+def _solve(scores: Tensor, lists: Lists, measure: UnderRules, feature_map: Positional, reference: str) -> Answer:
+    plain, options = measure.plain, _options(measure, feature_map, reference, scores)
+    return solve_gains(_PAGES, plain, partial(gains_of, plain), scores, lists, options)
+
+
+def _prepare(measure: UnderRules, feature_map: Positional, reference: str, longest: int) -> Prepared | None:
+    known = known_gains(measure.plain)
+    if known is None:
+        return None
+    return Prepared(_PAGES.call(longest, *_options(measure, feature_map, reference, torch.empty(longest))), 0.0, known)
+
+
+def paged(resolved: Resolved, length: int, rules: Iterable[Any], attributes: Iterable[Any]) -> Resolved:
+    """The search for pages of these rules, in place of that for rankings."""
+    measure = UnderRules(
+        resolved.measure,
+        length,
+        tuple(PageRule(*each) for each in rules),
+        tuple(PageAttribute(*each) for each in attributes),
+    )
+    assert len(measure.tables) == 2  # made here, never while torch traces
+    return Resolved(measure, resolved.feature_map, _ORACLE)
+
+
+_SUM = RankMethod("flow from ranks to documents and up the groups", "about O(n) after the sort, at worst O(k^3 L^2)")
+_RECIPROCAL = RankMethod("such a flow for each number of irrelevant documents that lead", "at worst k times as much")
+
+
+def _explain(measure: UnderRules, feature_map: Positional, list_size: int, grades: int) -> RankMethod:
+    return _RECIPROCAL if isinstance(measure.plain, RR) else _SUM
+
+
+_ORACLE = Oracle(_solve, _explain, REFERENCES, takes_reference_scores=True, refuses_negative=True, prepare=_prepare)
+register_oracle(UnderRules, Positional, _ORACLE, default="ideal-tied")
