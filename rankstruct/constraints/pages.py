@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rankstruct.constraints.documents import Documents
 from rankstruct.constraints.ranking import LEFT, PageRanker
-from rankstruct.constraints.rules import NO_GROUP, Constraints, check_columns, group_ids, group_of
+from rankstruct.constraints.rules import NO_GROUP, Constraints, checked_columns, group_ids, group_of
 
 _BITS = 62  # of a document's number
 
@@ -109,7 +109,7 @@ class PageRules:
         Raises:
             TypeError, ValueError: as `rank_under`; or more groups than there are numbers, with many columns.
         """
-        check_columns(self.constraints, columns)
+        columns = checked_columns(self.constraints, columns)
         packed = np.zeros(tuple(scores.shape), np.int64)
         for name, named, others, bits, (shift, *_) in zip(
             self.constraints.columns, self._named, self._about_each, self.bits, self.attributes, strict=True
