@@ -125,6 +125,7 @@ def check(rng, reference):
     return True
 
 
+@pytest.mark.filterwarnings("ignore:no document has")
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_page_is_more_violated(seed):
