@@ -221,8 +221,9 @@ def check_probabilities(
         raise ValueError(
             f"probabilities must be from 0 to 1, got {wrong:g}; pass predict_proba(X, qid)[:, 1], not the scores of predict"
         )
-    edges = np.sort(p)[[len(p) * each // bins for each in range(1, bins)]]
-    return p, relevant, of_list, np.searchsorted(edges, p, side="right")
+    _, number, counts = np.unique(p, return_inverse=True, return_counts=True)
+    places = 2 * np.cumsum(counts) - counts  # of 2n, the middle of each value's documents in the order of probabilities
+    return p, relevant, of_list, (bins * places // (2 * len(p)))[number]
 
 
 def reliability(
