@@ -269,7 +269,10 @@ def test_the_command_learns_and_applies_the_saved_scorer(tmp_path, monkeypatch, 
         (["--method", "learnt"], "or the file of a scorer, got learnt; did you mean learned"),
         (["--method", "learned"], "--method learned needs --qrels"),
         (["--method", "learned", "--qrels", "qrels.txt", "--output", "a.pt"], "must not end in .pt"),
-        (["--method", "learned", "--qrels", "qrels.txt", "--output", "all.run"], "all.pt exists, where --method learned"),
+        (
+            ["--method", "learned", "--qrels", "qrels.txt", "--output", "all.run"],
+            "all.pt exists, where --method learned",
+        ),
     ):
         with pytest.raises(SystemExit):
             cli.main(["fuse", "a.run", "b.run", *options])
