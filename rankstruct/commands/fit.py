@@ -382,9 +382,9 @@ class RankingCLI(LightningCLI):
                 raise ValueError(
                     f"calibrate needs validation lists of documents in memory, which {data.data_name} has not; remove calibrate"
                 )
-            labels = torch.as_tensor(np.asarray(data.part("vali").labels, np.float64))
+            held_out = data.part("vali")
             try:  # whether it can be learned from them
-                Calibration(method).fit(labels, labels, offsets=data.part("vali").offsets)
+                Calibration(method).fit(held_out.labels, held_out.labels, offsets=held_out.offsets)
             except ValueError as error:
                 raise ValueError(f"calibrate: the validation lists of {data.data_name}: {error}") from None
         if not data.complete:
