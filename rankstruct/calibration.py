@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rankstruct.lists import as_real, lists_of, real_documents
+from rankstruct.lists import as_real, finite_values, lists_of, real_documents
 from rankstruct.measures.ranked import is_relevant
 from rankstruct.messages import did_you_mean
 from rankstruct.preparation import searchsorted
@@ -196,15 +196,9 @@ def _documents(
         raise TypeError(f"the lists are where, offsets, qid or group; got {sorted(unknown)}")
     flat, given = lists_of(values, labels, lists)
     rows, ends = real_documents(flat, given)
-    found, of_documents = (each.detach().cpu().double().reshape(-1)[rows] for each in (flat, given.labels))
-    for what, each in ((name, found), ("labels", of_documents)):
-        if not bool(each.isfinite().all()):
-            raise ValueError(f"{what} must be finite, got {float(each[~each.isfinite()][0])}")
-    return (
-        found.numpy(),
-        is_relevant(of_documents, min_relevant).numpy(),
-        np.repeat(np.arange(len(ends) - 1), np.diff(ends)),
-    )
+    found, of_documents = finite_values(name, flat, rows), finite_values("labels", given.labels, rows)
+    relevant = is_relevant(torch.from_numpy(of_documents), min_relevant).numpy()
+    return found, relevant, np.repeat(np.arange(len(ends) - 1), np.diff(ends))
 
 
 def check_probabilities(
@@ -221,8 +215,9 @@ def check_probabilities(
         raise ValueError(
             f"probabilities must be from 0 to 1, got {wrong:g}; pass predict_proba(X, qid)[:, 1], not the scores of predict"
         )
-    edges = np.sort(p)[[len(p) * each // bins for each in range(1, bins)]]
-    return p, relevant, of_list, np.searchsorted(edges, p, side="right")
+    _, number, counts = np.unique(p, return_inverse=True, return_counts=True)
+    places = 2 * np.cumsum(counts) - counts  # of 2n, the middle of each value's documents in the order of probabilities
+    return p, relevant, of_list, (bins * places // (2 * len(p)))[number]
 
 
 def reliability(

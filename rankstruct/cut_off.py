@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from rankstruct.lists import Lists, lists_of, real_documents
+from rankstruct.lists import finite_values, lists_of, real_documents
 from rankstruct.measures import nDCG
 from rankstruct.messages import did_you_mean
 
@@ -164,22 +164,20 @@ class CutOff:
         if unknown:
             raise TypeError(f"fit takes where, offsets, qid, group and num_relevant; got {sorted(unknown)}")
         flat, given = lists_of(scores, labels, lists)
-        values, ends, rows = _flat(flat, given)
-        labelled = given.labels.reshape(-1)[rows].double()
-        if not bool(labelled.isfinite().all()):
-            raise ValueError("labels must be finite")
+        rows, ends = real_documents(flat, given)
+        values, labels = finite_values("scores", flat, rows), finite_values("labels", given.labels, rows)
         name, wanted = self.target
         every = len(ends) - 1
         if name == "precision":
             ends = np.unique(ends)  # without lists that have no document
         least = np.nextafter(0, 1) if self.min_relevant is None else self.min_relevant
-        relevant = labelled.numpy() >= least
+        relevant = labels >= least
         of_list = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
         worth = relevant.astype(np.float64)
         if name == "ndcg":
-            if bool((labelled < 0).any()):
-                raise ValueError(f"labels must be at least 0 for the target ndcg, got {float(labelled.min())}")
-            worth = nDCG().document_gains(labelled).numpy() * _discounts(values, of_list, ends)
+            if (labels < 0).any():
+                raise ValueError(f"labels must be at least 0 for the target ndcg, got {labels.min()}")
+            worth = nDCG().document_gains(torch.from_numpy(labels)).numpy() * _discounts(values, of_list, ends)
         whole = np.bincount(of_list, worth, len(ends) - 1)
         if given.num_relevant is not None:
             whole = self._with_missed(whole, given.num_relevant.cpu().numpy())
@@ -293,7 +291,8 @@ class CutOff:
         shape = tuple(scores.shape) if hasattr(scores, "shape") else np.shape(scores)
         places = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
         flat, given = lists_of(scores, np.zeros(shape), {**lists, "item_weights": places})
-        values, ends, rows = _flat(flat, given)
+        rows, ends = real_documents(flat, given)
+        values = finite_values("scores", flat, rows)
         of_list = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
         shown = _shown_first(values, of_list, ends, self.rule) >= self.threshold_
         found = torch.zeros(math.prod(shape), dtype=torch.bool)
@@ -317,16 +316,6 @@ def hoeffding_bentkus(risk: np.ndarray, n: int, allowed: float) -> np.ndarray:
     hoeffding = np.exp(-n * (rel_entr(low, allowed) + rel_entr(1 - low, 1 - allowed)))
     bentkus = math.e * binom.cdf(np.ceil(n * risk - 1e-9), n, allowed)
     return np.minimum(np.minimum(hoeffding, bentkus), 1.0)
-
-
-def _flat(scores: torch.Tensor, lists: Lists) -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
-    """The scores of real documents as float64, `[lists + 1]` offsets, and the places of these documents, flat."""
-    rows, ends = real_documents(scores, lists)
-    values = scores.reshape(-1).cpu().double()[rows].numpy()
-    if not np.isfinite(values).all():
-        at = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise ValueError(f"scores must be finite, got {values[at]} at document {int(rows[at])}")
-    return values, ends, rows
 
 
 def _shown_first(values: np.ndarray, of_list: np.ndarray, ends: np.ndarray, rule: Rule) -> np.ndarray:

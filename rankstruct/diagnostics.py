@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from rankstruct.calibration import evaluate_probabilities, reliability
 from rankstruct.data import DataError, RankingData
 from rankstruct.data.errors import shortened
 from rankstruct.estimators import LinearRanker
@@ -307,4 +308,27 @@ def draw_paths(found: dict[str, list[dict[str, Any]]]) -> Any:
         axis.grid(alpha=0.3)
     if len(found) > 1:
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", fontsize=8, ncols=3)
+    return figure
+
+
+def judge_probabilities(probabilities: np.ndarray, lists: RankingData) -> dict[str, Any]:
+    """How true probabilities of the documents of lists are, and the points of a reliability diagram."""
+    given = (probabilities, lists.labels)
+    values = evaluate_probabilities(*given, offsets=lists.offsets)
+    return {
+        "values": {name: list(each) for name, each in values.items()},
+        "reliability": reliability(*given, offsets=lists.offsets).tolist(),
+    }
+
+
+def draw_reliability(judged: dict[str, Any]) -> Any:
+    """A reliability diagram of what `judge_probabilities` finds: the share that is relevant against the mean probability."""
+    _, mean, share = np.array(judged["reliability"]).T
+    value, *ends = judged["values"]["ECE"]
+    figure, (axis,) = panels(1, 1, 4.0)
+    axis.plot([0, 1], [0, 1], color="grey", linestyle="--", label="well calibrated")
+    axis.plot(mean, share, marker="o", label=f"ECE {value:.3f} ({ends[0]:.3f} to {ends[1]:.3f})")
+    axis.set(xlabel="mean probability", ylabel="share relevant", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axis.grid(alpha=0.3)
+    axis.legend(loc="upper left", fontsize=8)
     return figure

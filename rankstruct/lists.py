@@ -279,6 +279,14 @@ def real_documents(scores: Tensor, lists: Lists) -> tuple[Tensor, np.ndarray]:
     return where.reshape(-1).nonzero().squeeze(-1), ends
 
 
+def finite_values(name: str, values: Tensor, rows: Tensor) -> np.ndarray:
+    """The values of these places in the flattened tensor, float64; raises ValueError if one is not finite."""
+    found: np.ndarray = values.detach().reshape(-1).cpu().double()[rows].numpy()
+    if len(wrong := np.flatnonzero(~np.isfinite(found))):
+        raise ValueError(f"{name} must be finite, got {found[wrong[0]]} at document {int(rows[wrong[0]])}")
+    return found
+
+
 def as_tensor(name: str, values: Any) -> Tensor:
     """Convert arrays and sequences to tensors; tensors are returned unchanged."""
     return values if isinstance(values, Tensor) else to_tensor(as_numbers(name, values))

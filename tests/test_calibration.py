@@ -110,6 +110,13 @@ def test_log_loss_brier_and_ece_are_those_of_scikit_learn_and_of_a_loop():
     )
 
 
+def test_a_tie_of_most_documents_has_a_bin_of_its_own():
+    """As isotonic regression ties the worst; above and below it are others."""
+    p = np.concatenate([[0.01], np.full(90, 0.1), [0.6] * 5, [0.9] * 4])
+    found = reliability(p, p > 0.5, group=[100])
+    np.testing.assert_allclose(found, [[1, 0.01, 0], [90, 0.1, 0], [9, (0.6 * 5 + 0.9 * 4) / 9, 1]])
+
+
 def test_the_interval_is_of_lists_and_not_of_documents():
     p, y = np.full(2000, 0.5), np.repeat(np.arange(100) % 2, 20)  # of each list all, or none
     narrow = rs.calibration.evaluate_probabilities(p, y, group=np.ones(2000, int), resamples=500)["ECE"]

@@ -46,8 +46,11 @@ def assert_equal(ours, theirs, within=1e-9):
         assert list(found.values()) == sorted(found.values(), reverse=True)
 
 
+@pytest.mark.soak  # compiled anew for each number of runs
+@pytest.mark.needs("ranx")
+@pytest.mark.filterwarnings("ignore")  # numba's, of casts
 def test_values_equal_those_of_ranx():
-    ranx = pytest.importorskip("ranx", reason="ranx is not installed")
+    import ranx
     from ranx import fusion, normalization
 
     for seed in range(100):
@@ -250,7 +253,7 @@ def test_the_command_learns_and_applies_the_saved_scorer(tmp_path, monkeypatch, 
     assert "judged queries are scored by rankers fitted without them" in capsys.readouterr().out
     assert cli.main(["fuse", "a.run", "b.run", "c.run", "--method", "all.pt"]) == 0
     assert_equal(read_run("fused.run"), fuse_runs(runs, learned.ranker), 1e-6)
-    assert cli.main([*learn, "--loss", "RankSVMLoss"]) == 0
+    assert cli.main([*learn[:-1], "svm.run", "--loss", "RankSVMLoss"]) == 0
     written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     capsys.readouterr()
     (tmp_path / "other.txt").write_text("elsewhere 0 d1 1\n")
@@ -266,6 +269,10 @@ def test_the_command_learns_and_applies_the_saved_scorer(tmp_path, monkeypatch, 
         (["--method", "learnt"], "or the file of a scorer, got learnt; did you mean learned"),
         (["--method", "learned"], "--method learned needs --qrels"),
         (["--method", "learned", "--qrels", "qrels.txt", "--output", "a.pt"], "must not end in .pt"),
+        (
+            ["--method", "learned", "--qrels", "qrels.txt", "--output", "all.run"],
+            "all.pt exists, where --method learned",
+        ),
     ):
         with pytest.raises(SystemExit):
             cli.main(["fuse", "a.run", "b.run", *options])

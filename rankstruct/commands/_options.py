@@ -481,6 +481,8 @@ output FOLDER where the run's folder, named by the time, is created (default: ru
 with --run, for the scores of shards, as shards
 seed_everything N seed of all random numbers (default: 0)
 average_weights BOOL validate, test and save an average of the weights (default: false)
+calibrate NAME also learn probabilities of relevance from the validation lists, with the best checkpoint: isotonic, sigmoid, \
+beta or temperature (default: none)
 save_every_steps N also save last.ckpt every N steps, for long epochs (default: 0)
 ckpt_path FILE a checkpoint to start from, instead of --run
 print_config - print the complete config and exit"""
@@ -666,11 +668,11 @@ def parser_of(command: str, args: Sequence[str] = ()) -> CommandParser:
 _TRAINING = Need("without training, by `rankstruct fit`", lambda v: False)
 _PREDICTION = Need("without `rankstruct predict`", lambda v: False)
 _OF_TRAINING = (
-    "output average_weights save_every_steps checkpoint.* early_stopping.* model.loss* model.optimizer* model.regulariz* "
-    "model.schedule model.t0 model.start trainer.max_* trainer.min_* trainer.limit_train_batches trainer.val_check_interval "
-    "trainer.check_val_every_n_epoch trainer.accumulate_grad_batches trainer.gradient_clip* trainer.log_every_n_steps "
-    "data.lists_per_batch data.documents_per_batch data.max_list_size data.keep_relevant data.drop_empty data.users_per_batch "
-    "data.pairs_per_batch data.max_items"
+    "output average_weights calibrate save_every_steps checkpoint.* early_stopping.* model.loss* model.optimizer* "
+    "model.regulariz* model.schedule model.t0 model.start trainer.max_* trainer.min_* trainer.limit_train_batches "
+    "trainer.val_check_interval trainer.check_val_every_n_epoch trainer.accumulate_grad_batches trainer.gradient_clip* "
+    "trainer.log_every_n_steps data.lists_per_batch data.documents_per_batch data.max_list_size data.keep_relevant "
+    "data.drop_empty data.users_per_batch data.pairs_per_batch data.max_items"
 )
 _OF_PREDICTION = "data.predict_path data.recommend"
 #: Names or patterns of options of a config by command, and what they have no effect without.

@@ -12,6 +12,7 @@ from rankstruct.commands._options import column_options, parser_of
 from rankstruct.commands.export import read_for_scorer
 from rankstruct.data.errors import shortened
 from rankstruct.diagnostics import panels
+from rankstruct.estimators.training_data import dense
 from rankstruct.files import whole_file
 from rankstruct.messages import did_you_mean
 from rankstruct.models import Contributions, explain_scorer, load_scorer
@@ -34,8 +35,7 @@ def main(args: Sequence[str]) -> None:
     first, last = data.offsets[at : at + 2].tolist()
     names = [""] * (last - first) if data.docids is None else data.docids[first:last].tolist()
     names = [name or f"{qids[at]}-{place}" for place, name in enumerate(names, 1)]  # as in runs
-    rows = data.features[first:last]
-    features = np.array(rows.toarray() if hasattr(rows, "toarray") else rows, np.float32)
+    features = np.array(dense(data.features[first:last]), np.float32)
     if given.documents is None:
         with torch.inference_mode():
             scores = scores_of(scorer, torch.from_numpy(features), offsets=torch.tensor([0, last - first]))

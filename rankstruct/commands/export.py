@@ -13,6 +13,7 @@ from torch import nn
 from rankstruct.commands._options import parser_of
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.predictions import read_for_model
+from rankstruct.estimators.training_data import dense
 from rankstruct.models import export_scorer, load_scorer
 from rankstruct.models.engine_scores import engine_scores
 from rankstruct.models.engines import features_of
@@ -31,8 +32,7 @@ def main(args: Sequence[str]) -> None:
         print(f"written: {path}")
     if data is None:
         return
-    X = data.features.toarray() if hasattr(data.features, "toarray") else np.asarray(data.features)
-    X = X.astype(np.float32)
+    X = dense(data.features).astype(np.float32)
     if given.output.suffix == ".onnx" and getattr(scorer, "by_list", False):
         raise ValueError("--check needs a scorer of single documents; this one depends on the list")
     with torch.inference_mode():

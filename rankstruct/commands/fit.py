@@ -39,6 +39,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from rankstruct.arrays import LARGEST
+from rankstruct.calibration import Calibration, Method
 from rankstruct.commands import predict_shards, rank
 from rankstruct.commands._arguments import configs_in, options_in
 from rankstruct.commands._options import TASKS, check_effects, cluster_parser, loss_names, scorer_names
@@ -50,13 +51,13 @@ from rankstruct.data import Source
 from rankstruct.data.record import KEY, check_unchanged, write_record
 from rankstruct.data.shards import absolute
 from rankstruct.data.source import digest_of
-from rankstruct.diagnostics import check_measures
+from rankstruct.diagnostics import check_measures, draw_reliability, judge_probabilities
 from rankstruct.feature_maps import FeatureMap
 from rankstruct.files import naming, newest_run, write_text
 from rankstruct.launcher import end_with_launcher
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.messages import did_you_mean
-from rankstruct.models.saving import read_checkpoint
+from rankstruct.models.saving import keep_calibration, read_checkpoint
 from rankstruct.progress import shows_bars
 from rankstruct.recommenders.reading import InteractionsSource, RatingsSource
 from rankstruct.recommenders.training import (
@@ -68,19 +69,19 @@ from rankstruct.recommenders.training import (
     SplitRatingsDataModule,
 )
 from rankstruct.text_tables import format_table, markdown_table
-from rankstruct.training.board import Board, TrainingBoard, log_test_lists
+from rankstruct.training.board import Board, TrainingBoard, log_test_lists, with_scores
 from rankstruct.training.callbacks import (
     Announcements,
     AtomicCheckpoints,
     AverageWeights,
     Ends,
     EpochLines,
+    HeldOutScores,
     LastCheckpoint,
     PredictionWriter,
     ProgressBar,
     ResumeHint,
     Stoppable,
-    TestScores,
     is_trial,
 )
 from rankstruct.training.datamodule import ListsDataModule, RankingDataModule
@@ -223,6 +224,8 @@ class RankingCLI(LightningCLI):
         parser.add_argument("--run", type=str | None, default=None, help=run)
         average = "Validate, test and save an average of the weights."
         parser.add_argument("--average_weights", type=bool, default=False, help=average)
+        calibrate = "Also learn probabilities of relevance from the validation lists; the best checkpoint keeps them."
+        parser.add_argument("--calibrate", type=Method | None, default=None, help=calibrate)
         steps = "Also save last.ckpt every N steps, for long epochs; 0 saves it only after each epoch."
         parser.add_argument("--save_every_steps", type=int, default=0, help=steps)
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
@@ -348,9 +351,9 @@ class RankingCLI(LightningCLI):
                 callbacks = [AverageWeights(), *callbacks]
             # The first checkpoint callback is that of the best model; it writes before last.ckpt is written.
             callbacks.append(LastCheckpoint(self._get(self.config, "save_every_steps")))
-            self._test_scores = TestScores()
+            self._held_out_scores = HeldOutScores()
             if data.complete:
-                callbacks += [TrainingBoard(data.objective_batches()), self._test_scores]
+                callbacks += [TrainingBoard(data.objective_batches()), self._held_out_scores]
             callbacks += [Ends(), ResumeHint()]
             callbacks.append(Announcements() if self._quiet else ProgressBar() if bars else EpochLines())
         else:
@@ -374,6 +377,16 @@ class RankingCLI(LightningCLI):
         """Check that the measures can be computed for the lists, before training."""
         data = self.datamodule
         self.model.check_data(data)
+        if (method := self._get(self.config, "calibrate")) is not None:
+            if not data.complete or self._task_name in ("ratings", "implicit"):
+                raise ValueError(
+                    f"calibrate needs validation lists of documents in memory, which {data.data_name} has not; remove calibrate"
+                )
+            held_out = data.part("vali")
+            try:  # whether it can be learned from them
+                Calibration(method).fit(held_out.labels, held_out.labels, offsets=held_out.offsets)
+            except ValueError as error:
+                raise ValueError(f"calibrate: the validation lists of {data.data_name}: {error}") from None
         if not data.complete:
             return
         for what, part, metric in (
@@ -422,16 +435,17 @@ class RankingCLI(LightningCLI):
         state = read_checkpoint(checkpoint.best_model_path)
         best = {"epoch": state["epoch"], "step": state["global_step"], "validation": score.item()}
         loggers, self.trainer.loggers = self.trainer.loggers, []  # final values are not part of curves
+        given = {"datamodule": self.datamodule, "ckpt_path": checkpoint.best_model_path, "verbose": False}
         try:
+            calibration = self._calibrated(given)
             if self.trainer.limit_test_batches:
-                given = {"datamodule": self.datamodule, "ckpt_path": checkpoint.best_model_path, "verbose": False}
                 self.trainer.test(self.model, **given)
             self.trainer.loggers = loggers
             measures = self._measures("test")
             if not self.trainer.is_global_zero:
                 return
             with naming(self.folder):
-                self._save_report(best, measures)
+                self._save_report(best, measures, calibration)
                 kept = self.datamodule.keep(self.model.scorer, self.folder)
         except (ValueError, OSError) as error:
             raise ValueError(f"{error}; the model is trained and saved in {checkpoint.best_model_path}") from error
@@ -446,9 +460,22 @@ class RankingCLI(LightningCLI):
                 f"TensorBoard log: {self.folder}  (to open it: tensorboard --logdir {shlex.quote(str(self.folder.parent))})"
             )
             print(f"best checkpoint: {checkpoint.best_model_path}  (epoch {best['epoch']})")
+            if calibration is not None:
+                print("it has probabilities of relevance, which predict writes; how true they are is in metrics.json")
             if kept:
                 print(kept)
             print(f"to use the run again: rankstruct fit, test or predict --run {shlex.quote(str(self.folder))}")
+
+    def _calibrated(self, given: dict[str, Any]) -> Calibration | None:
+        """The step of `calibrate`, fitted to the validation lists and kept in the best checkpoint."""
+        if (method := self._get(self.config, "calibrate")) is None:
+            return None
+        self.trainer.validate(self.model, **given)
+        lists, scores = with_scores(self.datamodule.part("vali"), self._held_out_scores.scores)
+        calibration = Calibration(method).fit(scores, lists.labels, offsets=lists.offsets)
+        if self.trainer.is_global_zero:
+            keep_calibration(given["ckpt_path"], calibration)
+        return calibration
 
     def _report_untested(self) -> None:
         """Report the outputs of a run without a best checkpoint."""
@@ -495,7 +522,9 @@ class RankingCLI(LightningCLI):
         for remark in self.datamodule.remarks():
             print(remark)
 
-    def _save_report(self, best: dict[str, Any], measures: dict[str, float]) -> None:
+    def _save_report(
+        self, best: dict[str, Any], measures: dict[str, float], calibration: Calibration | None = None
+    ) -> None:
         """Write the results to `metrics.json` and to TensorBoard."""
         module, data, board = self.model, self.datamodule, self.trainer.logger
         optimizers = [(type(each).__name__, each.param_groups[0]) for each in module.trainer.optimizers]
@@ -504,6 +533,10 @@ class RankingCLI(LightningCLI):
         )
         parameters = {**module.describe(), **next(used, {"optimizer": ""}), **data.describe()}
         report = {"best": best, "test": measures, "parameters": parameters}
+        judged = None
+        if calibration is not None and measures:
+            lists, scores = with_scores(data.part("test"), self._held_out_scores.scores)
+            report["probabilities"] = judged = judge_probabilities(calibration.predict(scores).numpy(), lists)
         write_text(self.folder / "metrics.json", json.dumps(report, indent=2))
         write_record(self.folder, data.record, data.names)
         if isinstance(board, Board):
@@ -518,7 +551,9 @@ class RankingCLI(LightningCLI):
             if module.stuck.get("test"):
                 board.experiment.add_text("status", STUCK)
             if measures and data.complete:
-                log_test_lists(board.experiment, data.part("test"), self._test_scores.scores, steering)
+                log_test_lists(board.experiment, data.part("test"), self._held_out_scores.scores, steering)
+            if judged is not None:
+                board.experiment.add_figure("test/reliability", draw_reliability(judged))
             board.save()
 
 

@@ -43,6 +43,8 @@ def main(args: Sequence[str]) -> None:
     learned = given.output.with_suffix(".pt")
     if given.method == "learned" and given.output == learned:
         parser.error(f"--output must not end in .pt, which is the suffix of the scorer, got {given.output}")
+    if given.method == "learned" and learned.exists():
+        parser.error(f"{learned} exists, where --method learned saves the scorer; use another --output, or delete it")
     runs = [read_run(path) for path in given.runs]
     qrels = read_qrels(given.qrels) if given.qrels else None
     ranker = None

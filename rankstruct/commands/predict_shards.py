@@ -1,8 +1,9 @@
 """`rankstruct predict --run FOLDER --data.predict_path SHARDS --output FOLDER`: scores of shards, as shards.
 
-Each file has one of its own name in the output folder, with its rows in their order: the columns of queries and documents, and
-`score`. Files are read some rows at a time and written atomically. A file says which model, and which version of the file it was
-read from, so that a command that was killed goes on with the files that are not there.
+Each file has one of its own name in the output folder, with its rows in their order: the columns of queries and documents,
+and `score`; with a model that was calibrated also `probability`, and with one that has a cut-off `shown`, whether it is
+shown. Files are read some rows at a time and written atomically. A file says which model, and which version of the file it
+was read from, so that a command that was killed goes on with the files that are not there.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from rankstruct.calibration import Calibration
 from rankstruct.columns import find_column, usual_columns
 from rankstruct.commands import rank
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands.cells import CellFolders
 from rankstruct.configs import read_config
+from rankstruct.cut_off import CutOff
 from rankstruct.data import DataError
 from rankstruct.data.errors import shortened
 from rankstruct.data.shards import Shards, url_of
@@ -34,14 +37,38 @@ _log = logging.getLogger(__name__)
 _KEY = b"rankstruct.scores"
 
 
-def score_shards(scorer: TableScorer, shards: Shards, output: str | Path, model: str) -> tuple[int, int]:
+class _Model(NamedTuple):
+    """A scorer of tables, and the last steps of its model, if there are any."""
+
+    scorer: TableScorer
+    calibration: Calibration | None
+    cut_off: CutOff | None
+
+    @property
+    def by_list(self) -> bool:
+        """Whether tables must have whole lists."""
+        return self.scorer.by_list or self.cut_off is not None
+
+    def columns(self, table: Any, scores: np.ndarray) -> dict[str, np.ndarray]:
+        """What is written of the rows of a table with these scores, `[rows]` each."""
+        found = {self.scorer.output: scores}
+        if self.calibration is not None:
+            found["probability"] = self.calibration.predict(scores).numpy()
+        if self.cut_off is not None:
+            ids = table[self.scorer.qid].to_numpy()
+            offsets = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1], [True]]))
+            found["shown"] = self.cut_off.predict(scores, offsets=offsets).numpy()
+        return found
+
+
+def score_shards(model: _Model, shards: Shards, output: str | Path, digest: str) -> tuple[int, int]:
     """Write the scores of shards.
 
     Args:
-        scorer: of their tables; its column of lists must be known if it is needed.
+        model: of their tables; its column of lists must be known if it is needed.
         shards: the files.
         output: the folder.
-        model: a digest of the model.
+        digest: of the model.
 
     Returns:
         The number of files that were scored, and of those that were there before.
@@ -51,13 +78,13 @@ def score_shards(scorer: TableScorer, shards: Shards, output: str | Path, model:
             the whole lists that the scores depend on.
     """
     files = [Path(output) / place for place in shards.places]
-    marks = [hashlib.sha256(f"{shards.states[name]} {model}".encode()).hexdigest().encode() for name in shards.names]
+    marks = [hashlib.sha256(f"{shards.states[name]} {digest}".encode()).hexdigest().encode() for name in shards.names]
     done = [_is_done(*each) for each in zip(files, marks, strict=True)]
-    if scorer.by_list:
-        _check_lists(str(scorer.qid), shards)
+    if model.by_list:
+        _check_lists(str(model.scorer.qid), shards)
     for number, (file, mark) in enumerate(zip(files, marks, strict=True)):
         if not done[number]:
-            _score_file(scorer, shards, number, file, mark)
+            _score_file(model, shards, number, file, mark)
     return done.count(False), done.count(True)
 
 
@@ -99,16 +126,19 @@ def _is_done(file: Path, mark: bytes) -> bool:
     return True
 
 
-def _score_file(scorer: TableScorer, shards: Shards, number: int, file: Path, mark: bytes) -> None:
-    """Write the scores of one file."""
+def _score_file(model: _Model, shards: Shards, number: int, file: Path, mark: bytes) -> None:
+    """Write the scores of one file, and what the last steps of the model make of them."""
     import pyarrow as pa
     import pyarrow.parquet
 
+    scorer = model.scorer
     kept = [name for name in shards.schema.names if name == scorer.qid or usual_columns([name], "docid")]
     fields = [*(shards.schema.field(name) for name in kept), pa.field(scorer.output, pa.float64())]
+    fields += [pa.field("probability", pa.float64())] if model.calibration is not None else []
+    fields += [pa.field("shown", pa.bool_())] if model.cut_off is not None else []
     schema, row = pa.schema(fields, metadata={_KEY: mark}), shards.starts[number]
     with whole_file(file, "wb") as sink, pa.parquet.ParquetWriter(sink, schema) as writer:
-        for table in _tables(scorer, shards, number, [*dict.fromkeys([*kept, *scorer.features])]):
+        for table in _tables(model, shards, number, [*dict.fromkeys([*kept, *scorer.features])]):
             try:
                 scores = scorer.scores(table)
             except ValueError as error:
@@ -119,23 +149,24 @@ def _score_file(scorer: TableScorer, shards: Shards, number: int, file: Path, ma
                     f"{shards.place(row + int(wrong[0]))}: expected features that the model can score, got a score of "
                     f"{scores[wrong[0]]}; correct or remove such rows"
                 )
-            writer.write_table(table.select(kept).append_column(scorer.output, pa.array(scores)).cast(schema))
+            columns = [*table.select(kept).columns, *map(pa.array, model.columns(table, scores).values())]
+            writer.write_table(pa.table(columns, names=schema.names).cast(schema))
             row += len(table)
 
 
-def _tables(scorer: TableScorer, shards: Shards, number: int, names: Sequence[str]) -> Iterator[Any]:
+def _tables(model: _Model, shards: Shards, number: int, names: Sequence[str]) -> Iterator[Any]:
     """The rows of a file in consecutive tables, of whole lists if the scores depend on them."""
     import pyarrow as pa
 
     batches = shards.batches(names, *shards.starts[number : number + 2])
-    if not scorer.by_list:
+    if not model.by_list:
         yield from (pa.table(batch) for batch in batches)
         return
     rest: list[Any] = []
     for batch in batches:
-        ids = batch[scorer.qid].to_numpy(zero_copy_only=False)
+        ids = batch[model.scorer.qid].to_numpy(zero_copy_only=False)
         new = np.flatnonzero(ids[1:] != ids[:-1]) + 1  # where another list begins
-        if rest and rest[-1][scorer.qid][-1].as_py() != ids[0]:
+        if rest and rest[-1][model.scorer.qid][-1].as_py() != ids[0]:
             new = np.insert(new, 0, 0)
         if len(new):
             yield pa.Table.from_batches([*rest, batch.slice(0, int(new[-1]))])
@@ -193,10 +224,16 @@ def predict(folder: Path | None, args: Sequence[str]) -> None:
             "%s: the model has no names of features; in order they are %s", given.path, ", ".join(features)[:200]
         )
     table = scorer._table_scorer(qid, features, "score")
+    model = _Model(table, getattr(scorer, "calibration", None), rank.fitted_cut_off(known))
     try:
         table.list_column(names)
     except ValueError as error:
         raise DataError(f"{given.path}: {error}") from error
-    scored, there = score_shards(table, shards, given.output, digest_of(str(scorer_file(folder))))
+    if model.cut_off is not None and qid is None:
+        raise DataError(
+            f"{given.path}: expected a column of queries, since the model has a cut-off; name it by --data.qid"
+        )
+    digest = " ".join([digest_of(str(scorer_file(folder))), *map(repr, filter(None, model[1:]))])
+    scored, there = score_shards(model, shards, given.output, digest)
     before = f"; {there} were there before" if there else ""
     print(f"scores of {shards.starts[-1]} documents in {scored + there} files: {given.output}{before}")

@@ -26,7 +26,6 @@ import numpy as np
 import torch
 
 from rankstruct._version import __version__
-from rankstruct.calibration import evaluate_probabilities, reliability
 from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands._options import RANKED, column_options, parser_of
 from rankstruct.commands.cells import Cell, CellFolders
@@ -39,8 +38,7 @@ from rankstruct.data.errors import shortened
 from rankstruct.data.formats import TABLE_OPTIONS, suffix_of
 from rankstruct.data.predictions import read_for_model, write_predictions
 from rankstruct.data.record import list_marks
-from rankstruct.data.runs import write_scores
-from rankstruct.diagnostics import check_measures
+from rankstruct.diagnostics import check_measures, draw_reliability, judge_probabilities
 from rankstruct.estimators import AutoRanker
 from rankstruct.estimators.auto import SELECTION
 from rankstruct.estimators.base import as_seed
@@ -53,8 +51,7 @@ from rankstruct.text_tables import format_table
 
 _LISTS = 1000  # scored at once
 _HELD_OUT = 0.2  # of the training lists, for a cut-off
-_TRAINED = "trained.json"
-_PROBABILITIES, _SHOWN, _RANKS = "probabilities.txt", "shown.txt", "ranks.txt"
+_TRAINED, _SHOWN, _RANKS, _RELIABILITY = "trained.json", "shown.txt", "ranks.txt", "reliability.png"
 _MODEL = ("scorer.pt", "ranker.pkl")
 _ROOM = 2**20, 2**16  # least size of the folder in bytes, and per feature
 
@@ -116,7 +113,7 @@ def rank(
                 raise
             (folder / _TRAINED).unlink(missing_ok=True)
         elif not (folder / "README.md").is_file():
-            write_text(folder / "README.md", model_card(known, request))
+            _write_card(folder, known, request)
     return (result, False) if known is None else (known, True)
 
 
@@ -295,9 +292,17 @@ def _finish(
             if rules is not None:
                 found["constraints"] |= _ruled(rules, scores, lists["test"], measures, files.given()["test"])
             if (step := getattr(scorer, "calibration", None)) is not None:
-                found["probabilities"] = _judged(step.predict(scores).numpy(), lists["test"])
-        write_text(output / "README.md", model_card(found, request))
+                found["probabilities"] = judge_probabilities(step.predict(scores).numpy(), lists["test"])
+        _write_card(output, found, request)
     return found
+
+
+def _write_card(folder: Path, result: dict[str, Any], request: dict[str, Any]) -> None:
+    """Write the model card and its figure."""
+    if judged := result.get("probabilities"):
+        with whole_file(folder / _RELIABILITY, "wb") as file:
+            draw_reliability(judged).savefig(file, format="png")
+    write_text(folder / "README.md", model_card(result, request))
 
 
 @contextmanager
@@ -349,16 +354,6 @@ def _summed(values: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Mean and interval of each measure."""
     found = {name: each.numpy() for name, each in values.items()}
     return {name: {"mean": float(v.mean()), "interval": list(bootstrap_interval(v))} for name, v in found.items()}
-
-
-def _judged(probabilities: np.ndarray, test: RankingData) -> dict[str, Any]:
-    """How true probabilities of the test documents are, and the points of a reliability diagram."""
-    given = (probabilities, test.labels)
-    values = evaluate_probabilities(*given, offsets=test.offsets)
-    return {
-        "values": {name: list(each) for name, each in values.items()},
-        "reliability": reliability(*given, offsets=test.offsets).tolist(),
-    }
 
 
 def _remarks(lists: dict[str, RankingData]) -> list[str]:
@@ -441,14 +436,11 @@ def predict(folder: Path, args: Sequence[str]) -> None:
     reading = {name: result[name] for name in ("zero_based", "label", "qid", "categorical") if name in result}
     data = read_for_model(path, result.get("feature_names"), result["features"], columns, **reading)
     scores = _scores(scorer, data, path)
-    for line in write_predictions(folder, data, scores):
+    for line in write_predictions(folder, data, scores, getattr(scorer, "calibration", None)):
         print(line)
-    for name in (_PROBABILITIES, _SHOWN, _RANKS):
+    for name in (_SHOWN, _RANKS):
         (folder / name).unlink(missing_ok=True)  # of other lists
-    if (step := getattr(scorer, "calibration", None)) is not None:
-        write_scores(folder / _PROBABILITIES, step.predict(scores).numpy())
-        print(f"probabilities of relevance of these documents: {folder / _PROBABILITIES}")
-    if (cut_off := _fitted(result)) is not None:
+    if (cut_off := fitted_cut_off(result)) is not None:
         shown = cut_off.predict(scores, offsets=data.offsets)
         write_text(folder / _SHOWN, "".join(f"{each:d}\n" for each in shown.tolist()))
         print(f"shown of these documents: {int(shown.sum())}, those with 1 in {folder / _SHOWN}")
@@ -523,7 +515,7 @@ Options: {", ".join(options)}. Training took {result["seconds"]:.1f} s with {ver
 def _use_section(result: dict[str, Any]) -> str:
     """The part of the model card on how to load the scorer."""
     features, shown, writes, named = result["features"], "", "writes the scores of the lists of a file", ""
-    if (cut_off := _fitted(result)) is not None:
+    if (cut_off := fitted_cut_off(result)) is not None:
         shown = f"shown = rs.{cut_off!r}.predict(scores, offsets=torch.tensor([0, 10, 30]))\n"
         writes += " and which documents are shown"
     if result["feature_names"] is not None:
@@ -548,21 +540,20 @@ ones.
 
 
 def _probability_section(judged: dict[str, Any]) -> str:
-    """The part of the model card on probabilities, with a reliability diagram of text."""
+    """The part of the model card on probabilities, with a reliability diagram."""
     values = [[name, *each] for name, each in judged["values"].items()]
-    bins = [
-        [f"{documents:.0f}", f"{mean:.3f}", f"{share:.3f}", "#" * round(20 * share)]
-        for documents, mean, share in judged["reliability"]
-    ]
+    bins = [[f"{documents:.0f}", f"{mean:.3f}", f"{share:.3f}"] for documents, mean, share in judged["reliability"]]
     return f"""{format_table(["probabilities", "test", "95 % from", "to"], values, "github")}
 
-{format_table(["documents", "mean probability", "share relevant", "as a bar, 20 for 1"], bins, "github")}
+{format_table(["documents", "mean probability", "share relevant"], bins, "github")}
+
+![Reliability diagram]({_RELIABILITY})
 
 Probabilities that a label is above 0, over all test documents, lower is better; well calibrated if both columns agree in each
 row, a bin of about as many documents."""
 
 
-def _fitted(result: dict[str, Any]) -> CutOff | None:
+def fitted_cut_off(result: dict[str, Any]) -> CutOff | None:
     """The cut-off of a result, if one was learned."""
     options = result.get("cut_off", {}).get("options", {})
     return CutOff(**options) if "threshold" in options else None
@@ -577,7 +568,7 @@ def _cut_off_said(result: dict[str, Any]) -> str:
     if cut_off.confidence is None:
         sure = "in expectation over held-out and new lists"
     said = f"the mean {name} of new lists is to be at least {share:g}, {sure}"
-    if _fitted(result) is None:
+    if fitted_cut_off(result) is None:
         return said
     left_out = f" ({known['left_out']} more have no relevant documents)" if known["left_out"] else ""
     return (
@@ -588,7 +579,7 @@ def _cut_off_said(result: dict[str, Any]) -> str:
 
 def _cut_off_section(result: dict[str, Any]) -> str:
     """The part of the model card on which documents to show."""
-    said, cut_off = _cut_off_said(result), _fitted(result)
+    said, cut_off = _cut_off_said(result), fitted_cut_off(result)
     text = f"## Cut-off\n\n{said[0].upper()}{said[1:]}."
     if cut_off is not None:
         text += f""" These lists trained, selected and calibrated nothing.
@@ -655,7 +646,7 @@ def main(args: Sequence[str]) -> None:
         print(format_table(*test_table({"test": known["values"]})))
         print("under rules, relative to the best page of each list that keeps them")
         print(format_table(*rule_table(known["before"], known["after"])))
-    if _fitted(result) is not None:
+    if fitted_cut_off(result) is not None:
         print(f"cut-off: {_cut_off_said(result)}")
     for each in (result, result.get("cut_off", {})):
         for remark in each.get("remarks", []):  # missing in results of former versions

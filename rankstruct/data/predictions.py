@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from rankstruct.calibration import Calibration
 from rankstruct.columns import Columns
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError
@@ -63,15 +64,22 @@ def _tell_order(path: str | Path, names: list[str] | None, there: list[str] | No
         _log.warning("%s: features are matched by order; they have names %s: %s", path, where, ", ".join(known)[:200])
 
 
-def write_predictions(folder: Path, data: RankingData, scores: ArrayLike) -> list[str]:
+def write_predictions(
+    folder: Path, data: RankingData, scores: ArrayLike, calibration: Calibration | None = None
+) -> list[str]:
     """Write `scores.txt`, `[documents]` in the order of the data, and `run.txt`; returns messages for the user.
 
-    If names are ambiguous in a run, none is written, an earlier one is removed, and a message explains why.
+    With a calibration also `probabilities.txt`. If names are ambiguous in a run, none is written, an earlier one is removed, and
+    a message explains why.
     """
-    run = folder / "run.txt"
-    run.unlink(missing_ok=True)  # of other lists
+    run, probabilities = folder / "run.txt", folder / "probabilities.txt"
+    for file in (run, probabilities):
+        file.unlink(missing_ok=True)  # of other lists
     write_scores(folder / "scores.txt", scores)
     messages = [f"scores of {data.num_documents} documents: {folder / 'scores.txt'}"]
+    if calibration is not None:
+        write_scores(probabilities, calibration.predict(scores).numpy())
+        messages.append(f"probabilities of relevance of these documents: {probabilities}")
     try:
         write_run(run, data, scores, tag="rankstruct")
     except ValueError as error:

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from rankstruct.files import whole_file, write_text
-from rankstruct.messages import did_you_mean
+from rankstruct.messages import did_you_mean, import_extra
 from rankstruct.models.portable import Layers, Trees, portable
 from rankstruct.models.scorers import ONNX_TREES, PreparedScorer, ProbabilityScorer, names_of_features
 
@@ -327,18 +327,17 @@ _WRITERS: dict[str, Callable[[Layers | Trees, str, Sequence[str]], str]] = {
 
 def _write_features(path: Path, engine: str, names: Sequence[str], missing: bool) -> Path:
     """Write the features that the model expects, as templates; `missing` ones are not 0."""
+    found = path.with_suffix(".profile" if engine == "vespa" else ".features.json")
     if engine == "vespa":
-        found, text = path.with_suffix(".profile"), _rank_profile(path, names)
+        text = _rank_profile(path, names)
     elif engine == "solr":
         unknown = {"defaultValue": "NaN"} if missing else {}
         kind = "org.apache.solr.ltr.feature.FieldValueFeature"
         text = _json([{"store": path.stem, "name": n, "class": kind, "params": {"field": n, **unknown}} for n in names])
-        found = path.with_suffix(".features.json")
     else:
         language = {"params": ["keywords"], "template_language": "mustache"}
         features = [{"name": name, **language, "template": {"match": {name: "{{keywords}}"}}} for name in names]
         text = _json({"featureset": {"name": path.stem, "features": features}})
-        found = path.with_suffix(".features.json")
     write_text(found, text)
     return found
 
@@ -364,11 +363,7 @@ def _rank_profile(path: Path, names: Sequence[str]) -> str:
 
 def _onnx(scorer: nn.Module, d: int, *, flat: bool) -> bytes:
     """A program of ONNX, of features `[documents, d]` if `flat`, and `[lists, documents, d]` otherwise."""
-    try:
-        import onnx  # noqa: F401
-        import onnxscript
-    except ImportError as error:
-        raise ImportError("onnx and onnxscript are not installed: pip install 'rankstruct[serving]'") from error
+    _, onnxscript = (import_extra(name, "serving") for name in ("onnx", "onnxscript"))
     if not hasattr(torch.onnx, "ops"):
         raise ImportError(
             "export_scorer writes ONNX with PyTorch 2.8 or later; upgrade torch, or call torch.onnx.export"

@@ -47,11 +47,8 @@ from rankstruct.models.scorers import (
 
 __all__ = ["Contributions", "explain_scorer"]
 
-_INTERVALS, _HALVINGS, _TOLERANCE = (
-    16,
-    40,
-    1e-8,
-)  # of the line between two documents; of what the first intervals explain
+_INTERVALS, _HALVINGS = 16, 40  # of the line between two documents
+_TOLERANCE = 1e-8  # of what the first intervals explain
 _MOST_ERROR = 1e-3  # of the contributions' sizes
 _TREES = 256  # at a time
 

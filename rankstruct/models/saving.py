@@ -60,6 +60,12 @@ def described_preparation(content: dict[str, Any]) -> Preparation | None:
     return preparation
 
 
+def described_calibration(content: dict[str, Any]) -> Calibration | None:
+    """The calibration in the output of `describe_scorer`; None if there is none."""
+    calibration: Calibration | None = build_module(content.get(_KEY, {}).get("calibration"))
+    return calibration
+
+
 def described_names(content: dict[str, Any]) -> list[str] | None:
     """The names of the raw features in the output of `describe_scorer`; None if there were none, or if it kept none."""
     names: list[str] | None = content.get(_KEY, {}).get("feature_names")
@@ -165,6 +171,14 @@ def save_scorer(scorer: nn.Module, path: str | Path) -> None:
         torch.save({**describe_scorer(scorer, preparation, names, calibration), "state_dict": state}, file)
 
 
+def keep_calibration(path: str | Path, calibration: Calibration) -> None:
+    """Add a calibration to the scorer in a file of `save_scorer`, or in a checkpoint, which is replaced atomically."""
+    content = read_checkpoint(path)
+    content[_KEY]["calibration"] = describe_module(calibration)
+    with whole_file(path, "wb") as file:
+        torch.save(content, file)
+
+
 def scorer_file(path: str | Path) -> Path:
     """The file that `load_scorer` loads; raises FileNotFoundError if there is none."""
     path = Path(path)
@@ -208,7 +222,7 @@ def load_scorer(path: str | Path, *, trusted: Sequence[str | type] = ()) -> nn.M
         scorer = build_module({_KEY: described}, trusted)
         scorer.load_state_dict(state)
         scorer = with_preparation(scorer, described_preparation(content) or Preparation())
-        if (calibration := build_module(described.get("calibration"))) is not None:
+        if (calibration := described_calibration(content)) is not None:
             scorer.calibration = calibration
         if names := described_names(content):
             setattr(scorer, "feature_names", tuple(names))  # noqa: B010 - a module may have attributes of any type

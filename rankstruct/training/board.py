@@ -307,9 +307,7 @@ def log_test_lists(board: SummaryWriter, lists: RankingData, scores: Tensor, mea
         scores: `[documents]`; NaN for lists that were not tested.
         measure: the measure to show.
     """
-    if bool((unseen := scores.isnan()).any()):  # only some lists were tested
-        tested = np.bincount(lists.list_numbers, unseen.numpy(), lists.num_lists) == 0
-        lists, scores = lists.select(np.flatnonzero(tested)), scores[torch.from_numpy(tested[lists.list_numbers])]
+    lists, scores = with_scores(lists, scores)
     given: dict[str, Any] = {"offsets": lists.offsets, "diversity_groups": lists.diversity_groups, "empty": "skip"}
     (values,) = (each.numpy() for each in evaluate(scores, lists.labels, [measure], **given).values())
     order = np.argsort(values, kind="stable")[: np.isfinite(values).sum()]  # undefined ones are last
@@ -324,6 +322,14 @@ def log_test_lists(board: SummaryWriter, lists: RankingData, scores: Tensor, mea
     if len(defined):
         board.add_figure(f"test/{measure.name} by list", _distribution_figure(defined, measure.name))
         board.add_figure("test/score by grade", _grades_figure(lists, scores.numpy()))
+
+
+def with_scores(lists: RankingData, scores: Tensor) -> tuple[RankingData, Tensor]:
+    """The lists without those whose scores `[documents]` are NaN, which were not tested, and the others' scores."""
+    if not bool((unseen := scores.isnan()).any()):
+        return lists, scores
+    tested = np.bincount(lists.list_numbers, unseen.numpy(), lists.num_lists) == 0
+    return lists.select(np.flatnonzero(tested)), scores[torch.from_numpy(tested[lists.list_numbers])]
 
 
 def _distribution_figure(values: np.ndarray, name: str) -> Figure:

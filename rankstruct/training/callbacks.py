@@ -314,8 +314,8 @@ class _Scores(pl.Callback):
         return scores
 
 
-class TestScores(_Scores):
-    """Collect the scores of the test documents in `scores`, `[documents]`, in the order of the data."""
+class HeldOutScores(_Scores):
+    """Collect the scores of the documents of `test`, or of `validate`, in `scores`, `[documents]`, in the order of the data."""
 
     scores: Tensor
 
@@ -329,9 +329,23 @@ class TestScores(_Scores):
         """Combine the batches."""
         self.scores = self.take(trainer.datamodule.part("test").num_documents)  # type: ignore[attr-defined]
 
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, *args: Any
+    ) -> None:
+        """Collect a batch's scores, except during training."""
+        if trainer.state.fn == "validate":
+            self.add(batch.positions[batch.where], outputs[batch.where])
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Combine the batches, except during training."""
+        if trainer.state.fn == "validate":
+            self.scores = self.take(trainer.datamodule.part("vali").num_documents)  # type: ignore[attr-defined]
+
 
 class PredictionWriter(_Scores):
     """After `predict`, write `scores.txt` (one number per line, in the order of the data) and `run.txt` (TREC format).
+
+    With a module whose checkpoint is calibrated, also `probabilities.txt`.
 
     Args:
         folder: the output folder; the run's folder if None.
@@ -368,9 +382,9 @@ class PredictionWriter(_Scores):
         if not trainer.is_global_zero:
             return
         if told := getattr(module, "nothing_to_predict", ""):
-            for name in ("scores.txt", "run.txt"):  # of other lists
+            for name in ("scores.txt", "run.txt", "probabilities.txt"):  # of other lists
                 (folder / name).unlink(missing_ok=True)
             print(f"no scores and no TREC run: {told}")
             return
-        for line in write_predictions(folder, data, scores.numpy()):
+        for line in write_predictions(folder, data, scores.numpy(), getattr(pl_module, "calibration", None)):
             print(line)

@@ -13,12 +13,13 @@ import torch
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
+from rankstruct.calibration import Calibration
 from rankstruct.data import Batch, BatchLoader, record
 from rankstruct.losses import StructuredHingeLoss, takes_groups
 from rankstruct.losses.gains import differs
 from rankstruct.measures import DiscountedGain, nDCG
 from rankstruct.metric import RankingMetric
-from rankstruct.models.saving import describe_scorer
+from rankstruct.models.saving import describe_scorer, described_calibration
 from rankstruct.models.scorers import scores_of
 from rankstruct.processes import copy_from_first, find_team, summed
 from rankstruct.solvers import Status
@@ -112,6 +113,7 @@ class RankingModule(pl.LightningModule):
         self._apart: Tensor | float = 0.0  # lists without all scores tied, in this stage so far
         self._judged: Tensor | float = 0.0  # lists in this stage so far
         self._random_state: Tensor | None = None
+        self.calibration: Calibration | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RankingModule:
         """Copy without the trainer; the optimizer factory is shared, since one from a config refers to the complete program."""
@@ -327,6 +329,7 @@ class RankingModule(pl.LightningModule):
         data: Any = getattr(self.trainer, "datamodule", None)
         if hasattr(data, "restore"):
             data.restore(checkpoint, resumed=self.trainer.state.fn == "fit")
+        self.calibration = described_calibration(checkpoint)  # of the checkpoint, and not of one that training writes
         states = [checkpoint.get("random_state"), *checkpoint.get("random_states_of_others", [])]
         rank = find_team().rank
         self._random_state = states[rank if rank < len(states) else 0]

@@ -1,5 +1,7 @@
 """Scores of shards, as shards: those of `predict` for a file, in order, resumed, and nothing wrong in silence."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -73,8 +75,8 @@ def test_only_files_that_are_not_there_are_scored(run, capsys, monkeypatch):
     folder, *_ = run
     tables, whole = predict_shards._tables, []
 
-    def killed(scorer, shards, number, names):
-        for table in tables(scorer, shards, number, names):
+    def killed(model, shards, number, names):
+        for table in tables(model, shards, number, names):
             yield table
             if number == 1:
                 raise KeyboardInterrupt
@@ -131,4 +133,29 @@ def test_a_list_in_two_files_is_refused_with_both(tmp_path, last):
     scorer = TableScorer(lambda table, qid: np.zeros(len(table)), ("x",), True, "qid")
     shards = predict_shards.Shards(tmp_path)
     with pytest.raises(rs.data.DataError, match=rf"{last}\.parquet, row 1: .* query 'q2' .*0\.parquet, row 2"):
-        predict_shards.score_shards(scorer, shards, tmp_path / "out", "model")
+        predict_shards.score_shards(predict_shards._Model(scorer, None, None), shards, tmp_path / "out", "model")
+
+
+def test_probabilities_and_what_is_shown_are_those_of_the_file(tmp_path, capsys):
+    """Of a model that scores documents alone: its cut-off needs whole lists."""
+    train, new = (draw(seed).drop(columns="brand") for seed in (0, 1))
+    ranker = rs.LinearRanker("AP", prepare=["encode"], calibrate="sigmoid")
+    ranker.fit(train.drop(columns="docid").assign(label=train.label > 1))
+    save_scorer(ranker.to_scorer(), tmp_path / "scorer.pt")
+    given = new.drop(columns=["docid", "label"])
+    scores = ranker.predict(given).astype(np.float32)
+    cut_off = rs.CutOff(recall=0.8).fit(scores, new.label, qid=new.qid)
+    known = {"cut_off": {"options": cut_off.options}, "feature_names": ["price"], "features": 1}
+    (tmp_path / "result.json").write_text(json.dumps(known))
+    write(new.drop(columns="label"), tmp_path / "new")
+    assert predict(tmp_path) == 0
+    parts = [pd.read_parquet(tmp_path / "out" / f"day={day}" / "part.parquet", partitioning=None) for day in range(3)]
+    found = pd.concat(parts)
+    assert found.columns.tolist() == ["qid", "docid", "score", "probability", "shown"]
+    np.testing.assert_allclose(found.probability, ranker.predict_proba(given)[:, 1], atol=1e-6)
+    assert found.shown.tolist() == cut_off.predict(scores, qid=new.qid).tolist()
+    assert 0 < found.shown.sum() < len(found)
+    with_nothing_shown = {name: value for name, value in known.items() if name != "cut_off"}
+    (tmp_path / "result.json").write_text(json.dumps(with_nothing_shown))
+    assert predict(tmp_path) == 1  # files of another model
+    assert "expected no file, or the scores of this model" in capsys.readouterr().err
