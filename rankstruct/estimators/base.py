@@ -266,8 +266,7 @@ class Ranker(ScoresTables, BaseEstimator):
                 all documents are one list, with a warning. Next to `docid`, their names, it finds those of a click log.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
             diversity_groups: `[documents]`, the group (host, topic) of each document, for a loss over diverse rankings.
-            columns: for a loss under rules, `StructuredHingeLoss(constraints=...)`, the groups of each column that they are
-                about, `[documents]` each. Only `LinearRanker` trains with one.
+            columns: for a loss under rules, the groups of its columns, `[documents]` each; only `LinearRanker` trains with one.
             sample_weight: `[lists]`, the weight of each list's loss, in order of first appearance; or `[documents]`, equal within
                 each list. 0 or more. Ignored by preparation and validation.
             item_weights: `[documents]`, the weight of each document in the loss of its list, 0 or more. Other weights than 1, and
@@ -281,8 +280,7 @@ class Ranker(ScoresTables, BaseEstimator):
             ValueError: wrong shapes, values or options, such as a label below 0 or one that the measure does not accept, missing
                 groups or validation lists, too few lists, validation lists of which every ranking is equally good, a loss that
                 cannot be minimised here, or columns that are not found.
-            TypeError: item weights other than 0 and 1, or clicks, with a loss that does not accept item weights; or X of a kind
-                that is not a table.
+            TypeError: item weights other than 0 and 1, or clicks, with a loss that does not accept item weights; X is no table.
         """
         with all_or_nothing(self):
             self._check_fit_options(X_valid is not None)
