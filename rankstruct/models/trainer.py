@@ -72,7 +72,7 @@ class Checkpoints:
         with whole_file(self._file(epoch), "wb") as file:
             torch.save({**state, "request": self.request}, file)
         self.team.gathered(None)
-        for old in self.folder.glob(f"{self.name}-*-{self.team.rank + 1}-of-*.pt"):
+        for old in self.folder.glob(f"{self.name}-*-{self.team.rank + 1}-of-*.pt*"):  # also what a killed fit left half
             if old != self._file(epoch):
                 old.unlink()
 
