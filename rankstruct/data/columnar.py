@@ -290,8 +290,8 @@ class ListReader:
             wanted = ", ".join(name or role for role, name in self.wanted.items())
             raise DataError(f"{self.path}: expected feature columns in addition to {wanted}, got none")
         with np.errstate(over="ignore"):  # reported below as infinite
-            if len(names) == 1 and _is_list(column := plain(batch.column(names[0]))):
-                features = self._lists(names[0], column, before)
+            if self.of_lists(batch):
+                features = self.lists(names[0], batch.column(names[0]), before)
             else:
                 features = np.empty((len(batch), len(names)), np.float32)
                 for at, name in enumerate(names):
@@ -322,11 +322,15 @@ class ListReader:
         nothing = null_words() if self.table.header is not None else ()
         return [None if each in nothing else each for each in names], numbers
 
-    def _lists(self, name: str, column: Any, before: int) -> np.ndarray:
+    def of_lists(self, batch: Any) -> bool:
+        """Whether the features of a batch are a column of lists."""
+        return len(self.names) == 1 and _is_list(plain(batch.column(self.names[0])))
+
+    def lists(self, name: str, column: Any, before: int) -> np.ndarray:
         """A column of lists as numbers `[n, d]`, NaN if missing."""
         import pyarrow.compute as pc
 
-        refuse = self.table.refuse
+        column, refuse = plain(column), self.table.refuse
         refuse(column.is_null().to_numpy(zero_copy_only=False), name, "a list of numbers", before)
         lengths = np.asarray(pc.list_value_length(column).to_pylist())
         self.width = int(lengths[0]) if self.width is None else self.width

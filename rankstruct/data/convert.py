@@ -133,10 +133,11 @@ def write_shards(
     _check_dtype(dtype)
     source, target = Path(source), Path(target)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ValueError(f"target must be a new or an empty folder, got {target}, which has files")
+        found = "has files" if target.is_dir() else "is a file"
+        raise ValueError(f"target must be a new or an empty folder, got {target}, which {found}")
     made = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
-        reader, features = _as_table(source, made, dtype, progress, options)
+        reader = _as_table(source, made, dtype, progress, options)
         qid = str(reader.table.columns["qid"])
         marked = _marked(reader, qid, shards, dtype)
         first = next(marked, None)
@@ -147,20 +148,19 @@ def write_shards(
         os.replace(made / "shards", target)
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    return Converted(target, lists, documents, features)
+    return Converted(target, lists, documents, reader.width or len(reader.names))
 
 
-def _as_table(source: Path, made: Path, dtype: str, progress: bool, options: dict[str, Any]) -> tuple[ListReader, int]:
-    """The reader of a table, written to a folder if the source is of another format, and the number of features."""
+def _as_table(source: Path, made: Path, dtype: str, progress: bool, options: dict[str, Any]) -> ListReader:
+    """The reader of a table, written to a folder if the source is of another format."""
     if find_reader(source, options.get("qid")) is read_arrow:
-        reader = _table_reader(source, options, progress)
-        return reader, len(reader.names)
-    table, features = _write_table(source, made, dtype=dtype, progress=progress, **options)
-    return _table_reader(table, {"labels": "real"}, progress), features  # labels are checked
+        return _table_reader(source, options, progress)
+    table = _write_table(source, made, dtype=dtype, progress=progress, **options)
+    return _table_reader(table, {"labels": "real"}, progress)  # labels are checked
 
 
-def _write_table(source: Path, made: Path, **options: Any) -> tuple[Path, int]:
-    """Write a file of another format as a table, whose features are a column of lists; returns it, and their number."""
+def _write_table(source: Path, made: Path, **options: Any) -> Path:
+    """Write a file of another format as a table, whose features are a column of lists."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -183,7 +183,7 @@ def _write_table(source: Path, made: Path, **options: Any) -> tuple[Path, int]:
         writer.write_table(pa.table(columns))
     if writer is not None:
         writer.close()
-    return table, data.num_features
+    return table
 
 
 def _write_parts(made: Path, shards: int, schema: Any, marked: Iterator[Any]) -> None:
@@ -232,12 +232,24 @@ def _marked(reader: ListReader, qid: str, shards: int, dtype: str) -> Iterator[A
             columns[name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         for name in reader.names:
             kind = columns[name].type
+            if reader.of_lists(batch):
+                columns[name] = _lists(reader, name, columns[name], dtype, before)
             if pa.types.is_floating(kind) and kind.bit_width > np.dtype(dtype).itemsize * 8:
                 columns[name] = _narrowed(reader, name, columns[name], dtype, before)
         columns[_SHARD] = pa.array(np.array(hashes, np.int32)[ids.indices.to_numpy()])
         columns[_ROW] = pa.array(np.arange(before, before + len(batch)))
         before += len(batch)
         yield pa.RecordBatch.from_pydict(columns)
+
+
+def _lists(reader: ListReader, name: str, column: Any, dtype: str, before: int) -> Any:
+    """A column of lists of features, all of one length, in a dtype that is no wider."""
+    import pyarrow as pa
+
+    numbers, kind = reader.lists(name, column, before), column.type.value_type
+    half = dtype == "float16" or pa.types.is_float16(kind)
+    numbers = halved(numbers, f"{reader.table.place(before)} and on, column {name!r}") if half else numbers
+    return pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), reader.width)
 
 
 def _narrowed(reader: ListReader, name: str, column: Any, dtype: str, before: int) -> Any:

@@ -29,6 +29,7 @@ from rankstruct.blocks import Blocks
 from rankstruct.calibration import Calibration, as_calibration
 from rankstruct.clicks import ClickLog
 from rankstruct.columns import USUAL, Columns, EncodedTable, check_same_names, names_of, say_once
+from rankstruct.constraints.pages import PageRules
 from rankstruct.data import RankingData
 from rankstruct.data.clean import keep_documents
 from rankstruct.data.errors import check_selecting
@@ -183,10 +184,12 @@ class Ranker(ScoresTables, BaseEstimator):
     distributed: bool = False
     #: Whether `fit` reads the features of shards as training goes, instead of loading them.
     reads_shards: bool = False
+    #: Whether `fit` takes `columns`, for a loss under rules.
+    trains_under_rules: bool = False
     #: What to say of options of other libraries.
     other_options: ClassVar[Mapping[str, str]] = {}
 
-    __metadata_request__fit: ClassVar[dict] = {"qid": True, "diversity_groups": True}
+    __metadata_request__fit: ClassVar[dict] = {"qid": True, "diversity_groups": True, "columns": True}
     __metadata_request__predict: ClassVar[dict] = {"qid": True}
     __metadata_request__score: ClassVar[dict] = {"qid": True, "diversity_groups": True, "sample_weight": True}
 
@@ -266,7 +269,8 @@ class Ranker(ScoresTables, BaseEstimator):
                 all documents are one list, with a warning. Next to `docid`, their names, it finds those of a click log.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
             diversity_groups: `[documents]`, the group (host, topic) of each document, for a loss over diverse rankings.
-            columns: for a loss under rules, the groups of its columns, `[documents]` each; only `LinearRanker` trains with one.
+            columns: for a loss under rules, the groups of its columns, `[documents]` each, a frame or a mapping; `LinearRanker` and
+                `MLPRanker` train with one, `score` and validation know no rules.
             sample_weight: `[lists]`, the weight of each list's loss, in order of first appearance; or `[documents]`, equal within
                 each list. 0 or more. Ignored by preparation and validation.
             item_weights: `[documents]`, the weight of each document in the loss of its list, 0 or more. Other weights than 1, and
@@ -344,6 +348,8 @@ class Ranker(ScoresTables, BaseEstimator):
         columns: Mapping[str, Any] | None,
     ) -> TrainingData:
         """Training lists from the arguments of `fit`; sets what depends on them alone."""
+        if not (columns is None or diversity_groups is None):
+            raise ValueError("columns= are for a loss under rules, which diversity_groups= are not; omit one of them")
         if hasattr(X, "__dask_graph__"):
             others = {"group": group, "sample_weight": sample_weight, "item_weights": item_weights, **clicks}
             return self._take_from_dask(X, y, qid, {"diversity_groups": diversity_groups, **others})
@@ -351,6 +357,8 @@ class Ranker(ScoresTables, BaseEstimator):
         if self._reads(X, y) and all(each is None for each in loading):
             self.roles_, self.propensities_ = {}, None
             lists = self._take_shards(X, y, diversity_groups, sample_weight, reset=True)
+            groups = self._packed(columns, lists.ids, lists.diversity_groups)
+            lists = replace(lists, diversity_groups=groups)
             self._begin(lists)
             return lists
         X, y, qid, diversity_groups = open_data("X", X, y, qid, group, diversity_groups)
@@ -411,16 +419,37 @@ class Ranker(ScoresTables, BaseEstimator):
         groups, qids = X.diversity_groups, np.arange(X.num_lists)
         return TrainingData(X.features, X.labels, X.offsets, qids, diversity_groups=groups, weights=weights)
 
-    def _packed(
-        self, columns: Mapping[str, Any] | None, ids: np.ndarray, diversity_groups: np.ndarray | None
-    ) -> np.ndarray | None:
+    @property
+    def _rules(self) -> PageRules | None:
+        """The rules that the loss is under."""
+        loss = getattr(self, "loss", None)
+        return loss.page_rules if isinstance(loss, losses.StructuredHingeLoss) else None
+
+    def _packed(self, columns: Mapping[str, Any] | None, ids: np.ndarray, diversity_groups: Any) -> Any:
         """The groups of documents, or for a loss under rules those of the columns, one number for each document.
 
         `ids` are the lists of the documents.
         """
-        if columns is None:
+        rules = self._rules
+        if not self.trains_under_rules and not (columns is None and rules is None):
+            raise TypeError(f"{type(self).__name__} does not train under rules; use LinearRanker or MLPRanker")
+        if rules is None:
+            if columns is not None:
+                raise TypeError(
+                    "columns= are groups that rules are about; pass loss=StructuredHingeLoss(..., constraints=...)"
+                )
             return diversity_groups
-        raise TypeError(f"{type(self).__name__} does not train under rules, which columns= are for; use LinearRanker")
+        if columns is None:
+            names = ", ".join(map(repr, rules.constraints.columns))
+            raise ValueError(f"the loss is under rules about {names}; pass columns=, the groups of each document")
+        if self._measure().takes_groups:
+            raise ValueError(
+                "the loss is under rules, which a measure of diversity knows nothing of; pass another than "
+                f"{self._measure().name}, such as measure='nDCG@10'"
+            )
+        documents = torch.zeros(len(ids))
+        rules.refuse(documents, columns, qid=ids)
+        return rules.pack(columns, documents).numpy()
 
     def _take_columns(
         self, X: Any, y: Any, qid: Any, group: Any, position: Any, docid: Any
@@ -516,6 +545,8 @@ class Ranker(ScoresTables, BaseEstimator):
             float
         )  # no ties: some measures have no value for them
         measure = self._measure()
+        if self._rules is not None:  # whose groups are not those of a measure
+            lists = replace(lists, diversity_groups=None)
         try:
             highest, lowest = (measured(scores, lists, [measure])[measure.name] for scores in (best, -best))
         except ValueError as error:

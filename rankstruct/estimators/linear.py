@@ -222,6 +222,7 @@ class LinearRanker(Ranker):
 
     #: Whether clicks on held-out lists choose what is not given.
     chooses_by_clicks: bool = True
+    trains_under_rules = True
 
     def __init__(
         self,
@@ -471,24 +472,6 @@ class LinearRanker(Ranker):
             raise ValueError(f"{type(loss).__name__} has learnable parameters, which only training by SGD fits")
         return loss
 
-    def _packed(
-        self, columns: Mapping[str, Any] | None, ids: np.ndarray, diversity_groups: np.ndarray | None
-    ) -> np.ndarray | None:
-        loss = self.loss if isinstance(self.loss, StructuredHingeLoss) else None
-        rules = None if loss is None else loss.page_rules
-        if rules is None:
-            if columns is not None:
-                raise TypeError(
-                    "columns= are groups that rules are about; pass loss=StructuredHingeLoss(..., constraints=...)"
-                )
-            return diversity_groups
-        if columns is None:
-            names = ", ".join(map(repr, rules.constraints.columns))
-            raise ValueError(f"the loss is under rules about {names}; pass columns=, the groups of each document")
-        documents = torch.zeros(len(ids))
-        rules.refuse(documents, columns, qid=ids)
-        return rules.pack(columns, documents).numpy()
-
     def _draws_to_start(self, loss: nn.Module) -> bool:
         towards = self.regularize_towards
         return towards == "start" or (towards is None and not is_convex(loss) and takes_reference_scores(loss))
@@ -630,17 +613,28 @@ class LinearRanker(Ranker):
         ranker.n_features_in_ = len(ranker.coef_)
         return ranker.prepend(preparation)
 
-    def risk(self, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None) -> LinearRisk:
+    def risk(
+        self, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None, columns: Mapping[str, Any] | None = None
+    ) -> LinearRisk:
         """Return the mean loss over the lists that `fit` trains on, as a function of the weights, for `rankstruct.solvers`."""
-        lists = self._lists_of(X, y, qid, diversity_groups)
+        lists = self._lists_of(X, y, qid, diversity_groups, columns)
         return ranking_risk(self.ranking_loss(lists.labels), lists)
 
-    def mean_loss(self, w: np.ndarray, X: Any, y: Any, qid: Any, *, diversity_groups: Any = None) -> float:
+    def mean_loss(
+        self,
+        w: np.ndarray,
+        X: Any,
+        y: Any,
+        qid: Any,
+        *,
+        diversity_groups: Any = None,
+        columns: Mapping[str, Any] | None = None,
+    ) -> float:
         """Return the mean loss at any weights `[d]` of prepared features, over the lists that `fit` trains on.
 
         A `SmoothLoss` is evaluated with the last sigma of the annealing, like `solution_.objective`.
         """
-        lists = self._lists_of(X, y, qid, diversity_groups)
+        lists = self._lists_of(X, y, qid, diversity_groups, columns)
         loss = self.ranking_loss(lists.labels)
         if isinstance(loss, SmoothLoss):
             loss = loss.with_sigma(self._annealing(loss).last_sigma)
@@ -652,23 +646,35 @@ class LinearRanker(Ranker):
         return self._total(value * risk.terms) / self._total(risk.terms) if self.distributed else value
 
     def objective(
-        self, w: np.ndarray, X: Any, y: Any, qid: Any, C: float | None = None, *, diversity_groups: Any = None
+        self,
+        w: np.ndarray,
+        X: Any,
+        y: Any,
+        qid: Any,
+        C: float | None = None,
+        *,
+        diversity_groups: Any = None,
+        columns: Mapping[str, Any] | None = None,
     ) -> float:
         """Return the objective of `fit` at any weights `[d]` of prepared features, such as those of a scorer trained by SGD."""
-        away, lists = np.asarray(w, np.float64), self._lists_of(X, y, qid, diversity_groups)
+        away, lists = np.asarray(w, np.float64), self._lists_of(X, y, qid, diversity_groups, columns)
         loss = self.ranking_loss(lists.labels)
         if self._draws_to_start(loss):
             away = away - (self.w0_ if hasattr(self, "w0_") else self._start(loss, lists))
         usual = self.C_ if self.C is None and hasattr(self, "C_") else self._costs()[0]
         C = usual if C is None else C
-        return float(away @ away) / (2 * C) + self.mean_loss(w, X, y, qid, diversity_groups=diversity_groups)
+        return float(away @ away) / (2 * C) + self.mean_loss(
+            w, X, y, qid, diversity_groups=diversity_groups, columns=columns
+        )
 
-    def _lists_of(self, X: Any, y: Any, qid: Any, diversity_groups: Any) -> TrainingData:
+    def _lists_of(
+        self, X: Any, y: Any, qid: Any, diversity_groups: Any, columns: Mapping[str, Any] | None
+    ) -> TrainingData:
         fitted = hasattr(self, "coef_")
         ranker = self if fitted else clone(self)
         X, y = ranker._check(X, y, reset=not fitted)
         qid, diversity_groups = check_ids(X, qid, diversity_groups)
-        lists = gather(X, y, qid, diversity_groups)
+        lists = gather(X, y, qid, self._packed(columns, qid, diversity_groups))
         if not fitted:
             return ranker._fitted_lists(lists)
         prepared = self._prepared_lists(lists)

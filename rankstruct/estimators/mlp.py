@@ -24,7 +24,7 @@ from rankstruct.estimators.training_data import TrainingData, dense
 from rankstruct.ids import group_documents
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.lists import to_tensor
-from rankstruct.losses import draws, takes_groups
+from rankstruct.losses import draws, takes_columns, takes_groups
 from rankstruct.measures import Measure, evaluate
 from rankstruct.models import ContextScorer, DeepSetScorer, MeanScorer, MLPScorer, polynomial_average
 from rankstruct.models.scorers import widths
@@ -100,6 +100,7 @@ class MLPRanker(EarlyStoppingRanker):
     """
 
     reads_shards = True
+    trains_under_rules = True
 
     def __init__(
         self,
@@ -432,7 +433,9 @@ class _Networks(Trainer):
     def _values(self, loss: nn.Module, scores: Tensor, numbers: np.ndarray, rows: Tensor) -> Tensor:
         """The loss of each of some lists, for the scores of their documents."""
         given = self._given(self.lists, numbers, rows)
-        if not takes_groups(loss):
+        if takes_columns(loss):
+            given["columns"] = given.pop("diversity_groups")  # packed
+        elif not takes_groups(loss):
             given.pop("diversity_groups", None)
         found: Tensor = loss(scores, **given, reduction="none")
         return found
@@ -516,6 +519,8 @@ class _Networks(Trainer):
                 seen = [self._embedded(self._features(self.valid, part)).unsqueeze(0) for part in parts]
                 scores = torch.cat([self._scores(weights, each).squeeze(0) for each in seen])
             given = self._given(self.valid, lists, at)
+            if not measure.takes_groups:
+                given.pop("diversity_groups", None)
             values.append(evaluate(scores, measures=[measure], **given)[measure.name])
         return float(torch.cat(values).mean())
 

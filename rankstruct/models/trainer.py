@@ -6,6 +6,8 @@ kept of a model are not its last weights, but their average over the steps, at t
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,11 +39,25 @@ def set_random_state(state: Sequence[Tensor], device: torch.device) -> None:
         torch.cuda.set_rng_state(each, device)
 
 
+def checkpoint_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder of an argument `checkpoint`, created if needed; raises ValueError unless states can be written to it."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"checkpoint must be a folder, got {folder}, which cannot be created: {error.strerror}"
+        ) from None
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"checkpoint must be a folder that can be written to, got {folder}")
+    return folder
+
+
 class Checkpoints:
     """States of a training in a folder, a file for each process, of the last epoch that all have finished.
 
     Args:
-        folder: the folder, created if needed.
+        folder: the folder, see `checkpoint_folder`.
         request: what the result depends on, as text.
         team: the processes that train together.
         name: that of the training, by which files begin.
@@ -55,12 +71,13 @@ class Checkpoints:
 
     def last(self) -> dict[str, Any] | None:
         """The last state, None if there is none; raises ValueError if it is that of another training."""
-        files = {each: int(each.name.split("-")[1]) for each in self.folder.glob(f"{self.name}-*-*-of-*.pt")}
+        named = re.compile(rf"{self.name}-(\d+)-\d+-of-\d+\.pt")
+        files = {each: int(found[1]) for each in self.folder.iterdir() if (found := named.fullmatch(each.name))}
         own = {epoch for each, epoch in files.items() if each == self._file(epoch)}
         whole = set.intersection(*self.team.gathered(own))
         state = read_checkpoint(self._file(max(whole))) if whole else None
         others = [each for each in files if not each.stem.endswith(f"-of-{self.team.world_size}")]
-        if others or (state is not None and state["request"] != self.request):
+        if others or (state is not None and state.get("request") != self.request):
             raise ValueError(
                 f"checkpoint: {self.folder} has states of another fit, with other interactions, options, seed or number of "
                 "processes; pass another folder, or remove it to start again"
@@ -72,7 +89,7 @@ class Checkpoints:
         with whole_file(self._file(epoch), "wb") as file:
             torch.save({**state, "request": self.request}, file)
         self.team.gathered(None)
-        for old in self.folder.glob(f"{self.name}-*-{self.team.rank + 1}-of-*.pt"):
+        for old in self.folder.glob(f"{self.name}-*-{self.team.rank + 1}-of-*.pt*"):  # also what a killed fit left half
             if old != self._file(epoch):
                 old.unlink()
 

@@ -13,7 +13,6 @@ from functools import cache, cached_property, partial
 from itertools import filterfalse
 from numbers import Integral
 from operator import le, lt
-from pathlib import Path
 from typing import Any, Literal, cast, get_args
 from zlib import crc32
 
@@ -39,7 +38,7 @@ from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.messages import explaining
 from rankstruct.models import update_averages
-from rankstruct.models.trainer import Checkpoints, Trainer, random_state, set_random_state
+from rankstruct.models.trainer import Checkpoints, Trainer, checkpoint_folder, random_state, set_random_state
 from rankstruct.processes import Team, find_team
 from rankstruct.recommenders.catalogue import Kind, Negatives, TrainingLists, fold_in
 from rankstruct.recommenders.factorization import (
@@ -275,8 +274,8 @@ class Recommender(BaseEstimator):
             user, item, time: the columns of a table, here and in later calls, if they have other names.
             min_rating: only rows of a table with at least this rating count, here and in later calls; see `interactions`.
             checkpoint: a folder, in which the state of training is saved after each epoch. If it has one, of a fit that was
-                killed, the same call goes on there, and ends with the same weights; the start is computed again. With
-                `shards`, each process has a file in it.
+                killed, the same call goes on there, and ends with the same weights; the start is computed again. This needs
+                a `random_state`, since None draws another seed. With `shards`, each process has a file in it.
 
         Raises:
             DataError, ValueError: malformed interactions, see `interactions`; an option out of range; nothing to learn from, or
@@ -286,6 +285,7 @@ class Recommender(BaseEstimator):
             self._check_options()
             measure, loss = parse_measure(self.measure), self.ranking_loss()
             longest_cutoff([measure])
+            folder = None if checkpoint is None else checkpoint_folder(checkpoint)
             team = self._processes()
             seed = team.hand_out(as_seed(self.random_state))
             index = _Index.of(X, y, {"user": user, "item": item, "time": time, "min_rating": min_rating})
@@ -294,7 +294,7 @@ class Recommender(BaseEstimator):
             train, held, missed = self._divide(index, validation, seed)
             self._check_shards(team, loss, train, held)
             request = repr((self._request(train, held), seed))
-            saved = None if checkpoint is None else partial(Checkpoints, Path(checkpoint), request, team)
+            saved = None if folder is None else partial(Checkpoints, folder, request, team)
             options: dict[str, Any] = {"exclude": train, "items": index.ranked(None, None), "missed": missed}
             at_last = index.known if validation is None and held is not None else None
             with torch.random.fork_rng([]), _of_any_size(index.known.num_items):

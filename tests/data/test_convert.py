@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -303,6 +304,12 @@ def test_shards_of_a_file_without_columns_are_its_lists(tmp_path, monkeypatch, d
     for names in (shards.docids, expected.docids):
         assert (names is None) == (not docids)
     assert not docids or shards.docids.tolist() == expected.docids.tolist()
+    again = write_shards(made.path, tmp_path / "again", 2, dtype="float16")
+    assert again[1:] == (30, 90, 3)
+    assert read_lists(again.path, cache=False).features[:].dtype == np.float32
+    kind = pq.read_schema(next(again.path.iterdir())).field("features").type
+    assert kind.value_type == pa.float16()
+    shutil.rmtree(again.path)
     path.write_text("-1 qid:1 1:1\n")
     with pytest.raises(DataError, match=r"train.txt:1: expected a grade"):
         write_shards(path, tmp_path / "none", 2)

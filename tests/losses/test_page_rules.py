@@ -6,10 +6,16 @@ import pickle
 from functools import cache
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import sklearn
 import torch
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, vstack
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, GroupKFold
 
 import rankstruct as rs
 
@@ -325,3 +331,47 @@ def test_a_linear_ranker_trains_under_rules():
     for other in (rs.LinearRanker("nDCG@3"), rs.MLPRanker()):
         with pytest.raises(TypeError, match="columns="):
             other.fit(X, y, qid, columns={"kind": kind})
+    for columns in (None, {"kind": kind}):
+        with pytest.raises(TypeError, match="BoostedRanker does not train under rules"):
+            rs.BoostedRanker(loss=loss).fit(X, y, qid, columns=columns)
+    with pytest.raises(ValueError, match="omit one of them"):
+        ranker.fit(X, y, qid, columns={"kind": kind}, diversity_groups=kind)
+    given = {"X": X[order], "y": y[order], "qid": qid[order], "columns": {"kind": kind[order]}}
+    assert ranker.objective(ranker.coef_, **given) == pytest.approx(ranker.solution_.objective)
+    assert ranker.risk(**given)(ranker.coef_)[0] == pytest.approx(ranker.mean_loss(ranker.coef_, **given))
+
+
+def test_a_search_splits_the_columns_of_a_frame():
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(60, 2)), np.repeat(np.arange(6), 10)
+    y, frame = (X[:, 0] > 0.5).astype(int), pd.DataFrame({"kind": rng.integers(0, 3, 60)})
+    ranker = rs.LinearRanker(loss=rs.StructuredHingeLoss("nDCG@3", constraints=rs.Constraints("kind <= 1 @ 3")))
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(ranker, {"C": [0.1]}, cv=GroupKFold(2)).fit(X, y, qid=qid, groups=qid, columns=frame)
+    whole = ranker.set_params(C=0.1).fit(X, y, qid, columns=frame)
+    np.testing.assert_array_equal(search.best_estimator_.coef_, whole.coef_)
+
+
+@pytest.mark.parametrize("context", [None, "mean"])
+def test_a_network_trains_under_rules(context, tmp_path):
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(160, 2)).astype(np.float32), np.repeat(np.arange(16), 10)
+    y, columns = (X[:, 0] > 0.5).astype(int), {"kind": np.where(X[:, 0] > 0.5, 1, rng.integers(2, 5, 160))}
+    loss = rs.StructuredHingeLoss("nDCG@3", constraints=rs.Constraints("kind <= 1 @ 3"))
+    ranker = rs.MLPRanker(loss=loss, context=context, dropout=0.0, max_epochs=2, random_state=0, device="cpu")
+    order = rng.permutation(160)
+    ranker.fit(X[order], y[order], qid[order], columns={"kind": columns["kind"][order]})
+    first = ranker.history_[0][0]["loss"]
+    other = clone(ranker).set_params(loss="StructuredHingeLoss('nDCG@3')").fit(X[order], y[order], qid[order])
+    assert np.isfinite(first)
+    assert first != pytest.approx(other.history_[0][0]["loss"], rel=1e-3)
+    lists = rs.data.RankingData.from_arrays(X, y, qid)
+    pq.write_table(pa.table({"qid": qid, "label": y, "a": X[:, 0], "b": X[:, 1]}), tmp_path / "part-0.parquet")
+    shards = rs.data.read_lists(tmp_path)
+    assert clone(ranker).fit(shards, columns=columns).history_ == clone(ranker).fit(lists, columns=columns).history_
+    with pytest.raises(ValueError, match="under rules about 'kind'; pass columns="):
+        ranker.fit(shards)
+    with pytest.raises(TypeError, match="columns= are groups that rules are about"):
+        rs.MLPRanker().fit(shards, columns=columns)
+    with pytest.raises(ValueError, match="pass another than diverse_nDCG@3"):
+        clone(ranker).set_params(measure="diverse_nDCG@3").fit(X, y, qid, columns=columns)

@@ -8,6 +8,7 @@ from signal import SIGKILL
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from rankstruct.models import trainer
 from rankstruct.recommenders import Negatives, Recommender
@@ -70,6 +71,21 @@ def test_checkpoints_of_another_fit_are_refused(tmp_path):
             fitted("sampled", tmp_path, **options)
     assert fitted("sampled", tmp_path, verbose=True).best_epoch_ == 5
     (file,) = tmp_path.iterdir()
+    state = file.read_bytes()
+    (tmp_path / "selection-a-b-of-c.pt").write_bytes(b"of somebody else")
+    (tmp_path / "selection-4-1-of-1.pt.1-2.part").write_bytes(b"left by a killed fit")
+    torch.save({"another": "file"}, file)
+    with pytest.raises(ValueError, match="has states of another fit"):
+        fitted("sampled", tmp_path)
+    for damaged in (state[:-999], b""):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"selection-5-1-of-1.pt is not a readable checkpoint; it is damaged"):
+            fitted("sampled", tmp_path)
+    file.unlink()
+    fitted("sampled", tmp_path)
+    assert {each.name for each in tmp_path.iterdir()} == {file.name, "selection-a-b-of-c.pt"}
+    with pytest.raises(ValueError, match=r"checkpoint must be a folder, got .*File exists"):
+        fitted("sampled", file)
     file.rename(tmp_path / "selection-5-1-of-2.pt")
     with pytest.raises(ValueError, match="number of processes"):
         fitted("sampled", tmp_path)
