@@ -165,8 +165,13 @@ _SWAPS = {"discounts": _TABLE, "cutoff": _COUNT, "normalized": _FLAG, "average":
 top_surrogate = Loop("top_surrogate", **_SWAPS)
 pairwise_hinge = Loop("pairwise_hinge", margin=_REAL)
 _MEASURE = {
-    **{"decay": _TABLE, "discounts": _TABLE, "cutoff": _COUNT, "least_cutoff": _COUNT},
-    **{"normalized": _FLAG, "reciprocal": _FLAG, "reference": _COUNT},
+    "decay": _TABLE,
+    "discounts": _TABLE,
+    "cutoff": _COUNT,
+    "least_cutoff": _COUNT,
+    "normalized": _FLAG,
+    "reciprocal": _FLAG,
+    "reference": _COUNT,
 }
 positional = Loop("positional", **_MEASURE)
 _RULES = {

@@ -12,6 +12,18 @@ which a quota is an arc of its own (see page_flow.hpp), by shortest augmenting p
 Reciprocal rank uses the best of k + 1 such flows, with 0 to k leading irrelevant documents.
 
 `paged` puts it in place of the oracle of rankings, for `StructuredHingeLoss(constraints=...)`.
+
+Diverse rankings are the pages of one rule, at most one document of each group. Ranks are then assigned to groups, where the value
+of a group at a rank is the maximum of c_i s - a_i b over its documents, by exchanges, rarely by shortest augmenting paths. For
+mWTA, k depends on the list, see `Diverse`.
+
+Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1 (diverse rankings).
+
+>>> import rankstruct as rs
+>>> scores, labels, hosts = torch.tensor([2.0, 1.0, 0.0]), torch.tensor([0, 0, 1]), torch.tensor([7, 7, 8])
+>>> r = rs.most_violated(scores, labels, "diverse_nDCG@2", diversity_groups=hosts)
+>>> r.task_loss, r.value, r.direction
+(tensor(0.3691), tensor(0.9549), tensor([ 0.2929,  0.0000, -0.2929]))
 """
 
 from __future__ import annotations
@@ -125,7 +137,9 @@ def _options(measure: UnderRules | Diverse, feature_map: Positional, reference: 
     return *kind_of(measure.plain, feature_map, reference, scores), length, *tables
 
 
-def _solve(scores: Tensor, lists: Lists, measure: UnderRules | Diverse, feature_map: Positional, reference: str) -> Answer:
+def _solve(
+    scores: Tensor, lists: Lists, measure: UnderRules | Diverse, feature_map: Positional, reference: str
+) -> Answer:
     plain, options = measure.plain, _options(measure, feature_map, reference, scores)
     return solve_gains(_PAGES, plain, partial(gains_of, plain), scores, lists, options)
 

@@ -153,7 +153,9 @@ def _prepare(measure: Measure, feature_map: Positional, reference: str, longest:
     known = known_gains(measure)
     if known is None:
         return None
-    return Prepared(POSITIONAL.call(longest, *kind_of(measure, feature_map, reference, torch.empty(longest))), 0.0, known)
+    return Prepared(
+        POSITIONAL.call(longest, *kind_of(measure, feature_map, reference, torch.empty(longest))), 0.0, known
+    )
 
 
 _ORACLE = Oracle(
