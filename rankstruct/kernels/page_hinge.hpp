@@ -4,8 +4,8 @@
 //
 // A page shows as many documents as the rules allow, `length` at most. A document is needed only if those with no lower score and
 // no higher gain leave room for it: otherwise one of them could be shown in its place (an exchange of bases). So few documents
-// compete, and `PageFlow` assigns the ranks to them; or `GroupAssignment` to their groups, if each group may have one document: these
-// are diverse rankings. Reciprocal rank is not a sum over ranks: it has an assignment for each number of leading irrelevant
+// compete, and `PageFlow` assigns the ranks to them. If each group may have one document (diverse rankings), `GroupAssignment`
+// assigns them to the groups. Reciprocal rank is not a sum over ranks: it has an assignment for each number of leading irrelevant
 // documents.
 #pragma once
 
