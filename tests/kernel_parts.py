@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -18,7 +19,7 @@ HEADERS = Path(core.__file__).parent
 SOURCES = Path(__file__).parent / "kernels"
 KERNELS_CPP = (HEADERS / "kernels.cpp").read_text()
 #: The lines that export a loop, by its name, and the kernel of each in C++.
-EXPORTS = {line[5:].split(",")[0]: line for line in KERNELS_CPP.split("\n") if line.startswith("LOOP(")}
+EXPORTS = {line[5:].split(",")[0]: line for line in re.findall(r"^LOOP\([^)]*\)", KERNELS_CPP, re.MULTILINE)}
 KERNELS = {name: line.split(", ")[1] for name, line in EXPORTS.items()}
 
 

@@ -164,20 +164,21 @@ contingency = Loop("contingency", measure=_COUNT, cutoff=_COUNT, beta=_REAL, ref
 _SWAPS = {"discounts": _TABLE, "cutoff": _COUNT, "normalized": _FLAG, "average": _FLAG, "slack": _FLAG}
 top_surrogate = Loop("top_surrogate", **_SWAPS)
 pairwise_hinge = Loop("pairwise_hinge", margin=_REAL)
-_MEASURE = {"decay": _TABLE, "discounts": _TABLE, "cutoff": _COUNT, "least_cutoff": _COUNT, "normalized": _FLAG}
-positional, diverse = (Loop(name, **_MEASURE, reciprocal=_FLAG, reference=_COUNT) for name in ("positional", "diverse"))
+_MEASURE = {
+    "decay": _TABLE,
+    "discounts": _TABLE,
+    "cutoff": _COUNT,
+    "least_cutoff": _COUNT,
+    "normalized": _FLAG,
+    "reciprocal": _FLAG,
+    "reference": _COUNT,
+}
+positional = Loop("positional", **_MEASURE)
 _RULES = {
     **dict.fromkeys(("attribute", "which", "each_group", "prefix", "lower", "upper"), _INT64),
     **dict.fromkeys(("attributes", "length"), _COUNT),
 }
-page_hinge = Loop(
-    "page_hinge",
-    **_MEASURE,
-    reciprocal=_FLAG,
-    reference=_COUNT,
-    **_RULES,
-    **dict.fromkeys(("shift", "mask", "none"), _INT64),
-)
+page_hinge = Loop("page_hinge", **_MEASURE, **_RULES, **dict.fromkeys(("shift", "mask", "none"), _INT64))
 constrained = Loop("constrained", **_RULES, group=_INT64, position=_INT64)
 _STEPS = {"discounts": _TABLE, "steps": _TABLE, "kept": _COUNT, "scheme": _COUNT, "sigma": _REAL, "mu": _REAL}
 logistic_pairs, logistic_curvatures, hinge_pairs, zero_one_pairs, fidelity_pairs = (

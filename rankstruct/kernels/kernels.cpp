@@ -1,6 +1,5 @@
 // The compiled core: the C interface called from Python. `kernels.core` declares it again.
 #include "constrained.hpp"
-#include "diverse.hpp"
 #include "f1.hpp"
 #include "graded_auc.hpp"
 #include "page_hinge.hpp"
@@ -71,7 +70,6 @@ LOOP(contingency, Binary<Contingency>, measure, cutoff, beta, reference)
 LOOP(top_surrogate, Binary<TopSurrogate>, discounts, cutoff, normalized, average, slack)
 LOOP(pairwise_hinge, PairwiseHinge, margin)
 LOOP(positional, Positional, decay, discounts, cutoff, least_cutoff, normalized, reciprocal, reference)
-LOOP(diverse, Diverse, decay, discounts, cutoff, least_cutoff, normalized, reciprocal, reference)
 LOOP(constrained, Constrained, attribute, which, each_group, prefix, lower, upper, attributes, length, group, position)
 LOOP(page_hinge, PageHinge, decay, discounts, cutoff, least_cutoff, normalized, reciprocal, reference, attribute, which, each_group,
      prefix, lower, upper, attributes, length, shift, mask, none)

@@ -44,7 +44,8 @@ struct RuleTree {
         for (Index a = 0; a < rules.attributes; ++a) {
             for (Index r = 0; r < n; ++r) space.name[r] = name(a, r);
             const Span<int> first = space.size.slice(nodes, nodes + n);
-            const int count = number_groups(space.name.first(n), space.heads, first, space.number);
+            const Span<int> number = rules.attributes == 1 ? space.node : space.number;
+            const int count = number_groups(space.name.first(n), space.heads, first, number);
             const Span<int> used = space.cap.first(count);  // the node of each number; -1: without a rule
             used.fill(-1);
             const Index begin = nodes;
@@ -64,7 +65,7 @@ struct RuleTree {
                 if (rules.attribute[i] == a && space.node_of[i] >= 0) space.node_of[i] = used[space.node_of[i]];
             space.start[a] = int(begin);
             space.start[a + 1] = int(nodes);
-            for (Index r = 0; r < n; ++r) nodes_of(r)[a] = used[space.number[r]];
+            for (Index r = 0; r < n; ++r) nodes_of(r)[a] = used[number[r]];
             several |= begin > 0 && nodes > begin;
         }
         return nest();
@@ -98,6 +99,7 @@ struct RuleTree {
     // Take a document if it can be taken.
     bool take(Span<int> sum, Index r, Index& total, Index room) const {
         const int node = nodes_of(r)[0];
+        if (node >= 0 && sum[node] >= space.cap[node]) return false;
         return need(sum, node, 1, total, room, true) && need(sum, node, 1, total, room, false);
     }
 

@@ -1,7 +1,6 @@
 """Oracles: the exact most violated ranking of a list, for each (measure, feature map) pair."""
 
 from rankstruct.oracles import (  # noqa: F401  # imported to register their oracles
-    diverse,
     f1,
     pages,
     pairwise,

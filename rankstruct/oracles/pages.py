@@ -12,6 +12,18 @@ which a quota is an arc of its own (see page_flow.hpp), by shortest augmenting p
 Reciprocal rank uses the best of k + 1 such flows, with 0 to k leading irrelevant documents.
 
 `paged` puts it in place of the oracle of rankings, for `StructuredHingeLoss(constraints=...)`.
+
+Diverse rankings are the pages of one rule, at most one document of each group. Ranks are then assigned to groups, where the value
+of a group at a rank is the maximum of c_i s - a_i b over its documents, by exchanges, rarely by shortest augmenting paths. For
+mWTA, k depends on the list, see `Diverse`.
+
+Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1 (diverse rankings).
+
+>>> import rankstruct as rs
+>>> scores, labels, hosts = torch.tensor([2.0, 1.0, 0.0]), torch.tensor([0, 0, 1]), torch.tensor([7, 7, 8])
+>>> r = rs.most_violated(scores, labels, "diverse_nDCG@2", diversity_groups=hosts)
+>>> r.task_loss, r.value, r.direction
+(tensor(0.3691), tensor(0.9549), tensor([ 0.2929,  0.0000, -0.2929]))
 """
 
 from __future__ import annotations
@@ -29,10 +41,10 @@ from rankstruct.feature_maps import Positional
 from rankstruct.kernels import core
 from rankstruct.kernels.dispatch import Answer, Call, CpuLists, ListOperator, Prepared
 from rankstruct.lists import Lists
-from rankstruct.measures import RR, Measure
+from rankstruct.measures import RR, Diverse, Measure
 from rankstruct.measures.ranked import RankedLists
 from rankstruct.oracles.gains import known_gains, solve_gains
-from rankstruct.oracles.positional import RankMethod, gains_of, rank_options, rank_tables
+from rankstruct.oracles.positional import RANK_SCHEMA, RankMethod, gains_of, kind_of, rank_options
 from rankstruct.oracles.registry import REFERENCES, Oracle, Resolved, register_oracle
 
 
@@ -113,22 +125,26 @@ def _refuse_page(batch: CpuLists) -> None:
         raise ValueError("no page of a list keeps all rules, or their groups overlap")
 
 
-_SCHEMA = "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference"
-_PAGES = ListOperator("page_hinge", f"{_SCHEMA}, SymInt length, Tensor rules, Tensor attributes", _compiled, gains=True)
+_PAGES = ListOperator(
+    "page_hinge", f"{RANK_SCHEMA}, SymInt length, Tensor rules, Tensor attributes", _compiled, gains=True
+)
+#: At most one document of each group, in the rows of `UnderRules.tables`.
+_ONE_OF_EACH = torch.tensor([PageRule(0, 0, True, 0, 1)]), torch.tensor([PageAttribute(0, -1, -(2**63))])
 
 
-def _options(measure: UnderRules, feature_map: Positional, reference: str, scores: Tensor) -> tuple[Any, ...]:
-    plain = measure.plain
-    kind = 0, bool(getattr(plain, "normalized", False)), isinstance(plain, RR)
-    return *rank_tables(plain, feature_map, scores), *kind, reference, measure.length, *measure.tables
+def _options(measure: UnderRules | Diverse, feature_map: Positional, reference: str, scores: Tensor) -> tuple[Any, ...]:
+    length, tables = (2**31, _ONE_OF_EACH) if isinstance(measure, Diverse) else (measure.length, measure.tables)
+    return *kind_of(measure.plain, feature_map, reference, scores), length, *tables
 
 
-def _solve(scores: Tensor, lists: Lists, measure: UnderRules, feature_map: Positional, reference: str) -> Answer:
+def _solve(
+    scores: Tensor, lists: Lists, measure: UnderRules | Diverse, feature_map: Positional, reference: str
+) -> Answer:
     plain, options = measure.plain, _options(measure, feature_map, reference, scores)
     return solve_gains(_PAGES, plain, partial(gains_of, plain), scores, lists, options)
 
 
-def _prepare(measure: UnderRules, feature_map: Positional, reference: str, longest: int) -> Prepared | None:
+def _prepare(measure: UnderRules | Diverse, feature_map: Positional, reference: str, longest: int) -> Prepared | None:
     known = known_gains(measure.plain)
     if known is None:
         return None
@@ -147,13 +163,19 @@ def paged(resolved: Resolved, length: int, rules: Iterable[Any], attributes: Ite
     return Resolved(measure, resolved.feature_map, _ORACLE)
 
 
-_SUM = RankMethod("flow from ranks to documents and up the groups", "about O(n) after the sort, at worst O(k^3 L^2)")
-_RECIPROCAL = RankMethod("such a flow for each number of irrelevant documents that lead", "at worst k times as much")
+# For pages under rules, then for diverse rankings; of each, the second is for reciprocal rank.
+_METHODS = (
+    RankMethod("flow from ranks to documents and up the groups", "about O(n) after the sort, at worst O(k^3 L^2)"),
+    RankMethod("such a flow for each number of irrelevant documents that lead", "at worst k times as much"),
+    RankMethod("assignment of ranks to groups by exchanges", "about O(n m + m^2), at worst O(n m + m^2 G)"),
+    RankMethod("such an assignment for each number of irrelevant documents that lead", "at worst O(n m + m^3 G)"),
+)
 
 
-def _explain(measure: UnderRules, feature_map: Positional, list_size: int, grades: int) -> RankMethod:
-    return _RECIPROCAL if isinstance(measure.plain, RR) else _SUM
+def _explain(measure: UnderRules | Diverse, feature_map: Positional, list_size: int, grades: int) -> RankMethod:
+    return _METHODS[2 * isinstance(measure, Diverse) + isinstance(measure.plain, RR)]
 
 
 _ORACLE = Oracle(_solve, _explain, REFERENCES, takes_reference_scores=True, refuses_negative=True, prepare=_prepare)
 register_oracle(UnderRules, Positional, _ORACLE, default="ideal-tied")
+register_oracle(Diverse, Positional, _ORACLE, default="ideal-tied")

@@ -14,7 +14,6 @@ Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures" (equations 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,7 +26,7 @@ from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.kernels import core
 from rankstruct.kernels.dispatch import Answer, Call, ListOperator, Prepared, discount_table
 from rankstruct.lists import Lists, is_plain
-from rankstruct.measures import RR, DiscountedGain, Diverse, Measure, mWTA
+from rankstruct.measures import RR, DiscountedGain, Measure, mWTA
 from rankstruct.oracles.gains import hits, known_gains, solve_gains
 from rankstruct.oracles.registry import REFERENCES, Oracle, register_oracle
 
@@ -61,48 +60,6 @@ def rank_options(longest: int, decay: Tensor, weights: Tensor, least: int, *kind
     c, a = discount_table(decay, longest), discount_table(weights, longest)
     *flags, reference = kind
     return c, a, int(np.count_nonzero(a)), least, *flags, REFERENCES.index(reference)
-
-
-def rank_operator(loop: core.Loop) -> ListOperator:
-    """The operator of a compiled loop over ranks, with the loop's name."""
-
-    def compiled(longest: int, decay: Tensor, weights: Tensor, *kind: Any) -> Call:
-        return Call(loop, loop.options(*rank_options(longest, decay, weights, *kind)))
-
-    schema = "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference"
-    return ListOperator(loop.name, schema, compiled, gains=True, weighted=loop is not core.diverse)
-
-
-def rank_oracle(operator: ListOperator, explain: Callable[..., RankMethod]) -> Oracle:
-    """The oracle of such an operator."""
-
-    def options_of(measure: Measure, tables: RankTables, reference: str) -> tuple[Any, ...]:
-        kind = getattr(measure, "least_cutoff", 0), bool(getattr(measure, "normalized", False)), isinstance(measure, RR)
-        return (*tables, *kind, reference)
-
-    def solve(scores: Tensor, lists: Lists, measure: Measure, feature_map: Positional, reference: str) -> Answer:
-        plain = measure.plain if isinstance(measure, Diverse) else measure
-        tables = rank_tables(plain, feature_map, scores)
-        options = options_of(plain, tables, reference)
-        return solve_gains(operator, plain, partial(gains_of, plain), scores, lists, options)
-
-    def prepare(measure: Measure, feature_map: Positional, reference: str, longest: int) -> Prepared | None:
-        known = known_gains(measure)
-        if known is None:
-            return None
-        tables = rank_tables(measure, feature_map, torch.empty(longest))
-        return Prepared(operator.call(longest, *options_of(measure, tables, reference)), 0.0, known)
-
-    return Oracle(
-        solve,
-        explain,
-        REFERENCES,
-        takes_reference_scores=True,
-        takes_item_weights=True,
-        refuses_negative=True,
-        loops_take_item_weights=True,
-        prepare=None if operator.name == core.diverse.name else prepare,
-    )
 
 
 class RankTables(NamedTuple):
@@ -173,8 +130,44 @@ def _explain(measure: Measure, feature_map: FeatureMap, list_size: int, grades: 
     return _METHODS[core.choose_method(list_size, grades, int(np.count_nonzero(a)), proportional)]
 
 
-POSITIONAL = rank_operator(core.positional)
-_ORACLE = rank_oracle(POSITIONAL, _explain)
+def _compiled(longest: int, decay: Tensor, weights: Tensor, *kind: Any) -> Call:
+    return Call(core.positional, core.positional.options(*rank_options(longest, decay, weights, *kind)))
+
+
+RANK_SCHEMA = "Tensor decay, Tensor weights, SymInt least_cutoff, bool normalized, bool reciprocal, str reference"
+POSITIONAL = ListOperator("positional", RANK_SCHEMA, _compiled, gains=True, weighted=True)
+
+
+def kind_of(measure: Measure, feature_map: Positional, reference: str, scores: Tensor) -> tuple[Any, ...]:
+    """The arguments of `RANK_SCHEMA`, for lists as long as `scores` `[..., list_size]`."""
+    kind = getattr(measure, "least_cutoff", 0), bool(getattr(measure, "normalized", False)), isinstance(measure, RR)
+    return *rank_tables(measure, feature_map, scores), *kind, reference
+
+
+def _solve(scores: Tensor, lists: Lists, measure: Measure, feature_map: Positional, reference: str) -> Answer:
+    options = kind_of(measure, feature_map, reference, scores)
+    return solve_gains(POSITIONAL, measure, partial(gains_of, measure), scores, lists, options)
+
+
+def _prepare(measure: Measure, feature_map: Positional, reference: str, longest: int) -> Prepared | None:
+    known = known_gains(measure)
+    if known is None:
+        return None
+    return Prepared(
+        POSITIONAL.call(longest, *kind_of(measure, feature_map, reference, torch.empty(longest))), 0.0, known
+    )
+
+
+_ORACLE = Oracle(
+    _solve,
+    _explain,
+    REFERENCES,
+    takes_reference_scores=True,
+    takes_item_weights=True,
+    refuses_negative=True,
+    loops_take_item_weights=True,
+    prepare=_prepare,
+)
 register_oracle(DiscountedGain, Positional, _ORACLE, default="ideal-tied")  # type: ignore[type-abstract]  # and all its subclasses
 register_oracle(mWTA, Positional, _ORACLE, default="ideal-tied")  # DORM section 6.4
 register_oracle(RR, Positional, _ORACLE, default="ideal-tied")

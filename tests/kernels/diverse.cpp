@@ -1,5 +1,5 @@
 // Parts of the oracle of diverse rankings: the assignment of ranks to groups, and the orders that references are made of.
-#include "diverse.hpp"
+#include "page_hinge.hpp"
 #include "space.hpp"
 
 using namespace rankstruct;
@@ -28,16 +28,21 @@ EXPORT Index assign(Span<const int> group, Span<const double> score, Span<const 
 template <class Use>
 static Index with_kernel(Reference reference, Span<const double> weights, List list, Use use) {
     list.size = list.places = list.chosen.size;
-    const Diverse kernel{weights, weights, weights.size, 0, false, false, reference};
-    return with_filled_space<Diverse::Space>([&](Diverse::Space& space) { return use(kernel, list, space), Index(0); }, list.size, kernel, Batch{});
+    PageHinge kernel{};
+    kernel.decay = kernel.discounts = weights;
+    kernel.cutoff = weights.size;
+    kernel.reference = reference;
+    const auto call = [&](PageHinge::Space& space) { return use(kernel, list, space), Index(0); };
+    return with_filled_space<PageHinge::Space>(call, list.size, kernel, Batch{});
 }
 
 // Sort documents shown at ranks of equal weight by score.
 EXPORT Index sort_shown(Span<const double> chosen, Span<const double> weights, Span<int> shown) {
     List list{};
     list.chosen = chosen;
-    return with_kernel(IDEAL_TIED, weights, list,
-                       [&](const Diverse& kernel, const List& list, Diverse::Space& space) { kernel.sort_blocks(list, space, shown); });
+    return with_kernel(IDEAL_TIED, weights, list, [&](const PageHinge& kernel, const List& list, PageHinge::Space& space) {
+        kernel.sort_blocks(list, space, shown);
+    });
 }
 
 // Fill `order` with the documents in the order of the predicted reference: by chosen score, then gain, then input order.
@@ -45,7 +50,7 @@ EXPORT Index prefer(Span<const double> chosen, Span<const double> gains, Span<co
     List list{};
     list.chosen = chosen;
     list.place = place;
-    return with_kernel(PREDICTED, chosen, list, [&](const Diverse& kernel, const List& list, Diverse::Space& space) {
+    return with_kernel(PREDICTED, chosen, list, [&](const PageHinge& kernel, const List& list, PageHinge::Space& space) {
         const Span<int> preferred = kernel.prefer(list, number_grades(gains, space.grades), space);
         for (Index i = 0; i < order.size; ++i) order[i] = preferred[i];
     });

@@ -151,6 +151,8 @@ TAKEN = {
         AP, {"scores": torch.arange(24.0).cos(), "labels": torch.arange(24) % 2, "offsets": torch.tensor([0, 4, 4, 24])}
     ),
     "flat lists of a list": (AP, {"scores": torch.arange(9.0).cos(), "labels": torch.arange(9) % 2, "offsets": [0, 4, 9]}),
+    "diversity_groups": (rs.StructuredHingeLoss("diverse_nDCG@3"), {"diversity_groups": torch.arange(24).view(4, 6) % 5}),
+    "groups of reciprocal rank": (rs.StructuredHingeLoss("diverse_RR@3"), {"diversity_groups": torch.arange(24).view(4, 6) % 5}),
     "item weights": (rs.StructuredHingeLoss("nDCG"), {"item_weights": torch.arange(24.0).view(4, 6) % 4}),
     "item weights of pairs": (rs.StructuredHingeLoss("AUC"), {"item_weights": torch.arange(24.0).view(4, 6) % 4 + 1}),
     "item weights of grades": (rs.GradedLoss("AUC"), {"item_weights": torch.arange(24.0).view(4, 6) % 4}),
@@ -160,7 +162,6 @@ OTHERS = {
     "reference scores": (
         rs.StructuredHingeLoss("AP", reference="predicted"), {"reference_scores": torch.arange(24.0).view(4, 6)}
     ),
-    "diversity_groups": (rs.StructuredHingeLoss("diverse_nDCG@3"), {"diversity_groups": torch.arange(24).view(4, 6) % 5}),
     "no list": (AP, {"scores": torch.zeros(0, 6), "labels": torch.zeros(0, 6)}),
     "no document": (AP, {"scores": torch.zeros(4, 0), "labels": torch.zeros(4, 0)}),
     "no document of a discounted gain": (
@@ -168,7 +169,6 @@ OTHERS = {
     ),
     "grades that are named": (rs.GradedLoss("AP", grades=[1]), {}),
     "no grade": (rs.GradedLoss("AP"), {"labels": torch.zeros(4, 6)}),
-    "another oracle": (rs.StructuredHingeLoss("diverse_RR@3"), {"diversity_groups": torch.arange(24).view(4, 6) % 5}),
     "a gain of a user's": (rs.StructuredHingeLoss(rs.DCG(gain=lambda labels: labels * 2.0)), {}),
     "fractional labels": (rs.StructuredHingeLoss("nDCG"), {"labels": torch.arange(24.0).view(4, 6) % 3 / 2}),
     "labels beyond the table": (rs.StructuredHingeLoss("DCG(gain='linear')"), {"labels": torch.arange(24).view(4, 6) + 250}),
