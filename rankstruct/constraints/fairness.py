@@ -305,7 +305,7 @@ def _target_shares(target: Mapping[Any, float], names: list[str]) -> np.ndarray:
         if not isinstance(share, Real) or not 0 <= share < float("inf"):
             raise ValueError(f"the shares of target must be finite numbers >= 0, got {share!r} for {name!r}")
     by_text = {
-        str(int(name) if isinstance(name, Real | np.bool_) and name == name // 1 else name): float(share)
+        str(int(float(name)) if isinstance(name, Real | np.bool_) and float(name).is_integer() else name): float(share)
         for name, share in target.items()
     }
     if not sum(by_text.values()) > 0:

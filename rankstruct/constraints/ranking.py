@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -162,7 +162,7 @@ class PageRanker:
     ) -> None:
         if k is not None and (isinstance(k, bool) or not isinstance(k, Integral) or k < 1):
             raise ValueError(f"k must be a whole number >= 1, got {k!r}")
-        if isinstance(time_limit, bool) or not isinstance(time_limit, Real) or not time_limit >= 0:
+        if isinstance(time_limit, bool) or not isinstance(time_limit, int | float) or not time_limit >= 0:
             raise ValueError(f"time_limit must be a number of seconds >= 0, got {time_limit!r}")
         self.documents, self.positions, self.time_limit = documents, positions, time_limit
         longest = int(np.diff(documents.offsets).max(initial=0))
