@@ -52,7 +52,8 @@ class PageRules:
         docid, names = table.columns["docid"], list(constraints.columns)
         ids: list[str] = []
         cells: dict[str, list[Any]] = {name: [] for name in names}
-        for batch in table.batches([docid, *names], [docid, *names]):
+        read = list(dict.fromkeys([docid, *names]))
+        for batch in table.batches(read, read):
             ids += as_names(table.ids(docid, batch.column(docid), len(ids))).tolist()
             for name in names:
                 cells[name] += batch.column(name).to_pylist()
@@ -62,7 +63,7 @@ class PageRules:
             raise DataError(f"{path}: expected each document once, got {again!r} several times")
         try:
             columns = {name: group_ids(name, cells[name]) for name in names}
-            told = unknown_groups(constraints, columns)
+            told = unknown_groups(constraints, columns, quotas=True)
         except ValueError as error:
             raise DataError(f"{path}: {error}") from None
         for said in told:  # of all documents, so it is a mistake

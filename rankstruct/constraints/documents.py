@@ -71,11 +71,34 @@ class Layout:
             raise ValueError(f"{name} must have one entry per document, shape {self.shape}, got {found.shape}")
         return found.reshape(-1)[self.places]
 
+    def lengths(self) -> np.ndarray:
+        """How many documents each list shows, where the scores are ranks."""
+        return np.bincount(self.of_list[self.scores > 0], minlength=self.lists)
+
+    def check_ranks(self) -> None:
+        """Raise ValueError if the scores of a list are not 1, 2, ... and 0 for documents not shown."""
+        order = np.lexsort((self.scores, self.of_list))
+        begins, sizes = self.offsets[:-1], np.diff(self.offsets)
+        expected = np.arange(len(order)) - np.repeat(begins + sizes - self.lengths(), sizes) + 1
+        if (wrong := self.scores[order] != np.maximum(expected, 0)).any():
+            raise ValueError(
+                "ranks must be 1, 2, ... for the documents shown and 0 for all others; those of list "
+                f"{self.of_list[order][wrong][0]} are not"
+            )
+
     def returned(self, values: np.ndarray) -> torch.Tensor:
         """Numbers in the layout of the input, 0 for padding."""
         found = np.zeros(math.prod(self.shape), values.dtype)
         found[self.places] = values
         return torch.from_numpy(found.reshape(self.shape)).to(self.device)
+
+
+def whole_ranks(ranks: Any) -> np.ndarray:
+    """Ranks as float64, to be read as scores; raises TypeError if they are no whole numbers."""
+    found = as_array("ranks", ranks)
+    if found.dtype.kind not in "iu" and found.size:
+        raise TypeError(f"ranks must be whole numbers, 0 for a document not shown, got {found.dtype}")
+    return found.astype(np.float64)
 
 
 def _laid_out(
@@ -205,13 +228,17 @@ def violations(ranks: Any, constraints: Constraints, columns: Mapping[str, Any],
     Returns:
         For each rule, as text, the number of lists. Lists that show nothing break none.
 
+    Raises:
+        TypeError, ValueError: as `rank_under`; ranks that are not 1, 2, ... for the documents shown.
+
     Warns:
         UserWarning: no document is in the group that a cap names.
 
     >>> violations([[1, 2, 3]], Constraints("seller <= 1 @ 2"), {"seller": [["a", "a", "b"]]})
     {'seller <= 1 @ 2': 1}
     """
-    documents = Documents.of(as_array("ranks", ranks).astype(np.float64), constraints, columns, lists)
+    documents = Documents.of(whole_ranks(ranks), constraints, columns, lists)
+    documents.check_ranks()
     return documents.broken(documents.scores)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +46,7 @@ def evaluate_under(
         scores, constraints, columns, k, positions, lists: as of `rank_under`.
         labels: graded relevance, 0 or more, in the shape of the scores.
         measures: discounted gains (nDCG, DCG, P, ERU, RBP), AP, RR, R and Success; one or several.
-        empty: the value of a list whose best ranking is worth nothing.
+        empty: the value of a list whose best ranking is worth nothing, such as `nan`.
 
     Returns:
         `{name: [lists] float64}`.
@@ -104,6 +105,8 @@ def report_under(
     >>> report_under(scores, labels, "DCG@2", Constraints("seller <= 1 @ 2"), {"seller": sellers}).before
     {'seller <= 1 @ 2': 1}
     """
+    if not isinstance(empty, Real):
+        raise TypeError(f"empty must be a number, got {empty!r}")
     parsed = parse_measures(measures)
     for measure in parsed:
         if not isinstance(measure, (DiscountedGain, *_BY_POSITION)):
@@ -124,7 +127,7 @@ def report_under(
         best = ranker.rank(worth, discount, measure.name)
         gaps.append(ranker.gaps)
         value, ideal = (_value(measure, ranks, grades, documents) for ranks in (shown, best))
-        found[measure.name] = torch.where(ideal > 0, value / ideal, empty)
+        found[measure.name] = torch.where(ideal > 0, value / ideal, float(empty))
     warn_of_gaps(np.max(gaps, axis=0), ranker.time_limit)
     return UnderRules(ByMeasure(found), documents.broken(documents.by_score(ranker.length)), documents.broken(shown))
 

@@ -5,6 +5,7 @@ A list of which a measure is not defined, such as one without protected document
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from numbers import Integral, Real
@@ -14,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.arrays import as_array, as_numbers
-from rankstruct.constraints.documents import Layout
-from rankstruct.constraints.rules import NO_GROUP, fair_quotas, group_ids
+from rankstruct.arrays import as_numbers
+from rankstruct.constraints.documents import Layout, whole_ranks
+from rankstruct.constraints.rules import NO_GROUP, Groups, fair_quotas, group_ids
 from rankstruct.measures import nDCG
 from rankstruct.messages import did_you_mean
 
@@ -42,6 +43,9 @@ def rND(ranks: Any, groups: Any, protected: Any, *, step: int = 10, **lists: Any
 
     Raises:
         TypeError, ValueError: wrong shapes or types; ranks that are not 1, 2, ... for the documents shown.
+
+    Warns:
+        UserWarning: no document has the protected group.
 
     Source: Yang, Stoyanovich, "Measuring Fairness in Ranked Outputs", SSDBM 2017. Its largest value is found by dynamic
     programming over the numbers of protected documents.
@@ -118,8 +122,9 @@ def attention_fairness(
     if target is None:
         np.add.at(wanted, (layout.of_list[known], which), 1.0)
     else:
-        names = [number if read.names is None else read.names[number] for number in numbers]
-        wanted = np.concatenate([wanted + _target_shares(target, names), np.zeros((layout.lists, 1))], 1)
+        wanted = np.concatenate(
+            [wanted + _target_shares(target, _names(read, numbers)), np.zeros((layout.lists, 1))], 1
+        )
         wanted[:, -1] = sum(map(float, target.values())) - wanted.sum(1)  # of groups that no document has
         attention = np.concatenate([attention, np.zeros((layout.lists, 1))], 1)
     with np.errstate(invalid="ignore"):
@@ -228,7 +233,7 @@ def passes_fair_test(
         return torch.ones(layout.lists, dtype=torch.bool)
     quotas = np.array(fair_quotas(last if k is None else k, share, alpha=alpha, adjusted=adjusted))[:last]
     side = _protected(layout, groups, protected)
-    counted, ends = _counts(layout, side, last), np.minimum(_lengths(layout), last)
+    counted, ends = _counts(layout, side, last), np.minimum(layout.lengths(), last)
     tested = np.arange(1, last + 1) <= ends[:, None]
     return torch.from_numpy(((counted >= quotas) | ~tested).all(1))
 
@@ -237,20 +242,9 @@ def _ranked(ranks: Any, lists: Mapping[str, Any], k: int | None, discount: Any) 
     """The documents, whose scores are their ranks, and the discounts of these, 0 for those not shown."""
     if k is not None and (isinstance(k, bool) or not isinstance(k, Integral) or k < 1):
         raise ValueError(f"k must be a whole number >= 1, got {k!r}")
-    found = as_array("ranks", ranks)
-    if found.dtype.kind not in "iu" and found.size:
-        raise TypeError(f"ranks must be whole numbers, 0 for a document not shown, got {found.dtype}")
-    layout = Layout.read(found.astype(np.float64), lists, "ranks")
+    layout = Layout.read(whole_ranks(ranks), lists, "ranks")
+    layout.check_ranks()
     position = layout.scores.astype(np.int64)
-    shown = position > 0
-    order = np.lexsort((position[shown], layout.of_list[shown]))
-    lengths = _lengths(layout)
-    expected = np.arange(1, shown.sum() + 1) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    if (position < 0).any() or (wrong := position[shown][order] != expected).any():
-        which = layout.of_list[position < 0][0] if (position < 0).any() else layout.of_list[shown][order][wrong][0]
-        raise ValueError(
-            f"ranks must be 1, 2, ... for the documents shown and 0 for all others; those of list {which} are not"
-        )
     weights = (
         nDCG(None if k is None else int(k), discount=discount).position_weights(int(position.max(initial=0))).numpy()
     )
@@ -267,24 +261,31 @@ def _merits(layout: Layout, merits: Any) -> np.ndarray:
     return found
 
 
-def _lengths(layout: Layout) -> np.ndarray:
-    """How many documents each list shows."""
-    return np.bincount(layout.of_list[layout.scores > 0], minlength=layout.lists)
-
-
 def _protected(layout: Layout, groups: Any, protected: Any) -> np.ndarray:
     """Which documents are protected."""
     read = group_ids("groups", groups)
     ids = layout.given(read.ids, "groups")
     if read.names is not None:
-        return ids == (read.names.index(str(protected)) if str(protected) in read.names else -1)
-    try:
-        number = float(protected)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if not number.is_integer():
-        raise ValueError(f"the groups are whole numbers, so that protected must be one, got {protected!r}")
-    return ids == number
+        found = ids == (read.names.index(str(protected)) if str(protected) in read.names else -1)
+    else:
+        try:
+            number = float(protected)
+        except (TypeError, ValueError):
+            number = float("nan")
+        if not number.is_integer():
+            raise ValueError(f"the groups are whole numbers, so that protected must be one, got {protected!r}")
+        found = ids == number
+    if len(ids) and not found.any():
+        known = _names(read, np.unique(ids[ids != NO_GROUP]))
+        warnings.warn(
+            f"no document has the protected group {protected!r}{did_you_mean(str(protected), known)}", stacklevel=3
+        )
+    return found
+
+
+def _names(read: Groups, numbers: np.ndarray) -> list[str]:
+    """What these groups are called."""
+    return [str(number) if read.names is None else read.names[number] for number in numbers.tolist()]
 
 
 def _counts(layout: Layout, side: np.ndarray, last: int) -> np.ndarray:
@@ -296,7 +297,7 @@ def _counts(layout: Layout, side: np.ndarray, last: int) -> np.ndarray:
     return found.cumsum(1)
 
 
-def _target_shares(target: Mapping[Any, float], names: list[Any]) -> np.ndarray:
+def _target_shares(target: Mapping[Any, float], names: list[str]) -> np.ndarray:
     """The shares of these groups."""
     if not isinstance(target, Mapping) or not target:
         raise TypeError(f'target must be shares by group, such as {{"f": 0.5, "m": 0.5}}, got {target!r}')
@@ -304,13 +305,17 @@ def _target_shares(target: Mapping[Any, float], names: list[Any]) -> np.ndarray:
         if not isinstance(share, Real) or not 0 <= share < float("inf"):
             raise ValueError(f"the shares of target must be finite numbers >= 0, got {share!r} for {name!r}")
     by_text = {
-        str(int(name) if isinstance(name, bool | np.bool_) else name): float(share) for name, share in target.items()
+        str(int(float(name)) if isinstance(name, Real | np.bool_) and float(name).is_integer() else name): float(share)
+        for name, share in target.items()
     }
     if not sum(by_text.values()) > 0:
         raise ValueError("the shares of target must not all be 0")
-    if missing := [name for name in names if str(name) not in by_text]:
-        raise ValueError(f"target has no share of the group {missing[0]!r}; 0 if it should get no attention")
-    return np.array([by_text[str(name)] for name in names])
+    if missing := [name for name in names if name not in by_text]:
+        raise ValueError(
+            f"target has no share of the group {missing[0]!r}{did_you_mean(missing[0], by_text)}; give 0 if it should get no "
+            "attention"
+        )
+    return np.array([by_text[name] for name in names])
 
 
 def _divergence(p: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -323,7 +328,7 @@ def _of_prefixes(name: str, ranks: Any, groups: Any, protected: Any, step: int, 
         raise ValueError(f"step must be a whole number >= 1, got {step!r}")
     layout, _ = _ranked(ranks, lists, None, "log2")
     side = _protected(layout, groups, protected)
-    lengths, sizes = _lengths(layout), np.diff(layout.offsets)
+    lengths, sizes = layout.lengths(), np.diff(layout.offsets)
     totals = np.bincount(layout.of_list[side], minlength=layout.lists)
     counted, found = _counts(layout, side, int(lengths.max(initial=0))), np.full(layout.lists, np.nan)
     for index, (shown, size, total) in enumerate(zip(lengths.tolist(), sizes.tolist(), totals.tolist(), strict=True)):

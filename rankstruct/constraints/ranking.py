@@ -57,8 +57,8 @@ def rank_under(
         positions: whole numbers in the shape of the scores: the position, from 1, at which a document must be, such as a
             sponsored one; 0 for any.
         discount: `"log2"`, `"letor"` or a function of ranks; used where the best ranking depends on it.
-        time_limit: seconds for each list whose ranking depends on the discount; 0 for the relaxation alone, wherever it finds a
-            page. If the optimum is not found, the best ranking that was is returned, and a warning tells the gap.
+        time_limit: seconds for each list whose ranking depends on the discount; 0 for the relaxation alone. If the optimum is
+            not found, the best ranking that was is returned, and a warning tells the gap.
         lists: `where`, `offsets`, `qid` or `group`, as of `rankstruct.evaluate`.
 
     Returns:
@@ -98,7 +98,7 @@ class CertifiedRanks(NamedTuple):
     Attributes:
         ranks: as of `rank_under`.
         gaps: `[lists]` float64: the difference of the discounted scores to an upper bound, relative to it, both counted from the
-            lowest score of the list; 0 for rankings that are the best.
+            lowest score of the list; 0 for rankings that are the best, or within 1e-9 of it.
 
     >>> rank_certified([3, 2, 1], Constraints("seller <= 1 @ 2"), {"seller": ["a", "a", "b"]}).ranks
     tensor([1, 3, 2])
@@ -162,6 +162,8 @@ class PageRanker:
     ) -> None:
         if k is not None and (isinstance(k, bool) or not isinstance(k, Integral) or k < 1):
             raise ValueError(f"k must be a whole number >= 1, got {k!r}")
+        if isinstance(time_limit, bool) or not isinstance(time_limit, int | float) or not time_limit >= 0:
+            raise ValueError(f"time_limit must be a number of seconds >= 0, got {time_limit!r}")
         self.documents, self.positions, self.time_limit = documents, positions, time_limit
         longest = int(np.diff(documents.offsets).max(initial=0))
         self.length = max(longest if k is None else min(k, longest), 1)
@@ -187,7 +189,7 @@ class PageRanker:
                         "about several prefixes, or groups overlap; use a discounted gain such as nDCG@10"
                     )
                 weights = discounts(size).numpy()
-                found = solve_program(scores[here], rules, pinned, weights, self.time_limit, f"list {index}")
+                found = solve_program(scores[here], rules, pinned, weights, self.time_limit)
                 if found is not None:
                     ranks[here], self.gaps[index] = found
                     continue

@@ -25,7 +25,7 @@ _STEPS = 300
 _STALLED = 8  # steps without a better bound, after which the length is halved
 _SHORTEST = 0.01  # of the length, as a share of Polyak's
 _BETTER = 1e-6  # by which a bound must fall to count
-_CLOSE = 1e-9  # relative; what is left is for the programme
+CLOSE = 1e-9  # relative; what is left is for the programme, and nothing to tell of
 EXACT = 1e-6  # of gains from 0 to 1e6, as HiGHS's tolerances
 
 
@@ -55,13 +55,13 @@ class Relaxed(NamedTuple):
     """What the relaxation found.
 
     Attributes:
-        page: `[positions]`, the document at each; None if no page was found.
+        page: `[positions]`, the document at each.
         value: of the page.
         bound: no page is worth more.
         below: `[documents, positions]`, by how much the bound falls if the document is there.
     """
 
-    page: np.ndarray | None
+    page: np.ndarray
     value: float
     bound: float
     below: np.ndarray
@@ -91,16 +91,12 @@ class Relaxation:
         free = np.isfinite(gains).sum(0) > 1
         self.segments = [np.flatnonzero((segment == each) & free) for each in np.unique(segment)]
 
-    def solve(self, time_limit: float = math.inf) -> Relaxed:
-        """Lower the bound until it is the value of a page, or falls no more, or, with a page, time ends.
-
-        Raises:
-            ValueError: positions cannot be filled.
-        """
+    def solve(self, page: np.ndarray, time_limit: float = math.inf) -> Relaxed:
+        """From a page that keeps the rules, lower the bound until it is the value of one, or falls no more, or time ends."""
         ends = time.perf_counter() + time_limit
         prices = np.zeros(len(self.rules.bound))
         lowest, at_lowest = np.inf, (prices, self.gains, np.zeros(0, np.int64))
-        best, value, seen = None, -np.inf, set()
+        best, value, seen = page, self._value(page), set()
         length, stalled, direction = 1.0, 0, prices
         for _ in range(_STEPS):
             net, page, bound = self._priced(prices)
@@ -109,11 +105,11 @@ class Relaxation:
                 lowest, at_lowest = bound, (prices, net, page)
             if page.tobytes() not in seen:
                 seen.add(page.tobytes())
-                repaired = self._repaired(page)
+                repaired = self.repaired(page)
                 if repaired is not None and self._value(repaired) > value:
                     best, value = repaired, self._value(repaired)
-            late = best is not None and time.perf_counter() > ends
-            if lowest - value <= max(EXACT, _CLOSE * lowest) or length < _SHORTEST or late:
+            late = time.perf_counter() > ends
+            if lowest - value <= max(EXACT, CLOSE * lowest) or length < _SHORTEST or late:
                 break
             if stalled == _STALLED:
                 length, stalled, direction, bound = length / 2, 0, np.zeros_like(direction), lowest
@@ -122,8 +118,7 @@ class Relaxation:
             step = np.where((prices <= 0) & (direction < 0), 0, direction)
             if not step.any():
                 break
-            aim = value if best is not None else bound - 0.05 * abs(bound)
-            prices = np.maximum(0, prices + length * max(bound - aim, EXACT) / (step @ step) * step)
+            prices = np.maximum(0, prices + length * max(bound - value, EXACT) / (step @ step) * step)
         return Relaxed(best, value, lowest, _reduced(*at_lowest[1:]).T)
 
     def _value(self, page: np.ndarray) -> float:
@@ -142,7 +137,7 @@ class Relaxation:
         counts = (self.of_document[page].toarray().T * self.within).sum(1)
         return self.rules.sign * counts - self.rules.bound
 
-    def _repaired(self, page: np.ndarray) -> np.ndarray | None:
+    def repaired(self, page: np.ndarray) -> np.ndarray | None:
         """A page that keeps the rules, from one that need not: documents are replaced one by one, by whichever breaks least and
         then gains most, while that is better; None if rules are still broken.
         """

@@ -227,11 +227,11 @@ def checked_columns(constraints: Constraints, columns: Any) -> dict[str, Any]:
     return found
 
 
-def unknown_groups(constraints: Constraints, groups: Mapping[str, Groups]) -> list[str]:
-    """What to say of the caps whose group no document has; quotas are refused list by list."""
+def unknown_groups(constraints: Constraints, groups: Mapping[str, Groups], *, quotas: bool = False) -> list[str]:
+    """What to say of the caps, and with `quotas` also of these, whose group no document has."""
     found = []
     for rule in constraints.rules:
-        if rule.value is None or rule.lower or rule.upper is None:
+        if rule.value is None or (not quotas and (rule.lower or rule.upper is None)):
             continue
         ids, names = groups[rule.column]
         if not (ids == group_of(rule, names)).any():

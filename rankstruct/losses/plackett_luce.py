@@ -477,9 +477,7 @@ class ExposureLoss(_PolicyLoss):
         one = _exposure(scores, where, self.gain, (self.samples + 1) // 2)
         other = _exposure(scores, where, self.gain, self.samples // 2)
         if diversity_groups is not None:
-            same = (diversity_groups.unsqueeze(-1) == diversity_groups.unsqueeze(-2)) & where.unsqueeze(-2)
-            shares = same / same.sum(-1, keepdim=True).clamp(min=1).to(scores.dtype)
-            wanted, one, other = ((shares @ each.unsqueeze(-1)).squeeze(-1) for each in (wanted, one, other))
+            wanted, one, other = _group_means(torch.stack([wanted, one, other]), diversity_groups, where)
         each = self.disparity * one * other - (one + other) * wanted + wanted.square()
         each = each if weights is None else each * weights
         counts = where.sum(-1) > 1 if self.target == "equal" else differs(self.gain.document_gains(labels), where)
@@ -493,6 +491,17 @@ class ExposureLoss(_PolicyLoss):
         total, discounts = due.sum(-1, keepdim=True), self.gain.unchecked_weights(labels.shape[-1], labels.device)
         there = torch.arange(labels.shape[-1], device=labels.device) < where.sum(-1, keepdim=True)
         return due * (there * discounts).sum(-1, keepdim=True) / torch.where(total > 0, total, 1.0)
+
+
+def _group_means(values: Tensor, groups: Tensor, where: Tensor) -> Tensor:
+    """For each document the mean of its group in its list, `[m, ..., list_size]`, in linear memory."""
+    ordered, order = groups.sort(-1)
+    changes = torch.nn.functional.pad((ordered.diff(dim=-1) != 0).long(), (1, 0))
+    number = torch.zeros_like(order).scatter(-1, order, changes.cumsum(-1))
+    there = torch.where(where, torch.cat([torch.ones_like(values[:1]), values]), 0.0)
+    number = number.expand_as(there)
+    sums = torch.zeros_like(there).scatter_add(-1, number, there).gather(-1, number)
+    return sums[1:] / sums[:1].clamp(min=1)
 
 
 def _check_policy(measure: str | Measure, samples: int) -> DiscountedGain:

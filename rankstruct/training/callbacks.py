@@ -247,7 +247,7 @@ class RuleWatch(pl.Callback):
     under rules` is the first measure of the module, or nDCG@10 if that has no best ranking under rules; see `evaluate_under`.
 
     Args:
-        rules: such as `["host <= 1 @ 10"]`, about one column: the diversity groups of the data.
+        rules: one or several, such as `["host <= 1 @ 10"]`, about one column: the diversity groups of the data.
 
     Raises:
         ValueError: a text is no rule, or the rules are about several columns.
@@ -255,8 +255,8 @@ class RuleWatch(pl.Callback):
     >>> trainer = pl.Trainer(callbacks=[RuleWatch(["host <= 1 @ 10"])], logger=False, enable_checkpointing=False)
     """
 
-    def __init__(self, rules: list[str]) -> None:
-        self.constraints = Constraints(*rules)
+    def __init__(self, rules: str | list[str]) -> None:
+        self.constraints = Constraints(rules)  # type: ignore[arg-type]
         if len(self.constraints.columns) > 1:
             raise ValueError(
                 f"the data have one column of groups, and the rules are about {', '.join(self.constraints.columns)}"

@@ -240,6 +240,8 @@ def test_a_run_under_rules(folder, capsys):
             "there is no column 'seller'; there are 'docid, sellers'; did you mean sellers",
         ),
         (["seller=anne <= 1"], "docid,seller\na,ann\n", "no document has seller=anne, as in the rule"),
+        (["seller=anne >= 1"], "docid,seller\na,ann\n", "no document has seller=anne, as in the rule"),
+        (["docid=b <= 0", "docid=q >= 1"], "docid\na\nb\n", "no document has docid=q"),
         (["seller <= 1"], "docid,seller\na,x\na,y\n", "expected each document once, got 'a' several times"),
         (["seller <= 1"], "docid,seller\nz,x\n", "none of the 4 documents of"),
         (["seller <= 1"], "doc,seller\na,x\n", "there is no column 'docid'"),

@@ -86,3 +86,10 @@ def test_pages_that_may_not_be_the_best_are_told(monkeypatch):
     monkeypatch.setattr(PageRanker.__init__, "__defaults__", (None, 0.0))
     with pytest.warns(UserWarning, match="1 of 1 rankings may not be the best"):
         rs.constraints.evaluate_under([3.0, 3.0, 3.0, 1.0, 1.0, 0.0], [2, 2, 2, 1, 1, 0], "nDCG@3", PAIRS, TRIANGLE)
+
+
+def test_the_value_of_lists_without_relevant_documents_is_a_number():
+    given = [1.0, 0.0], [0, 0], "P@1", rs.Constraints("a <= 1"), {"a": [0, 1]}
+    assert rs.constraints.evaluate_under(*given, empty=1)["P@1"].item() == 1
+    with pytest.raises(TypeError, match="empty must be a number, got 'skip'"):
+        rs.constraints.evaluate_under(*given, empty="skip")

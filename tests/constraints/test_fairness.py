@@ -122,6 +122,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:no document has the protected group")
 @pytest.mark.parametrize("share", PUBLISHED)
 def test_published_tables_and_the_test_of_a_ranking(share):
     assert fair_quotas(12, share) == PUBLISHED[share]
@@ -135,6 +136,7 @@ def test_published_tables_and_the_test_of_a_ranking(share):
         assert passes_fair_test(ranks, wrong, 1, share, k=int(late) or None).tolist() == [late > 0]
 
 
+@pytest.mark.filterwarnings("ignore:no document has the protected group")
 def test_fair_test_of_lists_of_several_lengths():
     ranks = torch.tensor([[1, 2, 3, 4], [4, 3, 2, 1], [1, 2, 3, 0], [0, 0, 0, 0]])
     groups = torch.tensor([[0, 0, 0, 1], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]])
@@ -176,3 +178,22 @@ def test_layouts_and_wrong_ranks(measure):
         measure([1.0, 2.0], [1, 0])
     with pytest.raises(ValueError, match="groups must have one entry per document"):
         measure([1, 2], [1])
+
+
+def test_a_protected_group_that_no_document_has_is_told():
+    ranks, groups = [1, 2, 3, 4], ["women", "men", "women", "men"]
+    measures = rND, rKL, exposure_ratio
+    for measure in (*measures, lambda *given: passes_fair_test(*given, share=0.5)):
+        with pytest.warns(UserWarning, match="no document has the protected group 'woman'; did you mean women?"):
+            measure(ranks, groups, "woman")
+    with pytest.warns(UserWarning, match="no document has the protected group 7"):
+        exposure_ratio(ranks, [0, 1, 0, 1], 7)
+
+
+def test_shares_of_whole_numbers_of_any_type():
+    ranks, columns = [1, 2, 3, 4], ([0, 1, 1, 0], [0.0, 1.0, 1.0, 0.0], [False, True, True, False])
+    for target in ({0: 1, 1: 3}, {0.0: 1, 1.0: 3}, {"0": 1, "1": 3}, {False: 1, True: 3}):
+        found = {attention_fairness(ranks, groups, target=target).item() for groups in columns}
+        assert found == {attention_fairness(ranks, columns[0], target={0: 1, 1: 3}).item()}
+    with pytest.raises(ValueError, match=r"no share of the group 'men'; did you mean man\?"):
+        attention_fairness(ranks, ["men", "x", "x", "men"], target={"man": 1, "x": 1})

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rankstruct as rs
-from rankstruct.constraints import Rule, program
+from rankstruct.constraints import Rule, relaxation
 from rankstruct.constraints.documents import Documents
 from rankstruct.constraints.program import _gains, _Program
 from rankstruct.constraints.ranking import PageRanker
@@ -73,7 +73,8 @@ def by_programme(scores, rules, weights):
     """The ranks of the programme alone, with all documents and no relaxation."""
     whole = _Program(scores, rules, None, len(weights))
     gains = np.outer(_gains(scores[whole.kept]), weights[: whole.end])
-    return whole.best(gains, whole.length(), 60.0, "a list").ranks
+    found = whole.solve(gains, 60.0, np.ones(gains.shape, bool))
+    return whole.ranked(whole.page(found.x))
 
 
 def known(groups):
@@ -291,9 +292,38 @@ def test_time_that_ends_is_told():
         rs.rank_under(scores, PAIRS, TRIANGLE, time_limit=0)
 
 
-def test_without_a_page_of_the_relaxation_the_programme_decides(monkeypatch):
-    monkeypatch.setattr(program, "_relaxed", lambda *given: None)
+def test_a_gap_of_rounding_is_none():
+    scores = [
+        -0.6400329264598891,
+        0.24274311908777374,
+        0.5661686719439202,
+        0.8421669832699119,
+        -1.0094169004081426,
+        1.6625542589125273,
+    ]
+    columns = {"a": ["c", None, "a", "c", "a", "b"], "b": ["b", "a", "b", "b", "c", "a"]}
+    rules = rs.Constraints("a <= 1 @ 5", "b=b >= 1 @ 1", "b=a >= 0 @ 7")
+    ranks, gaps = rs.constraints.rank_certified(scores, rules, columns, k=3, time_limit=0)  # 7e-10 before rounding
+    assert ranks.tolist() == [0, 0, 3, 1, 0, 2]
+    assert gaps.item() == 0
+
+
+def test_without_a_repaired_page_a_programme_finds_one(monkeypatch):
+    monkeypatch.setattr(relaxation.Relaxation, "repaired", lambda *given: None)
     assert rs.rank_under([3.0, 2.9, 2.8, 1.5, 1.0, 0.0], PAIRS, TRIANGLE).tolist() == [1, 4, 5, 2, 3, 6]
+
+
+def test_short_pages_and_infeasible_rules_of_long_lists():
+    rng = np.random.default_rng(0)
+    scores, columns = rng.normal(size=1000), {"seller": rng.integers(0, 4, 1000), "topic": np.arange(1000) % 3}
+    caps = rs.Constraints("seller <= 1 @ 20", "topic <= 2 @ 20")
+    ranks, gaps = rs.constraints.rank_certified(scores, caps, columns, k=20, time_limit=0)
+    best = [scores[columns["seller"] == each].max() for each in range(4)]
+    assert ranks.max() == 4
+    assert gaps.item() < 0.01
+    assert scores[np.argsort(ranks.numpy())[-4:]].sum() <= sum(best) + 1e-9
+    with pytest.raises(ValueError, match="keeps 'seller <= 1 @ 20' and 'topic=1 >= 5 @ 20' together"):
+        rs.rank_under(scores, rs.Constraints("seller <= 1 @ 20", "topic=1 >= 5 @ 20"), columns, k=20)
 
 
 @pytest.mark.parametrize(
@@ -313,6 +343,7 @@ def test_without_a_page_of_the_relaxation_the_programme_decides(monkeypatch):
             "whole numbers, and the rule 'seller=red <= 1' names 'red'",
         ),
         ({"k": 0}, "k must be a whole number >= 1"),
+        ({"time_limit": -1}, "time_limit must be a number of seconds >= 0, got -1"),
         ({"positions": [0]}, "positions must have the shape of scores"),
         ({"positions": [-1, 0]}, "positions must be whole numbers >= 0"),
         ({"positions": [1, 1]}, "no ranking of list 0 keeps the given positions"),

@@ -72,6 +72,12 @@ def test_violations_are_counted_by_list():
     assert rs.constraints.violations(ranks, rules, columns) == {"a <= 1 @ 2": 1, "b=1 >= 1 @ 2": 1, "b=0 <= 1": 2}
 
 
+@pytest.mark.parametrize("ranks", [[0.9, 0.8, 0.7], [1, 1, 2], [-1, 1, 2], [2, 3, 0]])
+def test_violations_of_what_are_no_ranks(ranks):
+    with pytest.raises((TypeError, ValueError), match="ranks must be"):
+        rs.constraints.violations(ranks, rs.Constraints("seller <= 1 @ 2"), {"seller": ["a", "a", "b"]})
+
+
 def test_violations_by_their_definition():
     rng = np.random.default_rng(0)
     group, ranks = rng.integers(0, 5, (50, 7)), rng.permuted(np.tile(np.arange(7), (50, 1)), axis=1)  # 0: not shown

@@ -136,5 +136,6 @@ def test_broken_rules_are_logged_at_validation(tmp_path):
     logged = run.callback_metrics["val/nDCG@5 under rules"].item()
     assert logged == pytest.approx(found.values["nDCG@5"].mean().item(), abs=1e-6)
     assert found.before["host <= 1 @ 5"] > 0
+    assert RuleWatch("host <= 1 @ 5").constraints == rs.Constraints("host <= 1 @ 5")
     with pytest.raises(ValueError, match="the data have one column of groups, and the rules are about a, b"):
         RuleWatch(["a <= 1", "b <= 1"])
