@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 import rankstruct as rs
 from rankstruct.data import DataError
 from rankstruct.recommenders import MatrixFactorization, NeighbourFactorization, Recommender, interactions
+from rankstruct.recommenders import base as base_module
 from rankstruct.recommenders import estimator as estimator_module
 
 
