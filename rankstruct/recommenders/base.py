@@ -88,8 +88,8 @@ class CatalogueRecommender(BaseEstimator):
             return train, None, None
         return known, held if held.num_ratings else None, None
 
-    def _model(self) -> Any:
-        """The `CatalogueModel` of the users of `fit`."""
+    def catalogue_model(self) -> Any:
+        """The `CatalogueModel` of the users of `fit`, such as for `evaluate_catalogue`, by their index in `known_`."""
         raise NotImplementedError
 
     def _model_of_new(self, known: Ratings) -> Any:
@@ -176,7 +176,7 @@ class CatalogueRecommender(BaseEstimator):
     ) -> tuple[Tensor, Tensor]:
         """As `recommendation.recommend`, also from an index: users with negative `rows` get popular items."""
         if index is None:
-            found, scores = recommend(self._model(), users, k, exclude=known, items=ranked)
+            found, scores = recommend(self.catalogue_model(), users, k, exclude=known, items=ranked)
         else:
             found, scores = self._searched(index, users, k, known, ranked)
         if (rows < 0).any():
@@ -206,7 +206,7 @@ class CatalogueRecommender(BaseEstimator):
         found, scores = torch.full((len(users), k), -1), torch.full((len(users), k), -torch.inf)
         popular = popularity(self.known_)
         for block in torch.arange(len(users)).split(max(_LISTED // max(number, 1), 1)):
-            items, values = recommend(self._model(), users[block], number, exclude=known, items=ranked)
+            items, values = recommend(self.catalogue_model(), users[block], number, exclude=known, items=ranked)
             items, values = items.cpu(), values.cpu()
             for at in np.flatnonzero(rows[block] < 0):
                 items[at], values[at] = recommend(popular, 0, number, items=ranked)
@@ -272,7 +272,7 @@ class CatalogueRecommender(BaseEstimator):
         if again := number - test.num_ratings:
             said = f"{again} of the {number} interactions of X are in fit too, which are not recommended: they are left out"
             warnings.warn(said, stacklevel=3)
-        model = self._model()
+        model = self.catalogue_model()
         options: dict[str, Any] = {"exclude": self.known_, "items": self._index.ranked(None, None), "missed": missed}
         with of_any_size(test.num_items):
             found = evaluate_catalogue(model, test, measures, **options)

@@ -582,7 +582,7 @@ class Recommender(CatalogueRecommender):
             scores[rows, : at.shape[1]] = np.where(is_good, np.take_along_axis(values, at, 1), -np.inf)
         return torch.from_numpy(found), torch.from_numpy(scores)
 
-    def _model(self) -> _Served:
+    def catalogue_model(self) -> _Served:
         """The factorisation, see `_Served`."""
         return _Served(self.scorer_, self.known_)
 

@@ -37,6 +37,7 @@ __all__ = ["BlendRecommender", "SequenceRecommender", "SessionKNN", "TransitionR
 
 Normalisation = Literal["root", "none", "sum"]
 _TIES = 1e-6  # the weight of popularity, relative to the greatest score
+_JUDGED = 20_000  # users, at most, choose settings
 
 
 class SequenceRecommender(CatalogueRecommender):
@@ -85,11 +86,13 @@ class SequenceRecommender(CatalogueRecommender):
                 raise DataError("expected interactions to count, got none")
             is_open = any(getattr(self, name) is None for name in self._grid())
             train, held, missed = self._divide(index, validation, 1 if is_open else 0)
+            if held is not None and missed is None:
+                held = held.select_users(np.random.default_rng(0).permutation(np.unique(held.user))[:_JUDGED])
             options: dict[str, Any] = {"exclude": train, "items": index.ranked(None, None), "missed": missed}
 
             def value(settings: Mapping[str, Any]) -> float:
                 self._count(train, settings)
-                (values,) = evaluate_catalogue(self._model(), held, [measure], **options).values()
+                (values,) = evaluate_catalogue(self.catalogue_model(), held, [measure], **options).values()
                 return float(values.mean())
 
             with of_any_size(index.known.num_items):
@@ -121,8 +124,8 @@ class SequenceRecommender(CatalogueRecommender):
         """Set the attributes of a fit."""
         self.known_, self.settings_ = known, dict(settings)
 
-    def _model(self) -> Any:
-        """The `CatalogueModel` of the users of `fit`."""
+    def catalogue_model(self) -> Any:
+        """The `CatalogueModel` of the users of `fit`, such as for `evaluate_catalogue`, by their index in `known_`."""
         return _Scores(partial(self._scores, self.known_, False), self.known_)
 
     def _model_of_new(self, known: Ratings) -> Any:
@@ -318,8 +321,9 @@ class BlendRecommender(SequenceRecommender):
             self.members_ = [clone(member).fit(known) for member in (self.first, self.second)]
         super()._count(known, settings)
 
-    def _model(self) -> Any:
-        return _Blend([member._model() for member in self.members_], self.settings_["weight"])
+    def catalogue_model(self) -> Any:
+        """As in `CatalogueRecommender`, with the weighted means of scores."""
+        return _Blend([member.catalogue_model() for member in self.members_], self.settings_["weight"])
 
     def _model_of_new(self, known: Ratings) -> Any:
         return _Blend([member._model_of_new(known) for member in self.members_], self.settings_["weight"])
@@ -330,13 +334,13 @@ class _Scores:
 
     def __init__(self, scores: Callable[[np.ndarray], sp.csr_array], known: Ratings) -> None:
         counts = np.bincount(known.item, minlength=known.num_items)
-        self.scores, self.ties = scores, _TIES * counts / counts.max(initial=1)
-        self.num_items = known.num_items
+        self.scores, self.ties = scores, (_TIES * counts / counts.max(initial=1)).astype(np.float32)
 
     def item_scores(self, users: Tensor) -> Tensor:
-        found = self.scores(users.cpu().numpy()).toarray()
-        most = found.max(1, keepdims=True, initial=0.0)
-        found += np.where(most > 0, most, 1.0) * self.ties
+        scores = self.scores(users.cpu().numpy())
+        most = np.zeros(len(users)) if not scores.nnz else scores.max(axis=1).toarray().ravel()
+        found = np.multiply.outer(np.where(most > 0, most, 1.0).astype(np.float32), self.ties)
+        found[np.repeat(np.arange(len(users)), np.diff(scores.indptr)), scores.indices] += scores.data
         return torch.from_numpy(found)
 
 
