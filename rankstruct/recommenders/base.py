@@ -72,9 +72,8 @@ class CatalogueRecommender(BaseEstimator):
             held, missed = index.held(validation, "validation")
             held = without(held, train)
             if not held.num_ratings and not missed.any():
-                raise DataError(
-                    "validation has no interactions that are not in X too; pass others, or validation_share=0 to train without"
-                )
+                otherwise = ", or validation_share=0 to train without" if "validation_share" in vars(self) else ""
+                raise DataError(f"validation has no interactions that are not in X too; pass others{otherwise}")
             if not _can_judge(held, train, index, what):
                 raise DataError(f"validation: for each user {_SAME}; pass others, or None to hold out some of X")
             return train, held, missed
@@ -223,7 +222,7 @@ class CatalogueRecommender(BaseEstimator):
     def recommend_new(
         self, X: Any, k: int = 10, *, items: Any = None, exclude: Any = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `recommend`, for users who were not in `fit`, from their interactions with its items; see `fold_in`.
+        """As `recommend`, for users who were not in `fit`, from what they know of its items; factors are those of `fold_in`.
 
         Args:
             X: interactions, in the form that `fit` got, of other users; or a list of the items of one user, or a list of such

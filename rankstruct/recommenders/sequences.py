@@ -37,6 +37,7 @@ __all__ = ["BlendRecommender", "SequenceRecommender", "SessionKNN", "TransitionR
 
 Normalisation = Literal["root", "none", "sum"]
 _TIES = 1e-6  # the weight of popularity, relative to the greatest score
+_BLOCK = 2**24  # cosines between users at once
 _JUDGED = 20_000  # users, at most, choose settings
 
 
@@ -240,14 +241,20 @@ class SessionKNN(SequenceRecommender):
 
     def _scores(self, known: Ratings, are_new: bool, users: np.ndarray) -> sp.csr_array:
         vectors = _unit(_recent(known, users, self.settings_["decay"])) if are_new else self._vectors[users]
+        size = max(_BLOCK // self.known_.num_users, 1)
+        firsts = range(0, max(len(users), 1), size)
+        near = [self._nearest(vectors[at : at + size], None if are_new else users[at : at + size]) for at in firsts]
+        return sp.vstack(near, "csr") @ self.known_.to_csr()
+
+    def _nearest(self, vectors: sp.csr_array, users: np.ndarray | None) -> sp.csr_array:
+        """`[n, users]`: the cosines of the nearest users to vectors `[n, items]`, which may be those of `users`."""
         cosines = sp.csr_array(vectors @ self._vectors.T)
-        row = np.repeat(np.arange(len(users)), np.diff(cosines.indptr))
-        if not are_new:
+        row = np.repeat(np.arange(cosines.shape[0]), np.diff(cosines.indptr))
+        if users is not None:
             cosines.data[cosines.indices == users[row]] = 0.0
         order = np.lexsort((cosines.indices, -cosines.data, row))
         nearest = order[np.arange(len(order)) - cosines.indptr[row] < self.settings_["neighbours"]]
-        near = sp.csr_array((cosines.data[nearest], (row[nearest], cosines.indices[nearest])), cosines.shape)
-        return near @ self.known_.to_csr()
+        return sp.csr_array((cosines.data[nearest], (row[nearest], cosines.indices[nearest])), cosines.shape)
 
 
 class BlendRecommender(SequenceRecommender):

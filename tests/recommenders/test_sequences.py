@@ -25,6 +25,7 @@ from rankstruct.recommenders import (
     interactions,
     read_interactions,
 )
+from rankstruct.recommenders import sequences as sequences_module
 
 SEQUENCES = {"ann": "abcd", "bob": "bca", "eve": "cadb", "kim": "dbe", "zoe": "e"}
 USERS = [user for user, items in SEQUENCES.items() for _ in items]
@@ -117,6 +118,13 @@ def test_neighbours_are_those_of_a_loop(given_sequences, decay):
     model = fitted(SessionKNN(decay=decay, neighbours=5), given_sequences)
     wanted = [neighbour_scores(sequences, own, 5, decay, 5, user) for user, own in enumerate(sequences)]
     np.testing.assert_allclose(scores_of(model, len(sequences)), wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_blocks_of_users_have_the_neighbours_of_all(monkeypatch):
+    model = clone(MODELS["kNN"]).fit(USERS, ITEMS)
+    wanted = scores_of(model, 5)
+    monkeypatch.setattr(sequences_module, "_BLOCK", 10)
+    np.testing.assert_array_equal(scores_of(model, 5), wanted)
 
 
 def test_only_the_nearest_neighbours_count():
