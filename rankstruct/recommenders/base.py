@@ -53,6 +53,13 @@ class CatalogueRecommender(BaseEstimator):
 
     Attributes:
         known_: the interactions of `fit`, which are not recommended again.
+
+    >>> from rankstruct.recommenders import SessionKNN, evaluate_catalogue, hold_out, interactions
+    >>> data = interactions(["ann", "ann", "bob", "bob"], ["x", "y", "x", "z"], times=range(4))
+    >>> train, test = hold_out(data, 1, latest=True)
+    >>> model = SessionKNN(decay=1.0, neighbours=1).fit(train)
+    >>> evaluate_catalogue(model.catalogue_model(), test, "R@3", exclude=train)
+    {'R@3': tensor([1., 1.], dtype=torch.float64)}
     """
 
     measure: str | Measure

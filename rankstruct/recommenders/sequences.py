@@ -47,6 +47,9 @@ class SequenceRecommender(CatalogueRecommender):
     Attributes:
         settings_: the settings, with those that were chosen.
         known_: the interactions of `fit`, which are not recommended again.
+
+    >>> TransitionRecommender(decay=0.5, normalise="sum").fit(["ann", "ann", "bob"], ["x", "y", "x"]).settings_
+    {'decay': 0.5, 'normalise': 'sum'}
     """
 
     settings_: Mapping[str, Any]
