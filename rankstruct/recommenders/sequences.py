@@ -267,7 +267,7 @@ class BlendRecommender(SequenceRecommender):
 
     Args:
         first, second: the members, any of the recommenders of this module and `Recommender`; `fit` fits copies of them.
-        weight: that of the first, in [0, 1]; if None, one of 0, .1, ..., 1, chosen with the last interactions held out, after
+        weight: that of the first, in [0, 1]; if None, 0, .25, .5, .75 or 1, chosen with the last interactions held out, after
             which members are fitted again.
         prefit: whether the members are fitted already, on the same X; then they are used as they are, and the weight is chosen by
             `fit(X, validation=...)`.
@@ -308,7 +308,7 @@ class BlendRecommender(SequenceRecommender):
         return super().fit(X, y, validation=validation, **columns)
 
     def _grid(self) -> Mapping[str, Sequence[Any]]:
-        return {"weight": (0.5, *(step / 10 for step in range(11) if step != 5))}
+        return {"weight": (0.5, 0.25, 0.75, 0.0, 1.0)}
 
     def _check_options(self) -> None:
         check_flags(prefit=self.prefit)
