@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import copy
 import os
-import re
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
-from itertools import filterfalse
-from numbers import Integral
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from operator import le, lt
 from typing import Any, Literal, cast, get_args
 from zlib import crc32
 
 import numpy as np
-import scipy.sparse as sp
 import torch
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, distributed, nn
 from torch.optim.swa_utils import AveragedModel
 from typing_extensions import Self
 
-from rankstruct.columns import names_of
-from rankstruct.constraints import Constraints, rank_under
-from rankstruct.constraints.rules import Groups, checked_columns, group_ids, unknown_groups
-from rankstruct.data import DataError, Names
-from rankstruct.data.errors import check_flags, check_integers, check_matched, check_numbers, shortened
-from rankstruct.data.tables import Ids
+from rankstruct.data import DataError
+from rankstruct.data.errors import check_flags, check_integers, check_numbers, shortened
 from rankstruct.estimators.base import RandomState, all_or_nothing, as_device, as_plain, as_seed, from_plain, named_loss
-from rankstruct.ids import known_ids
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
@@ -40,6 +27,7 @@ from rankstruct.messages import explaining
 from rankstruct.models import update_averages
 from rankstruct.models.trainer import Checkpoints, Trainer, checkpoint_folder, random_state, set_random_state
 from rankstruct.processes import Team, find_team
+from rankstruct.recommenders.base import OTHER_NAMES, CatalogueRecommender, of_any_size
 from rankstruct.recommenders.catalogue import Kind, Negatives, TrainingLists, fold_in
 from rankstruct.recommenders.factorization import (
     LightGCN,
@@ -54,18 +42,16 @@ from rankstruct.recommenders.factorization import (
     shared_users,
     with_new_items,
 )
-from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, numbers_of, of_indices, places_of
+from rankstruct.recommenders.index import Index as _Index  # so named in models that were saved before
+from rankstruct.recommenders.ratings import Ratings
 from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff, popularity, recommend
-from rankstruct.recommenders.splits import hold_out, without
 from rankstruct.recommenders.tables import check_enough, loss_of_rows
 
 __all__ = ["Recommender"]
 
-_SAME = "every ranking is equally good, since all or none of the items that they do not know are relevant"
-_OMITTED = "they are left out"
-_KEPT = "fit keeps what users know; for users with other interactions use recommend_new"
 #: Arguments of other libraries, such as implicit, and what to pass here.
 _OTHER_NAMES = {
+    **OTHER_NAMES,
     "factors": "there is no factors=; pass rank=",
     "embedding_size": "there is no embedding_size=; pass rank=",
     "iterations": "there is no iterations=; pass max_epochs=",
@@ -76,16 +62,6 @@ _OTHER_NAMES = {
     "num_threads": "there is no num_threads=; call torch.set_num_threads",
     "show_progress": "there is no show_progress=; pass verbose= to the Recommender",
     "callback": "there is no callback=; history_ has the loss and the validation measure of each epoch",
-    "user_items": f"there is no user_items=; {_KEPT}",
-    "recalculate_user": "there is no recalculate_user=; use recommend_new, or partial_fit to keep the result",
-    "userid": "there is no userid=; the first argument is one user or several",
-    "itemid": "there is no itemid=; the first argument is one item or several",
-    "N": "there is no N=; pass k=, the number of results",
-    "n": "there is no n=; pass k=, the number of results",
-    "K": "there is no K=; append the cut-off to the measure's name, such as 'P@10'",
-    "filter_already_liked_items": "there is no filter_already_liked_items=; pass exclude_known=",
-    "filter_items": "there is no filter_items=; pass exclude=, items that are left out",
-    "filter_users": "there is no filter_users=; pass exclude=, users that are left out",
     "number": "there is no number=; pass negatives=Negatives('uniform', number=...)",
     "correct": "there is no correct=; pass negatives=Negatives('uniform', correct=True)",
     "pairs": "there is no pairs=; pass negatives=Negatives('uniform', pairs=True)",
@@ -110,13 +86,12 @@ _WHOLE = {
 _refusing = explaining(_OTHER_NAMES)
 _RANKS, _DECAY = (256, 128, 64), 0.01
 _JUDGED = 2**23, 4000  # at least so many scores, or held-out interactions, choose neighbours, regularization, rank
-_LISTED = 2**22  # scores that are sorted at once for rankings under rules
 _SEARCHED = 256  # users searched at once in an index
 _PAIRS = 10**8  # of items that a user knows: neighbours are tried up to here, for the memory and time that they take
 _LEFT_OUT = 0.25  # share of the interactions that the leading directions leave out, from which neighbours are tried
 
 
-class Recommender(BaseEstimator):
+class Recommender(CatalogueRecommender):
     """Top-k recommendations from implicit feedback, by a factorisation trained on a loss over the full catalogue.
 
     `fit` takes what `interactions` does: a SciPy sparse matrix `[users, items]`, whose values above 0 count as interactions, a
@@ -291,13 +266,13 @@ class Recommender(BaseEstimator):
             index = _Index.of(X, y, {"user": user, "item": item, "time": time, "min_rating": min_rating})
             if not index.known.num_ratings:
                 raise DataError("expected interactions to learn from, got none")
-            train, held, missed = self._divide(index, validation, seed)
+            train, held, missed = self._divide(index, validation, self.validation_share, seed=seed, what="epoch")
             self._check_shards(team, loss, train, held)
             request = repr((self._request(train, held), seed))
             saved = None if folder is None else partial(Checkpoints, folder, request, team)
             options: dict[str, Any] = {"exclude": train, "items": index.ranked(None, None), "missed": missed}
             at_last = index.known if validation is None and held is not None else None
-            with torch.random.fork_rng([]), _of_any_size(index.known.num_items):
+            with torch.random.fork_rng([]), of_any_size(index.known.num_items):
                 torch.manual_seed(seed)
                 learned = self._train(train, held, at_last, loss, measure, options, seed, team, saved)
             self._index, self.known_ = index, index.known
@@ -433,29 +408,6 @@ class Recommender(BaseEstimator):
             self.rank = max(ranks, key=lambda rank: value(regularization, False, rank))
         return {"linear": linear, "regularization": regularization}
 
-    def _divide(self, index: _Index, validation: Any, seed: int) -> tuple[Ratings, Ratings | None, np.ndarray | None]:
-        """The interactions to learn from, those of validation, if there is any, and its further ones, see `_Index.held`."""
-        train = index.known
-        if validation is not None:
-            held, missed = index.held(validation, "validation")
-            held = without(held, train)
-            if not held.num_ratings and not missed.any():
-                raise DataError(
-                    "validation has no interactions that are not in X too; pass others, or validation_share=0 to train without"
-                )
-            if not _can_judge(held, train, index):
-                raise DataError(f"validation: for each user {_SAME}; pass others, or None to hold out some of X")
-            return train, held, missed
-        if not self.validation_share:
-            return train, None, None
-        known, held = hold_out(train, self.validation_share, seed=seed)
-        if not held.num_ratings:  # too few interactions for a share of them
-            known, held = hold_out(train, 1, seed=seed)
-        if held.num_ratings and not _can_judge(held, known, index):
-            warnings.warn(f"for each user with held-out interactions {_SAME}; no epoch is selected", stacklevel=4)
-            return train, None, None
-        return known, held if held.num_ratings else None, None
-
     def _check_options(self) -> None:
         """Raise ValueError for an option out of range."""
         if self.start is not None:
@@ -549,7 +501,7 @@ class Recommender(BaseEstimator):
         if isinstance(self.scorer_, LightGCN):
             raise ValueError("partial_fit requires a plain factorisation, layers=0; call fit with all interactions")
         index, fitted = self._index.extended(X, y)
-        with _of_any_size(index.known.num_items):
+        with of_any_size(index.known.num_items):
             folding = None if self._folding is None else with_new_items(self._folding, index.known)
             scorer = _grown(self.scorer_, self.known_, index.known, fitted, partial(self._fold_in, folding))
         self._index, self.known_, self.scorer_, self._folding = index, index.known, scorer, folding
@@ -580,119 +532,6 @@ class Recommender(BaseEstimator):
             scorer.set_graph(train)
         scorer.start_from_interactions(train, cast(Start, self.start), **begin)
         return scorer
-
-    @_refusing
-    def recommend(
-        self,
-        users: Any,
-        k: int = 10,
-        *,
-        exclude_known: bool = True,
-        items: Any = None,
-        exclude: Any = None,
-        unknown: Literal["error", "popular"] = "error",
-        index: Any = None,
-        constraints: Constraints | None = None,
-        columns: Mapping[str, Any] | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The k items with the highest scores for users of `fit`, best first.
-
-        Args:
-            users: `[users]` or one user: row indices if `fit` got a matrix, otherwise names.
-            k: number of items; all with interactions if there are fewer.
-            exclude_known: whether to leave out what the user knows.
-            items, exclude: the only items to rank, in the same form, None for all; and items to leave out for all users.
-            unknown: whether users that are not in `fit` are an `"error"`, or get the most `"popular"` items, whose scores are
-                their numbers of users; then several users of whom none is known are an error.
-            index: an index of the items by `item_index`, or another with faiss's `search`, `d` and `ntotal`, which finds the
-                items instead of computing all scores; an approximate one may miss some. It is searched for as many more items
-                as are left out.
-            constraints: rules that the items of each user keep, see `rank_under`; they may leave fewer than k items.
-            columns: for each column of the rules the groups: a mapping from items to groups, in which items may be missing, or
-                an array `[items]` if `fit` got a matrix; or a pandas data frame, indexed by item.
-
-        Returns:
-            Items and scores, `[users, k]`, or `[k]` for one user: column indices, padded with -1, if `fit` got a matrix,
-            otherwise names (integers if those of `fit` were), padded with None; the scores of padding are -inf.
-
-        Raises:
-            ValueError: a user is unknown; see `recommend_new`. None of `items` or `exclude` is in `fit`; if only some are not,
-                this is a warning. An index of another model.
-        """
-        check_is_fitted(self)
-        if sp.issparse(k):
-            raise TypeError(f"k must be the number of items, got a matrix; {_KEPT}")
-        check_choice("unknown", unknown, ("error", "popular"))
-        ranked = self._index.ranked(items, exclude)
-        one, names, rows = self._index.rows("users", users)
-        if (rows < 0).any() and unknown == "error":
-            raise ValueError(
-                f"users must be those of fit, got {shortened(names[int(rows.argmin())])}; for users with other interactions use "
-                "recommend_new, or pass unknown='popular'"
-            )
-        if not one:
-            advice = "they get the most popular items"
-            check_matched(rows >= 0, names, what="users", source="the users of fit", advice=advice)
-        known, at = self.known_ if exclude_known else None, torch.from_numpy(np.maximum(rows, 0))
-        rank = (
-            self._unruled
-            if constraints is None
-            else partial(self._under, constraints, {} if columns is None else columns)
-        )
-        found, scores = rank(at, rows, k, known, ranked, index)
-        return self._index.answer("items", found, scores, one)
-
-    def _unruled(
-        self, users: Tensor, rows: np.ndarray, k: int, known: Ratings | None, ranked: np.ndarray | None, index: Any
-    ) -> tuple[Tensor, Tensor]:
-        """As `recommendation.recommend`, also from an index: users with negative `rows` get popular items."""
-        if index is None:
-            found, scores = recommend(_Served(self.scorer_, self.known_), users, k, exclude=known, items=ranked)
-        else:
-            found, scores = self._searched(index, users, k, known, ranked)
-        if (rows < 0).any():
-            found[rows < 0], scores[rows < 0] = recommend(popularity(self.known_), 0, k, items=ranked)
-        return found, scores
-
-    def _under(
-        self,
-        constraints: Constraints,
-        columns: Mapping[str, Any],
-        users: Tensor,
-        rows: np.ndarray,
-        k: int,
-        known: Ratings | None,
-        ranked: np.ndarray | None,
-        index: Any,
-    ) -> tuple[Tensor, Tensor]:
-        """As `_unruled`, under rules."""
-        check_integers(1, k=k)
-        if index is not None:
-            raise ValueError("constraints need the scores of all items, which an index does not compute; omit index")
-        self._check_whole("constraints require the factors of all items")
-        columns = checked_columns(constraints, columns)
-        number = len(self._index.seen["items"])
-        groups = {name: self._index.groups_of_items(name, columns[name]) for name in constraints.columns}
-        for said in unknown_groups(constraints, groups):
-            raise ValueError(said.replace("no document", "no item", 1))
-        k = min(k, number if ranked is None else len(ranked))
-        found, scores = torch.full((len(users), k), -1), torch.full((len(users), k), -torch.inf)
-        popular = popularity(self.known_)
-        for block in torch.arange(len(users)).split(max(_LISTED // max(number, 1), 1)):
-            items, values = recommend(
-                _Served(self.scorer_, self.known_), users[block], number, exclude=known, items=ranked
-            )
-            items, values = items.cpu(), values.cpu()
-            for at in np.flatnonzero(rows[block] < 0):
-                items[at], values[at] = recommend(popular, 0, number, items=ranked)
-            where, places = items >= 0, items.numpy()
-            ranks = rank_under(
-                values, constraints, {name: each.at(places) for name, each in groups.items()}, k=k, where=where
-            )
-            user, item = (ranks > 0).nonzero(as_tuple=True)
-            found[block[user], ranks[user, item] - 1] = items[user, item]
-            scores[block[user], ranks[user, item] - 1] = values[user, item].float()
-        return found, scores
 
     def vectors_to_index(self) -> tuple[np.ndarray, np.ndarray]:
         """The indices `[n]` of the items with interactions, and their vectors `[n, d]`; raises ValueError if there are none."""
@@ -743,35 +582,21 @@ class Recommender(BaseEstimator):
             scores[rows, : at.shape[1]] = np.where(is_good, np.take_along_axis(values, at, 1), -np.inf)
         return torch.from_numpy(found), torch.from_numpy(scores)
 
+    def catalogue_model(self) -> _Served:
+        """The factorisation, see `_Served`."""
+        return _Served(self.scorer_, self.known_)
+
+    def _model_of_new(self, known: Ratings) -> _Served:
+        """The factorisation with the factors of new users, see `fold_in`."""
+        with of_any_size(known.num_items):
+            factors = self._fold_in(self._folding, self.scorer_, known)
+        return _Served(self.scorer_, self.known_, factors, known)
+
     def _fold_in(self, folding: dict[str, np.ndarray] | None, scorer: MatrixFactorization, new: Any) -> Tensor:
         """The factors of new users: by `folding`, or without it see `fold_in`."""
         if folding is None:
             return fold_in(scorer, new, self.ranking_loss())
         return torch.from_numpy(folded(folding, new)).to(scorer.user_factors.weight)
-
-    @_refusing
-    def recommend_new(
-        self, X: Any, k: int = 10, *, items: Any = None, exclude: Any = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """As `recommend`, for users who were not in `fit`, from their interactions with its items; see `fold_in`.
-
-        Args:
-            X: interactions, in the form that `fit` got, of other users; or a list of the items of one user, or a list of such
-                lists. Items that are not in `fit` are left out, with a warning; an error if none is.
-            k, items, exclude: as in `recommend`.
-
-        Returns:
-            Items and scores, `[users, k]`, in the order of the users in X: rows, lists, or sorted names; `[k]` for the items of
-            one user.
-        """
-        check_is_fitted(self)
-        self._check_whole("recommend_new requires the factors of all items")
-        ranked = self._index.ranked(items, exclude)
-        one, known = self._index.of_new_users(X)
-        with _of_any_size(known.num_items):
-            factors = self._fold_in(self._folding, self.scorer_, known)
-        model, users = _Served(self.scorer_, self.known_, factors, known), torch.arange(known.num_users)
-        return self._index.answer("items", *recommend(model, users, k, exclude=known, items=ranked), one)
 
     @_refusing
     def similar_items(
@@ -821,48 +646,6 @@ class Recommender(BaseEstimator):
         found, cosines = recommend(_Cosines(table), torch.from_numpy(rows), k, items=ranked)
         width = int((allowed.sum() - allowed[rows]).max(initial=0))
         return self._index.answer(what, found[:, :width], cosines[:, :width], one)
-
-    @_refusing
-    def evaluate(
-        self,
-        X: Any,
-        measures: str | Measure | Iterable[str | Measure] = ("nDCG@10", "R@10"),
-        *,
-        unknown_items: Literal["miss", "drop"] = "miss",
-    ) -> dict[str, float]:
-        """Means over users of measures over the full catalogue, without what users know from `fit`; see `evaluate_catalogue`.
-
-        Args:
-            X: interactions, in the form that `fit` got. Those that `fit` got too, which are not recommended, are left out, with a
-                warning that has their number; an error if all are. So are users who are not in `fit`; an error if none is.
-            measures: measures with a cut-off.
-            unknown_items: whether an item without interactions in `fit`, which cannot be recommended, counts as a `"miss"`, or is
-                left out (`"drop"`). In both cases, a warning has their share; an error if all are.
-        """
-        check_is_fitted(self)
-        check_choice("unknown_items", unknown_items, ("miss", "drop"))
-        test, missed = self._index.held(X, "X", unknown_items)
-        if not test.num_ratings and not missed.any():
-            raise DataError("expected interactions to evaluate on, got none")
-        number, test = test.num_ratings, without(test, self.known_)
-        if not test.num_ratings and not missed.any():
-            raise DataError(
-                f"all {number} interactions of X are in fit too, which are not recommended; pass others, such as those that "
-                "hold_out leaves out"
-            )
-        if again := number - test.num_ratings:
-            said = f"{again} of the {number} interactions of X are in fit too, which are not recommended: they are left out"
-            warnings.warn(said, stacklevel=3)
-        model = _Served(self.scorer_, self.known_)
-        options: dict[str, Any] = {"exclude": self.known_, "items": self._index.ranked(None, None), "missed": missed}
-        with _of_any_size(test.num_items):
-            found = evaluate_catalogue(model, test, measures, **options)
-        return {name: float(values.mean()) for name, values in found.items()}
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """The mean of `measure`, as `evaluate` gives it; `y` are items if X are users."""
-        (value,) = self.evaluate(X if y is None else interactions(X, y), [self.measure]).values()
-        return value
 
 
 class _Training(Trainer):
@@ -950,296 +733,6 @@ class _Training(Trainer):
     def keep(self, number: int) -> None:
         """Keep the averages."""
         self.kept = copy.deepcopy(self.averaged.module.state_dict())
-
-
-@dataclass(frozen=True)
-class _Index:
-    """The users and items of a fit.
-
-    Attributes:
-        known: the interactions.
-        by_index: whether users and items are rows and columns of a matrix.
-        integers: of users and items, whether they were columns of integers.
-        columns: the arguments of `interactions` for tables.
-    """
-
-    known: Ratings
-    by_index: bool
-    integers: Mapping[str, bool]
-    columns: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, X: Any, y: Any, columns: Mapping[str, Any]) -> _Index:
-        """Those of the interactions that `fit` gets."""
-        if isinstance(X, Ratings) or sp.issparse(X) or (y is None and not names_of(X)):
-            known = interactions(X, y, **columns)
-            return cls(known, sp.issparse(X), {"users": False, "items": False}, columns)
-        if y is None:
-            named = {role: columns[role] for role in ("user", "item", "time")}
-            users, items, times = columns_of(X, None, named, columns["min_rating"])
-            known = interactions(users, items, times=times)
-        else:
-            users, items = X, y
-            known = interactions(users, items, **columns)
-        return cls(
-            known,
-            False,
-            {what: bool(_which_integers(ids).all()) for what, ids in (("users", users), ("items", items))},
-            columns,
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}  # nothing that is computed from them
-
-    def names(self, what: str) -> Names:
-        """The names of `"users"` or `"items"`."""
-        return self.known.user_names if what == "users" else self.known.item_names
-
-    @cached_property
-    def numbers(self) -> dict[str, dict[str, int]]:
-        """The index of each name of users and items."""
-        return {what: numbers_of(self.names(what)) for what in ("users", "items")}
-
-    @cached_property
-    def seen(self) -> dict[str, np.ndarray]:
-        """`[n]` bool: whether users and items have interactions."""
-        known = self.known
-        return {"users": np.diff(known.offsets) > 0, "items": np.bincount(known.item, minlength=known.num_items) > 0}
-
-    def places(self, what: str, ids: np.ndarray | Names) -> np.ndarray:
-        """`[n]`: the indices of `ids_of`, -1 for all that are not exactly those of fit, and for items without interactions,
-        which were never learnt.
-        """
-        found = places_of(ids, self.numbers[what])
-        return np.where(self.seen[what][found], found, -1) if what == "items" else found
-
-    def rows(self, what: str, given: Any) -> tuple[bool, list[str], np.ndarray]:
-        """Whether one user or item was given, the names, and their indices, see `places`."""
-        one = _is_one(given)
-        given = [given] if one else given
-        try:
-            ids = ids_of(what, given)
-        except DataError as error:
-            raise DataError(str(error).replace("interaction", what[:-1])) from None
-        found = self.places(what, ids)
-        if self.by_index:
-            found[~_which_integers(given)] = -1
-        return one, Names.of(ids).tolist(), found
-
-    def groups_of_items(self, name: str, given: Any) -> Groups:
-        """The groups `[items]` from a mapping of items, or an array."""
-        number = len(self.seen["items"])
-        if isinstance(given, Mapping) or hasattr(given, "items"):  # a dictionary or a Series
-            pairs = list(given.items())
-            _, names, places = self.rows("items", [item for item, _ in pairs])
-            check_matched(places >= 0, names, what=f"the items of {name!r}", source="the items of fit", advice=_OMITTED)
-            values = np.full(number, None, object)
-            for place, (_, group) in zip(places, pairs, strict=True):
-                if place >= 0:
-                    values[place] = group
-            return group_ids(name, values)
-        if not self.by_index:
-            raise ValueError(
-                f"columns must map items to groups, since fit got names, got {type(given).__name__} for {name!r}"
-            )
-        groups = group_ids(name, given)
-        if groups.ids.shape != (number,):
-            raise ValueError(f"{name!r} must have a group for each of the {number} items, got shape {groups.ids.shape}")
-        return groups
-
-    def ranked(self, among: Any, exclude: Any, what: str = "items") -> np.ndarray | None:
-        """The indices of the items (or users) that may be in results, only those with interactions; None for all."""
-        chosen = np.flatnonzero(self.seen[what])
-        if among is not None:
-            chosen = np.intersect1d(chosen, self._chosen(among, what, f"{what} to rank"))
-        if exclude is not None:
-            chosen = np.setdiff1d(chosen, self._chosen(exclude, what, f"{what} to exclude"))
-        return None if len(chosen) == len(self.seen[what]) else chosen
-
-    def _chosen(self, given: Any, what: str, role: str) -> np.ndarray:
-        _, names, places = self.rows(what, given)
-        if not names and "rank" in role:
-            raise ValueError(f"{what} has none; None ranks all")
-        source, advice = f"the {what} of fit", _OMITTED
-        check_matched(places >= 0, names, what=role, source=source, advice=advice, stacklevel=6)
-        return places[places >= 0]
-
-    def answer(self, what: str, indices: Tensor, scores: Tensor, one: bool) -> tuple[np.ndarray, np.ndarray]:
-        """The results `[n, k]`, or `[k]` of one, with users or items in the form that `fit` got; indices may be -1."""
-        found: Any = indices.cpu().numpy()
-        if not self.by_index:
-            names: Any = self.names(what).tolist()
-            names = list(map(int, names)) if self.integers[what] else names
-            whole = self.integers[what] and not (found < 0).any() and max(names, default=0) < 2**63
-            found = np.array([*names, None], object)[found]  # the last is that of -1
-            found = found.astype(np.int64) if whole else found
-        values = scores.cpu().numpy()
-        return (found[0], values[0]) if one else (found, values)
-
-    def read(self, X: Any, y: Any = None) -> Ratings:
-        """Interactions in the form of `fit`, with names of their own."""
-        if self.by_index:
-            got = type(X).__name__ if y is None else "users and items"
-            if y is None and (sp.issparse(X) or isinstance(X, Ratings)):
-                found, got = interactions(X), "interactions with ids"
-                if _are_indices(found.user_names) and _are_indices(found.item_names):
-                    return found
-            raise DataError(f"expected a matrix [users, items], as in fit, got {got}; its rows and columns have no ids")
-        if sp.issparse(X):
-            raise DataError(
-                "expected names of users and items, as in fit, got a matrix, whose rows and columns have none"
-            )
-        if y is not None or not names_of(X):
-            return interactions(X, y)
-        columns = names_of(X)  # which need not all be there again
-        told = {name: value for name, value in self.columns.items() if value in columns or name == "min_rating"}
-        return interactions(X, **told)
-
-    def _check_sizes(self, given: Ratings, num_users: int) -> None:
-        """Raise DataError if a matrix is not of so many users and the items of `fit`."""
-        sizes = num_users, self.known.num_items
-        if self.by_index and (given.num_users, given.num_items) != sizes:
-            raise DataError(
-                f"expected {sizes[0]} users and {sizes[1]} items, as in fit, got {given.num_users} and {given.num_items}"
-            )
-
-    def held(self, X: Any, name: str, unknown_items: str = "miss") -> tuple[Ratings, np.ndarray]:
-        """Interactions of users of `fit` with its items, and the number `[users]` of those with others, if they are misses."""
-        given = self.read(X)
-        self._check_sizes(given, self.known.num_users)
-        counted = "they count as misses" if unknown_items == "miss" else _OMITTED
-        user = self._matched("users", given.user, given.user_names, name, _OMITTED)
-        item = self._matched("items", given.item, given.item_names, name, counted)
-        missed = user[(user >= 0) & (item < 0)] if unknown_items == "miss" else user[:0]
-        kept = (user >= 0) & (item >= 0)
-        found = of_indices(user[kept], item[kept], self.known.user_names, self.known.item_names)
-        return found, np.bincount(missed, minlength=self.known.num_users)
-
-    def _matched(self, what: str, numbers: np.ndarray, names: Names, name: str, advice: str) -> np.ndarray:
-        """The indices of users or items, -1 for those that are not in `fit`, which are reported."""
-        at, occurring = self.places(what, names), np.unique(numbers)
-        options: dict[str, Any] = {"what": f"{what} of {name}", "source": f"the {what} of fit", "advice": advice}
-        check_matched(at[occurring] >= 0, names[occurring], **options, stacklevel=7)
-        return at[numbers]
-
-    def of_new_users(self, X: Any) -> tuple[bool, Ratings]:
-        """Whether X are the items of one user, and the interactions of new users with the items of `fit`."""
-        if sp.issparse(X) and len(X.shape) == 1:
-            return True, self.of_new_users(sp.csr_array(X.reshape(1, -1)))[1]
-        one = False
-        if isinstance(X, Ratings) or sp.issparse(X) or names_of(X):
-            given = self.read(X)
-            self._check_sizes(given, given.num_users)
-            user, num_users = given.user, given.num_users
-            item = self._matched("items", given.item, given.item_names, "X", _OMITTED)
-        else:
-            if _is_one(X) or isinstance(X, Mapping):
-                raise ValueError(f"X must be interactions, a list of items, or of lists of items, got {shortened(X)}")
-            _refuse_dense(X, self.known.num_items)
-            lists = list(X)
-            if not lists:
-                raise ValueError("X must have items, or lists of items, got none; [[]] is a user who knows nothing")
-            several = [not _is_one(each) for each in lists]
-            if any(several) and not all(several):
-                raise ValueError(f"X must be a list of items, or of lists of items, got both, such as {shortened(X)}")
-            one = not any(several)
-            lists = [lists] if one else [list(each) for each in lists]
-            user, num_users = np.repeat(np.arange(len(lists)), list(map(len, lists))), len(lists)
-            _, asked, item = self.rows("items", [each for items in lists for each in items])
-            distinct, first = np.unique(np.array(asked, object), return_index=True)
-            options: dict[str, Any] = {
-                "what": "items of X",
-                "source": "the items of fit",
-                "advice": _OMITTED,
-            }
-            check_matched(item[first] >= 0, distinct, **options, stacklevel=5)
-        names = Names.of(np.arange(num_users))
-        return one, of_indices(user[item >= 0], item[item >= 0], names, self.known.item_names)
-
-    def extended(self, X: Any, y: Any) -> tuple[_Index, np.ndarray]:
-        """The index with further interactions, whose new users and items follow those of `fit`, and the users of them."""
-        known, given = self.known, self.read(X, y)
-        if sp.issparse(X) and (given.num_users < known.num_users or given.num_items < known.num_items):
-            raise DataError(
-                f"expected a matrix of at least {known.num_users} users and {known.num_items} items, those of fit first, got "
-                f"{given.num_users} and {given.num_items}"
-            )
-        numbers, names = {}, {}
-        for what, its, given_at in (
-            ("users", given.user_names, given.user),
-            ("items", given.item_names, given.item),
-        ):
-            at = places_of(its, self.numbers[what])
-            new = np.flatnonzero(at < 0)
-            if self.integers[what] and (odd := next(filterfalse(_INTEGER.fullmatch, its[new]), None)):
-                raise DataError(
-                    f"{what} must be integers, as in fit, got {shortened(odd)}; fit a model with text as ids for others"
-                )
-            at[new] = len(self.names(what)) + np.arange(len(new))
-            numbers[what] = at[given_at]
-            names[what] = Names.joined([self.names(what), its[new]]) if len(new) else self.names(what)
-        user = np.concatenate([known.user, numbers["users"]])
-        item = np.concatenate([known.item, numbers["items"]])
-        whole = of_indices(user, item, names["users"], names["items"])
-        return replace(self, known=whole), np.unique(numbers["users"])
-
-
-def _is_one(given: Any) -> bool:
-    """Whether an id was given, not several."""
-    return isinstance(given, str | bytes) or not hasattr(given, "__len__") or getattr(given, "ndim", 1) == 0
-
-
-def _refuse_dense(given: Any, num_items: int) -> None:
-    """Raise DataError for a dense matrix `[users, items]`, whose numbers would be read as ids."""
-    if getattr(given, "ndim", 1) != 2:
-        return
-    values = np.asarray(given)
-    is_dense = values.dtype.kind in "bfc"
-    if values.dtype.kind in "iu" and values.shape[1] == num_items:
-        is_dense = bool(((values == 0) | (values == 1)).all())
-    if is_dense:
-        raise DataError(
-            f"expected interactions or lists of items, got a dense matrix of shape {values.shape}; pass "
-            "scipy.sparse.csr_array(D) for the matrix D"
-        )
-
-
-_INTEGER = re.compile("0|-?[1-9][0-9]*")  # the one form of an integer as text
-
-
-def _which_integers(ids: Any) -> np.ndarray:
-    """`[n]` bool: whether ids, which are valid, are integers."""
-    if isinstance(ids, Ids):
-        return _which_integers(ids.names)[ids.places]
-    found = known_ids("ids", ids)
-    if found.dtype.kind == "O":
-        return np.array([isinstance(each, Integral) and not isinstance(each, bool) for each in found], bool)
-    return np.full(len(found), found.dtype.kind in "iu")
-
-
-def _are_indices(names: Names) -> bool:
-    """Whether names are the numbers from 0, as those of a matrix are."""
-    return names.tolist() == list(map(str, range(len(names))))
-
-
-@contextmanager
-def _of_any_size(num_items: int) -> Iterator[None]:
-    """No warning that lists have one document if the catalogue has one item."""
-    with warnings.catch_warnings():
-        if num_items == 1:
-            warnings.filterwarnings("ignore", "scores of shape .* are lists of one document")
-        yield
-
-
-def _can_judge(held: Ratings, known: Ratings, index: _Index) -> bool:
-    """Whether some ranking of the items is better than another for any validation user; warns if for half of them none is."""
-    users = np.unique(held.user)
-    to_rank = index.seen["items"].sum() - np.diff(known.offsets)[users]
-    relevant = np.diff(held.offsets)[users]
-    same = int(((relevant == 0) | (relevant == to_rank)).sum())
-    if len(users) > same >= len(users) / 2:
-        warnings.warn(f"for {same} of {len(users)} validation users {_SAME}; the others select the epoch", stacklevel=5)
-    return same < len(users)
 
 
 class _Served:

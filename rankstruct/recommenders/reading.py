@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -293,7 +293,7 @@ _UNSEEN = "nothing is learnt about them, and they count in the measures"
 
 def read_interactions(
     *paths: str | os.PathLike[str],
-    times: bool | None = None,
+    times: bool | Literal["order"] | None = None,
     user: str | None = None,
     item: str | None = None,
     time: str | None = None,
@@ -311,7 +311,7 @@ def read_interactions(
         times: whether lines of text files are `user item time`; tables then must have a column of times. If None, they are
             `user item item ...`, and it is an error if the last of three fields of every line looks like a rating (all are
             numbers up to 100, a fraction, a negative number or a few numbers that repeat) or a time since 1990; False reads
-            them as items.
+            them as items. So does `"order"`, with their places in the file, from 0, as times; it is for text files.
         user, item, time: the columns of tables, if they have other names.
         min_rating: only rows of a table whose `rating` is at least this count; None for all, which is a warning if ratings
             differ.
@@ -337,9 +337,11 @@ def read_interactions(
 
 
 def _interactions_of(
-    path: Path, times: bool | None, columns: dict[str, str | None], min_rating: float | None
+    path: Path, times: bool | Literal["order"] | None, columns: dict[str, str | None], min_rating: float | None
 ) -> Ratings:
     """The interactions of a file."""
+    if times not in (True, False, None, "order"):
+        raise ValueError(f"times must be True, False, None or 'order', got {times!r}")
     if any(map(path.match, ("u.data", "*.base", "ratings.dat"))):
         raise _has_ratings(path)
     named = any(columns.values())
@@ -347,6 +349,10 @@ def _interactions_of(
         path.is_file() and (named or None not in _columns_of(path, read_header(path, ["user"]).names, _COLUMNS[:2]))
     ):
         ids, when = rows_that_count(TableReader(path, columns, optional=("time",)), min_rating)
+        if times == "order":
+            raise DataError(
+                f"{path}: times='order' is for text files of lines user item item ..., this is a table; omit it"
+            )
         if when is None and times:
             raise DataError(f"{path}: times is set, but there is no column of times, such as 'time' or 'timestamp'")
         users, items = ids["user"], ids["item"]
@@ -355,7 +361,8 @@ def _interactions_of(
             f"{path}: min_rating is for tables, whose first line has the column names user, item and rating"
         )
     else:
-        users, items, when = _read_lines(path, times)
+        users, items, when = _read_lines(path, False if times == "order" else times)
+        when = np.arange(len(users.places)) if times == "order" else when
     if not len(users.places):
         raise DataError(f"{path} has no interactions")
     return interactions(users, items, times=when)

@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 import rankstruct as rs
 from rankstruct.data import DataError
 from rankstruct.recommenders import MatrixFactorization, NeighbourFactorization, Recommender, interactions
+from rankstruct.recommenders import base as base_module
 from rankstruct.recommenders import estimator as estimator_module
 
 
@@ -463,8 +464,9 @@ class Failure(Exception):
 
 
 def failing(monkeypatch, name, at=1):
-    """Let a function of the estimator fail in its call number `at`."""
-    calls, function = [], getattr(estimator_module, name)
+    """Let a function of the estimator, or of its base, fail in its call number `at`."""
+    module = estimator_module if hasattr(estimator_module, name) else base_module
+    calls, function = [], getattr(module, name)
 
     def call(*given, **named):
         calls.append(None)
@@ -472,7 +474,7 @@ def failing(monkeypatch, name, at=1):
             raise Failure(name)
         return function(*given, **named)
 
-    monkeypatch.setattr(estimator_module, name, call)
+    monkeypatch.setattr(module, name, call)
 
 
 OTHER = pd.DataFrame({"user": ["u1", "p", "p", "q", "q"], "item": ["i1", "a", "b", "b", "c"]})
