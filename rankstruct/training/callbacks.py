@@ -99,14 +99,20 @@ class RankingMeasures(pl.Callback):
         self._metrics = [copy.deepcopy(self._metric).to(pl_module.device) for _ in batches]
 
     def _add(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, at: int, loader: int = 0
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         if not isinstance(outputs, Mapping) or not {"scores", "labels"} <= outputs.keys():
             step = "test_step" if trainer.testing else "validation_step"
             given = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
             raise ValueError(f"{step} must return a dictionary with scores and labels for RankingMeasures; got {given}")
         columns = {name: outputs[name] for name in ("where", "offsets", "qid", "group") if name in outputs}
-        self._metrics[loader].update(outputs["scores"], outputs["labels"], **columns)
+        self._metrics[dataloader_idx].update(outputs["scores"], outputs["labels"], **columns)
 
     def _end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         stage = "test" if trainer.testing else "val"
