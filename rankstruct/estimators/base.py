@@ -269,8 +269,7 @@ class Ranker(ScoresTables, BaseEstimator):
                 all documents are one list, with a warning. Next to `docid`, their names, it finds those of a click log.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
             diversity_groups: `[documents]`, the group (host, topic) of each document, for a loss over diverse rankings.
-            columns: for a loss under rules, the groups of its columns, `[documents]` each, a frame or a mapping; `LinearRanker` and
-                `MLPRanker` train with one, `score` and validation know no rules.
+            columns: for a loss under rules, which `score` does not know, groups by column; of `LinearRanker` and `MLPRanker`.
             sample_weight: `[lists]`, the weight of each list's loss, in order of first appearance; or `[documents]`, equal within
                 each list. 0 or more. Ignored by preparation and validation.
             item_weights: `[documents]`, the weight of each document in the loss of its list, 0 or more. Other weights than 1, and

@@ -8,5 +8,6 @@ from rankstruct.text.adapters import *
 from rankstruct.text.candidates import *
 from rankstruct.text.collection import *
 from rankstruct.text.encoder import *
+from rankstruct.text.preferences import *
 from rankstruct.text.questions import *
 from rankstruct.text.terms import *

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import shlex
@@ -9,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -32,7 +34,7 @@ from rankstruct.models import update_averages
 from rankstruct.processes import summed
 from rankstruct.progress import announce
 
-__all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter", "RuleWatch"]
+__all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter", "RankingMeasures", "RuleWatch"]
 
 
 def is_trial(trainer: pl.Trainer) -> bool:
@@ -68,6 +70,62 @@ class AverageWeights(WeightAveraging):
         """Restore both sets of weights for training; for testing, keep the average, which was just loaded."""
         if trainer.state.fn == "fit":
             super().on_load_checkpoint(trainer, *args)
+
+
+class RankingMeasures(pl.Callback):
+    """Log means of measures over lists for any LightningModule, as `RankingModule` does: `val/nDCG@10`, `test/nDCG@10` and so on.
+
+    `validation_step` and `test_step` return a dictionary with `scores` and `labels` and, as in `RankingMetric.update`, `where`,
+    `offsets`, `qid` or `group`; other entries are ignored. All documents of a list must be in one batch. With several
+    processes, means are over the lists of all; Lightning's own sampler repeats lists if the processes would have unequal numbers.
+    With several loaders, names end in `/dataloader_idx_0` and so on, as Lightning's do.
+
+    Args:
+        measures: names or objects.
+        options: `ties`, `empty` and `convention` of `RankingMetric`.
+
+    Raises:
+        ValueError: unknown measures or options; (in validation or test) a step that returns no scores and labels.
+
+    >>> trainer = pl.Trainer(callbacks=[RankingMeasures(["nDCG@10", "AP"])], logger=False, enable_checkpointing=False)
+    """
+
+    def __init__(self, measures: str | Measure | Iterable[str | Measure] = ("nDCG@10",), **options: Any) -> None:
+        self._metric = RankingMetric(measures, **options)
+        self._metrics: list[RankingMetric] = []
+
+    def _start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """One metric for each loader, in all processes."""
+        batches = trainer.num_test_batches if trainer.testing else trainer.num_val_batches
+        self._metrics = [copy.deepcopy(self._metric).to(pl_module.device) for _ in batches]
+
+    def _add(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        if not isinstance(outputs, Mapping) or not {"scores", "labels"} <= outputs.keys():
+            step = "test_step" if trainer.testing else "validation_step"
+            given = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
+            raise ValueError(f"{step} must return a dictionary with scores and labels for RankingMeasures; got {given}")
+        columns = {name: outputs[name] for name in ("where", "offsets", "qid", "group") if name in outputs}
+        self._metrics[dataloader_idx].update(outputs["scores"], outputs["labels"], **columns)
+
+    def _end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        stage = "test" if trainer.testing else "val"
+        for loader, metric in enumerate(self._metrics):
+            suffix = f"/dataloader_idx_{loader}" if len(self._metrics) > 1 else ""
+            for name, value in metric.compute().items():
+                pl_module.log(f"{stage}/{name}{suffix}", value.float(), sync_dist=True, add_dataloader_idx=False)
+        self._metrics = []
+
+    on_validation_epoch_start = on_test_epoch_start = _start
+    on_validation_batch_end = on_test_batch_end = _add
+    on_validation_epoch_end = on_test_epoch_end = _end
 
 
 class ProgressBar(TQDMProgressBar):

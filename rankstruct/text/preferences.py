@@ -1,0 +1,165 @@
+"""Any ranking loss in TRL's trainers of preferences and of reward models, over any number of responses to a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from rankstruct.embeddings import loss_of_lists
+from rankstruct.losses import RankingLoss
+from rankstruct.messages import import_extra
+from rankstruct.scoring import preference_scores
+from rankstruct.text.adapters import PADDING, TrainerLoss
+
+__all__ = ["listwise_trainer"]
+
+COLUMNS = ("prompt", "completions", "labels")
+#: Options of TRL's configs that are parts of its own losses.
+PARTS = {
+    "loss_type": ["sigmoid"],
+    "ld_alpha": None,
+    "f_divergence_type": "reverse_kl",
+    "label_smoothing": 0.0,
+    "use_weighting": False,
+    "precompute_ref_log_probs": False,
+    "center_rewards_coefficient": None,
+}
+
+
+def listwise_trainer(loss: RankingLoss | None = None, trainer: str | type = "DPOTrainer") -> Any:
+    """TRL's `DPOTrainer` or `RewardTrainer` as a class whose loss is a ranking loss over all responses to a prompt.
+
+    It is called with the arguments of TRL's class. A row of its data sets has `prompt`, `completions`, a list of the responses in
+    TRL's standard or conversational format, and `labels`, a grade for each. Equal grades are ties, and prompts may have different
+    numbers of responses. `DPOTrainer` ranks responses by `preference_scores`; with two and `RankNetLoss` it is DPO.
+    `RewardTrainer` ranks them by the model's rewards. `rewards/accuracies` is logged: the share of pairs with different grades
+    in the right order, half of those with equal scores.
+
+    Args:
+        loss: a ranking loss; the softmax loss if None.
+        trainer: `"DPOTrainer"` or `"RewardTrainer"`, or a subclass of one of these.
+
+    Raises:
+        ImportError: TRL is not installed: `pip install 'rankstruct[preferences]'`.
+        TypeError: another trainer, or a loss that is not a module.
+        ValueError: (of the class) options of TRL's own losses, rows without these columns, or a number of labels that is not that
+            of the completions.
+
+    Source: Rafailov et al., "Direct Preference Optimization", NeurIPS 2023; Liu et al., "LiPO: Listwise Preference Optimization
+    through Learning-to-Rank", 2024.
+
+        rows = [{"prompt": "2 + 2 =", "completions": [" 4", " four", " 5"], "labels": [1, 1, 0]}]
+        Trainer = rs.text.listwise_trainer(rs.LambdaLoss("nDCG@10"))
+        Trainer(model, args=DPOConfig(beta=0.1), train_dataset=Dataset.from_list(rows), processing_class=tokenizer).train()
+    """
+    trl = import_extra("trl", "preferences")
+    base: Any = getattr(trl, trainer, None) if isinstance(trainer, str) else trainer
+    for name, adapter in (("DPOTrainer", _Policy), ("RewardTrainer", _Rewards)):
+        if isinstance(base, type) and issubclass(base, getattr(trl, name)):
+            return type(f"Listwise{base.__name__}", (adapter, base), {"ranking_loss": loss_of_lists(loss)})
+    raise TypeError(f"trainer must be 'DPOTrainer' or 'RewardTrainer', or a subclass of one of these; got {trainer!r}")
+
+
+class _Listwise:
+    """The parts that both trainers share: rows of TRL, one for each response, are grouped by prompt."""
+
+    ranking_loss: RankingLoss
+    scores: Callable[..., tuple[Tensor, Any]]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        mine = cast(Any, self)
+        if changed := [name for name, value in PARTS.items() if getattr(mine.args, name, value) != value]:
+            raise ValueError(f"a ranking loss replaces TRL's loss, so leave {', '.join(changed)} at the default")
+        mine.data_collator = _Collator(mine.data_collator)
+
+    def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, name: str) -> Any:
+        columns = list(next(iter(dataset), COLUMNS))
+        if "chosen_ids" in columns:
+            return dataset
+        if missing := set(COLUMNS) - set(columns):
+            raise ValueError(f"each row must have {', '.join(COLUMNS)}; {name} has no {', '.join(sorted(missing))}")
+        rows = dataset.map(_rows_of_responses, batched=True, with_indices=True, remove_columns=columns)
+        rows = cast(Any, super())._prepare_dataset(rows, processing_class, args, name)  # each response by TRL
+        return type(rows).from_generator(_lists_of_rows, gen_kwargs={"rows": rows})
+
+    def _set_signature_columns_if_needed(self) -> None:
+        self._signature_columns = ["prompt_ids", "chosen_ids", "labels"]
+
+    def compute_loss(
+        self, model: Any, inputs: Mapping[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        mine, grades = cast(Any, self), inputs["grades"]
+        scores, outputs = self.scores(model, {name: each for name, each in inputs.items() if name != "grades"})
+        with torch.no_grad():
+            where = grades != PADDING
+            padded = torch.zeros_like(grades).masked_scatter(where, scores.to(grades.dtype))
+            above = (grades[:, :, None] > grades[:, None]) & where[:, None]
+            right = ((padded[:, :, None] - padded[:, None]).sign()[above] + 1).sum() / 2
+            right, pairs = mine.accelerator.gather(torch.stack([right, above.sum()])[None]).sum(0).tolist()
+        if pairs:
+            mine._metrics["train" if mine.model.training else "eval"]["rewards/accuracies"].append(right / pairs)
+        loss = TrainerLoss(self.ranking_loss)(scores, grades)
+        return (loss, outputs) if return_outputs else loss
+
+
+class _Policy(_Listwise):
+    def scores(self, model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, Any]:
+        mine = cast(Any, self)
+        tokens = {name: each for name, each in inputs.items() if name != "completion_mask"}
+        labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, -100)
+        outputs = model(**tokens, labels=labels, fused_lm_head=True, use_cache=False)
+        policy = outputs.log_probs[:, 1 - labels.shape[1] :].sum(
+            1
+        )  # without virtual tokens of prompts that are learned
+        reference = torch.cat(mine.compute_ref_log_probs(mine.ref_model or mine.model, inputs))
+        return preference_scores(policy, reference, mine.beta), outputs
+
+
+class _Rewards(_Listwise):
+    def scores(self, model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, Any]:
+        outputs = model(**inputs, use_cache=False)
+        return outputs.logits.squeeze(-1), outputs
+
+
+class _Collator:
+    """The batch of TRL's collator for the responses of all prompts, with `grades` `[prompts, most responses]`."""
+
+    def __init__(self, collator: Callable[[list[Any]], Mapping[str, Tensor]]) -> None:
+        self.collator = collator
+
+    def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        rows = []
+        for each in examples:
+            for at, chosen in enumerate(each["chosen_ids"]):
+                prompt = {"prompt_ids": each["prompt_ids"][at]} if "prompt_ids" in each else {}
+                rows.append({**prompt, "chosen_ids": chosen, "rejected_ids": chosen})
+        labels = [torch.tensor(each["labels"], dtype=torch.float32) for each in examples]
+        grades = torch.nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=PADDING)
+        # first, since Trainer takes the number of examples from it; of TRL's rows, the second half repeats the first
+        return {"grades": grades, **{name: each[: len(rows)] for name, each in self.collator(rows).items()}}
+
+
+def _rows_of_responses(lists: Mapping[str, Sequence[Any]], numbers: Sequence[int]) -> dict[str, list[Any]]:
+    """A row in TRL's format for each response."""
+    others = {name: each for name, each in lists.items() if name not in ("completions", "labels")}
+    rows: dict[str, list[Any]] = {name: [] for name in (*others, "chosen", "rejected", "label", "list")}
+    for at, (number, texts, labels) in enumerate(zip(numbers, lists["completions"], lists["labels"], strict=True)):
+        if isinstance(texts, str) or len(texts) != len(labels):
+            raise ValueError(f"each completion must have a label; row {number} has {texts!r} and labels {labels!r}")
+        new = {"chosen": texts, "rejected": texts, "label": map(float, labels), "list": [number] * len(texts)}
+        for name, values in (*new.items(), *((name, [each[at]] * len(texts)) for name, each in others.items())):
+            rows[name].extend(values)
+    return rows
+
+
+def _lists_of_rows(rows: Any) -> Iterator[dict[str, Any]]:
+    """Group consecutive rows by prompt."""
+    for _, group in groupby(rows, key=lambda row: row["list"]):
+        each = list(group)
+        ids = {name: [row[name] for row in each] for name in ("prompt_ids", "chosen_ids") if name in each[0]}
+        yield {**ids, "labels": [row["label"] for row in each]}
