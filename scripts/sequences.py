@@ -37,7 +37,7 @@ from rankstruct.statistics import bootstrap_interval, with_interval
 from rankstruct.text_tables import markdown_table
 
 MEASURES = {"nDCG@10": "nDCG@10", "Success@10": "HR@10"}
-TRAINED = "Recommender()"
+COUNTER, TRAINED = "transitions", "Recommender()"
 RESAMPLES = 999
 
 
@@ -49,10 +49,10 @@ def compared(ratings: Ratings) -> tuple[dict[str, dict[str, np.ndarray]], dict[s
     counted = TransitionRecommender()
     models = {
         "popularity": None,
-        "transitions": counted,
+        COUNTER: counted,
         "session kNN": SessionKNN(),
         TRAINED: Recommender(),
-        "transitions + Recommender()": BlendRecommender(counted, Recommender()),
+        f"{COUNTER} + {TRAINED}": BlendRecommender(counted, Recommender()),
     }
     for name, model in models.items():
         start = time.perf_counter()
@@ -86,12 +86,12 @@ def work(args: Sequence[str]) -> None:
         for model, each in values.items():
             row = [_with_bounds(each[measure]) for measure in MEASURES.values()]
             rows.append([name, model, *row, f"{seconds[model]:.1f}", settings[model]])
-            if model != TRAINED:
-                less = [with_interval(each[m] - values[TRAINED][m], RESAMPLES) for m in MEASURES.values()]
+            if model != COUNTER:
+                less = [with_interval(each[m] - values[COUNTER][m], RESAMPLES) for m in MEASURES.values()]
                 differences.append([name, model, *less])
     tables = {
         "sequences": (["set", "model", *MEASURES.values(), "seconds", "settings"], rows),
-        "sequences differences": (["set", "model", *(f"{m} less {TRAINED}" for m in MEASURES.values())], differences),
+        "sequences differences": (["set", "model", *(f"{m} less {COUNTER}" for m in MEASURES.values())], differences),
     }
     for title, (header, found) in tables.items():
         print(f"\n{title}\n\n{markdown_table(header, found)}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from rankstruct.commands._arguments import as_typed
 from rankstruct.commands._options import column_options, parser_of
-from rankstruct.commands.page_rules import PageRules, rule_table, rules_of
+from rankstruct.commands.page_rules import DocumentRules, rule_table, rules_of
 from rankstruct.constraints import UnderRules
 from rankstruct.data import DataError, join_run, read_lists, read_qrels, read_run, read_scores
 from rankstruct.data.errors import check_matched
@@ -72,7 +72,7 @@ def evaluate_scores(
         labels: the file with labels and queries.
         measures: names of measures.
         reading: options of `read_lists` for that file.
-        options: `ties`, `empty`, `convention` of `rankstruct.evaluate`; `rules`, PageRules.
+        options: `ties`, `empty`, `convention` of `rankstruct.evaluate`; `rules`, DocumentRules.
 
     Raises:
         DataError: a file is malformed, or the number of scores differs from the number of documents.
@@ -102,7 +102,7 @@ def _evaluated(
                 f"{name}: --ties docid breaks ties by document id, and the documents of --labels have no ids"
             )
         options["docids"] = docids
-    rules: PageRules | None = options.pop("rules", None)
+    rules: DocumentRules | None = options.pop("rules", None)
     found = evaluate(measures=list(measures), **lists, **options)
     under = None
     if rules is not None:
@@ -121,7 +121,7 @@ def evaluate_run(run: str | Path, qrels: str | Path, measures: Sequence[str], **
         run: lines `query Q0 docid rank score tag`.
         qrels: lines `query iteration docid label`.
         measures: names of measures.
-        options: `ties`, `empty`, `convention` of `rankstruct.evaluate`; `rules`, PageRules.
+        options: `ties`, `empty`, `convention` of `rankstruct.evaluate`; `rules`, DocumentRules.
 
     Raises:
         DataError: a file is malformed, or the two have no query, or none of the retrieved documents, in common.

@@ -21,7 +21,7 @@ from rankstruct.text_tables import format_table
 
 
 @dataclass(frozen=True)
-class PageRules:
+class DocumentRules:
     """Rules, and the groups of documents.
 
     Attributes:
@@ -37,7 +37,7 @@ class PageRules:
     columns: Mapping[str, Groups]
 
     @classmethod
-    def read(cls, rules: Sequence[str], path: str | Path) -> PageRules:
+    def read(cls, rules: Sequence[str], path: str | Path) -> DocumentRules:
         """Read a CSV, Parquet or Arrow file with a column of document ids, `docid`, and one for each that the rules are about.
 
         Raises:
@@ -124,13 +124,13 @@ def rule_table(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[lis
     return ["lists that break", "by score", "under rules"], [[rule, before[rule], after[rule]] for rule in before]
 
 
-def rules_of(given: Any) -> PageRules | None:
+def rules_of(given: Any) -> DocumentRules | None:
     """Those of the parsed options of a command, None without; raises ValueError without a table."""
     if given.constraints is None:
         return None
     if given.columns is None:
         raise ValueError("--constraints needs --columns FILE, a table with the groups of documents by docid")
-    return PageRules.read(given.constraints, given.columns)
+    return DocumentRules.read(given.constraints, given.columns)
 
 
 def rule_section(result: Mapping[str, Any]) -> str:
@@ -152,7 +152,7 @@ Relative to the best page of each test list that keeps the rules, and the number
     )
 
 
-def write_pages(path: Path, rules: PageRules, data: RankingData, scores: np.ndarray, source: Path) -> str:
+def write_pages(path: Path, rules: DocumentRules, data: RankingData, scores: np.ndarray, source: Path) -> str:
     """Write the rank of each document under rules, a line each, 0 for those not shown; returns a message for the user."""
     groups = rules.groups(data.docids, source)
     ranks = rank_under(scores, rules.constraints, groups, offsets=data.offsets)

@@ -30,7 +30,7 @@ from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands._options import RANKED, column_options, parser_of
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.commands.files import Files, find_files
-from rankstruct.commands.page_rules import PageRules, rule_section, rule_table, rules_of, write_pages
+from rankstruct.commands.page_rules import DocumentRules, rule_section, rule_table, rules_of, write_pages
 from rankstruct.commands.rank_clicks import ClickFiles, click_section
 from rankstruct.cut_off import CutOff
 from rankstruct.data import DataError, RankingData
@@ -62,7 +62,7 @@ def rank(
     measures: Sequence[str],
     *,
     cut_off: CutOff | None = None,
-    rules: PageRules | None = None,
+    rules: DocumentRules | None = None,
     verbose: bool = False,
     **options: Any,
 ) -> tuple[dict[str, Any], bool]:
@@ -118,7 +118,7 @@ def rank(
 
 
 def _request(
-    files: Files, measures: Sequence[str], ranker: AutoRanker, cut_off: CutOff | None, rules: PageRules | None
+    files: Files, measures: Sequence[str], ranker: AutoRanker, cut_off: CutOff | None, rules: DocumentRules | None
 ) -> dict[str, Any]:
     """All that the result depends on: digests and formats of the files, how they are read, and every option."""
     return {
@@ -138,7 +138,11 @@ def _request(
 
 
 def _check_labels(
-    files: Files, lists: dict[str, RankingData], ranker: AutoRanker, measures: Sequence[str], rules: PageRules | None
+    files: Files,
+    lists: dict[str, RankingData],
+    ranker: AutoRanker,
+    measures: Sequence[str],
+    rules: DocumentRules | None,
 ) -> None:
     """Raise ValueError for labels that a model, the selection or the test, also under rules, would reject after training."""
     paths = files.given()
@@ -275,7 +279,7 @@ def _finish(
     lists: dict[str, RankingData],
     measures: Sequence[str],
     request: dict[str, Any],
-    rules: PageRules | None,
+    rules: DocumentRules | None,
 ) -> dict[str, Any]:
     """Test the saved scorer and write the model card; returns the content of `result.json`."""
     with _kept(output):
@@ -343,7 +347,7 @@ def _tested(scores: np.ndarray, test: RankingData, measures: Sequence[str]) -> d
 
 
 def _ruled(
-    rules: PageRules, scores: np.ndarray, test: RankingData, measures: Sequence[str], path: Path
+    rules: DocumentRules, scores: np.ndarray, test: RankingData, measures: Sequence[str], path: Path
 ) -> dict[str, Any]:
     """The measures under rules, and how many test lists break each before and after."""
     found = rules.report(scores, test.labels, measures, test.offsets, test.qids, test.docids, path)
@@ -431,7 +435,7 @@ def predict(folder: Path, args: Sequence[str]) -> None:
     texts = result.get("constraints", {}).get("rules")
     if given.columns is not None and texts is None:
         raise ValueError(f"--columns has no effect, since {folder} was trained without --constraints; remove it")
-    rules = PageRules.read(texts, given.columns) if given.columns is not None else None
+    rules = DocumentRules.read(texts, given.columns) if given.columns is not None else None
     columns = scorer.preparation.columns if isinstance(scorer, PreparedScorer) else None
     reading = {name: result[name] for name in ("zero_based", "label", "qid", "categorical") if name in result}
     data = read_for_model(path, result.get("feature_names"), result["features"], columns, **reading)

@@ -354,12 +354,7 @@ class Ranker(ScoresTables, BaseEstimator):
             return self._take_from_dask(X, y, qid, {"diversity_groups": diversity_groups, **others})
         loading = (item_weights, self.calibrate, *clicks.values(), qid, group)
         if self._reads(X, y) and all(each is None for each in loading):
-            self.roles_, self.propensities_ = {}, None
-            lists = self._take_shards(X, y, diversity_groups, sample_weight, reset=True)
-            groups = self._packed(columns, lists.ids, lists.diversity_groups)
-            lists = replace(lists, diversity_groups=groups)
-            self._begin(lists)
-            return lists
+            return self._begin_with_shards(X, y, diversity_groups, columns, sample_weight)
         X, y, qid, diversity_groups = open_data("X", X, y, qid, group, diversity_groups)
         X, y, qid, position, docid = self._take_columns(X, y, qid, group, clicks["position"], clicks["docid"])
         propensity, clip, self.propensities_ = clicks["propensity"], clicks["clip"], None
@@ -402,6 +397,16 @@ class Ranker(ScoresTables, BaseEstimator):
         """Whether the features of X are read as training goes."""
         is_shards = isinstance(X, RankingData) and isinstance(X.features, Blocks) and X.num_lists > 1
         return self.reads_shards and is_shards and not isinstance(y, ClickLog)
+
+    def _begin_with_shards(
+        self, X: RankingData, y: Any, diversity_groups: Any, columns: Mapping[str, Any] | None, sample_weight: Any
+    ) -> TrainingData:
+        """Training lists whose features stay in shards, see `_take`."""
+        self.roles_, self.propensities_ = {}, None
+        lists = self._take_shards(X, y, diversity_groups, sample_weight, reset=True)
+        lists = replace(lists, diversity_groups=self._packed(columns, lists.ids, lists.diversity_groups))
+        self._begin(lists)
+        return lists
 
     def _take_shards(
         self, X: RankingData, y: Any, diversity_groups: Any, sample_weight: Any = None, *, reset: bool

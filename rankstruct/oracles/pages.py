@@ -67,7 +67,7 @@ class PageAttribute(NamedTuple):
 
 
 @dataclass(frozen=True)
-class UnderRules(Measure):
+class OnPage(Measure):
     """A measure of pages under rules, for the oracle only.
 
     Attributes:
@@ -128,23 +128,21 @@ def _refuse_page(batch: CpuLists) -> None:
 _PAGES = ListOperator(
     "page_hinge", f"{RANK_SCHEMA}, SymInt length, Tensor rules, Tensor attributes", _compiled, gains=True
 )
-#: At most one document of each group, in the rows of `UnderRules.tables`.
+#: At most one document of each group, in the rows of `OnPage.tables`.
 _ONE_OF_EACH = torch.tensor([PageRule(0, 0, True, 0, 1)]), torch.tensor([PageAttribute(0, -1, -(2**63))])
 
 
-def _options(measure: UnderRules | Diverse, feature_map: Positional, reference: str, scores: Tensor) -> tuple[Any, ...]:
+def _options(measure: OnPage | Diverse, feature_map: Positional, reference: str, scores: Tensor) -> tuple[Any, ...]:
     length, tables = (2**31, _ONE_OF_EACH) if isinstance(measure, Diverse) else (measure.length, measure.tables)
     return *kind_of(measure.plain, feature_map, reference, scores), length, *tables
 
 
-def _solve(
-    scores: Tensor, lists: Lists, measure: UnderRules | Diverse, feature_map: Positional, reference: str
-) -> Answer:
+def _solve(scores: Tensor, lists: Lists, measure: OnPage | Diverse, feature_map: Positional, reference: str) -> Answer:
     plain, options = measure.plain, _options(measure, feature_map, reference, scores)
     return solve_gains(_PAGES, plain, partial(gains_of, plain), scores, lists, options)
 
 
-def _prepare(measure: UnderRules | Diverse, feature_map: Positional, reference: str, longest: int) -> Prepared | None:
+def _prepare(measure: OnPage | Diverse, feature_map: Positional, reference: str, longest: int) -> Prepared | None:
     known = known_gains(measure.plain)
     if known is None:
         return None
@@ -153,7 +151,7 @@ def _prepare(measure: UnderRules | Diverse, feature_map: Positional, reference: 
 
 def paged(resolved: Resolved, length: int, rules: Iterable[Any], attributes: Iterable[Any]) -> Resolved:
     """The search for pages of these rules, in place of that for rankings."""
-    measure = UnderRules(
+    measure = OnPage(
         resolved.measure,
         length,
         tuple(PageRule(*each) for each in rules),
@@ -172,10 +170,10 @@ _METHODS = (
 )
 
 
-def _explain(measure: UnderRules | Diverse, feature_map: Positional, list_size: int, grades: int) -> RankMethod:
+def _explain(measure: OnPage | Diverse, feature_map: Positional, list_size: int, grades: int) -> RankMethod:
     return _METHODS[2 * isinstance(measure, Diverse) + isinstance(measure.plain, RR)]
 
 
 _ORACLE = Oracle(_solve, _explain, REFERENCES, takes_reference_scores=True, refuses_negative=True, prepare=_prepare)
-register_oracle(UnderRules, Positional, _ORACLE, default="ideal-tied")
+register_oracle(OnPage, Positional, _ORACLE, default="ideal-tied")
 register_oracle(Diverse, Positional, _ORACLE, default="ideal-tied")

@@ -157,7 +157,7 @@ def test_gains_of_grades_that_are_known_are_those_of_the_measure(name, monkeypat
             assert all(map(torch.equal, found, expected))
             known = np.flatnonzero(~np.isnan(table))
             assert set(known) >= {*labels[~padding & (labels < 256) & (labels % 1 == 0)].tolist()}
-            of_known = positional._gains(measure, torch.tensor(known, dtype=torch.float64))
+            of_known = positional.gains_of(measure, torch.tensor(known, dtype=torch.float64))
             assert np.array_equal(table[known], of_known.numpy())
 
 
