@@ -142,7 +142,7 @@ struct PageHinge : ByRank, Rules {
                 const Index its = (list.group[r] >> kernel.shift[a]) & kernel.mask[a];
                 return its == kernel.none[a] ? NONE : its;
             };
-            if (!tree.grow(name)) return false;
+            if (!tree.grow(name, kernel.none[0] == NONE)) return false;
             const Span<int> cap = space.rules.cap.first(tree.nodes);
             cap.fill(int(n));
             for (Index i = 0; i < kernel.attribute.size; ++i)

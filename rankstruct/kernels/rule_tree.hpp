@@ -37,10 +37,10 @@ struct RuleTree {
 
     Span<int> nodes_of(Index r) const { return space.node.slice(r * rules.attributes, (r + 1) * rules.attributes); }
 
-    // Number the groups with a rule, `name(a, r)` that of a document; false if two overlap without one being in the other. A
-    // document's groups come in the order of their sizes; the next larger one must be the same for all documents of a group.
+    // Number the groups with a rule, `name(a, r)` that of a document, with `everyone` also if it is NONE; false if two overlap
+    // without one being in the other. A document's groups come in the order of their sizes; the next larger one must be the same for all documents of a group.
     template <class Name>
-    bool grow(Name name) {
+    bool grow(Name name, bool everyone = false) {
         for (Index a = 0; a < rules.attributes; ++a) {
             for (Index r = 0; r < n; ++r) space.name[r] = name(a, r);
             const Span<int> first = space.size.slice(nodes, nodes + n);
@@ -54,7 +54,7 @@ struct RuleTree {
                 space.node_of[i] = -1;
                 for (int g = 0; g < count; ++g) {
                     const Index its = space.name[first[g]];
-                    if (its == Rules::NONE || !(rules.each_group[i] || its == rules.which[i])) continue;
+                    if ((its == Rules::NONE && !everyone) || !(rules.each_group[i] || its == rules.which[i])) continue;
                     used[g] = 0;
                     if (!rules.each_group[i]) space.node_of[i] = g;
                 }

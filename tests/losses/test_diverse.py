@@ -166,3 +166,13 @@ def test_direct_and_graded_losses_of_diverse_measures():
     torch.testing.assert_close(graded(*flat, diversity_groups=diversity_groups.flatten(), offsets=offsets), predicted)
     with pytest.raises(TypeError, match="does not accept reference_scores"):
         rs.DirectLoss("AP")(scores, labels, reference_scores=scores)
+
+
+@pytest.mark.parametrize("group", [7, 0, -1, -(2**63), 2**63 - 1])
+def test_any_whole_number_is_a_group(group):
+    scores, labels = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 2])
+    values = [
+        rs.StructuredHingeLoss("diverse_nDCG@2")(scores, labels, diversity_groups=torch.tensor([each, each, 8]))
+        for each in (group, 5)
+    ]
+    assert values[0] == values[1] > 0
