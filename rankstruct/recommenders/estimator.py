@@ -582,8 +582,8 @@ class Recommender(CatalogueRecommender):
             scores[rows, : at.shape[1]] = np.where(is_good, np.take_along_axis(values, at, 1), -np.inf)
         return torch.from_numpy(found), torch.from_numpy(scores)
 
-    def catalogue_model(self) -> _Served:
-        """The factorisation, see `_Served`."""
+    def catalogue_model(self) -> Any:
+        """As in `CatalogueRecommender`, with the factors of `fit`."""
         return _Served(self.scorer_, self.known_)
 
     def _model_of_new(self, known: Ratings) -> _Served:
