@@ -34,7 +34,7 @@ _KEPT = "fit keeps what users know; for users with other interactions use recomm
 #: Arguments of other libraries, such as implicit, and what to pass here.
 OTHER_NAMES = {
     "user_items": f"there is no user_items=; {_KEPT}",
-    "recalculate_user": "there is no recalculate_user=; use recommend_new, or partial_fit to keep the result",
+    "recalculate_user": "there is no recalculate_user=; use recommend_new, or Recommender.partial_fit to keep the result",
     "userid": "there is no userid=; the first argument is one user or several",
     "itemid": "there is no itemid=; the first argument is one item or several",
     "N": "there is no N=; pass k=, the number of results",
@@ -210,7 +210,7 @@ class CatalogueRecommender(BaseEstimator):
         columns = checked_columns(constraints, columns)
         number = len(self._index.seen["items"])
         groups = {name: self._index.groups_of_items(name, columns[name]) for name in constraints.columns}
-        for said in unknown_groups(constraints, groups):
+        for said in unknown_groups(constraints, groups, quotas=True):
             raise ValueError(said.replace("no document", "no item", 1))
         k = min(k, number if ranked is None else len(ranked))
         found, scores = torch.full((len(users), k), -1), torch.full((len(users), k), -torch.inf)
