@@ -30,6 +30,7 @@ from rankstruct.processes import find_team, joined
 FEATURES = 20
 KINDS = ("shards", "file")
 _LIST, _LISTS = 50, 1000  # documents of a list, and lists that are drawn at once
+_STEP = 50_000  # documents of a step, of all processes together
 
 
 def write_drawn(folder: str | os.PathLike[str], rows: int, shards: int, seed: int = 0) -> None:
@@ -140,6 +141,8 @@ def benchmark_workers(
 ) -> list[dict[str, Any]]:
     """Draw the rows, if they are not there, and train on the shards in several processes of this machine, in turn.
 
+    A step is of the same number of documents for all, of which each process has its share.
+
     Returns:
         A row an epoch: `workers`, `round`, `load` (that of the machine before, processes that ran or waited in the last minute),
         `seconds` of the slowest process, `cpu_seconds` of all, `peak_mb` of the largest, `rows` of all.
@@ -160,7 +163,12 @@ def benchmark_workers(
         load = os.getloadavg()[0]
         given = [environment(**cache, **meeting, RANK=str(rank)) for rank in range(world)]
         runs = [
-            subprocess.Popen([*command, "shards", str(drawn), "inf"], env=each, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [*command, "shards", str(drawn), "inf", str(_STEP // world)],
+                env=each,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
             for each in given
         ]
         ends = [json.loads(run.communicate()[0].splitlines()[-1]) for run in runs]
@@ -217,6 +225,7 @@ def as_rows(found: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[Any]]
 
 
 if __name__ == "__main__":
-    kind, path, minutes = sys.argv[1:]
+    kind, path, minutes, *documents = sys.argv[1:]
     with joined():
-        print(json.dumps(train(path, float(minutes)) if kind in KINDS else read_first(path)))
+        found = train(path, float(minutes), *map(int, documents)) if kind in KINDS else read_first(path)
+        print(json.dumps(found))
