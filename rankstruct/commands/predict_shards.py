@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 _KEY = b"rankstruct.scores"
 
 
-class _Model(NamedTuple):
+class _TableModel(NamedTuple):
     """A scorer of tables, and the last steps of its model, if there are any."""
 
     scorer: TableScorer
@@ -61,7 +61,7 @@ class _Model(NamedTuple):
         return found
 
 
-def score_shards(model: _Model, shards: Shards, output: str | Path, digest: str) -> tuple[int, int]:
+def score_shards(model: _TableModel, shards: Shards, output: str | Path, digest: str) -> tuple[int, int]:
     """Write the scores of shards.
 
     Args:
@@ -126,7 +126,7 @@ def _is_done(file: Path, mark: bytes) -> bool:
     return True
 
 
-def _score_file(model: _Model, shards: Shards, number: int, file: Path, mark: bytes) -> None:
+def _score_file(model: _TableModel, shards: Shards, number: int, file: Path, mark: bytes) -> None:
     """Write the scores of one file, and what the last steps of the model make of them."""
     import pyarrow as pa
     import pyarrow.parquet
@@ -154,7 +154,7 @@ def _score_file(model: _Model, shards: Shards, number: int, file: Path, mark: by
             row += len(table)
 
 
-def _tables(model: _Model, shards: Shards, number: int, names: Sequence[str]) -> Iterator[Any]:
+def _tables(model: _TableModel, shards: Shards, number: int, names: Sequence[str]) -> Iterator[Any]:
     """The rows of a file in consecutive tables, of whole lists if the scores depend on them."""
     import pyarrow as pa
 
@@ -224,7 +224,7 @@ def predict(folder: Path | None, args: Sequence[str]) -> None:
             "%s: the model has no names of features; in order they are %s", given.path, ", ".join(features)[:200]
         )
     table = scorer._table_scorer(qid, features, "score")
-    model = _Model(table, getattr(scorer, "calibration", None), rank.fitted_cut_off(known))
+    model = _TableModel(table, getattr(scorer, "calibration", None), rank.fitted_cut_off(known))
     try:
         table.list_column(names)
     except ValueError as error:

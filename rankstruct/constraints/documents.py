@@ -150,10 +150,8 @@ class Documents(Layout):
                 raise ValueError(f"{name!r} must have a group for each document, shape {shape}, got {ids.shape}")
             groups[name] = Groups(ids.reshape(-1)[places], names)
         if len(places) and not all(isinstance(columns[name], Groups) for name in constraints.columns):
-            for said in unknown_groups(
-                constraints, groups
-            ):  # a warning, since lists of one request may well lack a group
-                warnings.warn(said, stacklevel=4)
+            for said in unknown_groups(constraints, groups):
+                warnings.warn(said, stacklevel=4)  # no error, since lists of one request may well lack a group
         which = [0 if rule.value is None else group_of(rule, groups[rule.column].names) for rule in constraints.rules]
         return cls(*laid_out, np.stack([groups[name].ids for name in constraints.columns]), which, constraints)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, Literal, get_args, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.arrays import as_numbers
+from rankstruct.arrays import as_count, as_numbers
 from rankstruct.constraints.documents import Layout
 from rankstruct.constraints.expohedron import best_of_groups, decompose, pareto_path, path_of_two_groups, project
 from rankstruct.constraints.rules import Groups, group_ids
@@ -61,7 +60,7 @@ class ExposurePolicy:
         `seed` is that of `numpy.random.default_rng`; give a generator to draw on.
         """
         if size is not None:
-            size = _count("size", size, 0)
+            size = as_count("size", size, 0)
         drawn = np.random.default_rng(seed).choice(len(self.weights), size, p=self.weights.numpy())
         return self.rankings[torch.as_tensor(drawn)]
 
@@ -230,7 +229,7 @@ def fair_exposure(
     tensor([0.9206, 0.5000, 0.7103], dtype=torch.float64)
     """
     layout = Layout.read(_one_list("merits", merits), {}, "merits")
-    return _Problem.of(layout.scores, target, groups, _discounts(k, discount)).fairest()
+    return _Problem.of(layout.scores, target, groups, Discounts.read(k, discount)).fairest()
 
 
 def fair_exposures(
@@ -262,7 +261,7 @@ def fair_exposures(
     >>> policies.sample(seed=1)
     tensor([2, 1, 2, 1])
     """
-    layout, discounts = Layout.read(merits, lists, "merits"), _discounts(k, discount)
+    layout, discounts = Layout.read(merits, lists, "merits"), Discounts.read(k, discount)
     wanted = target if isinstance(target, str) else layout.given(target, "target")
     grouped = None if groups is None else Groups(layout.given(group_ids("groups", groups).ids, "groups"), None)
     found = []
@@ -305,7 +304,7 @@ def exposure_front(
     ExposurePolicy(3 rankings of 3 documents, utility=1.25, unfairness=0.0875)
     """
     layout = Layout.read(_one_list("merits", merits), {}, "merits")
-    problem = _Problem.of(layout.scores, target, groups, _discounts(k, discount))
+    problem = _Problem.of(layout.scores, target, groups, Discounts.read(k, discount))
     points = problem.front()
     squares = (problem.gaps(points) ** 2).sum(1)
     return ExposureFront(
@@ -329,7 +328,7 @@ class _Problem:
     groups: np.ndarray | None
 
     @classmethod
-    def of(cls, merits: np.ndarray, target: Any, groups: Any, discounts: _Discounts) -> _Problem:
+    def of(cls, merits: np.ndarray, target: Any, groups: Any, discounts: Discounts) -> _Problem:
         if not np.isfinite(merits).all():
             raise ValueError(f"merits must be finite, got {merits[~np.isfinite(merits)][0]:g}")
         worth = discounts.of(len(merits))
@@ -419,9 +418,17 @@ def _target(target: Any, merits: np.ndarray, total: float) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _Discounts:
+class Discounts:
+    """The discounts of positions, of which the first k are seen, all if None."""
+
     measure: nDCG
     k: int | None
+
+    @classmethod
+    def read(cls, k: Any, discount: Any) -> Discounts:
+        """Check the arguments of that name."""
+        k = None if k is None else as_count("k", k)
+        return cls(nDCG(k, discount=discount), k)
 
     def of(self, size: int) -> np.ndarray:
         """Of so many positions, 0 after the first k; raises ValueError if they increase or are negative."""
@@ -429,17 +436,6 @@ class _Discounts:
         if (found < 0).any():
             raise ValueError(f"discounts must be >= 0, got {found.min():g}")
         return found
-
-
-def _discounts(k: int | None, discount: Any) -> _Discounts:
-    k = None if k is None else _count("k", k, 1)
-    return _Discounts(nDCG(k, discount=discount), k)
-
-
-def _count(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
-    return int(value)
 
 
 def _one_list(name: str, values: Any) -> Any:

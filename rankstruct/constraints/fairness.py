@@ -8,17 +8,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from functools import lru_cache
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.arrays import as_numbers
+from rankstruct.arrays import as_count, as_numbers
 from rankstruct.constraints.documents import Layout, whole_ranks
+from rankstruct.constraints.exposure import Discounts
 from rankstruct.constraints.rules import NO_GROUP, Groups, fair_quotas, group_ids
-from rankstruct.measures import nDCG
 from rankstruct.messages import did_you_mean
 
 __all__ = ["attention_fairness", "exposure_ratio", "passes_fair_test", "rKL", "rND"]
@@ -240,16 +240,11 @@ def passes_fair_test(
 
 def _ranked(ranks: Any, lists: Mapping[str, Any], k: int | None, discount: Any) -> tuple[Layout, np.ndarray]:
     """The documents, whose scores are their ranks, and the discounts of these, 0 for those not shown."""
-    if k is not None and (isinstance(k, bool) or not isinstance(k, Integral) or k < 1):
-        raise ValueError(f"k must be a whole number >= 1, got {k!r}")
+    discounts = Discounts.read(k, discount)
     layout = Layout.read(whole_ranks(ranks), lists, "ranks")
     layout.check_ranks()
     position = layout.scores.astype(np.int64)
-    weights = (
-        nDCG(None if k is None else int(k), discount=discount).position_weights(int(position.max(initial=0))).numpy()
-    )
-    if (weights < 0).any():
-        raise ValueError(f"discounts must be >= 0, got {weights.min():g}")
+    weights = discounts.of(int(position.max(initial=0)))
     return layout, np.concatenate([[0.0], weights])[position]
 
 
@@ -324,8 +319,7 @@ def _divergence(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def _of_prefixes(name: str, ranks: Any, groups: Any, protected: Any, step: int, lists: Mapping[str, Any]) -> Tensor:
-    if isinstance(step, bool) or not isinstance(step, Integral) or step < 1:
-        raise ValueError(f"step must be a whole number >= 1, got {step!r}")
+    as_count("step", step)
     layout, _ = _ranked(ranks, lists, None, "log2")
     side = _protected(layout, groups, protected)
     lengths, sizes = layout.lengths(), np.diff(layout.offsets)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rankstruct.arrays import as_count
 from rankstruct.constraints.documents import Documents
 from rankstruct.constraints.program import conflict, solve_program
 from rankstruct.constraints.rules import Constraints
@@ -160,13 +160,11 @@ class PageRanker:
     def __init__(
         self, documents: Documents, positions: np.ndarray | None, k: int | None = None, time_limit: float = 10.0
     ) -> None:
-        if k is not None and (isinstance(k, bool) or not isinstance(k, Integral) or k < 1):
-            raise ValueError(f"k must be a whole number >= 1, got {k!r}")
         if isinstance(time_limit, bool) or not isinstance(time_limit, int | float) or not time_limit >= 0:
             raise ValueError(f"time_limit must be a number of seconds >= 0, got {time_limit!r}")
         self.documents, self.positions, self.time_limit = documents, positions, time_limit
         longest = int(np.diff(documents.offsets).max(initial=0))
-        self.length = max(longest if k is None else min(k, longest), 1)
+        self.length = max(longest if k is None else min(as_count("k", k), longest), 1)
 
     def rank(
         self, scores: np.ndarray, discounts: Callable[[int], Tensor] | None = None, name: str = "this measure"
@@ -198,10 +196,8 @@ class PageRanker:
 
     def greedy(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Ranks `[documents]` and the outcome of each list."""
-        documents, most = (
-            self.documents,
-            np.iinfo(np.int32).max,
-        )  # above the number of documents, as all larger ones are
+        documents = self.documents
+        most = np.iinfo(np.int32).max  # above the number of documents, as all larger ones are
         columns = documents.constraints.columns
         table = [
             (

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.arrays import LARGEST, as_array, is_missing
+from rankstruct.arrays import LARGEST, as_array, as_count, is_missing
 from rankstruct.columns import named_columns, names_of
 from rankstruct.messages import did_you_mean
 
@@ -112,7 +112,7 @@ class Constraints:
     A rule about more positions than a list has documents is about the whole list.
 
     Args:
-        rules: at least one.
+        rules: at least one, or a list of them.
 
     Raises:
         ValueError: a text is no rule, or two rules contradict each other whatever the list.
@@ -124,12 +124,11 @@ class Constraints:
     ('seller', 'new')
     """
 
-    def __init__(self, *rules: str | Rule) -> None:
-        if len(rules) == 1 and isinstance(rules[0], list | tuple):
-            rules = tuple(rules[0])
-        if not rules:
+    def __init__(self, *rules: str | Rule | Sequence[str | Rule]) -> None:
+        given: Sequence[Any] = rules[0] if len(rules) == 1 and isinstance(rules[0], list | tuple) else rules
+        if not given:
             raise ValueError(f"constraints need at least one rule; {_WRITE}")
-        self.rules = tuple(rule if isinstance(rule, Rule) else Rule.parse(rule) for rule in rules)
+        self.rules = tuple(rule if isinstance(rule, Rule) else Rule.parse(rule) for rule in given)
         for lower in self.rules:
             for upper in self.rules:
                 self._refuse_contradiction(lower, upper)
@@ -269,8 +268,7 @@ def fair_quotas(k: int, share: float, *, alpha: float = 0.1, adjusted: bool = Fa
     """
     from scipy.stats import binom
 
-    if isinstance(k, bool) or not isinstance(k, Integral) or k < 1:
-        raise ValueError(f"k must be a whole number >= 1, got {k!r}")
+    k = as_count("k", k)
     for name, value in (("share", share), ("alpha", alpha)):
         if not isinstance(value, Real) or not 0 < value < 1:
             raise ValueError(f"{name} must be between 0 and 1, got {value!r}")

@@ -130,11 +130,11 @@ class SequenceRecommender(CatalogueRecommender):
 
     def catalogue_model(self) -> Any:
         """The `CatalogueModel` of the users of `fit`, such as for `evaluate_catalogue`, by their index in `known_`."""
-        return _Scores(partial(self._scores, self.known_, False), self.known_)
+        return _Counted(partial(self._scores, self.known_, False), self.known_)
 
     def _model_of_new(self, known: Ratings) -> Any:
         """The `CatalogueModel` of new users."""
-        return _Scores(partial(self._scores, known, True), self.known_)
+        return _Counted(partial(self._scores, known, True), self.known_)
 
     def _scores(self, known: Ratings, are_new: bool, users: np.ndarray) -> sp.csr_array:
         """The scores `[users, items]` of users by their index in `known`, from 0."""
@@ -339,7 +339,7 @@ class BlendRecommender(SequenceRecommender):
         return _Blend([member._model_of_new(known) for member in self.members_], self.settings_["weight"])
 
 
-class _Scores:
+class _Counted:
     """A model of sparse scores, among equal ones of which popularity decides."""
 
     def __init__(self, scores: Callable[[np.ndarray], sp.csr_array], known: Ratings) -> None:

@@ -314,7 +314,7 @@ class RuleWatch(pl.Callback):
     """
 
     def __init__(self, rules: str | list[str]) -> None:
-        self.constraints = Constraints(rules)  # type: ignore[arg-type]
+        self.constraints = Constraints(rules)
         if len(self.constraints.columns) > 1:
             raise ValueError(
                 f"the data have one column of groups, and the rules are about {', '.join(self.constraints.columns)}"

@@ -133,7 +133,7 @@ def test_a_list_in_two_files_is_refused_with_both(tmp_path, last):
     scorer = TableScorer(lambda table, qid: np.zeros(len(table)), ("x",), True, "qid")
     shards = predict_shards.Shards(tmp_path)
     with pytest.raises(rs.data.DataError, match=rf"{last}\.parquet, row 1: .* query 'q2' .*0\.parquet, row 2"):
-        predict_shards.score_shards(predict_shards._Model(scorer, None, None), shards, tmp_path / "out", "model")
+        predict_shards.score_shards(predict_shards._TableModel(scorer, None, None), shards, tmp_path / "out", "model")
 
 
 def test_probabilities_and_what_is_shown_are_those_of_the_file(tmp_path, capsys):
