@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import platform
+import re
 import secrets
 import shlex
 import shutil
@@ -16,6 +18,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from rankstruct._version import __version__
+
+#: The ends of temporary names, with the number of the process.
+LEFT_BEHIND = re.compile(r"\.(\d{1,9})-[0-9a-f]+\.part$")
 
 
 @contextmanager
@@ -37,7 +42,7 @@ def whole_file(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    partial = path.with_name(temporary_name(path.name))
     try:
         with naming(path):
             with open(partial, mode.replace("w", "x"), encoding=None if "b" in mode else "utf-8") as file:
@@ -48,6 +53,28 @@ def whole_file(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def temporary_name(name: str) -> str:
+    """The name of a file or folder while this process writes it."""
+    return f"{name}.{os.getpid()}-{secrets.token_hex(4)}.part"
+
+
+def remove_left_behind(path: Path) -> None:
+    """Remove what processes that were killed left of a file or folder while they wrote it."""
+    for each in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
+        if (process := LEFT_BEHIND.search(each.name)) and not _is_running(int(process[1])):
+            shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # another user's, or not a process number
+        return True
+    return True
 
 
 @contextmanager

@@ -7,7 +7,6 @@ and atomically, so that a killed process leaves no damaged file.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import logging
@@ -32,7 +31,7 @@ from rankstruct.data.dataset import RankingData, register_format
 from rankstruct.data.errors import REAL, DataError, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import add_to_digest, check_file
-from rankstruct.files import whole_file
+from rankstruct.files import LEFT_BEHIND, remove_left_behind, whole_file
 from rankstruct.messages import Way
 
 __all__ = ["read_rankdata"]
@@ -49,8 +48,6 @@ _FILLED = "filled"  # stored with the arrays of `RankingData`, as JSON: the fill
 _COLUMN_CATEGORIES = "columns"  # the names and categories of `RankingData.columns`, as JSON
 _NAMED_COLUMNS = 5  # with missing values that messages name
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-#: Temporary files of `whole_file` in a killed process.
-LEFT_BEHIND = re.compile(r"\.rankdata\.(\d{1,9})-[0-9a-f]+\.part$")
 
 
 def cache_folder(cache: bool | str | os.PathLike[str]) -> Path | None:
@@ -225,7 +222,7 @@ def evict(folder: Path, limit: int, *, keep: Path | None = None) -> list[CachedF
 
     Incomplete files that killed processes left more than an hour ago are removed too.
     """
-    for each in _listed(folder, "*.part"):
+    for each in _listed(folder, f"*{SUFFIX}.*.part"):
         if LEFT_BEHIND.search(each.path.name) and time.time() - each.used > 3600:
             each.path.unlink(missing_ok=True)
     total, removed = 0, []
@@ -456,22 +453,10 @@ def write_assembled(target: Path, fill: Fill, *, half: bool = False) -> tuple[in
 
     Raises OSError, and as `fill`.
     """
-    for path in target.parent.glob(f"{glob.escape(target.name)}.*.part"):
-        if (process := LEFT_BEHIND.search(path.name)) and not _is_running(int(process[1])):
-            path.unlink(missing_ok=True)
+    remove_left_behind(target)
     with Assembly(target.parent, half=half) as assembly:
         streams = fill(assembly)
         write_arrays(target, streams)
         _log_columns(target, streams)
     width = streams["features"].shape[1] if "features" in streams else int(streams["shape"].array()[1])
     return streams["offsets"].shape[0] - 1, streams["labels"].shape[0], width
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):  # another user's, or not a process number
-        return True
-    return True

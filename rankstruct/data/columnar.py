@@ -233,6 +233,12 @@ class ListReader:
             return "convert dates to numbers, such as days since one, or remove the column"
         return Way("categorical", [name], "if its cells are categories, name it: {}")
 
+    def check(self, batch: Any, before: int) -> None:
+        """Raise DataError for numbers that `read_arrow` refuses whatever its options, in the label or in features."""
+        names = [*self.names, self.roles["label"]]
+        numeric = [name for name in names if name not in (None, *self.categories)]
+        self._features(batch, before, [str(name) for name in numeric if not is_text(plain(batch.column(name)).type)])
+
     def _part(self, batch: Any, before: int) -> DocumentBlock:
         qid, docid, label = str(self.roles["qid"]), self.roles["docid"], self.roles["label"]
         labels = np.zeros(len(batch), np.float32)
@@ -283,15 +289,15 @@ class ListReader:
         refuse(~np.isfinite(single), name, "a number in the range of float32", before, labels)
         return single
 
-    def _features(self, batch: Any, before: int) -> np.ndarray:
-        """Features `[n, d]` float32, NaN if missing."""
-        names = self.names
-        if not names:
+    def _features(self, batch: Any, before: int, names: Sequence[str] | None = None) -> np.ndarray:
+        """Features `[n, d]` float32, NaN if missing; of some columns, if named."""
+        if not self.names:
             wanted = ", ".join(name or role for role, name in self.wanted.items())
             raise DataError(f"{self.path}: expected feature columns in addition to {wanted}, got none")
+        names = self.names if names is None else names
         with np.errstate(over="ignore"):  # reported below as infinite
             if self.of_lists(batch):
-                features = self.lists(names[0], batch.column(names[0]), before)
+                features = self.lists(self.names[0], batch.column(self.names[0]), before)
             else:
                 features = np.empty((len(batch), len(names)), np.float32)
                 for at, name in enumerate(names):

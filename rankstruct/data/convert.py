@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from rankstruct.data.formats import find_reader, read_lists, suffix_of
 from rankstruct.data.svmlight import Lines, Options, read_svmlight
 from rankstruct.data.tables import id_text
 from rankstruct.data.text import unpacked_name
+from rankstruct.files import remove_left_behind, temporary_name
 
 __all__ = ["Converted", "convert_lists", "write_shards"]
 
@@ -120,7 +120,7 @@ def write_shards(
 
     Raises:
         DataError: as the format's reader, or a number is out of range for float16.
-        ValueError: an invalid option, or the folder has files.
+        ValueError: an invalid option, more shards than lists, or the folder has files.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +135,9 @@ def write_shards(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         found = "has files" if target.is_dir() else "is a file"
         raise ValueError(f"target must be a new or an empty folder, got {target}, which {found}")
-    made = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    hidden = target.with_name(f".{target.name}")
+    remove_left_behind(hidden)
+    made = hidden.with_name(temporary_name(hidden.name))
     try:
         reader = _as_table(source, made, dtype, progress, options)
         qid = str(reader.table.columns["qid"])
@@ -145,6 +147,8 @@ def write_shards(
             raise DataError(f"{source}: expected documents, one per row, got none")
         _write_parts(made, shards, first.schema, chain([first], marked))
         lists, documents = _write_sorted(made, shards, reader, qid)
+        if shards > lists:
+            raise ValueError(f"shards must be at most {lists}, one for each list of {source}, got {shards}")
         os.replace(made / "shards", target)
     finally:
         shutil.rmtree(made, ignore_errors=True)
@@ -209,13 +213,12 @@ def _write_sorted(made: Path, shards: int, reader: ListReader, qid: str) -> tupl
 
     (made / "shards").mkdir()
     digits, lists, documents = len(str(shards - 1)), 0, 0
-    for number in range(shards):
-        if (made / "rows" / str(number)).is_dir():
-            rows = pyarrow.dataset.dataset(made / "rows" / str(number), format="feather").to_table()
-            name = made / "shards" / f"part-{number:0{digits}}.parquet"
-            lists += _write_shard(name, rows.sort_by(_ROW).drop_columns(_ROW), reader, qid)
-            documents += len(rows)
-            shutil.rmtree(made / "rows" / str(number))
+    for folder in sorted((made / "rows").iterdir(), key=lambda each: int(each.name)):
+        rows = pyarrow.dataset.dataset(folder, format="feather").to_table()
+        name = made / "shards" / f"part-{folder.name.rjust(digits, '0')}.parquet"
+        lists += _write_shard(name, rows.sort_by(_ROW).drop_columns(_ROW), reader, qid)
+        documents += len(rows)
+        shutil.rmtree(folder)
     return lists, documents
 
 
@@ -225,6 +228,7 @@ def _marked(reader: ListReader, qid: str, shards: int, dtype: str) -> Iterator[A
 
     before = 0
     for batch in reader.batches():
+        reader.check(batch, before)
         ids = reader.table.ids(qid, batch.column(qid), before)
         hashes = [zlib.crc32(id_text("qid", name).encode()) % shards for name in ids.dictionary.to_pylist()]
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))

@@ -317,3 +317,18 @@ def test_shards_of_a_file_without_columns_are_its_lists(tmp_path, monkeypatch, d
     with pytest.raises(DataError, match="expected dense features, got sparse ones"):
         write_shards(path, tmp_path / "none", 2)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["shards", "train.txt"]
+
+
+def test_shards_are_refused_before_anything_is_written(tmp_path):
+    source, stale = tmp_path / "train.csv", tmp_path / f".shards.{2**29}-0123abcd.part"
+    for rows, number, message in (
+        ("1,0,1\n2,1,inf\n", 2, r"train\.csv, row 2: expected finite numbers .* in 'x'"),
+        ("1,0,1\n2,1,1e39\n", 2, r"train\.csv, row 2: expected finite numbers .* in 'x'"),
+        ("1,0,1\n2,inf,1\n", 2, r"train\.csv, row 2: expected finite numbers .* in 'label'"),
+        ("1,0,1\n2,1,2\n1,1,3\n", 10**6, r"shards must be at most 2, one for each list of .*train\.csv, got 1000000"),
+    ):
+        source.write_text(f"qid,label,x\n{rows}")
+        (stale / "rows").mkdir(parents=True)  # of a process that was killed
+        with pytest.raises(ValueError, match=message):
+            write_shards(source, tmp_path / "shards", number)
+        assert [path.name for path in tmp_path.iterdir()] == ["train.csv"]
