@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from functools import partial
 from itertools import groupby
 from typing import Any, cast
 
@@ -19,15 +21,10 @@ __all__ = ["listwise_trainer"]
 
 COLUMNS = ("prompt", "completions", "labels")
 #: Options of TRL's configs that are parts of its own losses.
-PARTS = {
-    "loss_type": ["sigmoid"],
-    "ld_alpha": None,
-    "f_divergence_type": "reverse_kl",
-    "label_smoothing": 0.0,
-    "use_weighting": False,
-    "precompute_ref_log_probs": False,
-    "center_rewards_coefficient": None,
-}
+PARTS = (
+    "loss_type", "ld_alpha", "f_divergence_type", "label_smoothing", "use_weighting", "precompute_ref_log_probs",
+    "center_rewards_coefficient",
+)  # fmt: skip
 
 
 def listwise_trainer(loss: RankingLoss | None = None, trainer: str | type = "DPOTrainer") -> Any:
@@ -58,14 +55,15 @@ def listwise_trainer(loss: RankingLoss | None = None, trainer: str | type = "DPO
     """
     trl = import_extra("trl", "preferences")
     base: Any = getattr(trl, trainer, None) if isinstance(trainer, str) else trainer
-    for name, adapter in (("DPOTrainer", _Policy), ("RewardTrainer", _Rewards)):
+    for name, scores in (("DPOTrainer", _policy_scores), ("RewardTrainer", _rewards)):
         if isinstance(base, type) and issubclass(base, getattr(trl, name)):
-            return type(f"Listwise{base.__name__}", (adapter, base), {"ranking_loss": loss_of_lists(loss)})
+            own = {"ranking_loss": loss_of_lists(loss), "scores": scores}
+            return type(f"Listwise{base.__name__}", (_Listwise, base), own)
     raise TypeError(f"trainer must be 'DPOTrainer' or 'RewardTrainer', or a subclass of one of these; got {trainer!r}")
 
 
 class _Listwise:
-    """The parts that both trainers share: rows of TRL, one for each response, are grouped by prompt."""
+    """What both trainers share: rows of TRL, one for each response, are grouped by prompt."""
 
     ranking_loss: RankingLoss
     scores: Callable[..., tuple[Tensor, Any]]
@@ -73,13 +71,15 @@ class _Listwise:
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         mine = cast(Any, self)
-        if changed := [name for name, value in PARTS.items() if getattr(mine.args, name, value) != value]:
-            raise ValueError(f"a ranking loss replaces TRL's loss, so leave {', '.join(changed)} at the default")
-        mine.data_collator = _Collator(mine.data_collator)
+        for each in fields(mine.args):
+            usual = each.default if each.default_factory is MISSING else each.default_factory()
+            if each.name in PARTS and getattr(mine.args, each.name) != usual:
+                raise ValueError(f"a ranking loss replaces TRL's loss, so leave {each.name} at the default")
+        mine.data_collator = partial(_collated, mine.data_collator)
 
     def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, name: str) -> Any:
         columns = list(next(iter(dataset), COLUMNS))
-        if "chosen_ids" in columns:
+        if "responses" in columns:
             return dataset
         if missing := set(COLUMNS) - set(columns):
             raise ValueError(f"each row must have {', '.join(COLUMNS)}; {name} has no {', '.join(sorted(missing))}")
@@ -88,16 +88,17 @@ class _Listwise:
         return type(rows).from_generator(_lists_of_rows, gen_kwargs={"rows": rows})
 
     def _set_signature_columns_if_needed(self) -> None:
-        self._signature_columns = ["prompt_ids", "chosen_ids", "labels"]
+        self._signature_columns = ["responses", "labels"]
 
     def compute_loss(
-        self, model: Any, inputs: Mapping[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
+        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        mine, grades = cast(Any, self), inputs["grades"]
-        scores, outputs = self.scores(model, {name: each for name, each in inputs.items() if name != "grades"})
+        mine, inputs = cast(Any, self), dict(inputs)
+        grades = inputs.pop("grades")
+        scores, outputs = self.scores(model, inputs)
         with torch.no_grad():
             where = grades != PADDING
-            padded = torch.zeros_like(grades).masked_scatter(where, scores.to(grades.dtype))
+            padded = grades.masked_scatter(where, scores.to(grades.dtype))
             above = (grades[:, :, None] > grades[:, None]) & where[:, None]
             right = ((padded[:, :, None] - padded[:, None]).sign()[above] + 1).sum() / 2
             right, pairs = mine.accelerator.gather(torch.stack([right, above.sum()])[None]).sum(0).tolist()
@@ -107,53 +108,41 @@ class _Listwise:
         return (loss, outputs) if return_outputs else loss
 
 
-class _Policy(_Listwise):
-    def scores(self, model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, Any]:
-        mine = cast(Any, self)
-        tokens = {name: each for name, each in inputs.items() if name != "completion_mask"}
-        labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, -100)
-        outputs = model(**tokens, labels=labels, fused_lm_head=True, use_cache=False)
-        policy = outputs.log_probs[:, 1 - labels.shape[1] :].sum(
-            1
-        )  # without virtual tokens of prompts that are learned
-        reference = torch.cat(mine.compute_ref_log_probs(mine.ref_model or mine.model, inputs))
-        return preference_scores(policy, reference, mine.beta), outputs
+def _policy_scores(trainer: Any, model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, Any]:
+    tokens = {name: each for name, each in inputs.items() if name != "completion_mask"}
+    labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, -100)
+    outputs = model(**tokens, labels=labels, fused_lm_head=True, use_cache=False)
+    policy = outputs.log_probs[:, 1 - labels.shape[1] :].sum(1)  # without virtual tokens of learned prompts
+    reference = torch.cat(trainer.compute_ref_log_probs(trainer.ref_model or trainer.model, inputs))
+    return preference_scores(policy, reference, trainer.beta), outputs
 
 
-class _Rewards(_Listwise):
-    def scores(self, model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, Any]:
-        outputs = model(**inputs, use_cache=False)
-        return outputs.logits.squeeze(-1), outputs
+def _rewards(trainer: Any, model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, Any]:
+    outputs = model(**inputs, use_cache=False)
+    return outputs.logits.squeeze(-1), outputs
 
 
-class _Collator:
+def _collated(
+    collator: Callable[[list[Any]], Mapping[str, Tensor]], examples: Sequence[Mapping[str, Any]]
+) -> dict[str, Tensor]:
     """The batch of TRL's collator for the responses of all prompts, with `grades` `[prompts, most responses]`."""
-
-    def __init__(self, collator: Callable[[list[Any]], Mapping[str, Tensor]]) -> None:
-        self.collator = collator
-
-    def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        rows = []
-        for each in examples:
-            for at, chosen in enumerate(each["chosen_ids"]):
-                prompt = {"prompt_ids": each["prompt_ids"][at]} if "prompt_ids" in each else {}
-                rows.append({**prompt, "chosen_ids": chosen, "rejected_ids": chosen})
-        labels = [torch.tensor(each["labels"], dtype=torch.float32) for each in examples]
-        grades = torch.nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=PADDING)
-        # first, since Trainer takes the number of examples from it; of TRL's rows, the second half repeats the first
-        return {"grades": grades, **{name: each[: len(rows)] for name, each in self.collator(rows).items()}}
+    rows = [row for each in examples for row in each["responses"]]
+    labels = [torch.tensor(each["labels"], dtype=torch.float32) for each in examples]
+    grades = torch.nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=PADDING)
+    # first, since Trainer takes the number of examples from it; of TRL's rows, the second half repeats the first
+    return {"grades": grades, **{name: each[: len(rows)] for name, each in collator(rows).items()}}
 
 
 def _rows_of_responses(lists: Mapping[str, Sequence[Any]], numbers: Sequence[int]) -> dict[str, list[Any]]:
     """A row in TRL's format for each response."""
-    others = {name: each for name, each in lists.items() if name not in ("completions", "labels")}
+    others = [name for name in lists if name not in ("completions", "labels")]
     rows: dict[str, list[Any]] = {name: [] for name in (*others, "chosen", "rejected", "label", "list")}
     for at, (number, texts, labels) in enumerate(zip(numbers, lists["completions"], lists["labels"], strict=True)):
         if isinstance(texts, str) or len(texts) != len(labels):
             raise ValueError(f"each completion must have a label; row {number} has {texts!r} and labels {labels!r}")
-        new = {"chosen": texts, "rejected": texts, "label": map(float, labels), "list": [number] * len(texts)}
-        for name, values in (*new.items(), *((name, [each[at]] * len(texts)) for name, each in others.items())):
-            rows[name].extend(values)
+        for row in zip(texts, texts, map(float, labels), strict=True):
+            for name, value in zip(rows, (*(lists[each][at] for each in others), *row, number), strict=True):
+                rows[name].append(value)
     return rows
 
 
@@ -161,5 +150,5 @@ def _lists_of_rows(rows: Any) -> Iterator[dict[str, Any]]:
     """Group consecutive rows by prompt."""
     for _, group in groupby(rows, key=lambda row: row["list"]):
         each = list(group)
-        ids = {name: [row[name] for row in each] for name in ("prompt_ids", "chosen_ids") if name in each[0]}
-        yield {**ids, "labels": [row["label"] for row in each]}
+        ids = [{name: value for name, value in row.items() if name.endswith("_ids")} for row in each]
+        yield {"responses": ids, "labels": [row["label"] for row in each]}
