@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from rankstruct.arrays import as_numbers
 from rankstruct.clicks.conditional import maximise, residuals
 from rankstruct.clicks.log import ClickLog
-from rankstruct.clicks.propensities import Propensities, _Cells, _check_connected
+from rankstruct.clicks.propensities import Cells, Propensities, with_intervals
 from rankstruct.clicks.relevance import rows_of_queries
+from rankstruct.data.errors import check_numbers
 from rankstruct.ids import known_ids
 
 __all__ = ["ContextPropensities", "propensities_by_context"]
@@ -60,11 +60,10 @@ class ContextPropensities:
         design = _with_constant((given - self.center) / self.scale)
         logs = design @ self.coefficients.T
         errors = np.sqrt(np.maximum(np.einsum("...i,kikj,...j->...k", design, self.covariance, design), 0))
-        wide = ndtri(0.5 + self.confidence / 2) * errors
         ids = None if query is None else known_ids("query", query, "row")
         if ids is not None and ids.shape != given.shape[:-1]:
             raise ValueError(f"query must have one id per context, shape {given.shape[:-1]}; got {ids.shape}")
-        return Propensities(np.exp(logs), np.exp(logs - wide), np.exp(logs + wide), self.confidence, ids)
+        return with_intervals(logs, errors, self.confidence, ids)
 
 
 def propensities_by_context(
@@ -104,10 +103,9 @@ def propensities_by_context(
     >>> found.predict([1])
     Propensities(1, 0.247 [0.24, 0.255]; 95 % confidence)
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")
-    cells = _Cells(log)
-    _check_connected(cells.ranks, cells.neighbours())
+    check_numbers("above 0 and below 1", lambda level: 0 < level < 1, confidence=confidence)
+    cells = Cells(log)
+    cells.check_connected()
     features = _checked_context(context, query, log)
     center, scale = features.mean(0), features.std(0)
     constant = scale <= 1e-12 * np.abs(features).max(0)
@@ -121,7 +119,7 @@ def propensities_by_context(
     return ContextPropensities(coefficients, covariance, center, scale, confidence)
 
 
-def _estimate(cells: _Cells, query: np.ndarray, design: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _estimate(cells: Cells, query: np.ndarray, design: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The coefficients of ranks from 2 on and their covariance, by the sums of the scores of each query."""
     coefficients, chances, inverse = maximise(cells.shown, cells.clicked, design[query])
     scores = residuals(cells.clicked, chances)[:, 1:, None] * design[query][:, None]

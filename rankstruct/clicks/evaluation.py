@@ -27,6 +27,7 @@ from rankstruct.arrays import as_numbers
 from rankstruct.clicks.log import ClickLog, common_numbers
 from rankstruct.clicks.relevance import checked_by_document, estimate_relevance
 from rankstruct.ids import known_ids
+from rankstruct.losses.checks import check_choice
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 from rankstruct.statistics import bootstrap_interval
 
@@ -107,8 +108,7 @@ def evaluate_from_clicks(
     chosen = _checked_measure(measure)
     if not len(log):
         raise ValueError("the log has no rows")
-    if normalize not in ("sessions", "weights"):
-        raise ValueError(f"normalize must be 'sessions' or 'weights', got {normalize!r}")
+    check_choice("normalize", normalize, ("sessions", "weights"))
     candidates, sessions = _Candidates.matched(log, scores, query, document), log.sessions_of_queries()
     gains = candidates.gains(log, propensities, prediction, options)
     totals = np.bincount(candidates.query, candidates.discounts(chosen) * gains, len(sessions))

@@ -15,6 +15,7 @@ from rankstruct.data import DataError
 from rankstruct.data.errors import check_matched
 from rankstruct.data.tables import TableReader, check_columns
 from rankstruct.ids import known_ids
+from rankstruct.losses.checks import check_choice
 from rankstruct.messages import ArgumentError
 from rankstruct.roles import column_of
 
@@ -103,7 +104,9 @@ class ClickLog:
         if len(set(sizes.values())) > 1 or len(sizes["query"]) != 1:
             raise ValueError(f"the columns of a log must have one value per row, shape [rows]; got {sizes}")
         clicks = _checked_clicks(columns["click"])
-        positions = _checked_positions(columns["position"], clicks, longest)
+        most = np.iinfo(np.int32).max if longest is None else longest
+        positions, shown = checked_positions(columns["position"], clicks, most)
+        _refuse(~shown, "position must not be missing, that of row {row} is; leave out documents that were not shown")
         queries, query_number = _numbered(columns["query"])
         ids, its_id = _numbered(columns["document"])
         pairs, documents = np.unique(query_number.astype(np.int64) * max(len(ids), 1) + its_id, return_inverse=True)
@@ -236,8 +239,7 @@ class ClickLog:
         >>> log.with_documents([1, 1], ["b", "a"]).document
         array([1, 0], dtype=int32)
         """
-        if missing not in ("error", "drop"):
-            raise ValueError(f"missing must be 'error' or 'drop', got {missing!r}")
+        check_choice("missing", missing, ("error", "drop"))
         if (query is None) != (document is None):
             raise ValueError("pass both query= and document=, the ids of each row of the table, or neither")
         if query is None:
@@ -441,16 +443,18 @@ def _checked_clicks(values: np.ndarray) -> np.ndarray:
     return numbers.astype(bool)
 
 
-def _checked_positions(values: np.ndarray, clicks: np.ndarray, longest: int | None) -> np.ndarray:
+def checked_positions(
+    values: Any, clicks: np.ndarray, most: int, what: str = "row", why: str = "the longest ranking"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks from 1 to `most`, which is `why`, 1 for documents that were not shown, and whether each was."""
     numbers = as_numbers("position", values, exact=False)
-    gone, row = np.isnan(numbers), "that of row {row} is"
-    _refuse(gone & clicks, "row {row} has a click and no position: only documents that were shown can be clicked")
-    _refuse(gone, f"position must not be missing, {row}; leave out documents that were not shown")
-    _refuse(numbers != np.floor(numbers), f"position must be a whole number, {row}", numbers)
-    _refuse(numbers < 1, f"position must be 1 or more, since the first is 1; {row}", numbers)
-    most = np.iinfo(np.int32).max if longest is None else longest
-    _refuse(numbers > most, f"position must be at most {most}, the longest ranking; {row}", numbers)
-    return numbers.astype(np.int32)
+    shown, its = ~np.isnan(numbers), f"that of {what} {{row}} is"
+    said = f"{what} {{row}} has a click and no position: only documents that were shown can be clicked"
+    _refuse(~shown & clicks, said)
+    _refuse(shown & (numbers != np.floor(numbers)), f"position must be a whole number, {its}", numbers)
+    _refuse(numbers < 1, f"position must be 1 or more, since the first is 1; {its}", numbers)
+    _refuse(numbers > most, f"position must be at most {most}, {why}; {its}", numbers)
+    return np.where(shown, numbers, 1).astype(np.int32), shown
 
 
 def _numbered(values: Any) -> tuple[np.ndarray, np.ndarray]:

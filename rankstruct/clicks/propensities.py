@@ -16,6 +16,7 @@ from scipy.special import ndtri
 
 from rankstruct.clicks.conditional import maximise
 from rankstruct.clicks.log import ClickLog
+from rankstruct.data.errors import check_numbers
 
 __all__ = ["Propensities", "harvest_propensities", "propensities_by_em", "propensities_by_swaps"]
 
@@ -76,7 +77,7 @@ def propensities_by_swaps(log: ClickLog, *, confidence: float = 0.95) -> Propens
     >>> propensities_by_swaps(log)
     Propensities(1, 0.497 [0.485, 0.51]; 95 % confidence)
     """
-    cells = _Cells(log)
+    cells = Cells(log)
     logs, errors = np.zeros(cells.ranks), np.zeros(cells.ranks)
     for rank in range(1, cells.ranks):
         found = cells.against_first(rank)
@@ -86,7 +87,7 @@ def propensities_by_swaps(log: ClickLog, *, confidence: float = 0.95) -> Propens
                 "harvest_propensities also compares the other ranks"
             )
         logs[rank], errors[rank] = found[0], np.sqrt(found[1])
-    return _with_intervals(logs, errors, confidence)
+    return with_intervals(logs, errors, confidence)
 
 
 def harvest_propensities(log: ClickLog, *, confidence: float = 0.95) -> Propensities:
@@ -113,8 +114,8 @@ def harvest_propensities(log: ClickLog, *, confidence: float = 0.95) -> Propensi
     >>> harvest_propensities(log)
     Propensities(1, 0.497 [0.485, 0.51]; 95 % confidence)
     """
-    cells = _Cells(log)
-    _check_connected(cells.ranks, cells.neighbours())
+    cells = Cells(log)
+    cells.check_connected()
     logs, errors = np.zeros(cells.ranks), np.zeros(cells.ranks)
     if cells.ranks > 1:
         found, chances, inverse = maximise(cells.shown, cells.clicked, np.ones((len(cells.shown), 1)))
@@ -123,7 +124,7 @@ def harvest_propensities(log: ClickLog, *, confidence: float = 0.95) -> Propensi
         for rank, weights in enumerate(np.pad(inverse, ((0, 0), (1, 0))), 1):
             influence = weights - (chances @ weights)[:, None]  # of a click on each document at each rank
             errors[rank] = np.sqrt((influence**2 * spread).sum())
-    return _with_intervals(logs, errors, confidence)
+    return with_intervals(logs, errors, confidence)
 
 
 def propensities_by_em(
@@ -168,20 +169,20 @@ def propensities_by_em(
     Propensities(1, 0.499 [0.487, 0.511]; 95 % confidence)
     """
     log, rows = (log, None) if features is None else log.of_features(features)
-    cells = _Cells(log, several=features is None)
+    cells = Cells(log, several=features is None)
     if not log.click.any():
         raise ValueError("the log has no clicks, so nothing can be estimated from it")
     given = None if rows is None else rows[cells.documents]
     if given is None:
-        _check_connected(cells.ranks, cells.neighbours())
+        cells.check_connected()
     most = max_iterations or (2000 if given is None else 30)
     examined, attracts = _maximise(cells, given, regressor, most, tolerance)
     errors = _errors_of_maximum(cells, examined, attracts, together=given is not None)
-    return _with_intervals(np.log(examined / examined[0]), errors, confidence)
+    return with_intervals(np.log(examined / examined[0]), errors, confidence)
 
 
 def _maximise(
-    cells: _Cells, features: np.ndarray | None, regressor: Any, most: int, tolerance: float
+    cells: Cells, features: np.ndarray | None, regressor: Any, most: int, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """The propensities `[ranks]` and attractions `[documents]` that expectation maximisation ends at."""
     shown, clicked = cells.shown, cells.clicked
@@ -202,7 +203,7 @@ def _maximise(
     return examined, attracts
 
 
-def _errors_of_maximum(cells: _Cells, examined: np.ndarray, attracts: np.ndarray, together: bool) -> np.ndarray:
+def _errors_of_maximum(cells: Cells, examined: np.ndarray, attracts: np.ndarray, together: bool) -> np.ndarray:
     """Standard errors of the log propensities, from the Fisher information.
 
     What is known about the attractions is removed: one of each document, or one factor for all if `together`.
@@ -217,7 +218,7 @@ def _errors_of_maximum(cells: _Cells, examined: np.ndarray, attracts: np.ndarray
     return np.concatenate([[0.0], np.sqrt(np.diag(np.linalg.inv(curvature[1:, 1:])))])
 
 
-class _Cells:
+class Cells:
     """How often documents were shown and clicked at each rank, `[documents, ranks]`; without those shown at one rank only."""
 
     def __init__(self, log: ClickLog, several: bool = True) -> None:
@@ -260,31 +261,24 @@ class _Cells:
         total = self.shown.sum(1, keepdims=True)
         return self.shown * chance * (1 - chance) * total / np.maximum(total - 1, 1)
 
-    def neighbours(self) -> list[tuple[int, int]]:
-        """The pairs of ranks with a document, clicked at one of the two, that was shown at both."""
+    def check_connected(self) -> None:
+        """Raise ValueError for ranks without a chain of documents, clicked and shown at two of them, from rank 1."""
         clicked = self.shown[self.clicked.any(1)] > 0
-        together = clicked.T.astype(float) @ clicked
-        return [(a, b) for a in range(self.ranks) for b in range(a) if together[a, b]]
+        groups = connected_components(clicked.T.astype(float) @ clicked, directed=False)[1]
+        if (groups != groups[0]).any():
+            apart = np.flatnonzero(groups != groups[0]) + 1
+            raise ValueError(
+                f"rank {apart[0]} cannot be compared with rank 1, not even by way of other ranks: no document, or none with "
+                "clicks, is shown at both. Log sessions with randomised swaps or another ranker, or use propensities_by_em with "
+                "features"
+            )
 
 
-def _check_connected(ranks: int, pairs: list[tuple[int, int]]) -> None:
-    graph = np.zeros((ranks, ranks), bool)
-    for a, b in pairs:
-        graph[a, b] = True
-    groups = connected_components(graph, directed=False)[1]
-    if (groups != groups[0]).any():
-        apart = np.flatnonzero(groups != groups[0]) + 1
-        raise ValueError(
-            f"rank {apart[0]} cannot be compared with rank 1, not even by way of other ranks: no document, or none with clicks, "
-            "is shown at both. Log sessions with randomised swaps or another ranker, or use propensities_by_em with features"
-        )
-
-
-def _with_intervals(logs: np.ndarray, errors: np.ndarray, confidence: float) -> Propensities:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")
+def with_intervals(logs: np.ndarray, errors: np.ndarray, confidence: float, queries: Any = None) -> Propensities:
+    """Propensities of these logarithms, with intervals from their standard errors."""
+    check_numbers("above 0 and below 1", lambda level: 0 < level < 1, confidence=confidence)
     wide = ndtri(0.5 + confidence / 2) * errors
-    return Propensities(np.exp(logs), np.exp(logs - wide), np.exp(logs + wide), confidence)
+    return Propensities(np.exp(logs), np.exp(logs - wide), np.exp(logs + wide), confidence, queries)
 
 
 def _regressed(regressor: Any, features: np.ndarray, attracts: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -29,7 +29,9 @@ import numpy as np
 from rankstruct.arrays import as_numbers
 from rankstruct.clicks.log import ClickLog, common_numbers
 from rankstruct.clicks.propensities import Propensities
+from rankstruct.data.errors import check_numbers
 from rankstruct.ids import known_ids
+from rankstruct.losses.checks import check_choice
 
 __all__ = ["estimate_relevance"]
 
@@ -80,7 +82,7 @@ def estimate_relevance(
     array([0.5   , 0.9625])
     """
     policy_aware = _is_policy_aware(normalize, policy_aware, exposure, plain=base is None and prediction is None)
-    shown, least = rows_of(checked_propensities(propensities, log), log), _checked_clip(clip)
+    shown, least = rows_of(checked_propensities(propensities, log), log), checked_clip(clip)
     predicted = None if prediction is None else checked_by_document(prediction, "prediction", log)
     excess = _excess(log, shown, base, predicted)
     if policy_aware or exposure is not None:
@@ -114,8 +116,7 @@ def _of_documents(log: ClickLog, excess: np.ndarray, divisors: np.ndarray, expos
 
 def _is_policy_aware(normalize: str, policy_aware: bool | None, exposure: Any, plain: bool) -> bool:
     """The option, or its default; raises ValueError for options that do not go together."""
-    if normalize not in ("sessions", "weights", "none"):
-        raise ValueError(f"normalize must be 'sessions', 'weights' or 'none', got {normalize!r}")
+    check_choice("normalize", normalize, ("sessions", "weights", "none"))
     if policy_aware and exposure is not None:
         raise ValueError("policy_aware=True estimates the exposure from the log: pass it or exposure=, not both")
     if normalize == "weights" and (policy_aware or exposure is not None or not plain):
@@ -207,10 +208,9 @@ def _checked_exposure(exposure: Any, log: ClickLog) -> np.ndarray:
     return found
 
 
-def _checked_clip(clip: float | None) -> float:
+def checked_clip(clip: Any) -> float:
     """The smallest propensity to divide by."""
     if clip is None:
         return 0.0
-    if not 0 < clip <= 1:
-        raise ValueError(f"clip must be above 0 and at most 1, got {clip}")
-    return clip
+    check_numbers("above 0 and at most 1", lambda value: 0 < value <= 1, clip=clip)
+    return float(clip)

@@ -12,6 +12,8 @@ import numpy as np
 
 from rankstruct.arrays import as_numbers
 from rankstruct.clicks import ClickLog, Propensities, estimate_relevance, harvest_propensities
+from rankstruct.clicks.log import checked_positions
+from rankstruct.clicks.relevance import checked_clip
 from rankstruct.ids import known_ids, numbered_ids
 
 __all__: list[str] = []
@@ -177,36 +179,14 @@ def checked_propensities(propensity: Any, clip: float | None) -> np.ndarray:
             f"that at {int(wrong.argmax())} is {known[wrong][0]:g}" if known.ndim == 1 else f"got shape {known.shape}"
         )
         raise ValueError(f"propensity must be one number above 0 and at most 1 per rank or document; {found}")
-    if clip is None:
-        return known
-    if not (np.ndim(clip) == 0 and 0 < clip <= 1):
-        raise ValueError(f"clip must be above 0 and at most 1, got {clip!r}")
-    return np.maximum(known, clip)
+    return np.maximum(known, checked_clip(clip))
 
 
 def _checked_positions(position: Any, clicks: np.ndarray, qid: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
     """Ranks, 1 for documents that were not shown, and whether each was."""
-    found = as_numbers("position", position).astype(np.float64)
-    if found.shape != clicks.shape:
-        raise ValueError(f"position must have one rank per document, shape {clicks.shape}; got {found.shape}")
-    shown = ~np.isnan(found)
-    for wrong, rule in (
-        (
-            ~shown & (clicks > 0),
-            "document {at} has a click and no position: only documents that were shown can be clicked",
-        ),
-        (
-            shown & ~((found >= 1) & (found == np.floor(found))),
-            "position must be whole numbers from 1; that of {at} is {it:g}",
-        ),
-        (
-            found > ranks,
-            f"position must be at most {ranks}, the number of propensities; that of document {{at}} is {{it:g}}",
-        ),
-    ):
-        if wrong.any():
-            at = int(wrong.argmax())
-            raise ValueError(rule.format(at=at, it=found[at]))
+    if np.shape(position) != clicks.shape:
+        raise ValueError(f"position must have one rank per document, shape {clicks.shape}; got {np.shape(position)}")
+    found, shown = checked_positions(position, clicks > 0, ranks, "document", "the number of propensities")
     rows = np.flatnonzero(shown)
     order = rows[np.lexsort((found[rows], qid[rows]))]
     same = (qid[order[1:]] == qid[order[:-1]]) & (found[order[1:]] == found[order[:-1]])
@@ -216,4 +196,4 @@ def _checked_positions(position: Any, clicks: np.ndarray, qid: np.ndarray, ranks
             f"a list must show one document at a position; documents {order[at]} and {order[at + 1]} are at the same one: each "
             "list is what one user was shown, so pass the sessions as qid=, or a rankstruct.clicks.ClickLog as y"
         )
-    return np.where(shown, found, 1).astype(np.int64), shown
+    return found, shown

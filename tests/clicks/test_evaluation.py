@@ -209,7 +209,7 @@ def test_all_clicks_or_none():
         ({"scores": [1, 2, 3, np.nan]}, "scores must be a finite number for each of the 4 documents"),
         ({"prediction": [1, 2]}, "prediction must be a finite number for each of the 4 scores"),
         ({"prediction": [1, 2, np.inf, 0]}, "prediction must be a finite number for each of the 4 scores"),
-        ({"normalize": "none"}, "normalize must be 'sessions' or 'weights', got 'none'"),
+        ({"normalize": "none"}, "normalize must be one of 'sessions', 'weights', got 'none'"),
         ({"confidence": 95}, "level must be between 0 and 1"),
         ({"log": ClickLog.from_arrays([], [], [], [])}, "the log has no rows"),
         ({"query": ["a", "a", "b", "b"]}, "pass both query= and document=, the ids of each score, or neither"),

@@ -209,7 +209,7 @@ def test_documents_that_a_table_lacks_are_dropped_if_asked_and_counted():
     assert found.position.tolist() == [2, 1, 1, 2]  # as shown
     assert found.session.tolist() == [0, 1, 2, 2]
     assert found.sessions_of_queries().tolist() == [1, 2]
-    with pytest.raises(ValueError, match="missing must be 'error' or 'drop', got 'keep'"):
+    with pytest.raises(ValueError, match="missing must be one of 'error', 'drop', got 'keep'"):
         log.with_documents(list("aab"), list("zxy"), missing="keep")
 
 
