@@ -249,9 +249,8 @@ class Cells:
         if not (of_rank > 0 and of_first > 0):
             return None
         spread = ((n * m * (c + d) - c * d * (n + m)) / (n + m) ** 2).sum()
-        return float(np.log(of_rank / of_first)), max(
-            spread / (of_rank * of_first), 1e-12
-        )  # 0 if everything was clicked
+        # 0 if everything was clicked
+        return float(np.log(of_rank / of_first)), max(spread / (of_rank * of_first), 1e-12)
 
     def variances(self, propensities: np.ndarray) -> np.ndarray:
         """The variances of the clicks, `[documents, ranks]`, with one click probability for each document."""

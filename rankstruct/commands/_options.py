@@ -655,9 +655,8 @@ def parser_of(command: str, args: Sequence[str] = ()) -> CommandParser:
     if command in _PARSERS:
         return _PARSERS[command]()
     lines = [line for file in configs_in(args) for line in Path(file).read_text(encoding="utf-8").splitlines()]
-    tasks = [
-        line.removeprefix("task:").partition("#")[0].strip() for line in lines if line.startswith("task:")
-    ]  # of the top level
+    # of the top level
+    tasks = [line.removeprefix("task:").partition("#")[0].strip() for line in lines if line.startswith("task:")]
     task = dict(options_in(args)).get("--task") or (tasks or ["ranking"])[-1].strip("\"'")
     parser = _of_a_config(command, task)
     if task not in TASKS:

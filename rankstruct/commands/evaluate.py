@@ -213,11 +213,7 @@ def _print_rules(systems: Sequence[Evaluated], rows: Sequence[dict[str, float | 
     print(
         "\nunder rules, relative to the best page of the retrieved documents that keeps them, whatever the convention:"
     )
-    if rows:
-        print(format_table(list(rows[0]), [list(row.values()) for row in rows]))
-    else:
-        counts, means = systems[0].counts(), systems[0].means().items()
-        print(format_table(["measure", "under rules", "queries"], [[name, mean, counts[name]] for name, mean in means]))
+    print(_table(systems[0], rows, "under rules"))
     for system in systems:
         assert system.under is not None
         print(f"\nof {len(system.qids)} lists of {system.name.removesuffix(' under rules')}:")
@@ -228,14 +224,19 @@ def _print(systems: Sequence[Evaluated], rows: Sequence[dict[str, float | str | 
     for system in systems:
         for note in system.notes:
             print(f"{system.name}: {note}")
-    first = systems[0]
     if rows:
-        print(f"first: {first.name}\nsecond: {systems[1].name}")
-        print(format_table(list(rows[0]), [list(row.values()) for row in rows]))
+        print(f"first: {systems[0].name}\nsecond: {systems[1].name}")
+    print(_table(systems[0], rows, "mean"))
+    if rows:
         print(f"p: two-sided paired {test} test over these queries, not corrected for multiple measures")
-    else:
-        counts, means = first.counts(), first.means().items()
-        print(format_table(["measure", "mean", "queries"], [[name, mean, counts[name]] for name, mean in means]))
+
+
+def _table(system: Evaluated, rows: Sequence[dict[str, float | str | int]], means: str) -> str:
+    """The comparison, or the means of one system."""
+    if rows:
+        return format_table(list(rows[0]), [list(row.values()) for row in rows])
+    counts = system.counts()
+    return format_table(["measure", means, "queries"], [[n, mean, counts[n]] for n, mean in system.means().items()])
 
 
 def _without_nan(value: Any) -> Any:

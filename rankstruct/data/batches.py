@@ -128,9 +128,8 @@ def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator, keep: boo
     taken = rng.permutation(len(relevant))[:size]
     for kind in (True, False):
         if not (relevant[taken] == kind).any() and (relevant == kind).any():
-            taken[0] = rng.choice(
-                np.flatnonzero(relevant == kind)
-            )  # all sampled are of the other kind, so none is left out
+            # all sampled are of the other kind, so none is left out
+            taken[0] = rng.choice(np.flatnonzero(relevant == kind))
     return np.sort(taken)
 
 

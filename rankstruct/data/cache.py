@@ -226,9 +226,8 @@ def evict(folder: Path, limit: int, *, keep: Path | None = None) -> list[CachedF
         if LEFT_BEHIND.search(each.path.name) and time.time() - each.used > 3600:
             each.path.unlink(missing_ok=True)
     total, removed = 0, []
-    for each in sorted(
-        cached_files(folder), key=lambda each: each.path != keep
-    ):  # stable: keep first, then the most recently used
+    # stable: keep first, then the most recently used
+    for each in sorted(cached_files(folder), key=lambda each: each.path != keep):
         total += each.size
         if total > limit and each.path != keep:
             each.path.unlink(missing_ok=True)  # a process that has it mapped can still use it

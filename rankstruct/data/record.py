@@ -121,9 +121,8 @@ def _marks(X: Any, offsets: np.ndarray) -> np.ndarray:
     rows = np.zeros(X.shape[0], np.uint64)
     for first in range(0, len(rows), _ROWS):
         block = X[first : first + _ROWS]
-        bits = _bits(
-            block.data if sp.issparse(block) else block
-        )  # of zeros: 0, so that sparse and dense ones are alike
+        # of zeros: 0, so that sparse and dense ones are alike
+        bits = _bits(block.data if sp.issparse(block) else block)
         if sp.issparse(block):
             at = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
             np.add.at(rows[first : first + _ROWS], at, bits * factors[block.indices])

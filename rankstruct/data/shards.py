@@ -26,9 +26,8 @@ __all__: list[str] = []
 
 _log = logging.getLogger(__name__)
 _SUFFIXES = (".parquet", ".pq")
-_URL = re.compile(
-    r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL
-)  # `Path` makes one slash of two; one letter is a drive
+# `Path` makes one slash of two; one letter is a drive
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 _LOCAL = ("file", "local")  # without a host, so that three slashes are in front
 _CELLS = 2**22  # in an Arrow batch
 _BLOCK = 2**20  # cells, unless a list has more

@@ -551,9 +551,8 @@ def read_header(path: str | os.PathLike[str], wanted: Sequence[str] = ("qid",), 
 
     first = {each: next(rows(each), []) for each in ([separator] if separator else SEPARATORS)}
     chosen = max(first, key=suits)  # ties go to the first
-    names = (
-        [name.partition(":")[0] for name in first[chosen]] if recbole else first[chosen]
-    )  # with types: user_id:token
+    # with types: user_id:token
+    names = [name.partition(":")[0] for name in first[chosen]] if recbole else first[chosen]
     return Header(names, chosen, encoding, [*rows(chosen)][1:], not recbole, blank + 2)
 
 

@@ -545,9 +545,8 @@ class Ranker(ScoresTables, BaseEstimator):
     def _undecided(self, name: str, lists: TrainingData) -> tuple[int, int]:
         """The number of lists for which the measure is the same for every ranking, and of all lists."""
         gains = lists.labels if lists.item_weights is None else lists.labels * lists.item_weights
-        best = np.argsort(np.argsort(gains, kind="stable")).astype(
-            float
-        )  # no ties: some measures have no value for them
+        # no ties: some measures have no value for them
+        best = np.argsort(np.argsort(gains, kind="stable")).astype(float)
         measure = self._measure()
         if self._rules is not None:  # whose groups are not those of a measure
             lists = replace(lists, diversity_groups=None)
@@ -572,9 +571,8 @@ class Ranker(ScoresTables, BaseEstimator):
         if not len(y) or measure.takes_groups:
             return
         with suppress(ValueError):  # of labels that only `score` would refuse
-            evaluate(
-                np.zeros(1), y[[y.argmax()]], [measure], offsets=[0, 1]
-            )  # warns of a gain that outweighs all others
+            # warns of a gain that outweighs all others
+            evaluate(np.zeros(1), y[[y.argmax()]], [measure], offsets=[0, 1])
         if y.min() <= 0:
             return
         best, worst = (measured(scores, train, [measure])[measure.name] for scores in (y, -y))

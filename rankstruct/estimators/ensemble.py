@@ -299,9 +299,8 @@ def fit_by_parts(
         if not together:
             train = keep_documents(lists, parts != part)
             with stage(f"fold {part + 1} of {parts.max() + 1}"), warnings.catch_warnings():
-                warnings.filterwarnings(
-                    "ignore", ".* validation lists .* is the same"
-                )  # those of other folds judge too
+                # those of other folds judge too
+                warnings.filterwarnings("ignore", ".* validation lists .* is the same")
                 fit_to(copy, train, valid, table(whole(train.features)), X)
         scores[parts == part] = copy.predict(X, valid.ids)
     return copies, scores

@@ -93,9 +93,8 @@ def _check_lists(log: ClickLog, qid: Any, suffix: str) -> None:
     pairs = np.unique(np.stack([lists, queries]), axis=1)
     names = known_ids(f"qid{suffix}", qid)[query >= 0].astype(str)
     own = np.asarray(log.queries)[query[query >= 0]].astype(str)
-    contradicts = bool(
-        np.isin(names, own).any() and (names != own).any()
-    )  # lists of other names are compared as groups
+    # lists of other names are compared as groups
+    contradicts = bool(np.isin(names, own).any() and (names != own).any())
     if contradicts or any(len(np.unique(each)) < pairs.shape[1] for each in pairs):
         raise ValueError(
             f"qid{suffix} must be the queries of the log, which its documents have already: omit it, or check the order of "

@@ -317,9 +317,8 @@ class LinearRanker(Ranker):
         if len(losses) == 1 and (len(Cs) == 1 or (valid is not None and self.C is not None)):
             return None
         middle = len(Cs) // 2 if self.C is None else None
-        if (
-            valid is None and (np.maximum.reduceat(train.labels, train.offsets[:-1]) > 0).sum() < 2
-        ):  # there is nothing to hold out
+        # there is nothing to hold out
+        if valid is None and (np.maximum.reduceat(train.labels, train.offsets[:-1]) > 0).sum() < 2:
             if middle is None and len(Cs) > 1:
                 raise ValueError(
                     f"C has {len(Cs)} values, and only one list has clicks, so none is held out to select one; pass a single C"

@@ -577,9 +577,8 @@ class NeighbourFactorization(_OfGraph):
         self.register_buffer("served", torch.zeros(num_items, rank))
         self.register_buffer("weights", torch.zeros(num_items))
         self.register_buffer("own", torch.zeros(num_items))
-        self.register_buffer(
-            "fitted", torch.tensor(0)
-        )  # interactions whose items share users; the others are later ones
+        # interactions whose items share users; the others are later ones
+        self.register_buffer("fitted", torch.tensor(0))
 
     def start_from_interactions(
         self,

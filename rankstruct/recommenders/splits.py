@@ -84,9 +84,8 @@ def hold_out(ratings: Any, share: float, *, latest: bool = False, seed: int = 0)
         _check_share(share, ", or an integer from 1")
     ratings = as_ratings(ratings)
     counts = np.diff(ratings.offsets)
-    drawn = np.random.default_rng([seed, 2, ratings.num_ratings]).random(
-        len(counts)
-    )  # differs from that of a split of the rest
+    # differs from that of a split of the rest
+    drawn = np.random.default_rng([seed, 2, ratings.num_ratings]).random(len(counts))
     number = np.where(counts > share, share, 0) if whole else np.minimum(np.floor(share * counts + drawn), counts - 1)
     held = _rank(ratings, seed, latest) < number[ratings.user]
     return ratings.select(~held), ratings.select(held)
