@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +14,7 @@ from tqdm import tqdm
 __all__: list[str] = []
 
 _PAUSE = 10.0  # least seconds between two lines of a log
+LOOK = 0.5  # seconds between two looks at what other processes announce
 _STAGES: ContextVar[tuple[str, ...]] = ContextVar("stages", default=())
 _LISTENER: ContextVar[Callable[[str], object] | None] = ContextVar("listener", default=None)
 
@@ -40,6 +42,25 @@ def listening(listener: Callable[[str], object]) -> Iterator[None]:
         yield
     finally:
         _LISTENER.reset(token)
+
+
+@contextmanager
+def looking(look: Callable[[], object]) -> Iterator[None]:
+    """Call a function twice a second in a thread while the block runs, and once more at its end."""
+
+    def repeat() -> None:
+        ended = False
+        while not ended:
+            ended = end.wait(LOOK)
+            look()
+
+    end, thread = threading.Event(), threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
 
 
 def is_heard() -> bool:

@@ -105,7 +105,8 @@ def check_configs(args: Sequence[str]) -> None:
     """
     for _, option, value in _with_options(args):
         path = Path(value, "config.yaml") if option == "--run" else Path(value)
-        if value and (option in (*_CONFIGS, "--run") or _is_part(option, path)) and path.is_file():
+        is_part = option.startswith("--") and path.suffix in (".yaml", ".yml")
+        if value and (option in (*_CONFIGS, "--run") or is_part) and path.is_file():
             from rankstruct.configs import check_config  # imports YAML, which `--help` does not need
 
             check_config(path)
@@ -135,10 +136,6 @@ def named_files(values: Any) -> dict[str, str]:
         return {path: digest_of(path) for path in paths}
     nested = values.values() if isinstance(values, Mapping) else values if isinstance(values, list | tuple) else ()
     return {path: digest for value in nested for path, digest in named_files(value).items()}
-
-
-def _is_part(option: str, path: Path) -> bool:
-    return option.startswith("--") and path.suffix in (".yaml", ".yml")
 
 
 def _with_options(args: Sequence[str]) -> Iterator[tuple[str, str, str]]:

@@ -393,10 +393,6 @@ def _compare() -> CommandParser:
     return parser
 
 
-def _is_alone(values: Any) -> bool:
-    return values.on is None and (values.processes or 1) == 1
-
-
 def _tune() -> CommandParser:
     parser = CommandParser.of("tune", f"Trials are compared on validation data. {_PASSED_ON}")
     parser.add_argument("--config", required=True, help="training config")
@@ -408,7 +404,8 @@ def _tune() -> CommandParser:
     )
     add_cell_options(parser, "trials")
     add_cluster_options(parser)
-    alone = Need("with --processes or --on: start the command several times, with one --output each", _is_alone)
+    several = "with --processes or --on: start the command several times, with one --output each"
+    alone = Need(several, lambda v: v.on is None and (v.processes or 1) == 1)
     shared = "share the search with other such commands by Optuna's storage: URL of a database, or a journal file"
     parser.add_argument("--storage", metavar="URL", help=shared, needs=[alone])
     repeated = Need("with --storage, whose commands propose in no fixed order", lambda values: not values.storage)

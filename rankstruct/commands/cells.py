@@ -37,7 +37,7 @@ from rankstruct._version import __version__
 from rankstruct.commands.cluster import Futures, Outcome, end_workers, workers
 from rankstruct.configs import load_json
 from rankstruct.files import write_text
-from rankstruct.progress import Progress, listening, stage
+from rankstruct.progress import LOOK, Progress, listening, looking, stage
 
 __all__ = [
     "Cell",
@@ -51,7 +51,6 @@ __all__ = [
 ]
 
 _MOST_PROCESSES = 10_000
-_PAUSE = 0.5  # seconds between two looks at what the cells announce
 
 #: The config, fold and seed of a cell; None where a command has only one.
 Key = tuple[Hashable, Hashable, int | None]
@@ -509,22 +508,16 @@ def _showing(folder: Path, show: Callable[[str], object]) -> Iterator[Path]:
     """Show the newest of what cells announce, each in a file of this folder, which is there for the block."""
 
     def look() -> None:
-        ended = False
-        while not ended:
-            ended = end.wait(_PAUSE)
-            newest = max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns, default=None)
-            if newest is not None and (text := newest.read_text(encoding="utf-8")):
-                show(text)
+        newest = max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns, default=None)
+        if newest is not None and (text := newest.read_text(encoding="utf-8")):
+            show(text)
 
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
     folder.mkdir()
-    end, thread = threading.Event(), threading.Thread(target=look, daemon=True)
-    thread.start()
     try:
-        yield folder
+        with looking(look):
+            yield folder
     finally:
-        end.set()
-        thread.join()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -549,7 +542,7 @@ def _work(
         nonlocal said, due
         said = text
         if time.monotonic() >= due:
-            due = time.monotonic() + _PAUSE
+            due = time.monotonic() + LOOK
             write()
 
     try:

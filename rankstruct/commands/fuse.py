@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from rankstruct.commands._options import EVALUATED, parser_of
-from rankstruct.commands.evaluate import Evaluated, evaluate_joined
+from rankstruct.commands.evaluate import evaluate_joined
 from rankstruct.data import join_run, read_qrels, read_run, write_run
 from rankstruct.data.text import PACKED
 from rankstruct.estimators import LinearRanker
@@ -67,9 +67,6 @@ def main(args: Sequence[str]) -> None:
             "judged queries are scored by rankers fitted without them, in five folds; so their measures are of new queries"
         )
     if systems:
-        print(format_table(["run", *measures, "queries"], [_row(each) for each in systems]))
+        rows = [[each.name, *each.means().values(), len(each.qids)] for each in systems]
+        print(format_table(["run", *measures, "queries"], rows))
         print(f"`rankstruct evaluate {given.output} {given.runs[0]} --qrels {given.qrels}` tests the difference of two")
-
-
-def _row(system: Evaluated) -> list[str | float | int]:
-    return [system.name, *system.means().values(), len(system.qids)]

@@ -12,7 +12,6 @@ import shlex
 import shutil
 import socket
 import sys
-import threading
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -31,6 +30,7 @@ from rankstruct._version import __version__
 from rankstruct.commands.cells import locked
 from rankstruct.commands.fit import RankingCLI, expand_run, run_cli
 from rankstruct.processes import find_team
+from rankstruct.progress import looking
 
 __all__: list[str] = []
 
@@ -83,22 +83,13 @@ def _shown(progress: Path) -> Iterator[None]:
     """Show on stderr what is appended to a file meanwhile; Ray would show its own messages too."""
     progress.unlink(missing_ok=True)
     progress.touch()
-    done = threading.Event()
-
-    def follow() -> None:
-        with progress.open(encoding="utf-8", errors="replace") as file:
-            ends = False
-            while not ends:
-                ends = done.wait(0.5)
-                print(file.read(), end="", file=sys.stderr, flush=True)
-
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
     try:
-        yield
+        with (
+            progress.open(encoding="utf-8", errors="replace") as file,
+            looking(lambda: print(file.read(), end="", file=sys.stderr, flush=True)),
+        ):
+            yield
     finally:
-        done.set()
-        thread.join()
         progress.unlink(missing_ok=True)
 
 

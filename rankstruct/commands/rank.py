@@ -292,7 +292,9 @@ def _finish(
         if "test" in lists:
             scorer = load_scorer(output)
             scores = _scores(scorer, lists["test"], files.given()["test"])
-            found |= {"test": _tested(scores, lists["test"], measures), "remarks": _remarks(lists)}
+            labels, offsets = lists["test"].labels, lists["test"].offsets
+            tested = _summed(evaluate(scores, labels, list(measures), offsets=offsets))
+            found |= {"test": tested, "remarks": _remarks(lists)}
             if rules is not None:
                 found["constraints"] |= _ruled(rules, scores, lists["test"], measures, files.given()["test"])
             if (step := getattr(scorer, "calibration", None)) is not None:
@@ -339,11 +341,6 @@ def _scores(scorer: torch.nn.Module, data: RankingData, path: Path) -> np.ndarra
             "outside the range of the training data; correct or remove such documents"
         )
     return scores
-
-
-def _tested(scores: np.ndarray, test: RankingData, measures: Sequence[str]) -> dict[str, Any]:
-    """Mean and interval of each measure over the test lists."""
-    return _summed(evaluate(scores, test.labels, list(measures), offsets=test.offsets))
 
 
 def _ruled(

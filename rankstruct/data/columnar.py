@@ -330,7 +330,8 @@ class ListReader:
 
     def of_lists(self, batch: Any) -> bool:
         """Whether the features of a batch are a column of lists."""
-        return len(self.names) == 1 and _is_list(plain(batch.column(self.names[0])))
+        kinds = ("list", "large_list", "fixed_size_list")
+        return len(self.names) == 1 and str(plain(batch.column(self.names[0])).type).startswith(kinds)
 
     def lists(self, name: str, column: Any, before: int) -> np.ndarray:
         """A column of lists as numbers `[n, d]`, NaN if missing."""
@@ -356,10 +357,6 @@ def column_names(path: str | os.PathLike[str], known: Mapping[str, str | None]) 
     names = TableReader(path, {"qid": known["qid"]}, optional=("qid",)).names
     roles = find_columns(path, names, known).values()
     return [name for name in names if name not in roles]
-
-
-def _is_list(column: Any) -> bool:
-    return str(column.type).startswith(("list", "large_list", "fixed_size_list"))
 
 
 def _advice_on(kind: Any) -> str:

@@ -212,10 +212,16 @@ class RankingData:
         array([2.], dtype=float32)
         """
         chosen = np.arange(self.num_lists)[np.asarray(lists, dtype=None if np.size(lists) else np.int64)]
-        lengths = self.lengths[chosen]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
-        return self.select_documents(rows, offsets, self.qids[chosen])
+        return self.select_documents(self.documents_of(chosen), self.offsets_of(chosen), self.qids[chosen])
+
+    def offsets_of(self, lists: np.ndarray) -> np.ndarray:
+        """The offsets of some lists, put one after the other."""
+        return np.append(0, (self.offsets[lists + 1] - self.offsets[lists]).cumsum())
+
+    def documents_of(self, lists: np.ndarray) -> np.ndarray:
+        """The rows of the documents of some lists, list by list."""
+        offsets = self.offsets_of(lists)
+        return np.arange(offsets[-1]) + np.repeat(self.offsets[lists] - offsets[:-1], np.diff(offsets))
 
     def select_documents(self, rows: ArrayLike, offsets: ArrayLike, qids: Names) -> Self:
         """Select documents, in the order given, with all of their attributes.

@@ -121,8 +121,9 @@ def _marks(X: Any, offsets: np.ndarray) -> np.ndarray:
     rows = np.zeros(X.shape[0], np.uint64)
     for first in range(0, len(rows), _ROWS):
         block = X[first : first + _ROWS]
-        # of zeros: 0, so that sparse and dense ones are alike
-        bits = _bits(block.data if sp.issparse(block) else block)
+        # of zeros, also of -0: 0, so that sparse and dense ones are alike
+        values = np.asarray(block.data if sp.issparse(block) else block, np.float32) + np.float32(0)
+        bits = values.view(np.uint32).astype(np.uint64)
         if sp.issparse(block):
             at = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
             np.add.at(rows[first : first + _ROWS], at, bits * factors[block.indices])
@@ -132,10 +133,6 @@ def _marks(X: Any, offsets: np.ndarray) -> np.ndarray:
     rows *= np.uint64(0x9E3779B97F4A7C15)
     sums = np.append(np.uint64(0), np.cumsum(rows ^ rows >> np.uint64(29)))
     return np.where(np.diff(offsets) > 1, sums[offsets[1:]] - sums[offsets[:-1]], np.uint64(0))
-
-
-def _bits(values: np.ndarray) -> np.ndarray:
-    return (np.asarray(values, np.float32) + np.float32(0)).view(np.uint32).astype(np.uint64)  # -0 is 0
 
 
 def check_not_learned(learned: np.ndarray, what: str, source: Any, record: Mapping[str, Any]) -> None:

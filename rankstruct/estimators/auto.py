@@ -283,7 +283,8 @@ class AutoRanker(Ranker):
                         found = fit_by_parts(
                             ranker, lists, parts, weigh_valid=self.from_clicks, after=self.preparation_
                         )
-                    same = [other for other in copies if _rank_alike(scores[other], found[1], lists.ids)]
+                    ids, ranked = lists.ids, np.lexsort((found[1], lists.ids))
+                    same = [n for n, each in scores.items() if np.array_equal(np.lexsort((each, ids)), ranked)]
                     if same:
                         note = f"ranks every list as '{same[0]}' does"
                     else:
@@ -340,11 +341,6 @@ class AutoRanker(Ranker):
         """Return the ensemble as a PyTorch scorer of raw features, float32; see `save_scorer`."""
         check_is_fitted(self)
         return self._as_scorer(self.ranker_.to_scorer())
-
-
-def _rank_alike(first: np.ndarray, second: np.ndarray, qid: np.ndarray) -> bool:
-    """Whether two scores `[documents]` rank every list in the same way."""
-    return np.array_equal(np.lexsort((first, qid)), np.lexsort((second, qid)))
 
 
 def estimated_seconds(ranker: Ranker, lists: TrainingData, folds: int) -> float:

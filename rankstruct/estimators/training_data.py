@@ -74,15 +74,6 @@ class TrainingData(RankingData):
         columns = {"diversity_groups": self.diversity_groups, "item_weights": self.item_weights}
         return {name: column for name, column in columns.items() if column is not None}
 
-    def offsets_of(self, lists: np.ndarray) -> np.ndarray:
-        """The offsets of some lists, put one after the other."""
-        return np.append(0, (self.offsets[lists + 1] - self.offsets[lists]).cumsum())
-
-    def documents_of(self, lists: np.ndarray) -> np.ndarray:
-        """The rows of the documents of some lists, list by list."""
-        offsets = self.offsets_of(lists)
-        return np.arange(offsets[-1]) + np.repeat(self.offsets[lists] - offsets[:-1], np.diff(offsets))
-
     def select_documents(self, rows: Any, offsets: Any, qids: Any) -> Self:
         """As `RankingData.select_documents`, with the weights of lists; neighbouring documents are not copied."""
         rows, X, weights = np.asarray(rows, np.int64), self.features, self.weights

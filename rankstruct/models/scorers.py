@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -85,7 +86,9 @@ class Scorer(ScoresTables, nn.Module):
 
 
 class _Several(Scorer):
-    """Base of combinations of one or more `scorers`."""
+    """Base of combinations of one or more `scorers`; that of their scores `[scorers, ...]` is `combine`."""
+
+    combine: Callable[[Tensor], Tensor]
 
     def __init__(self, scorers: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -93,6 +96,10 @@ class _Several(Scorer):
             raise ValueError("scorers must not be empty")
         self.scorers = nn.ModuleList(scorers)
         self.by_list = any(map(is_by_list, scorers))
+
+    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
+        """Return scores `[..., list_size]` of features `[..., list_size, d]`; lists as in `PreparedScorer`."""
+        return self.combine(torch.stack([scores_of(scorer, features, where, offsets) for scorer in self.scorers]))
 
 
 class LinearScorer(Scorer):
@@ -425,9 +432,7 @@ class SumScorer(_Several):
     torch.Size([2, 5])
     """
 
-    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
-        """Return scores `[..., list_size]` of features `[..., list_size, d]`; lists as in `PreparedScorer`."""
-        return torch.stack([scores_of(scorer, features, where, offsets) for scorer in self.scorers]).sum(0)
+    combine = staticmethod(partial(torch.sum, dim=0))
 
 
 class MeanScorer(_Several):
@@ -441,9 +446,7 @@ class MeanScorer(_Several):
     torch.Size([2, 5])
     """
 
-    def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
-        """Return scores `[..., list_size]` of features `[..., list_size, d]`; lists as in `PreparedScorer`."""
-        return torch.stack([scores_of(scorer, features, where, offsets) for scorer in self.scorers]).mean(0)
+    combine = staticmethod(partial(torch.mean, dim=0))
 
 
 class PreparedScorer(Scorer):

@@ -42,7 +42,7 @@ from rankstruct.recommenders.factorization import (
     shared_users,
     with_new_items,
 )
-from rankstruct.recommenders.index import Index as _Index  # so named in models that were saved before
+from rankstruct.recommenders.index import Index
 from rankstruct.recommenders.ratings import Ratings
 from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff, popularity, recommend
 from rankstruct.recommenders.tables import check_enough, loss_of_rows
@@ -205,22 +205,8 @@ class Recommender(CatalogueRecommender):
         return {name: as_plain(value) if name == "scorer_" else value for name, value in super().__getstate__().items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Rebuild the factorisation; earlier versions have other names for what the index has."""
-        state = {name: from_plain(value) if name == "scorer_" else value for name, value in state.items()}
-        if "_by_index" in state:
-            by_index, integers = state.pop("_by_index"), state.pop("_of_integers")
-            columns = dict.fromkeys(("user", "item", "time", "min_rating"))
-            state["_index"] = _Index(state["known_"], by_index, {"users": False, "items": integers}, columns)
-        if "pairs" in state:
-            options = [state.pop(name) for name in ("number", "correct", "pairs")]
-            if options != [1, False, False]:
-                state["negatives"] = Negatives(state["negatives"], *options)
-        if "_index" in state:
-            state.setdefault("_folding", None)
-            state.setdefault("neighbours", False)
-            state.setdefault("regularization_", None)
-            state.setdefault("shards", None)
-        super().__setstate__(state)
+        """Rebuild the factorisation."""
+        super().__setstate__({n: from_plain(value) if n == "scorer_" else value for n, value in state.items()})
 
     @_refusing
     def fit(
@@ -263,7 +249,7 @@ class Recommender(CatalogueRecommender):
             folder = None if checkpoint is None else checkpoint_folder(checkpoint)
             team = self._processes()
             seed = team.hand_out(as_seed(self.random_state))
-            index = _Index.of(X, y, {"user": user, "item": item, "time": time, "min_rating": min_rating})
+            index = Index.of(X, y, {"user": user, "item": item, "time": time, "min_rating": min_rating})
             if not index.known.num_ratings:
                 raise DataError("expected interactions to learn from, got none")
             train, held, missed = self._divide(index, validation, self.validation_share, seed=seed, what="epoch")
@@ -303,8 +289,9 @@ class Recommender(CatalogueRecommender):
         plan = self._resolved(is_validated=held is not None)
         begin: dict[str, Any] = {}
         if plan.start == "linear":
-            chosen = team.computed(lambda: (plan._linear_start(train, held, measure, options, seed), plan._chosen()))
-            begin, (plan.rank, plan.neighbours, plan.max_epochs) = chosen
+            start = partial(plan._linear_start, train, held, measure, options, seed)  # sets the others
+            chosen = team.computed(lambda: (start(), plan.rank, plan.neighbours, plan.max_epochs))
+            begin, plan.rank, plan.neighbours, plan.max_epochs = chosen
         is_judged = held is not None and not plan.neighbours  # with neighbours no epoch is selected
         model = _Training(plan, train, loss, begin, validate if is_judged else None, seed, team)
         model.run(measure.name, saved and saved("selection"), disable=not self.verbose)
@@ -353,10 +340,6 @@ class Recommender(CatalogueRecommender):
             if getattr(self, name) is None:
                 setattr(plan, name, value)
         return plan
-
-    def _chosen(self) -> tuple[int | None, bool | None, int | None]:
-        """What `_linear_start` sets."""
-        return self.rank, self.neighbours, self.max_epochs
 
     def _linear_start(
         self, train: Ratings, held: Ratings | None, measure: Measure, options: Mapping[str, Any], seed: int
