@@ -39,16 +39,7 @@ from rankstruct.configs import load_json
 from rankstruct.files import write_text
 from rankstruct.progress import LOOK, Progress, listening, looking, stage
 
-__all__ = [
-    "Cell",
-    "CellFolders",
-    "CellsFailed",
-    "Finished",
-    "Key",
-    "Selected",
-    "different_names",
-    "locked",
-]
+__all__ = ["Cell", "CellFolders", "CellsFailed", "Finished", "Key", "Selected", "different_names", "locked"]
 
 _MOST_PROCESSES = 10_000
 

@@ -31,15 +31,7 @@ from rankstruct.data.cache import assemble, described
 from rankstruct.data.dataset import RankingData, register_format
 from rankstruct.data.errors import REAL, DataError, shortened
 from rankstruct.data.shards import ShardedFeatures
-from rankstruct.data.tables import (
-    TableReader,
-    as_names,
-    check_columns,
-    find_columns,
-    is_number,
-    named,
-    null_words,
-)
+from rankstruct.data.tables import TableReader, as_names, check_columns, find_columns, is_number, named, null_words
 from rankstruct.messages import Way
 from rankstruct.progress import Progress
 

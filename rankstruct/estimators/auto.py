@@ -18,13 +18,7 @@ from torch import nn
 
 from rankstruct.estimators.base import PREPARE, RandomState, Ranker, as_seed, check_labels, is_number, measured
 from rankstruct.estimators.boosting import BoostedRanker
-from rankstruct.estimators.ensemble import (
-    EnsembleRanker,
-    bagged_weights,
-    deal_lists,
-    fit_by_parts,
-    joined,
-)
+from rankstruct.estimators.ensemble import EnsembleRanker, bagged_weights, deal_lists, fit_by_parts, joined
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.mlp import MLPRanker
 from rankstruct.estimators.training_data import TrainingData, dense

@@ -233,11 +233,7 @@ class Index:
             user, num_users = np.repeat(np.arange(len(lists)), list(map(len, lists))), len(lists)
             _, asked, item = self.rows("items", [each for items in lists for each in items])
             distinct, first = np.unique(np.array(asked, object), return_index=True)
-            options: dict[str, Any] = {
-                "what": "items of X",
-                "source": "the items of fit",
-                "advice": _OMITTED,
-            }
+            options: dict[str, Any] = {"what": "items of X", "source": "the items of fit", "advice": _OMITTED}
             check_matched(item[first] >= 0, distinct, **options, stacklevel=5)
             times = _order_of(item, self.is_ordered)
         names, kept = Names.of(np.arange(num_users)), item >= 0

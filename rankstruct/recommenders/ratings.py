@@ -35,16 +35,7 @@ from rankstruct.data.times import seconds
 from rankstruct.estimators.base import is_number
 from rankstruct.ids import known_ids
 
-__all__ = [
-    "Ratings",
-    "align",
-    "implicit",
-    "interactions",
-    "k_core",
-    "merge",
-    "standardised",
-    "synthetic_ratings",
-]
+__all__ = ["Ratings", "align", "implicit", "interactions", "k_core", "merge", "standardised", "synthetic_ratings"]
 
 Labels = Literal["grade", "rating"] | Callable[[np.ndarray], np.ndarray]
 
