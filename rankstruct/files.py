@@ -42,7 +42,7 @@ def whole_file(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(temporary_name(path.name))
+    partial = _temporary(path)
     try:
         with naming(path):
             with open(partial, mode.replace("w", "x"), encoding=None if "b" in mode else "utf-8") as file:
@@ -55,9 +55,21 @@ def whole_file(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any
         raise
 
 
-def temporary_name(name: str) -> str:
-    """The name of a file or folder while this process writes it."""
-    return f"{name}.{os.getpid()}-{secrets.token_hex(4)}.part"
+@contextmanager
+def folder_beside(path: Path) -> Iterator[Path]:
+    """A hidden folder for what a file or folder is made of, which is gone after the block, as are those of killed processes."""
+    hidden = path.with_name(f".{path.name}")
+    remove_left_behind(hidden)
+    made = _temporary(hidden)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _temporary(path: Path) -> Path:
+    """The place of a file or folder while this process writes it."""
+    return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
 
 
 def remove_left_behind(path: Path) -> None:

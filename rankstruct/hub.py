@@ -6,7 +6,6 @@ that `save_scorer` takes, also of your own class. Only `push_to_hub` and the dow
 
 from __future__ import annotations
 
-import importlib
 import json
 import tempfile
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from torch import nn
 
 from rankstruct._version import __version__
 from rankstruct.files import write_text
+from rankstruct.messages import import_extra
 from rankstruct.models import load_scorer, save_scorer
 from rankstruct.models.scorers import split_preparation
 
@@ -76,7 +76,8 @@ def push_to_hub(
         ImportError: huggingface_hub is not installed.
         TypeError, ValueError: as `save_pretrained`, before anything is uploaded.
     """
-    api = _hub("push_to_hub").HfApi(token=token, library_name="rankstruct", library_version=__version__)
+    hub = import_extra("huggingface_hub", "hub", "push_to_hub")
+    api = hub.HfApi(token=token, library_name="rankstruct", library_version=__version__)
     with tempfile.TemporaryDirectory() as folder:
         save_pretrained(scorer, folder)
         api.create_repo(repo_id, private=private, exist_ok=True)
@@ -108,20 +109,11 @@ def from_pretrained(
     """
     if Path(name).exists():
         return load_scorer(name, trusted=trusted)
-    hub = _hub(f"{name} is not a folder here; to download it, from_pretrained")
+    hub = import_extra("huggingface_hub", "hub", f"{name} is not a folder here; to download it, from_pretrained")
     path = hub.hf_hub_download(
         str(name), "scorer.pt", revision=revision, library_name="rankstruct", library_version=__version__, **download
     )
     return load_scorer(path, trusted=trusted)
-
-
-def _hub(what: str) -> Any:
-    try:
-        return importlib.import_module("huggingface_hub")
-    except ImportError as error:
-        raise ImportError(
-            f"{what} requires huggingface_hub, which is not installed: pip install 'rankstruct[hub]'"
-        ) from error
 
 
 def _card(config: dict[str, Any]) -> str:

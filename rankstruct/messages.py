@@ -170,8 +170,10 @@ def explaining(
     return decorate
 
 
-def import_extra(module: str, extra: str) -> Any:
-    """A module of a package that an extra of rankstruct installs; raises ImportError, with the extra, if it is missing.
+def import_extra(module: str, extra: str, used_for: str = "", error: type[Exception] = ImportError) -> Any:
+    """A module of a package that an extra of rankstruct installs; raises an error, with the extra, if it is missing.
+
+    The error says what it is `used_for`, if that is given.
 
     >>> import_extra("missing_package.part", "serving")
     Traceback (most recent call last):
@@ -180,8 +182,12 @@ def import_extra(module: str, extra: str) -> Any:
     """
     try:
         return import_module(module)
-    except ImportError as error:
-        raise ImportError(f"{module.partition('.')[0]} is not installed: pip install 'rankstruct[{extra}]'") from error
+    except ImportError as missing:
+        package = module.partition(".")[0]
+        if missing.name not in (None, module, package):  # one that the package itself lacks
+            raise
+        needs = f"{used_for} needs {package}, which" if used_for else package
+        raise error(f"{needs} is not installed: pip install 'rankstruct[{extra}]'") from missing
 
 
 def refuse_positions(names: Sequence[str], count: int, others: str) -> NoReturn:

@@ -257,7 +257,11 @@ GOOD = {"position": [1, 2, 3, 1, 2], "propensity": [1, 0.5, 0.1]}
         ([0, 0, 0, 0, 0], {}, "y has no clicks"),
         ([0, 1, 0, 0, 1], {"position": [1, 2, 3, 1, np.nan]}, "document 4 has a click and no position"),
         ([0, 1, 0, 0, 1], {"position": [0, 1, 2, 0, 1]}, "position must be 1 or more, .* that of document 0 is 0"),
-        ([0, 1, 0, 0, 1], {"position": [1, 2, 2.5, 1, 2]}, "position must be a whole number, that of document 2 is 2.5"),
+        (
+            [0, 1, 0, 0, 1],
+            {"position": [1, 2, 2.5, 1, 2]},
+            "position must be a whole number, that of document 2 is 2.5",
+        ),
         (
             [0, 1, 0, 0, 1],
             {"position": [1, 2, 4, 1, 2]},

@@ -55,9 +55,9 @@ print(told(lambda: load_tokenizer("folder")))
 print(told(lambda: CrossEncoderScorer("folder")))
 print(told(lambda: TextSource(builtin="questions", depth=5).read().splits.test.num_lists))
 """
-ENCODER = "a tokenizer or an encoder of text needs transformers, which is not installed; pip install 'rankstruct[text]'"
+ENCODER = "a tokenizer or an encoder of text needs transformers, which is not installed: pip install 'rankstruct[text]'"
 WORDS = (
-    "splitting texts into words, for BM25 and TermFeatures, needs bm25s, which is not installed; "
+    "splitting texts into words, for BM25 and TermFeatures, needs bm25s, which is not installed: "
     "pip install 'rankstruct[text]'"
 )
 

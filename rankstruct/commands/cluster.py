@@ -7,7 +7,6 @@ an executor that returns futures. It decides where a cell runs and what to do wh
 
 from __future__ import annotations
 
-import importlib
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from joblib.externals.loky import get_reusable_executor
 from joblib.parallel import ParallelBackendBase
 
 from rankstruct.launcher import end_with
-from rankstruct.messages import did_you_mean
+from rankstruct.messages import did_you_mean, import_extra
 
 __all__ = ["cluster"]
 
@@ -135,10 +134,7 @@ def check_address(on: str, address: str | None) -> None:
 def _engine(on: str, address: str | None) -> Any:
     """The package of a cluster; ValueError if it is missing, or no cluster answers."""
     check_address(on, address)
-    try:
-        return importlib.import_module("distributed" if on == "dask" else on)
-    except ImportError as error:
-        raise ValueError(f"on {on} requires a package that is not installed: pip install 'rankstruct[{on}]'") from error
+    return import_extra("distributed" if on == "dask" else on, on, f"on {on}", ValueError)
 
 
 def _check_answers(on: str, address: str) -> None:

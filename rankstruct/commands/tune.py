@@ -11,7 +11,6 @@ does, by a heartbeat; a journal file does not).
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import shlex
@@ -33,7 +32,7 @@ from rankstruct.commands.cross_validate import SELECTION, Run, asked, check_valu
 from rankstruct.commands.fit import RankingCLI, complete_config
 from rankstruct.configs import load_yaml
 from rankstruct.files import write_text
-from rankstruct.messages import one_line
+from rankstruct.messages import import_extra, one_line
 from rankstruct.progress import stage
 from rankstruct.statistics import spread
 from rankstruct.text_tables import format_table
@@ -45,10 +44,7 @@ _BEAT = 10  # seconds between two signs of life of a trial in a database; after 
 
 
 def _optuna() -> Any:
-    try:
-        optuna = importlib.import_module("optuna")
-    except ImportError as error:
-        raise ValueError("tune requires Optuna, which is not installed: pip install 'rankstruct[tune]'") from error
+    optuna = import_extra("optuna", "tune", "tune", ValueError)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

@@ -22,7 +22,7 @@ from rankstruct.data.formats import find_reader, read_lists, suffix_of
 from rankstruct.data.svmlight import Lines, Options, read_svmlight
 from rankstruct.data.tables import id_text
 from rankstruct.data.text import unpacked_name
-from rankstruct.files import remove_left_behind, temporary_name
+from rankstruct.files import folder_beside
 
 __all__ = ["Converted", "convert_lists", "write_shards"]
 
@@ -135,10 +135,7 @@ def write_shards(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         found = "has files" if target.is_dir() else "is a file"
         raise ValueError(f"target must be a new or an empty folder, got {target}, which {found}")
-    hidden = target.with_name(f".{target.name}")
-    remove_left_behind(hidden)
-    made = hidden.with_name(temporary_name(hidden.name))
-    try:
+    with folder_beside(target) as made:
         reader = _as_table(source, made, dtype, progress, options)
         qid = str(reader.table.columns["qid"])
         marked = _marked(reader, qid, shards, dtype)
@@ -150,8 +147,6 @@ def write_shards(
         if shards > lists:
             raise ValueError(f"shards must be at most {lists}, one for each list of {source}, got {shards}")
         os.replace(made / "shards", target)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
     return Converted(target, lists, documents, reader.width or len(reader.names))
 
 

@@ -18,6 +18,7 @@ import torch
 
 from rankstruct.columns import find_column
 from rankstruct.measures import Measure, evaluate
+from rankstruct.messages import import_extra
 
 __all__: list[str] = []
 
@@ -86,10 +87,7 @@ class DaskLists(NamedTuple):
 
 def client() -> Any:
     """The client of Dask; raises ImportError or ValueError if there is none."""
-    try:
-        distributed = import_module("distributed")
-    except ImportError as error:
-        raise ImportError("dask.distributed is not installed: pip install 'rankstruct[dask]'") from error
+    distributed = import_extra("distributed", "dask")
     try:
         return distributed.default_client()
     except ValueError as error:

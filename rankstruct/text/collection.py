@@ -11,7 +11,7 @@ from rankstruct.configs import load_json
 from rankstruct.data import DataError, read_qrels
 from rankstruct.data.errors import check_least, check_matched, shortened
 from rankstruct.data.text import SPACE, text_lines
-from rankstruct.text._needed import needed
+from rankstruct.messages import import_extra
 
 __all__ = ["Collection", "bm25_run", "read_collection"]
 
@@ -25,7 +25,7 @@ _QRELS = {
 }
 
 Run = dict[str, dict[str, float]]
-_WORDS = "splitting texts into words, for BM25 and TermFeatures,"
+_WORDS = "text", "splitting texts into words, for BM25 and TermFeatures,", DataError
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def bm25_run(collection: Collection, queries: list[str], depth: int = 100) -> Ru
 
 def split_words(texts: Iterable[str]) -> list[list[str]]:
     """Return the stemmed words of texts, without English stop words, by bm25s."""
-    bm25s, stemmer = needed("bm25s", _WORDS), needed("Stemmer", _WORDS).Stemmer("english")
+    bm25s, stemmer = import_extra("bm25s", *_WORDS), import_extra("Stemmer", *_WORDS).Stemmer("english")
     options = {"stopwords": "en", "stemmer": stemmer, "show_progress": False}
     words: list[list[str]] = bm25s.tokenize(list(texts), return_ids=False, **options)
     return words
@@ -169,6 +169,6 @@ def split_words(texts: Iterable[str]) -> list[list[str]]:
 
 def bm25_index(words: list[list[str]]) -> Any:
     """Return a bm25s index over documents split into words, with k1 = 1.5 and b = 0.75."""
-    index = needed("bm25s", _WORDS).BM25(k1=1.5, b=0.75)
+    index = import_extra("bm25s", *_WORDS).BM25(k1=1.5, b=0.75)
     index.index(words, show_progress=False)
     return index

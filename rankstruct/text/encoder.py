@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data.errors import check_least
+from rankstruct.data.errors import DataError, check_least
+from rankstruct.messages import import_extra
 from rankstruct.scoring import sliced_scores
-from rankstruct.text._needed import needed
 
 __all__ = ["CrossEncoderScorer", "encode_pairs", "load_tokenizer"]
 
 _SEGMENT = 2**22
 _TOKENIZED = 8192  # pairs per call
-ENCODERS = "a tokenizer or an encoder of text"
+ENCODERS = "text", "a tokenizer or an encoder of text", DataError
 
 
 def load_tokenizer(encoder: str | Path, *, fetch: bool = False) -> Any:
@@ -152,7 +152,7 @@ class CrossEncoderScorer(nn.Module):
 
 def _make_model(encoder: str | dict[str, Any], fetch: bool) -> nn.Module:
     if isinstance(encoder, dict):
-        kind, transformers = dict(encoder), needed("transformers", ENCODERS)
+        kind, transformers = dict(encoder), import_extra("transformers", *ENCODERS)
         config = transformers.AutoConfig.for_model(kind.pop("model_type"), **kind)
         untrained: nn.Module = transformers.AutoModelForSequenceClassification.from_config(config)
         return untrained
@@ -164,7 +164,7 @@ def _make_model(encoder: str | dict[str, Any], fetch: bool) -> nn.Module:
 
 
 def _loaded(kind: str, encoder: str | Path, fetch: bool, **options: Any) -> Any:
-    transformers = needed("transformers", ENCODERS)
+    transformers = import_extra("transformers", *ENCODERS)
     try:
         return quietly(getattr(transformers, kind).from_pretrained, str(encoder), local_files_only=not fetch, **options)
     except (OSError, ValueError) as error:
@@ -175,7 +175,7 @@ def _loaded(kind: str, encoder: str | Path, fetch: bool, **options: Any) -> Any:
 
 def quietly(call: Any, *args: Any, **options: Any) -> Any:
     """Call a function without transformers' progress bars and warnings about a newly initialised head."""
-    logging = needed("transformers", ENCODERS).utils.logging
+    logging = import_extra("transformers", *ENCODERS).utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

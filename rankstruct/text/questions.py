@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from rankstruct.text._needed import needed
+from rankstruct.messages import import_extra
 from rankstruct.text.collection import Collection
 from rankstruct.text.encoder import ENCODERS, quietly
 
@@ -83,7 +83,7 @@ def questions(seed: int = 0) -> Collection:
 
 def tiny_encoder(collection: Collection, folder: str | Path, seed: int = 0) -> Path:
     """Save an untrained encoder with two small layers and the vocabulary of a collection, in transformers' format."""
-    needed("transformers", ENCODERS)
+    import_extra("transformers", *ENCODERS)
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast

@@ -80,7 +80,7 @@ def test_what_is_wrong_with_a_cluster_is_said_at_once(tmp_path, monkeypatch, cap
     for scheme in ("", "tcp://"):
         assert said("dask", f"{scheme}{address}").startswith(f"no cluster at {scheme}{address}: ")
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert said("ray") == "on ray requires a package that is not installed: pip install 'rankstruct[ray]'"
+    assert said("ray") == "on ray needs ray, which is not installed: pip install 'rankstruct[ray]'"
     given = ["cross-validate", "--config", "quickstart", "--output", str(tmp_path / "out")]
     assert rankstruct([*given, "--on", "ray", "--address", address]) == 1
     assert f"no cluster at {address}: " in capsys.readouterr().err

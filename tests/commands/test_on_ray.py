@@ -197,7 +197,7 @@ def test_what_is_wrong_is_said_before_anything_is_trained(data, tmp_path, monkey
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert said() == "on ray requires a package that is not installed: pip install 'rankstruct[ray]'"
+    assert said() == "on ray needs ray, which is not installed: pip install 'rankstruct[ray]'"
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "rankstruct.commands.fit", None)  # said before it is imported, which takes seconds
         assert said("--address", address).startswith(f"no cluster at {address}: ")
