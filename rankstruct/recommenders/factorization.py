@@ -565,14 +565,7 @@ class NeighbourFactorization(_OfGraph):
     own: Tensor
     fitted: Tensor
 
-    def __init__(
-        self,
-        num_users: int,
-        num_items: int,
-        rank: int = 10,
-        scale: float = 0.1,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, num_users: int, num_items: int, rank: int = 10, scale: float = 0.1, seed: int = 0) -> None:
         super().__init__(num_users, num_items, rank, item_bias=False, scale=scale, seed=seed)
         self.register_buffer("served", torch.zeros(num_items, rank))
         self.register_buffer("weights", torch.zeros(num_items))

@@ -677,8 +677,7 @@ class RatingsSource(_Source):
             return _parts(*hold_out(found.train, self.validation, seed=self.seed), found.test, found.left_out)
         if self.split != "strong":
             raise ValueError(f"split must be 'weak' or 'strong' to divide ratings, got {self.split!r}")
-        if not 0 < self.new_users < 0.5:
-            raise ValueError(f"new_users must be a fraction above 0 and below 0.5, got {self.new_users}")
+        _check_fraction(0.5, new_users=self.new_users)
         judged = strong_split(ratings, test_users=self.new_users, **counts)
         steered = strong_split(judged.train, test_users=self.new_users / (1 - self.new_users), **counts)
         return RatingsParts(steered.train, steered.given, steered.test, judged.given, judged.test, judged.left_out)
