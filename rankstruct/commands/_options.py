@@ -262,10 +262,8 @@ def _add_last_steps(parser: CommandParser) -> None:
     calibrate = (
         "also learn probabilities of relevance, on a fifth of the lists, which train nothing; predict writes them"
     )
-    methods, labelled = (
-        ["isotonic", "sigmoid", "beta", "temperature"],
-        Need("with --clicks", lambda v: v.clicks is None),
-    )
+    methods = ["isotonic", "sigmoid", "beta", "temperature"]
+    labelled = Need("with --clicks", lambda v: v.clicks is None)
     parser.add_argument("--calibrate", choices=methods, help=calibrate, needs=[labelled])
     parser.add_argument(
         "--cut-off",
@@ -296,10 +294,8 @@ def _rank() -> CommandParser:
         "--vali", metavar="FILE", help="validation lists, added to the training lists for cross-validation"
     )
     parser.add_argument("--test", metavar="FILE", help="test lists (default: none)")
-    zero_based, ids = (
-        "feature ids of SVMlight files start at 0",
-        _with_ids(lambda v: (v.folder, v.train, v.vali, v.test)),
-    )
+    zero_based = "feature ids of SVMlight files start at 0"
+    ids = _with_ids(lambda v: (v.folder, v.train, v.vali, v.test))
     parser.add_argument("--zero-based", action="store_true", help=zero_based, needs=[ids])
     _add_column_options(parser, needs=[lists])
     parser.add_argument(

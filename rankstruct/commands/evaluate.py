@@ -106,10 +106,8 @@ def _evaluated(
     found = evaluate(measures=list(measures), **lists, **options)
     under = None
     if rules is not None:
-        empty, given = (
-            options.get("empty", 0),
-            (lists["scores"], lists["labels"], measures, lists["offsets"], qids, docids),
-        )
+        empty = options.get("empty", 0)
+        given = lists["scores"], lists["labels"], measures, lists["offsets"], qids, docids
         under = rules.report(*given, name, empty=float(empty) if empty in (0, 1) else np.nan)
     return Evaluated(name, [str(q) for q in qids], {n: v.numpy() for n, v in found.items()}, tuple(notes), under)
 

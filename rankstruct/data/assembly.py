@@ -224,10 +224,8 @@ class Assembly:
             qids, starts = self.qids, np.concatenate(self._starts)
             self._check_contiguous(path, unit, qids, place)
         else:
-            qids, starts = (
-                Names.of(list(map(str, range(1, len(lengths) + 1)))),
-                np.cumsum([0, *lengths[:-1]])[: len(lengths)],
-            )
+            qids = Names.of(list(map(str, range(1, len(lengths) + 1))))
+            starts = np.cumsum([0, *lengths[:-1]])[: len(lengths)]
         width = num_features or self.width
         features = (
             self._features(width, sparse) if self.features else {"shape": Stream.of(np.array([self.rows, width]))}

@@ -214,13 +214,9 @@ def _ranklib_xml(model: Layers | Trees, name: str, names: Sequence[str]) -> str:
 def _linear(model: Layers | Trees) -> tuple[np.ndarray, float]:
     """Weights of standardised features and a constant."""
     if isinstance(model, Trees) or len(model.layers) > 1:
-        kind, way_out = (
-            "an MLP, for which the plugins have no format",
-            "train LinearRanker() or BoostedRanker(), or use Solr",
-        )
-        if isinstance(model, Trees):
-            kind, way_out = "trees", "write .json or .xml"
-        raise ValueError(f"expected a linear model for this file, got {kind}; {way_out}")
+        way_out = "an MLP, for which the plugins have no format; train LinearRanker() or BoostedRanker(), or use Solr"
+        way_out = "trees; write .json or .xml" if isinstance(model, Trees) else way_out
+        raise ValueError(f"expected a linear model for this file, got {way_out}")
     (weights, bias), *_ = model.layers
     return weights[0], float(bias[0])
 
@@ -289,15 +285,8 @@ def _solr(model: Layers | Trees, name: str, names: Sequence[str]) -> str:
                 for at, (weights, biases) in enumerate(model.layers)
             ]
             kind, params = "NeuralNetworkModel", {"layers": layers}
-    return _json(
-        {
-            "class": f"org.apache.solr.ltr.model.{kind}",
-            "store": name,
-            "name": name,
-            "features": features,
-            "params": params,
-        }
-    )
+    made = {"class": f"org.apache.solr.ltr.model.{kind}", "store": name, "name": name}
+    return _json(made | {"features": features, "params": params})
 
 
 def _before_slack(threshold: np.float32) -> np.float32:

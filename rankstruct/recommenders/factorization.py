@@ -372,10 +372,8 @@ class MatrixFactorization(Scorer):
             of_users, of_items = torch.cat([of_users, ones], -1), torch.cat([of_items, self.item_offsets.weight], -1)
         if self.user_offsets is not None and factors is None:
             biases = self.user_offsets.weight if users is None else self.user_offsets(users)
-            of_users, of_items = (
-                torch.cat([of_users, biases], -1),
-                torch.cat([of_items, of_items.new_ones(len(of_items), 1)], -1),
-            )
+            ones = of_items.new_ones(len(of_items), 1)
+            of_users, of_items = torch.cat([of_users, biases], -1), torch.cat([of_items, ones], -1)
         return of_users, of_items
 
     def factor_scores(self, factors: Tensor) -> Tensor:
