@@ -59,13 +59,12 @@ def find_files(folder: str | None, fold: int | None, train: str | None, vali: st
         raise ValueError("give either FOLDER, with --fold if it has folds, or --train FILE, with --vali and --test")
     if folder is not None:
         if not Path(folder).is_dir():
+            is_file = Path(folder).is_file()
             wrong = (
-                f"not a folder but a file; give --train {folder}, or"
-                if Path(folder).is_file()
-                else "no such folder; give --train FILE, or"
+                f"not a folder but a file; give --train {folder}" if is_file else "no such folder; give --train FILE"
             )
             raise DataError(
-                f"{folder}: {wrong} a folder with train.txt, vali.txt and test.txt, or with Fold1 and so on"
+                f"{folder}: {wrong}, or a folder with train.txt, vali.txt and test.txt, or with Fold1 and so on"
             )
         folds = sorted(path.name for path in Path(folder).glob("Fold*"))
         here = any(Path(folder).glob("train.*"))

@@ -610,11 +610,10 @@ def main(args: Sequence[str]) -> None:
     given = parser.parse_args(args[1:])
     if given.folder is None and given.train is None and given.clicks is None:
         parser.error("give FOLDER, --train FILE or --clicks LOG")
-    files = (
-        _click_files(given)
-        if given.clicks is not None
-        else find_files(given.folder, given.fold, given.train, given.vali, given.test)
-    )
+    if given.clicks is not None:
+        files: Files = _click_files(given)
+    else:
+        files = find_files(given.folder, given.fold, given.train, given.vali, given.test)
     files = replace(files, reading={"zero_based": given.zero_based, **column_options(given)})
     options = {
         "measure": given.measures[0] if given.measures else None,

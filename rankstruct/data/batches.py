@@ -228,11 +228,8 @@ class BatchLoader:
             seed, keep = (self.seed, self.epoch), self.keep_relevant
             if self._windows and len(lists):
                 self.data.features.hold(self._windows[self._window_of[lists[0]]])
-            yield (
-                make_batch(self.data, lists, self.max_list_size, seed, keep_relevant=keep)
-                if len(lists)
-                else self._nothing()
-            )
+            given = self.data, lists, self.max_list_size, seed
+            yield make_batch(*given, keep_relevant=keep) if len(lists) else self._nothing()
         self._ended = self.shuffle  # without set_epoch, the next iteration is the next epoch
 
     def share(self, rank: int, world_size: int) -> BatchLoader:

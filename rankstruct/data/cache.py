@@ -295,11 +295,8 @@ def _as_bytes(value: Any) -> np.ndarray:
 def _matrix(values: np.ndarray, indices: np.ndarray, pointers: np.ndarray, shape: np.ndarray) -> Any:
     rows, width = (int(each) for each in shape.tolist())
     fits = len(pointers) == rows + 1 and pointers[0] == 0 and pointers[-1] == len(indices) == len(values)
-    if (
-        not fits
-        or (pointers[1:] < pointers[:-1]).any()
-        or not (not len(indices) or (indices.min() >= 0 and indices.max() < width))
-    ):
+    fits = fits and not (pointers[1:] < pointers[:-1]).any()
+    if not fits or (len(indices) and not 0 <= indices.min() <= indices.max() < width):
         raise DataError("the features are not a valid sparse matrix: pointers or indices are out of range")
     matrix = sp.csr_array((rows, width), dtype=np.float32)
     # The constructor would copy arrays that are a small part of a memory-mapped file.

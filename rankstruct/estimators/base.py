@@ -643,11 +643,8 @@ class Ranker(ScoresTables, BaseEstimator):
         expected = names if reset else list(map(str, range(self.n_features_in_))) if known is None else list(known)
         if names != expected and (known is not None or sorted(names) == sorted(expected)):
             check_same_names("X", expected, names)
-            X = (
-                X.select(expected)
-                if isinstance(X, EncodedTable)
-                else columns_at(X, [names.index(name) for name in expected])
-            )
+            at = [names.index(name) for name in expected]
+            X = X.select(expected) if isinstance(X, EncodedTable) else columns_at(X, at)
             names = expected
         named = not hasattr(X, "iloc") or all(isinstance(name, str) for name in X.columns)
         return X if named or (names == places and known is None) else X.set_axis(names, axis=1)

@@ -123,11 +123,8 @@ def features_of(scorer: nn.Module, engine: str, given: Sequence[str] | None) -> 
     inner: Any = scorer
     d: int | None = None
     while d is None:
-        d = (
-            inner.preparation.num_features
-            if isinstance(inner, PreparedScorer)
-            else getattr(inner, "num_features", None)
-        )
+        of = inner.preparation if isinstance(inner, PreparedScorer) else inner
+        d = getattr(of, "num_features", None)
         inner = inner.scorer if isinstance(inner, PreparedScorer) else inner.scorers[0] if d is None else inner
     found = names_of_features(scorer, d, given)
     if engine == "vespa":

@@ -171,11 +171,9 @@ class CatalogueRecommender(BaseEstimator):
             advice = "they get the most popular items"
             check_matched(rows >= 0, names, what="users", source="the users of fit", advice=advice)
         known, at = self.known_ if exclude_known else None, torch.from_numpy(np.maximum(rows, 0))
-        rank = (
-            self._unruled
-            if constraints is None
-            else partial(self._under, constraints, {} if columns is None else columns)
-        )
+        rank = self._unruled
+        if constraints is not None:
+            rank = partial(self._under, constraints, {} if columns is None else columns)
         found, scores = rank(at, rows, k, known, ranked, index)
         return self._index.answer("items", found, scores, one)
 

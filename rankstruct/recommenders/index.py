@@ -174,11 +174,9 @@ class Index:
             return interactions(X, y, times=None if y is None else _order_of(X, self.is_ordered))
         columns = names_of(X)  # which need not all be there again
         told = {name: value for name, value in self.columns.items() if value in columns or name == "min_rating"}
-        return (
-            _of_table(X, {**dict.fromkeys(self.columns), **told}, True)[2]
-            if self.is_ordered
-            else interactions(X, **told)
-        )
+        if not self.is_ordered:
+            return interactions(X, **told)
+        return _of_table(X, {**dict.fromkeys(self.columns), **told}, True)[2]
 
     def _check_sizes(self, given: Ratings, num_users: int) -> None:
         """Raise DataError if a matrix is not of so many users and the items of `fit`."""
