@@ -120,7 +120,7 @@ def write_shards(
 
     Raises:
         DataError: as the format's reader, or a number is out of range for float16.
-        ValueError: an invalid option, more shards than lists, or the folder has files.
+        ValueError: an invalid option, or the folder has files.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -144,8 +144,6 @@ def write_shards(
             raise DataError(f"{source}: expected documents, one per row, got none")
         _write_parts(made, shards, first.schema, chain([first], marked))
         lists, documents = _write_sorted(made, shards, reader, qid)
-        if shards > lists:
-            raise ValueError(f"shards must be at most {lists}, one for each list of {source}, got {shards}")
         os.replace(made / "shards", target)
     return Converted(target, lists, documents, reader.width or len(reader.names))
 

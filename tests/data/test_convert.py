@@ -321,14 +321,16 @@ def test_shards_of_a_file_without_columns_are_its_lists(tmp_path, monkeypatch, d
 
 def test_shards_are_refused_before_anything_is_written(tmp_path):
     source, stale = tmp_path / "train.csv", tmp_path / f".shards.{2**29}-0123abcd.part"
-    for rows, number, message in (
-        ("1,0,1\n2,1,inf\n", 2, r"train\.csv, row 2: expected finite numbers .* in 'x'"),
-        ("1,0,1\n2,1,1e39\n", 2, r"train\.csv, row 2: expected finite numbers .* in 'x'"),
-        ("1,0,1\n2,inf,1\n", 2, r"train\.csv, row 2: expected finite numbers .* in 'label'"),
-        ("1,0,1\n2,1,2\n1,1,3\n", 10**6, r"shards must be at most 2, one for each list of .*train\.csv, got 1000000"),
+    for rows, message in (
+        ("1,0,1\n2,1,inf\n", r"train\.csv, row 2: expected finite numbers .* in 'x'"),
+        ("1,0,1\n2,1,1e39\n", r"train\.csv, row 2: expected finite numbers .* in 'x'"),
+        ("1,0,1\n2,inf,1\n", r"train\.csv, row 2: expected finite numbers .* in 'label'"),
     ):
         source.write_text(f"qid,label,x\n{rows}")
         (stale / "rows").mkdir(parents=True)  # of a process that was killed
         with pytest.raises(ValueError, match=message):
-            write_shards(source, tmp_path / "shards", number)
+            write_shards(source, tmp_path / "shards", 2)
         assert [path.name for path in tmp_path.iterdir()] == ["train.csv"]
+    source.write_text("qid,label,x\n1,0,1\n2,1,2\n1,1,3\n")
+    written = write_shards(source, tmp_path / "shards", 10**5)
+    assert len(list(written.path.iterdir())) == written.lists == 2  # no file without lists
