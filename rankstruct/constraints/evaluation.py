@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.arrays import as_array
 from rankstruct.constraints.documents import Documents
 from rankstruct.constraints.ranking import PageRanker, warn_of_gaps
-from rankstruct.constraints.rules import Constraints
+from rankstruct.constraints.rules import RulesLike
 from rankstruct.lists import as_real
 from rankstruct.measures import AP, RR, DiscountedGain, Measure, R, Success, evaluate, nDCG
 from rankstruct.measures.base import ByMeasure, parse_measures
@@ -28,7 +27,7 @@ def evaluate_under(
     scores: Any,
     labels: Any,
     measures: str | Measure | Iterable[str | Measure],
-    constraints: Constraints,
+    constraints: RulesLike,
     columns: Mapping[str, Any],
     *,
     k: int | None = None,
@@ -56,7 +55,7 @@ def evaluate_under(
             the best ranking depends on the discount: with caps and quotas about several prefixes, or overlapping groups.
 
     >>> scores, labels, sellers = [0.9, 0.8, 0.7], [1, 2, 1], ["a", "a", "b"]
-    >>> evaluate_under(scores, labels, "DCG@2", Constraints("seller <= 1 @ 2"), {"seller": sellers})  # shows 1, 1; the best 2, 1
+    >>> evaluate_under(scores, labels, "DCG@2", "seller <= 1 @ 2", {"seller": sellers})  # shows 1, 1; the best 2, 1
     {'DCG@2': tensor([0.4492], dtype=torch.float64)}
     """
     given: dict[str, Any] = {"k": k, "positions": positions, "empty": empty}
@@ -71,7 +70,7 @@ class UnderRules(NamedTuple):
         before: for each rule, as text, the number of lists whose ranking by score breaks it, within the first `k`.
         after: that of lists whose ranking under rules does, which is 0.
 
-    >>> found = report_under([2.0, 1.0, 0.0], [1, 0, 1], "P@2", Constraints("seller <= 1 @ 2"), {"seller": ["a", "a", "b"]})
+    >>> found = report_under([2.0, 1.0, 0.0], [1, 0, 1], "P@2", "seller <= 1 @ 2", {"seller": ["a", "a", "b"]})
     >>> found.before, found.after
     ({'seller <= 1 @ 2': 1}, {'seller <= 1 @ 2': 0})
     """
@@ -85,7 +84,7 @@ def report_under(
     scores: Any,
     labels: Any,
     measures: str | Measure | Iterable[str | Measure],
-    constraints: Constraints,
+    constraints: RulesLike,
     columns: Mapping[str, Any],
     *,
     k: int | None = None,
@@ -102,7 +101,7 @@ def report_under(
         TypeError, ValueError: as `evaluate_under`.
 
     >>> scores, labels, sellers = [0.9, 0.8, 0.7], [1, 2, 1], ["a", "a", "b"]
-    >>> report_under(scores, labels, "DCG@2", Constraints("seller <= 1 @ 2"), {"seller": sellers}).before
+    >>> report_under(scores, labels, "DCG@2", "seller <= 1 @ 2", {"seller": sellers}).before
     {'seller <= 1 @ 2': 1}
     """
     if not isinstance(empty, Real):
@@ -134,10 +133,7 @@ def report_under(
 
 def _grades(labels: Any, documents: Documents) -> np.ndarray:
     """The labels as the documents are."""
-    grades = as_array("labels", as_real("labels", labels))
-    if grades.shape != documents.shape:
-        raise ValueError(f"labels must have the shape of scores, {documents.shape}, got {grades.shape}")
-    grades = grades.reshape(-1)[documents.places].astype(np.float64)
+    grades = documents.given(as_real("labels", labels), "labels").astype(np.float64)
     if not (grades >= 0).all():
         raise ValueError(f"labels must be 0 or more, got {grades[~(grades >= 0)][0]:g}")
     return grades

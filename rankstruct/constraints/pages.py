@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rankstruct.constraints.documents import Documents
 from rankstruct.constraints.ranking import LEFT, PageRanker
-from rankstruct.constraints.rules import NO_GROUP, Constraints, checked_columns, group_ids, group_of
+from rankstruct.constraints.rules import NO_GROUP, Constraints, check_shape, checked_columns, group_ids, group_of
 
 _BITS = 62  # of a document's number
 
@@ -36,12 +36,8 @@ class PageRules:
         """Check that all rules are about one prefix, of at least k positions; `name` is that of the measure, for errors.
 
         Raises:
-            TypeError, ValueError: they are no `Constraints`, or about something else.
+            ValueError: they are about something else.
         """
-        if not isinstance(constraints, Constraints):
-            raise TypeError(
-                f'constraints must be Constraints, such as Constraints("seller <= 2 @ {k}"), got {constraints!r}'
-            )
         for rule in constraints.rules:
             if rule.prefix is None:
                 raise ValueError(
@@ -116,8 +112,7 @@ class PageRules:
         ):
             with torch._C._DisableFuncTorch():  # torch.func would wrap these constants
                 ids, names = group_ids(name, columns[name])
-            if ids.shape != packed.shape:
-                raise ValueError(f"{name!r} must have a group for each document, shape {packed.shape}, got {ids.shape}")
+            check_shape(repr(name), ids, packed.shape)
             numbers = [group_of(rule, names) for rule in self._rules_naming(name, named)]
             packed |= _numbered(name, ids, numbers, bits if others else 0) << shift
         return torch.from_numpy(packed).to(scores.device)

@@ -149,6 +149,22 @@ class Constraints:
         """The names of the columns that the rules are about, each once."""
         return tuple(dict.fromkeys(rule.column for rule in self.rules))
 
+    @classmethod
+    def of(cls, given: RulesLike) -> Constraints:
+        """What a function takes as `constraints=`: rules, or the text of one, or a list of several.
+
+        Raises:
+            TypeError, ValueError: as the constructor.
+
+        >>> Constraints.of(["seller <= 2 @ 10", "new=1 >= 3 @ 10"]) == Constraints("seller <= 2 @ 10", "new=1 >= 3 @ 10")
+        True
+        """
+        if isinstance(given, Constraints):
+            return given
+        if isinstance(given, str | Rule | list | tuple):
+            return cls(given)
+        raise TypeError(f'constraints must be rules, such as "seller <= 2 @ 10" or a list of these, got {given!r}')
+
     def __repr__(self) -> str:
         return f"Constraints({', '.join(repr(str(rule)) for rule in self.rules)})"
 
@@ -157,6 +173,10 @@ class Constraints:
 
     def __hash__(self) -> int:
         return hash(self.rules)
+
+
+#: What functions take as `constraints=`, see `Constraints.of`.
+RulesLike = Constraints | str | Rule | Sequence[str | Rule]
 
 
 class Groups(NamedTuple):
@@ -210,6 +230,12 @@ def group_of(rule: Rule, names: Sequence[Any] | None) -> int:
         raise ValueError(
             f"the groups in {rule.column!r} are whole numbers, and the rule '{rule}' names {rule.value!r}"
         ) from None
+
+
+def check_shape(name: str, given: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless a column of documents has their shape."""
+    if given.shape != shape:
+        raise ValueError(f"{name} must have one entry per document, shape {shape}, got {given.shape}")
 
 
 def checked_columns(constraints: Constraints, columns: Any) -> dict[str, Any]:

@@ -56,7 +56,6 @@ tensor(1.2500)
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, fields
@@ -94,7 +93,7 @@ from rankstruct.losses.checks import check_choice, check_size, check_values, war
 from rankstruct.losses.reduction import HALVES, REDUCTIONS, Reduction, reduce_lists
 from rankstruct.measures import Measure, nDCG
 from rankstruct.measures.discounted_gain import warn_of_large_gains
-from rankstruct.messages import explaining, refuse_positions
+from rankstruct.messages import explaining, refuse_positions, warn_caller
 
 __all__ = [
     "RankingLoss",
@@ -231,6 +230,8 @@ class RankingLoss(_DataclassModule):
     takes_item_weights: ClassVar[bool] = False
     #: Whether it accepts `diversity_groups=`, one whole number per document; `per_list` gets them by this name.
     takes_groups: ClassVar[bool] = False
+    #: What to do so that it accepts them, if it does not.
+    groups_need: ClassVar[str] = "use a diversity measure, such as StructuredHingeLoss('diverse_nDCG@10')"
     #: Whether it needs `columns=`, for each column of its rules the groups of the documents.
     takes_columns: ClassVar[bool] = False
     #: Whether `reference_scores=` can fix its reference, as for bounds that are not convex; `per_list` gets them by this name.
@@ -300,10 +301,7 @@ class RankingLoss(_DataclassModule):
             warn_of_single_documents(scores)  # [lists, 1] may be intended with a pointwise loss
         ignores = lists.diversity_groups is not None and not (self.takes_groups or self.takes_columns)
         if ignores and not torch.compiler.is_compiling():
-            warnings.warn(
-                f"{self!r} ignores diversity_groups=; use a diversity measure, such as StructuredHingeLoss('diverse_nDCG@10')",
-                stacklevel=4,
-            )
+            warn_caller(f"{self!r} ignores diversity_groups=; {self.groups_need}")
         if not self._looked:
             self.look_once(lists)
         return value

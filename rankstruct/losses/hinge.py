@@ -6,6 +6,7 @@ gradient = psi(r^) - psi(r*)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from typing import Any, cast
 
@@ -159,7 +160,7 @@ class StructuredHingeLoss(HingeLoss):
         feature_map: how a ranking scores; the measure's own default if None.
         reference: the ranking r* that the bound is relative to: `"ideal"`, `"ideal-tied"` or `"predicted"`, or
             `"below-window"` for a partial ROC area; the measure's own default if None.
-        constraints: the rules that a page has to keep; None for no rules.
+        constraints: the rules that a page has to keep: `Constraints`, a text, or a list of texts; None for no rules.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
@@ -181,8 +182,7 @@ class StructuredHingeLoss(HingeLoss):
     >>> loss = StructuredHingeLoss("diverse_nDCG@5")                                # at most one document of a group
     >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[0, 1]]), diversity_groups=torch.tensor([[3, 3]]))
     tensor(1.1000)
-    >>> import rankstruct as rs                                                     # two of a seller, one that is new
-    >>> loss = StructuredHingeLoss("nDCG@3", constraints=rs.Constraints("seller <= 2 @ 3", "new=1 >= 1 @ 3"))
+    >>> loss = StructuredHingeLoss("nDCG@3", constraints=["seller <= 2 @ 3", "new=1 >= 1 @ 3"])  # two of a seller, one new
     >>> columns = {"seller": ["ann", "ann", "ann", "bob"], "new": [0, 0, 0, 1]}
     >>> loss(torch.tensor([3.0, 2.0, 1.0, 0.0]), torch.tensor([0, 0, 2, 0]), columns=columns)
     tensor(2.2929)
@@ -192,7 +192,7 @@ class StructuredHingeLoss(HingeLoss):
 
     measure: str | Measure = "AP"
     _: KW_ONLY
-    constraints: Constraints | None = None
+    constraints: Constraints | str | Sequence[str] | None = None
 
     def setup(self) -> None:
         """Resolve the measure, and the search for pages."""
@@ -200,6 +200,7 @@ class StructuredHingeLoss(HingeLoss):
         self.page_rules: PageRules | None = None
         if self.constraints is None:
             return
+        self.constraints = Constraints.of(self.constraints)
         measure, feature_map = self.resolved.measure, self.resolved.feature_map
         if not isinstance(measure, DiscountedGain | RR) or not isinstance(feature_map, Positional):
             raise ValueError(
