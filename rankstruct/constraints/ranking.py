@@ -143,6 +143,13 @@ def rank_certified(
     return CertifiedRanks(ranks, torch.from_numpy(ranker.gaps))
 
 
+def check_time_limit(seconds: float) -> float:
+    """Return it; raises ValueError if it is no number >= 0."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ValueError(f"time_limit must be a number of seconds >= 0, got {seconds!r}")
+    return seconds
+
+
 class PageRanker:
     """Ranks documents under rules, by any scores.
 
@@ -159,9 +166,7 @@ class PageRanker:
     def __init__(
         self, documents: Documents, positions: np.ndarray | None, k: int | None = None, time_limit: float = 10.0
     ) -> None:
-        if isinstance(time_limit, bool) or not isinstance(time_limit, int | float) or not time_limit >= 0:
-            raise ValueError(f"time_limit must be a number of seconds >= 0, got {time_limit!r}")
-        self.documents, self.positions, self.time_limit = documents, positions, time_limit
+        self.documents, self.positions, self.time_limit = documents, positions, check_time_limit(time_limit)
         longest = int(np.diff(documents.offsets).max(initial=0))
         self.length = max(longest if k is None else min(as_count("k", k), longest), 1)
 

@@ -189,6 +189,24 @@ class Groups(NamedTuple):
         """The groups at these places, of any shape."""
         return Groups(self.ids[places], self.names)
 
+    def padded(self, where: np.ndarray) -> Groups:
+        """Flat groups in the order of `where` `[..., list_size]`, none in the padding."""
+        ids = np.full(where.shape, NO_GROUP)
+        ids[where] = self.ids
+        return Groups(ids, self.names)
+
+    @classmethod
+    def joined(cls, name: str, parts: Sequence[Groups]) -> Groups:
+        """Flat groups one after the other, numbered anew where parts have other names."""
+        if all(part.names == parts[0].names for part in parts):
+            return cls(np.concatenate([part.ids for part in parts]), parts[0].names)
+        return group_ids(name, [text for part in parts for text in part.texts()])
+
+    def texts(self) -> list[str]:
+        """What each is called, "" for none."""
+        names = self.names
+        return ["" if at == NO_GROUP else str(at) if names is None else names[at] for at in self.ids.tolist()]
+
 
 def group_ids(name: str, values: Any) -> Groups:
     """Numbers for groups of any kind; None, NaN and "" are none."""

@@ -99,6 +99,7 @@ __all__ = [
     "RankingLoss",
     "draws",
     "is_convex",
+    "rules_of",
     "second_derivatives",
     "takes_columns",
     "takes_groups",
@@ -140,7 +141,7 @@ class PageOptions(HingeOptions, total=False):
     columns: Mapping[str, Any] | None
 
 
-class AllOptions(HingeOptions, total=False):
+class AllOptions(PageOptions, total=False):
     """Keyword arguments of any loss."""
 
 
@@ -345,6 +346,8 @@ class RankingLoss(_DataclassModule):
             )
         if options.get("item_weights") is not None and not self.takes_item_weights:
             self.refuse_item_weights()
+        if options.get("columns") is not None and not self.takes_columns:
+            raise TypeError("columns= are the groups that rules are about; this loss has none: pass constraints= to it")
         if "offsets" in options and not isinstance(options["offsets"], Tensor):
             options["offsets"] = as_offsets(options["offsets"])
         if not isinstance(scores, Tensor) and type(labels).__module__.partition(".")[0] in ("lightgbm", "xgboost"):
@@ -526,6 +529,18 @@ def takes_groups(loss: torch.nn.Module) -> bool:
 def takes_columns(loss: torch.nn.Module) -> bool:
     """Whether a loss needs `columns=`, the groups of the documents that its rules are about."""
     return bool(getattr(loss, "takes_columns", False))
+
+
+def rules_of(loss: torch.nn.Module) -> list[Any]:
+    """The `PageRules` of a loss, and of those that it consists of.
+
+    >>> import rankstruct as rs
+    >>> loss = rs.CombinedLoss([rs.StructuredHingeLoss("DCG@3", constraints="seller <= 1 @ 3"), rs.ListNetLoss()])
+    >>> [each.constraints for each in rules_of(loss)]
+    [Constraints('seller <= 1 @ 3')]
+    """
+    found = (getattr(each, "page_rules", None) for each in loss.modules())
+    return [each for each in found if each is not None]
 
 
 def draws(loss: torch.nn.Module) -> bool:

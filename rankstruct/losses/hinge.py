@@ -227,13 +227,9 @@ class StructuredHingeLoss(HingeLoss):
         return self.constraints is not None
 
     def _checked(self, scores: Tensor, labels: Tensor, options: dict[str, Any]) -> Tensor:
-        columns = options.pop("columns", None)
         if self.page_rules is None:
-            if columns is not None:
-                raise TypeError(
-                    "columns= are the groups that rules are about; this loss has none: pass constraints= to it"
-                )
             return super()._checked(scores, labels, options)
+        columns = options.pop("columns", None)
         if columns is None or options.get("diversity_groups") is not None:
             names = ", ".join(map(repr, self.page_rules.constraints.columns))
             raise TypeError(
