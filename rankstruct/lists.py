@@ -58,7 +58,7 @@ class Lists(NamedTuple):
     num_relevant: Tensor | None = None
     ideal_labels: Tensor | None = None
     ideal_offsets: Tensor | None = None
-    columns: Mapping[str, Any] | None = None
+    columns: Any = None
 
     def given(self) -> dict[str, Any]:
         """What was given beyond the labels, by the name of the argument."""

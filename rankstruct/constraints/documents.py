@@ -138,7 +138,7 @@ class Documents(Layout):
     def of(cls, scores: Any, constraints: RulesLike, columns: Mapping[str, Any], lists: Mapping[str, Any]) -> Documents:
         """Check and lay out what was given; TypeError and ValueError as `rank_under`."""
         constraints = Constraints.of(constraints)
-        columns = checked_columns(constraints, columns)
+        columns = checked_columns(constraints.columns, columns)
         laid_out = _laid_out(scores, lists, "scores")
         _, _, places, shape, _ = laid_out
         groups = {}

@@ -256,15 +256,15 @@ def check_shape(name: str, given: np.ndarray, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} must have one entry per document, shape {shape}, got {given.shape}")
 
 
-def checked_columns(constraints: Constraints, columns: Any) -> dict[str, Any]:
+def checked_columns(names: Sequence[str], columns: Any) -> dict[str, Any]:
     """The columns by name, also those of a data frame; raises ValueError if one that the rules are about is missing."""
     if not isinstance(columns, Mapping) and not names_of(columns):
         raise TypeError(
-            f'columns must be a mapping from names to groups, such as {{"{constraints.columns[0]}": ...}}, or a data frame, got '
+            f'columns must be a mapping from names to groups, such as {{"{names[0]}": ...}}, or a data frame, got '
             f"{type(columns).__name__}"
         )
     found = named_columns(columns)
-    for name in constraints.columns:
+    for name in names:
         if name not in found:
             raise ValueError(f"the rules are about {name!r}, which is not in columns{did_you_mean(name, found)}")
     return found

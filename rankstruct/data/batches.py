@@ -79,8 +79,8 @@ class Batch:
         return self._each(lambda value: value.pin_memory())
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        moved = map(change, (self.index, self.positions))
-        return Batch(change(self.features), self.lists.documents(change), *moved, self.group_columns)
+        index, positions = change(self.index), change(self.positions)
+        return Batch(change(self.features), self.lists.documents(change), index, positions, self.group_columns)
 
 
 def _padded(

@@ -17,13 +17,14 @@ from rankstruct.losses.base import (
     AllOptions,
     RankingLoss,
     is_convex,
+    rules_of,
     second_derivatives,
     takes_columns,
     takes_groups,
     takes_reference_scores,
 )
 from rankstruct.losses.checks import check_choice
-from rankstruct.losses.hinge import HingeLoss
+from rankstruct.losses.hinge import HingeLoss, StructuredHingeLoss
 from rankstruct.losses.reduction import Reduction, reduce_lists
 from rankstruct.measures import pAUC
 
@@ -91,6 +92,10 @@ class CombinedLoss(RankingLoss):
             part.reduction = "none"  # type: ignore[assignment]
         super().__init__(reduction=reduction)
         self.losses, self.names = torch.nn.ModuleList(parts), names
+        rules = rules_of(self)
+        for each in self.modules():
+            if isinstance(each, StructuredHingeLoss) and each.page_rules is not None:
+                each.number_with(rules)
         self.weights, self.slack = factors, slack
         self.slacks: dict[str, Tensor] = {}
 

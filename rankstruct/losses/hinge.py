@@ -7,7 +7,7 @@ gradient = psi(r^) - psi(r*)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from typing import Any, cast
 
 from torch import Tensor
@@ -213,8 +213,19 @@ class StructuredHingeLoss(HingeLoss):
             raise ValueError(
                 f"{measure.name} needs a cut-off under rules: the positions of a page, as in {measure.name}@10"
             )
-        self.page_rules = PageRules.of(self.constraints, k, measure.name)
-        self.resolved = paged(self.resolved, self.page_rules.length, self.page_rules.rules, self.page_rules.attributes)
+        self._without_rules = self.resolved
+        self._use(PageRules.of(self.constraints, k, measure.name))
+
+    def _use(self, rules: PageRules) -> None:
+        """Search for pages of these rules."""
+        self.page_rules = rules
+        self.resolved = paged(self._without_rules, rules.length, rules.rules, rules.attributes)
+
+    def number_with(self, others: Sequence[PageRules]) -> None:
+        """Number groups for the rules of others too, so that one number for each document serves all."""
+        assert self.page_rules is not None
+        together = tuple(dict.fromkeys(rule for each in others for rule in each.constraints.rules))
+        self._use(replace(self.page_rules, together=together))
 
     @property
     def takes_groups(self) -> bool:  # type: ignore[override]
@@ -231,7 +242,7 @@ class StructuredHingeLoss(HingeLoss):
             return super()._checked(scores, labels, options)
         columns = options.pop("columns", None)
         if columns is None or options.get("diversity_groups") is not None:
-            names = ", ".join(map(repr, self.page_rules.constraints.columns))
+            names = ", ".join(map(repr, self.page_rules.columns))
             raise TypeError(
                 f"this loss is under rules about {names}; pass columns=, a mapping with the groups of each document"
             )

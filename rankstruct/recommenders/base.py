@@ -208,7 +208,7 @@ class CatalogueRecommender(BaseEstimator):
         if index is not None:
             raise ValueError("constraints need the scores of all items, which an index does not compute; omit index")
         self._check_whole("constraints require the factors of all items")
-        columns = checked_columns(constraints, columns)
+        columns = checked_columns(constraints.columns, columns)
         number = len(self._index.seen["items"])
         groups = {name: self._index.groups_of_items(name, columns[name]) for name in constraints.columns}
         for said in unknown_groups(constraints, groups, quotas=True):

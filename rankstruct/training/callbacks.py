@@ -347,9 +347,10 @@ class RuleWatch(pl.Callback):
             check_columns("RuleWatch", self.constraints, data.part("test" if stage == "test" else "vali"))
         if self.selects:
             before = f"val/{pl_module.validation_metric.measures[0].name}"  # type: ignore[union-attr,index]
-            for callback in [*trainer.early_stopping_callbacks, *trainer.checkpoint_callbacks]:
+            steered: list[Any] = [*trainer.early_stopping_callbacks, *trainer.checkpoint_callbacks]
+            for callback in steered:
                 if getattr(callback, "monitor", None) == before:
-                    callback.monitor = f"val/{self._measure(pl_module).name} under rules"  # type: ignore[union-attr]
+                    callback.monitor = f"val/{self._measure(pl_module).name} under rules"
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, *args: Any
@@ -357,7 +358,8 @@ class RuleWatch(pl.Callback):
         """Count the lists of a batch."""
         assert self.constraints is not None
         check_columns("RuleWatch", self.constraints, batch)
-        measure, given = self._measure(pl_module), {"where": batch.where, "time_limit": self.time_limit}
+        measure = self._measure(pl_module)
+        given: dict[str, Any] = {"where": batch.where, "time_limit": self.time_limit}
         with warnings.catch_warnings():  # of the gap, which is logged
             warnings.simplefilter("ignore")
             found = report_under(outputs, batch.labels, measure, self.constraints, batch.columns, **given)
@@ -380,7 +382,7 @@ class RuleWatch(pl.Callback):
             pl_module.log(f"{stage}/gap", self._gap, sync_dist=True, reduce_fx="max")
         self._gap = torch.zeros_like(self._gap)
 
-    on_test_batch_end, on_test_epoch_end = on_validation_batch_end, on_validation_epoch_end
+    on_test_batch_end, on_test_epoch_end = on_validation_batch_end, on_validation_epoch_end  # type: ignore[assignment]
 
     @staticmethod
     def _measure(pl_module: pl.LightningModule) -> Measure:
