@@ -332,9 +332,8 @@ def test_a_linear_ranker_trains_under_rules():
     for other in (rs.LinearRanker("nDCG@3"), rs.MLPRanker()):
         with pytest.raises(TypeError, match="columns="):
             other.fit(X, y, qid, columns={"kind": kind})
-    for columns in (None, {"kind": kind}):
-        with pytest.raises(TypeError, match="BoostedRanker does not train under rules"):
-            rs.BoostedRanker(loss=loss).fit(X, y, qid, columns=columns)
+    with pytest.raises(TypeError, match="EnsembleRanker does not train under rules"):
+        rs.EnsembleRanker([rs.LinearRanker(), rs.LinearRanker(C=1.0)]).fit(X, y, qid, columns={"kind": kind})
     with pytest.raises(ValueError, match="omit one of them"):
         ranker.fit(X, y, qid, columns={"kind": kind}, diversity_groups=kind)
     given = {"X": X[order], "y": y[order], "qid": qid[order], "columns": {"kind": kind[order]}}
