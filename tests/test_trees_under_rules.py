@@ -78,6 +78,10 @@ def test_bad_columns_are_refused():
     ):
         with pytest.raises(ValueError, match="no ranking of list 2 keeps 'kind=1 >= 1 @ 3'"):
             call()
+    for name in ("start", "leaf_ranker"):
+        ranker = rs.BoostedRanker(loss=hinge(), **{name: rs.LinearRanker(loss=hinge())})
+        with pytest.raises(ValueError, match="start and leaf_ranker get no columns"):
+            ranker.fit(X, labels, qid, columns=columns)
     with pytest.raises(TypeError, match="pass a loss with constraints=, or omit them"):
         rs.boosting_objective("AP", columns=columns)
     with pytest.raises(ValueError, match="belong together"):

@@ -643,6 +643,10 @@ class BoostedRanker(EarlyStoppingRanker):
             raise ValueError(
                 f"leaf_ranker must be a LinearRanker, without start; got {self.leaf_ranker!r} and start={self.start!r}"
             )
+        if any(each is not None and each._rules for each in (self.start, self.leaf_ranker)):
+            raise ValueError(
+                "start and leaf_ranker get no columns, so their losses must have no rules; omit constraints="
+            )
         if self.leaf_ranker is not None and len(self.leaf_ranker.prepare or ()):
             raise ValueError(f"leaf_ranker must not prepare features, which are leaves; got {self.leaf_ranker!r}")
         _installed(self.library)
