@@ -155,7 +155,7 @@ class EpochLines(pl.Callback):
             return
         shown = [name for name in metrics if name.startswith("val/") and name != "val/loss"]
         steering = [each.monitor for each in trainer.early_stopping_callbacks]
-        shown.sort(key=lambda name: (name not in steering, name.startswith("val/broken/")))
+        shown.sort(key=lambda name: (name not in steering, name.startswith(("val/broken/", "val/gap"))))
         values = [f"{name} {float(metrics[name]):.4f}" for name in shown[:2]]
         if "train/loss" in metrics:
             values.insert(0, f"loss {float(metrics['train/loss']):.4f}")
