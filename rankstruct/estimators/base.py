@@ -556,7 +556,7 @@ class Ranker(ScoresTables, BaseEstimator):
             float
         )  # no ties: some measures have no value for them
         measure = self._measure()
-        if self._rules is not None:  # whose groups are not those of a measure
+        if self._rules:  # whose groups are not those of a measure
             lists = replace(lists, diversity_groups=None)
         try:
             highest, lowest = (measured(scores, lists, [measure])[measure.name] for scores in (best, -best))
