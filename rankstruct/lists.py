@@ -42,6 +42,7 @@ class Lists(NamedTuple):
         num_relevant: for measures, one per list.
         ideal_labels: for measures, the labels of all judged documents, `[lists, judged]`, or flat with `ideal_offsets`.
         ideal_offsets: `[lists + 1]`.
+        columns: for losses under rules, by name, the groups of the documents, in the shape of the scores.
     """
 
     labels: Tensor
@@ -57,8 +58,9 @@ class Lists(NamedTuple):
     num_relevant: Tensor | None = None
     ideal_labels: Tensor | None = None
     ideal_offsets: Tensor | None = None
+    columns: Any = None
 
-    def given(self) -> dict[str, Tensor]:
+    def given(self) -> dict[str, Any]:
         """What was given beyond the labels, by the name of the argument."""
         return {name: value for name, value in zip(self._fields[1:], self[1:], strict=True) if value is not None}
 

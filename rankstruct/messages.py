@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import wraps
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 _Called = TypeVar("_Called", bound=Callable[..., Any])
 
 _LONGEST = 600
+_LIBRARIES = ("rankstruct", "torch", "sklearn")  # on the way from a caller to a warning
 
 
 def _as_argument(argument: str, value: Any) -> str | None:
@@ -188,6 +191,14 @@ def import_extra(module: str, extra: str, used_for: str = "", error: type[Except
             raise
         needs = f"{used_for} needs {package}, which" if used_for else package
         raise error(f"{needs} is not installed: pip install 'rankstruct[{extra}]'") from missing
+
+
+def warn_caller(message: str) -> None:
+    """Warn at the line that called the library, from however deep in it."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
 
 
 def refuse_positions(names: Sequence[str], count: int, others: str) -> NoReturn:

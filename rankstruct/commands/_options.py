@@ -525,6 +525,7 @@ data.label COLUMN the column of labels of a table (default: label, relevance, re
 data.qid COLUMN the column of queries of a table (default: qid, query_id, query or group)
 data.categorical COLUMNS columns of numbers of a table that are categories
 data.diversity_groups HOW groups of documents: a regular expression for the comments, or a column index
+data.columns NAMES where groups for rules are: {NAME: a regular expression, the name of a column, or a column index}
 data.predict_path FILE lists to predict (default: the test lists)""",
     ),
     "ratings": (

@@ -510,7 +510,7 @@ class RankingCLI(LightningCLI):
             return
         lists = self.model.judged[stage]
         empty = self.model.empty_lists[stage]
-        rows = [[name, value, empty[name]] for name, value in measures.items()]
+        rows = [[name, value, empty.get(name, 0)] for name, value in measures.items()]
         part = "validation" if stage == "val" else stage
         judged, columns = f"\nmeans over {lists} {part} lists", ["measure", "mean"]
         if any(empty.values()):
@@ -542,11 +542,12 @@ class RankingCLI(LightningCLI):
         if isinstance(board, Board):
             steering = module.validation_metric.measures[0]
             shown = parameters | _options_of(module.loss)
-            board.log_result(shown, {"best": {steering.name: best["validation"]}, "test": measures}, best["step"])
+            selected = str(self.trainer.checkpoint_callback.monitor).removeprefix("val/")  # type: ignore[union-attr]
+            board.log_result(shown, {"best": {selected: best["validation"]}, "test": measures}, best["step"])
             empty = module.empty_lists.get("test", {})
-            rows = [[name, f"{value:.4f}", str(empty[name])] for name, value in measures.items()]
+            rows = [[name, f"{value:.4f}", str(empty.get(name, 0))] for name, value in measures.items()]
             table = markdown_table(["measure", "test mean", "lists where it is undefined"], rows)
-            told = f"validation {steering.name} {best['validation']:.4f} in epoch {best['epoch']}, which it selected (optimistic)"
+            told = f"validation {selected} {best['validation']:.4f} in epoch {best['epoch']}, which it selected (optimistic)"
             board.experiment.add_text("result", f"{table}\n\n{told}")
             if module.stuck.get("test"):
                 board.experiment.add_text("status", STUCK)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,12 +18,15 @@ from rankstruct.constraints.rules import (
     Constraints,
     Groups,
     Rule,
+    RulesLike,
+    check_shape,
     checked_columns,
     group_ids,
     group_of,
     unknown_groups,
 )
 from rankstruct.lists import as_real, lists_of, real_documents
+from rankstruct.messages import warn_caller
 
 __all__ = ["violations"]
 
@@ -67,8 +69,7 @@ class Layout:
     def given(self, values: Any, name: str) -> np.ndarray:
         """A column in the shape of the input, as the documents are."""
         found = as_array(name, values)
-        if found.shape != self.shape:
-            raise ValueError(f"{name} must have one entry per document, shape {self.shape}, got {found.shape}")
+        check_shape(name, found, self.shape)
         return found.reshape(-1)[self.places]
 
     def lengths(self) -> np.ndarray:
@@ -134,24 +135,20 @@ class Documents(Layout):
     constraints: Constraints
 
     @classmethod
-    def of(
-        cls, scores: Any, constraints: Constraints, columns: Mapping[str, Any], lists: Mapping[str, Any]
-    ) -> Documents:
+    def of(cls, scores: Any, constraints: RulesLike, columns: Mapping[str, Any], lists: Mapping[str, Any]) -> Documents:
         """Check and lay out what was given; TypeError and ValueError as `rank_under`."""
-        if not isinstance(constraints, Constraints):
-            raise TypeError(f"constraints must be Constraints, got {constraints!r}")
-        columns = checked_columns(constraints, columns)
+        constraints = Constraints.of(constraints)
+        columns = checked_columns(constraints.columns, columns)
         laid_out = _laid_out(scores, lists, "scores")
         _, _, places, shape, _ = laid_out
         groups = {}
         for name in constraints.columns:
             ids, names = group_ids(name, columns[name])
-            if ids.shape != shape:
-                raise ValueError(f"{name!r} must have a group for each document, shape {shape}, got {ids.shape}")
+            check_shape(repr(name), ids, shape)
             groups[name] = Groups(ids.reshape(-1)[places], names)
         if len(places) and not all(isinstance(columns[name], Groups) for name in constraints.columns):
             for said in unknown_groups(constraints, groups):
-                warnings.warn(said, stacklevel=4)  # no error, since lists of one request may well lack a group
+                warn_caller(said)  # no error, since lists of one request may well lack a group
         which = [0 if rule.value is None else group_of(rule, groups[rule.column].names) for rule in constraints.rules]
         return cls(*laid_out, np.stack([groups[name].ids for name in constraints.columns]), which, constraints)
 
@@ -161,12 +158,10 @@ class Documents(Layout):
 
     def in_order(self, values: Any, name: str) -> np.ndarray:
         """A column of whole numbers as the documents are."""
-        found = as_array(name, values)
-        if found.shape != self.shape:
-            raise ValueError(f"{name} must have the shape of scores, {self.shape}, got {found.shape}")
+        found = self.given(values, name)
         if found.dtype.kind not in "iu" or (found < 0).any():
             raise ValueError(f"{name} must be whole numbers >= 0, 0 for any position")
-        return found.reshape(-1)[self.places].astype(np.int64)
+        return found.astype(np.int64)
 
     def _groups_of(self, rule: Rule) -> np.ndarray:
         return self.groups[self.constraints.columns.index(rule.column)]
@@ -214,12 +209,12 @@ class Documents(Layout):
         return found
 
 
-def violations(ranks: Any, constraints: Constraints, columns: Mapping[str, Any], **lists: Any) -> dict[str, int]:
+def violations(ranks: Any, constraints: RulesLike, columns: Mapping[str, Any], **lists: Any) -> dict[str, int]:
     """Count the lists whose ranking breaks each rule.
 
     Args:
         ranks: whole numbers, 1 for the first position, 0 for a document that is not shown; `[..., list_size]`, or flat.
-        constraints: the rules.
+        constraints: the rules, or their texts.
         columns: the groups of the documents by column, in the shape of the ranks.
         lists: `where`, `offsets`, `qid` or `group`, as of `rankstruct.evaluate`.
 

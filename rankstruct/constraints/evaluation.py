@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.arrays import as_array
 from rankstruct.constraints.documents import Documents
 from rankstruct.constraints.ranking import PageRanker, warn_of_gaps
-from rankstruct.constraints.rules import Constraints
+from rankstruct.constraints.rules import RulesLike
 from rankstruct.lists import as_real
 from rankstruct.measures import AP, RR, DiscountedGain, Measure, R, Success, evaluate, nDCG
 from rankstruct.measures.base import ByMeasure, parse_measures
@@ -28,12 +27,13 @@ def evaluate_under(
     scores: Any,
     labels: Any,
     measures: str | Measure | Iterable[str | Measure],
-    constraints: Constraints,
+    constraints: RulesLike,
     columns: Mapping[str, Any],
     *,
     k: int | None = None,
     positions: Any = None,
     empty: float = 0.0,
+    time_limit: float = 10.0,
     **lists: Any,
 ) -> dict[str, Tensor]:
     """Evaluate the rankings of `rank_under`, relative to the best ranking of each list that keeps the rules.
@@ -43,7 +43,7 @@ def evaluate_under(
     discount, it is log2.
 
     Args:
-        scores, constraints, columns, k, positions, lists: as of `rank_under`.
+        scores, constraints, columns, k, positions, time_limit, lists: as of `rank_under`.
         labels: graded relevance, 0 or more, in the shape of the scores.
         measures: discounted gains (nDCG, DCG, P, ERU, RBP), AP, RR, R and Success; one or several.
         empty: the value of a list whose best ranking is worth nothing, such as `nan`.
@@ -56,10 +56,10 @@ def evaluate_under(
             the best ranking depends on the discount: with caps and quotas about several prefixes, or overlapping groups.
 
     >>> scores, labels, sellers = [0.9, 0.8, 0.7], [1, 2, 1], ["a", "a", "b"]
-    >>> evaluate_under(scores, labels, "DCG@2", Constraints("seller <= 1 @ 2"), {"seller": sellers})  # shows 1, 1; the best 2, 1
+    >>> evaluate_under(scores, labels, "DCG@2", "seller <= 1 @ 2", {"seller": sellers})  # shows 1, 1; the best 2, 1
     {'DCG@2': tensor([0.4492], dtype=torch.float64)}
     """
-    given: dict[str, Any] = {"k": k, "positions": positions, "empty": empty}
+    given: dict[str, Any] = {"k": k, "positions": positions, "empty": empty, "time_limit": time_limit}
     return report_under(scores, labels, measures, constraints, columns, **given, **lists).values
 
 
@@ -70,8 +70,9 @@ class UnderRules(NamedTuple):
         values: as of `evaluate_under`.
         before: for each rule, as text, the number of lists whose ranking by score breaks it, within the first `k`.
         after: that of lists whose ranking under rules does, which is 0.
+        gaps: `[lists]`, how far the least sure of its rankings may be from the best, as of `rank_certified`.
 
-    >>> found = report_under([2.0, 1.0, 0.0], [1, 0, 1], "P@2", Constraints("seller <= 1 @ 2"), {"seller": ["a", "a", "b"]})
+    >>> found = report_under([2.0, 1.0, 0.0], [1, 0, 1], "P@2", "seller <= 1 @ 2", {"seller": ["a", "a", "b"]})
     >>> found.before, found.after
     ({'seller <= 1 @ 2': 1}, {'seller <= 1 @ 2': 0})
     """
@@ -79,30 +80,32 @@ class UnderRules(NamedTuple):
     values: dict[str, Tensor]
     before: dict[str, int]
     after: dict[str, int]
+    gaps: Tensor
 
 
 def report_under(
     scores: Any,
     labels: Any,
     measures: str | Measure | Iterable[str | Measure],
-    constraints: Constraints,
+    constraints: RulesLike,
     columns: Mapping[str, Any],
     *,
     k: int | None = None,
     positions: Any = None,
     empty: float = 0.0,
+    time_limit: float = 10.0,
     **lists: Any,
 ) -> UnderRules:
     """Measures under rules, and how many lists break each rule before and after.
 
     Args:
-        scores, labels, measures, constraints, columns, k, positions, empty, lists: as of `evaluate_under`.
+        scores, labels, measures, constraints, columns, k, positions, empty, time_limit, lists: as of `evaluate_under`.
 
     Raises:
         TypeError, ValueError: as `evaluate_under`.
 
     >>> scores, labels, sellers = [0.9, 0.8, 0.7], [1, 2, 1], ["a", "a", "b"]
-    >>> report_under(scores, labels, "DCG@2", Constraints("seller <= 1 @ 2"), {"seller": sellers}).before
+    >>> report_under(scores, labels, "DCG@2", "seller <= 1 @ 2", {"seller": sellers}).before
     {'seller <= 1 @ 2': 1}
     """
     if not isinstance(empty, Real):
@@ -118,7 +121,7 @@ def report_under(
     pinned = None if positions is None else documents.in_order(positions, "positions")
     worst_first = np.lexsort((grades, documents.of_list))
     documents, grades = documents.reordered(worst_first), grades[worst_first]
-    ranker = PageRanker(documents, None if pinned is None else pinned[worst_first], k)
+    ranker = PageRanker(documents, None if pinned is None else pinned[worst_first], k, time_limit)
     shown, found = ranker.rank(documents.scores, nDCG().position_weights), {}
     gaps = [ranker.gaps]
     for measure in parsed:
@@ -128,16 +131,15 @@ def report_under(
         gaps.append(ranker.gaps)
         value, ideal = (_value(measure, ranks, grades, documents) for ranks in (shown, best))
         found[measure.name] = torch.where(ideal > 0, value / ideal, float(empty))
-    warn_of_gaps(np.max(gaps, axis=0), ranker.time_limit)
-    return UnderRules(ByMeasure(found), documents.broken(documents.by_score(ranker.length)), documents.broken(shown))
+    largest = np.max(gaps, axis=0)
+    warn_of_gaps(largest, time_limit)
+    before, after = (documents.broken(ranks) for ranks in (documents.by_score(ranker.length), shown))
+    return UnderRules(ByMeasure(found), before, after, torch.from_numpy(largest))
 
 
 def _grades(labels: Any, documents: Documents) -> np.ndarray:
     """The labels as the documents are."""
-    grades = as_array("labels", as_real("labels", labels))
-    if grades.shape != documents.shape:
-        raise ValueError(f"labels must have the shape of scores, {documents.shape}, got {grades.shape}")
-    grades = grades.reshape(-1)[documents.places].astype(np.float64)
+    grades = documents.given(as_real("labels", labels), "labels").astype(np.float64)
     if not (grades >= 0).all():
         raise ValueError(f"labels must be 0 or more, got {grades[~(grades >= 0)][0]:g}")
     return grades

@@ -5,8 +5,9 @@ A list of which a measure is not defined, such as one without protected document
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
+from contextlib import suppress
+from fractions import Fraction
 from functools import lru_cache
 from numbers import Real
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from rankstruct.arrays import as_count, as_numbers
 from rankstruct.constraints.documents import Layout, whole_ranks
 from rankstruct.constraints.exposure import Discounts
 from rankstruct.constraints.rules import NO_GROUP, Groups, fair_quotas, group_ids
-from rankstruct.messages import did_you_mean
+from rankstruct.messages import did_you_mean, warn_caller
 
 __all__ = ["attention_fairness", "exposure_ratio", "passes_fair_test", "rKL", "rND"]
 
@@ -263,19 +264,26 @@ def _protected(layout: Layout, groups: Any, protected: Any) -> np.ndarray:
     if read.names is not None:
         found = ids == (read.names.index(str(protected)) if str(protected) in read.names else -1)
     else:
-        try:
-            number = float(protected)
-        except (TypeError, ValueError):
-            number = float("nan")
-        if not number.is_integer():
-            raise ValueError(f"the groups are whole numbers, so that protected must be one, got {protected!r}")
+        number = _whole(protected)
+        if number is None:
+            raise ValueError(
+                f"the groups are whole numbers or booleans, so that protected must be one, got {protected!r}"
+            )
         found = ids == number
     if len(ids) and not found.any():
         known = _names(read, np.unique(ids[ids != NO_GROUP]))
-        warnings.warn(
-            f"no document has the protected group {protected!r}{did_you_mean(str(protected), known)}", stacklevel=3
-        )
+        warn_caller(f"no document has the protected group {protected!r}{did_you_mean(str(protected), known)}")
     return found
+
+
+def _whole(group: Any) -> int | None:
+    """A group as a whole number, exactly, `"true"` and `"false"` as 1 and 0; None if it is none."""
+    if isinstance(group, str):
+        group = {"true": "1", "false": "0"}.get(group.lower(), group)
+    with suppress(TypeError, ValueError, OverflowError):
+        exact = Fraction(group.item() if hasattr(group, "item") else group)
+        return int(exact) if exact.denominator == 1 else None
+    return None
 
 
 def _names(read: Groups, numbers: np.ndarray) -> list[str]:
@@ -299,10 +307,8 @@ def _target_shares(target: Mapping[Any, float], names: list[str]) -> np.ndarray:
     for name, share in target.items():
         if not isinstance(share, Real) or not 0 <= share < float("inf"):
             raise ValueError(f"the shares of target must be finite numbers >= 0, got {share!r} for {name!r}")
-    by_text = {
-        str(int(float(name)) if isinstance(name, Real | np.bool_) and float(name).is_integer() else name): float(share)
-        for name, share in target.items()
-    }
+    wholes = {name: None if isinstance(name, str) else _whole(name) for name in target}
+    by_text = {str(name if wholes[name] is None else wholes[name]): float(share) for name, share in target.items()}
     if not sum(by_text.values()) > 0:
         raise ValueError("the shares of target must not all be 0")
     if missing := [name for name in names if name not in by_text]:

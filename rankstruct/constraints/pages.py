@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rankstruct.constraints.documents import Documents
 from rankstruct.constraints.ranking import LEFT, PageRanker
-from rankstruct.constraints.rules import NO_GROUP, Constraints, checked_columns, group_ids, group_of
+from rankstruct.constraints.rules import NO_GROUP, Constraints, Rule, check_shape, checked_columns, group_ids, group_of
 
 _BITS = 62  # of a document's number
 
@@ -26,22 +26,21 @@ class PageRules:
     Attributes:
         constraints: rules about the same prefix.
         length: that prefix, the positions of a page.
+        together: the rules that groups are numbered for, also those of other losses, so that all read the same numbers; its own
+            if empty.
     """
 
     constraints: Constraints
     length: int
+    together: tuple[Rule, ...] = ()
 
     @classmethod
     def of(cls, constraints: Constraints, k: int, name: str) -> PageRules:
         """Check that all rules are about one prefix, of at least k positions; `name` is that of the measure, for errors.
 
         Raises:
-            TypeError, ValueError: they are no `Constraints`, or about something else.
+            ValueError: they are about something else.
         """
-        if not isinstance(constraints, Constraints):
-            raise TypeError(
-                f'constraints must be Constraints, such as Constraints("seller <= 2 @ {k}"), got {constraints!r}'
-            )
         for rule in constraints.rules:
             if rule.prefix is None:
                 raise ValueError(
@@ -60,20 +59,29 @@ class PageRules:
             )
         return cls(constraints, prefixes[0])
 
+    @property
+    def _numbered(self) -> tuple[Rule, ...]:
+        return self.together or self.constraints.rules
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The columns whose groups are numbered."""
+        return tuple(dict.fromkeys(rule.column for rule in self._numbered))
+
     @cached_property
     def _named(self) -> list[list[str]]:
         """For each column the groups that rules name."""
-        rules = self.constraints.rules
+        rules = self._numbered
         return [
             list(dict.fromkeys(rule.value for rule in rules if rule.column == name and rule.value is not None))
-            for name in self.constraints.columns
+            for name in self.columns
         ]
 
     @cached_property
     def _about_each(self) -> list[bool]:
         """For each column whether there is a rule about each of its groups."""
-        rules = self.constraints.rules
-        return [any(rule.column == name and rule.value is None for rule in rules) for name in self.constraints.columns]
+        rules = self._numbered
+        return [any(rule.column == name and rule.value is None for rule in rules) for name in self.columns]
 
     @cached_property
     def bits(self) -> list[int]:
@@ -93,7 +101,7 @@ class PageRules:
     @cached_property
     def rules(self) -> tuple[tuple[int, int, bool, int, int], ...]:
         """For each rule its column, the number of its group, whether it is about each, and its bounds."""
-        columns, most = self.constraints.columns, np.iinfo(np.int32).max
+        columns, most = self.columns, np.iinfo(np.int32).max
         found = []
         for rule in self.constraints.rules:
             at = columns.index(rule.column)
@@ -109,21 +117,20 @@ class PageRules:
         Raises:
             TypeError, ValueError: as `rank_under`; or more groups than there are numbers, with many columns.
         """
-        columns = checked_columns(self.constraints, columns)
+        columns = checked_columns(self.columns, columns)
         packed = np.zeros(tuple(scores.shape), np.int64)
         for name, named, others, bits, (shift, *_) in zip(
-            self.constraints.columns, self._named, self._about_each, self.bits, self.attributes, strict=True
+            self.columns, self._named, self._about_each, self.bits, self.attributes, strict=True
         ):
             with torch._C._DisableFuncTorch():  # torch.func would wrap these constants
                 ids, names = group_ids(name, columns[name])
-            if ids.shape != packed.shape:
-                raise ValueError(f"{name!r} must have a group for each document, shape {packed.shape}, got {ids.shape}")
+            check_shape(repr(name), ids, packed.shape)
             numbers = [group_of(rule, names) for rule in self._rules_naming(name, named)]
             packed |= _numbered(name, ids, numbers, bits if others else 0) << shift
         return torch.from_numpy(packed).to(scores.device)
 
     def _rules_naming(self, name: str, named: list[str]) -> list[Any]:
-        rules = [rule for rule in self.constraints.rules if rule.column == name]
+        rules = [rule for rule in self._numbered if rule.column == name]
         return [next(rule for rule in rules if rule.value == value) for value in named]
 
     def refuse(self, scores: Tensor, columns: Mapping[str, Any], **lists: Any) -> None:

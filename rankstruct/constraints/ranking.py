@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,12 +12,13 @@ from torch import Tensor
 from rankstruct.arrays import as_count
 from rankstruct.constraints.documents import Documents
 from rankstruct.constraints.program import conflict, solve_program
-from rankstruct.constraints.rules import Constraints
+from rankstruct.constraints.rules import RulesLike
 from rankstruct.kernels import core
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.dispatch import CpuLists
 from rankstruct.lists import Lists
 from rankstruct.measures import nDCG
+from rankstruct.messages import warn_caller
 
 __all__ = ["CertifiedRanks", "rank_certified", "rank_under"]
 
@@ -28,7 +28,7 @@ LEFT = 2  # of `Outcome` in constrained.hpp
 @torch.no_grad()
 def rank_under(
     scores: Any,
-    constraints: Constraints,
+    constraints: RulesLike,
     columns: Mapping[str, Any],
     *,
     k: int | None = None,
@@ -49,7 +49,7 @@ def rank_under(
 
     Args:
         scores: `[..., list_size]`, or `[documents]`; any real numbers.
-        constraints: the rules.
+        constraints: the rules: `Constraints`, a text, or a list of texts.
         columns: for each column of the rules the groups of the documents, in the shape of the scores: names or whole numbers;
             None, NaN or "" for a document without a group. A mapping, or a data frame of pandas or polars. If no document has a
             group that a cap names, a warning says so, since a list need not have all; that of a quota is an error.
@@ -69,9 +69,9 @@ def rank_under(
             message names the list and the rules that are in conflict.
 
     >>> scores, sellers = [0.9, 0.8, 0.7, 0.1], ["a", "a", "a", "b"]
-    >>> rank_under(scores, Constraints("seller <= 1 @ 2"), {"seller": sellers})
+    >>> rank_under(scores, "seller <= 1 @ 2", {"seller": sellers})
     tensor([1, 3, 4, 2])
-    >>> rank_under(scores, Constraints("new=1 >= 2 @ 3"), {"new": [0, 0, 0, 1]})
+    >>> rank_under(scores, "new=1 >= 2 @ 3", {"new": [0, 0, 0, 1]})
     Traceback (most recent call last):
     ...
     ValueError: no ranking of list 0 keeps 'new=1 >= 2 @ 3': the list has 1 such document
@@ -85,10 +85,9 @@ def rank_under(
 def warn_of_gaps(gaps: np.ndarray, time_limit: float) -> None:
     """Warn if rankings `[lists]` may not be the best."""
     if unsure := int((gaps > 0).sum()):
-        warnings.warn(
+        warn_caller(
             f"{unsure} of {len(gaps)} rankings may not be the best: their discounted scores are within {float(gaps.max()):.2%} "
-            f"of the optimum after time_limit={time_limit:g} seconds, those of list {int(gaps.argmax())} the least sure",
-            stacklevel=4,
+            f"of the optimum after time_limit={time_limit:g} seconds, those of list {int(gaps.argmax())} the least sure"
         )
 
 
@@ -100,7 +99,7 @@ class CertifiedRanks(NamedTuple):
         gaps: `[lists]` float64: the difference of the discounted scores to an upper bound, relative to it, both counted from the
             lowest score of the list; 0 for rankings that are the best, or within 1e-9 of it.
 
-    >>> rank_certified([3, 2, 1], Constraints("seller <= 1 @ 2"), {"seller": ["a", "a", "b"]}).ranks
+    >>> rank_certified([3, 2, 1], "seller <= 1 @ 2", {"seller": ["a", "a", "b"]}).ranks
     tensor([1, 3, 2])
     """
 
@@ -111,7 +110,7 @@ class CertifiedRanks(NamedTuple):
 @torch.no_grad()
 def rank_certified(
     scores: Any,
-    constraints: Constraints,
+    constraints: RulesLike,
     columns: Mapping[str, Any],
     *,
     k: int | None = None,
@@ -134,7 +133,7 @@ def rank_certified(
     Source: Held, Wolfe, Crowder, "Validation of subgradient optimization", Mathematical Programming 6, 1974.
 
     >>> columns = {"seller": ["a", "a", "b", "b"], "new": [0, 1, 0, 1]}
-    >>> rank_certified([4, 3, 2, 1], Constraints("seller <= 1 @ 2", "new=1 >= 1 @ 2"), columns)
+    >>> rank_certified([4, 3, 2, 1], ["seller <= 1 @ 2", "new=1 >= 1 @ 2"], columns)
     CertifiedRanks(ranks=tensor([1, 3, 4, 2]), gaps=tensor([0.], dtype=torch.float64))
     """
     documents = Documents.of(scores, constraints, columns, lists)
@@ -142,6 +141,13 @@ def rank_certified(
     ranker = PageRanker(documents, pinned, k, time_limit)
     ranks = documents.returned(ranker.rank(documents.scores, nDCG(discount=discount).position_weights))
     return CertifiedRanks(ranks, torch.from_numpy(ranker.gaps))
+
+
+def check_time_limit(seconds: float) -> float:
+    """Return it; raises ValueError if it is no number >= 0."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ValueError(f"time_limit must be a number of seconds >= 0, got {seconds!r}")
+    return seconds
 
 
 class PageRanker:
@@ -160,9 +166,7 @@ class PageRanker:
     def __init__(
         self, documents: Documents, positions: np.ndarray | None, k: int | None = None, time_limit: float = 10.0
     ) -> None:
-        if isinstance(time_limit, bool) or not isinstance(time_limit, int | float) or not time_limit >= 0:
-            raise ValueError(f"time_limit must be a number of seconds >= 0, got {time_limit!r}")
-        self.documents, self.positions, self.time_limit = documents, positions, time_limit
+        self.documents, self.positions, self.time_limit = documents, positions, check_time_limit(time_limit)
         longest = int(np.diff(documents.offsets).max(initial=0))
         self.length = max(longest if k is None else min(as_count("k", k), longest), 1)
 

@@ -149,6 +149,22 @@ class Constraints:
         """The names of the columns that the rules are about, each once."""
         return tuple(dict.fromkeys(rule.column for rule in self.rules))
 
+    @classmethod
+    def of(cls, given: RulesLike) -> Constraints:
+        """What a function takes as `constraints=`: rules, or the text of one, or a list of several.
+
+        Raises:
+            TypeError, ValueError: as the constructor.
+
+        >>> Constraints.of(["seller <= 2 @ 10", "new=1 >= 3 @ 10"]) == Constraints("seller <= 2 @ 10", "new=1 >= 3 @ 10")
+        True
+        """
+        if isinstance(given, Constraints):
+            return given
+        if isinstance(given, str | Rule | list | tuple):
+            return cls(given)
+        raise TypeError(f'constraints must be rules, such as "seller <= 2 @ 10" or a list of these, got {given!r}')
+
     def __repr__(self) -> str:
         return f"Constraints({', '.join(repr(str(rule)) for rule in self.rules)})"
 
@@ -157,6 +173,10 @@ class Constraints:
 
     def __hash__(self) -> int:
         return hash(self.rules)
+
+
+#: What functions take as `constraints=`, see `Constraints.of`.
+RulesLike = Constraints | str | Rule | Sequence[str | Rule]
 
 
 class Groups(NamedTuple):
@@ -168,6 +188,24 @@ class Groups(NamedTuple):
     def at(self, places: np.ndarray | slice) -> Groups:
         """The groups at these places, of any shape."""
         return Groups(self.ids[places], self.names)
+
+    def padded(self, where: np.ndarray) -> Groups:
+        """Flat groups in the order of `where` `[..., list_size]`, none in the padding."""
+        ids = np.full(where.shape, NO_GROUP)
+        ids[where] = self.ids
+        return Groups(ids, self.names)
+
+    @classmethod
+    def joined(cls, name: str, parts: Sequence[Groups]) -> Groups:
+        """Flat groups one after the other, numbered anew where parts have other names."""
+        if all(part.names == parts[0].names for part in parts):
+            return cls(np.concatenate([part.ids for part in parts]), parts[0].names)
+        return group_ids(name, [text for part in parts for text in part.texts()])
+
+    def texts(self) -> list[str]:
+        """What each is called, "" for none."""
+        names = self.names
+        return ["" if at == NO_GROUP else str(at) if names is None else names[at] for at in self.ids.tolist()]
 
 
 def group_ids(name: str, values: Any) -> Groups:
@@ -212,15 +250,21 @@ def group_of(rule: Rule, names: Sequence[Any] | None) -> int:
         ) from None
 
 
-def checked_columns(constraints: Constraints, columns: Any) -> dict[str, Any]:
+def check_shape(name: str, given: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless a column of documents has their shape."""
+    if given.shape != shape:
+        raise ValueError(f"{name} must have one entry per document, shape {shape}, got {given.shape}")
+
+
+def checked_columns(names: Sequence[str], columns: Any) -> dict[str, Any]:
     """The columns by name, also those of a data frame; raises ValueError if one that the rules are about is missing."""
     if not isinstance(columns, Mapping) and not names_of(columns):
         raise TypeError(
-            f'columns must be a mapping from names to groups, such as {{"{constraints.columns[0]}": ...}}, or a data frame, got '
+            f'columns must be a mapping from names to groups, such as {{"{names[0]}": ...}}, or a data frame, got '
             f"{type(columns).__name__}"
         )
     found = named_columns(columns)
-    for name in constraints.columns:
+    for name in names:
         if name not in found:
             raise ValueError(f"the rules are about {name!r}, which is not in columns{did_you_mean(name, found)}")
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from rankstruct.data.dataset import RankingData
+from rankstruct.constraints.rules import Groups
+from rankstruct.data.dataset import RankingData, columns_for_rules
 from rankstruct.data.errors import check_least
 from rankstruct.data.shards import ShardedFeatures
 from rankstruct.lists import Lists
@@ -26,9 +27,10 @@ class Batch:
 
     Shapes: features `[lists, list_size, d]` float32, labels `[lists, list_size]` float32, where `[lists, list_size]` bool,
     index `[lists]` int64 (index of the list in the data), positions `[lists, list_size]` int64 (row of the document in
-    the data), diversity_groups `[lists, list_size]` int64, or None if the data have none.
+    the data), diversity_groups `[lists, list_size]` int64, or None if the data have none; columns: by name, groups
+    `[lists, list_size]` that rules are about, which stay on the CPU, where the rules are read.
 
-    >>> from rankstruct.data import RankingData
+    >>> from rankstruct.data import RankingData, columns_for_rules
     >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [0, 1, 1], ["a", "a", "b"])
     >>> batch = next(iter(BatchLoader(data, lists_per_batch=2)))
     >>> batch.features.shape, batch.where
@@ -36,8 +38,16 @@ class Batch:
     """
 
     # Not a dataclass or tuple: Lightning traverses those, and `--trainer.precision bf16-true` would round the labels too.
-    def __init__(self, features: Tensor, lists: Lists, index: Tensor, positions: Tensor) -> None:
+    def __init__(
+        self,
+        features: Tensor,
+        lists: Lists,
+        index: Tensor,
+        positions: Tensor,
+        group_columns: Mapping[str, Groups] | None = None,
+    ) -> None:
         self.features, self.lists, self.index, self.positions = features, lists, index, positions
+        self.group_columns = {} if group_columns is None else group_columns
 
     @property
     def labels(self) -> Tensor:
@@ -55,6 +65,11 @@ class Batch:
         """Groups, `[lists, list_size]`, if the data have any."""
         return self.lists.diversity_groups
 
+    @property
+    def columns(self) -> dict[str, Groups]:
+        """What losses and measures under rules take as `columns=`; the groups of diverse rankings are one."""
+        return columns_for_rules(self)
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         """Move the batch to a device."""
         return self._each(lambda value: value.to(device, non_blocking=non_blocking))
@@ -64,11 +79,18 @@ class Batch:
         return self._each(lambda value: value.pin_memory())
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        return Batch(change(self.features), self.lists.documents(change), change(self.index), change(self.positions))
+        index, positions = change(self.index), change(self.positions)
+        return Batch(change(self.features), self.lists.documents(change), index, positions, self.group_columns)
 
 
 def _padded(
-    features: np.ndarray, labels: np.ndarray, groups: np.ndarray | None, rows: np.ndarray, where: np.ndarray, index: Any
+    features: np.ndarray,
+    labels: np.ndarray,
+    groups: np.ndarray | None,
+    rows: np.ndarray,
+    where: np.ndarray,
+    index: Any,
+    columns: Mapping[str, Groups],
 ) -> Batch:
     """The batch of flat lists, `[documents, ...]` in the order of `where` `[lists, list_size]`."""
 
@@ -79,7 +101,8 @@ def _padded(
         return torch.from_numpy(padded)
 
     lists = Lists(wide(labels), torch.from_numpy(where), diversity_groups=None if groups is None else wide(groups, -1))
-    return Batch(wide(features), lists, torch.as_tensor(index), wide(rows, -1))
+    columns = {name: each.padded(where) for name, each in columns.items()}
+    return Batch(wide(features), lists, torch.as_tensor(index), wide(rows, -1), columns)
 
 
 def make_batch(
@@ -116,7 +139,8 @@ def make_batch(
     features = data.features[rows].toarray() if data.is_sparse else data.features[rows]
     groups = None if data.diversity_groups is None else data.diversity_groups[rows].astype(np.int64)
     labels = data.labels[rows].astype(np.float32, copy=False)
-    return _padded(features.astype(np.float32, copy=False), labels, groups, rows, where, chosen)
+    given = {name: each.at(rows) for name, each in data.group_columns.items()}
+    return _padded(features.astype(np.float32, copy=False), labels, groups, rows, where, chosen, given)
 
 
 def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator, keep: bool) -> np.ndarray:
@@ -273,7 +297,9 @@ class BatchLoader:
         none = torch.full((1, 1), -1)
         groups = None if self.data.diversity_groups is None else none
         lists = Lists(torch.zeros(1, 1), none > 0, diversity_groups=groups)
-        return Batch(torch.zeros(1, 1, self.data.num_features), lists, none[0], none)
+        padding = np.zeros((1, 1), bool)
+        columns = {name: each.at(slice(0)).padded(padding) for name, each in self.data.group_columns.items()}
+        return Batch(torch.zeros(1, 1, self.data.num_features), lists, none[0], none, columns)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch; unless it is the current one, start from its first batch."""
@@ -377,4 +403,10 @@ def collate(lists: Sequence[Batch]) -> Batch:
     lengths = torch.cat([batch.where.sum(-1, keepdim=True) for batch in lists]).numpy()
     where = np.arange(lengths.max(initial=0)) < lengths
     index = torch.cat([batch.index for batch in lists])
-    return _padded(flat("features"), flat("labels"), groups, flat("positions"), where, index)
+    real = [(batch.group_columns, batch.where.numpy()) for batch in lists]
+    columns = {
+        name: Groups.joined(name, [given[name].at(where) for given, where in real])
+        for name in real[0][0]
+        if all(name in given for given, _ in real)
+    }
+    return _padded(flat("features"), flat("labels"), groups, flat("positions"), where, index, columns)

@@ -6,8 +6,8 @@ The documents of a list are contiguous: list i is the range `[offsets[i], offset
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,7 +17,8 @@ from typing_extensions import Self
 
 from rankstruct.arrays import as_numbers, as_single
 from rankstruct.blocks import Blocks, let_go
-from rankstruct.columns import Columns, EncodedTable
+from rankstruct.columns import Columns, EncodedTable, named_columns
+from rankstruct.constraints.rules import Groups, group_ids
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names, check_offsets
 from rankstruct.ids import known_ids, numbered_ids
@@ -45,6 +46,7 @@ class RankingData:
         missing: `[documents]` integers or None, the number of missing features per document.
         diversity_groups: `[documents]` int64 or None: documents of a list with the same number form a group (host, topic);
             `with_groups` builds them from names, comments or a column.
+        group_columns: by name, the groups of the documents that rules are about, such as sellers; `with_columns` builds them.
         columns: the names of the features, with the categories of those that are codes; None if features have no names.
 
     Raises:
@@ -64,6 +66,7 @@ class RankingData:
     missing: np.ndarray | None = None
     diversity_groups: np.ndarray | None = None
     columns: Columns | None = None
+    group_columns: Mapping[str, Groups] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_types(self.features, self.labels, self.offsets)
@@ -79,6 +82,11 @@ class RankingData:
             raise DataError(
                 f"diversity_groups must be an int64 array, got {_kind(groups)}; with_groups converts names and numbers"
             )
+        for name, values in self.group_columns.items():
+            if np.shape(values.ids) != (documents,):
+                raise DataError(
+                    f"{name!r} must have one entry per document, shape ({documents},), got {values.ids.shape}"
+                )
         check_offsets("offsets", self.offsets, documents, "documents")
         if np.shape(self.qids) != (self.num_lists,):
             raise DataError(f"qids must have shape [lists] = ({self.num_lists},), got {np.shape(self.qids)}")
@@ -235,7 +243,10 @@ class RankingData:
         rows = np.asarray(rows, np.int64)
         found = {name: getattr(self, name) for name in _per_document()}
         taken = {name: values[rows] for name, values in found.items() if values is not None}
-        return type(self)(**taken, offsets=np.asarray(offsets, np.int64), qids=qids, columns=self.columns)
+        groups = {name: values.at(rows) for name, values in self.group_columns.items()}
+        return type(self)(
+            **taken, offsets=np.asarray(offsets, np.int64), qids=qids, columns=self.columns, group_columns=groups
+        )
 
     def with_features(self, features: Features) -> RankingData:
         """Replace the features by others, `[documents, any]`, which are numbers."""
@@ -307,10 +318,7 @@ class RankingData:
         if comment is not None:
             values = self._found_in_comments(comment)
         elif column is not None:
-            if not 0 <= column < self.num_features:
-                raise DataError(f"column must be a feature index from 0 to {self.num_features - 1}; got {column}")
-            chosen = self.features[:, [column]]
-            values = (chosen.toarray() if self.is_sparse else chosen).ravel()
+            values = self._feature(column)
         else:
             try:
                 values = numbered_ids("diversity_groups", diversity_groups)
@@ -332,6 +340,51 @@ class RankingData:
         if source is None:
             return self
         return self.with_groups(column=source) if isinstance(source, int) else self.with_groups(comment=source)
+
+    def with_columns(self, columns: Mapping[str, Any]) -> RankingData:
+        r"""Set columns of groups that rules are about, next to those that are there.
+
+        Args:
+            columns: by name, the groups `[documents]`, names or whole numbers, None or NaN for none; a mapping or a data frame.
+                Or where to find them: a regular expression with one capture group for the comments, such as
+                `r"seller = (\S+)"`, the name of a column of features, or its index from 0; it remains a feature.
+
+        Raises:
+            DataError: another number of documents, groups that are no names or whole numbers, no such column, or a comment
+                does not match.
+
+        >>> data = RankingData.from_arrays([[5.0], [2.0], [5.0]], [1, 0, 2], ["a", "a", "a"])
+        >>> data = data.with_columns({"seller": ["ann", "bob", None], "kind": 0})
+        >>> data.group_columns["seller"].texts(), data.group_columns["kind"].ids
+        (['ann', 'bob', ''], array([5, 2, 5]))
+        """
+        found = {}
+        for name, given in named_columns(columns).items():
+            values = self._source_of_groups(given) if isinstance(given, int | str) else given
+            try:
+                found[name] = group_ids(name, values)
+            except (TypeError, ValueError) as error:
+                raise DataError(str(error)) from None
+        return replace(self, group_columns={**self.group_columns, **found})
+
+    def _source_of_groups(self, source: int | str) -> Any:
+        """The groups that a config names, see `with_columns`."""
+        names = [] if self.columns is None else self.columns.names
+        if isinstance(source, int):
+            return self._feature(source)
+        if source not in names:
+            return self._found_in_comments(source)
+        values = self._feature(names.index(source))
+        assert self.columns is not None
+        known = self.columns.categories[source]
+        return values if known is None else [known[int(code)] if code >= 0 else None for code in values.tolist()]
+
+    def _feature(self, column: int) -> np.ndarray:
+        """A feature of all documents, by its index."""
+        if not 0 <= column < self.num_features:
+            raise DataError(f"column must be a feature index from 0 to {self.num_features - 1}; got {column}")
+        chosen = self.features[:, [column]]
+        return (chosen.toarray() if self.is_sparse else chosen).ravel()
 
     def _found_in_comments(self, expression: str) -> np.ndarray:
         try:
@@ -425,6 +478,15 @@ class Summary:
         return "\n".join(f"{name:<25} {value}" for name, value in rows.items())
 
 
+def columns_for_rules(lists: Any) -> dict[str, Groups]:
+    """The columns of `RankingData`, or of a `Batch`, that rules may be about: the groups of diverse rankings are one."""
+    groups = lists.diversity_groups
+    if groups is None:
+        return dict(lists.group_columns)
+    numbers = np.asarray(groups.cpu() if hasattr(groups, "cpu") else groups)
+    return {"diversity_groups": Groups(numbers, None), **lists.group_columns}
+
+
 class Splits(NamedTuple):
     """Training, validation and test data.
 
@@ -473,6 +535,11 @@ def concatenate(parts: Sequence[RankingData]) -> RankingData:
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
         qids=Names.joined([part.qids for part in parts]),
         columns=parts[0].columns,
+        group_columns={
+            name: Groups.joined(name, [part.group_columns[name] for part in parts])
+            for name in parts[0].group_columns
+            if all(name in part.group_columns for part in parts)
+        },
     )
 
 
@@ -507,7 +574,9 @@ def register_format(*suffixes: str) -> Callable[[Reader], Reader]:
 
 def _per_document() -> list[str]:
     """The fields of `RankingData` with one entry per document, `features` and `labels` first."""
-    return [entry.name for entry in fields(RankingData) if entry.name not in ("offsets", "qids", "columns")]
+    return [
+        entry.name for entry in fields(RankingData) if entry.name not in ("offsets", "qids", "columns", "group_columns")
+    ]
 
 
 def _check_types(features: Features, labels: np.ndarray, offsets: np.ndarray) -> None:

@@ -178,7 +178,11 @@ def told_change(source: Any, files: Mapping[str, str]) -> str:
 
 def _options(source: Any) -> dict[str, Any]:
     found = {entry.name: getattr(source, entry.name) for entry in fields(source) if entry.name not in _NOT_CONTENT}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+    plain = ((tuple, list), (Mapping, dict))
+    return {
+        name: next((kind(value) for given, kind in plain if isinstance(value, given)), value)
+        for name, value in found.items()
+    }
 
 
 def _digests(source: Any, known: Iterable[str] = ()) -> dict[str, str]:

@@ -6,7 +6,7 @@ import functools
 import glob
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -40,6 +40,22 @@ BUILTIN: dict[str, Callable[[int], Splits]] = {
 }
 
 
+def _check_expression(name: str, source: Any) -> None:
+    try:
+        re.compile(source if isinstance(source, str) else "")
+    except re.error as error:
+        raise ValueError(
+            f"data.{name} must be a column index or a regular expression, got {source!r}: {error}"
+        ) from None
+
+
+class _Pairs(dict[str, Any]):
+    """A mapping of an option, which has a hash since no one changes it."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
+
+
 @dataclass(frozen=True)
 class Source:
     r"""The data of a command: where lists come from, and how they are split, grouped and prepared.
@@ -53,6 +69,8 @@ class Source:
         labels: `"grades"` for non-negative integers, `"real"` for any number.
         diversity_groups: the source of document groups: a regular expression with one capture group for the comments, such as
             `"host = (\S+)"`, or a column index, from 0, before any preparation. None for those of the data.
+        columns: by name, the sources of the groups of documents that rules are about, such as `{"seller": r"seller = (\S+)"}`:
+            a regular expression likewise, the name of a column of a table, or an index.
         seed: seed of the built-in sets and of splits.
         cache: whether to cache parsed files.
         protocol: `"folds"` (the official ones) or `"cross-validation"`, which splits all lists of the first fold (or of the
@@ -73,6 +91,7 @@ class Source:
     prepare: tuple[str, ...] = ()
     labels: str = "grades"
     diversity_groups: int | str | None = None
+    columns: Mapping[str, int | str] | None = None
     seed: int = 0
     cache: bool = True
     protocol: Literal["folds", "cross-validation"] = "folds"
@@ -87,6 +106,8 @@ class Source:
         for entry in fields(self):  # frozen dataclasses are hashable
             if isinstance(value := getattr(self, entry.name), list):
                 object.__setattr__(self, entry.name, tuple(value))
+            elif isinstance(value, Mapping):
+                object.__setattr__(self, entry.name, _Pairs(value))
         if isinstance(self.path, Path):
             object.__setattr__(self, "path", str(self.path))
         if self.builtin == "synthetic-hosts":  # the name in earlier runs
@@ -107,7 +128,12 @@ class Source:
             read: the reader of a file of lists; None reads those of all files alike, with the features of the first.
         """
         self.check()
-        return Splits(*(part.grouped_by(self.diversity_groups) for part in self._divided(read)))
+        return Splits(*map(self.grouped, self._divided(read)))
+
+    def grouped(self, data: RankingData) -> RankingData:
+        """Lists with the groups and the columns that the options say."""
+        data = data.grouped_by(self.diversity_groups)
+        return data.with_columns(self.columns) if self.columns else data
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -132,14 +158,10 @@ class Source:
             if value not in known:
                 raise ValueError(f"data.{name}: {name} must be one of {', '.join(map(repr, known))}, got {value!r}")
         check_preparation(self.prepare)
-        if isinstance(self.diversity_groups, str):
-            try:
-                re.compile(self.diversity_groups)
-            except re.error as error:
-                raise ValueError(
-                    f"data.diversity_groups must be a column index or a regular expression, got "
-                    f"{self.diversity_groups!r}: {error}"
-                ) from None
+        found = {"diversity_groups": self.diversity_groups}
+        found |= {f"columns[{name!r}]": where for name, where in (self.columns or {}).items()}
+        for name, where in found.items():
+            _check_expression(name, where)
         if (self.path is None) == (self.builtin is None):
             raise ValueError(
                 f"give either data.path (a folder of LETOR files) or data.builtin ({', '.join(BUILTIN)}); "

@@ -269,7 +269,8 @@ class Ranker(ScoresTables, BaseEstimator):
                 all documents are one list, with a warning. Next to `docid`, their names, it finds those of a click log.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
             diversity_groups: `[documents]`, the group (host, topic) of each document, for a loss over diverse rankings.
-            columns: for a loss under rules, which `score` does not know, groups by column; of `LinearRanker` and `MLPRanker`.
+            columns: for a loss under rules, which `score` does not know, groups `[documents]` by column; of `LinearRanker`,
+                `MLPRanker` and `BoostedRanker`.
             sample_weight: `[lists]`, the weight of each list's loss, in order of first appearance; or `[documents]`, equal within
                 each list. 0 or more. Ignored by preparation and validation.
             item_weights: `[documents]`, the weight of each document in the loss of its list, 0 or more. Other weights than 1, and
@@ -350,7 +351,8 @@ class Ranker(ScoresTables, BaseEstimator):
         if not (columns is None or diversity_groups is None):
             raise ValueError("columns= are for a loss under rules, which diversity_groups= are not; omit one of them")
         if hasattr(X, "__dask_graph__"):
-            others = {"group": group, "sample_weight": sample_weight, "item_weights": item_weights, **clicks}
+            others = {"group": group, "columns": columns, "sample_weight": sample_weight}
+            others |= {"item_weights": item_weights, **clicks}
             return self._take_from_dask(X, y, qid, {"diversity_groups": diversity_groups, **others})
         loading = (item_weights, self.calibrate, *clicks.values(), qid, group)
         if self._reads(X, y) and all(each is None for each in loading):
@@ -424,10 +426,12 @@ class Ranker(ScoresTables, BaseEstimator):
         return TrainingData(X.features, X.labels, X.offsets, qids, diversity_groups=groups, weights=weights)
 
     @property
-    def _rules(self) -> PageRules | None:
-        """The rules that the loss is under."""
+    def _rules(self) -> list[PageRules]:
+        """The rules that the loss is under, or those that it consists of."""
         loss = getattr(self, "loss", None)
-        return loss.page_rules if isinstance(loss, losses.StructuredHingeLoss) else None
+        if isinstance(loss, str):
+            loss = named_loss(loss) if "constraints" in loss else None
+        return losses.rules_of(loss) if isinstance(loss, nn.Module) else []
 
     def _packed(self, columns: Mapping[str, Any] | None, ids: np.ndarray, diversity_groups: Any) -> Any:
         """The groups of documents, or for a loss under rules those of the columns, one number for each document.
@@ -435,16 +439,18 @@ class Ranker(ScoresTables, BaseEstimator):
         `ids` are the lists of the documents.
         """
         rules = self._rules
-        if not self.trains_under_rules and not (columns is None and rules is None):
-            raise TypeError(f"{type(self).__name__} does not train under rules; use LinearRanker or MLPRanker")
-        if rules is None:
+        if not self.trains_under_rules and (rules or columns is not None):
+            raise TypeError(
+                f"{type(self).__name__} does not train under rules; use LinearRanker, MLPRanker or BoostedRanker"
+            )
+        if not rules:
             if columns is not None:
                 raise TypeError(
                     "columns= are groups that rules are about; pass loss=StructuredHingeLoss(..., constraints=...)"
                 )
             return diversity_groups
         if columns is None:
-            names = ", ".join(map(repr, rules.constraints.columns))
+            names = ", ".join(map(repr, rules[0].columns))
             raise ValueError(f"the loss is under rules about {names}; pass columns=, the groups of each document")
         if self._measure().takes_groups:
             raise ValueError(
@@ -452,8 +458,9 @@ class Ranker(ScoresTables, BaseEstimator):
                 f"{self._measure().name}, such as measure='nDCG@10'"
             )
         documents = torch.zeros(len(ids))
-        rules.refuse(documents, columns, qid=ids)
-        return rules.pack(columns, documents).numpy()
+        for each in rules:
+            each.refuse(documents, columns, qid=ids)
+        return rules[0].pack(columns, documents).numpy()
 
     def _take_columns(
         self, X: Any, y: Any, qid: Any, group: Any, position: Any, docid: Any
@@ -548,7 +555,7 @@ class Ranker(ScoresTables, BaseEstimator):
         # no ties: some measures have no value for them
         best = np.argsort(np.argsort(gains, kind="stable")).astype(float)
         measure = self._measure()
-        if self._rules is not None:  # whose groups are not those of a measure
+        if self._rules:  # whose groups are not those of a measure
             lists = replace(lists, diversity_groups=None)
         try:
             highest, lowest = (measured(scores, lists, [measure])[measure.name] for scores in (best, -best))

@@ -41,6 +41,8 @@ from typing_extensions import Self
 
 from rankstruct.arrays import as_numbers, as_single
 from rankstruct.columns import check_same_names
+from rankstruct.constraints import evaluate_under
+from rankstruct.constraints.rules import Constraints, RulesLike, checked_columns
 from rankstruct.estimators.arguments import own_name
 from rankstruct.estimators.base import Ranker, as_seed, check_groups_of, is_number, named_loss, usual_measure
 from rankstruct.estimators.boosting_on_dask import DaskLists, Seeded, grow_lightgbm, grow_xgboost, whole_lists
@@ -55,7 +57,9 @@ from rankstruct.losses import (
     LambdaLoss,
     PerturbedLoss,
     StructuredHingeLoss,
+    rules_of,
     second_derivatives,
+    takes_columns,
     takes_groups,
 )
 from rankstruct.measures import Measure, evaluate, parse_measure
@@ -79,7 +83,7 @@ _DRAWS = 16  # noise samples, which documents with the same label in a list shar
 
 
 def boosting_objective(
-    loss: nn.Module | Measure | str, *, diversity_groups: Any = None, item_weights: Any = None
+    loss: nn.Module | Measure | str, *, diversity_groups: Any = None, columns: Any = None, item_weights: Any = None
 ) -> BoostingObjective:
     """Any loss of the library as a custom objective for LightGBM or XGBoost.
 
@@ -87,11 +91,13 @@ def boosting_objective(
         loss: a loss module or its name, such as `"GradedLoss('AUC')"`; or a measure or its name, for its structured hinge.
             Learnable parameters of the loss stay fixed.
         diversity_groups: `[documents]`, the group (host, topic) of each training document, for a loss over diverse rankings.
+        columns: for a loss under rules, by column the groups of the training documents, `[documents]`, as the loss takes them.
         item_weights: `[documents]`, the weight of each training document in the loss of its list, if the loss accepts them. A
             document of weight 0 has no gradient, but still counts in the size of leaves; `BoostedRanker.fit` removes it.
 
     Raises:
-        ValueError: a loss over diverse rankings without groups; an unknown measure; item weights below 0 or not finite.
+        TypeError, ValueError: a loss over diverse rankings without groups, or under rules without a column; an unknown measure;
+            item weights below 0 or not finite.
 
     Pass it as `lightgbm.train({"objective": objective}, data)`, `LGBMRanker(objective=objective)` or `xgboost.train(params,
     data, obj=objective)` with `"base_score": 0`. The data need their lists, `group=` of sizes (or XGBoost's `qid=`), and may
@@ -105,11 +111,18 @@ def boosting_objective(
     >>> gradient, hessian.round(1)
     (array([-6.,  3.,  3.]), array([6., 3., 3.]))
     """
-    return BoostingObjective(loss, diversity_groups=diversity_groups, item_weights=item_weights)
+    return BoostingObjective(loss, diversity_groups=diversity_groups, columns=columns, item_weights=item_weights)
 
 
-def boosting_metric(measure: Measure | str) -> BoostingMetric:
+def boosting_metric(
+    measure: Measure | str, *, constraints: RulesLike | None = None, columns: Any = None
+) -> BoostingMetric:
     """A measure of the library as an evaluation function for LightGBM or XGBoost: its mean over lists, higher is better.
+
+    Args:
+        measure: the measure or its name.
+        constraints: rules, under which lists are ranked and measured, see `rankstruct.constraints.evaluate_under`.
+        columns: for rules, by column the groups of the documents that are evaluated, `[documents]`.
 
     Pass it as `lightgbm.train(..., feval=metric)`, `LGBMRanker().fit(..., eval_metric=metric)` or
     `xgboost.train(..., custom_metric=metric)`, with `maximize=True` for early stopping.
@@ -117,7 +130,7 @@ def boosting_metric(measure: Measure | str) -> BoostingMetric:
     >>> boosting_metric("AP")(np.array([1.0, 0.0]), np.array([0.5, 0.7]), None, np.array([2]))
     ('AP', 0.5, True)
     """
-    return BoostingMetric(measure)
+    return BoostingMetric(measure, constraints=constraints, columns=columns)
 
 
 class BoostingObjective:
@@ -133,7 +146,12 @@ class BoostingObjective:
     """
 
     def __init__(
-        self, loss: nn.Module | Measure | str, *, diversity_groups: Any = None, item_weights: Any = None
+        self,
+        loss: nn.Module | Measure | str,
+        *,
+        diversity_groups: Any = None,
+        columns: Any = None,
+        item_weights: Any = None,
     ) -> None:
         named: Any = named_loss(loss) if isinstance(loss, str) and _NAMES_A_LOSS.match(loss) else loss
         self.loss = copy.deepcopy(named) if isinstance(named, nn.Module) else StructuredHingeLoss(named)
@@ -141,12 +159,38 @@ class BoostingObjective:
         self.diversity_groups = None if ids is None else np.unique(ids, return_inverse=True)[1]
         if takes_groups(self.loss) and diversity_groups is None:
             raise needs_groups(type(self.loss).__name__, "id per training document, such as its host or topic")
+        self.columns = self._columns(columns)
         for module in self.loss.modules():
             if hasattr(module, "reduction"):
                 module.reduction = "none"  # type: ignore[assignment]
         self.item_weights = None if item_weights is None else check_item_weights(item_weights)
         self.documents_per_list: float | None = None  # those of all workers, so that their sum is one mean
         self._steps: tuple[_NewtonSteps, ...] = ()  # for the lists that were seen last
+
+    def _columns(self, columns: Any) -> Any:
+        """The columns that the rules of the loss are about, if there are any; packed ones unchanged."""
+        rules = rules_of(self.loss)
+        if not rules and columns is not None:
+            raise TypeError("columns= are groups that rules are about; pass a loss with constraints=, or omit them")
+        if not rules or isinstance(columns, Tensor):  # packed by a ranker
+            return columns
+        names = rules[0].columns
+        if columns is None:
+            raise ValueError(
+                f"the loss is under rules about {', '.join(map(repr, names))}; pass columns=, the groups of each document"
+            )
+        found = checked_columns(names, columns)
+        return {name: found[name] for name in names}
+
+    def _packed(self, documents: int, offsets: np.ndarray) -> Tensor | None:
+        """One number for the groups of each document; raises ValueError, as the loss does, for lists without a page."""
+        if self.columns is None or isinstance(self.columns, Tensor):
+            return self.columns
+        rules, scores = rules_of(self.loss), torch.zeros(documents)
+        for each in rules:
+            each.refuse(scores, self.columns, offsets=offsets)
+        found: Tensor = rules[0].pack(self.columns, scores)
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is kept of the lists."""
@@ -174,8 +218,18 @@ class BoostingObjective:
                         f"{name} must have one entry per training document, {len(labels)}; got {len(given)}"
                     )
                 optional[name] = to_tensor(given)
+        packed = self._packed(len(labels), np.append(0, sizes.cumsum()))
+        optional |= {} if packed is None else {"columns": packed}
         scale = self.documents_per_list or len(labels) / len(sizes)
         return _NewtonSteps(self.loss, labels, sizes, weight, optional, scale)
+
+
+def _given_to(loss: nn.Module, lists: TrainingData) -> dict[str, Any]:
+    """What the objective of a loss takes of lists."""
+    given = dict(lists.optional)
+    if takes_columns(loss):
+        given["columns"] = torch.from_numpy(given.pop("diversity_groups"))  # packed
+    return given
 
 
 class _NewtonSteps:
@@ -262,19 +316,29 @@ class BoostingMetric:
     ('nDCG@10', 1.0, True)
     """
 
-    def __init__(self, measure: Measure | str) -> None:
+    def __init__(self, measure: Measure | str, *, constraints: RulesLike | None = None, columns: Any = None) -> None:
         self.measure = parse_measure(measure)
+        if (constraints is None) != (columns is None):
+            raise ValueError("constraints= and columns= belong together: pass both, or neither")
+        self.constraints = None if constraints is None else Constraints.of(constraints)
+        self.columns = None if self.constraints is None else checked_columns(self.constraints.columns, columns)
 
     def __repr__(self) -> str:
         """The call that creates it."""
-        return f"boosting_metric({self.measure.name!r})"
+        rules = "" if self.constraints is None else f", constraints={self.constraints!r}, columns=..."
+        return f"boosting_metric({self.measure.name!r}{rules})"
 
     def __call__(self, first: Any, second: Any, weight: Any = None, group: Any = None) -> tuple:
         """Return name, mean over lists and, for LightGBM, True: higher is better."""
         predictions, labels, weight, sizes = _given(first, second, weight, group)
         offsets = np.concatenate([[0], sizes.cumsum()])
-        values = evaluate(predictions, labels, [self.measure], offsets=offsets)[self.measure.name].numpy()
-        found = self.measure.name, float(np.average(values, weights=_list_weights(weight, sizes)))
+        if self.constraints is None:
+            values = evaluate(predictions, labels, [self.measure], offsets=offsets)
+        else:
+            given = self.constraints, self.columns or {}
+            values = evaluate_under(predictions, labels, self.measure, *given, offsets=offsets)
+        weights = _list_weights(weight, sizes)
+        found = self.measure.name, float(np.average(values[self.measure.name].numpy(), weights=weights))
         return found if hasattr(second, "get_base_margin") else (*found, True)
 
 
@@ -387,6 +451,7 @@ class BoostedRanker(EarlyStoppingRanker):
     """
 
     takes_missing = True
+    trains_under_rules = True
     other_options: ClassVar = {
         "": "pass parameters of the library as options={{{0!r}: ...}}",
         **dict.fromkeys(("objective", "metric", "eval_metric", "eval_at"), _CHOSEN),
@@ -456,7 +521,7 @@ class BoostedRanker(EarlyStoppingRanker):
         for seed in range(first, first + self.seeds):
             with torch.random.fork_rng([]):
                 torch.manual_seed(seed)
-                objective = None if loss is None else boosting_objective(loss, **lists.optional)
+                objective = None if loss is None else boosting_objective(loss, **_given_to(loss, lists))
                 model = _LIBRARIES[self.library](self, objective, (lists, held_out), (start, valid_start), seed)
                 self._train(model, self._most_trees(lists, held_out), held_out)
         if not self.feature_importances_.any():
@@ -536,9 +601,9 @@ class BoostedRanker(EarlyStoppingRanker):
         options |= {"validation_share": self.validation_share, "n_jobs": self.n_jobs}
         if given := [name for name, value in options.items() if value]:
             raise ValueError(f"{given[0]} is not possible on Dask collections; omit it, or pass what compute() returns")
-        if takes_groups(self.ranking_loss()):
+        if takes_groups(self.ranking_loss()) or takes_columns(self.ranking_loss()):
             raise ValueError(
-                "a loss over diverse rankings is not possible on Dask collections; pass what compute() returns"
+                "a loss over diverse rankings or under rules is not possible on Dask collections; pass what compute() returns"
             )
         if self.library == "lightgbm" and has_validation:
             raise ValueError(
@@ -577,6 +642,10 @@ class BoostedRanker(EarlyStoppingRanker):
         if self.leaf_ranker is not None and (self.start is not None or not isinstance(self.leaf_ranker, LinearRanker)):
             raise ValueError(
                 f"leaf_ranker must be a LinearRanker, without start; got {self.leaf_ranker!r} and start={self.start!r}"
+            )
+        if any(each is not None and each._rules for each in (self.start, self.leaf_ranker)):
+            raise ValueError(
+                "start and leaf_ranker get no columns, so their losses must have no rules; omit constraints="
             )
         if self.leaf_ranker is not None and len(self.leaf_ranker.prepare or ()):
             raise ValueError(f"leaf_ranker must not prepare features, which are leaves; got {self.leaf_ranker!r}")

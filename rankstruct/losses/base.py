@@ -56,7 +56,6 @@ tensor(1.2500)
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, fields
@@ -94,12 +93,13 @@ from rankstruct.losses.checks import check_choice, check_size, check_values, war
 from rankstruct.losses.reduction import HALVES, REDUCTIONS, Reduction, reduce_lists
 from rankstruct.measures import Measure, nDCG
 from rankstruct.measures.discounted_gain import warn_of_large_gains
-from rankstruct.messages import explaining, refuse_positions
+from rankstruct.messages import explaining, refuse_positions, warn_caller
 
 __all__ = [
     "RankingLoss",
     "draws",
     "is_convex",
+    "rules_of",
     "second_derivatives",
     "takes_columns",
     "takes_groups",
@@ -141,7 +141,7 @@ class PageOptions(HingeOptions, total=False):
     columns: Mapping[str, Any] | None
 
 
-class AllOptions(HingeOptions, total=False):
+class AllOptions(PageOptions, total=False):
     """Keyword arguments of any loss."""
 
 
@@ -231,6 +231,8 @@ class RankingLoss(_DataclassModule):
     takes_item_weights: ClassVar[bool] = False
     #: Whether it accepts `diversity_groups=`, one whole number per document; `per_list` gets them by this name.
     takes_groups: ClassVar[bool] = False
+    #: What to do so that it accepts them, if it does not.
+    groups_need: ClassVar[str] = "use a diversity measure, such as StructuredHingeLoss('diverse_nDCG@10')"
     #: Whether it needs `columns=`, for each column of its rules the groups of the documents.
     takes_columns: ClassVar[bool] = False
     #: Whether `reference_scores=` can fix its reference, as for bounds that are not convex; `per_list` gets them by this name.
@@ -300,10 +302,7 @@ class RankingLoss(_DataclassModule):
             warn_of_single_documents(scores)  # [lists, 1] may be intended with a pointwise loss
         ignores = lists.diversity_groups is not None and not (self.takes_groups or self.takes_columns)
         if ignores and not torch.compiler.is_compiling():
-            warnings.warn(
-                f"{self!r} ignores diversity_groups=; use a diversity measure, such as StructuredHingeLoss('diverse_nDCG@10')",
-                stacklevel=4,
-            )
+            warn_caller(f"{self!r} ignores diversity_groups=; {self.groups_need}")
         if not self._looked:
             self.look_once(lists)
         return value
@@ -347,6 +346,8 @@ class RankingLoss(_DataclassModule):
             )
         if options.get("item_weights") is not None and not self.takes_item_weights:
             self.refuse_item_weights()
+        if options.get("columns") is not None and not self.takes_columns:
+            raise TypeError("columns= are the groups that rules are about; this loss has none: pass constraints= to it")
         if "offsets" in options and not isinstance(options["offsets"], Tensor):
             options["offsets"] = as_offsets(options["offsets"])
         if not isinstance(scores, Tensor) and type(labels).__module__.partition(".")[0] in ("lightgbm", "xgboost"):
@@ -528,6 +529,18 @@ def takes_groups(loss: torch.nn.Module) -> bool:
 def takes_columns(loss: torch.nn.Module) -> bool:
     """Whether a loss needs `columns=`, the groups of the documents that its rules are about."""
     return bool(getattr(loss, "takes_columns", False))
+
+
+def rules_of(loss: torch.nn.Module) -> list[Any]:
+    """The `PageRules` of a loss, and of those that it consists of.
+
+    >>> import rankstruct as rs
+    >>> loss = rs.CombinedLoss([rs.StructuredHingeLoss("DCG@3", constraints="seller <= 1 @ 3"), rs.ListNetLoss()])
+    >>> [each.constraints for each in rules_of(loss)]
+    [Constraints('seller <= 1 @ 3')]
+    """
+    found = (getattr(each, "page_rules", None) for each in loss.modules())
+    return [each for each in found if each is not None]
 
 
 def draws(loss: torch.nn.Module) -> bool:

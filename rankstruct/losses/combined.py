@@ -17,12 +17,14 @@ from rankstruct.losses.base import (
     AllOptions,
     RankingLoss,
     is_convex,
+    rules_of,
     second_derivatives,
+    takes_columns,
     takes_groups,
     takes_reference_scores,
 )
 from rankstruct.losses.checks import check_choice
-from rankstruct.losses.hinge import HingeLoss
+from rankstruct.losses.hinge import HingeLoss, StructuredHingeLoss
 from rankstruct.losses.reduction import Reduction, reduce_lists
 from rankstruct.measures import pAUC
 
@@ -34,7 +36,8 @@ class CombinedLoss(RankingLoss):
 
     In the paper the sum was better. The components are on different scales (the first-relevant map of `RR` is not normalised,
     the pairwise map is), so tune the weights. `reference_scores` are passed to the components whose reference depends on scores,
-    `diversity_groups` to those that accept them, and `item_weights` to all, where a component without them raises TypeError.
+    `diversity_groups` to those that accept them, `columns` to those with rules, and `item_weights` to all, where a component
+    without them raises TypeError.
 
     Args:
         losses: loss modules with measures, feature maps and references of their own; their reduction is ignored. A mapping
@@ -89,6 +92,10 @@ class CombinedLoss(RankingLoss):
             part.reduction = "none"  # type: ignore[assignment]
         super().__init__(reduction=reduction)
         self.losses, self.names = torch.nn.ModuleList(parts), names
+        rules = rules_of(self)
+        for each in self.modules():
+            if isinstance(each, StructuredHingeLoss) and each.page_rules is not None:
+                each.number_with(rules)
         self.weights, self.slack = factors, slack
         self.slacks: dict[str, Tensor] = {}
 
@@ -107,6 +114,11 @@ class CombinedLoss(RankingLoss):
     def takes_groups(self) -> bool:  # type: ignore[override]
         """Whether any component accepts `diversity_groups`."""
         return any(map(takes_groups, self.losses))
+
+    @property
+    def takes_columns(self) -> bool:  # type: ignore[override]
+        """Whether any component has rules."""
+        return any(map(takes_columns, self.losses))
 
     @property
     def takes_reference_scores(self) -> bool:  # type: ignore[override]
@@ -128,7 +140,8 @@ class CombinedLoss(RankingLoss):
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced sum or maximum."""
         given = lists._replace(weights=None).given()
-        chosen = {name: given.pop(name) for name in ("diversity_groups", "reference_scores") if name in given}
+        takes = {"diversity_groups": takes_groups, "columns": takes_columns, "reference_scores": takes_reference_scores}
+        chosen = {name: given.pop(name) for name in takes if name in given}
         if lists.offsets is None:
             if lists.item_weights is not None:
                 real = lists.item_weights > 0
@@ -138,8 +151,8 @@ class CombinedLoss(RankingLoss):
                 refuse_groups_of_lists(lists.diversity_groups, scores.shape[:-1])
         parts = []
         for loss in self.losses:
-            takes = {"diversity_groups": takes_groups(loss), "reference_scores": takes_reference_scores(loss)}
-            parts.append(loss(scores, lists.labels, **given, **{name: chosen[name] for name in chosen if takes[name]}))
+            own = {name: each for name, each in chosen.items() if takes[name](loss)}
+            parts.append(loss(scores, lists.labels, **given, **own))
         self.slacks = {
             name: reduce_lists(part.detach(), lists, "mean") for name, part in zip(self.names, parts, strict=True)
         }

@@ -12,7 +12,7 @@ from torch import Tensor
 from rankstruct.argument_names import refuse_groups_of_lists
 from rankstruct.feature_maps import Positional
 from rankstruct.lists import Lists
-from rankstruct.losses.base import AllOptions, RankingLoss, takes_groups
+from rankstruct.losses.base import AllOptions, RankingLoss, takes_columns, takes_groups
 from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import checked_gains
 from rankstruct.losses.hinge import HingeLoss, hinge
@@ -182,6 +182,11 @@ class PerturbedLoss(RankingLoss):
     def takes_groups(self) -> bool:  # type: ignore[override]
         """Whether the loss accepts `diversity_groups`."""
         return takes_groups(self.loss)
+
+    @property
+    def takes_columns(self) -> bool:  # type: ignore[override]
+        """Whether the loss has rules."""
+        return takes_columns(self.loss)
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The mean loss; a reduction is passed to the loss only if it differs from its own."""

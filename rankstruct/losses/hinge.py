@@ -6,7 +6,8 @@ gradient = psi(r^) - psi(r*)
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, replace
 from typing import Any, cast
 
 from torch import Tensor
@@ -159,7 +160,7 @@ class StructuredHingeLoss(HingeLoss):
         feature_map: how a ranking scores; the measure's own default if None.
         reference: the ranking r* that the bound is relative to: `"ideal"`, `"ideal-tied"` or `"predicted"`, or
             `"below-window"` for a partial ROC area; the measure's own default if None.
-        constraints: the rules that a page has to keep; None for no rules.
+        constraints: the rules that a page has to keep: `Constraints`, a text, or a list of texts; None for no rules.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
@@ -181,8 +182,7 @@ class StructuredHingeLoss(HingeLoss):
     >>> loss = StructuredHingeLoss("diverse_nDCG@5")                                # at most one document of a group
     >>> loss(torch.tensor([[0.2, 0.1]]), torch.tensor([[0, 1]]), diversity_groups=torch.tensor([[3, 3]]))
     tensor(1.1000)
-    >>> import rankstruct as rs                                                     # two of a seller, one that is new
-    >>> loss = StructuredHingeLoss("nDCG@3", constraints=rs.Constraints("seller <= 2 @ 3", "new=1 >= 1 @ 3"))
+    >>> loss = StructuredHingeLoss("nDCG@3", constraints=["seller <= 2 @ 3", "new=1 >= 1 @ 3"])  # two of a seller, one new
     >>> columns = {"seller": ["ann", "ann", "ann", "bob"], "new": [0, 0, 0, 1]}
     >>> loss(torch.tensor([3.0, 2.0, 1.0, 0.0]), torch.tensor([0, 0, 2, 0]), columns=columns)
     tensor(2.2929)
@@ -192,7 +192,7 @@ class StructuredHingeLoss(HingeLoss):
 
     measure: str | Measure = "AP"
     _: KW_ONLY
-    constraints: Constraints | None = None
+    constraints: Constraints | str | Sequence[str] | None = None
 
     def setup(self) -> None:
         """Resolve the measure, and the search for pages."""
@@ -200,6 +200,7 @@ class StructuredHingeLoss(HingeLoss):
         self.page_rules: PageRules | None = None
         if self.constraints is None:
             return
+        self.constraints = Constraints.of(self.constraints)
         measure, feature_map = self.resolved.measure, self.resolved.feature_map
         if not isinstance(measure, DiscountedGain | RR) or not isinstance(feature_map, Positional):
             raise ValueError(
@@ -212,8 +213,19 @@ class StructuredHingeLoss(HingeLoss):
             raise ValueError(
                 f"{measure.name} needs a cut-off under rules: the positions of a page, as in {measure.name}@10"
             )
-        self.page_rules = PageRules.of(self.constraints, k, measure.name)
-        self.resolved = paged(self.resolved, self.page_rules.length, self.page_rules.rules, self.page_rules.attributes)
+        self._without_rules = self.resolved
+        self._use(PageRules.of(self.constraints, k, measure.name))
+
+    def _use(self, rules: PageRules) -> None:
+        """Search for pages of these rules."""
+        self.page_rules = rules
+        self.resolved = paged(self._without_rules, rules.length, rules.rules, rules.attributes)
+
+    def number_with(self, others: Sequence[PageRules]) -> None:
+        """Number groups for the rules of others too, so that one number for each document serves all."""
+        assert self.page_rules is not None
+        together = tuple(dict.fromkeys(rule for each in others for rule in each.constraints.rules))
+        self._use(replace(self.page_rules, together=together))
 
     @property
     def takes_groups(self) -> bool:  # type: ignore[override]
@@ -226,15 +238,11 @@ class StructuredHingeLoss(HingeLoss):
         return self.constraints is not None
 
     def _checked(self, scores: Tensor, labels: Tensor, options: dict[str, Any]) -> Tensor:
-        columns = options.pop("columns", None)
         if self.page_rules is None:
-            if columns is not None:
-                raise TypeError(
-                    "columns= are the groups that rules are about; this loss has none: pass constraints= to it"
-                )
             return super()._checked(scores, labels, options)
+        columns = options.pop("columns", None)
         if columns is None or options.get("diversity_groups") is not None:
-            names = ", ".join(map(repr, self.page_rules.constraints.columns))
+            names = ", ".join(map(repr, self.page_rules.columns))
             raise TypeError(
                 f"this loss is under rules about {names}; pass columns=, a mapping with the groups of each document"
             )

@@ -442,6 +442,7 @@ class ExposureLoss(_PolicyLoss):
     groups: bool = False
 
     call_options = HingeOptions
+    groups_need = "pass ExposureLoss(groups=True) to compare the exposures of groups"
 
     @property
     def takes_groups(self) -> bool:  # type: ignore[override]

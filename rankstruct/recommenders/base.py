@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from rankstruct.constraints import Constraints, rank_under
-from rankstruct.constraints.rules import checked_columns, unknown_groups
+from rankstruct.constraints.rules import RulesLike, checked_columns, unknown_groups
 from rankstruct.data import DataError
 from rankstruct.data.errors import check_integers, check_matched, shortened
 from rankstruct.losses.checks import check_choice
@@ -129,7 +129,7 @@ class CatalogueRecommender(BaseEstimator):
         exclude: Any = None,
         unknown: Literal["error", "popular"] = "error",
         index: Any = None,
-        constraints: Constraints | None = None,
+        constraints: RulesLike | None = None,
         columns: Mapping[str, Any] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k items with the highest scores for users of `fit`, best first.
@@ -144,7 +144,8 @@ class CatalogueRecommender(BaseEstimator):
             index: an index of the items by `item_index`, or another with faiss's `search`, `d` and `ntotal`, which finds the
                 items instead of computing all scores; an approximate one may miss some. It is searched for as many more items
                 as are left out.
-            constraints: rules that the items of each user keep, see `rank_under`; they may leave fewer than k items.
+            constraints: rules that the items of each user keep, `Constraints` or texts, see `rank_under`; they may leave fewer
+                than k items.
             columns: for each column of the rules the groups: a mapping from items to groups, in which items may be missing, or
                 an array `[items]` if `fit` got a matrix; or a pandas data frame, indexed by item.
 
@@ -173,7 +174,7 @@ class CatalogueRecommender(BaseEstimator):
         known, at = self.known_ if exclude_known else None, torch.from_numpy(np.maximum(rows, 0))
         rank = self._unruled
         if constraints is not None:
-            rank = partial(self._under, constraints, {} if columns is None else columns)
+            rank = partial(self._under, Constraints.of(constraints), {} if columns is None else columns)
         found, scores = rank(at, rows, k, known, ranked, index)
         return self._index.answer("items", found, scores, one)
 
@@ -205,7 +206,7 @@ class CatalogueRecommender(BaseEstimator):
         if index is not None:
             raise ValueError("constraints need the scores of all items, which an index does not compute; omit index")
         self._check_whole("constraints require the factors of all items")
-        columns = checked_columns(constraints, columns)
+        columns = checked_columns(constraints.columns, columns)
         number = len(self._index.seen["items"])
         groups = {name: self._index.groups_of_items(name, columns[name]) for name in constraints.columns}
         for said in unknown_groups(constraints, groups, quotas=True):

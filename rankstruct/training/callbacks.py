@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -25,14 +26,17 @@ from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, TQDMProg
 from torch import Tensor
 
 from rankstruct.constraints import Constraints, report_under
+from rankstruct.constraints.ranking import check_time_limit
 from rankstruct.data import Batch
 from rankstruct.data.predictions import write_predictions
 from rankstruct.files import whole_file
+from rankstruct.losses import rules_of
 from rankstruct.measures import AP, RR, DiscountedGain, Measure, nDCG
 from rankstruct.metric import RankingMetric
 from rankstruct.models import update_averages
 from rankstruct.processes import summed
 from rankstruct.progress import announce
+from rankstruct.training.module import check_columns
 
 __all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter", "RankingMeasures", "RuleWatch"]
 
@@ -149,8 +153,10 @@ class EpochLines(pl.Callback):
         metrics = trainer.callback_metrics  # by all processes, which sum them
         if not trainer.is_global_zero:
             return
-        shown = [name for name in metrics if name.startswith("val/") and name != "val/loss"][:2]
-        values = [f"{name} {float(metrics[name]):.4f}" for name in shown]
+        shown = [name for name in metrics if name.startswith("val/") and name != "val/loss"]
+        steering = [each.monitor for each in trainer.early_stopping_callbacks]
+        shown.sort(key=lambda name: (name not in steering, name.startswith(("val/broken/", "val/gap"))))
+        values = [f"{name} {float(metrics[name]):.4f}" for name in shown[:2]]
         if "train/loss" in metrics:
             values.insert(0, f"loss {float(metrics['train/loss']):.4f}")
         now = time.perf_counter()
@@ -299,49 +305,84 @@ class Stoppable(pl.Callback):
 
 
 class RuleWatch(pl.Callback):
-    """Log how far the validation lists are from a page that keeps rules, as share of lists and as a measure.
+    """Log how far the validation or test lists are from a page that keeps rules, as share of lists and as a measure.
 
     For each rule `val/broken/RULE` is the share of lists whose ranking by score breaks it; under rules none does. `val/MEASURE
     under rules` is the first measure of the module, or nDCG@10 if that has no best ranking under rules; see `evaluate_under`.
+    With several rules, whose groups may overlap, `val/gap` is how far a ranking may be from the best, at most, see
+    `rank_certified`.
 
     Args:
-        rules: one or several, such as `["host <= 1 @ 10"]`, about one column: the diversity groups of the data.
+        rules: one or several, such as `["host <= 1 @ 10"]`, about columns of the data, see `RankingDataModule`; None for those of
+            the loss.
+        time_limit: seconds for each list and ranking whose groups overlap; 0 for the relaxation alone, without a programme.
+        selects: whether this measure selects checkpoints and stops training, where the first measure of the module did.
 
     Raises:
-        ValueError: a text is no rule, or the rules are about several columns.
+        ValueError: a text is no rule; when training starts, the data lack a column, or the loss has no rules.
 
     >>> trainer = pl.Trainer(callbacks=[RuleWatch(["host <= 1 @ 10"])], logger=False, enable_checkpointing=False)
     """
 
-    def __init__(self, rules: str | list[str]) -> None:
-        self.constraints = Constraints(rules)
-        if len(self.constraints.columns) > 1:
-            raise ValueError(
-                f"the data have one column of groups, and the rules are about {', '.join(self.constraints.columns)}"
-            )
-        self._sums = torch.zeros(len(self.constraints.rules) + 2, dtype=torch.float64)  # broken lists, measure, lists
+    def __init__(self, rules: str | list[str] | None = None, time_limit: float = 0.0, *, selects: bool = False) -> None:
+        self.constraints = None if rules is None else Constraints.of(rules)
+        self.time_limit, self.selects = check_time_limit(time_limit), selects
+        self._sums = torch.zeros(0, dtype=torch.float64)  # broken lists by rule, measure, lists
+        self._gap = torch.zeros((), dtype=torch.float64)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Find the rules, and check that the data have their columns."""
+        if self.constraints is None:
+            loss = getattr(pl_module, "loss", None)
+            of_loss = rules_of(loss) if isinstance(loss, torch.nn.Module) else []
+            rules = [rule for each in of_loss for rule in each.constraints.rules]
+            if not rules:
+                raise ValueError(
+                    "RuleWatch needs rules: pass some, such as RuleWatch(['host <= 1 @ 10']), or a loss that has them"
+                )
+            self.constraints = Constraints([*dict.fromkeys(rules)])
+        self._sums = torch.zeros(len(self.constraints.rules) + 2, dtype=torch.float64)
+        data: Any = getattr(trainer, "datamodule", None)
+        if hasattr(data, "part"):
+            check_columns("RuleWatch", self.constraints, data.part("test" if stage == "test" else "vali"))
+        if self.selects:
+            before = f"val/{pl_module.validation_metric.measures[0].name}"  # type: ignore[union-attr,index]
+            steered: list[Any] = [*trainer.early_stopping_callbacks, *trainer.checkpoint_callbacks]
+            for callback in steered:
+                if getattr(callback, "monitor", None) == before:
+                    callback.monitor = f"val/{self._measure(pl_module).name} under rules"
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, *args: Any
     ) -> None:
         """Count the lists of a batch."""
-        if batch.diversity_groups is None:
-            raise ValueError("RuleWatch needs groups, but the data have none; set data.diversity_groups")
-        columns = {self.constraints.columns[0]: batch.diversity_groups}
+        assert self.constraints is not None
+        check_columns("RuleWatch", self.constraints, batch)
         measure = self._measure(pl_module)
-        found = report_under(outputs, batch.labels, measure, self.constraints, columns, where=batch.where)
-        counts = [*found.before.values(), float(found.values[measure.name].sum()), len(batch.labels)]
+        given: dict[str, Any] = {"where": batch.where, "time_limit": self.time_limit}
+        with warnings.catch_warnings():  # of the gap, which is logged
+            warnings.simplefilter("ignore")
+            found = report_under(outputs, batch.labels, measure, self.constraints, batch.columns, **given)
+        real = batch.where.any(-1)
+        values = found.values[measure.name][real.cpu()]
+        counts = [*found.before.values(), float(values.sum()), len(values)]
         self._sums += torch.tensor(counts, dtype=torch.float64)
+        self._gap = torch.maximum(self._gap, found.gaps.max()) if len(found.gaps) else self._gap
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the shares and the measure."""
+        stage = "test" if trainer.testing else "val"
+        assert self.constraints is not None
         *broken, value, lists = summed(self._sums).tolist()
         self._sums.zero_()
-        names = [f"val/broken/{rule}" for rule in self.constraints.rules]
-        for name, total in zip(
-            [*names, f"val/{self._measure(pl_module).name} under rules"], [*broken, value], strict=True
-        ):
-            pl_module.log(name, total / max(lists, 1), sync_dist=True)
+        names = [f"{self._measure(pl_module).name} under rules", *(f"broken/{rule}" for rule in self.constraints.rules)]
+        for name, total in zip(names, [value, *broken], strict=True):
+            pl_module.log(f"{stage}/{name}", total / max(lists, 1), sync_dist=True)
+        if len(self.constraints.rules) > 1:
+            pl_module.log(f"{stage}/gap", self._gap, sync_dist=True, reduce_fx="max")
+        self._gap = torch.zeros_like(self._gap)
+
+    on_test_batch_end, on_test_epoch_end = on_validation_batch_end, on_validation_epoch_end  # type: ignore[assignment]
 
     @staticmethod
     def _measure(pl_module: pl.LightningModule) -> Measure:

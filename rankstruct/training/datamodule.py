@@ -270,7 +270,7 @@ class RankingDataModule(ListsDataModule):
         else:
             file = find_parts(source.path, source.fold, [name])[name]
             assert file is not None  # it is required
-            data = model.reader(source)(file).grouped_by(source.diversity_groups)
+            data = source.grouped(model.reader(source)(file))
         learned = model.record.get("learned", {})
         if known := [learned[part].numpy() for part in _BEFORE[name] if part in learned]:
             marks = list_marks(data).view(np.int64)

@@ -14,10 +14,14 @@ from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from rankstruct.calibration import Calibration
-from rankstruct.data import Batch, BatchLoader, record
-from rankstruct.losses import StructuredHingeLoss, takes_groups
+from rankstruct.constraints import Constraints
+from rankstruct.constraints.rules import unknown_groups
+from rankstruct.data import Batch, BatchLoader, RankingData, record
+from rankstruct.data.dataset import columns_for_rules
+from rankstruct.losses import StructuredHingeLoss, rules_of, takes_columns, takes_groups
 from rankstruct.losses.gains import differs
 from rankstruct.measures import DiscountedGain, nDCG
+from rankstruct.messages import did_you_mean
 from rankstruct.metric import RankingMetric
 from rankstruct.models.saving import describe_scorer, described_calibration
 from rankstruct.models.scorers import scores_of
@@ -28,6 +32,18 @@ from rankstruct.training.start import fit_regression
 __all__ = ["RankingModule"]
 
 STUCK = f"the model is {Status.NO_BETTER_THAN_ZERO}, or another scorer"
+
+
+def check_columns(name: str, constraints: Constraints, lists: RankingData | Batch) -> None:
+    """Raise ValueError unless lists have the columns that rules are about; `name` is what has the rules."""
+    known = columns_for_rules(lists)
+    if missing := [each for each in constraints.columns if each not in known]:
+        raise ValueError(
+            f"the rules of {name} are about {missing[0]!r}, and the data have {', '.join(map(repr, known)) or 'no columns'}"
+            f"{did_you_mean(missing[0], known)}; set data.columns to {{{missing[0]}: HOW}}, a regular expression for the "
+            "comments, the name of a column of a table, or a column number"
+        )
+
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -44,7 +60,8 @@ class RankingModule(pl.LightningModule):
 
     Args:
         scorer: maps features `[..., list_size, d]` to scores `[..., list_size]`.
-        loss: called as `loss(scores, labels, where=where)`, with `diversity_groups=` if it needs them; returns a mean over lists.
+        loss: called as `loss(scores, labels, where=where)`, with `diversity_groups=` if it needs them, and `columns=`
+            if it has rules; returns a mean over lists.
             SVMmap's loss if None.
         measures: measures for validation and test; the first controls training.
         regularization: lambda of the objective, applied to all weights of the scorer. KDD 2008's C is 1 / lambda.
@@ -191,7 +208,13 @@ class RankingModule(pl.LightningModule):
         self._reference = [] if scorer is None else [copy.deepcopy(scorer).eval().requires_grad_(False)]
 
     def on_fit_start(self) -> None:
-        """Fit the start, unless the run is resumed from a checkpoint."""
+        """Fit the start, unless the run is resumed from a checkpoint; before, check that the data have what the rules need."""
+        data: Any = getattr(self.trainer, "datamodule", None)
+        if hasattr(data, "part"):
+            self.check_columns(lists := data.part("train"))
+            for rules in rules_of(self.loss):
+                for said in unknown_groups(rules.constraints, columns_for_rules(lists), quotas=True):
+                    raise ValueError(said)
         if self.trainer.ckpt_path is None:
             if self.start == "regression":
                 measure = getattr(self.loss, "measure", None)
@@ -236,14 +259,23 @@ class RankingModule(pl.LightningModule):
 
     def slack(self, scores: Tensor, batch: Batch, **chosen: Tensor) -> Tensor:
         """Return the loss of a batch with scores `[lists, list_size]`, without the regulariser; a scalar."""
+        given: dict[str, Any] = {"where": batch.where, **chosen}
+        if takes_columns(self.loss):
+            self.check_columns(batch)
+            given["columns"] = batch.columns
         if not takes_groups(self.loss):
-            return self.loss(scores, batch.labels, where=batch.where, **chosen)
+            return self.loss(scores, batch.labels, **given)
         if batch.diversity_groups is None:
             raise ValueError(
                 f"{type(self.loss).__name__} needs groups, but the data have none; set data.diversity_groups to a regular "
                 "expression for the comments or to a column number"
             )
-        return self.loss(scores, batch.labels, diversity_groups=batch.diversity_groups, where=batch.where, **chosen)
+        return self.loss(scores, batch.labels, diversity_groups=batch.diversity_groups, **given)
+
+    def check_columns(self, lists: RankingData | Batch) -> None:
+        """Raise ValueError unless lists have the columns that the rules of the loss are about, if it has any."""
+        for rules in rules_of(self.loss):
+            check_columns(type(self.loss).__name__, rules.constraints, lists)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Update the measures; returns the scores for callbacks."""

@@ -53,10 +53,20 @@ def test_prefix_measures_of_pages_and_of_lists_that_cannot_be_unfair():
     )
     with pytest.raises(ValueError, match="protected must be one, got 'f'"):
         rND([1, 2], [0, 1], "f", step=1)
+    flags = [True, False, False]
+    assert rND([3, 1, 2], flags, "true", step=1) == rND([3, 1, 2], flags, True, step=1) > 0
     long = np.arange(1, 301)
     protected = long > 150
     assert rND(long, protected, 1).item() == pytest.approx(1)
     assert rND(long, long % 2, 1).item() < 0.01
+
+
+def test_whole_numbers_are_compared_exactly():
+    large = 2**53
+    groups = [large, large + 1]  # the same as floats
+    assert attention_fairness([1, 2], groups, target={large: 0.9, large + 1: 0.1}) < 1
+    assert rND([1, 2], groups, large, step=1) != 0
+    assert attention_fairness([1, 2], [0, 1], target={False: 0.5, 1.0: 0.5}) > 0.9
 
 
 def jensen_shannon(p, q):

@@ -333,18 +333,18 @@ def test_short_pages_and_infeasible_rules_of_long_lists():
             {"columns": {"sellers": [0, 1]}},
             "the rules are about 'seller', which is not in columns; did you mean sellers",
         ),
-        ({"columns": {"seller": [0]}}, "must have a group for each document"),
+        ({"columns": {"seller": [0]}}, "'seller' must have one entry per document"),
         ({"columns": {"seller": [0.5, 1]}}, "names or whole numbers"),
         ({"columns": [0, 1]}, "columns must be a mapping"),
         ({"scores": [1.0, float("nan")]}, "scores must not be NaN; that of document 1 is"),
-        ({"constraints": "seller <= 1"}, "must be Constraints"),
+        ({"constraints": {"seller": 1}}, 'constraints must be rules, such as "seller <= 2 @ 10" or a list of these'),
         (
             {"constraints": rs.Constraints("seller=red <= 1")},
             "whole numbers, and the rule 'seller=red <= 1' names 'red'",
         ),
         ({"k": 0}, "k must be a whole number >= 1"),
         ({"time_limit": -1}, "time_limit must be a number of seconds >= 0, got -1"),
-        ({"positions": [0]}, "positions must have the shape of scores"),
+        ({"positions": [0]}, "positions must have one entry per document"),
         ({"positions": [-1, 0]}, "positions must be whole numbers >= 0"),
         ({"positions": [1, 1]}, "no ranking of list 0 keeps the given positions"),
         ({"sizes": [2]}, "unexpected keyword argument 'sizes'"),
@@ -354,6 +354,36 @@ def test_bad_input_is_refused(change, told):
     call = {"scores": [2.0, 1.0], "constraints": rs.Constraints("seller <= 1"), "columns": {"seller": [0, 1]}} | change
     with pytest.raises((TypeError, ValueError), match=told):
         rs.rank_under(call.pop("scores"), call.pop("constraints"), call.pop("columns"), **call)
+
+
+def test_rules_are_texts_wherever_they_are_taken():
+    scores, columns, text = [3.0, 2.0, 1.0], {"seller": ["a", "a", "b"]}, "seller <= 1 @ 2"
+    module = rs.constraints
+    calls = {
+        "rank_under": lambda given: rs.rank_under(scores, given, columns),
+        "rank_certified": lambda given: module.rank_certified(scores, given, columns).ranks,
+        "evaluate_under": lambda given: module.evaluate_under(scores, [1, 2, 1], "DCG@2", given, columns)["DCG@2"],
+        "violations": lambda given: torch.tensor([*module.violations([1, 2, 3], given, columns).values()]),
+    }
+    for name, call in calls.items():
+        expected = call(rs.Constraints(text))
+        for rules in (text, [text], (text, "seller=b <= 1 @ 2"), Rule.parse(text)):
+            assert torch.equal(call(rules)[:1], expected[:1]), (name, rules)
+    with pytest.raises(TypeError, match="constraints must be rules, such as"):
+        module.violations([1, 2, 3], None, columns)
+
+
+def test_warnings_point_at_the_line_of_the_caller():
+    columns, module = {"seller": [1, 2]}, rs.constraints
+    for call in (
+        lambda: rs.rank_under([2.0, 1.0], "seller=3 <= 1", columns),
+        lambda: module.evaluate_under([2.0, 1.0], [1, 0], "P@2", "seller=3 <= 1", columns),
+        lambda: module.violations([2, 1], "seller=3 <= 1", columns),
+        lambda: module.passes_fair_test([2, 1], ["a", "b"], "c", share=0.5),
+    ):
+        with pytest.warns(UserWarning, match="no document has") as told:
+            call()
+        assert (told[0].filename, told[0].lineno) == (__file__, call.__code__.co_firstlineno)
 
 
 def test_a_cap_on_a_group_that_no_document_has_is_told():

@@ -268,7 +268,8 @@ def test_scores_of_any_size_have_a_loss(scale):
         ),
         ({"constraints": rs.Constraints("seller <= 2 @ 2")}, "fewer positions than nDCG@3 measures, 3.*cut-off of 2"),
         ({"constraints": rs.Constraints("a <= 2 @ 3", "a <= 3 @ 5")}, "several prefixes, 3, 5"),
-        ({"constraints": "seller <= 2 @ 3"}, "constraints must be Constraints"),
+        ({"constraints": 3}, "constraints must be rules, such as"),
+        ({"constraints": "seller is 2"}, "not a rule: 'seller is 2'"),
     ],
 )
 def test_what_has_no_search_is_refused(options, message):
@@ -281,7 +282,7 @@ def test_what_has_no_search_is_refused(options, message):
     [
         ({"columns": None}, "under rules about 'seller', 'kind'; pass columns="),
         ({"columns": {"seller": [0] * 5}}, "rules are about 'kind', which is not in columns"),
-        ({"columns": {**COLUMNS, "kind": [0] * 4}}, "'kind' must have a group for each document"),
+        ({"columns": {**COLUMNS, "kind": [0] * 4}}, "'kind' must have one entry per document"),
         (
             {"columns": {**COLUMNS, "kind": [0] * 5}},
             "no ranking of list 0 keeps 'kind=1 >= 1 @ 3': the list has 0 such",
@@ -331,9 +332,8 @@ def test_a_linear_ranker_trains_under_rules():
     for other in (rs.LinearRanker("nDCG@3"), rs.MLPRanker()):
         with pytest.raises(TypeError, match="columns="):
             other.fit(X, y, qid, columns={"kind": kind})
-    for columns in (None, {"kind": kind}):
-        with pytest.raises(TypeError, match="BoostedRanker does not train under rules"):
-            rs.BoostedRanker(loss=loss).fit(X, y, qid, columns=columns)
+    with pytest.raises(TypeError, match="EnsembleRanker does not train under rules"):
+        rs.EnsembleRanker([rs.LinearRanker(), rs.LinearRanker(C=1.0)]).fit(X, y, qid, columns={"kind": kind})
     with pytest.raises(ValueError, match="omit one of them"):
         ranker.fit(X, y, qid, columns={"kind": kind}, diversity_groups=kind)
     given = {"X": X[order], "y": y[order], "qid": qid[order], "columns": {"kind": kind[order]}}

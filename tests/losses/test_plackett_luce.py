@@ -313,6 +313,8 @@ def test_exposure_of_groups_in_flat_and_masked_lists():
         rs.ExposureLoss(groups=True)(scores, labels)
     with pytest.raises(ValueError, match="diversity_groups must have the shape"):
         rs.ExposureLoss(groups=True)(scores, labels, diversity_groups=groups[:3])
+    with pytest.warns(UserWarning, match=r"ignores diversity_groups=; pass ExposureLoss\(groups=True\)"):
+        rs.ExposureLoss()(scores, labels, diversity_groups=groups)
     with pytest.raises(TypeError, match="pass diversity_groups= in the call"):
         rs.ExposureLoss(groups=[1, 2])
 

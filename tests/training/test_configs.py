@@ -44,7 +44,7 @@ def train(config, folder, *options):
         return main(["fit", "--config", str(config), "--output", str(folder), *small, *options])
     if "ordinal" in config.stem:  # the synthetic data have five grades, LETOR's three
         options = (*options, "--model.loss.init_args.grades", "5")
-    builtin = "synthetic-groups" if "diverse" in config.stem else "synthetic"
+    builtin = "synthetic-groups" if {"diverse", "rules"} & {*config.stem.split("-")} else "synthetic"
     return main(
         [
             "fit",

@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 import torch
 
 import rankstruct as rs
-from rankstruct.training import DCRounds, RankingDataModule, RankingModule, RuleWatch
+from rankstruct.training import DCRounds, RankingDataModule, RankingModule
 
 
 def trainer(folder, epochs, *callbacks):
@@ -119,23 +119,3 @@ def test_a_ranker_is_validated_as_the_module_is(tmp_path):
     module.regularization = 1 / ranker.C_
     objective = module.objective(data.objective_batches())
     assert objective == pytest.approx(ranker.solution_.objective, rel=1e-4)
-
-
-def test_broken_rules_are_logged_at_validation(tmp_path):
-    data = RankingDataModule(builtin="synthetic-groups", lists_per_batch=7)
-    module = RankingModule(rs.LinearScorer(10), rs.StructuredHingeLoss("nDCG@5"), measures=["nDCG@5"])
-    rules = ["host <= 1 @ 5", "host <= 2"]
-    run = trainer(tmp_path, 1, RuleWatch(rules))
-    run.validate(module, data, verbose=False)
-    lists = data.splits.vali
-    scores = module.scorer(torch.tensor(lists.features)).detach()
-    constraints, columns = rs.Constraints(*rules), {"host": lists.diversity_groups}
-    found = rs.constraints.report_under(scores, lists.labels, "nDCG@5", constraints, columns, offsets=lists.offsets)
-    for rule, broken in found.before.items():
-        assert run.callback_metrics[f"val/broken/{rule}"].item() == pytest.approx(broken / lists.num_lists)
-    logged = run.callback_metrics["val/nDCG@5 under rules"].item()
-    assert logged == pytest.approx(found.values["nDCG@5"].mean().item(), abs=1e-6)
-    assert found.before["host <= 1 @ 5"] > 0
-    assert RuleWatch("host <= 1 @ 5").constraints == rs.Constraints("host <= 1 @ 5")
-    with pytest.raises(ValueError, match="the data have one column of groups, and the rules are about a, b"):
-        RuleWatch(["a <= 1", "b <= 1"])
