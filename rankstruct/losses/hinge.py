@@ -15,7 +15,7 @@ from rankstruct.constraints import Constraints
 from rankstruct.constraints.pages import PageRules
 from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.kernels.dispatch import ArrayOracle, Prepared, solve_at_once
-from rankstruct.lists import Lists, as_offsets, check_groups, check_tensor, is_eager, longest_list
+from rankstruct.lists import Lists, check_groups, check_tensor, is_eager, longest_list
 from rankstruct.losses.autograd import (
     eager_with_gradient,
     mean_with_gradient,
@@ -25,8 +25,9 @@ from rankstruct.losses.autograd import (
 from rankstruct.losses.base import HingeOptions, PageOptions, RankingLoss
 from rankstruct.losses.reduction import HALVES, Reduction, mean_of_values, reduce_lists, shares_of_lists
 from rankstruct.measures import RR, WTA, DiscountedGain, Measure
-from rankstruct.oracles.pages import paged
-from rankstruct.oracles.registry import Reference, Resolved, resolve
+from rankstruct.losses.page_bound import bounded_hinges
+from rankstruct.oracles.pages import NoFlow, paged
+from rankstruct.oracles.registry import MostViolated, Reference, Resolved, resolve
 
 __all__ = ["HingeLoss", "StructuredHingeLoss"]
 
@@ -242,25 +243,38 @@ class StructuredHingeLoss(HingeLoss):
         packed = isinstance(columns, Tensor)  # by an estimator, once for all steps
         groups = columns if packed else self.page_rules.pack(columns, scores)
         check_groups(groups, scores)
-        options = {**options, "diversity_groups": groups}
-        try:
-            return super()._checked(scores, labels, options)
-        except ValueError:
-            if not packed:
-                self.page_rules.refuse(
-                    scores, columns, where=options.get("where"), offsets=as_offsets(options.get("offsets"))
-                )
-            raise
+        return super()._checked(scores, labels, {**options, "diversity_groups": groups})
+
+    def prepared(self, lists: Lists, longest: int) -> Prepared | None:
+        """The call of a loop, if rules are about one prefix."""
+        return None if self.is_bounded else super().prepared(lists, longest)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether no list has an exact search, since rules are about several prefixes."""
+        return self.page_rules is not None and not self.page_rules.one_prefix
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced hinge, by the oracle."""
         assert self.reference is not None
         if lists.item_weights is not None:
             lists = self.resolved.weighted(scores, lists)
-        value = self.by_loop(scores, lists, reduction)
+        value = None if self.is_bounded else self.by_loop(scores, lists, reduction)
         if value is not None:
             return value
-        return reduced_hinge(scores, self.resolved.solve(scores, lists, self.reference), lists, reduction)
+        return reduced_hinge(scores, self._solve(scores, lists), lists, reduction)
+
+    def _solve(self, scores: Tensor, lists: Lists) -> MostViolated:
+        """By the oracle, or the bound of `bounded_hinges`."""
+        assert self.reference is not None
+        if not self.is_bounded:
+            try:
+                return self.resolved.solve(scores, lists, self.reference)
+            except NoFlow:
+                if not is_eager(scores):
+                    raise
+        assert self.page_rules is not None
+        return bounded_hinges(self.resolved, self.page_rules, self.reference, scores, lists)
 
 
 def hinge(scores: Tensor, lists: Lists, resolved: Resolved, reference: str) -> Tensor:
