@@ -8,10 +8,10 @@ keep to one rank, and to the rules of its group within each prefix. Of disjoint 
 documents of a group in one order (see windows.py), but this one weighs scores against gains, and has no such order.
 
 The programme without whole numbers has mixtures of pages that keep the rules on average. It is solved by HiGHS, for the documents
-that compete: of the same groups as many as a page may show, and of these the ones that dual prices do not rule out. Its maximum is
-at least that of pages, and nearly always the best mixture is one page. Else a programme of whole numbers closes the gap, for the
-documents that the prices leave; if that takes more than `_NODES` nodes, the hinge is bounded from above by the mixture, which is
-a subgradient of the bound, and a warning tells the gap.
+that compete: of the same groups as many as a page may show, and of these the ones that dual prices do not rule out. Its maximum
+is at least that of pages, and nearly always the best mixture is one page. Else a programme of whole numbers closes the gap, for
+the documents that the prices leave; if that takes more than `_NODES` nodes, the hinge is bounded from above by the mixture, which
+is a subgradient of the bound, and a warning tells the gap.
 
 Reciprocal rank is no sum over ranks. With t leading ranks that show irrelevant documents, and any at the next, it is charged as
 if that were relevant; the maximum over t is that of pages, as a page that is charged too much is better with more leaders.
@@ -113,7 +113,9 @@ class PageBound:
         direction[page[: len(c)]] -= c
         return ListBound(task_loss, max(task_loss + float(direction @ scores), 0.0), direction, gap)
 
-    def _most_violated(self, scores: np.ndarray, gains: np.ndarray, page: np.ndarray, rules: list[GroupRule]) -> Violated:
+    def _most_violated(
+        self, scores: np.ndarray, gains: np.ndarray, page: np.ndarray, rules: list[GroupRule]
+    ) -> Violated:
         """The page, or mixture, with the largest difference of score and measure; this page keeps the rules."""
         ranks = min(len(self.worth.decay), len(page))
         c, a = self.worth.decay[:ranks], self.worth.discount[:ranks]
@@ -150,7 +152,9 @@ class PageBound:
         """The best page by the measure; kept, since it does not depend on the scores."""
         digest = hashlib.blake2b(digest_size=16)
         given = [gains, self.worth.discount, *(np.packbits(rule.members) for rule in rules)]
-        bounds = np.array([(self.length, len(gains))] + [(r.prefix or 0, (r.lower << 32) + (r.upper or 0)) for r in rules])
+        bounds = np.array(
+            [(self.length, len(gains))] + [(r.prefix or 0, (r.lower << 32) + (r.upper or 0)) for r in rules]
+        )
         for each in (*given, bounds):
             digest.update(each.tobytes())
         key = digest.digest()
@@ -287,7 +291,9 @@ class _Programme:
         some = np.union1d(np.argsort(-self.worth.max(1), kind="stable")[:_FEW], page)
         while True:
             mixture, prices = self._mixture(some)
-            better = (self.worth - prices).max(1)  # by how much a page that has the document may be better than the mixture
+            better = (self.worth - prices).max(
+                1
+            )  # by how much a page that has the document may be better than the mixture
             more = np.setdiff1d(np.flatnonzero(better > _SURE), some)
             if not len(more):
                 break

@@ -104,7 +104,6 @@ class PageRules:
             found.append((at, which, rule.value is None, min(rule.lower, int(most)), int(upper)))
         return tuple(found)
 
-    @torch.compiler.disable
     def pack(self, columns: Mapping[str, Any], scores: Tensor) -> Tensor:
         """One number for the groups of each document, int64 in the shape and on the device of the scores.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
 from rankstruct.constraints import Constraints
@@ -23,9 +24,9 @@ from rankstruct.losses.autograd import (
     with_gradient,
 )
 from rankstruct.losses.base import HingeOptions, PageOptions, RankingLoss
+from rankstruct.losses.page_bound import bounded_hinges
 from rankstruct.losses.reduction import HALVES, Reduction, mean_of_values, reduce_lists, shares_of_lists
 from rankstruct.measures import RR, WTA, DiscountedGain, Measure
-from rankstruct.losses.page_bound import bounded_hinges
 from rankstruct.oracles.pages import NoFlow, paged
 from rankstruct.oracles.registry import MostViolated, Reference, Resolved, resolve
 
@@ -152,8 +153,11 @@ class StructuredHingeLoss(HingeLoss):
     groups: the measure of the best page that keeps them minus that of the page shown. A normalised measure is divided by the
     value of the best page, as by `evaluate_under`. Pass `columns=`, for each column of the rules the groups of the documents, in
     the shape of the scores: names or whole numbers, None or NaN for none. The measure is a discounted gain (nDCG, DCG, P, ERU,
-    RBP) or reciprocal rank with a cut-off k, and all rules are about the same prefix, of at least k positions; groups must be
-    nested or disjoint.
+    RBP) or reciprocal rank with a cut-off k, and a page has as many positions as the longest prefix of the rules, at least k.
+    With groups that are nested or disjoint and rules about one prefix, the search takes about as long as a sort. Otherwise it is
+    a linear programme, tens of milliseconds a list, and the page shown is the one with the largest scores weighted by the decay
+    of the feature map: that of `rank_under` for `Positional("1/log2(i+1)")`; with `"ideal-tied"`, ties of the reference are then
+    broken by score among documents that neither rules nor labels tell apart.
 
     Args:
         measure: a measure or its name, such as `"AP"`.
@@ -166,6 +170,10 @@ class StructuredHingeLoss(HingeLoss):
     Raises:
         TypeError, ValueError: as `most_violated`; an unknown reduction, or weights of the wrong shape; a measure or rules without
             an exact search, with the reason; a list of which no page keeps the rules, with its number and the rules in conflict.
+
+    Warns:
+        UserWarning: groups overlap or rules are about several prefixes, and the most violated page of a list was not found in
+            1000 nodes of a search; the loss is then an upper bound.
 
     Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007 (AP); Joachims, ICML 2005 (AUC); Le, Smola,
     Chapelle, Teo, "Optimization of Ranking Measures", equations 20 to 22 (the references), section 7.1 (diverse rankings).
@@ -241,7 +249,10 @@ class StructuredHingeLoss(HingeLoss):
             )
         check_tensor("scores", scores)
         packed = isinstance(columns, Tensor)  # by an estimator, once for all steps
-        groups = columns if packed else self.page_rules.pack(columns, scores)
+        pack = self.page_rules.pack
+        if torch.compiler.is_compiling():  # a decorator would import the compiler, and make each call slower
+            pack = torch.compiler.disable(pack)
+        groups = columns if packed else pack(columns, scores)
         check_groups(groups, scores)
         return super()._checked(scores, labels, {**options, "diversity_groups": groups})
 

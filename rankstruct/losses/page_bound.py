@@ -21,9 +21,7 @@ from rankstruct.oracles.registry import MostViolated, Resolved
 
 
 @torch.no_grad()
-def bounded_hinges(
-    resolved: Resolved, rules: PageRules, reference: str, scores: Tensor, lists: Lists
-) -> MostViolated:
+def bounded_hinges(resolved: Resolved, rules: PageRules, reference: str, scores: Tensor, lists: Lists) -> MostViolated:
     """The hinge of each list under rules about several prefixes, or groups that overlap, or an upper bound, with a warning.
 
     Args:

@@ -123,7 +123,7 @@ class NoFlow(ValueError):
 
 
 def _refuse_page(batch: CpuLists, at: int) -> None:
-    """The error of a list without a page; it is told by its highest score, and one whose scores are too far apart by a low one."""
+    """The error of a list without a page, whose first document by score is refused; of scores too far apart a low one is."""
     scores, _, where = batch.given[:3]
     index = int(np.searchsorted(batch.bounds, at, side="right")) - 1
     here = slice(*batch.bounds[index : index + 2].tolist())
