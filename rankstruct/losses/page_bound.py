@@ -19,6 +19,8 @@ from rankstruct.oracles.pages import OnPage
 from rankstruct.oracles.positional import gains_of, rank_tables
 from rankstruct.oracles.registry import MostViolated, Resolved
 
+_WIDEST = 1e301  # as `widest` in page_hinge.hpp
+
 
 @torch.no_grad()
 def bounded_hinges(resolved: Resolved, rules: PageRules, reference: str, scores: Tensor, lists: Lists) -> MostViolated:
@@ -54,6 +56,9 @@ def bounded_hinges(resolved: Resolved, rules: PageRules, reference: str, scores:
     numbers, direction = np.zeros((3, many)), np.zeros(len(known))
     for index in np.flatnonzero(np.diff(offsets)):
         here = places[offsets[index] : offsets[index + 1]]
+        with np.errstate(over="ignore"):
+            if not np.ptp(known[here]) * max(bound.worth.decay.max(initial=1.0), 1.0) < _WIDEST:
+                raise ValueError(f"scores of list {index} are too far apart. Scale them down")
         try:
             found = bound.of_list(known[here], gains[here], chosen[here], rules.of_list(groups[here]))
         except NoPage as error:

@@ -331,6 +331,7 @@ def test_what_has_no_search_is_refused(options, message):
         ({"scores": SCORES.clone().fill_(torch.nan)}, "scores must be finite"),
         ({"labels": -LABELS}, "labels must be 0 or more"),
         ({"scores": SCORES.double() * 1e305}, "too far apart"),
+        ({"scores": SCORES.double() * 1e305, "columns": {**COLUMNS, "kind": [0, 1, 0, 1, 0]}}, "too far apart"),
         ({"item_weights": torch.ones(5)}, "item_weights"),
         ({"diversity_groups": COLUMNS["seller"]}, "pass columns="),
     ],
@@ -363,6 +364,11 @@ def test_a_linear_ranker_trains_under_rules():
     assert ranker.coef_[0] > 5 * abs(ranker.coef_[1])
     with pytest.raises(ValueError, match="under rules about 'kind'; pass columns="):
         rs.LinearRanker(loss=loss).fit(X, y, qid)
+    two = rs.StructuredHingeLoss(
+        "nDCG@3", reference="ideal", constraints=rs.Constraints("kind <= 1 @ 2", "odd=1 >= 1 @ 3")
+    )
+    some = {"kind": kind[:20], "odd": np.arange(20) % 2}  # lists of which the core knows no search
+    assert rs.LinearRanker(loss=two, C=1.0).fit(X[:20], y[:20], qid[:20], columns=some).coef_[0] > 0
     needy = rs.StructuredHingeLoss("nDCG@3", constraints=rs.Constraints("kind=7 >= 1 @ 3"))
     with pytest.raises(ValueError, match="no ranking of list 0 keeps 'kind=7 >= 1 @ 3'"):
         rs.LinearRanker(loss=needy).fit(X, y, qid, columns={"kind": kind})
