@@ -150,7 +150,7 @@ class PageBound:
 
     def _ideal(self, gains: np.ndarray, rules: list[GroupRule]) -> Ideal:
         """The best page by the measure; kept, since it does not depend on the scores."""
-        digest = hashlib.blake2b(digest_size=16)
+        digest = hashlib.blake2b(bytes([self.worth.reciprocal]), digest_size=16)
         given = [gains, self.worth.discount, *(np.packbits(rule.members) for rule in rules)]
         bounds = np.array(
             [(self.length, len(gains))] + [(r.prefix or 0, (r.lower << 32) + (r.upper or 0)) for r in rules]
@@ -158,11 +158,13 @@ class PageBound:
         for each in (*given, bounds):
             digest.update(each.tobytes())
         key = digest.digest()
-        if key not in _IDEALS:
+        found = _IDEALS.get(key)
+        if found is None:
+            found = self._find_ideal(gains, rules)
             if len(_IDEALS) >= _MOST_IDEALS:
                 _IDEALS.popitem(last=False)
-            _IDEALS[key] = self._find_ideal(gains, rules)
-        return _IDEALS[key]
+            _IDEALS[key] = found
+        return found
 
     def _find_ideal(self, gains: np.ndarray, rules: list[GroupRule]) -> Ideal:
         page, gap = self._page(gains, self.worth.discount, rules)
