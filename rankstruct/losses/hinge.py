@@ -156,8 +156,8 @@ class StructuredHingeLoss(HingeLoss):
     RBP) or reciprocal rank with a cut-off k, and a page has as many positions as the longest prefix of the rules, at least k.
     With groups that are nested or disjoint and rules about one prefix, the search takes about as long as a sort. Otherwise it is
     a linear programme, tens of milliseconds a list, and the page shown is the one with the largest scores weighted by the decay
-    of the feature map: that of `rank_under` for `Positional("1/log2(i+1)")`, if k is the longest prefix. With `"ideal-tied"`, ties of
-    the reference are then broken by score among documents that neither rules nor labels tell apart.
+    of the feature map: that of `rank_under` for `Positional("1/log2(i+1)")`, if k is the longest prefix. With `"ideal-tied"`,
+    ties of the reference are then broken by score among documents that neither rules nor labels tell apart.
 
     Args:
         measure: a measure or its name, such as `"AP"`.
