@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,10 @@ import torch
 from torch import Tensor
 
 from rankstruct.constraints.documents import Documents
-from rankstruct.constraints.ranking import LEFT, PageRanker
+from rankstruct.constraints.program import GroupRule
+from rankstruct.constraints.ranking import PageRanker
 from rankstruct.constraints.rules import NO_GROUP, Constraints, Rule, check_shape, checked_columns, group_ids, group_of
+from rankstruct.measures import nDCG
 
 _BITS = 62  # of a document's number
 
@@ -24,8 +25,8 @@ class PageRules:
     """The rules of a page and how they number groups: 0 is none, the groups that rules name are 1, 2, ..., others follow.
 
     Attributes:
-        constraints: rules about the same prefix.
-        length: that prefix, the positions of a page.
+        constraints: rules about one prefix or several.
+        length: the longest prefix, the positions of a page.
         together: the rules that groups are numbered for, also those of other losses, so that all read the same numbers; its own
             if empty.
     """
@@ -36,7 +37,7 @@ class PageRules:
 
     @classmethod
     def of(cls, constraints: Constraints, k: int, name: str) -> PageRules:
-        """Check that all rules are about one prefix, of at least k positions; `name` is that of the measure, for errors.
+        """Check that all rules are about a prefix, one of at least k positions; `name` is that of the measure, for errors.
 
         Raises:
             ValueError: they are about something else.
@@ -46,18 +47,19 @@ class PageRules:
                 raise ValueError(
                     f"the rule '{rule}' is about the whole ranking; a page has an end: write '{rule} @ {k}'"
                 )
-            if rule.prefix < k:
-                raise ValueError(
-                    f"the rule '{rule}' is about fewer positions than {name} measures, {k}: those after it would not belong "
-                    f"to the page. Use a cut-off of {rule.prefix}, or write @ {k}"
-                )
-        prefixes = sorted({rule.prefix for rule in constraints.rules if rule.prefix is not None})
-        if len(prefixes) > 1:
+        last = max(constraints.rules, key=lambda rule: rule.prefix or 0)
+        assert last.prefix is not None
+        if last.prefix < k:
             raise ValueError(
-                f"the rules are about several prefixes, {', '.join(map(str, prefixes))}: the most violated page is found for "
-                "rules about one, since with several it is no flow"
+                f"the rule '{last}' is about fewer positions than {name} measures, {k}: those after it would not belong "
+                f"to the page. Use a cut-off of {last.prefix}, or write @ {k}"
             )
-        return cls(constraints, prefixes[0])
+        return cls(constraints, last.prefix)
+
+    @property
+    def one_prefix(self) -> bool:
+        """Whether all rules are about the same prefix."""
+        return all(rule.prefix == self.length for rule in self.constraints.rules)
 
     @property
     def _numbered(self) -> tuple[Rule, ...]:
@@ -110,7 +112,6 @@ class PageRules:
             found.append((at, which, rule.value is None, min(rule.lower, int(most)), int(upper)))
         return tuple(found)
 
-    @torch.compiler.disable
     def pack(self, columns: Mapping[str, Any], scores: Tensor) -> Tensor:
         """One number for the groups of each document, int64 in the shape and on the device of the scores.
 
@@ -133,24 +134,23 @@ class PageRules:
         rules = [rule for rule in self._numbered if rule.column == name]
         return [next(rule for rule in rules if rule.value == value) for value in named]
 
-    def refuse(self, scores: Tensor, columns: Mapping[str, Any], **lists: Any) -> None:
-        """Raise the ValueError that names the first list that has no page, or whose groups overlap, and the rules, if any.
+    def of_list(self, packed: np.ndarray) -> list[GroupRule]:
+        """The rules of a list, each about one group, from the numbers that `pack` made for its documents."""
+        found = []
+        for rule, (at, which, each, *_) in zip(self.constraints.rules, self.rules, strict=True):
+            shift, mask, none = self.attributes[at]
+            numbers = (packed >> shift) & mask
+            groups = [which] if not each else np.unique(numbers[numbers != none]).tolist()
+            found += [GroupRule(str(rule), numbers == group, rule.prefix, rule.lower, rule.upper) for group in groups]
+        return found
 
-        `lists` are `where`, `offsets` or `qid`.
+    def refuse(self, scores: Tensor, columns: Mapping[str, Any], **lists: np.ndarray) -> None:
+        """Raise the ValueError that names the first list that has no page, and the rules in conflict, if there is one.
+
+        `lists` are `offsets` or `qid`.
         """
-        clean = torch.nan_to_num(scores.detach().double())
-        given = {name: value for name, value in lists.items() if value is not None}
-        documents = Documents.of(clean, self.constraints, columns, given)
-        ranker = PageRanker(documents, None, self.length)
-        for index in np.flatnonzero(ranker.greedy(documents.scores)[1] == LEFT):
-            rules = documents.rules_of(slice(documents.offsets[index], documents.offsets[index + 1]))
-            for (first, some, *_), (second, others, *_) in combinations(rules, 2):
-                if (some & others).any() and (some & ~others).any() and (others & ~some).any():
-                    raise ValueError(
-                        f"the groups of '{first}' and '{second}' overlap in list {index}, without one being in the other: the "
-                        "most violated page is found for groups that are nested or disjoint, since with others the search is hard"
-                    )
-        ranker.rank(documents.scores)
+        documents = Documents.of(scores, self.constraints, columns, lists)
+        PageRanker(documents, None, self.length).rank(documents.scores, nDCG().position_weights)
 
 
 def _numbered(name: str, ids: np.ndarray, named: list[int], bits: int) -> np.ndarray:

@@ -64,7 +64,7 @@ def binary_kernel(
     return ListOperator(name, schema, compiled, gains=gains, weighted=weighted)
 
 
-def _refuse_several_gains(lists: CpuLists) -> None:
+def _refuse_several_gains(lists: CpuLists, _place: int) -> None:
     """Refuse relevant documents of different gains: these maps take binary relevance."""
     _, labels, where = lists.given[:3]
     gains = labels.double().numpy().reshape(-1)

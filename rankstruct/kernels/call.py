@@ -28,7 +28,7 @@ class Call(NamedTuple):
         options: the result of `loop.options`.
         min_relevant: the lowest relevant label; NaN: labels above 0 are relevant.
         thresholds, threshold_weights: float64; the loop sums the results of several lowest relevant labels.
-        check: `(labels, place)` raises the error for a document that the loop refuses although its numbers are valid.
+        check: `(batch, place)` raises the error for a document that the loop refuses although its numbers are valid.
     """
 
     loop: core.Loop
@@ -36,4 +36,4 @@ class Call(NamedTuple):
     min_relevant: float = math.nan
     thresholds: Tensor | None = None
     threshold_weights: Tensor | None = None
-    check: Callable[[Any], None] | None = None
+    check: Callable[[Any, int], None] | None = None

@@ -230,7 +230,7 @@ class CpuLists:
                 "Padding belongs in where"
             )
         if call.check is not None:
-            call.check(self)
+            call.check(self, at)
         raise ValueError(
             f"scores of a list are too far apart for their dtype; {self.place(at)} is {score:g}. Scale them down"
         )

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
 from rankstruct.constraints import Constraints
 from rankstruct.constraints.pages import PageRules
 from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.kernels.dispatch import ArrayOracle, Prepared, solve_at_once
-from rankstruct.lists import Lists, as_offsets, check_groups, check_tensor, is_eager, longest_list
+from rankstruct.lists import Lists, check_groups, check_tensor, is_eager, longest_list
 from rankstruct.losses.autograd import (
     eager_with_gradient,
     mean_with_gradient,
@@ -24,10 +25,11 @@ from rankstruct.losses.autograd import (
     with_gradient,
 )
 from rankstruct.losses.base import HingeOptions, PageOptions, RankingLoss
+from rankstruct.losses.page_bound import bounded_hinges
 from rankstruct.losses.reduction import HALVES, Reduction, mean_of_values, reduce_lists, shares_of_lists
 from rankstruct.measures import RR, WTA, DiscountedGain, Measure
-from rankstruct.oracles.pages import paged
-from rankstruct.oracles.registry import Reference, Resolved, resolve
+from rankstruct.oracles.pages import NoFlow, paged
+from rankstruct.oracles.registry import MostViolated, Reference, Resolved, resolve
 
 __all__ = ["HingeLoss", "StructuredHingeLoss"]
 
@@ -152,8 +154,11 @@ class StructuredHingeLoss(HingeLoss):
     groups: the measure of the best page that keeps them minus that of the page shown. A normalised measure is divided by the
     value of the best page, as by `evaluate_under`. Pass `columns=`, for each column of the rules the groups of the documents, in
     the shape of the scores: names or whole numbers, None or NaN for none. The measure is a discounted gain (nDCG, DCG, P, ERU,
-    RBP) or reciprocal rank with a cut-off k, and all rules are about the same prefix, of at least k positions; groups must be
-    nested or disjoint.
+    RBP) or reciprocal rank with a cut-off k, and a page has as many positions as the longest prefix of the rules, at least k.
+    With groups that are nested or disjoint and rules about one prefix, the search takes about as long as a sort. Otherwise it is
+    a linear programme, tens of milliseconds a list, and the page shown is the one with the largest scores weighted by the decay
+    of the feature map: that of `rank_under` for `Positional("1/log2(i+1)")`, if k is the longest prefix. With `"ideal-tied"`,
+    ties of the reference are then broken by score among documents that neither rules nor labels tell apart.
 
     Args:
         measure: a measure or its name, such as `"AP"`.
@@ -166,6 +171,10 @@ class StructuredHingeLoss(HingeLoss):
     Raises:
         TypeError, ValueError: as `most_violated`; an unknown reduction, or weights of the wrong shape; a measure or rules without
             an exact search, with the reason; a list of which no page keeps the rules, with its number and the rules in conflict.
+
+    Warns:
+        UserWarning: groups overlap or rules are about several prefixes, and the most violated page of a list was not found in
+            1000 nodes of a search; the loss is then an upper bound.
 
     Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007 (AP); Joachims, ICML 2005 (AUC); Le, Smola,
     Chapelle, Teo, "Optimization of Ranking Measures", equations 20 to 22 (the references), section 7.1 (diverse rankings).
@@ -248,27 +257,43 @@ class StructuredHingeLoss(HingeLoss):
             )
         check_tensor("scores", scores)
         packed = isinstance(columns, Tensor)  # by an estimator, once for all steps
-        groups = columns if packed else self.page_rules.pack(columns, scores)
+        pack = self.page_rules.pack
+        if torch.compiler.is_compiling():  # a decorator would import the compiler, and make each call slower
+            pack = torch.compiler.disable(pack)
+        groups = columns if packed else pack(columns, scores)
         check_groups(groups, scores)
-        options = {**options, "diversity_groups": groups}
-        try:
-            return super()._checked(scores, labels, options)
-        except ValueError:
-            if not packed:
-                self.page_rules.refuse(
-                    scores, columns, where=options.get("where"), offsets=as_offsets(options.get("offsets"))
-                )
-            raise
+        return super()._checked(scores, labels, {**options, "diversity_groups": groups})
+
+    def prepared(self, lists: Lists, longest: int) -> Prepared | None:
+        """The call of a loop, if rules are about one prefix."""
+        return None if self.is_bounded else super().prepared(lists, longest)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether no list has an exact search, since rules are about several prefixes."""
+        return self.page_rules is not None and not self.page_rules.one_prefix
 
     def of_lists(self, scores: Tensor, lists: Lists, reduction: Reduction) -> Tensor:
         """The reduced hinge, by the oracle."""
         assert self.reference is not None
         if lists.item_weights is not None:
             lists = self.resolved.weighted(scores, lists)
-        value = self.by_loop(scores, lists, reduction)
+        value = None if self.is_bounded else self.by_loop(scores, lists, reduction)
         if value is not None:
             return value
-        return reduced_hinge(scores, self.resolved.solve(scores, lists, self.reference), lists, reduction)
+        return reduced_hinge(scores, self._solve(scores, lists), lists, reduction)
+
+    def _solve(self, scores: Tensor, lists: Lists) -> MostViolated:
+        """By the oracle, or the bound of `bounded_hinges`."""
+        assert self.reference is not None
+        if not self.is_bounded:
+            try:
+                return self.resolved.solve(scores, lists, self.reference)
+            except NoFlow:
+                if not is_eager(scores):
+                    raise
+        assert self.page_rules is not None
+        return bounded_hinges(self.resolved, self.page_rules, self.reference, scores, lists)
 
 
 def hinge(scores: Tensor, lists: Lists, resolved: Resolved, reference: str) -> Tensor:

@@ -118,11 +118,18 @@ def _compiled(longest: int, decay: Tensor, weights: Tensor, *given: Any) -> Call
     )
 
 
-def _refuse_page(batch: CpuLists) -> None:
-    """The error of a list without a page, unless its scores are too far apart."""
-    scores = batch.given[0]
-    if bool(scores.abs().max() < 1e300):
-        raise ValueError("no page of a list keeps all rules, or their groups overlap")
+class NoFlow(ValueError):
+    """No page of a list keeps all rules, or their groups overlap."""
+
+
+def _refuse_page(batch: CpuLists, at: int) -> None:
+    """The error of a list without a page, whose first document by score is refused; of scores too far apart a low one is."""
+    scores, _, where = batch.given[:3]
+    index = int(np.searchsorted(batch.bounds, at, side="right")) - 1
+    here = slice(*batch.bounds[index : index + 2].tolist())
+    real = scores.view(-1)[here] if where is None else scores.view(-1)[here][where.view(-1)[here]]
+    if bool(scores.view(-1)[at] == real.max()):
+        raise NoFlow("no page of a list keeps all rules, or their groups overlap")
 
 
 _PAGES = ListOperator(
