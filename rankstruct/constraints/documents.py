@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +30,21 @@ from rankstruct.lists import as_real, lists_of, real_documents
 __all__ = ["violations"]
 
 _LISTS = ("where", "offsets", "qid", "group")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def uncompiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """`torch.compiler.disable`, which takes a second to import, only where torch compiles."""
+
+    @wraps(function)
+    def called(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        if torch.compiler.is_compiling():
+            found: _T = torch.compiler.disable(function)(*args, **kwargs)
+            return found
+        return function(*args, **kwargs)
+
+    return called
 
 
 @dataclass(frozen=True)
@@ -108,12 +124,12 @@ def _laid_out(
         if name not in _LISTS:
             raise TypeError(f"unexpected keyword argument {name!r}; lists are given as {', '.join(_LISTS)}")
     shape = tuple(scores.shape) if hasattr(scores, "shape") else np.shape(scores)
-    given_places = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
-    flat, given = lists_of(scores, np.zeros(shape), {**lists, "item_weights": given_places})
-    assert given.item_weights is not None
+    if lists.get("qid") is not None:  # whose documents are brought together, with their places as a column
+        lists = {**lists, "item_weights": np.arange(math.prod(shape), dtype=np.float64)}
+    flat, given = lists_of(scores, np.zeros(shape), lists)
     rows, offsets = real_documents(flat, given)
-    places = given.item_weights.cpu().long().reshape(-1)[rows].numpy()
     values = flat.cpu().double().reshape(-1)[rows].numpy()
+    places = (rows if given.item_weights is None else given.item_weights.long().cpu()).numpy()
     if np.isnan(values).any():
         raise ValueError(f"{called} must not be NaN; that of document {int(places[np.isnan(values)][0])} is")
     return values, offsets, places, shape, flat.device

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -144,7 +145,7 @@ class Constraints:
         ):
             raise ValueError(f"the rules '{lower}' and '{upper}' contradict each other")
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns that the rules are about, each once."""
         return tuple(dict.fromkeys(rule.column for rule in self.rules))
