@@ -11,14 +11,19 @@ face is an ordered partition of the documents in blocks: those of the first bloc
 - The best mixtures of utility r . e and distance |e - t|^2 are the projections of t + a r for a >= 0, a path of straight pieces:
   in a piece each document moves by r minus its block's mean. It ends where a block leaves its face, or where two blocks meet. For
   targets in the order of r, blocks are only split.
+- Where groups share a target, the path is one of mixtures of at most as many rankings as groups, as a parametric quadratic
+  programme over all rankings, which are made as they are needed: with the prices that groups pay for exposure, the best ranking
+  is a sort. It bends where a ranking's weight falls to 0 or another ranking becomes as good.
 
 Here all exposures are in units of the first discount.
 
 Source: Kletti, Renders, Loiseau, "Introducing the Expohedron for Efficient Pareto-optimal Fairness-Utility Amortizations in
-Repeated Rankings", WSDM 2022.
+Repeated Rankings", WSDM 2022. Groups: Wolfe, "Finding the nearest point in a polytope", Mathematical Programming 11, 1976.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -116,6 +121,14 @@ def decompose(exposure: np.ndarray, worth: np.ndarray) -> tuple[np.ndarray, np.n
     kept = np.array(weights) > _CLOSE
     chosen = np.array(weights)[kept]
     return np.array(rankings)[kept], chosen / chosen.sum()
+
+
+def mixed(rankings: Iterable[np.ndarray], weights: np.ndarray, worth: np.ndarray) -> np.ndarray:
+    """The mean exposures `[n]` of rankings with these weights."""
+    found = np.zeros(len(worth))
+    for ranking, weight in zip(rankings, weights, strict=True):
+        found[ranking] += weight * worth
+    return found
 
 
 def _face_of(point: np.ndarray, worth: np.ndarray) -> np.ndarray:
@@ -254,36 +267,134 @@ def best_of_groups(
     return np.array(rankings)[used], weights.clip(0) / weights.clip(0).sum()
 
 
-def path_of_two_groups(fair: np.ndarray, group: np.ndarray, merits: np.ndarray, worth: np.ndarray) -> np.ndarray:
-    """The bends `[b, n]` of the path from a fair exposure, the best at its groups' exposures, to the highest utility.
+class _Corral:
+    """Rankings, affinely independent in the exposures of groups, whose mixtures are the best on a piece of a path.
 
-    On the way a price that the documents of one of the two groups pay falls to 0. Between two prices at which documents of both
-    groups are equal, the best ranking stays the same.
+    Exposures of groups are relative to the root of their sizes, as in the unfairness. At a place a of the path, a mixture of
+    weights l has the value a u . l - |M l - t|^2 / 2, with the utilities u and the exposures M of the rankings.
+
+    Attributes:
+        rankings: the documents at each position.
+        weights: those at the last place.
     """
-    gains, payer = _relative(merits), group == 0
-    if payer.all():
-        return fair[None]
-    least = [
-        np.lexsort((side, -gains)) for side in (payer, ~payer)
-    ]  # among equals the other group first, or the payers
-    bounds = [worth[payer[order]].sum() for order in least]
-    share = fair[payer].sum()
-    if bounds[0] - _SAME <= share <= bounds[1] + _SAME:
-        return fair[None]
-    if share > bounds[1]:  # the others are to gain, so they pay
-        payer = ~payer
-        share = fair[payer].sum()
-    prices = np.unique(np.subtract.outer(gains[payer], gains[~payer]))
-    prices = np.concatenate([[0.0], prices[prices > 0]])
-    points = [fair]
-    for price in ((prices[1:] + prices[:-1]) / 2)[::-1]:
-        order = np.argsort(-(gains - price * payer), kind="stable")
-        gained = worth[payer[order]].sum()
-        if gained > share + _SAME:
-            share = gained
-            points.append(np.empty_like(fair))
-            points[-1][order] = worth
-    return np.array(points)
+
+    def __init__(self, aims: np.ndarray, group: np.ndarray, gains: np.ndarray, worth: np.ndarray) -> None:
+        self.root = np.sqrt(np.bincount(group))
+        self.aims, self.group, self.gains, self.worth = aims / self.root, group, gains, worth
+        self.rankings: list[np.ndarray] = []
+        self.exposures, self.utilities, self.weights = np.empty((0, len(aims))), np.empty(0), np.empty(0)
+
+    def given(self, ranking: np.ndarray) -> tuple[np.ndarray, float]:
+        """The exposures of the groups in a ranking, and its utility."""
+        sums = np.bincount(self.group[ranking], self.worth, len(self.aims))
+        return sums / self.root, float(self.gains[ranking] @ self.worth)
+
+    def add(self, ranking: np.ndarray, weight: float) -> None:
+        """Take a ranking. If mixtures of the others have its exposures, a new one takes the place of one of them."""
+        exposures, utility = self.given(ranking)
+        if len(self.rankings) and not weight:
+            known = np.vstack([self.exposures.T, np.ones(len(self.rankings))])
+            same = np.linalg.lstsq(known, [*exposures, 1.0], rcond=None)[0]
+            if np.abs(self.exposures.T @ same - exposures).max() < _SAME:
+                shares = np.divide(self.weights, same, out=np.full(len(same), np.inf), where=same > _LEAST)
+                weight, out = float(shares.min()), int(shares.argmin())
+                self.weights = self.weights - weight * same
+                self._keep(np.arange(len(same)) != out)
+        self.rankings.append(ranking)
+        self.exposures, self.utilities = np.vstack([self.exposures, exposures]), np.append(self.utilities, utility)
+        self.weights = np.append(self.weights, weight)
+
+    def _keep(self, kept: np.ndarray) -> None:
+        self.rankings = [each for each, stays in zip(self.rankings, kept, strict=True) if stays]
+        self.exposures, self.utilities, self.weights = (
+            each[kept] for each in (self.exposures, self.utilities, self.weights)
+        )
+
+    def line(self) -> tuple[np.ndarray, np.ndarray]:
+        """The best weights, also below 0, at place 0, and how they change with the place."""
+        q, r = np.linalg.qr((self.exposures[1:] - self.exposures[0]).T)
+        start = np.linalg.solve(r, q.T @ (self.aims - self.exposures[0]))
+        rate = np.linalg.solve(r, np.linalg.solve(r.T, self.utilities[1:] - self.utilities[0]))
+        return np.array([1 - start.sum(), *start]), np.array([-rate.sum(), *rate])
+
+    def settle(self, at: float, first: np.ndarray | None = None) -> None:
+        """Find the best mixture at a place, from the one there is; if `first` is given, of rankings by it.
+
+        Wolfe's algorithm for the nearest point of a polytope.
+        """
+        for _ in range(1000):
+            while True:
+                start, rate = self.line()
+                best = start + at * rate
+                below = best < 0
+                if not below.any():
+                    break
+                share = float((self.weights[below] / (self.weights - best)[below]).min().clip(0, 1))
+                self.weights = self.weights + share * (best - self.weights)
+                self.weights[below & (self.weights <= _CLOSE)] = 0
+                self._keep(~below | (self.weights > 0))
+            self.weights = best
+            prices = self.weights @ self.exposures - self.aims
+            net = at * self.gains - (prices / self.root)[self.group]
+            ranking = np.lexsort((-net,) if first is None else (-net, -first))
+            exposures, utility = self.given(ranking)
+            value, own = at * utility - prices @ exposures, at * self.utilities - self.exposures @ prices
+            if value <= own.max() + 1e-16 * np.abs(net).max() * len(net):
+                return
+            self.add(ranking, 0.0)
+
+    def reach(self) -> float:
+        """The place to which the piece of the path goes. Newton's method: each step is a sort."""
+        start, rate = self.line()
+        falling = rate < 0
+        end = float((-start[falling] / rate[falling]).min(initial=np.inf))
+        prices, change = start @ self.exposures - self.aims, rate @ self.exposures
+        while True:
+            last = np.array([0.0, 1.0] if end == np.inf else [1.0, end])
+            net = last[1] * self.gains - ((last[0] * prices + last[1] * change) / self.root)[self.group]
+            exposures, utility = self.given(np.argsort(-net, kind="stable"))
+            apart = exposures - self.exposures[0]
+            ahead = np.array([-prices @ apart, utility - self.utilities[0] - change @ apart])  # at 0, and its change
+            if not (last @ ahead > _LEAST * np.abs(net).max() * len(net) and -ahead[0] / ahead[1] < end):
+                return end
+            end = float(-ahead[0] / ahead[1])
+
+    def mixture(self, at: float) -> np.ndarray:
+        """The exposures of the documents at a place of the piece."""
+        start, rate = self.line()
+        return mixed(self.rankings, start + at * rate, self.worth)
+
+
+def path_of_groups(
+    aims: np.ndarray, fair: tuple[np.ndarray, np.ndarray], group: np.ndarray, merits: np.ndarray, worth: np.ndarray
+) -> np.ndarray:
+    """The bends `[b, n]` of the path from the fairest mixture, of these rankings and weights, to the highest utility.
+
+    Its places a >= 0 have the best mixtures for the value a r . e - |e - t|^2 / 2, where e and t count by group.
+    """
+    gains = _relative(merits)
+    corral = _Corral(aims, group, gains, worth)
+    for ranking, weight in zip(*fair, strict=True):
+        corral.add(ranking, float(weight))
+    points = [mixed(*fair, worth)]
+    at, leap = 0.0, _STEP
+    while at < _FAR:
+        ahead = at + leap * max(at, 1.0)
+        corral.settle(ahead)
+        end = corral.reach()
+        if end == np.inf:
+            break
+        if end > ahead:
+            at, leap = end, _STEP
+            points.append(corral.mixture(at))
+        else:  # rankings that are better hardly so
+            leap *= 4
+    else:
+        corral = _Corral(aims, group, gains, worth)
+        corral.add(np.argsort(-gains, kind="stable"), 1.0)
+        corral.settle(0.0, gains)
+        points.append(corral.mixture(0.0))
+    return _bends(np.array(points))
 
 
 def _sorted_within(order: np.ndarray, group: np.ndarray, gains: np.ndarray) -> np.ndarray:

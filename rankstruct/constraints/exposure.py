@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rankstruct.arrays import as_count, as_numbers
 from rankstruct.constraints.documents import Layout
-from rankstruct.constraints.expohedron import best_of_groups, decompose, pareto_path, path_of_two_groups, project
+from rankstruct.constraints.expohedron import best_of_groups, decompose, mixed, pareto_path, path_of_groups, project
 from rankstruct.constraints.rules import Groups, group_ids
 from rankstruct.measures import nDCG
 from rankstruct.messages import did_you_mean
@@ -284,14 +284,14 @@ def exposure_front(
     """All best compromises between a target of exposures and utility, from the fairest to the most useful.
 
     The front is exact: it is given by the points at which it bends, at most as many as there are documents for targets `"merit"`
-    and `"equal"`. For other targets, and with groups, the number may grow with the square of the documents.
+    and `"equal"`. For other targets, and with groups, the number may grow with the square of the documents: 111 for 50 documents of
+    four random groups, in half a second.
 
     Args:
-        merits, target, k, discount: as of `fair_exposure`.
-        groups: as of `fair_exposure`, at most two.
+        merits, target, groups, k, discount: as of `fair_exposure`.
 
     Raises:
-        TypeError, ValueError: as `fair_exposure`; more than two groups.
+        TypeError, ValueError: as `fair_exposure`.
 
     Source: as `fair_exposure`.
 
@@ -345,10 +345,13 @@ class _Problem:
     def fairest(self) -> ExposurePolicy:
         if self.groups is None or not len(self.merits):
             return self.policy(self.scale * project(self.target / self.scale, self.worth))
-        sizes = np.bincount(self.groups)
-        means = (np.bincount(self.groups, self.target) / sizes)[self.groups] / self.scale
-        aims = np.bincount(self.groups, project(means, self.worth))
-        return self._mixture(*best_of_groups(aims, self.groups, self.merits, self.worth))
+        return self._mixture(*self._fairest_of_groups(self.groups))
+
+    def _fairest_of_groups(self, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sizes = np.bincount(groups)
+        means = (np.bincount(groups, self.target) / sizes)[groups] / self.scale
+        aims = np.bincount(groups, project(means, self.worth))
+        return best_of_groups(aims, groups, self.merits, self.worth)
 
     def policy(self, exposure: np.ndarray) -> ExposurePolicy:
         return self._mixture(*decompose(exposure / self.scale, self.worth))
@@ -357,12 +360,8 @@ class _Problem:
         """The exposures at which the front bends, `[b, documents]`."""
         if self.groups is None or not len(self.merits):
             return self.scale * pareto_path(self.target / self.scale, self.merits, self.worth)
-        if (many := int(self.groups.max()) + 1) > 2:
-            raise ValueError(
-                f"the front is known for at most two groups, got {many}, a missing group included; fair_exposure takes any number"
-            )
-        fair = self.fairest().exposure.numpy() / self.scale
-        return self.scale * path_of_two_groups(fair, self.groups, self.merits, self.worth)
+        aims, fair = np.bincount(self.groups, self.target) / self.scale, self._fairest_of_groups(self.groups)
+        return self.scale * path_of_groups(aims, fair, self.groups, self.merits, self.worth)
 
     def gaps(self, exposures: np.ndarray) -> np.ndarray:
         """How far exposures `[b, documents]` are from meeting the target, of each document, or of each group relative to the root
@@ -376,9 +375,7 @@ class _Problem:
         return found
 
     def _mixture(self, rankings: np.ndarray, weights: np.ndarray) -> ExposurePolicy:
-        exposure = np.zeros_like(self.target)
-        for ranking, weight in zip(rankings, weights, strict=True):
-            exposure[ranking] += weight * self.scale * self.worth
+        exposure = self.scale * mixed(rankings, weights, self.worth)
         gap = self.gaps(exposure[None])[0]
         return ExposurePolicy(
             torch.from_numpy(exposure),
