@@ -284,8 +284,8 @@ def exposure_front(
     """All best compromises between a target of exposures and utility, from the fairest to the most useful.
 
     The front is exact: it is given by the points at which it bends, at most as many as there are documents for targets `"merit"`
-    and `"equal"`. For other targets, and with groups, the number may grow with the square of the documents: 111 for 50 documents of
-    four random groups, in half a second.
+    and `"equal"`. For other targets, and with groups, the number may grow with the square of the documents: it was
+    111 for 50 documents of four random groups, in half a second.
 
     Args:
         merits, target, groups, k, discount: as of `fair_exposure`.
