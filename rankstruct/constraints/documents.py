@@ -154,8 +154,6 @@ class Documents(Layout):
         cls, scores: Any, constraints: Constraints, columns: Mapping[str, Any], lists: Mapping[str, Any]
     ) -> Documents:
         """Check and lay out what was given; TypeError and ValueError as `rank_under`."""
-        if not isinstance(constraints, Constraints):
-            raise TypeError(f"constraints must be Constraints, got {constraints!r}")
         columns = checked_columns(constraints, columns)
         laid_out = _laid_out(scores, lists, "scores")
         _, _, places, shape, _ = laid_out

@@ -185,9 +185,9 @@ def group_ids(name: str, values: Any) -> Groups:
             if (np.abs(present) <= LARGEST).all():  # others are names, so that none is rounded
                 found = np.full(found.shape, np.nan)
                 found[~gone] = present
-    if found.dtype.kind in "biu" and (not found.size or NO_GROUP < found.min() <= found.max() <= -(NO_GROUP + 1)):
+    if found.dtype.kind in "biu" and found.size and NO_GROUP < found.min() <= found.max() <= -(NO_GROUP + 1):
         return Groups(found.astype(np.int64), None)
-    if found.dtype.kind == "f":
+    if found.dtype.kind == "f" and not np.isnan(found).all():  # if none is there, the groups may well be names
         gone = np.isnan(found)
         present = found[~gone]
         if (wrong := present[(present != np.floor(present)) | (np.abs(present) > LARGEST)]).size:
@@ -213,8 +213,16 @@ def group_of(rule: Rule, names: Sequence[Any] | None) -> int:
         ) from None
 
 
-def checked_columns(constraints: Constraints, columns: Any) -> dict[str, Any]:
-    """The columns by name, also those of a data frame; raises ValueError if one that the rules are about is missing."""
+def checked_columns(constraints: Any, columns: Any) -> dict[str, Any]:
+    """The columns by name, also those of a data frame.
+
+    Raises:
+        TypeError: the constraints are none, or the columns no mapping.
+        ValueError: a column that the rules are about is missing.
+    """
+    if not isinstance(constraints, Constraints):
+        text = constraints if isinstance(constraints, str | list | tuple) else "seller <= 2 @ 10"
+        raise TypeError(f"constraints must be Constraints, such as Constraints({text!r}), got {constraints!r}")
     if not isinstance(columns, Mapping) and not names_of(columns):
         raise TypeError(
             f'columns must be a mapping from names to groups, such as {{"{constraints.columns[0]}": ...}}, or a data frame, got '

@@ -160,6 +160,8 @@ class CatalogueRecommender(BaseEstimator):
         if sp.issparse(k):
             raise TypeError(f"k must be the number of items, got a matrix; {_KEPT}")
         check_choice("unknown", unknown, ("error", "popular"))
+        if constraints is None and columns is not None:
+            raise ValueError("columns= are the groups that rules are about, and there are none: pass constraints= too")
         ranked = self._index.ranked(items, exclude)
         one, names, rows = self._index.rows("users", users)
         if (rows < 0).any() and unknown == "error":
