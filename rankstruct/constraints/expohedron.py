@@ -270,11 +270,12 @@ def best_of_groups(
 class _Corral:
     """Rankings, affinely independent in the exposures of groups, whose mixtures are the best on a piece of a path.
 
-    Exposures of groups are relative to the root of their sizes, as in the unfairness. At a place a of the path, a mixture of
-    weights l has the value a u . l - |M l - t|^2 / 2, with the utilities u and the exposures M of the rankings.
+    At a place a of the path, a mixture with exposures e of the groups, relative to the roots of their sizes, and utility u has
+    the value a u - |e - t|^2 / 2. Near it, a ranking has that of its point (e, u) times the key (t - e of the mixture, a).
 
     Attributes:
         rankings: the documents at each position.
+        points: `[rankings, groups + 1]`, their exposures of groups and their utility.
         weights: those at the last place.
     """
 
@@ -282,87 +283,85 @@ class _Corral:
         self.root = np.sqrt(np.bincount(group))
         self.aims, self.group, self.gains, self.worth = aims / self.root, group, gains, worth
         self.rankings: list[np.ndarray] = []
-        self.exposures, self.utilities, self.weights = np.empty((0, len(aims))), np.empty(0), np.empty(0)
+        self.points, self.weights = np.empty((0, len(aims) + 1)), np.empty(0)
 
-    def given(self, ranking: np.ndarray) -> tuple[np.ndarray, float]:
-        """The exposures of the groups in a ranking, and its utility."""
-        sums = np.bincount(self.group[ranking], self.worth, len(self.aims))
-        return sums / self.root, float(self.gains[ranking] @ self.worth)
-
-    def add(self, ranking: np.ndarray, weight: float) -> None:
-        """Take a ranking. If mixtures of the others have its exposures, a new one takes the place of one of them."""
-        exposures, utility = self.given(ranking)
+    def add(self, ranking: np.ndarray, weight: float = 0.0) -> None:
+        """Take a ranking. If mixtures of the others have its exposures, one without weight takes the place of one of them."""
+        point = self._point(ranking)
         if len(self.rankings) and not weight:
-            known = np.vstack([self.exposures.T, np.ones(len(self.rankings))])
-            same = np.linalg.lstsq(known, [*exposures, 1.0], rcond=None)[0]
-            if np.abs(self.exposures.T @ same - exposures).max() < _SAME:
+            known = np.append(self.points[:, :-1], np.ones((len(self.points), 1)), 1)
+            same = np.linalg.lstsq(known.T, [*point[:-1], 1.0], rcond=None)[0]
+            if np.abs(same @ known - [*point[:-1], 1.0]).max() < _SAME:
                 shares = np.divide(self.weights, same, out=np.full(len(same), np.inf), where=same > _LEAST)
                 weight, out = float(shares.min()), int(shares.argmin())
                 self.weights = self.weights - weight * same
                 self._keep(np.arange(len(same)) != out)
         self.rankings.append(ranking)
-        self.exposures, self.utilities = np.vstack([self.exposures, exposures]), np.append(self.utilities, utility)
-        self.weights = np.append(self.weights, weight)
-
-    def _keep(self, kept: np.ndarray) -> None:
-        self.rankings = [each for each, stays in zip(self.rankings, kept, strict=True) if stays]
-        self.exposures, self.utilities, self.weights = (
-            each[kept] for each in (self.exposures, self.utilities, self.weights)
-        )
-
-    def line(self) -> tuple[np.ndarray, np.ndarray]:
-        """The best weights, also below 0, at place 0, and how they change with the place."""
-        q, r = np.linalg.qr((self.exposures[1:] - self.exposures[0]).T)
-        start = np.linalg.solve(r, q.T @ (self.aims - self.exposures[0]))
-        rate = np.linalg.solve(r, np.linalg.solve(r.T, self.utilities[1:] - self.utilities[0]))
-        return np.array([1 - start.sum(), *start]), np.array([-rate.sum(), *rate])
+        self.points, self.weights = np.vstack([self.points, point]), np.append(self.weights, weight)
 
     def settle(self, at: float, first: np.ndarray | None = None) -> None:
         """Find the best mixture at a place, from the one there is; if `first` is given, of rankings by it.
 
         Wolfe's algorithm for the nearest point of a polytope.
         """
+        place = np.array([1.0, at])
         for _ in range(1000):
-            while True:
-                start, rate = self.line()
-                best = start + at * rate
+            while ((best := place @ (lines := self._lines())) < 0).any():
                 below = best < 0
-                if not below.any():
-                    break
                 share = float((self.weights[below] / (self.weights - best)[below]).min().clip(0, 1))
                 self.weights = self.weights + share * (best - self.weights)
-                self.weights[below & (self.weights <= _CLOSE)] = 0
-                self._keep(~below | (self.weights > 0))
-            self.weights = best
-            prices = self.weights @ self.exposures - self.aims
-            net = at * self.gains - (prices / self.root)[self.group]
-            ranking = np.lexsort((-net,) if first is None else (-net, -first))
-            exposures, utility = self.given(ranking)
-            value, own = at * utility - prices @ exposures, at * self.utilities - self.exposures @ prices
-            if value <= own.max() + 1e-16 * np.abs(net).max() * len(net):
+                self._keep(~below | (self.weights > _CLOSE))
+            self.weights, key = best, place @ self._keys(lines)
+            ranking, room = self._best(key, first)
+            if self._point(ranking) @ key <= (self.points @ key).max() + 1e-16 * room:
                 return
-            self.add(ranking, 0.0)
+            self.add(ranking)
 
     def reach(self) -> float:
         """The place to which the piece of the path goes. Newton's method: each step is a sort."""
-        start, rate = self.line()
-        falling = rate < 0
+        start, rate = lines = self._lines()
+        keys, falling = self._keys(lines), rate < 0
         end = float((-start[falling] / rate[falling]).min(initial=np.inf))
-        prices, change = start @ self.exposures - self.aims, rate @ self.exposures
         while True:
-            last = np.array([0.0, 1.0] if end == np.inf else [1.0, end])
-            net = last[1] * self.gains - ((last[0] * prices + last[1] * change) / self.root)[self.group]
-            exposures, utility = self.given(np.argsort(-net, kind="stable"))
-            apart = exposures - self.exposures[0]
-            ahead = np.array([-prices @ apart, utility - self.utilities[0] - change @ apart])  # at 0, and its change
-            if not (last @ ahead > _LEAST * np.abs(net).max() * len(net) and -ahead[0] / ahead[1] < end):
+            place = np.array([0.0, 1.0] if end == np.inf else [1.0, end])
+            ranking, room = self._best(place @ keys)
+            ahead = keys @ (self._point(ranking) - self.points[0])  # at place 0, and its change
+            if not (place @ ahead > _LEAST * room and -ahead[0] / ahead[1] < end):
                 return end
             end = float(-ahead[0] / ahead[1])
 
     def mixture(self, at: float) -> np.ndarray:
         """The exposures of the documents at a place of the piece."""
-        start, rate = self.line()
-        return mixed(self.rankings, start + at * rate, self.worth)
+        return mixed(self.rankings, np.array([1.0, at]) @ self._lines(), self.worth)
+
+    def _point(self, ranking: np.ndarray) -> np.ndarray:
+        sums = np.bincount(self.group[ranking], self.worth, len(self.root))
+        return np.append(sums / self.root, self.gains[ranking] @ self.worth)
+
+    def _keep(self, kept: np.ndarray) -> None:
+        self.rankings = [each for each, stays in zip(self.rankings, kept, strict=True) if stays]
+        self.points, self.weights = self.points[kept], self.weights[kept]
+
+    def _lines(self) -> np.ndarray:
+        """The best weights, also below 0, at place 0, and how they change with the place, `[2, rankings]`."""
+        apart = self.points[1:] - self.points[0]
+        q, r = np.linalg.qr(apart[:, :-1].T)
+        start = np.linalg.solve(r, q.T @ (self.aims - self.points[0, :-1]))
+        rate = np.linalg.solve(r, np.linalg.solve(r.T, apart[:, -1]))
+        return np.array([[1 - start.sum(), *start], [-rate.sum(), *rate]])
+
+    def _keys(self, lines: np.ndarray) -> np.ndarray:
+        """The key of mixtures with these weights at place 0, and how it changes, `[2, groups + 1]`."""
+        keys = -lines @ self.points
+        keys[0, :-1] += self.aims
+        keys[:, -1] = [0.0, 1.0]
+        return keys
+
+    def _best(self, key: np.ndarray, first: np.ndarray | None = None) -> tuple[np.ndarray, float]:
+        """The best ranking for a key, and how large its value may be."""
+        net = key[-1] * self.gains + (key[:-1] / self.root)[self.group]
+        ranking = np.lexsort((-net,) if first is None else (-net, -first))
+        return ranking, float(np.abs(net).max() * len(net))
 
 
 def path_of_groups(
