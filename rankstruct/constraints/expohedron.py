@@ -240,10 +240,7 @@ def best_of_groups(
 
     gains = _relative(merits)
     sizes = np.bincount(group)
-    # Any mixture that keeps the aims: documents of a group, in the order of their gains, at each place of the group alike.
-    rankings = list(decompose(project((aims / sizes)[group], worth), worth)[0])
-    for at, order in enumerate(rankings):
-        rankings[at] = _sorted_within(order, group, gains)
+    rankings = list(decompose(project((aims / sizes)[group], worth), worth)[0])  # of any mixture that keeps the aims
     for _ in range(100 * len(aims) + 1000):
         given = np.array([np.bincount(group[order], worth, len(aims)) for order in rankings])
         value = np.array([gains[order] @ worth for order in rankings])
@@ -394,13 +391,3 @@ def path_of_groups(
         corral.settle(0.0, gains)
         points.append(corral.mixture(0.0))
     return _bends(np.array(points))
-
-
-def _sorted_within(order: np.ndarray, group: np.ndarray, gains: np.ndarray) -> np.ndarray:
-    """A ranking whose documents of each group are in the order of their gains, at the positions that the group had."""
-    found = order.copy()
-    for each in np.unique(group):
-        places = np.flatnonzero(group[order] == each)
-        members = order[places]
-        found[places] = members[np.argsort(-gains[members], kind="stable")]
-    return found

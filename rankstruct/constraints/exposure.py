@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, overload
 
@@ -20,7 +20,6 @@ from rankstruct.messages import did_you_mean
 __all__ = ["ExposureFront", "ExposurePolicies", "ExposurePolicy", "exposure_front", "fair_exposure", "fair_exposures"]
 
 Target = Literal["merit", "equal"]
-_MEASURED = ("utility", "unfairness")
 _ROUNDING = 1e-12  # of exposures, relative to the first discount
 
 
@@ -113,9 +112,6 @@ class ExposurePolicies(Sequence[ExposurePolicy]):
     def __len__(self) -> int:
         return len(self._policies)
 
-    def __iter__(self) -> Iterator[ExposurePolicy]:
-        return iter(self._policies)
-
     def __repr__(self) -> str:
         return f"ExposurePolicies({len(self)} lists)"
 
@@ -161,8 +157,8 @@ class ExposureFront:
         return found
 
     def __repr__(self) -> str:
-        ends = (f"{name} {each[0]:.6g} to {each[-1]:.6g}" for name, each in vars(self).items() if name in _MEASURED)
-        return f"ExposureFront({len(self.utility)} points, {', '.join(ends)})"
+        ends = [f"{each[0]:.6g} to {each[-1]:.6g}" for each in (self.utility, self.unfairness)]
+        return f"ExposureFront({len(self.utility)} points, utility {ends[0]}, unfairness {ends[1]})"
 
     def _at(self, name: str, value: float) -> np.ndarray:
         points, along = self.exposure.numpy(), getattr(self, name).numpy()
@@ -228,8 +224,7 @@ def fair_exposure(
     >>> fair_exposure([0.6, 0.58, 0.57], target="equal", groups=["a", "a", "b"]).exposure
     tensor([0.9206, 0.5000, 0.7103], dtype=torch.float64)
     """
-    layout = Layout.read(_one_list("merits", merits), {}, "merits")
-    return _Problem.of(layout.scores, target, groups, Discounts.read(k, discount)).fairest()
+    return _problem(merits, target, groups, k, discount).fairest()
 
 
 def fair_exposures(
@@ -303,8 +298,7 @@ def exposure_front(
     >>> front.policy(utility=1.25)
     ExposurePolicy(3 rankings of 3 documents, utility=1.25, unfairness=0.0875)
     """
-    layout = Layout.read(_one_list("merits", merits), {}, "merits")
-    problem = _Problem.of(layout.scores, target, groups, Discounts.read(k, discount))
+    problem = _problem(merits, target, groups, k, discount)
     points = problem.front()
     squares = (problem.gaps(points) ** 2).sum(1)
     return ExposureFront(
@@ -435,9 +429,10 @@ class Discounts:
         return found
 
 
-def _one_list(name: str, values: Any) -> Any:
-    if (dimensions := getattr(values, "ndim", np.ndim(values))) != 1:
+def _problem(merits: Any, target: Any, groups: Any, k: Any, discount: Any) -> _Problem:
+    """That of one list."""
+    if (dimensions := getattr(merits, "ndim", np.ndim(merits))) != 1:
         raise ValueError(
-            f"{name} must be one list, [documents], got {dimensions} dimensions; fair_exposures takes several lists"
+            f"merits must be one list, [documents], got {dimensions} dimensions; fair_exposures takes several lists"
         )
-    return values
+    return _Problem.of(Layout.read(merits, {}, "merits").scores, target, groups, Discounts.read(k, discount))

@@ -183,7 +183,11 @@ def exposure_ratio(
         raise ValueError(f"kind {chosen!r} {'requires' if merits is None else 'takes no'} merits=")
     layout, worth = _ranked(ranks, lists, k, discount)
     side = _protected(layout, groups, protected)
-    worthy = np.ones(len(worth)) if merits is None else _merits(layout, merits)
+    worthy = np.ones(len(worth))
+    if merits is not None:
+        worthy = layout.given(as_numbers("merits", merits), "merits").astype(np.float64)
+    if (wrong := worthy[~((worthy >= 0) & (worthy < np.inf))]).size:
+        raise ValueError(f"merits must be finite and >= 0, got {wrong[0]:g}")
     value = worth * worthy if chosen == "impact" else worth
     sums = [
         [np.bincount(layout.of_list[here], each[here], layout.lists) for each in (value, worthy)]
@@ -225,16 +229,10 @@ def passes_fair_test(
     (tensor([True]), tensor([False]))
     """
     layout, _ = _ranked(ranks, lists, k, "log2")
-    position = layout.scores.astype(np.int64)
-    last = int(position.max(initial=0))
-    last = last if k is None else min(last, k)
-    if not last:
-        fair_quotas(1, share, alpha=alpha, adjusted=adjusted)  # check them
-        return torch.ones(layout.lists, dtype=torch.bool)
-    quotas = np.array(fair_quotas(last if k is None else k, share, alpha=alpha, adjusted=adjusted))[:last]
-    side = _protected(layout, groups, protected)
-    counted, ends = _counts(layout, side, last), np.minimum(layout.lengths(), last)
-    tested = np.arange(1, last + 1) <= ends[:, None]
+    last = int(layout.scores.max(initial=0))
+    quotas = np.array(fair_quotas(k or max(last, 1), share, alpha=alpha, adjusted=adjusted))[:last]
+    counted = _counts(layout, _protected(layout, groups, protected), len(quotas))
+    tested = np.arange(len(quotas)) < layout.lengths()[:, None]
     return torch.from_numpy(((counted >= quotas) | ~tested).all(1))
 
 
@@ -246,14 +244,6 @@ def _ranked(ranks: Any, lists: Mapping[str, Any], k: int | None, discount: Any) 
     position = layout.scores.astype(np.int64)
     weights = discounts.of(int(position.max(initial=0)))
     return layout, np.concatenate([[0.0], weights])[position]
-
-
-def _merits(layout: Layout, merits: Any) -> np.ndarray:
-    """Merits as the documents are, checked."""
-    found = layout.given(as_numbers("merits", merits), "merits").astype(np.float64)
-    if (wrong := found[~((found >= 0) & (found < np.inf))]).size:
-        raise ValueError(f"merits must be finite and >= 0, got {wrong[0]:g}")
-    return found
 
 
 def _protected(layout: Layout, groups: Any, protected: Any) -> np.ndarray:
