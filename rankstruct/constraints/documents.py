@@ -11,7 +11,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
-from typing_extensions import Self
 
 from rankstruct.arrays import as_array
 from rankstruct.constraints.program import GroupRule
@@ -25,7 +24,7 @@ from rankstruct.constraints.rules import (
     group_of,
     unknown_groups,
 )
-from rankstruct.lists import as_real, lists_of, real_documents
+from rankstruct.lists import lists_of, real_documents
 
 __all__ = ["violations"]
 
@@ -65,10 +64,22 @@ class Layout:
     shape: tuple[int, ...]
     device: torch.device
 
-    @classmethod
-    def read(cls, scores: Any, lists: Mapping[str, Any], name: str = "scores") -> Self:
-        """Check and lay out scores that messages call `name`; TypeError and ValueError as `rank_under`."""
-        return cls(*_laid_out(as_real(name, scores), lists, name))
+    @staticmethod
+    def read(scores: Any, lists: Mapping[str, Any], called: str = "scores") -> Layout:
+        """Check and lay out scores, by their name in messages; TypeError and ValueError as `rank_under`."""
+        for name in lists:
+            if name not in _LISTS:
+                raise TypeError(f"unexpected keyword argument {name!r}; lists are given as {', '.join(_LISTS)}")
+        shape = tuple(scores.shape) if hasattr(scores, "shape") else np.shape(scores)
+        if lists.get("qid") is not None:  # whose documents are brought together, with their places as a column
+            lists = {**lists, "item_weights": np.arange(math.prod(shape), dtype=np.float64)}
+        flat, given = lists_of(scores, np.zeros(shape), lists)
+        rows, offsets = real_documents(flat, given)
+        values = flat.cpu().double().reshape(-1)[rows].numpy()
+        places = (rows if given.item_weights is None else given.item_weights.long().cpu()).numpy()
+        if np.isnan(values).any():
+            raise ValueError(f"{called} must not be NaN; that of document {int(places[np.isnan(values)][0])} is")
+        return Layout(values, offsets, places, shape, flat.device)
 
     @property
     def lists(self) -> int:
@@ -117,24 +128,6 @@ def whole_ranks(ranks: Any) -> np.ndarray:
     return found.astype(np.float64)
 
 
-def _laid_out(
-    scores: Any, lists: Mapping[str, Any], called: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, ...], torch.device]:
-    for name in lists:
-        if name not in _LISTS:
-            raise TypeError(f"unexpected keyword argument {name!r}; lists are given as {', '.join(_LISTS)}")
-    shape = tuple(scores.shape) if hasattr(scores, "shape") else np.shape(scores)
-    if lists.get("qid") is not None:  # whose documents are brought together, with their places as a column
-        lists = {**lists, "item_weights": np.arange(math.prod(shape), dtype=np.float64)}
-    flat, given = lists_of(scores, np.zeros(shape), lists)
-    rows, offsets = real_documents(flat, given)
-    values = flat.cpu().double().reshape(-1)[rows].numpy()
-    places = (rows if given.item_weights is None else given.item_weights.long().cpu()).numpy()
-    if np.isnan(values).any():
-        raise ValueError(f"{called} must not be NaN; that of document {int(places[np.isnan(values)][0])} is")
-    return values, offsets, places, shape, flat.device
-
-
 @dataclass(frozen=True)
 class Documents(Layout):
     """Real documents, list by list, with their groups.
@@ -155,19 +148,19 @@ class Documents(Layout):
     ) -> Documents:
         """Check and lay out what was given; TypeError and ValueError as `rank_under`."""
         columns = checked_columns(constraints, columns)
-        laid_out = _laid_out(scores, lists, "scores")
-        _, _, places, shape, _ = laid_out
+        layout = Layout.read(scores, lists)
         groups = {}
         for name in constraints.columns:
             ids, names = group_ids(name, columns[name])
-            if ids.shape != shape:
-                raise ValueError(f"{name!r} must have a group for each document, shape {shape}, got {ids.shape}")
-            groups[name] = Groups(ids.reshape(-1)[places], names)
-        if len(places) and not all(isinstance(columns[name], Groups) for name in constraints.columns):
+            if ids.shape != layout.shape:
+                raise ValueError(f"{name!r} must have a group for each document, shape {layout.shape}, got {ids.shape}")
+            groups[name] = Groups(ids.reshape(-1)[layout.places], names)
+        if len(layout.places) and not all(isinstance(columns[name], Groups) for name in constraints.columns):
             for said in unknown_groups(constraints, groups):
                 warnings.warn(said, stacklevel=4)  # no error, since lists of one request may well lack a group
         which = [0 if rule.value is None else group_of(rule, groups[rule.column].names) for rule in constraints.rules]
-        return cls(*laid_out, np.stack([groups[name].ids for name in constraints.columns]), which, constraints)
+        ids = np.stack([groups[name].ids for name in constraints.columns])
+        return cls(**vars(layout), groups=ids, which=which, constraints=constraints)
 
     def reordered(self, order: np.ndarray) -> Documents:
         """The same documents in another order within their lists."""

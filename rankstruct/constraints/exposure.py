@@ -14,6 +14,7 @@ from rankstruct.arrays import as_count, as_numbers
 from rankstruct.constraints.documents import Layout
 from rankstruct.constraints.expohedron import best_of_groups, decompose, mixed, pareto_path, path_of_groups, project
 from rankstruct.constraints.rules import Groups, group_ids
+from rankstruct.lists import as_real
 from rankstruct.measures import nDCG
 from rankstruct.messages import did_you_mean
 
@@ -256,7 +257,7 @@ def fair_exposures(
     >>> policies.sample(seed=1)
     tensor([2, 1, 2, 1])
     """
-    layout, discounts = Layout.read(merits, lists, "merits"), Discounts.read(k, discount)
+    layout, discounts = Layout.read(as_real("merits", merits), lists, "merits"), Discounts.read(k, discount)
     wanted = target if isinstance(target, str) else layout.given(target, "target")
     grouped = None if groups is None else Groups(layout.given(group_ids("groups", groups).ids, "groups"), None)
     found = []
@@ -435,4 +436,6 @@ def _problem(merits: Any, target: Any, groups: Any, k: Any, discount: Any) -> _P
         raise ValueError(
             f"merits must be one list, [documents], got {dimensions} dimensions; fair_exposures takes several lists"
         )
-    return _Problem.of(Layout.read(merits, {}, "merits").scores, target, groups, Discounts.read(k, discount))
+    return _Problem.of(
+        Layout.read(as_real("merits", merits), {}, "merits").scores, target, groups, Discounts.read(k, discount)
+    )
