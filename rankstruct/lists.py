@@ -277,7 +277,7 @@ def real_documents(scores: Tensor, lists: Lists) -> tuple[Tensor, np.ndarray]:
     if lists.where is None:
         return torch.arange(scores.numel()), np.arange(math.prod(scores.shape[:-1]) + 1) * scores.shape[-1]
     where = lists.where.cpu()
-    ends = np.concatenate([[0], np.cumsum(where.sum(-1).reshape(-1).numpy())]).astype(np.int64)
+    ends = np.append(0, np.cumsum(where.sum(-1).reshape(-1).numpy()))
     return where.reshape(-1).nonzero().squeeze(-1), ends
 
 

@@ -17,7 +17,7 @@ from rankstruct.constraints.rules import Constraints, Rule
 from rankstruct.kernels import core
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.dispatch import CpuLists
-from rankstruct.lists import Lists, check_groups, check_lists
+from rankstruct.lists import Lists, check_groups
 from rankstruct.measures import nDCG
 
 __all__ = ["CertifiedRanks", "rank_certified", "rank_under", "rerank_diverse"]
@@ -104,7 +104,6 @@ def rerank_diverse(
     >>> rerank_diverse(torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 1, 2, 3]), k=2)
     tensor([1, 0, 2, 0])
     """
-    check_lists(scores, scores, where, offsets)
     check_groups(diversity_groups, scores)
     rule = Rule("diversity_groups", None, 0, 1, as_count("k", k))
     lists = {"where": where, "offsets": offsets}
