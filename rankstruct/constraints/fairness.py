@@ -183,11 +183,7 @@ def exposure_ratio(
         raise ValueError(f"kind {chosen!r} {'requires' if merits is None else 'takes no'} merits=")
     layout, worth = _ranked(ranks, lists, k, discount)
     side = _protected(layout, groups, protected)
-    worthy = np.ones(len(worth))
-    if merits is not None:
-        worthy = layout.given(as_numbers("merits", merits), "merits").astype(np.float64)
-    if (wrong := worthy[~((worthy >= 0) & (worthy < np.inf))]).size:
-        raise ValueError(f"merits must be finite and >= 0, got {wrong[0]:g}")
+    worthy = np.ones(len(worth)) if merits is None else _merits(layout, merits)
     value = worth * worthy if chosen == "impact" else worth
     sums = [
         [np.bincount(layout.of_list[here], each[here], layout.lists) for each in (value, worthy)]
@@ -244,6 +240,14 @@ def _ranked(ranks: Any, lists: Mapping[str, Any], k: int | None, discount: Any) 
     position = layout.scores.astype(np.int64)
     weights = discounts.of(int(position.max(initial=0)))
     return layout, np.concatenate([[0.0], weights])[position]
+
+
+def _merits(layout: Layout, merits: Any) -> np.ndarray:
+    """Merits as the documents are, checked."""
+    found = layout.given(as_numbers("merits", merits), "merits").astype(np.float64)
+    if (wrong := found[~((found >= 0) & (found < np.inf))]).size:
+        raise ValueError(f"merits must be finite and >= 0, got {wrong[0]:g}")
+    return found
 
 
 def _protected(layout: Layout, groups: Any, protected: Any) -> np.ndarray:

@@ -160,8 +160,6 @@ class CatalogueRecommender(BaseEstimator):
         if sp.issparse(k):
             raise TypeError(f"k must be the number of items, got a matrix; {_KEPT}")
         check_choice("unknown", unknown, ("error", "popular"))
-        if constraints is None and columns is not None:
-            raise ValueError("columns= are the groups that rules are about, and there are none: pass constraints= too")
         ranked = self._index.ranked(items, exclude)
         one, names, rows = self._index.rows("users", users)
         if (rows < 0).any() and unknown == "error":
@@ -175,7 +173,7 @@ class CatalogueRecommender(BaseEstimator):
         known, at = self.known_ if exclude_known else None, torch.from_numpy(np.maximum(rows, 0))
         rank = (
             self._unruled
-            if constraints is None
+            if constraints is None and columns is None
             else partial(self._under, constraints, {} if columns is None else columns)
         )
         found, scores = rank(at, rows, k, known, ranked, index)
@@ -195,7 +193,7 @@ class CatalogueRecommender(BaseEstimator):
 
     def _under(
         self,
-        constraints: Constraints,
+        constraints: Any,
         columns: Mapping[str, Any],
         users: Tensor,
         rows: np.ndarray,

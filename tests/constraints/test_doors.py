@@ -133,3 +133,8 @@ def test_lists_of_padding_show_nothing_whatever_the_rules():
 def test_positions_that_cannot_be(positions, told):
     with pytest.raises(ValueError, match=told):
         rs.rank_under(SCORES, rs.Constraints("g <= 1 @ 2"), GROUPS, positions=positions)
+
+
+def test_columns_without_rules_are_refused():
+    with pytest.raises(TypeError, match=r"constraints must be Constraints, such as .*, got None"):
+        recommend(SCORES, None, GROUPS)
