@@ -30,7 +30,6 @@ from rankstruct.measures import (
     ERR as ERR,
     ERU as ERU,
     Diverse as Diverse,
-    rerank_diverse as rerank_diverse,
     Measure as Measure,
     DiscountedGain as DiscountedGain,
     parse_measure as parse_measure,
@@ -39,7 +38,7 @@ from rankstruct.measures import (
 from rankstruct.measures import AP as MAP, RR as MRR, nDCG as NDCG  # as other libraries call them
 from rankstruct.metric import RankingMetric as RankingMetric
 from rankstruct.calibration import Calibration as Calibration
-from rankstruct.constraints import Constraints as Constraints, rank_under as rank_under
+from rankstruct.constraints import Constraints as Constraints, rank_under as rank_under, rerank_diverse as rerank_diverse
 from rankstruct.cut_off import CutOff as CutOff
 from rankstruct.losses import (
     StructuredHingeLoss as StructuredHingeLoss,

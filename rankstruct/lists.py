@@ -276,8 +276,10 @@ def real_documents(scores: Tensor, lists: Lists) -> tuple[Tensor, np.ndarray]:
     """
     if lists.offsets is not None:
         return torch.arange(scores.shape[0]), lists.offsets.cpu().numpy().astype(np.int64)
-    where = torch.ones(scores.shape, dtype=torch.bool) if lists.where is None else lists.where.cpu()
-    ends = np.concatenate([[0], np.cumsum(where.sum(-1).reshape(-1).numpy())]).astype(np.int64)
+    if lists.where is None:
+        return torch.arange(scores.numel()), np.arange(math.prod(scores.shape[:-1]) + 1) * scores.shape[-1]
+    where = lists.where.cpu()
+    ends = np.append(0, np.cumsum(where.sum(-1).reshape(-1).numpy()))
     return where.reshape(-1).nonzero().squeeze(-1), ends
 
 

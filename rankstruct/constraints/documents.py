@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
-from typing_extensions import Self
 
 from rankstruct.arrays import as_array
 from rankstruct.constraints.program import GroupRule
@@ -25,12 +25,27 @@ from rankstruct.constraints.rules import (
     group_of,
     unknown_groups,
 )
-from rankstruct.lists import as_real, lists_of, real_documents
+from rankstruct.lists import lists_of, real_documents
 from rankstruct.messages import warn_caller
 
 __all__ = ["violations"]
 
 _LISTS = ("where", "offsets", "qid", "group")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def uncompiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """`torch.compiler.disable`, which takes a second to import, only where torch compiles."""
+
+    @wraps(function)
+    def called(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        if torch.compiler.is_compiling():
+            found: _T = torch.compiler.disable(function)(*args, **kwargs)
+            return found
+        return function(*args, **kwargs)
+
+    return called
 
 
 @dataclass(frozen=True)
@@ -51,10 +66,22 @@ class Layout:
     shape: tuple[int, ...]
     device: torch.device
 
-    @classmethod
-    def read(cls, scores: Any, lists: Mapping[str, Any], name: str = "scores") -> Self:
-        """Check and lay out scores that messages call `name`; TypeError and ValueError as `rank_under`."""
-        return cls(*_laid_out(as_real(name, scores), lists, name))
+    @staticmethod
+    def read(scores: Any, lists: Mapping[str, Any], called: str = "scores") -> Layout:
+        """Check and lay out scores, by their name in messages; TypeError and ValueError as `rank_under`."""
+        for name in lists:
+            if name not in _LISTS:
+                raise TypeError(f"unexpected keyword argument {name!r}; lists are given as {', '.join(_LISTS)}")
+        shape = tuple(scores.shape) if hasattr(scores, "shape") else np.shape(scores)
+        if lists.get("qid") is not None:  # whose documents are brought together, with their places as a column
+            lists = {**lists, "item_weights": np.arange(math.prod(shape), dtype=np.float64)}
+        flat, given = lists_of(scores, np.zeros(shape), lists)
+        rows, offsets = real_documents(flat, given)
+        values = flat.cpu().double().reshape(-1)[rows].numpy()
+        places = (rows if given.item_weights is None else given.item_weights.long().cpu()).numpy()
+        if np.isnan(values).any():
+            raise ValueError(f"{called} must not be NaN; that of document {int(places[np.isnan(values)][0])} is")
+        return Layout(values, offsets, places, shape, flat.device)
 
     @property
     def lists(self) -> int:
@@ -102,24 +129,6 @@ def whole_ranks(ranks: Any) -> np.ndarray:
     return found.astype(np.float64)
 
 
-def _laid_out(
-    scores: Any, lists: Mapping[str, Any], called: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, ...], torch.device]:
-    for name in lists:
-        if name not in _LISTS:
-            raise TypeError(f"unexpected keyword argument {name!r}; lists are given as {', '.join(_LISTS)}")
-    shape = tuple(scores.shape) if hasattr(scores, "shape") else np.shape(scores)
-    given_places = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
-    flat, given = lists_of(scores, np.zeros(shape), {**lists, "item_weights": given_places})
-    assert given.item_weights is not None
-    rows, offsets = real_documents(flat, given)
-    places = given.item_weights.cpu().long().reshape(-1)[rows].numpy()
-    values = flat.cpu().double().reshape(-1)[rows].numpy()
-    if np.isnan(values).any():
-        raise ValueError(f"{called} must not be NaN; that of document {int(places[np.isnan(values)][0])} is")
-    return values, offsets, places, shape, flat.device
-
-
 @dataclass(frozen=True)
 class Documents(Layout):
     """Real documents, list by list, with their groups.
@@ -139,18 +148,18 @@ class Documents(Layout):
         """Check and lay out what was given; TypeError and ValueError as `rank_under`."""
         constraints = Constraints.of(constraints)
         columns = checked_columns(constraints.columns, columns)
-        laid_out = _laid_out(scores, lists, "scores")
-        _, _, places, shape, _ = laid_out
+        layout = Layout.read(scores, lists)
         groups = {}
         for name in constraints.columns:
             ids, names = group_ids(name, columns[name])
-            check_shape(repr(name), ids, shape)
-            groups[name] = Groups(ids.reshape(-1)[places], names)
-        if len(places) and not all(isinstance(columns[name], Groups) for name in constraints.columns):
+            check_shape(repr(name), ids, layout.shape)
+            groups[name] = Groups(ids.reshape(-1)[layout.places], names)
+        if len(layout.places) and not all(isinstance(columns[name], Groups) for name in constraints.columns):
             for said in unknown_groups(constraints, groups):
                 warn_caller(said)  # no error, since lists of one request may well lack a group
         which = [0 if rule.value is None else group_of(rule, groups[rule.column].names) for rule in constraints.rules]
-        return cls(*laid_out, np.stack([groups[name].ids for name in constraints.columns]), which, constraints)
+        ids = np.stack([groups[name].ids for name in constraints.columns])
+        return cls(**vars(layout), groups=ids, which=which, constraints=constraints)
 
     def reordered(self, order: np.ndarray) -> Documents:
         """The same documents in another order within their lists."""

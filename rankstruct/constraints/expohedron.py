@@ -11,14 +11,19 @@ face is an ordered partition of the documents in blocks: those of the first bloc
 - The best mixtures of utility r . e and distance |e - t|^2 are the projections of t + a r for a >= 0, a path of straight pieces:
   in a piece each document moves by r minus its block's mean. It ends where a block leaves its face, or where two blocks meet. For
   targets in the order of r, blocks are only split.
+- Where groups share a target, the path is one of mixtures of at most as many rankings as groups, as a parametric quadratic
+  programme over all rankings, which are made as they are needed: with the prices that groups pay for exposure, the best ranking
+  is a sort. It bends where a ranking's weight falls to 0 or another ranking becomes as good.
 
 Here all exposures are in units of the first discount.
 
 Source: Kletti, Renders, Loiseau, "Introducing the Expohedron for Efficient Pareto-optimal Fairness-Utility Amortizations in
-Repeated Rankings", WSDM 2022.
+Repeated Rankings", WSDM 2022. Groups: Wolfe, "Finding the nearest point in a polytope", Mathematical Programming 11, 1976.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -116,6 +121,14 @@ def decompose(exposure: np.ndarray, worth: np.ndarray) -> tuple[np.ndarray, np.n
     kept = np.array(weights) > _CLOSE
     chosen = np.array(weights)[kept]
     return np.array(rankings)[kept], chosen / chosen.sum()
+
+
+def mixed(rankings: Iterable[np.ndarray], weights: np.ndarray, worth: np.ndarray) -> np.ndarray:
+    """The mean exposures `[n]` of rankings with these weights."""
+    found = np.zeros(len(worth))
+    for ranking, weight in zip(rankings, weights, strict=True):
+        found[ranking] += weight * worth
+    return found
 
 
 def _face_of(point: np.ndarray, worth: np.ndarray) -> np.ndarray:
@@ -227,10 +240,7 @@ def best_of_groups(
 
     gains = _relative(merits)
     sizes = np.bincount(group)
-    # Any mixture that keeps the aims: documents of a group, in the order of their gains, at each place of the group alike.
-    rankings = list(decompose(project((aims / sizes)[group], worth), worth)[0])
-    for at, order in enumerate(rankings):
-        rankings[at] = _sorted_within(order, group, gains)
+    rankings = list(decompose(project((aims / sizes)[group], worth), worth)[0])  # of any mixture that keeps the aims
     for _ in range(100 * len(aims) + 1000):
         given = np.array([np.bincount(group[order], worth, len(aims)) for order in rankings])
         value = np.array([gains[order] @ worth for order in rankings])
@@ -254,43 +264,130 @@ def best_of_groups(
     return np.array(rankings)[used], weights.clip(0) / weights.clip(0).sum()
 
 
-def path_of_two_groups(fair: np.ndarray, group: np.ndarray, merits: np.ndarray, worth: np.ndarray) -> np.ndarray:
-    """The bends `[b, n]` of the path from a fair exposure, the best at its groups' exposures, to the highest utility.
+class _Corral:
+    """Rankings, affinely independent in the exposures of groups, whose mixtures are the best on a piece of a path.
 
-    On the way a price that the documents of one of the two groups pay falls to 0. Between two prices at which documents of both
-    groups are equal, the best ranking stays the same.
+    At a place a of the path, a mixture with exposures e of the groups, relative to the roots of their sizes, and utility u has
+    the value a u - |e - t|^2 / 2. Near it, a ranking has that of its point (e, u) times the key (t - e of the mixture, a).
+
+    Attributes:
+        rankings: the documents at each position.
+        points: `[rankings, groups + 1]`, their exposures of groups and their utility.
+        weights: those at the last place.
     """
-    gains, payer = _relative(merits), group == 0
-    if payer.all():
-        return fair[None]
-    least = [
-        np.lexsort((side, -gains)) for side in (payer, ~payer)
-    ]  # among equals the other group first, or the payers
-    bounds = [worth[payer[order]].sum() for order in least]
-    share = fair[payer].sum()
-    if bounds[0] - _SAME <= share <= bounds[1] + _SAME:
-        return fair[None]
-    if share > bounds[1]:  # the others are to gain, so they pay
-        payer = ~payer
-        share = fair[payer].sum()
-    prices = np.unique(np.subtract.outer(gains[payer], gains[~payer]))
-    prices = np.concatenate([[0.0], prices[prices > 0]])
-    points = [fair]
-    for price in ((prices[1:] + prices[:-1]) / 2)[::-1]:
-        order = np.argsort(-(gains - price * payer), kind="stable")
-        gained = worth[payer[order]].sum()
-        if gained > share + _SAME:
-            share = gained
-            points.append(np.empty_like(fair))
-            points[-1][order] = worth
-    return np.array(points)
+
+    def __init__(self, aims: np.ndarray, group: np.ndarray, gains: np.ndarray, worth: np.ndarray) -> None:
+        self.root = np.sqrt(np.bincount(group))
+        self.aims, self.group, self.gains, self.worth = aims / self.root, group, gains, worth
+        self.rankings: list[np.ndarray] = []
+        self.points, self.weights = np.empty((0, len(aims) + 1)), np.empty(0)
+
+    def add(self, ranking: np.ndarray, weight: float = 0.0) -> None:
+        """Take a ranking. If mixtures of the others have its exposures, one without weight takes the place of one of them."""
+        point = self._point(ranking)
+        if len(self.rankings) and not weight:
+            known = np.append(self.points[:, :-1], np.ones((len(self.points), 1)), 1)
+            same = np.linalg.lstsq(known.T, [*point[:-1], 1.0], rcond=None)[0]
+            if np.abs(same @ known - [*point[:-1], 1.0]).max() < _SAME:
+                shares = np.divide(self.weights, same, out=np.full(len(same), np.inf), where=same > _LEAST)
+                weight, out = float(shares.min()), int(shares.argmin())
+                self.weights = self.weights - weight * same
+                self._keep(np.arange(len(same)) != out)
+        self.rankings.append(ranking)
+        self.points, self.weights = np.vstack([self.points, point]), np.append(self.weights, weight)
+
+    def settle(self, at: float, first: np.ndarray | None = None) -> None:
+        """Find the best mixture at a place, from the one there is; if `first` is given, of rankings by it.
+
+        Wolfe's algorithm for the nearest point of a polytope.
+        """
+        place = np.array([1.0, at])
+        for _ in range(1000):
+            while ((best := place @ (lines := self._lines())) < 0).any():
+                below = best < 0
+                share = float((self.weights[below] / (self.weights - best)[below]).min().clip(0, 1))
+                self.weights = self.weights + share * (best - self.weights)
+                self._keep(~below | (self.weights > _CLOSE))
+            self.weights, key = best, place @ self._keys(lines)
+            ranking, room = self._best(key, first)
+            if self._point(ranking) @ key <= (self.points @ key).max() + 1e-16 * room:
+                return
+            self.add(ranking)
+
+    def reach(self) -> float:
+        """The place to which the piece of the path goes. Newton's method: each step is a sort."""
+        start, rate = lines = self._lines()
+        keys, falling = self._keys(lines), rate < 0
+        end = float((-start[falling] / rate[falling]).min(initial=np.inf))
+        while True:
+            place = np.array([0.0, 1.0] if end == np.inf else [1.0, end])
+            ranking, room = self._best(place @ keys)
+            ahead = keys @ (self._point(ranking) - self.points[0])  # at place 0, and its change
+            if not (place @ ahead > _LEAST * room and -ahead[0] / ahead[1] < end):
+                return end
+            end = float(-ahead[0] / ahead[1])
+
+    def mixture(self, at: float) -> np.ndarray:
+        """The exposures of the documents at a place of the piece."""
+        return mixed(self.rankings, np.array([1.0, at]) @ self._lines(), self.worth)
+
+    def _point(self, ranking: np.ndarray) -> np.ndarray:
+        sums = np.bincount(self.group[ranking], self.worth, len(self.root))
+        return np.append(sums / self.root, self.gains[ranking] @ self.worth)
+
+    def _keep(self, kept: np.ndarray) -> None:
+        self.rankings = [each for each, stays in zip(self.rankings, kept, strict=True) if stays]
+        self.points, self.weights = self.points[kept], self.weights[kept]
+
+    def _lines(self) -> np.ndarray:
+        """The best weights, also below 0, at place 0, and how they change with the place, `[2, rankings]`."""
+        apart = self.points[1:] - self.points[0]
+        q, r = np.linalg.qr(apart[:, :-1].T)
+        start = np.linalg.solve(r, q.T @ (self.aims - self.points[0, :-1]))
+        rate = np.linalg.solve(r, np.linalg.solve(r.T, apart[:, -1]))
+        return np.array([[1 - start.sum(), *start], [-rate.sum(), *rate]])
+
+    def _keys(self, lines: np.ndarray) -> np.ndarray:
+        """The key of mixtures with these weights at place 0, and how it changes, `[2, groups + 1]`."""
+        keys = -lines @ self.points
+        keys[0, :-1] += self.aims
+        keys[:, -1] = [0.0, 1.0]
+        return keys
+
+    def _best(self, key: np.ndarray, first: np.ndarray | None = None) -> tuple[np.ndarray, float]:
+        """The best ranking for a key, and how large its value may be."""
+        net = key[-1] * self.gains + (key[:-1] / self.root)[self.group]
+        ranking = np.lexsort((-net,) if first is None else (-net, -first))
+        return ranking, float(np.abs(net).max() * len(net))
 
 
-def _sorted_within(order: np.ndarray, group: np.ndarray, gains: np.ndarray) -> np.ndarray:
-    """A ranking whose documents of each group are in the order of their gains, at the positions that the group had."""
-    found = order.copy()
-    for each in np.unique(group):
-        places = np.flatnonzero(group[order] == each)
-        members = order[places]
-        found[places] = members[np.argsort(-gains[members], kind="stable")]
-    return found
+def path_of_groups(
+    aims: np.ndarray, fair: tuple[np.ndarray, np.ndarray], group: np.ndarray, merits: np.ndarray, worth: np.ndarray
+) -> np.ndarray:
+    """The bends `[b, n]` of the path from the fairest mixture, of these rankings and weights, to the highest utility.
+
+    Its places a >= 0 have the best mixtures for the value a r . e - |e - t|^2 / 2, where e and t count by group.
+    """
+    gains = _relative(merits)
+    corral = _Corral(aims, group, gains, worth)
+    for ranking, weight in zip(*fair, strict=True):
+        corral.add(ranking, float(weight))
+    points = [mixed(*fair, worth)]
+    at, leap = 0.0, _STEP
+    while at < _FAR:
+        ahead = at + leap * max(at, 1.0)
+        corral.settle(ahead)
+        end = corral.reach()
+        if end == np.inf:
+            break
+        if end > ahead:
+            at, leap = end, _STEP
+            points.append(corral.mixture(at))
+        else:  # rankings that are better hardly so
+            leap *= 4
+    else:
+        corral = _Corral(aims, group, gains, worth)
+        corral.add(np.argsort(-gains, kind="stable"), 1.0)
+        corral.settle(0.0, gains)
+        points.append(corral.mixture(0.0))
+    return _bends(np.array(points))

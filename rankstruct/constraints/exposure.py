@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, overload
 
@@ -12,15 +12,15 @@ from torch import Tensor
 
 from rankstruct.arrays import as_count, as_numbers
 from rankstruct.constraints.documents import Layout
-from rankstruct.constraints.expohedron import best_of_groups, decompose, pareto_path, path_of_two_groups, project
+from rankstruct.constraints.expohedron import best_of_groups, decompose, mixed, pareto_path, path_of_groups, project
 from rankstruct.constraints.rules import Groups, group_ids
+from rankstruct.lists import as_real
 from rankstruct.measures import nDCG
 from rankstruct.messages import did_you_mean
 
 __all__ = ["ExposureFront", "ExposurePolicies", "ExposurePolicy", "exposure_front", "fair_exposure", "fair_exposures"]
 
 Target = Literal["merit", "equal"]
-_MEASURED = ("utility", "unfairness")
 _ROUNDING = 1e-12  # of exposures, relative to the first discount
 
 
@@ -113,9 +113,6 @@ class ExposurePolicies(Sequence[ExposurePolicy]):
     def __len__(self) -> int:
         return len(self._policies)
 
-    def __iter__(self) -> Iterator[ExposurePolicy]:
-        return iter(self._policies)
-
     def __repr__(self) -> str:
         return f"ExposurePolicies({len(self)} lists)"
 
@@ -161,8 +158,8 @@ class ExposureFront:
         return found
 
     def __repr__(self) -> str:
-        ends = (f"{name} {each[0]:.6g} to {each[-1]:.6g}" for name, each in vars(self).items() if name in _MEASURED)
-        return f"ExposureFront({len(self.utility)} points, {', '.join(ends)})"
+        ends = [f"{each[0]:.6g} to {each[-1]:.6g}" for each in (self.utility, self.unfairness)]
+        return f"ExposureFront({len(self.utility)} points, utility {ends[0]}, unfairness {ends[1]})"
 
     def _at(self, name: str, value: float) -> np.ndarray:
         points, along = self.exposure.numpy(), getattr(self, name).numpy()
@@ -228,8 +225,7 @@ def fair_exposure(
     >>> fair_exposure([0.6, 0.58, 0.57], target="equal", groups=["a", "a", "b"]).exposure
     tensor([0.9206, 0.5000, 0.7103], dtype=torch.float64)
     """
-    layout = Layout.read(_one_list("merits", merits), {}, "merits")
-    return _Problem.of(layout.scores, target, groups, Discounts.read(k, discount)).fairest()
+    return _problem(merits, target, groups, k, discount).fairest()
 
 
 def fair_exposures(
@@ -261,7 +257,7 @@ def fair_exposures(
     >>> policies.sample(seed=1)
     tensor([2, 1, 2, 1])
     """
-    layout, discounts = Layout.read(merits, lists, "merits"), Discounts.read(k, discount)
+    layout, discounts = Layout.read(as_real("merits", merits), lists, "merits"), Discounts.read(k, discount)
     wanted = target if isinstance(target, str) else layout.given(target, "target")
     grouped = None if groups is None else Groups(layout.given(group_ids("groups", groups).ids, "groups"), None)
     found = []
@@ -284,14 +280,14 @@ def exposure_front(
     """All best compromises between a target of exposures and utility, from the fairest to the most useful.
 
     The front is exact: it is given by the points at which it bends, at most as many as there are documents for targets `"merit"`
-    and `"equal"`. For other targets, and with groups, the number may grow with the square of the documents.
+    and `"equal"`. For other targets, and with groups, the number may grow with the square of the documents: it was
+    111 for 50 documents of four random groups, in half a second.
 
     Args:
-        merits, target, k, discount: as of `fair_exposure`.
-        groups: as of `fair_exposure`, at most two.
+        merits, target, groups, k, discount: as of `fair_exposure`.
 
     Raises:
-        TypeError, ValueError: as `fair_exposure`; more than two groups.
+        TypeError, ValueError: as `fair_exposure`.
 
     Source: as `fair_exposure`.
 
@@ -303,8 +299,7 @@ def exposure_front(
     >>> front.policy(utility=1.25)
     ExposurePolicy(3 rankings of 3 documents, utility=1.25, unfairness=0.0875)
     """
-    layout = Layout.read(_one_list("merits", merits), {}, "merits")
-    problem = _Problem.of(layout.scores, target, groups, Discounts.read(k, discount))
+    problem = _problem(merits, target, groups, k, discount)
     points = problem.front()
     squares = (problem.gaps(points) ** 2).sum(1)
     return ExposureFront(
@@ -345,10 +340,13 @@ class _Problem:
     def fairest(self) -> ExposurePolicy:
         if self.groups is None or not len(self.merits):
             return self.policy(self.scale * project(self.target / self.scale, self.worth))
-        sizes = np.bincount(self.groups)
-        means = (np.bincount(self.groups, self.target) / sizes)[self.groups] / self.scale
-        aims = np.bincount(self.groups, project(means, self.worth))
-        return self._mixture(*best_of_groups(aims, self.groups, self.merits, self.worth))
+        return self._mixture(*self._fairest_of_groups(self.groups))
+
+    def _fairest_of_groups(self, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sizes = np.bincount(groups)
+        means = (np.bincount(groups, self.target) / sizes)[groups] / self.scale
+        aims = np.bincount(groups, project(means, self.worth))
+        return best_of_groups(aims, groups, self.merits, self.worth)
 
     def policy(self, exposure: np.ndarray) -> ExposurePolicy:
         return self._mixture(*decompose(exposure / self.scale, self.worth))
@@ -357,12 +355,8 @@ class _Problem:
         """The exposures at which the front bends, `[b, documents]`."""
         if self.groups is None or not len(self.merits):
             return self.scale * pareto_path(self.target / self.scale, self.merits, self.worth)
-        if (many := int(self.groups.max()) + 1) > 2:
-            raise ValueError(
-                f"the front is known for at most two groups, got {many}, a missing group included; fair_exposure takes any number"
-            )
-        fair = self.fairest().exposure.numpy() / self.scale
-        return self.scale * path_of_two_groups(fair, self.groups, self.merits, self.worth)
+        aims, fair = np.bincount(self.groups, self.target) / self.scale, self._fairest_of_groups(self.groups)
+        return self.scale * path_of_groups(aims, fair, self.groups, self.merits, self.worth)
 
     def gaps(self, exposures: np.ndarray) -> np.ndarray:
         """How far exposures `[b, documents]` are from meeting the target, of each document, or of each group relative to the root
@@ -376,9 +370,7 @@ class _Problem:
         return found
 
     def _mixture(self, rankings: np.ndarray, weights: np.ndarray) -> ExposurePolicy:
-        exposure = np.zeros_like(self.target)
-        for ranking, weight in zip(rankings, weights, strict=True):
-            exposure[ranking] += weight * self.scale * self.worth
+        exposure = self.scale * mixed(rankings, weights, self.worth)
         gap = self.gaps(exposure[None])[0]
         return ExposurePolicy(
             torch.from_numpy(exposure),
@@ -438,9 +430,12 @@ class Discounts:
         return found
 
 
-def _one_list(name: str, values: Any) -> Any:
-    if (dimensions := getattr(values, "ndim", np.ndim(values))) != 1:
+def _problem(merits: Any, target: Any, groups: Any, k: Any, discount: Any) -> _Problem:
+    """That of one list."""
+    if (dimensions := getattr(merits, "ndim", np.ndim(merits))) != 1:
         raise ValueError(
-            f"{name} must be one list, [documents], got {dimensions} dimensions; fair_exposures takes several lists"
+            f"merits must be one list, [documents], got {dimensions} dimensions; fair_exposures takes several lists"
         )
-    return values
+    return _Problem.of(
+        Layout.read(as_real("merits", merits), {}, "merits").scores, target, groups, Discounts.read(k, discount)
+    )

@@ -226,16 +226,10 @@ def passes_fair_test(
     (tensor([True]), tensor([False]))
     """
     layout, _ = _ranked(ranks, lists, k, "log2")
-    position = layout.scores.astype(np.int64)
-    last = int(position.max(initial=0))
-    last = last if k is None else min(last, k)
-    if not last:
-        fair_quotas(1, share, alpha=alpha, adjusted=adjusted)  # check them
-        return torch.ones(layout.lists, dtype=torch.bool)
-    quotas = np.array(fair_quotas(last if k is None else k, share, alpha=alpha, adjusted=adjusted))[:last]
-    side = _protected(layout, groups, protected)
-    counted, ends = _counts(layout, side, last), np.minimum(layout.lengths(), last)
-    tested = np.arange(1, last + 1) <= ends[:, None]
+    last = int(layout.scores.max(initial=0))
+    quotas = np.array(fair_quotas(k or max(last, 1), share, alpha=alpha, adjusted=adjusted))[:last]
+    counted = _counts(layout, _protected(layout, groups, protected), len(quotas))
+    tested = np.arange(len(quotas)) < layout.lengths()[:, None]
     return torch.from_numpy(((counted >= quotas) | ~tested).all(1))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.constraints.documents import Documents
+from rankstruct.constraints.documents import Documents, uncompiled
 from rankstruct.constraints.program import GroupRule
 from rankstruct.constraints.ranking import PageRanker
 from rankstruct.constraints.rules import NO_GROUP, Constraints, Rule, check_shape, checked_columns, group_ids, group_of
@@ -112,6 +112,7 @@ class PageRules:
             found.append((at, which, rule.value is None, min(rule.lower, int(most)), int(upper)))
         return tuple(found)
 
+    @uncompiled
     def pack(self, columns: Mapping[str, Any], scores: Tensor) -> Tensor:
         """One number for the groups of each document, int64 in the shape and on the device of the scores.
 

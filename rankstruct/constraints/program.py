@@ -89,6 +89,12 @@ def conflict(rules: list[GroupRule], positions: np.ndarray | None, size: int) ->
         if lower > members.sum():
             many = int(members.sum())
             return f"'{text}': the list has {many} such document{'' if many == 1 else 's'}"
+    if positions is not None and positions.any():
+        given, counts = np.unique(positions[positions > 0], return_counts=True)
+        if given[-1] > size:
+            return f"the given position {given[-1]}: the ranking has {size}"
+        if counts.max() > 1:
+            return f"the given positions: {counts.max()} documents are to be at position {given[counts.argmax()]}"
     told, pinned = list(dict.fromkeys(text for text, *_ in rules)), positions
 
     def feasible(texts: list[str], at: np.ndarray | None) -> bool:

@@ -10,21 +10,22 @@ import torch
 from torch import Tensor
 
 from rankstruct.arrays import as_count
-from rankstruct.constraints.documents import Documents
+from rankstruct.constraints.documents import Documents, uncompiled
 from rankstruct.constraints.program import conflict, solve_program
-from rankstruct.constraints.rules import RulesLike
+from rankstruct.constraints.rules import Constraints, Rule, RulesLike
 from rankstruct.kernels import core
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.dispatch import CpuLists
-from rankstruct.lists import Lists
+from rankstruct.lists import Lists, check_groups
 from rankstruct.measures import nDCG
 from rankstruct.messages import warn_caller
 
-__all__ = ["CertifiedRanks", "rank_certified", "rank_under"]
+__all__ = ["CertifiedRanks", "rank_certified", "rank_under", "rerank_diverse"]
 
 LEFT = 2  # of `Outcome` in constrained.hpp
 
 
+@uncompiled
 @torch.no_grad()
 def rank_under(
     scores: Any,
@@ -82,6 +83,34 @@ def rank_under(
     return ranks
 
 
+@uncompiled
+def rerank_diverse(
+    scores: Tensor, diversity_groups: Tensor, k: int, where: Tensor | None = None, *, offsets: Tensor | None = None
+) -> Tensor:
+    """Rank by score, keeping only the first document of each group (integers), until there are k >= 1.
+
+    `rank_under` with one rule: of all rankings that show min(k, number of groups) documents, one per group, this one has the
+    highest score for every positional feature map with c > 0 up to k and 0 after it. Equal scores keep their input order;
+    padding is never shown. Lists are padded, `[..., list_size]` with `where`, or flat, `[documents]` with `offsets`.
+
+    Returns:
+        Ranks, int64 in the shape of `scores`: 1, 2, ... for the documents shown, 0 for all others.
+
+    Raises:
+        TypeError, ValueError: wrong types or shapes, a score that is NaN, or k below 1.
+
+    Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
+
+    >>> rerank_diverse(torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 1, 2, 3]), k=2)
+    tensor([1, 0, 2, 0])
+    """
+    check_groups(diversity_groups, scores)
+    rule = Rule("diversity_groups", None, 0, 1, as_count("k", k))
+    lists = {"where": where, "offsets": offsets}
+    documents = Documents.of(scores, Constraints(rule), {rule.column: diversity_groups}, lists)
+    return documents.returned(PageRanker(documents, None, k).rank(documents.scores))
+
+
 def warn_of_gaps(gaps: np.ndarray, time_limit: float) -> None:
     """Warn if rankings `[lists]` may not be the best."""
     if unsure := int((gaps > 0).sum()):
@@ -107,6 +136,7 @@ class CertifiedRanks(NamedTuple):
     gaps: Tensor
 
 
+@uncompiled
 @torch.no_grad()
 def rank_certified(
     scores: Any,
@@ -215,7 +245,7 @@ class PageRanker:
             for rule, which in zip(documents.constraints.rules, documents.which, strict=True)
         ]
         options = core.constrained.options(
-            *(np.array(column, np.int64) for column in zip(*table, strict=True)),
+            *np.array(table, np.int64).T.copy(),
             len(columns),
             self.length,
             np.ascontiguousarray(documents.groups.reshape(-1)),

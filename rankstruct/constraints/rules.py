@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -144,13 +145,13 @@ class Constraints:
         ):
             raise ValueError(f"the rules '{lower}' and '{upper}' contradict each other")
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns that the rules are about, each once."""
         return tuple(dict.fromkeys(rule.column for rule in self.rules))
 
     @classmethod
-    def of(cls, given: RulesLike) -> Constraints:
+    def of(cls, given: Any) -> Constraints:
         """What a function takes as `constraints=`: rules, or the text of one, or a list of several.
 
         Raises:
@@ -222,9 +223,9 @@ def group_ids(name: str, values: Any) -> Groups:
             if (np.abs(present) <= LARGEST).all():  # others are names, so that none is rounded
                 found = np.full(found.shape, np.nan)
                 found[~gone] = present
-    if found.dtype.kind in "biu" and (not found.size or NO_GROUP < found.min() <= found.max() <= -(NO_GROUP + 1)):
+    if found.dtype.kind in "biu" and found.size and NO_GROUP < found.min() <= found.max() <= -(NO_GROUP + 1):
         return Groups(found.astype(np.int64), None)
-    if found.dtype.kind == "f":
+    if found.dtype.kind == "f" and not np.isnan(found).all():  # if none is there, the groups may well be names
         gone = np.isnan(found)
         present = found[~gone]
         if (wrong := present[(present != np.floor(present)) | (np.abs(present) > LARGEST)]).size:

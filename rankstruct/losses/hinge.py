@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 
 from rankstruct.constraints import Constraints
@@ -257,10 +256,7 @@ class StructuredHingeLoss(HingeLoss):
             )
         check_tensor("scores", scores)
         packed = isinstance(columns, Tensor)  # by an estimator, once for all steps
-        pack = self.page_rules.pack
-        if torch.compiler.is_compiling():  # a decorator would import the compiler, and make each call slower
-            pack = torch.compiler.disable(pack)
-        groups = columns if packed else pack(columns, scores)
+        groups = columns if packed else self.page_rules.pack(columns, scores)
         check_groups(groups, scores)
         return super()._checked(scores, labels, {**options, "diversity_groups": groups})
 

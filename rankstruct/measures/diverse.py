@@ -1,6 +1,6 @@
 """Diversity: each document has a group (host, topic), and a good result list shows several groups.
 
-`rerank_diverse` makes a list diverse at test time; `Diverse` measures the resulting list. These measures require
+`rankstruct.rerank_diverse` makes a list diverse at test time; `Diverse` measures the resulting list. These measures require
 `diversity_groups=`, one id per document, in `evaluate`. Expected values over tied documents have no closed form here, so all of
 them declare `under_ties = "worst"`: even with `ties="expected"`, tied documents are ordered lowest labels first, so that ties
 never help.
@@ -14,71 +14,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rankstruct.lists import Lists, check_groups, check_lists, check_offsets
 from rankstruct.measures.base import Measure, parse_measure, register_measure, register_prefix
 from rankstruct.measures.discounted_gain import WTA, DiscountedGain, Function, mWTA, nDCG
-from rankstruct.measures.ranked import RankedLists, lay_out
+from rankstruct.measures.ranked import RankedLists
 from rankstruct.measures.reciprocal_rank import RR
 from rankstruct.measures.rounding import elementwise, row_sums
 from rankstruct.messages import needs_groups
 
-__all__ = ["Diverse", "StRecall", "alpha_DCG", "alpha_nDCG", "diverse_nDCG", "require_diverse", "rerank_diverse"]
+__all__ = ["Diverse", "StRecall", "alpha_DCG", "alpha_nDCG", "diverse_nDCG", "require_diverse"]
 
 
-@torch.no_grad()
-def rerank_diverse(
-    scores: Tensor, diversity_groups: Tensor, k: int, where: Tensor | None = None, *, offsets: Tensor | None = None
-) -> Tensor:
-    """Rank by score, keeping only the first document of each group (integers), until there are k >= 1.
+def first_of_groups(diversity_groups: Tensor, where: Tensor) -> Tensor:
+    """Whether each document, by rank, is the first real one of its group, `[..., list_size]`.
 
-    Of all rankings that show min(k, number of groups) documents, one per group, this one has the highest score for every
-    positional feature map with c > 0 up to k and 0 after it. Equal scores keep their input order; padding is never shown. Lists
-    are padded, `[..., list_size]` with `where`, or flat, `[documents]` with `offsets`.
-
-    Returns:
-        Ranks, int64 in the shape of `scores`: 1, 2, ... for the documents shown, 0 for all others.
-
-    Raises:
-        TypeError, ValueError: wrong types or shapes, a score that is NaN, or k below 1.
-
-    Source: Le, Smola, Chapelle, Teo, "Optimization of Ranking Measures", section 7.1.
-
-    >>> rerank_diverse(torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 1, 2, 3]), k=2)
-    tensor([1, 0, 2, 0])
+    >>> first_of_groups(torch.tensor([1, 1, 2, 3]), torch.ones(4, dtype=torch.bool))
+    tensor([ True, False,  True,  True])
     """
-    check_lists(scores, scores, where, offsets)
-    check_groups(diversity_groups, scores)
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise ValueError(f"k must be a whole number >= 1, got {k!r}")
-    if bool((scores.isnan() if where is None else scores.isnan() & where).any()):
-        raise ValueError("scores must not be NaN; mask padding with where=")
-    if offsets is not None:
-        check_offsets(offsets, scores.shape[0])
-    places = torch.arange(scores.numel(), device=scores.device)
-    ranks = torch.zeros_like(places)
-    for _, real, arrange in lay_out(scores, Lists(scores, where, offsets)):
-        here = arrange(places.view(scores.shape))[real]
-        ranks[here] = _rerank(arrange(scores), arrange(diversity_groups), real, k)[real]
-    return ranks.view(scores.shape)
-
-
-def _rerank(scores: Tensor, groups: Tensor, where: Tensor, k: int) -> Tensor:
-    order = torch.where(where, scores, -torch.inf).argsort(dim=-1, descending=True, stable=True)
-    # Among scores of minus infinity, padding may precede documents.
-    order = order.gather(-1, where.gather(-1, order).long().argsort(dim=-1, descending=True, stable=True))
-    shown = first_of_groups(groups.gather(-1, order), where.gather(-1, order), k)
-    ranks = torch.where(shown, shown.cumsum(-1), 0)
-    return torch.zeros_like(ranks).scatter(-1, order, ranks)
-
-
-def first_of_groups(diversity_groups: Tensor, where: Tensor, k: int | None = None) -> Tensor:
-    """Whether each document, by rank, is the first real one of its group and among the first k such, `[..., list_size]`.
-
-    >>> first_of_groups(torch.tensor([1, 1, 2, 3]), torch.ones(4, dtype=torch.bool), 2)
-    tensor([ True, False,  True, False])
-    """
-    first = where & (_earlier_of_group(diversity_groups, where.double()) == 0)
-    return first if k is None else first & (first.cumsum(-1) <= k)
+    return where & (_earlier_of_group(diversity_groups, where.double()) == 0)
 
 
 def _groups_of(lists: RankedLists, measure: Measure) -> Tensor:

@@ -173,7 +173,7 @@ class CatalogueRecommender(BaseEstimator):
             check_matched(rows >= 0, names, what="users", source="the users of fit", advice=advice)
         known, at = self.known_ if exclude_known else None, torch.from_numpy(np.maximum(rows, 0))
         rank = self._unruled
-        if constraints is not None:
+        if constraints is not None or columns is not None:
             rank = partial(self._under, Constraints.of(constraints), {} if columns is None else columns)
         found, scores = rank(at, rows, k, known, ranked, index)
         return self._index.answer("items", found, scores, one)

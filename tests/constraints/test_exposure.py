@@ -182,26 +182,44 @@ def test_groups_meet_their_targets_with_the_highest_utility():
 
 
 @pytest.mark.parametrize("k", [None, 3])
-def test_fronts_of_two_groups_equal_a_programme_at_each_exposure(k):
+@pytest.mark.parametrize("many", [2, 3, 4])
+def test_fronts_of_groups_equal_a_programme_at_each_exposure(many, k):
     rng = np.random.default_rng(6)
-    for trial in range(8):
-        n = int(rng.integers(2, 7))
+    for trial in range(6):
+        n = int(rng.integers(many, 8))
         merits = rng.random(n) if trial % 2 else rng.integers(0, 3, n).astype(float)
-        group, worth = np.arange(n) % 2 if trial % 4 else rng.permutation(n) % 2, discounts(n, k)
+        group, worth = rng.permutation(np.arange(n) % many), discounts(n, k)
         target = ["equal", "merit", rng.random(n)][trial % 3]
         front = exposure_front(merits, target=target, groups=group, k=k)
         assert front.utility[-1].item() == pytest.approx(best_value(merits, worth))
-        assert front.unfairness[0].item() == pytest.approx(
-            fair_exposure(merits, target=target, groups=group, k=k).unfairness
-        )
-        for wanted in np.linspace(*front.unfairness[[0, -1]].tolist(), 6):
+        fairest = fair_exposure(merits, target=target, groups=group, k=k)
+        assert front.unfairness[0].item() == pytest.approx(fairest.unfairness, abs=1e-9)
+        assert front.utility[0].item() == pytest.approx(fairest.utility, abs=1e-8)
+        for wanted in np.linspace(*front.unfairness[[0, -1]].tolist(), 4):
             policy = front.policy(unfairness=wanted)
             assert policy.unfairness == pytest.approx(wanted, abs=1e-9)
+            assert len(policy.rankings) <= n
             sums = np.bincount(group, policy.exposure)
             assert policy.utility == pytest.approx(assigned(merits, group, sums, worth), abs=1e-7)
-    with pytest.raises(ValueError, match="at most two groups, got 3"):
-        exposure_front([1.0, 0.5, 0.2], groups=["a", None, "b"])
+        for start, end in itertools.pairwise(front.exposure.numpy()):  # as for documents
+            here, step = (start + end) / 2, end - start
+            prices = (np.bincount(group, here - front.target.numpy()) / np.bincount(group))[group]
+            price = prices @ step / (merits @ step)
+            assert price > -1e-6
+            uphill = price * merits - prices
+            assert best_value(uphill, worth) <= uphill @ here + 1e-7 * (1 + np.abs(uphill).max())
     assert len(exposure_front([1.0, 0.5], groups=["a", "a"]).utility) == 1
+
+
+def test_the_front_of_a_longer_list_is_convex():
+    rng = np.random.default_rng(0)
+    merits, group = rng.random(40), rng.integers(0, 4, 40)
+    front = exposure_front(merits, target="equal", groups=group)
+    slopes = (front.unfairness.diff() / front.utility.diff()).numpy()
+    assert len(slopes) > 30
+    assert (np.diff(slopes) > -1e-6).all()  # convex
+    policy = front.policy(unfairness=front.unfairness[0].item())
+    np.testing.assert_allclose(np.bincount(group, policy.exposure - policy.target), 0, atol=1e-9)
 
 
 def test_groups_that_deserve_too_much_come_as_close_as_they_can():

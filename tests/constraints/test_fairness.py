@@ -39,6 +39,20 @@ def test_prefix_measures_over_every_ranking(name, flags, step):
     np.testing.assert_allclose(measure(*moved, True, step=step), found)
 
 
+@pytest.mark.parametrize("name", ["rND", "rKL"])
+def test_prefix_measures_by_ten_as_in_their_paper(name):
+    rng = np.random.default_rng(0)
+    for total in (3, 12, 15, 27):
+        protected = rng.permutation(np.arange(30) < total)
+        largest = max(  # over the numbers of protected documents in the first ten, twenty and thirty
+            prefix_sum(name, [*[1] * a, *[0] * (10 - a), *[1] * b, *[0] * (10 - b), *[1] * c, *[0] * (10 - c)], 10)
+            for a, b, c in itertools.product(range(11), repeat=3)
+            if a + b + c == total
+        )
+        found = {"rND": rND, "rKL": rKL}[name](np.arange(1, 31), protected, 1)
+        assert found.item() == pytest.approx(prefix_sum(name, protected.tolist(), 10) / largest)
+
+
 def test_prefix_measures_of_pages_and_of_lists_that_cannot_be_unfair():
     # Two of four are protected; a page shows two documents: the worst shows none, or only them.
     shown = [[1, 2, 0, 0], [1, 0, 2, 0]]

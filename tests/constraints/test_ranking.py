@@ -212,13 +212,6 @@ def test_infinite_scores_are_ordered():
     assert ranks.tolist() == [2, 1, 3]
 
 
-def test_one_group_of_one_document_each_is_rerank_diverse():
-    rng = np.random.default_rng(3)
-    scores, groups = torch.from_numpy(rng.normal(size=(20, 9))), torch.from_numpy(rng.integers(0, 4, (20, 9)))
-    expected = rs.rerank_diverse(scores, groups, k=3)
-    assert torch.equal(rs.rank_under(scores, rs.Constraints("host <= 1 @ 3"), {"host": groups}, k=3), expected)
-
-
 def test_a_ranking_ends_where_caps_leave_no_document():
     assert rs.rank_under([3, 2, 1], rs.Constraints("a <= 1"), {"a": [0, 0, 0]}).tolist() == [1, 0, 0]
     assert rs.rank_under([], rs.Constraints("a <= 1"), {"a": []}).tolist() == []
@@ -402,3 +395,13 @@ def test_columns_of_a_data_frame(library):
     assert rs.rank_under([3.0, 2.0, 1.0], rules, frame).tolist() == [1, 3, 2]
     with pytest.raises(ValueError, match="'sellers', which is not in columns; did you mean seller"):
         rs.rank_under([3.0, 2.0, 1.0], rs.Constraints("sellers <= 1"), frame)
+
+
+def test_ranking_within_compiled_code():
+    scores, groups = torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 1, 2, 3])
+
+    def ranks(scores):
+        under = rs.rank_under(2 * scores, rs.Constraints("host <= 1 @ 2"), {"host": groups}, k=2)
+        return under + 10 * rs.rerank_diverse(2 * scores, groups, 2)
+
+    assert torch.compile(ranks, backend="eager")(scores).tolist() == ranks(scores).tolist() == [11, 0, 22, 0]

@@ -7,6 +7,7 @@ import pytest
 
 import rankstruct as rs
 from rankstruct.constraints import Rule
+from rankstruct.constraints.rules import _fails
 
 
 @pytest.mark.parametrize("text", ["seller <= 2 @ 10", "new=1 >= 3 @ 10", "a b=x y == 1 @ 5", "topic <= 4", "é=-1 >= 1"])
@@ -97,10 +98,33 @@ def test_fair_quotas_by_their_definition(share):
     assert rs.constraints.fair_quotas(25, share) == expected
 
 
-def test_fair_quotas_of_the_authors_library():
-    # The README of fairsearchcore, by the authors of FA*IR.
-    table = rs.constraints.fair_quotas(np.int64(20), 0.25)
-    assert table == [0] * 8 + [1] * 6 + [2] * 5 + [3]
+#: The README and the tests of fairsearchcore, by the authors of FA*IR: k, share, alpha, runs of the least numbers 0, 1, 2, ... .
+LIBRARY = [(10, 0.2, 0.15, [8, 2]), (20, 0.25, 0.1, [8, 6, 5, 1]), (30, 0.3, 0.05, [8, 5, 5, 5, 4, 3])]
+#: There, with alpha adjusted, and the probability that a fair ranking fails.
+ADJUSTED = [
+    (10, 0.2, 0.15, [8, 2], 0.134217728),
+    (20, 0.25, 0.1, [8, 7, 5], 0.10515247355),
+    (30, 0.3, 0.05, [10, 6, 5, 4, 5], 0.04877730797),
+]
+
+
+def runs(lengths):
+    return np.repeat(np.arange(len(lengths)), lengths).tolist()
+
+
+@pytest.mark.parametrize(("k", "share", "alpha", "lengths"), LIBRARY)
+def test_fair_quotas_of_the_authors_library(k, share, alpha, lengths):
+    assert rs.constraints.fair_quotas(np.int64(k), share, alpha=alpha) == runs(lengths)
+
+
+@pytest.mark.parametrize(("k", "share", "alpha", "lengths", "fails"), ADJUSTED)
+def test_adjusted_quotas_of_the_authors_library(k, share, alpha, lengths, fails):
+    assert _fails(np.array(runs(lengths)), share) == pytest.approx(fails, abs=1e-10)
+    table = rs.constraints.fair_quotas(k, share, alpha=alpha, adjusted=True)
+    assert _fails(np.array(table), share) <= alpha
+    # Where the library's table fails more fair rankings than alpha, this one is the next that does not.
+    assert (table == runs(lengths)) == (fails <= alpha)
+    assert (np.array(table) <= runs(lengths)).all()
 
 
 def test_adjusted_quotas_hold_together():
