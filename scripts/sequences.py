@@ -44,13 +44,14 @@ from rankstruct.recommenders import (
     popularity,
     read_interactions,
 )
+from rankstruct.recommenders.sequences import _Blend
 from rankstruct.statistics import bootstrap_interval, with_interval
 from rankstruct.text_tables import markdown_table
 
 MEASURES = {"nDCG@10": "nDCG@10", "Success@10": "HR@10"}
 COUNTER, TRAINED = "transitions", "Recommender()"
 RESAMPLES = 999
-EPOCHS, TRIED, PATIENCE, JUDGED = 2, 1, 3, 6000  # at most; for each similarity; epochs without a better one; users
+EPOCHS, TRIED, PATIENCE, JUDGED = 40, 4, 3, 6000  # at most; for each similarity; epochs without a better one; users
 #: Settings of SASRec's similarity: products of vectors, and cosines divided by a temperature.
 DOT = ("dot", 1.0)
 COSINE = ("cosine", 0.07)
@@ -66,10 +67,12 @@ LOSSES: Mapping[str, Callable[[], list[tuple[tuple[str, float], Any]]]] = {
     ],
 }
 NEGATIVES = 256  # of gBCE
+WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the counter in a blend
+SEEDS = (0, 1, 2)
 
 
 def compared(ratings: Ratings) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, str], dict[str, float]]:
-    """The measures of each user, the settings and the seconds of a fit, by model."""
+    """The measures of each user, the settings and the seconds of a fit, by model that is not a transformer."""
     known, test = hold_out(ratings, 1, latest=True)
     items = np.unique(known.item)
     values, settings, seconds = {}, {}, {}
@@ -92,11 +95,82 @@ def compared(ratings: Ratings) -> tuple[dict[str, dict[str, np.ndarray]], dict[s
     return values, settings, seconds
 
 
+def transformers(
+    ratings: Ratings, files: Mapping[str, Sequence[Path]], counter: Mapping[str, Any]
+) -> tuple[dict[str, dict[str, np.ndarray]], list[list[Any]]]:
+    """The means over seeds of the measures of each user, by model, and of each loss the log of its runs."""
+    known, test = hold_out(ratings, 1, latest=True)
+    before, held = hold_out(known, 1, latest=True)
+    some = held.select_users(np.random.default_rng(0).permutation(np.unique(held.user))[:JUDGED])
+    counted = {
+        part: TransitionRecommender(**counter).fit(part_known).catalogue_model()
+        for part, part_known in (("validation", before), ("test", known))
+    }
+    values, logs = {}, []
+
+    def measured(model: Any, part: str, measures: Sequence[str]) -> dict[str, np.ndarray]:
+        judged, exclude = (test, known) if part == "test" else (some, before)
+        found = evaluate_catalogue(model, judged, list(measures), exclude=exclude, items=np.unique(exclude.item))
+        return {measure: each.numpy() for measure, each in found.items()}
+
+    def of_run(path: Path) -> dict[str, np.ndarray]:
+        """The measures of SASRec and its blend, which are kept beside the run."""
+        kept = path.with_suffix(".measures.npz")
+        if not kept.exists():
+            with np.load(path.with_suffix(".npz")) as file:
+                arrays = dict(file)
+            own = {part: Vectors(arrays[part], arrays["items"], arrays["at"], known.num_items) for part in counted}
+            blends = {
+                weight: measured(blend(counted, own, "validation", weight), "validation", ["nDCG@10"])
+                for weight in WEIGHTS
+            }
+            weight = max(WEIGHTS, key=lambda each: blends[each]["nDCG@10"].mean())
+            found = {f"own {name}": each for name, each in measured(own["test"], "test", list(MEASURES)).items()}
+            blended = measured(blend(counted, own, "test", weight), "test", list(MEASURES))
+            found |= {f"blend {name}": each for name, each in blended.items()} | {"weight": np.array(weight)}
+            with whole_file(kept, "wb") as file:
+                np.savez(file, **found)
+        with np.load(kept) as file:
+            return dict(file)
+
+    for loss, paths in files.items():
+        runs, log = (
+            [of_run(path) for path in paths],
+            [json.loads(path.with_suffix(".json").read_text()) for path in paths],
+        )
+        for name, key in ((f"SASRec, {loss}", "own"), (f"{COUNTER} + SASRec, {loss}", "blend")):
+            values[name] = {
+                title: np.mean([run[f"{key} {measure}"] for run in runs], 0) for measure, title in MEASURES.items()
+            }
+        similarity, trained = LOSSES[loss]()[log[0]["setting"]]
+        shown = "dot product" if similarity == DOT else f"cosine / {similarity[1]:g}"
+        shown += f", temperature={trained.temperature:g}" if loss == "PSL" else ""
+        single = [f"{run['own nDCG@10'].mean():.4f}" for run in runs]
+        epochs = [str(1 + int(np.argmax(each["validation"]))) for each in log]
+        validation = [f"{max(each['validation']):.4f}" for each in log]
+        seconds, memory = np.median(np.concatenate([each["seconds"] for each in log])), max(each["MB"] for each in log)
+        weights = [f"{float(run['weight']):g}" for run in runs]
+        logs.append(
+            [loss, shown, *map(", ".join, (epochs, validation, single, weights)), f"{seconds:.0f}", f"{memory:.0f}"]
+        )
+    return values, logs
+
+
+def blend(counted: Mapping[str, Any], own: Mapping[str, Any], part: str, weight: float) -> Any:
+    """The weighted mean of the scaled scores of the counter and SASRec."""
+    return _Blend([counted[part], own[part]], weight)
+
+
 class Vectors:
     """The scores of users by their vectors and those of items; items without a vector are last."""
 
     def __init__(self, users: np.ndarray, items: np.ndarray, at: np.ndarray, num_items: int) -> None:
-        self.users, self.items, self.at, self.num_items = torch.from_numpy(users), torch.from_numpy(items), at, num_items
+        self.users, self.items, self.at, self.num_items = (
+            torch.from_numpy(users),
+            torch.from_numpy(items),
+            at,
+            num_items,
+        )
 
     def item_scores(self, users: Tensor) -> Tensor:
         """`[users, items]`."""
@@ -112,13 +186,15 @@ def sasrec(loss: Any, similarity: tuple[str, float]) -> Any:
 
     module = next_item_module(None if isinstance(loss, str) else loss)
     if isinstance(loss, str):
-        module = type("Own", (module,), {"_calc_custom_loss": softmax_of_rectools if loss == "softmax" else gbce_of_rectools})
+        module = type(
+            "Own", (module,), {"_calc_custom_loss": softmax_of_rectools if loss == "softmax" else gbce_of_rectools}
+        )
     (distance, temperature), sizes = similarity, {"n_blocks": 2, "n_heads": 2, "n_factors": 64, "session_max_len": 50}
     return SASRecModel(
         **sizes,
         dropout_rate=0.5,
         use_key_padding_mask=True,
-        lr=0.001,
+        lr=0.003,
         batch_size=128,
         n_negatives=NEGATIVES,
         gbce_t=0.75,
@@ -177,7 +253,12 @@ def train(ratings: Ratings, name: str, seed: int, like: Path | None, path: Path)
     known, _ = hold_out(ratings, 1, latest=True)
     before, held = hold_out(known, 1, latest=True)
     judged = held.select_users(np.random.default_rng(0).permutation(np.unique(held.user))[:JUDGED])
-    columns = {"user_id": before.user, "item_id": before.item, "weight": 1.0, "datetime": pd.to_datetime(before.time, unit="s")}
+    columns = {
+        "user_id": before.user,
+        "item_id": before.item,
+        "weight": 1.0,
+        "datetime": pd.to_datetime(before.time, unit="s"),
+    }
     data, options = Dataset.construct(pd.DataFrame(columns)), {"exclude": before, "items": np.unique(before.item)}
     chosen = None if like is None else json.loads(like.with_suffix(".json").read_text())["setting"]
     log: dict[str, Any] = {"loss": name, "seed": seed, "tried": {}}
@@ -212,7 +293,12 @@ def one_epoch(model, data, before, judged, options, values, seconds) -> Any:  # 
     seconds.append(time.perf_counter() - start)
     (each,) = evaluate_catalogue(as_vectors(model, before), judged, ["nDCG@10"], **options).values()
     values.append(float(each.mean()))
-    print(len(values), f"{values[-1]:.4f}", f"{seconds[-1]:.0f} s, {time.perf_counter() - start:.0f} with validation", flush=True)
+    print(
+        len(values),
+        f"{values[-1]:.4f}",
+        f"{seconds[-1]:.0f} s, {time.perf_counter() - start:.0f} with validation",
+        flush=True,
+    )
     if values[-1] < max(values):
         return None
     return {name: each.clone() for name, each in model.torch_model.state_dict().items()}
@@ -240,19 +326,49 @@ def work(args: Sequence[str]) -> None:
             like = run_path(given.runs, given.like, loss, 0) if given.like else None
             train(read_quietly(path), loss, int(seed), like, run_path(given.runs, name, loss, int(seed)))
         return
-    start, rows, differences = time.perf_counter(), [], []
+    start, rows, differences, logs, blends = time.perf_counter(), [], [], [], []
+    titles = list(MEASURES.values())
     for path in map(Path, given.path):
-        values, settings, seconds = compared(read_quietly(path))
-        name = path.parent.name.capitalize()
-        for model, each in values.items():
-            row = [_with_bounds(each[measure]) for measure in MEASURES.values()]
-            rows.append([name, model, *row, f"{seconds[model]:.1f}", settings[model]])
+        ratings, name = read_quietly(path), path.parent.name.capitalize()
+        values, settings, seconds = compared(ratings)
+        paths = {loss: [run_path(given.runs, name, loss, seed) for seed in SEEDS] for loss in LOSSES if given.runs}
+        done = {loss: [each for each in found if each.with_suffix(".json").exists()] for loss, found in paths.items()}
+        counter = dict(word.split("=") for word in settings[COUNTER].split(", "))
+        found, log = transformers(
+            ratings,
+            {loss: each for loss, each in done.items() if each},
+            {"decay": float(counter["decay"]), "normalise": counter["normalise"]},
+        )
+        logs += [[name, *row] for row in log]
+        for model, each in (values | found).items():
+            row = [_with_bounds(each[measure]) for measure in titles]
+            rows.append(
+                [name, model, *row, f"{seconds[model]:.1f}" if model in seconds else "", settings.get(model, "")]
+            )
             if model != COUNTER:
-                less = [with_interval(each[m] - values[COUNTER][m], RESAMPLES) for m in MEASURES.values()]
+                less = [with_interval(each[m] - values[COUNTER][m], RESAMPLES) for m in titles]
                 differences.append([name, model, *less])
+            if model.startswith(f"{COUNTER} + SASRec"):
+                less = [
+                    with_interval(each[m] - found[model.removeprefix(f"{COUNTER} + ")][m], RESAMPLES) for m in titles
+                ]
+                blends.append([name, model, *less])
+    log_header = [
+        "set",
+        "loss",
+        "similarity",
+        "best epochs",
+        "validation nDCG@10",
+        "nDCG@10",
+        "weights",
+        "s/epoch",
+        "MB",
+    ]
     tables = {
-        "sequences": (["set", "model", *MEASURES.values(), "seconds", "settings"], rows),
-        "sequences differences": (["set", "model", *(f"{m} less {COUNTER}" for m in MEASURES.values())], differences),
+        "sequences": (["set", "model", *titles, "seconds", "settings"], rows),
+        "sequences differences": (["set", "model", *(f"{m} less {COUNTER}" for m in titles)], differences),
+        "sequences blends": (["set", "model", *(f"{m} less SASRec" for m in titles)], blends),
+        "sequences runs": (log_header, logs),
     }
     for title, (header, found) in tables.items():
         print(f"\n{title}\n\n{markdown_table(header, found)}")

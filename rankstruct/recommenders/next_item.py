@@ -19,7 +19,7 @@ from rankstruct.recommenders.tables import Table
 
 __all__ = ["next_item_module"]
 
-_PARTS = 4  # of a batch, by length
+_PARTS = 8  # of a batch, by length
 
 
 def next_item_module(loss: RankingLoss | None = None, *, negatives: Negatives | Kind = "all") -> Any:
@@ -29,7 +29,7 @@ def next_item_module(loss: RankingLoss | None = None, *, negatives: Negatives | 
     knows them or not. The loss is the mean over the positions of a batch. On a CPU the scores of a block of positions are in
     memory at once; with `use_key_padding_mask=True` sessions are encoded without most of their padding, in parts by length.
     With `RankingMeasures` in the trainer's callbacks, the validation items are ranked among those that are not in the session.
-    A checkpoint is loaded with `load_from_checkpoint(path, model_params_update={"lightning_module_type": next_item_module(...)})`.
+    A checkpoint is loaded by `load_from_checkpoint(path, model_params_update={"lightning_module_type": next_item_module(loss)})`.
 
     Args:
         loss: a ranking loss; the softmax loss if None.
@@ -55,7 +55,9 @@ class _NextItems:
         super().__init__(*args, **options)
         mine = cast(Any, self)
         if mine._requires_negatives:
-            raise ValueError(f"a ranking loss replaces RecTools' loss, so leave loss= at the default; got {mine.loss!r}")
+            raise ValueError(
+                f"a ranking loss replaces RecTools' loss, so leave loss= at the default; got {mine.loss!r}"
+            )
         if not hasattr(mine.torch_model.similarity_module, "distance"):
             raise ValueError("a ranking loss requires RecTools' DistanceSimilarityModule, whose scores are products")
         mine.ranking_loss, mine.loss_calculator = self._options[0], None

@@ -120,7 +120,9 @@ def test_other_models(options):
 
 @needs_rectools
 def test_masked_items_of_bert4rec():
-    module, batch = built(next_item_module(), torch.float64, model="BERT4RecModel", mask_prob=0.5, use_key_padding_mask=True)
+    module, batch = built(
+        next_item_module(), torch.float64, model="BERT4RecModel", mask_prob=0.5, use_key_padding_mask=True
+    )
     first, real = module.data_preparator.n_item_extra_tokens, batch["y"] != 0
     assert first == 2
     scores = module.torch_model(batch)[real][:, first:]
@@ -145,7 +147,9 @@ def test_sampled_items(kind):
     if kind == "in-batch":
         items = targets.expand(len(targets), -1)
     else:
-        others = torch.searchsorted(share.cumsum(0), torch.rand(len(targets), number, dtype=torch.float64)).clamp(max=11)
+        others = torch.searchsorted(share.cumsum(0), torch.rand(len(targets), number, dtype=torch.float64)).clamp(
+            max=11
+        )
         items = torch.cat([targets[:, None], others], 1)
     scores = (encoded.positions @ encoded.items.T).gather(1, items)
     labels = torch.zeros_like(scores)
@@ -189,7 +193,11 @@ def test_validation_ranks_new_items_and_training_goes_on(tmp_path):
 
     again = SASRecModel.load_from_checkpoint(
         tmp_path / "last.ckpt",
-        model_params_update={"lightning_module_type": module, "get_trainer_func": trainer, "get_val_mask_func": last_items},
+        model_params_update={
+            "lightning_module_type": module,
+            "get_trainer_func": trainer,
+            "get_val_mask_func": last_items,
+        },
     )
     users = list(range(len(SESSIONS)))
     options = {"users": users, "dataset": dataset(), "k": 3, "filter_viewed": True}
@@ -206,10 +214,14 @@ def test_what_it_refuses():
     with pytest.raises(ValueError, match="negatives"):
         next_item_module(negatives="some")
     model = make(next_item_module(), loss="gBCE", n_negatives=2)
-    with pytest.raises(ValueError, match="a ranking loss replaces RecTools' loss, so leave loss= at the default; got 'gBCE'"):
+    with pytest.raises(
+        ValueError, match="a ranking loss replaces RecTools' loss, so leave loss= at the default; got 'gBCE'"
+    ):
         model._build_model_from_dataset(dataset())
     model = make(next_item_module())
-    with pytest.raises(ValueError, match="a ranking loss takes no weights of interactions; set the column 'weight' to 1"):
+    with pytest.raises(
+        ValueError, match="a ranking loss takes no weights of interactions; set the column 'weight' to 1"
+    ):
         model.fit(dataset(weight=2.0))
 
 
