@@ -66,6 +66,7 @@ LOSSES: Mapping[str, Callable[[], list[tuple[tuple[str, float], Any]]]] = {
         (("cosine", 1.0), rs.losses.PairwiseSoftmaxLoss(temperature=each, scale=2)) for each in (0.035, 0.07)
     ],
 }
+LEAST = 12  # epochs, since the first ones may be level
 NEGATIVES = 256  # of gBCE
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the counter in a blend
 SEEDS = (0, 1, 2)
@@ -273,7 +274,7 @@ def train(ratings: Ratings, name: str, seed: int, like: Path | None, path: Path)
         states.append((max(values), setting, model, values, seconds, best))
         log["tried"][str(setting)] = values
     _, log["setting"], model, values, seconds, best = max(states, key=lambda each: each[0])
-    while len(values) < EPOCHS and len(values) - 1 - np.argmax(values) < PATIENCE:
+    while len(values) < LEAST or (len(values) < EPOCHS and len(values) - 1 - np.argmax(values) < PATIENCE):
         best = one_epoch(model, data, before, judged, options, values, seconds) or best
     model.torch_model.load_state_dict(best)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
