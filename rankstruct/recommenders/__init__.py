@@ -7,6 +7,7 @@ from rankstruct.recommenders.base import *
 from rankstruct.recommenders.catalogue import *
 from rankstruct.recommenders.estimator import *
 from rankstruct.recommenders.factorization import *
+from rankstruct.recommenders.next_item import *
 from rankstruct.recommenders.ratings import *
 from rankstruct.recommenders.reading import *
 from rankstruct.recommenders.recommendation import *

@@ -94,9 +94,12 @@ class TrainingLists:
 
     def __init__(self, train: Any, negatives: Negatives | Kind = "all") -> None:
         self.negatives, train = Negatives.of(negatives), interactions(train)
-        self.num_items = train.num_items
         self.keys = torch.from_numpy(train.keys())
-        counts = torch.from_numpy(np.bincount(train.item, minlength=train.num_items)).double()
+        self._draw_by(torch.from_numpy(np.bincount(train.item, minlength=train.num_items)))
+
+    def _draw_by(self, counts: Tensor) -> None:
+        """Set the probabilities of the items, from the numbers of their interactions."""
+        self.num_items, counts = len(counts), counts.double()
         uniform = self.negatives.kind == "uniform"
         self.probability = torch.full_like(counts, 1 / len(counts)) if uniform else counts / counts.sum()
         self.cumulative = self.probability.cumsum(0)

@@ -22,7 +22,7 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 from lightning_fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
-from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, TQDMProgressBar, WeightAveraging
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, TQDMProgressBar
 from torch import Tensor
 
 from rankstruct.constraints import Constraints, report_under
@@ -37,6 +37,11 @@ from rankstruct.models import update_averages
 from rankstruct.processes import summed
 from rankstruct.progress import announce
 from rankstruct.training.module import check_columns
+
+try:
+    from pytorch_lightning.callbacks import WeightAveraging
+except ImportError:  # before Lightning 2.6
+    WeightAveraging = None  # type: ignore[assignment, misc]
 
 __all__ = ["AtomicCheckpoints", "AverageWeights", "PredictionWriter", "RankingMeasures", "RuleWatch"]
 
@@ -58,16 +63,24 @@ class AtomicCheckpoints(TorchCheckpointIO):
             torch.save(checkpoint, file)
 
 
-class AverageWeights(WeightAveraging):
+class AverageWeights(WeightAveraging or pl.Callback):  # type: ignore[misc]
     """Validate, test and save an average of the weights over all steps instead of the last ones.
 
     Args:
         decay: how fast early iterates fade, see `polynomial_average`.
 
+    Raises:
+        ImportError: pytorch-lightning before 2.6, which has no averages.
+
     >>> trainer = pl.Trainer(callbacks=[AverageWeights(decay=3)], logger=False, enable_checkpointing=False)
     """
 
     def __init__(self, decay: float = 3.0) -> None:
+        if WeightAveraging is None:
+            raise ImportError(
+                f"averages of weights need pytorch-lightning 2.6 or later, this is {pl.__version__}: "
+                "pip install 'pytorch-lightning>=2.6', or train without them"
+            )
         super().__init__(use_buffers=False, multi_avg_fn=partial(update_averages, decay=decay))
 
     def on_load_checkpoint(self, trainer: pl.Trainer, *args: Any) -> None:
