@@ -46,7 +46,13 @@ SCORES, GROUPS = [3.0, 2.0, 1.0], {"g": ["a", "a", "b"]}
 INPUTS = {
     "no such column": (SCORES, ["h <= 1 @ 2"], GROUPS, "the rules are about 'h', which is not in columns", {}),
     "a name misspelt": (SCORES, ["gs <= 1 @ 2"], GROUPS, "did you mean g", {}),
-    "too few groups": (SCORES, ["g <= 1 @ 2"], {"g": ["a", "b"]}, "must have one entry per document", {"recommend": "must have a group for each item"}),
+    "too few groups": (
+        SCORES,
+        ["g <= 1 @ 2"],
+        {"g": ["a", "b"]},
+        "must have one entry per document",
+        {"recommend": "must have a group for each of the 3 items"},
+    ),
     "half a group": (SCORES, ["g <= 1 @ 2"], {"g": [1.5, 2, 1]}, "names or whole numbers, got 1.5", {}),
     "a name among numbers": (SCORES, ["g=x <= 1 @ 2"], {"g": [1, 2, 1]}, "whole numbers, and the rule", {}),
     "no groups": (SCORES, ["g <= 1 @ 2"], {"g": [None, None, None]}, None, {}),
