@@ -60,6 +60,16 @@ def test_a_missing_column_is_told_before_training(columns, told):
         rs.BoostedRanker(loss=hinge()).fit(X, labels, qid, columns=columns)
 
 
+@pytest.mark.parametrize("option", ["start", "leaf_ranker"])
+def test_columns_are_no_groups_of_another_ranker(option):
+    labels, qid, columns = problem()
+    features = np.random.default_rng(0).normal(size=(len(labels), 2))
+    within = rs.LinearRanker(measure="diverse_nDCG@3", C=1.0)
+    ranker = rs.BoostedRanker(loss=hinge(), n_estimators=1, **{option: within})
+    with pytest.raises(ValueError, match="diversity_groups"):
+        ranker.fit(features, labels, qid, columns=columns)
+
+
 def test_bad_columns_are_refused():
     labels, qid, columns = problem()
     X, scores = np.random.default_rng(0).normal(size=(25, 2)), np.zeros(25)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from rankstruct.constraints import Constraints, UnderRules, rank_under, report_under
 from rankstruct.constraints.rules import NO_GROUP, Groups, group_ids, unknown_groups
 from rankstruct.data import DataError, RankingData
-from rankstruct.data.errors import check_matched, shortened
+from rankstruct.data.errors import check_matched, naming_lists
 from rankstruct.data.source import digest_of
 from rankstruct.data.tables import TableReader, as_names, missing_column
 from rankstruct.files import write_text
@@ -113,10 +112,7 @@ class DocumentRules:
         try:
             return report_under(scores, labels, list(measures), self.constraints, groups, offsets=offsets, **options)
         except ValueError as error:
-            said = re.sub(
-                r"\blist (\d+)\b", lambda found: f"query {shortened(qids[int(found[1])])}", str(error), count=1
-            )
-            raise DataError(f"{source}: {said}") from None
+            raise DataError(f"{source}: {naming_lists(str(error), 'query', qids)}") from None
 
 
 def rule_table(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[list[str], list[list[Any]]]:
@@ -155,6 +151,9 @@ Relative to the best page of each test list that keeps the rules, and the number
 def write_pages(path: Path, rules: DocumentRules, data: RankingData, scores: np.ndarray, source: Path) -> str:
     """Write the rank of each document under rules, a line each, 0 for those not shown; returns a message for the user."""
     groups = rules.groups(data.docids, source)
-    ranks = rank_under(scores, rules.constraints, groups, offsets=data.offsets)
+    try:
+        ranks = rank_under(scores, rules.constraints, groups, offsets=data.offsets)
+    except ValueError as error:
+        raise DataError(f"{source}: {naming_lists(str(error), 'query', data.qids)}") from None
     write_text(path, "".join(f"{each}\n" for each in ranks.tolist()))
     return f"ranks of these documents under rules: {path}"

@@ -152,9 +152,8 @@ class PageBound:
         """The best page by the measure; kept, since it does not depend on the scores."""
         digest = hashlib.blake2b(bytes([self.worth.reciprocal]), digest_size=16)
         given = [gains, self.worth.discount, *(np.packbits(rule.members) for rule in rules)]
-        bounds = np.array(
-            [(self.length, len(gains))] + [(r.prefix or 0, (r.lower << 32) + (r.upper or 0)) for r in rules]
-        )
+        sides = [(r.prefix or 0, (r.lower << 32) + (-1 if r.upper is None else r.upper)) for r in rules]
+        bounds = np.array([(self.length, len(gains)), *sides])
         for each in (*given, bounds):
             digest.update(each.tobytes())
         key = digest.digest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,12 @@ from rankstruct.constraints.rules import NO_GROUP, Constraints, Rule, check_shap
 from rankstruct.measures import nDCG
 
 _BITS = 62  # of a document's number
+
+
+class Packed(NamedTuple):
+    """One number for the groups of each document, as `PageRules.pack` makes it; losses take it in place of columns."""
+
+    numbers: Tensor
 
 
 @dataclass(frozen=True)

@@ -198,9 +198,10 @@ class Groups(NamedTuple):
 
     @classmethod
     def joined(cls, name: str, parts: Sequence[Groups]) -> Groups:
-        """Flat groups one after the other, numbered anew where parts have other names."""
-        if all(part.names == parts[0].names for part in parts):
-            return cls(np.concatenate([part.ids for part in parts]), parts[0].names)
+        """Flat groups one after the other, numbered anew where parts have other names; parts without groups have none."""
+        named = [part for part in parts if (part.ids != NO_GROUP).any()] or parts
+        if all(part.names == named[0].names for part in named):
+            return cls(np.concatenate([part.ids for part in parts]), named[0].names)
         return group_ids(name, [text for part in parts for text in part.texts()])
 
     def texts(self) -> list[str]:

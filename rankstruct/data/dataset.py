@@ -503,8 +503,8 @@ class Splits(NamedTuple):
 def concatenate(parts: Sequence[RankingData]) -> RankingData:
     """Concatenate the lists of several parts.
 
-    Names, comments, missing counts and groups are kept if all parts have them; categories are in the codes of the first part. No
-    parts, different numbers of features, or repeated query names raise DataError.
+    Names, comments, missing counts, groups and columns of groups are kept if all parts have them; categories are in the codes of
+    the first part. No parts, different numbers of features, or repeated query names raise DataError.
 
     >>> one = RankingData.from_arrays([[1.0]], [1], ["a"])
     >>> two = RankingData.from_arrays([[2.0]], [0], ["b"])

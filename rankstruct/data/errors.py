@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
@@ -40,6 +41,15 @@ def shortened(value: object, most: int = 60) -> str:
     if isinstance(value, str | bytes) and len(value) > most:
         return f"{value[:most]!r}..."
     return repr(value)
+
+
+def naming_lists(message: str, what: str, names: Any) -> str:
+    """A message about `list N` with the list's name, such as that of a query or user, in its place.
+
+    >>> naming_lists("no ranking of list 1 keeps 'new=1 >= 2 @ 5'", "query", ["q7", "q9"])
+    "no ranking of query 'q9' keeps 'new=1 >= 2 @ 5'"
+    """
+    return re.sub(r"\blist (\d+)\b", lambda found: f"{what} {shortened(names[int(found[1])])}", message, count=1)
 
 
 def check_matched(matched: Any, names: Any, *, what: str, source: str, advice: str = "", stacklevel: int = 3) -> None:

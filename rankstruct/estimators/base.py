@@ -32,6 +32,7 @@ from rankstruct.columns import USUAL, Columns, EncodedTable, check_same_names, n
 from rankstruct.constraints.pages import PageRules
 from rankstruct.data import RankingData
 from rankstruct.data.clean import keep_documents
+from rankstruct.data.dataset import columns_for_rules
 from rankstruct.data.errors import check_selecting
 from rankstruct.data.shards import ShardedFeatures
 from rankstruct.estimators.arguments import OF_METHODS, explaining, lacking, with_inherited
@@ -262,8 +263,8 @@ class Ranker(ScoresTables, BaseEstimator):
 
         Args:
             X: `[documents, d]`, an array, a data frame of pandas or polars, an Arrow table or a SciPy sparse matrix; float32 and
-                CSR are used without a copy if the documents of each list are contiguous. Or `RankingData`, with its lists, groups
-                and, unless `y` is passed, labels.
+                CSR are used without a copy if the documents of each list are contiguous. Or `RankingData`, with its lists,
+                groups, columns and, unless `y` is passed, labels.
             y: `[documents]`, graded relevance, 0 or more; or the name of a column of the frame `X`, None to find it; or clicks.
             qid: `[documents]`, the list of each document: integers or strings; or a column, likewise. Without lists and `group`,
                 all documents are one list, with a warning. Next to `docid`, their names, it finds those of a click log.
@@ -278,6 +279,7 @@ class Ranker(ScoresTables, BaseEstimator):
             position, propensity, clip: for clicks, how they are corrected for the ranks; see the class.
             X_valid, y_valid, qid_valid: validation lists, used for selection as the class describes; or `X_valid` alone, of the
                 kinds that have labels and lists. A warning says if in half of them the measure is the same for every ranking.
+                Under rules too, the measure is that of rankings without them.
             diversity_groups_valid, item_weights_valid: their groups and weights, for the measure.
 
         Raises:
@@ -357,6 +359,7 @@ class Ranker(ScoresTables, BaseEstimator):
         loading = (item_weights, self.calibrate, *clicks.values(), qid, group)
         if self._reads(X, y) and all(each is None for each in loading):
             return self._begin_with_shards(X, y, diversity_groups, columns, sample_weight)
+        columns = self._columns_of(X, columns)
         X, y, qid, diversity_groups = open_data("X", X, y, qid, group, diversity_groups)
         X, y, qid, position, docid = self._take_columns(X, y, qid, group, clicks["position"], clicks["docid"])
         propensity, clip, self.propensities_ = clicks["propensity"], clicks["clip"], None
@@ -406,6 +409,7 @@ class Ranker(ScoresTables, BaseEstimator):
         """Training lists whose features stay in shards, see `_take`."""
         self.roles_, self.propensities_ = {}, None
         lists = self._take_shards(X, y, diversity_groups, sample_weight, reset=True)
+        columns = self._columns_of(X, columns)
         lists = replace(lists, diversity_groups=self._packed(columns, lists.ids, lists.diversity_groups))
         self._begin(lists)
         return lists
@@ -432,6 +436,12 @@ class Ranker(ScoresTables, BaseEstimator):
         if isinstance(loss, str):
             loss = named_loss(loss) if "constraints" in loss else None
         return losses.rules_of(loss) if isinstance(loss, nn.Module) else []
+
+    def _columns_of(self, X: Any, columns: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The columns passed, or for a loss under rules those of `RankingData`, if it has some."""
+        if columns is None and self._rules and isinstance(X, RankingData):
+            return columns_for_rules(X) or None
+        return columns
 
     def _packed(self, columns: Mapping[str, Any] | None, ids: np.ndarray, diversity_groups: Any) -> Any:
         """The groups of documents, or for a loss under rules those of the columns, one number for each document.

@@ -42,6 +42,7 @@ from typing_extensions import Self
 from rankstruct.arrays import as_numbers, as_single
 from rankstruct.columns import check_same_names
 from rankstruct.constraints import evaluate_under
+from rankstruct.constraints.pages import Packed
 from rankstruct.constraints.rules import Constraints, RulesLike, checked_columns
 from rankstruct.estimators.arguments import own_name
 from rankstruct.estimators.base import Ranker, as_seed, check_groups_of, is_number, named_loss, usual_measure
@@ -172,7 +173,7 @@ class BoostingObjective:
         rules = rules_of(self.loss)
         if not rules and columns is not None:
             raise TypeError("columns= are groups that rules are about; pass a loss with constraints=, or omit them")
-        if not rules or isinstance(columns, Tensor):  # packed by a ranker
+        if not rules or isinstance(columns, Packed):  # by a ranker
             return columns
         names = rules[0].columns
         if columns is None:
@@ -182,15 +183,14 @@ class BoostingObjective:
         found = checked_columns(names, columns)
         return {name: found[name] for name in names}
 
-    def _packed(self, documents: int, offsets: np.ndarray) -> Tensor | None:
+    def _packed(self, documents: int, offsets: np.ndarray) -> Packed | None:
         """One number for the groups of each document; raises ValueError, as the loss does, for lists without a page."""
-        if self.columns is None or isinstance(self.columns, Tensor):
+        if self.columns is None or isinstance(self.columns, Packed):
             return self.columns
         rules, scores = rules_of(self.loss), torch.zeros(documents)
         for each in rules:
             each.refuse(scores, self.columns, offsets=offsets)
-        found: Tensor = rules[0].pack(self.columns, scores)
-        return found
+        return Packed(rules[0].pack(self.columns, scores))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is kept of the lists."""
@@ -228,7 +228,7 @@ def _given_to(loss: nn.Module, lists: TrainingData) -> dict[str, Any]:
     """What the objective of a loss takes of lists."""
     given = dict(lists.optional)
     if takes_columns(loss):
-        given["columns"] = torch.from_numpy(given.pop("diversity_groups"))  # packed
+        given["columns"] = Packed(torch.from_numpy(given.pop("diversity_groups")))
     return given
 
 
@@ -675,10 +675,14 @@ class BoostedRanker(EarlyStoppingRanker):
     def _fit_start(self, train: TrainingData, valid: TrainingData | None) -> None:
         self.start_ = None if self.start is None else self._for_clicks(clone(self.start))
         if self.start_ is not None:
-            fit_to(self.start_, train, valid, self._table(whole(train.features)))
+            fit_to(self.start_, self._without_packed(train), valid, self._table(whole(train.features)))
 
     def _scores_of_start(self, lists: TrainingData) -> np.ndarray | None:
         return None if self.start_ is None else self.start_.predict(whole(lists.features), lists.ids)
+
+    def _without_packed(self, lists: TrainingData) -> TrainingData:
+        """The lists without the groups of a loss under rules, which are no groups of a measure of diversity."""
+        return replace(lists, diversity_groups=None) if self._rules else lists
 
     def _for_clicks(self, ranker: Any) -> Any:
         """The ranker with the usual loss for clicks, if there are clicks and it has no loss of its own."""
@@ -693,7 +697,7 @@ class BoostedRanker(EarlyStoppingRanker):
         self.leaf_ranker_ = self._for_clicks(clone(self.leaf_ranker).set_params(prepare=()))
         scorer = self._as_grown()
         judged = None if valid is None else _leaf_features(scorer, valid.features)
-        fit_to(self.leaf_ranker_, train, valid, _leaf_features(scorer, train.features), judged)
+        fit_to(self.leaf_ranker_, self._without_packed(train), valid, _leaf_features(scorer, train.features), judged)
 
     def _train(self, model: Any, most: int, valid: TrainingData | None) -> None:
         """Add up to `most` trees, with validation lists until their measure stops improving."""

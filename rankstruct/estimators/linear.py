@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
+from rankstruct.constraints.pages import Packed
 from rankstruct.data import RankingData
 from rankstruct.data.clean import keep_documents
 from rankstruct.estimators.base import PREPARE, Ranker, check_groups_of, named_loss, quantiles_of
@@ -109,7 +110,7 @@ def ranking_risk(loss: nn.Module, lists: RankingData, *, reference_scores: np.nd
         leaf = torch.from_numpy(scores).requires_grad_()
         given = of.given()
         if under_rules and "diversity_groups" in given:
-            given["columns"] = given.pop("diversity_groups")  # packed
+            given["columns"] = Packed(given.pop("diversity_groups"))
         values = loss(leaf, of.labels, **given)
         (direction,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach().numpy(), direction.numpy()

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from rankstruct.arrays import as_single
 from rankstruct.blocks import Blocks, SomeLists
+from rankstruct.constraints.pages import Packed
 from rankstruct.data.shards import ShardedFeatures
 from rankstruct.estimators.base import PREPARE, as_device, as_seed, check_groups_of, is_number
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
@@ -434,7 +435,7 @@ class _Networks(Trainer):
         """The loss of each of some lists, for the scores of their documents."""
         given = self._given(self.lists, numbers, rows)
         if takes_columns(loss):
-            given["columns"] = given.pop("diversity_groups")  # packed
+            given["columns"] = Packed(given.pop("diversity_groups"))
         elif not takes_groups(loss):
             given.pop("diversity_groups", None)
         found: Tensor = loss(scores, **given, reduction="none")

@@ -13,7 +13,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from rankstruct.constraints import Constraints
-from rankstruct.constraints.pages import PageRules
+from rankstruct.constraints.pages import Packed, PageRules
 from rankstruct.feature_maps import FeatureMap, Positional
 from rankstruct.kernels.dispatch import ArrayOracle, Prepared, solve_at_once
 from rankstruct.lists import Lists, check_groups, check_tensor, is_eager, longest_list
@@ -255,8 +255,8 @@ class StructuredHingeLoss(HingeLoss):
                 f"this loss is under rules about {names}; pass columns=, a mapping with the groups of each document"
             )
         check_tensor("scores", scores)
-        packed = isinstance(columns, Tensor)  # by an estimator, once for all steps
-        groups = columns if packed else self.page_rules.pack(columns, scores)
+        # packed by an estimator, once for all steps
+        groups = columns.numbers if isinstance(columns, Packed) else self.page_rules.pack(columns, scores)
         check_groups(groups, scores)
         return super()._checked(scores, labels, {**options, "diversity_groups": groups})
 

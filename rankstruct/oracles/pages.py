@@ -129,7 +129,10 @@ def _refuse_page(batch: CpuLists, at: int) -> None:
     here = slice(*batch.bounds[index : index + 2].tolist())
     real = scores.view(-1)[here] if where is None else scores.view(-1)[here][where.view(-1)[here]]
     if bool(scores.view(-1)[at] == real.max()):
-        raise NoFlow("no page of a list keeps all rules, or their groups overlap")
+        raise NoFlow(
+            "no page of a list keeps all rules, or their groups overlap; call the loss eagerly, not in torch.compile or "
+            "torch.func, which finds the page, or names the list and the rules in conflict"
+        )
 
 
 _PAGES = ListOperator(

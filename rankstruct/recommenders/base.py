@@ -18,7 +18,7 @@ from torch import Tensor
 from rankstruct.constraints import Constraints, rank_under
 from rankstruct.constraints.rules import RulesLike, checked_columns, unknown_groups
 from rankstruct.data import DataError
-from rankstruct.data.errors import check_integers, check_matched, shortened
+from rankstruct.data.errors import check_integers, check_matched, naming_lists, shortened
 from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure
 from rankstruct.messages import explaining
@@ -174,7 +174,7 @@ class CatalogueRecommender(BaseEstimator):
         known, at = self.known_ if exclude_known else None, torch.from_numpy(np.maximum(rows, 0))
         rank = self._unruled
         if constraints is not None or columns is not None:
-            rank = partial(self._under, Constraints.of(constraints), {} if columns is None else columns)
+            rank = partial(self._under, Constraints.of(constraints), {} if columns is None else columns, names)
         found, scores = rank(at, rows, k, known, ranked, index)
         return self._index.answer("items", found, scores, one)
 
@@ -194,6 +194,7 @@ class CatalogueRecommender(BaseEstimator):
         self,
         constraints: Constraints,
         columns: Mapping[str, Any],
+        names: Any,
         users: Tensor,
         rows: np.ndarray,
         k: int,
@@ -201,7 +202,7 @@ class CatalogueRecommender(BaseEstimator):
         ranked: np.ndarray | None,
         index: Any,
     ) -> tuple[Tensor, Tensor]:
-        """As `_unruled`, under rules."""
+        """As `_unruled`, under rules; errors have the names of users."""
         check_integers(1, k=k)
         if index is not None:
             raise ValueError("constraints need the scores of all items, which an index does not compute; omit index")
@@ -220,9 +221,11 @@ class CatalogueRecommender(BaseEstimator):
             for at in np.flatnonzero(rows[block] < 0):
                 items[at], values[at] = recommend(popular, 0, number, items=ranked)
             where, places = items >= 0, items.numpy()
-            ranks = rank_under(
-                values, constraints, {name: each.at(places) for name, each in groups.items()}, k=k, where=where
-            )
+            here = {name: each.at(places) for name, each in groups.items()}
+            try:
+                ranks = rank_under(values, constraints, here, k=k, where=where)
+            except ValueError as error:
+                raise ValueError(naming_lists(str(error), "user", names[int(block[0]) :])) from None
             user, item = (ranks > 0).nonzero(as_tuple=True)
             found[block[user], ranks[user, item] - 1] = items[user, item]
             scores[block[user], ranks[user, item] - 1] = values[user, item].float()

@@ -18,6 +18,7 @@ from rankstruct.constraints import Constraints
 from rankstruct.constraints.rules import unknown_groups
 from rankstruct.data import Batch, BatchLoader, RankingData, record
 from rankstruct.data.dataset import columns_for_rules
+from rankstruct.data.errors import naming_lists
 from rankstruct.losses import StructuredHingeLoss, rules_of, takes_columns, takes_groups
 from rankstruct.losses.gains import differs
 from rankstruct.measures import DiscountedGain, nDCG
@@ -263,14 +264,23 @@ class RankingModule(pl.LightningModule):
         if takes_columns(self.loss):
             self.check_columns(batch)
             given["columns"] = batch.columns
-        if not takes_groups(self.loss):
-            return self.loss(scores, batch.labels, **given)
+        if takes_groups(self.loss):
+            given["diversity_groups"] = self._groups_of(batch)
+        try:
+            value: Tensor = self.loss(scores, batch.labels, **given)
+        except ValueError as error:
+            if "columns" not in given:
+                raise
+            raise ValueError(naming_lists(str(error), "list", batch.index.tolist())) from None
+        return value
+
+    def _groups_of(self, batch: Batch) -> Tensor:
         if batch.diversity_groups is None:
             raise ValueError(
                 f"{type(self.loss).__name__} needs groups, but the data have none; set data.diversity_groups to a regular "
                 "expression for the comments or to a column number"
             )
-        return self.loss(scores, batch.labels, diversity_groups=batch.diversity_groups, **given)
+        return batch.diversity_groups
 
     def check_columns(self, lists: RankingData | Batch) -> None:
         """Raise ValueError unless lists have the columns that the rules of the loss are about, if it has any."""

@@ -230,6 +230,12 @@ def test_an_option_of_the_data_has_an_effect_or_is_refused(task, tmp_path, monke
             effects.append(said_of(f"data.{name}", values))
         assert effects[0] == ""
         assert effects[1].startswith(f"--data.{name} has no effect with")
+    if task == "ranking":  # groups may be numbers of features of any data
+        for path, builtin in (("folder", None), ("tables", None), (None, "digits")):
+            values = Namespace(
+                task=task, data=Namespace(path=path, builtin=builtin, protocol="folds", max_list_size=None)
+            )
+            assert said_of("data.columns", values) == said_of("data.diversity_groups", values) == ""
     own = Namespace(task=task, data=Namespace(class_path="my.Module", init_args=Namespace()))
     assert said_of("data.parts", own) == said_of("data.scale", own) == ""
 

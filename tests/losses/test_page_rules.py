@@ -343,6 +343,32 @@ def test_bad_input_is_refused(change, message):
         rs.StructuredHingeLoss("nDCG@3", constraints=RULES)(**given)
 
 
+def test_rules_that_differ_only_in_their_bounds_have_pages_of_their_own():
+    columns = {"a": torch.tensor([0, 0, 1]), "b": torch.tensor([1, 0, 1])}
+    found = []
+    for relation in (">= 0", "<= 0", ">= 1", "<= 1"):
+        loss = rs.StructuredHingeLoss("DCG@1", constraints=[f"b=0 {relation} @ 1", "a <= 1 @ 2"], reference="ideal")
+        found.append(loss(torch.zeros(3), torch.tensor([0, 1, 0]), columns=columns).item())
+    assert found == [1.0, 0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("rules", ["seller <= 1 @ 3", ["seller <= 1 @ 2", "kind <= 1 @ 3"]])
+def test_a_tensor_is_no_mapping_of_columns(rules):
+    loss = rs.StructuredHingeLoss("nDCG@2", constraints=rules)
+    with pytest.raises(TypeError, match="columns must be a mapping from names to groups, .*, got Tensor"):
+        loss(SCORES, LABELS, columns=COLUMNS["seller"])
+    with pytest.raises(TypeError, match="columns must be a mapping"):
+        rs.boosting_objective(loss, columns=COLUMNS["seller"])
+
+
+def test_torch_func_says_where_overlapping_groups_have_a_loss():
+    loss = rs.StructuredHingeLoss("nDCG@3", constraints=["seller <= 1 @ 3", "kind <= 2 @ 3"])
+    columns = {"seller": [0, 0, 1, 1, 2], "kind": [0, 1, 1, 0, 0]}
+    loss(SCORES, LABELS, columns=columns)
+    with pytest.raises(ValueError, match="call the loss eagerly, not in torch.compile or torch.func"):
+        torch.func.grad(lambda scores: loss(scores, LABELS, columns=columns))(SCORES)
+
+
 def test_columns_without_rules_are_refused():
     with pytest.raises(TypeError, match="rules are about; this loss has none"):
         rs.StructuredHingeLoss("nDCG@3")(SCORES, LABELS, columns=COLUMNS)
@@ -383,6 +409,21 @@ def test_a_linear_ranker_trains_under_rules():
     given = {"X": X[order], "y": y[order], "qid": qid[order], "columns": {"kind": kind[order]}}
     assert ranker.objective(ranker.coef_, **given) == pytest.approx(ranker.solution_.objective)
     assert ranker.risk(**given)(ranker.coef_)[0] == pytest.approx(ranker.mean_loss(ranker.coef_, **given))
+
+
+@pytest.mark.parametrize("ranker", [rs.LinearRanker(C=1.0), rs.BoostedRanker(n_estimators=2, random_state=0)])
+def test_rankers_take_the_columns_of_ranking_data(ranker):
+    rng = np.random.default_rng(0)
+    lists = rs.RankingData.from_arrays(rng.normal(size=(40, 3)), rng.integers(0, 3, 40), np.repeat(np.arange(5), 8))
+    columns = {"seller": rng.integers(0, 3, 40), "kind": rng.integers(0, 3, 40)}
+    ranker = clone(ranker).set_params(
+        loss=rs.StructuredHingeLoss("nDCG@2", constraints=["seller <= 1 @ 2", "kind <= 2 @ 3"])
+    )
+    expected = clone(ranker).fit(lists, columns=columns).predict(lists.features)
+    assert np.array_equal(clone(ranker).fit(lists.with_columns(columns)).predict(lists.features), expected)
+    for data, told in ((lists, "pass columns="), (lists.with_columns({"kind": columns["kind"]}), "'seller'")):
+        with pytest.raises(ValueError, match=told):
+            clone(ranker).fit(data)
 
 
 def test_a_search_splits_the_columns_of_a_frame():

@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 import rankstruct as rs
-from rankstruct.recommenders import Recommender
+from rankstruct.recommenders import Recommender, base
 
 GENRES = {f"i{at}": ["war", "love", None][at % 3] for at in range(12)}
 
@@ -72,5 +72,21 @@ def test_what_is_refused(fitted):
         ValueError, match="no item has genre=lover, as in the rule 'genre=lover <= 1'; did you mean love"
     ):
         named.recommend("u1", constraints=rs.Constraints("genre=lover <= 1"), columns={"genre": GENRES})
-    with pytest.raises(ValueError, match="no ranking of list 0 keeps"):
+
+
+@pytest.mark.parametrize("block", [1, 12, 10**6])
+def test_a_user_without_such_items_is_named(fitted, block, monkeypatch):
+    monkeypatch.setattr(base, "_LISTED", block)
+    named, by_index, matrix = fitted
+    left = 4 - matrix.toarray()[:, ::3].astype(bool).sum(1)  # of genre war
+    most = int(left.max())
+    assert left[0] == most > left.min()
+    user = int((left < most).argmax())
+    rules, groups = rs.Constraints(f"genre=war >= {most}"), ["war", "love", None] * 4
+    users = [int((left == most).argmax()), *range(8)]
+    with pytest.raises(ValueError, match=rf"no ranking of user {user} keeps 'genre=war >= {most}'"):
+        by_index.recommend(users, k=12, constraints=rules, columns={"genre": groups})
+    with pytest.raises(ValueError, match=rf"no ranking of user 'u{user}' keeps 'genre=war >= {most}'"):
+        named.recommend([f"u{at}" for at in users], k=12, constraints=rules, columns={"genre": GENRES})
+    with pytest.raises(ValueError, match=r"no ranking of user 'u1' keeps"):
         named.recommend("u1", k=3, constraints=rs.Constraints("genre=war >= 9"), columns={"genre": GENRES})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import rankstruct as rs
-from rankstruct.constraints.rules import NO_GROUP
+from rankstruct.constraints.rules import NO_GROUP, Groups, group_ids
 from rankstruct.data import BatchLoader, DataError, RankingData, collate, concatenate
 from rankstruct.data.batches import ListDataset
 from rankstruct.data.clean import keep_documents
@@ -82,6 +82,24 @@ def test_a_missing_column_is_told_before_training(rules, told, tmp_path):
     with pytest.raises(ValueError, match=told):
         trainer(tmp_path, 1).fit(here, synthetic())
     assert torch.equal(started, here.scorer.linear.weight)
+
+
+def test_a_list_without_a_page_has_its_number_in_the_data(tmp_path):
+    lists = rs.data.synthetic_groups(lists=6)[0]
+    main = np.ones(lists.num_documents, np.int64)
+    main[lists.offsets[4] : lists.offsets[5]] = 0
+    lists = lists.with_columns({"main": main})
+    for rules in (["main=1 >= 1 @ 5"], ["diversity_groups <= 1 @ 2", "main=1 >= 1 @ 5"]):
+        with pytest.raises(ValueError, match=r"no ranking of list 4 keeps 'main=1 >= 1 @ 5'"):
+            trainer(tmp_path, 1).fit(module(rules), BatchLoader(lists, lists_per_batch=2))
+
+
+def test_groups_are_joined_whether_or_not_all_parts_have_some():
+    none, numbers, names = (group_ids("g", each) for each in ([None, None], [3, None], ["ann", None]))
+    assert Groups.joined("g", [none, numbers]).names is None
+    assert Groups.joined("g", [none, numbers, none]).texts() == ["", "", "3", "", "", ""]
+    assert Groups.joined("g", [names, none]).texts() == ["ann", "", "", ""]
+    assert Groups.joined("g", [numbers, none, names]).texts() == ["3", "", "", "", "ann", ""]
 
 
 def test_loaders_without_a_data_module(tmp_path):
