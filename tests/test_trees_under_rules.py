@@ -121,7 +121,7 @@ def test_trees_learn_from_columns_in_any_order(library, monkeypatch):
     ranker.fit(X[order], labels[order], qid[order], columns={"seller": seller[order]})
     ((lists, found),) = seen
     assert 100 < lists.num_documents < 150
-    packed = found["columns"].numpy()
+    packed = found["columns"].numbers.numpy()
     np.testing.assert_array_equal(packed - packed.min(), (lists.labels // 3) - (lists.labels // 3).min())
     assert np.isfinite(ranker.predict(X)).all()
 

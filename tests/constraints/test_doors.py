@@ -61,7 +61,7 @@ INPUTS = {
         ["g=b >= 2 @ 2"],
         GROUPS,
         r"no ranking of list 0 keeps 'g=b >= 2 @ 2': the list has 1 such document",
-        {"violations": None},
+        {"violations": None, "recommend": "no ranking of user '0' keeps 'g=b >= 2 @ 2': the list has 1 such document"},
     ),
     "a quota of nobody": (
         SCORES,

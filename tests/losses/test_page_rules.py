@@ -355,7 +355,7 @@ def test_rules_that_differ_only_in_their_bounds_have_pages_of_their_own():
 @pytest.mark.parametrize("rules", ["seller <= 1 @ 3", ["seller <= 1 @ 2", "kind <= 1 @ 3"]])
 def test_a_tensor_is_no_mapping_of_columns(rules):
     loss = rs.StructuredHingeLoss("nDCG@2", constraints=rules)
-    with pytest.raises(TypeError, match="columns must be a mapping from names to groups, .*, got Tensor"):
+    with pytest.raises(TypeError, match=r"columns must be a mapping from names to groups, .*, got Tensor"):
         loss(SCORES, LABELS, columns=COLUMNS["seller"])
     with pytest.raises(TypeError, match="columns must be a mapping"):
         rs.boosting_objective(loss, columns=COLUMNS["seller"])
@@ -365,7 +365,7 @@ def test_torch_func_says_where_overlapping_groups_have_a_loss():
     loss = rs.StructuredHingeLoss("nDCG@3", constraints=["seller <= 1 @ 3", "kind <= 2 @ 3"])
     columns = {"seller": [0, 0, 1, 1, 2], "kind": [0, 1, 1, 0, 0]}
     loss(SCORES, LABELS, columns=columns)
-    with pytest.raises(ValueError, match="call the loss eagerly, not in torch.compile or torch.func"):
+    with pytest.raises(ValueError, match=r"call the loss eagerly, not in torch\.compile or torch\.func"):
         torch.func.grad(lambda scores: loss(scores, LABELS, columns=columns))(SCORES)
 
 
@@ -414,7 +414,9 @@ def test_a_linear_ranker_trains_under_rules():
 @pytest.mark.parametrize("ranker", [rs.LinearRanker(C=1.0), rs.BoostedRanker(n_estimators=2, random_state=0)])
 def test_rankers_take_the_columns_of_ranking_data(ranker):
     rng = np.random.default_rng(0)
-    lists = rs.RankingData.from_arrays(rng.normal(size=(40, 3)), rng.integers(0, 3, 40), np.repeat(np.arange(5), 8))
+    lists = rs.data.RankingData.from_arrays(
+        rng.normal(size=(40, 3)), rng.integers(0, 3, 40), np.repeat(np.arange(5), 8)
+    )
     columns = {"seller": rng.integers(0, 3, 40), "kind": rng.integers(0, 3, 40)}
     ranker = clone(ranker).set_params(
         loss=rs.StructuredHingeLoss("nDCG@2", constraints=["seller <= 1 @ 2", "kind <= 2 @ 3"])

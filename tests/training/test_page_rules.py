@@ -89,9 +89,10 @@ def test_a_list_without_a_page_has_its_number_in_the_data(tmp_path):
     main = np.ones(lists.num_documents, np.int64)
     main[lists.offsets[4] : lists.offsets[5]] = 0
     lists = lists.with_columns({"main": main})
+    loader = BatchLoader(lists, lists_per_batch=2)
     for rules in (["main=1 >= 1 @ 5"], ["diversity_groups <= 1 @ 2", "main=1 >= 1 @ 5"]):
         with pytest.raises(ValueError, match=r"no ranking of list 4 keeps 'main=1 >= 1 @ 5'"):
-            trainer(tmp_path, 1).fit(module(rules), BatchLoader(lists, lists_per_batch=2))
+            trainer(tmp_path, 1).fit(module(rules), loader, loader)
 
 
 def test_groups_are_joined_whether_or_not_all_parts_have_some():
