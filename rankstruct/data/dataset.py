@@ -17,12 +17,12 @@ from typing_extensions import Self
 
 from rankstruct.arrays import as_numbers, as_single
 from rankstruct.blocks import Blocks, let_go
-from rankstruct.columns import Columns, EncodedTable, named_columns
+from rankstruct.columns import Columns, EncodedTable, named_columns, names_of
 from rankstruct.constraints.rules import Groups, group_ids
 from rankstruct.data.errors import DataError, shortened
 from rankstruct.data.names import Names, check_offsets
 from rankstruct.ids import known_ids, numbered_ids
-from rankstruct.messages import Way
+from rankstruct.messages import Way, did_you_mean
 
 __all__ = ["RankingData", "Splits", "Summary", "concatenate", "register_format"]
 
@@ -350,17 +350,22 @@ class RankingData:
                 `r"seller = (\S+)"`, the name of a column of features, or its index from 0; it remains a feature.
 
         Raises:
-            DataError: another number of documents, groups that are no names or whole numbers, no such column, or a comment
-                does not match.
+            DataError: no mapping, another number of documents, groups that are no names or whole numbers, no such column, or a
+                comment does not match.
 
         >>> data = RankingData.from_arrays([[5.0], [2.0], [5.0]], [1, 0, 2], ["a", "a", "a"])
         >>> data = data.with_columns({"seller": ["ann", "bob", None], "kind": 0})
         >>> data.group_columns["seller"].texts(), data.group_columns["kind"].ids
         (['ann', 'bob', ''], array([5, 2, 5]))
         """
+        if not isinstance(columns, Mapping) and not names_of(columns):
+            raise DataError(
+                f"columns must be a mapping from names to groups, or a data frame, got {shortened(columns)}"
+            )
         found = {}
         for name, given in named_columns(columns).items():
-            values = self._source_of_groups(given) if isinstance(given, int | str) else given
+            is_source = isinstance(given, int | str) and not isinstance(given, bool)
+            values = self._source_of_groups(given) if is_source else given
             try:
                 found[name] = group_ids(name, values)
             except (TypeError, ValueError) as error:
@@ -372,6 +377,10 @@ class RankingData:
         names = [] if self.columns is None else self.columns.names
         if isinstance(source, int):
             return self._feature(source)
+        if source not in names and names and self.comments is None:
+            raise DataError(
+                f"there is no column {source!r}{did_you_mean(source, names)}; there are {', '.join(names)[:200]}"
+            )
         if source not in names:
             return self._found_in_comments(source)
         values = self._feature(names.index(source))

@@ -41,12 +41,13 @@ BUILTIN: dict[str, Callable[[int], Splits]] = {
 
 
 def _check_expression(name: str, source: Any) -> None:
+    said = f"data.{name} must be a column index or a regular expression, got {source!r}"
+    if isinstance(source, bool) or not isinstance(source, int | str):
+        raise ValueError(said)
     try:
-        re.compile(source if isinstance(source, str) else "")
+        re.compile(str(source))
     except re.error as error:
-        raise ValueError(
-            f"data.{name} must be a column index or a regular expression, got {source!r}: {error}"
-        ) from None
+        raise ValueError(f"{said}: {error}") from None
 
 
 class _Pairs(dict[str, Any]):
@@ -158,7 +159,9 @@ class Source:
             if value not in known:
                 raise ValueError(f"data.{name}: {name} must be one of {', '.join(map(repr, known))}, got {value!r}")
         check_preparation(self.prepare)
-        found = {"diversity_groups": self.diversity_groups}
+        found: dict[str, Any] = {} if self.diversity_groups is None else {"diversity_groups": self.diversity_groups}
+        if not isinstance(self.columns or {}, Mapping):
+            raise ValueError(f"data.columns must be a mapping, such as {{seller: 3}}, got {self.columns!r}")
         found |= {f"columns[{name!r}]": where for name, where in (self.columns or {}).items()}
         for name, where in found.items():
             _check_expression(name, where)

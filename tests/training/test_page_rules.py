@@ -181,9 +181,16 @@ def test_columns_from_comments_tables_and_features(tmp_path):
         ({"seller": [0.5] * 4}, "the groups in seller must be names or whole numbers, got 0.5"),
         ({"seller": "shop = (.*)"}, "no document has a comment"),
         ({"seller": 7}, "column must be a feature index from 0 to 3; got 7"),
+        ({"seller": True}, "'seller' must have one entry per document"),
+        ([1, 2, 3, 4], r"columns must be a mapping from names to groups, or a data frame, got \[1, 2, 3, 4\]"),
     ):
         with pytest.raises(DataError, match=told):
             data.part("train").with_columns(columns)
+    with pytest.raises(DataError, match="there is no column 'selller'; did you mean seller"):
+        RankingDataModule(path=str(tmp_path / "tables"), columns={"seller": "selller"}).part("train")
+    for columns in ({"a": True}, {"a": [1]}, "seller"):
+        with pytest.raises(ValueError, match=r"data.columns(\['a'\] must be a column index|must be a mapping)"):
+            RankingDataModule(builtin="synthetic", columns=columns)
     with pytest.raises(
         ValueError, match=r"data.columns\['a'\] must be a column index or a regular expression, got '\('"
     ):
