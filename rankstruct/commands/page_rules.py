@@ -15,7 +15,6 @@ from rankstruct.data import DataError, RankingData
 from rankstruct.data.errors import check_matched, naming_lists
 from rankstruct.data.source import digest_of
 from rankstruct.data.tables import TableReader, as_names, missing_column
-from rankstruct.files import write_text
 from rankstruct.text_tables import format_table
 
 
@@ -114,6 +113,18 @@ class DocumentRules:
         except ValueError as error:
             raise DataError(f"{source}: {naming_lists(str(error), 'query', qids)}") from None
 
+    def ranks(self, data: RankingData, scores: np.ndarray, source: Path) -> np.ndarray:
+        """The rank of each document under the rules, 0 for those not shown.
+
+        Raises:
+            DataError: as `report`.
+        """
+        groups = self.groups(data.docids, source)
+        try:
+            return rank_under(scores, self.constraints, groups, offsets=data.offsets).numpy()
+        except ValueError as error:
+            raise DataError(f"{source}: {naming_lists(str(error), 'query', data.qids)}") from None
+
 
 def rule_table(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[list[str], list[list[Any]]]:
     """Header and rows of the lists that break each rule."""
@@ -146,14 +157,3 @@ Relative to the best page of each test list that keeps the rules, and the number
     return (
         f"{text}\n\nNothing was learned from them; `rankstruct predict --columns FILE` ranks new lists under them.\n\n"
     )
-
-
-def write_pages(path: Path, rules: DocumentRules, data: RankingData, scores: np.ndarray, source: Path) -> str:
-    """Write the rank of each document under rules, a line each, 0 for those not shown; returns a message for the user."""
-    groups = rules.groups(data.docids, source)
-    try:
-        ranks = rank_under(scores, rules.constraints, groups, offsets=data.offsets)
-    except ValueError as error:
-        raise DataError(f"{source}: {naming_lists(str(error), 'query', data.qids)}") from None
-    write_text(path, "".join(f"{each}\n" for each in ranks.tolist()))
-    return f"ranks of these documents under rules: {path}"

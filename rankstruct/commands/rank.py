@@ -30,7 +30,7 @@ from rankstruct.commands._arguments import CommandParser
 from rankstruct.commands._options import RANKED, column_options, parser_of
 from rankstruct.commands.cells import Cell, CellFolders
 from rankstruct.commands.files import Files, find_files
-from rankstruct.commands.page_rules import DocumentRules, rule_section, rule_table, rules_of, write_pages
+from rankstruct.commands.page_rules import DocumentRules, rule_section, rule_table, rules_of
 from rankstruct.commands.rank_clicks import ClickFiles, click_section
 from rankstruct.cut_off import CutOff
 from rankstruct.data import DataError, RankingData
@@ -348,7 +348,7 @@ def _ruled(
 ) -> dict[str, Any]:
     """The measures under rules, and how many test lists break each before and after."""
     found = rules.report(scores, test.labels, measures, test.offsets, test.qids, test.docids, path)
-    return {**found._asdict(), "values": _summed(found.values)}
+    return {"values": _summed(found.values), "before": found.before, "after": found.after}
 
 
 def _summed(values: Mapping[str, torch.Tensor]) -> dict[str, Any]:
@@ -437,6 +437,7 @@ def predict(folder: Path, args: Sequence[str]) -> None:
     reading = {name: result[name] for name in ("zero_based", "label", "qid", "categorical") if name in result}
     data = read_for_model(path, result.get("feature_names"), result["features"], columns, **reading)
     scores = _scores(scorer, data, path)
+    ranks = None if rules is None else rules.ranks(data, scores, path)
     for line in write_predictions(folder, data, scores, getattr(scorer, "calibration", None)):
         print(line)
     for name in (_SHOWN, _RANKS):
@@ -447,8 +448,9 @@ def predict(folder: Path, args: Sequence[str]) -> None:
         print(f"shown of these documents: {int(shown.sum())}, those with 1 in {folder / _SHOWN}")
     elif "cut_off" in result:
         print(result["cut_off"]["remarks"][-1])
-    if rules is not None:
-        print(write_pages(folder / _RANKS, rules, data, scores, path))
+    if ranks is not None:
+        write_text(folder / _RANKS, "".join(f"{each}\n" for each in ranks.tolist()))
+        print(f"ranks of these documents under rules: {folder / _RANKS}")
     elif texts is not None:
         print("ranked by score; --columns FILE, with the groups of these documents, ranks them under the rules")
 

@@ -622,6 +622,12 @@ def test_rules_for_a_page_are_tested_and_kept_by_predict(data, tmp_path, capsys)
     assert rankstruct(["predict", "--run", str(output), "--data.predict_path", str(test)]) == 0
     assert "ranked by score; --columns FILE" in capsys.readouterr().out
     assert not (output / "ranks.txt").exists()
+    (output / "scores.txt").unlink()
+    (tmp_path / "others.csv").write_text("docid,seller\nx,a\n")
+    given = ["predict", "--run", str(output), "--data.predict_path", str(test), "--columns"]
+    assert rankstruct([*given, str(tmp_path / "others.csv")]) == 1
+    assert "is in " in capsys.readouterr().err
+    assert not (output / "scores.txt").exists()
 
 
 def table_of(data, names):

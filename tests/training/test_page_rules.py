@@ -189,7 +189,7 @@ def test_columns_from_comments_tables_and_features(tmp_path):
     with pytest.raises(DataError, match="there is no column 'selller'; did you mean seller"):
         RankingDataModule(path=str(tmp_path / "tables"), columns={"seller": "selller"}).part("train")
     for columns in ({"a": True}, {"a": [1]}, "seller"):
-        with pytest.raises(ValueError, match=r"data.columns(\['a'\] must be a column index|must be a mapping)"):
+        with pytest.raises(ValueError, match=r"data.columns(\['a'\] must be a column index| must be a mapping)"):
             RankingDataModule(builtin="synthetic", columns=columns)
     with pytest.raises(
         ValueError, match=r"data.columns\['a'\] must be a column index or a regular expression, got '\('"
