@@ -209,7 +209,7 @@ class BoostingObjective:
 
     def _bound(self, labels: np.ndarray, sizes: np.ndarray, weight: np.ndarray | None = None) -> _NewtonSteps:
         """Gradient and second derivatives of these lists as a function of the predictions; raises ValueError for invalid ones."""
-        optional = {}
+        optional: dict[str, Any] = {}
         for name in ("diversity_groups", "item_weights"):
             given = getattr(self, name)
             if given is not None:
@@ -241,7 +241,7 @@ class _NewtonSteps:
         labels: np.ndarray,
         sizes: np.ndarray,
         weight: np.ndarray | None,
-        optional: dict[str, Tensor],
+        optional: dict[str, Any],
         documents_per_list: float,
     ) -> None:
         self.loss, self.given = loss, (np.array(labels), sizes, None if weight is None else np.array(weight))
