@@ -23,14 +23,14 @@ __all__ = ["Batch", "BatchLoader", "collate"]
 
 
 class Batch:
-    """A batch of lists, padded to the longest one; padding has features 0, label 0, `where` False, position and group -1.
+    """A batch of lists, padded to the longest one; padding has features 0, label 0, `where` False, position -1 and no group.
 
     Shapes: features `[lists, list_size, d]` float32, labels `[lists, list_size]` float32, where `[lists, list_size]` bool,
     index `[lists]` int64 (index of the list in the data), positions `[lists, list_size]` int64 (row of the document in
-    the data), diversity_groups `[lists, list_size]` int64, or None if the data have none; columns: by name, groups
-    `[lists, list_size]` that rules are about, which stay on the CPU, where the rules are read.
+    the data), diversity_groups `[lists, list_size]` int64, or None if the data have none; columns: by name, the groups
+    `[lists, list_size]` that rules are about, these among them, which stay on the CPU, where the rules are read.
 
-    >>> from rankstruct.data import RankingData, columns_for_rules
+    >>> from rankstruct.data import RankingData
     >>> data = RankingData.from_arrays([[1.0], [2.0], [3.0]], [0, 1, 1], ["a", "a", "b"])
     >>> batch = next(iter(BatchLoader(data, lists_per_batch=2)))
     >>> batch.features.shape, batch.where
@@ -44,10 +44,10 @@ class Batch:
         lists: Lists,
         index: Tensor,
         positions: Tensor,
-        group_columns: Mapping[str, Groups] | None = None,
+        columns: Mapping[str, Groups] | None = None,
     ) -> None:
         self.features, self.lists, self.index, self.positions = features, lists, index, positions
-        self.group_columns = {} if group_columns is None else group_columns
+        self.columns = {} if columns is None else columns
 
     @property
     def labels(self) -> Tensor:
@@ -65,11 +65,6 @@ class Batch:
         """Groups, `[lists, list_size]`, if the data have any."""
         return self.lists.diversity_groups
 
-    @property
-    def columns(self) -> dict[str, Groups]:
-        """What losses and measures under rules take as `columns=`; the groups of diverse rankings are one."""
-        return columns_for_rules(self)
-
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         """Move the batch to a device."""
         return self._each(lambda value: value.to(device, non_blocking=non_blocking))
@@ -80,13 +75,12 @@ class Batch:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
         index, positions = change(self.index), change(self.positions)
-        return Batch(change(self.features), self.lists.documents(change), index, positions, self.group_columns)
+        return Batch(change(self.features), self.lists.documents(change), index, positions, self.columns)
 
 
 def _padded(
     features: np.ndarray,
     labels: np.ndarray,
-    groups: np.ndarray | None,
     rows: np.ndarray,
     where: np.ndarray,
     index: Any,
@@ -100,8 +94,9 @@ def _padded(
         padded[where] = flat
         return torch.from_numpy(padded)
 
-    lists = Lists(wide(labels), torch.from_numpy(where), diversity_groups=None if groups is None else wide(groups, -1))
     columns = {name: each.padded(where) for name, each in columns.items()}
+    groups = torch.from_numpy(columns["diversity_groups"].ids) if "diversity_groups" in columns else None
+    lists = Lists(wide(labels), torch.from_numpy(where), diversity_groups=groups)
     return Batch(wide(features), lists, torch.as_tensor(index), wide(rows, -1), columns)
 
 
@@ -128,19 +123,18 @@ def make_batch(
     chosen = np.asarray(lists, dtype=np.int64)
     lengths = data.lengths[chosen]
     sizes = lengths if max_list_size is None else np.minimum(lengths, max_list_size)
-    columns = np.arange(sizes.max(initial=0))
-    where = columns < sizes[:, None]
-    places = data.offsets[chosen][:, None] + columns
+    ranks = np.arange(sizes.max(initial=0))
+    where = ranks < sizes[:, None]
+    places = data.offsets[chosen][:, None] + ranks
     for row in np.flatnonzero(sizes < lengths).tolist():
         first, last = data.offsets[chosen[row]], data.offsets[chosen[row] + 1]
         rng = np.random.default_rng([*seed, int(chosen[row])])
         places[row, : sizes[row]] = first + _sample(data.labels[first:last] > 0, int(sizes[row]), rng, keep_relevant)
     rows = places[where]
     features = data.features[rows].toarray() if data.is_sparse else data.features[rows]
-    groups = None if data.diversity_groups is None else data.diversity_groups[rows].astype(np.int64)
     labels = data.labels[rows].astype(np.float32, copy=False)
-    given = {name: each.at(rows) for name, each in data.group_columns.items()}
-    return _padded(features.astype(np.float32, copy=False), labels, groups, rows, where, chosen, given)
+    columns = {name: each.at(rows) for name, each in columns_for_rules(data).items()}
+    return _padded(features.astype(np.float32, copy=False), labels, rows, where, chosen, columns)
 
 
 def _sample(relevant: np.ndarray, size: int, rng: np.random.Generator, keep: bool) -> np.ndarray:
@@ -294,12 +288,9 @@ class BatchLoader:
 
     def _nothing(self) -> Batch:
         """One list of padding, which no measure counts."""
-        none = torch.full((1, 1), -1)
-        groups = None if self.data.diversity_groups is None else none
-        lists = Lists(torch.zeros(1, 1), none > 0, diversity_groups=groups)
-        padding = np.zeros((1, 1), bool)
-        columns = {name: each.at(slice(0)).padded(padding) for name, each in self.data.group_columns.items()}
-        return Batch(torch.zeros(1, 1, self.data.num_features), lists, none[0], none, columns)
+        features, none = np.zeros((0, self.data.num_features), np.float32), np.zeros(0, np.int64)
+        columns = {name: each.at(none) for name, each in columns_for_rules(self.data).items()}
+        return _padded(features, np.zeros(0, np.float32), none, np.zeros((1, 1), bool), [-1], columns)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch; unless it is the current one, start from its first batch."""
@@ -399,14 +390,13 @@ def collate(lists: Sequence[Batch]) -> Batch:
     def flat(name: str) -> np.ndarray:
         return torch.cat([getattr(batch, name)[batch.where] for batch in lists]).numpy()
 
-    groups = None if any(batch.diversity_groups is None for batch in lists) else flat("diversity_groups")
     lengths = torch.cat([batch.where.sum(-1, keepdim=True) for batch in lists]).numpy()
     where = np.arange(lengths.max(initial=0)) < lengths
     index = torch.cat([batch.index for batch in lists])
-    real = [(batch.group_columns, batch.where.numpy()) for batch in lists]
+    real = [(batch.columns, batch.where.numpy()) for batch in lists]
     columns = {
         name: Groups.joined(name, [given[name].at(where) for given, where in real])
         for name in real[0][0]
         if all(name in given for given, _ in real)
     }
-    return _padded(flat("features"), flat("labels"), groups, flat("positions"), where, index, columns)
+    return _padded(flat("features"), flat("labels"), flat("positions"), where, index, columns)

@@ -487,13 +487,11 @@ class Summary:
         return "\n".join(f"{name:<25} {value}" for name, value in rows.items())
 
 
-def columns_for_rules(lists: Any) -> dict[str, Groups]:
-    """The columns of `RankingData`, or of a `Batch`, that rules may be about: the groups of diverse rankings are one."""
-    groups = lists.diversity_groups
-    if groups is None:
-        return dict(lists.group_columns)
-    numbers = np.asarray(groups.cpu() if hasattr(groups, "cpu") else groups)
-    return {"diversity_groups": Groups(numbers, None), **lists.group_columns}
+def columns_for_rules(data: RankingData) -> Mapping[str, Groups]:
+    """The columns that rules may be about: the groups of diverse rankings are one."""
+    if data.diversity_groups is None:
+        return data.group_columns
+    return {"diversity_groups": Groups(data.diversity_groups, None), **data.group_columns}
 
 
 class Splits(NamedTuple):

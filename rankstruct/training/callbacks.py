@@ -28,6 +28,7 @@ from torch import Tensor
 from rankstruct.constraints import Constraints, report_under
 from rankstruct.constraints.ranking import check_time_limit
 from rankstruct.data import Batch
+from rankstruct.data.dataset import columns_for_rules
 from rankstruct.data.predictions import write_predictions
 from rankstruct.files import whole_file
 from rankstruct.losses import rules_of
@@ -357,7 +358,8 @@ class RuleWatch(pl.Callback):
         self._sums = torch.zeros(len(self.constraints.rules) + 2, dtype=torch.float64)
         data: Any = getattr(trainer, "datamodule", None)
         if hasattr(data, "part"):
-            check_columns("RuleWatch", self.constraints, data.part("test" if stage == "test" else "vali"))
+            lists = data.part("test" if stage == "test" else "vali")
+            check_columns("RuleWatch", self.constraints, columns_for_rules(lists))
         if self.selects:
             before = f"val/{pl_module.validation_metric.measures[0].name}"  # type: ignore[union-attr,index]
             steered: list[Any] = [*trainer.early_stopping_callbacks, *trainer.checkpoint_callbacks]
@@ -370,7 +372,7 @@ class RuleWatch(pl.Callback):
     ) -> None:
         """Count the lists of a batch."""
         assert self.constraints is not None
-        check_columns("RuleWatch", self.constraints, batch)
+        check_columns("RuleWatch", self.constraints, batch.columns)
         measure = self._measure(pl_module)
         given: dict[str, Any] = {"where": batch.where, "time_limit": self.time_limit}
         with warnings.catch_warnings():  # of the gap, which is logged

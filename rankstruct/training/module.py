@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import pytorch_lightning as pl
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from rankstruct.calibration import Calibration
 from rankstruct.constraints import Constraints
-from rankstruct.constraints.rules import unknown_groups
-from rankstruct.data import Batch, BatchLoader, RankingData, record
+from rankstruct.constraints.rules import Groups, unknown_groups
+from rankstruct.data import Batch, BatchLoader, record
 from rankstruct.data.dataset import columns_for_rules
 from rankstruct.data.errors import naming_lists
 from rankstruct.losses import StructuredHingeLoss, rules_of, takes_columns, takes_groups
@@ -35,9 +35,8 @@ __all__ = ["RankingModule"]
 STUCK = f"the model is {Status.NO_BETTER_THAN_ZERO}, or another scorer"
 
 
-def check_columns(name: str, constraints: Constraints, lists: RankingData | Batch) -> None:
-    """Raise ValueError unless lists have the columns that rules are about; `name` is what has the rules."""
-    known = columns_for_rules(lists)
+def check_columns(name: str, constraints: Constraints, known: Mapping[str, Groups]) -> None:
+    """Raise ValueError unless the columns that rules are about are known; `name` is what has the rules."""
     if missing := [each for each in constraints.columns if each not in known]:
         raise ValueError(
             f"the rules of {name} are about {missing[0]!r}, and the data have {', '.join(map(repr, known)) or 'no columns'}"
@@ -212,9 +211,9 @@ class RankingModule(pl.LightningModule):
         """Fit the start, unless the run is resumed from a checkpoint; before, check that the data have what the rules need."""
         data: Any = getattr(self.trainer, "datamodule", None)
         if hasattr(data, "part"):
-            self.check_columns(lists := data.part("train"))
+            self.check_columns(columns := columns_for_rules(data.part("train")))
             for rules in rules_of(self.loss):
-                for said in unknown_groups(rules.constraints, columns_for_rules(lists), quotas=True):
+                for said in unknown_groups(rules.constraints, columns, quotas=True):
                     raise ValueError(said)
         if self.trainer.ckpt_path is None:
             if self.start == "regression":
@@ -262,7 +261,7 @@ class RankingModule(pl.LightningModule):
         """Return the loss of a batch with scores `[lists, list_size]`, without the regulariser; a scalar."""
         given: dict[str, Any] = {"where": batch.where, **chosen}
         if takes_columns(self.loss):
-            self.check_columns(batch)
+            self.check_columns(batch.columns)
             given["columns"] = batch.columns
         if takes_groups(self.loss):
             given["diversity_groups"] = self._groups_of(batch)
@@ -282,10 +281,10 @@ class RankingModule(pl.LightningModule):
             )
         return batch.diversity_groups
 
-    def check_columns(self, lists: RankingData | Batch) -> None:
-        """Raise ValueError unless lists have the columns that the rules of the loss are about, if it has any."""
+    def check_columns(self, known: Mapping[str, Groups]) -> None:
+        """Raise ValueError unless the columns that the rules of the loss are about are known, if it has any."""
         for rules in rules_of(self.loss):
-            check_columns(type(self.loss).__name__, rules.constraints, lists)
+            check_columns(type(self.loss).__name__, rules.constraints, known)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Update the measures; returns the scores for callbacks."""

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from rankstruct.columns import Columns
+from rankstruct.constraints.rules import group_ids
 from rankstruct.data import DataError, RankingData, concatenate
 from rankstruct.data.clean import RemoveNearDuplicates, RemoveZeroRows, keep_documents
 
@@ -40,6 +41,7 @@ def every_field():
         "comments": number.astype(str).astype(np.bytes_),
         "missing": number.astype(np.int32),
         "diversity_groups": number.astype(np.int64),
+        "group_columns": {"seller": group_ids("seller", number)},
     }
     known = {*values, "offsets", "qids", "columns"}
     assert {f.name for f in fields(RankingData)} == known, "say here what a new field holds"
@@ -69,6 +71,7 @@ def test_rows_keep_everything_that_is_known_of_a_document(change, expected):
         if name == "columns":
             assert values.categories == {"x": None, "y": ("a", "b", "c")}
         elif name not in ("offsets", "qids"):
+            values = values["seller"].ids if name == "group_columns" else values
             told = values[:, 0] if name == "features" else values
             assert told.astype(np.float32).tolist() == found.labels.tolist(), name
 

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from rankstruct.constraints.rules import NO_GROUP
 from rankstruct.data import Batch, BatchLoader, DataError, RankingData, collate, concatenate, read_svmlight
 from rankstruct.data.batches import ListDataset, make_batch
 from rankstruct.data.pipeline import fit_preparation
@@ -80,11 +81,12 @@ def test_they_go_along():
 def test_batches_have_them_or_none():
     data = make().with_groups([3, 1, 3, 2])
     batch = make_batch(data, [1, 0])
-    assert batch.diversity_groups.tolist() == [[1, -1, -1], [2, 0, 2]]
+    assert batch.diversity_groups.tolist() == [[1, NO_GROUP, NO_GROUP], [2, 0, 2]]
+    assert batch.columns["diversity_groups"].ids.tolist() == batch.diversity_groups.tolist()
     assert batch.diversity_groups.dtype == torch.int64
     assert torch.equal(batch.to("cpu").diversity_groups, batch.diversity_groups)
     joined = collate([ListDataset(data)[0], ListDataset(data)[1]])
-    assert joined.diversity_groups.tolist() == [[2, 0, 2], [1, -1, -1]]
+    assert joined.diversity_groups.tolist() == [[2, 0, 2], [1, NO_GROUP, NO_GROUP]]
     sampled = make_batch(data, [0], max_list_size=2)
     assert torch.equal(sampled.diversity_groups[0], torch.tensor(data.diversity_groups)[sampled.positions[0]])
     assert all(batch.diversity_groups is not None for batch in BatchLoader(data, lists_per_batch=1))

@@ -88,25 +88,28 @@ def test_two_responses_and_the_logistic_loss_are_trls_own(base, tokenizer, tmp_p
 
 
 @pytest.mark.parametrize("loss", [rs.ListMLELoss(), rs.StructuredHingeLoss("nDCG@10")], ids=["PL", "hinge"])
-def test_lists_with_ties_of_unequal_length(loss, tokenizer, tmp_path):
+@pytest.mark.parametrize("base", ["DPOTrainer", "RewardTrainer"])
+def test_lists_with_ties_of_unequal_length(base, loss, tokenizer, tmp_path):
     """The values are those of the loss on scores of responses that are alone in the model."""
-    trainer = make("DPOTrainer", loss, TIES, tmp_path, tokenizer)
+    trainer = make(base, loss, TIES, tmp_path, tokenizer)
     batch = trainer.data_collator([trainer.train_dataset[at] for at in range(3)])
     assert batch["grades"].tolist() == [[2, 1, 1, 0], [1, 0, -100, -100], [1, 1, 0, -100]]
 
-    def log_p(model, prompt, completion):
+    def score(model, prompt, completion):
         (ids,) = tokenizer([prompt + completion + "<eos>"], return_tensors="pt")["input_ids"]
         first = len(tokenizer(prompt)["input_ids"])
-        each = model(ids[None]).logits[0, :-1].log_softmax(-1)
+        logits = model(ids[None]).logits[0]
+        if base == "RewardTrainer":
+            return logits[0]
+        each = logits[:-1].log_softmax(-1)
         return each.gather(-1, ids[1:, None])[first - 1 :].sum()
 
     alone = []
     for row in TIES[:3]:
-        both = [
-            torch.stack([log_p(model, row["prompt"], text) for text in row["completions"]])
-            for model in (trainer.model, trainer.ref_model)
-        ]
-        alone.append(loss(0.1 * (both[0] - both[1]), torch.tensor(row["labels"])))
+        models = [trainer.model] if base == "RewardTrainer" else [trainer.model, trainer.ref_model]
+        found = [torch.stack([score(each, row["prompt"], text) for text in row["completions"]]) for each in models]
+        scores = found[0] if base == "RewardTrainer" else 0.1 * (found[0] - found[1])
+        alone.append(loss(scores, torch.tensor(row["labels"])))
     torch.testing.assert_close(step(trainer, batch)[0], torch.stack(alone).mean().detach(), rtol=1e-5, atol=1e-6)
 
 
