@@ -12,8 +12,8 @@ it is there, from the first file, such as `--train "AP ramp" 0`, loss and seed. 
 item, and the epoch is the best one by the validation items. The similarity is chosen of two by the validation items after a few
 epochs, by the run with seed 0 that `--like` names, otherwise by this one.
 
-With `--times`, files have lines `user item rating time`, or `user item time`, and all users are divided at one moment: the test is
-the first item of each user after nine tenths of all interactions, the validation the first one after eight tenths, of users who
+With `--times`, files have lines `user item rating time`, or `user item time`, and all users are divided at one moment: the test
+is the first item of each user after nine tenths of all interactions, the validation the first one after eight tenths, of users who
 have earlier ones. Counters are compared, and the table is written as `sequences-times.json`:
 
     python scripts/sequences.py --times --path MOVIELENS100K/u.data --output runs/sequences
@@ -46,8 +46,8 @@ from rankstruct.recommenders import (
     TransitionRecommender,
     evaluate_catalogue,
     hold_out,
-    next_item_module,
     interactions,
+    next_item_module,
     popularity,
     read_interactions,
 )
@@ -367,7 +367,9 @@ def work(args: Sequence[str]) -> None:
     parser.add_argument("--output", default="runs/sequences", help="folder of sequences.json")
     parser.add_argument("--runs", default="", help="folder of the runs of SASRec")
     parser.add_argument("--train", nargs=2, metavar=("LOSS", "SEED"), help=f"train and keep a run; {', '.join(LOSSES)}")
-    parser.add_argument("--times", action="store_true", help="files of lines user item [rating] time, divided at one moment")
+    parser.add_argument(
+        "--times", action="store_true", help="files of lines user item [rating] time, divided at one moment"
+    )
     parser.add_argument("--like", help="the set whose run with seed 0 has chosen the similarity, such as Beauty")
     given = parser.parse_args(args)
     torch.set_num_threads(1)

@@ -272,7 +272,9 @@ def test_losses_of_rectools_in_the_comparison_are_its_own(distance, monkeypatch)
         theirs, batch = built(None, torch.float64, **options, **loss)
         ours, _ = built(next_item_module(), torch.float64, **options, gbce_t=loss.get("gbce_t", 0.2))
         for each in theirs.torch_model.item_model.parameters():
-            each.data[0] = 0.0  # padding, whose score is 0 in the script, and that of a vector that is not trained in RecTools
+            each.data[0] = (
+                0.0  # padding, whose score is 0 in the script, and that of a vector that is not trained in RecTools
+            )
         ours.load_state_dict(theirs.state_dict())
         return ours, theirs, batch
 
@@ -281,7 +283,7 @@ def test_losses_of_rectools_in_the_comparison_are_its_own(distance, monkeypatch)
 
     number = 3
     monkeypatch.setattr(comparison, "NEGATIVES", number)
-    items = torch.randint(12, batch["y"].shape + (number,), generator=torch.Generator().manual_seed(3))
+    items = torch.randint(12, (*batch["y"].shape, number), generator=torch.Generator().manual_seed(3))
     ours, theirs, batch = both(loss="gBCE", n_negatives=number, gbce_t=0.75)
     wanted = theirs.training_step({**batch, "negatives": items + 1}, 0)
     order = torch.cat([rows[(part["y"] != 0).nonzero()[:, 0]] for rows, part in ours._parts(batch)])

@@ -25,7 +25,16 @@ def test_counters_find_a_cycle_that_popularity_does_not(tmp_path, monkeypatch):
 
 
 def test_at_one_moment_the_test_is_the_first_later_item_of_a_known_user(tmp_path):
-    rows = [(0, 7, 3, 1), (0, 8, 3, 2), (1, 7, 5, 3), (1, 9, 1, 4), (2, 7, 4, 5), (0, 9, 2, 6), (2, 9, 3, 7), (2, 8, 1, 8)]
+    rows = [
+        (0, 7, 3, 1),
+        (0, 8, 3, 2),
+        (1, 7, 5, 3),
+        (1, 9, 1, 4),
+        (2, 7, 4, 5),
+        (0, 9, 2, 6),
+        (2, 9, 3, 7),
+        (2, 8, 1, 8),
+    ]
     rows += [(3, 7, 5, 9), (0, 6, 4, 10), (1, 8, 4, 9)]
     path = tmp_path / "u.data"
     np.savetxt(path, np.random.default_rng(0).permutation(rows), "%d", delimiter="\t")
