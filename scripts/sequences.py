@@ -13,8 +13,8 @@ item, and the epoch is the best one by the validation items. The similarity is c
 epochs, by the run with seed 0 that `--like` names, otherwise by this one.
 
 With `--times`, files have lines `user item rating time`, or `user item time`, and all users are divided at one moment: the test
-is the first item of each user after nine tenths of all interactions, the validation the first one after eight tenths, of users who
-have earlier ones. Counters are compared, and the table is written as `sequences-times.json`:
+is the first item of each user after nine tenths of all interactions, the validation the first one after eight tenths, of users
+who have earlier ones. Counters are compared, and the table is written as `sequences-times.json`:
 
     python scripts/sequences.py --times --path MOVIELENS100K/u.data --output runs/sequences
 """
