@@ -11,6 +11,12 @@ With `--runs FOLDER`, SASRec of RecTools too, with its own losses and others, if
 it is there, from the first file, such as `--train "AP ramp" 0`, loss and seed. It learns from everything before the validation
 item, and the epoch is the best one by the validation items. The similarity is chosen of two by the validation items after a few
 epochs, by the run with seed 0 that `--like` names, otherwise by this one.
+
+With `--times`, files have lines `user item rating time`, or `user item time`, and all users are divided at one moment: the test
+is the first item of each user after nine tenths of all interactions, the validation the first one after eight tenths, of users
+who have earlier ones. Counters are compared, and the table is written as `sequences-times.json`:
+
+    python scripts/sequences.py --times --path MOVIELENS100K/u.data --output runs/sequences
 """
 
 from __future__ import annotations
@@ -40,6 +46,7 @@ from rankstruct.recommenders import (
     TransitionRecommender,
     evaluate_catalogue,
     hold_out,
+    interactions,
     next_item_module,
     popularity,
     read_interactions,
@@ -70,6 +77,7 @@ LEAST = 12  # epochs, since the first ones may be level
 NEGATIVES = 256  # of gBCE
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the counter in a blend
 SEEDS = (0, 1, 2)
+MOMENTS = (0.8, 0.9)  # of validation and test: the share of all interactions that are known
 
 
 def compared(ratings: Ratings) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, str], dict[str, float]]:
@@ -94,6 +102,48 @@ def compared(ratings: Ratings) -> tuple[dict[str, dict[str, np.ndarray]], dict[s
         settings[name] = ", ".join(f"{key}={value}" for key, value in getattr(model, "settings_", {}).items())
         print(name, *(f"{each.mean():.4f}" for each in values[name].values()), f"{seconds[name]:.0f} s", flush=True)
     return values, settings, seconds
+
+
+def at_moments(path: Path) -> list[tuple[Ratings, Ratings]]:
+    """What is known at the moments of validation and test, and the next item of each user who is known."""
+    user, item, *_, time = np.loadtxt(path, dtype=np.int64).T
+    ratings, parts = interactions(user, item, times=time), []
+    for share in MOMENTS:
+        moment = np.quantile(ratings.time, share, method="lower")
+        known, later = ratings.select(ratings.time <= moment), ratings.select(ratings.time > moment)
+        order = np.lexsort((later.item, later.time, later.user))
+        _, first = np.unique(later.user[order], return_index=True)
+        chosen = np.zeros(later.num_ratings, bool)
+        chosen[order[first]] = True
+        parts.append((known, later.select(chosen & np.isin(later.user, known.user))))
+    return parts
+
+
+def compared_at_moments(path: Path) -> list[list[Any]]:
+    """The rows of a table: models with the settings that are best at the moment of validation."""
+    (before, held), (known, test) = at_moments(path)
+    items, rows, values = np.unique(known.item), [], {}
+    counted = TransitionRecommender().fit(before, validation=held).settings_
+    near = SessionKNN().fit(before, validation=held).settings_
+    blend = BlendRecommender(TransitionRecommender(**counted), Recommender())
+    weight = blend.fit(before, validation=held).settings_
+    models = {
+        "popularity": (None, {}),
+        COUNTER: (TransitionRecommender(**counted), counted),
+        "session kNN": (SessionKNN(**near), near),
+        TRAINED: (Recommender(), {}),
+        f"{COUNTER} + {TRAINED}": (blend.set_params(**weight), weight),
+    }
+    for name, (model, _) in models.items():
+        found = popularity(known) if model is None else model.fit(known).catalogue_model()
+        each = evaluate_catalogue(found, test, list(MEASURES), exclude=known, items=items)
+        values[name] = {MEASURES[measure]: of_users.numpy() for measure, of_users in each.items()}
+    for name, (_, settings) in models.items():
+        less = "" if name == COUNTER else with_interval(values[name]["nDCG@10"] - values[COUNTER]["nDCG@10"], RESAMPLES)
+        shown = ", ".join(f"{key}={value}" for key, value in settings.items())
+        bounds = [_with_bounds(values[name][measure]) for measure in MEASURES.values()]
+        rows.append([path.parent.name.capitalize(), test.num_ratings, name, *bounds, less, shown])
+    return rows
 
 
 def transformers(
@@ -206,7 +256,7 @@ def sasrec(loss: Any, similarity: tuple[str, float]) -> Any:
 
 
 def softmax_of_rectools(module: Any, batch: Any, batch_idx: int) -> Tensor:
-    """RecTools' softmax, which counts padding as an item, with the score 0."""
+    """RecTools' softmax, which counts padding as an item, here with the score 0, there with that of a vector never trained."""
     encoded, targets, _ = module.encoded(batch)
     scores = torch.nn.functional.pad(encoded.positions @ encoded.items.T, (1, 0))
     return module._calc_softmax_loss(scores[None], targets[None] + 1, torch.ones(1, len(targets)))
@@ -317,6 +367,9 @@ def work(args: Sequence[str]) -> None:
     parser.add_argument("--output", default="runs/sequences", help="folder of sequences.json")
     parser.add_argument("--runs", default="", help="folder of the runs of SASRec")
     parser.add_argument("--train", nargs=2, metavar=("LOSS", "SEED"), help=f"train and keep a run; {', '.join(LOSSES)}")
+    parser.add_argument(
+        "--times", action="store_true", help="files of lines user item [rating] time, divided at one moment"
+    )
     parser.add_argument("--like", help="the set whose run with seed 0 has chosen the similarity, such as Beauty")
     given = parser.parse_args(args)
     torch.set_num_threads(1)
@@ -329,6 +382,12 @@ def work(args: Sequence[str]) -> None:
         return
     start, rows, differences, logs, blends = time.perf_counter(), [], [], [], []
     titles = list(MEASURES.values())
+    if given.times:
+        warnings.simplefilter("ignore")
+        header = ["set", "users", "model", *titles, f"nDCG@10 less {COUNTER}", "settings"]
+        rows = [row for path in given.path for row in compared_at_moments(Path(path))]
+        written(args, given.output, "sequences-times", {"sequences at one moment": (header, rows)}, start)
+        return
     for path in map(Path, given.path):
         ratings, name = read_quietly(path), path.parent.name.capitalize()
         values, settings, seconds = compared(ratings)
@@ -371,14 +430,17 @@ def work(args: Sequence[str]) -> None:
         "sequences blends": (["set", "model", *(f"{m} less SASRec" for m in titles)], blends),
         "sequences runs": (log_header, logs),
     }
+    written(args, given.output, "sequences", tables, start)
+
+
+def written(args: Sequence[str], output: str, name: str, tables: Mapping[str, Any], start: float) -> None:
+    """Print tables and write them as the result `name`."""
     for title, (header, found) in tables.items():
         print(f"\n{title}\n\n{markdown_table(header, found)}")
     typed = [str(Path(*Path(word).parts[-2:])) if "/" in word else word for word in args]
-    Path(given.output).mkdir(parents=True, exist_ok=True)
+    Path(output).mkdir(parents=True, exist_ok=True)
     took = round(time.perf_counter() - start, 1)
-    write_result(
-        Path(given.output) / "sequences.json", ["python", "scripts/sequences.py", *typed], tables, seconds=took
-    )
+    write_result(Path(output) / f"{name}.json", ["python", "scripts/sequences.py", *typed], tables, seconds=took)
 
 
 def run_path(folder: str, name: str, loss: str, seed: int) -> Path:

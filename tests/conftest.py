@@ -8,12 +8,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import pytest
+from packaging.requirements import Requirement
 
 # Tests side by side (pytest -n): each has one thread, or they take each other's. It counts when torch is loaded.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -45,6 +47,11 @@ NEEDS = {
 }
 
 
+def is_installed(module: Requirement) -> bool:
+    """Whether a module is there, such as `polars`, in a version such as `pytorch_lightning>=2.6` if one is named."""
+    return find_spec(module.name) is not None and (not module.specifier or version(module.name) in module.specifier)
+
+
 class Needs:
     """Marks what needs modules of other extras, so that `-m needs` selects it, and skips it where they are missing."""
 
@@ -58,7 +65,7 @@ class Needs:
     @staticmethod
     def missing(names: list[str]) -> str:
         """Why a node is skipped; empty where nothing is missing."""
-        absent = [name for name in names if find_spec(name) is None]
+        absent = [name for name in names if not is_installed(Requirement(name))]
         return f"needs {', '.join(absent)}: pip install -e '.[dev]'" if absent else ""
 
     @pytest.hookimpl(tryfirst=True)

@@ -30,6 +30,7 @@ def next_item_module(loss: RankingLoss | None = None, *, negatives: Negatives | 
     memory at once; with `use_key_padding_mask=True` sessions are encoded without most of their padding, in parts by length.
     With `RankingMeasures` in the trainer's callbacks, the validation items are ranked among those that are not in the session.
     A checkpoint is loaded by `load_from_checkpoint(path, model_params_update={"lightning_module_type": next_item_module(loss)})`.
+    `save`, `pickle` and `copy` of a model find the class by its name: give it one, `class Ranked(next_item_module(loss)): pass`.
 
     Args:
         loss: a ranking loss; the softmax loss if None.
@@ -48,6 +49,17 @@ def next_item_module(loss: RankingLoss | None = None, *, negatives: Negatives | 
     return type("NextItemModule", (_NextItems, base), options)
 
 
+def __getattr__(name: str) -> Any:
+    """What RecTools asks for when it loads a model whose class has no name of its own."""
+    if name == "NextItemModule":
+        name += (
+            ", a class with a ranking loss, which is not known by name: call load_from_checkpoint(path, "
+            'model_params_update={"lightning_module_type": next_item_module(loss)}), or train with a class of your own, '
+            "class Ranked(next_item_module(loss)), which save and pickle find"
+        )
+    raise AttributeError(f"module {__name__!r} has no {name}")
+
+
 class _NextItems:
     _options: tuple[RankingLoss, Negatives]
 
@@ -61,6 +73,14 @@ class _NextItems:
         if not hasattr(mine.torch_model.similarity_module, "distance"):
             raise ValueError("a ranking loss requires RecTools' DistanceSimilarityModule, whose scores are products")
         mine.ranking_loss, mine.loss_calculator = self._options[0], None
+
+    def on_validation_start(self) -> None:
+        """Initialise the weights that Lightning's sanity check would see empty: RecTools initialises when training starts."""
+        mine = cast(Any, self)
+        if mine.trainer.sanity_checking and not mine.is_fitted:
+            with torch.random.fork_rng([]):  # so that training starts from the same weights without the check
+                mine._xavier_normal_init()
+        cast(Any, super()).on_validation_start()
 
     @cached_property
     def _lists(self) -> _NextLists:

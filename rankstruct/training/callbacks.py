@@ -80,7 +80,7 @@ class AverageWeights(WeightAveraging or pl.Callback):  # type: ignore[misc]
         if WeightAveraging is None:
             raise ImportError(
                 f"averages of weights need pytorch-lightning 2.6 or later, this is {pl.__version__}: "
-                "pip install 'pytorch-lightning>=2.6', or train without them"
+                "pip install 'pytorch-lightning>=2.6', or train without them, --average_weights false"
             )
         super().__init__(use_buffers=False, multi_avg_fn=partial(update_averages, decay=decay))
 

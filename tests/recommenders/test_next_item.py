@@ -1,8 +1,11 @@
 """Ranking losses in RecTools' transformers: values and gradients are those of the bare losses on the scores of all positions."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
+from scripts_by_path import script
 
 import rankstruct as rs
 from rankstruct.recommenders import Negatives, catalogue, next_item_module
@@ -19,6 +22,12 @@ LOSSES = {
 }
 #: Sessions of 2 to 9 items of 12, some of them repeated; 8 is the longest that the model takes in training.
 SESSIONS = [[0, 1], [3, 3, 4, 3], [5, 2, 7, 8, 9, 10, 11, 0, 1], [6, 5], [1, 6, 2, 9, 4], [10, 11, 8]]
+
+if find_spec("rectools"):
+
+    class Ranked(next_item_module()):
+        """One that `pickle` finds by its name."""
+
 
 needs_rectools = pytest.mark.needs("rectools")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -44,7 +53,9 @@ def make(module, *, model="SASRecModel", trainer=None, **options):
     import rectools.models
 
     small = {"n_blocks": 1, "n_heads": 2, "n_factors": 8, "session_max_len": 8, "dropout_rate": 0.0, "batch_size": 4}
-    options = {**small, "use_key_padding_mask": True, "lightning_module_type": module, **options}
+    if module is not None:
+        options["lightning_module_type"] = module
+    options = {**small, "use_key_padding_mask": True, **options}
     return getattr(rectools.models, model)(get_trainer_func=trainer or quiet, **options)
 
 
@@ -205,6 +216,84 @@ def test_validation_ranks_new_items_and_training_goes_on(tmp_path):
     again.fit_partial(dataset(), min_epochs=1, max_epochs=1)
     assert again.fit_trainer.current_epoch == 3
     assert type(again.lightning_model) is module
+
+
+@needs_rectools
+def test_hstu_trains_and_ranks(monkeypatch):
+    """RecTools leaves the memory of some of its weights as it was until training starts, after the sanity check."""
+    import pandas as pd
+    import pytorch_lightning as pl
+    from rectools.models.nn.transformers import hstu
+
+    class Layer(hstu.STULayer):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            torch.nn.init.constant_(self.uvqk_proj, float("nan"))
+
+    def trainer(checks):
+        names = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+        options = {"callbacks": [RankingMeasures(["RR"])], "num_sanity_val_steps": checks, "accelerator": "cpu"}
+        return pl.Trainer(max_epochs=1, **options, **dict.fromkeys(names, False))
+
+    monkeypatch.setattr(hstu, "STULayer", Layer)
+    found = []
+    for checks in (0, 2):
+        torch.manual_seed(0)
+        options = {"model": "HSTUModel", "use_key_padding_mask": False, "get_val_mask_func": last_items}
+        model = make(next_item_module(LOSSES["AP ramp"]), trainer=lambda number=checks: trainer(number), **options)
+        model.fit(dataset())
+        assert 0 < float(model.fit_trainer.callback_metrics["val/RR"]) <= 1
+        when = pd.DataFrame({"user_id": [0, 1], "datetime": pd.Timestamp(2020, 2, 1)})
+        found.append(model.recommend([0, 1], dataset(), k=3, filter_viewed=True, context=when))
+    assert found[0].equals(found[1])
+
+
+@needs_rectools
+def test_a_class_without_a_name_is_explained_when_it_is_loaded():
+    import pickle
+
+    model = make(next_item_module()).fit(dataset())
+    with pytest.raises(AttributeError, match="class Ranked"):
+        pickle.loads(pickle.dumps(model))
+    named = make(Ranked).fit(dataset())
+    again = pickle.loads(pickle.dumps(named))
+    assert type(again.lightning_model) is Ranked
+    torch.testing.assert_close(again.torch_model.state_dict(), named.torch_model.state_dict())
+
+
+@needs_rectools
+@pytest.mark.parametrize("distance", ["dot", "cosine"])
+def test_losses_of_rectools_in_the_comparison_are_its_own(distance, monkeypatch):
+    """`scripts/sequences.py` computes them for the positions that are no padding."""
+    comparison = script("sequences")
+
+    def both(**loss):
+        options = {"similarity_module_kwargs": {"distance": distance}, "lightning_module_kwargs": {"logits_t": 0.5}}
+        theirs, batch = built(None, torch.float64, **options, **loss)
+        ours, _ = built(next_item_module(), torch.float64, **options, gbce_t=loss.get("gbce_t", 0.2))
+        for each in theirs.torch_model.item_model.parameters():
+            each.data[0] = (
+                0.0  # padding, whose score is 0 in the script, and that of a vector that is not trained in RecTools
+            )
+        ours.load_state_dict(theirs.state_dict())
+        return ours, theirs, batch
+
+    ours, theirs, batch = both(loss="softmax")
+    torch.testing.assert_close(comparison.softmax_of_rectools(ours, batch, 0), theirs.training_step(batch, 0))
+
+    number = 3
+    monkeypatch.setattr(comparison, "NEGATIVES", number)
+    items = torch.randint(12, (*batch["y"].shape, number), generator=torch.Generator().manual_seed(3))
+    ours, theirs, batch = both(loss="gBCE", n_negatives=number, gbce_t=0.75)
+    wanted = theirs.training_step({**batch, "negatives": items + 1}, 0)
+    order = torch.cat([rows[(part["y"] != 0).nonzero()[:, 0]] for rows, part in ours._parts(batch)])
+    counted = torch.zeros(len(batch["y"]), dtype=torch.long)
+    drawn = []
+    for row in order.tolist():
+        drawn.append(items[row][batch["y"][row] != 0][counted[row]])
+        counted[row] += 1
+    monkeypatch.setattr(torch, "randint", lambda *args, **options: torch.stack(drawn))
+    torch.testing.assert_close(comparison.gbce_of_rectools(ours, batch, 0), wanted)
 
 
 @needs_rectools

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 from scripts_by_path import script
 
 sequences = script("sequences")
@@ -21,3 +22,29 @@ def test_counters_find_a_cycle_that_popularity_does_not(tmp_path, monkeypatch):
     assert float(rows["transitions"][2].split()[0]) > 0.9 > float(rows["popularity"][2].split()[0])
     assert "decay=" in rows["transitions"][5]
     assert str(tmp_path) not in found["command"]
+
+
+def test_at_one_moment_the_test_is_the_first_later_item_of_a_known_user(tmp_path):
+    rows = [
+        (0, 7, 3, 1),
+        (0, 8, 3, 2),
+        (1, 7, 5, 3),
+        (1, 9, 1, 4),
+        (2, 7, 4, 5),
+        (0, 9, 2, 6),
+        (2, 9, 3, 7),
+        (2, 8, 1, 8),
+    ]
+    rows += [(3, 7, 5, 9), (0, 6, 4, 10), (1, 8, 4, 9)]
+    path = tmp_path / "u.data"
+    np.savetxt(path, np.random.default_rng(0).permutation(rows), "%d", delimiter="\t")
+    for share, (known, held) in zip(sequences.MOMENTS, sequences.at_moments(path), strict=True):
+        times = sorted(row[3] for row in rows)
+        moment = times[int(np.floor(share * (len(times) - 1)))]
+        assert known.num_ratings == sum(row[3] <= moment for row in rows)
+        wanted = {}
+        for user, item, _, time in sorted(rows, key=lambda row: row[3]):
+            if time > moment and any(row[0] == user and row[3] <= moment for row in rows):
+                wanted.setdefault(user, item)
+        names = {int(held.user_names[u]): int(held.item_names[i]) for u, i in zip(held.user, held.item, strict=True)}
+        assert names == wanted != {}

@@ -66,6 +66,7 @@ needs_text = pytest.mark.needs("sentence_transformers", "bm25s", "Stemmer")
     "config",
     [pytest.param(path, id=path.stem, marks=needs_text if path.stem.startswith("text-") else ()) for path in CONFIGS],
 )
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_a_config_names_itself_and_trains_a_step(config, tmp_path, request):
     if config.stem not in PICTURED and "diverse" not in config.stem:
         request.getfixturevalue("no_pictures")
@@ -85,6 +86,7 @@ def test_losses_of_other_papers_have_configs():
     assert configured >= {*wanted.split(), "squared", "classification", "ordinal", "precision-average"}
 
 
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_thresholds_of_the_ordinal_loss_are_trained_and_kept(tmp_path):
     config = next(path for path in CONFIGS if path.stem == "letor-ordinal-linear")
     cli = train(config, tmp_path, "--trainer.max_epochs", "5")

@@ -74,6 +74,7 @@ def write(data, path):
     )
 
 
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_a_run_predicts_lists_as_lists(tmp_path):
     for seed, part in enumerate(("train", "vali", "test", "new")):
         write(ragged(seed), tmp_path / f"{part}.txt")

@@ -65,6 +65,7 @@ def parameters(folder):
 
 
 @pytest.mark.parametrize("option", ["data.init_args.lists", "data.lists"])
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_a_class_and_its_options_replace_the_data_of_a_config(option, tmp_path):
     more = ["--data", "my_package.FewDigits", f"--{option}", "12", "--seed_everything", "3"]
     main([*FIT, *more, "--output", str(tmp_path)])
@@ -73,6 +74,7 @@ def test_a_class_and_its_options_replace_the_data_of_a_config(option, tmp_path):
     assert found["lists_per_batch"] == 5  # the config's, an option of both classes
 
 
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_a_config_names_it_and_its_run_is_resumed_and_used(tmp_path, capsys):
     mine = tmp_path / "mine.yaml"
     mine.write_text("data:\n  class_path: my_package.FewDigits\n  init_args: {lists: 12, lists_per_batch: 4}\n")
@@ -89,11 +91,13 @@ def test_a_config_names_it_and_its_run_is_resumed_and_used(tmp_path, capsys):
     assert len((run / "scores.txt").read_text().split()) == rs.data.digits().test.num_documents
 
 
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_one_without_options_or_seed(tmp_path):
     main([*FIT, "--data=my_package.NoOptions", "--output", str(tmp_path)])
     assert parameters(tmp_path)["data"] == "NoOptions"
 
 
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_cross_validate_sets_its_fold(tmp_path):
     mine = ["--data", "my_package.FewDigits", "--data.lists", "10", *QUICK]
     here = ["--folds", "7", "--processes", "0", "--output", str(tmp_path)]
@@ -122,6 +126,7 @@ def test_what_is_wrong_is_named(given, said, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_certify_says_that_it_cannot_read_it(tmp_path):
     from rankstruct.commands.certify import certify_run
 

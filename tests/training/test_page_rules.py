@@ -53,6 +53,7 @@ def test_the_loss_of_a_module_is_that_of_its_scores(tmp_path):
     assert here.mean_loss(data.objective_batches()) < before
 
 
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_training_resumes_to_the_same_bits(tmp_path):
     whole, half = (module(optimizer=torch.optim.Adam) for _ in range(2))
     trainer(tmp_path, 2).fit(whole, synthetic(lists_per_batch=30))

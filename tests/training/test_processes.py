@@ -92,6 +92,7 @@ def assert_same(one, other):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sessions of processes are POSIX")
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_two_processes_train_and_test(data, tmp_path):
     """As a user types it: the measures of one process."""
     printed = finish(fit(data, tmp_path, "--trainer.max_epochs", "7"))

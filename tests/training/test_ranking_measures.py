@@ -79,6 +79,7 @@ def test_a_module_shows_the_charts_of_ours(form, ties, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:The .* does not have many workers")
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_each_loader_has_its_own(tmp_path):
     validated = trainer(tmp_path).validate(Module(), [lists(), lists(3)], verbose=False)
     wanted = {f"val/{name}/dataloader_idx_0": value for name, value in expected().items()}

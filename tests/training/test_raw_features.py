@@ -53,6 +53,7 @@ CONFIG = {
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [name for name in KNOWN if not name.startswith("append-query-")] + ["log:0.5"])
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_a_run_takes_raw_features(name, tmp_path):
     """By load_scorer and by predict --run, although its training lists have changed since."""
     parts = {part: draw(seed) for seed, part in enumerate(("train", "vali", "test", "more"))}
@@ -78,6 +79,7 @@ def test_a_run_takes_raw_features(name, tmp_path):
     np.testing.assert_allclose(read_scores(run / "scores.txt"), wanted, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_a_run_of_an_earlier_version_is_prepared_as_it_was(tmp_path):
     """It kept no preparation, and the unit of its logarithm was 1."""
     parts = {part: draw(seed) for seed, part in enumerate(("train", "vali", "test"))}

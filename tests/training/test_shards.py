@@ -40,6 +40,7 @@ def test_a_killed_run_resumes_to_the_same_bits(folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:Checkpoint directory")
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_a_run_resumed_within_an_epoch_sees_the_same_batches_and_ends_with_the_same_weights(
     folder, tmp_path, monkeypatch
 ):

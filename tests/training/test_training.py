@@ -46,6 +46,7 @@ def quickstart(tmp_path_factory):
     return run_in(folder), out.getvalue()
 
 
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_quickstart_prints_its_measures_and_where_things_are(quickstart):
     folder, printed = quickstart
     report = json.loads((folder / "metrics.json").read_text())
@@ -57,6 +58,7 @@ def test_quickstart_prints_its_measures_and_where_things_are(quickstart):
     assert (folder / "checkpoints" / "last.ckpt").is_file()
 
 
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_a_log_has_a_line_an_epoch(quickstart):
     folder, printed = quickstart
     epochs = torch.load(folder / "checkpoints" / "last.ckpt")["epoch"] + 1
@@ -83,6 +85,7 @@ def events_of(folder):
     return EventAccumulator(str(folder), {"tensors": 0, "scalars": 0}).Reload()
 
 
+@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_tensorboard_opens_on_the_curves(quickstart):
     folder, _ = quickstart
     report = json.loads((folder / "metrics.json").read_text())
