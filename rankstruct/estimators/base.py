@@ -270,17 +270,15 @@ class Ranker(ScoresTables, BaseEstimator):
                 all documents are one list, with a warning. Next to `docid`, their names, it finds those of a click log.
             group: `[lists]`, the sizes of consecutive lists, in place of `qid`; as in LightGBM.
             diversity_groups: `[documents]`, the group (host, topic) of each document, for a loss over diverse rankings.
-            columns: for a loss under rules, which `score` does not know, groups `[documents]` by column; of `LinearRanker`,
-                `MLPRanker` and `BoostedRanker`.
+            columns: of Linear-, MLP- and BoostedRanker, for a loss under rules, by name groups `[documents]`; `score` knows none.
             sample_weight: `[lists]`, the weight of each list's loss, in order of first appearance; or `[documents]`, equal within
-                each list. 0 or more. Ignored by preparation and validation.
+                each list. 0 or more. Ignored by preparation and validation, as are `item_weights`.
             item_weights: `[documents]`, the weight of each document in the loss of its list, 0 or more. Other weights than 1, and
-                0, which removes documents, need a loss that accepts them. Ignored by preparation and validation.
+                0, which removes documents, need a loss that accepts them.
             position, propensity, clip: for clicks, how they are corrected for the ranks; see the class.
             X_valid, y_valid, qid_valid: validation lists, used for selection as the class describes; or `X_valid` alone, of the
                 kinds that have labels and lists. A warning says if in half of them the measure is the same for every ranking.
-                Under rules too, the measure is that of rankings without them.
-            diversity_groups_valid, item_weights_valid: their groups and weights, for the measure.
+            diversity_groups_valid, item_weights_valid: their groups and weights, for the measure, which knows no rules.
 
         Raises:
             ValueError: wrong shapes, values or options, such as a label below 0 or one that the measure does not accept, missing
@@ -353,9 +351,9 @@ class Ranker(ScoresTables, BaseEstimator):
         if not (columns is None or diversity_groups is None):
             raise ValueError("columns= are for a loss under rules, which diversity_groups= are not; omit one of them")
         if hasattr(X, "__dask_graph__"):
-            others = {"group": group, "columns": columns, "sample_weight": sample_weight}
-            others |= {"item_weights": item_weights, **clicks}
-            return self._take_from_dask(X, y, qid, {"diversity_groups": diversity_groups, **others})
+            others = {"diversity_groups": diversity_groups, "group": group, "columns": columns, **clicks}
+            others |= {"sample_weight": sample_weight, "item_weights": item_weights}
+            return self._take_from_dask(X, y, qid, others)
         loading = (item_weights, self.calibrate, *clicks.values(), qid, group)
         if self._reads(X, y) and all(each is None for each in loading):
             return self._begin_with_shards(X, y, diversity_groups, columns, sample_weight)
@@ -394,8 +392,7 @@ class Ranker(ScoresTables, BaseEstimator):
             y, item_weights, self.propensities_ = weigh_clicks(y, ids, position, propensity, clip)
         each = None if item_weights is None else check_item_weights(item_weights, len(y))
         lists = gather(X, y, ids, diversity_groups, sample_weight, each)
-        lists = lists if each is None else self._without_weight_zero(lists)
-        self._begin(lists)
+        self._begin(lists := lists if each is None else self._without_weight_zero(lists))
         return lists
 
     def _reads(self, X: Any, y: Any) -> bool:

@@ -43,6 +43,7 @@ _SPECIAL = ("trainer", "prepare")  # keys of a trainer's entry that are not its 
 _LATER = {
     "seed": 0,
     "diversity_groups": None,
+    "columns": None,
     "zero_based": False,
     "label": None,
     "qid": None,

@@ -325,7 +325,7 @@ def test_a_measure_that_takes_large_labels_is_taken(data, tmp_path):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("error", [ValueError("no"), OSError(28, "No space left on device"), MemoryError()])
-@pytest.mark.parametrize("broken", ["_tested", "_remarks", "model_card", "load_scorer"])
+@pytest.mark.parametrize("broken", ["_summed", "_remarks", "model_card", "load_scorer"])
 def test_what_was_trained_is_kept_where_the_end_fails(error, broken, data, finished, tmp_path, monkeypatch, capsys):
     given = ["rank", str(data), "--fold", "1", *QUICK, "--output", str(tmp_path)]
 
@@ -341,7 +341,7 @@ def test_what_was_trained_is_kept_where_the_end_fails(error, broken, data, finis
     )
     assert set(contents(tmp_path)) == {".lock", "request.json", "scorer.pt", "ranker.pkl", "trained.json"}
     test = str(data / "Fold1" / "test.txt")
-    if broken == "_tested":  # it is one to predict with
+    if broken == "_summed":  # it is one to predict with
         assert rankstruct(["predict", "--run", str(tmp_path), "--data.predict_path", test]) == 0
         assert len(read_scores(tmp_path / "scores.txt")) == 180
     with monkeypatch.context() as patch:
@@ -401,7 +401,7 @@ def test_ctrl_c_says_that_nothing_is_finished(data, tmp_path, monkeypatch, capsy
     assert "is incomplete, the same command starts again" in capsys.readouterr().err
     assert set(contents(tmp_path)) == {".lock"}
     with monkeypatch.context() as patch:
-        patch.setattr(rank, "_tested", stop)
+        patch.setattr(rank, "_summed", stop)
         assert rankstruct(given) == 130
     assert "is incomplete, the same command tests the trained model" in capsys.readouterr().err
     assert rankstruct(given) == 0
