@@ -242,7 +242,9 @@ def to_arrays(data: RankingData) -> dict[str, np.ndarray]:
     """The arrays of lists to store in a file; raises DataError for columns of groups, which it does not hold."""
     if data.group_columns:
         names = ", ".join(map(repr, data.group_columns))
-        raise DataError(f"files of lists do not hold columns of groups, got {names}; set them after reading, by with_columns")
+        raise DataError(
+            f"files of lists do not hold columns of groups, got {names}; set them after reading, by with_columns"
+        )
     arrays = {name: value for name, value in vars(data).items() if value is not None and name != "group_columns"}
     for name in _NAMES:
         if name in arrays:
