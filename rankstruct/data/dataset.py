@@ -350,8 +350,8 @@ class RankingData:
                 `r"seller = (\S+)"`, the name of a column of features, or its index from 0; it remains a feature.
 
         Raises:
-            DataError: no mapping, another number of documents, groups that are no names or whole numbers, no such column, or a
-                comment does not match.
+            DataError: no mapping, another number of documents, groups that are no names or whole numbers, no such column, a
+                comment that does not match, or the name `diversity_groups`, whose groups `with_groups` sets.
 
         >>> data = RankingData.from_arrays([[5.0], [2.0], [5.0]], [1, 0, 2], ["a", "a", "a"])
         >>> data = data.with_columns({"seller": ["ann", "bob", None], "kind": 0})
@@ -364,6 +364,8 @@ class RankingData:
             )
         found = {}
         for name, given in named_columns(columns).items():
+            if name == "diversity_groups":
+                raise DataError("the groups of diverse rankings are set by with_groups, or data.diversity_groups of a config")
             is_source = isinstance(given, int | str) and not isinstance(given, bool)
             values = self._source_of_groups(given) if is_source else given
             try:

@@ -184,6 +184,7 @@ def test_columns_from_comments_tables_and_features(tmp_path):
         ({"seller": 7}, "column must be a feature index from 0 to 3; got 7"),
         ({"seller": True}, "'seller' must have one entry per document"),
         ([1, 2, 3, 4], r"columns must be a mapping from names to groups, or a data frame, got \[1, 2, 3, 4\]"),
+        ({"diversity_groups": [1, 2, 3, 4]}, "set by with_groups"),
     ):
         with pytest.raises(DataError, match=told):
             data.part("train").with_columns(columns)
