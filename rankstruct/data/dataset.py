@@ -365,7 +365,9 @@ class RankingData:
         found = {}
         for name, given in named_columns(columns).items():
             if name == "diversity_groups":
-                raise DataError("the groups of diverse rankings are set by with_groups, or data.diversity_groups of a config")
+                raise DataError(
+                    "the groups of diverse rankings are set by with_groups, or data.diversity_groups of a config"
+                )
             is_source = isinstance(given, int | str) and not isinstance(given, bool)
             values = self._source_of_groups(given) if is_source else given
             try:
