@@ -44,7 +44,7 @@ class Batch:
         lists: Lists,
         index: Tensor,
         positions: Tensor,
-        columns: Mapping[str, Groups] | None = None,
+        columns: Mapping[str, Any] | None = None,
     ) -> None:
         self.features, self.lists, self.index, self.positions = features, lists, index, positions
         self.columns = {} if columns is None else columns

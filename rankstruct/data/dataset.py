@@ -66,7 +66,7 @@ class RankingData:
     missing: np.ndarray | None = None
     diversity_groups: np.ndarray | None = None
     columns: Columns | None = None
-    group_columns: Mapping[str, Groups] = field(default_factory=dict)
+    group_columns: Any = field(default_factory=dict)  # Sphinx cannot read the signature of a mapping with a factory
 
     def __post_init__(self) -> None:
         _check_types(self.features, self.labels, self.offsets)

@@ -92,7 +92,7 @@ class Source:
     prepare: tuple[str, ...] = ()
     labels: str = "grades"
     diversity_groups: int | str | None = None
-    columns: Mapping[str, int | str] | None = None
+    columns: dict[str, int | str] | None = None
     seed: int = 0
     cache: bool = True
     protocol: Literal["folds", "cross-validation"] = "folds"

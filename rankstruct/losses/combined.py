@@ -95,7 +95,7 @@ class CombinedLoss(RankingLoss):
         rules = rules_of(self)
         for each in self.modules():
             if isinstance(each, StructuredHingeLoss) and each.page_rules is not None:
-                each.number_with(rules)
+                each._number_with(rules)
         self.weights, self.slack = factors, slack
         self.slacks: dict[str, Tensor] = {}
 

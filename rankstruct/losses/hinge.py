@@ -229,7 +229,7 @@ class StructuredHingeLoss(HingeLoss):
         self.page_rules = rules
         self.resolved = paged(self._without_rules, rules.length, rules.rules, rules.attributes)
 
-    def number_with(self, others: Sequence[PageRules]) -> None:
+    def _number_with(self, others: Sequence[PageRules]) -> None:
         """Number groups for the rules of others too, so that one number for each document serves all."""
         assert self.page_rules is not None
         together = tuple(dict.fromkeys(rule for each in others for rule in each.constraints.rules))

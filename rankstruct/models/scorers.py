@@ -86,9 +86,9 @@ class Scorer(ScoresTables, nn.Module):
 
 
 class _Several(Scorer):
-    """Base of combinations of one or more `scorers`; that of their scores `[scorers, ...]` is `combine`."""
+    """Base of combinations of one or more `scorers`; that of their scores `[scorers, ...]` is `_combine`."""
 
-    combine: Callable[[Tensor], Tensor]
+    _combine: Callable[[Tensor], Tensor]
 
     def __init__(self, scorers: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class _Several(Scorer):
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
         """Return scores `[..., list_size]` of features `[..., list_size, d]`; lists as in `PreparedScorer`."""
-        return self.combine(torch.stack([scores_of(scorer, features, where, offsets) for scorer in self.scorers]))
+        return self._combine(torch.stack([scores_of(scorer, features, where, offsets) for scorer in self.scorers]))
 
 
 class LinearScorer(Scorer):
@@ -432,7 +432,7 @@ class SumScorer(_Several):
     torch.Size([2, 5])
     """
 
-    combine = staticmethod(partial(torch.sum, dim=0))
+    _combine = staticmethod(partial(torch.sum, dim=0))
 
 
 class MeanScorer(_Several):
@@ -446,7 +446,7 @@ class MeanScorer(_Several):
     torch.Size([2, 5])
     """
 
-    combine = staticmethod(partial(torch.mean, dim=0))
+    _combine = staticmethod(partial(torch.mean, dim=0))
 
 
 class PreparedScorer(Scorer):

@@ -41,8 +41,9 @@ def next_item_module(loss: RankingLoss | None = None, *, negatives: Negatives | 
         TypeError: a loss that is not a module.
         ValueError: (of the class) a `loss=` of RecTools' own that samples, interactions with weights, or another similarity.
 
-        model = SASRecModel(lightning_module_type=rs.recommenders.next_item_module(rs.SoftmaxLoss()), use_key_padding_mask=True)
-        model.fit(dataset).recommend(users, dataset, k=10, filter_viewed=True)
+    >>> module = next_item_module(rs.SoftmaxLoss())  # doctest: +SKIP
+    >>> model = SASRecModel(lightning_module_type=module, use_key_padding_mask=True)  # doctest: +SKIP
+    >>> model.fit(dataset).recommend(users, dataset, k=10, filter_viewed=True)  # doctest: +SKIP
     """
     base = import_extra("rectools.models.nn.transformers.lightning", "sequences").TransformerLightningModule
     options = {"_options": (loss_of_lists(loss), Negatives.of(negatives))}

@@ -281,7 +281,7 @@ class RankingModule(pl.LightningModule):
             )
         return batch.diversity_groups
 
-    def check_columns(self, known: Mapping[str, Groups]) -> None:
+    def check_columns(self, known: Mapping[str, Any]) -> None:
         """Raise ValueError unless the columns that the rules of the loss are about are known, if it has any."""
         for rules in rules_of(self.loss):
             check_columns(type(self.loss).__name__, rules.constraints, known)
