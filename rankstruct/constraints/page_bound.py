@@ -152,8 +152,8 @@ class PageBound:
         """The best page by the measure; kept, since it does not depend on the scores."""
         digest = hashlib.blake2b(bytes([self.worth.reciprocal]), digest_size=16)
         given = [gains, self.worth.discount, *(np.packbits(rule.members) for rule in rules)]
-        sides = [(r.prefix or 0, (r.lower << 32) + (-1 if r.upper is None else r.upper)) for r in rules]
-        bounds = np.array([(self.length, len(gains)), *sides])
+        sides = [(rule.prefix or 0, rule.lower, -1 if rule.upper is None else rule.upper) for rule in rules]
+        bounds = np.array([(self.length, len(gains), 0), *sides])
         for each in (*given, bounds):
             digest.update(each.tobytes())
         key = digest.digest()
@@ -292,9 +292,8 @@ class _Programme:
         some = np.union1d(np.argsort(-self.worth.max(1), kind="stable")[:_FEW], page)
         while True:
             mixture, prices = self._mixture(some)
-            better = (self.worth - prices).max(
-                1
-            )  # by how much a page that has the document may be better than the mixture
+            # by how much a page that has the document may be better than the mixture
+            better = (self.worth - prices).max(1)
             more = np.setdiff1d(np.flatnonzero(better > _SURE), some)
             if not len(more):
                 break

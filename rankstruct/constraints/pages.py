@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -158,6 +158,19 @@ class PageRules:
         """
         documents = Documents.of(scores, self.constraints, columns, lists)
         PageRanker(documents, None, self.length).rank(documents.scores, nDCG().position_weights)
+
+
+def packed_groups(
+    rules: Sequence[PageRules], columns: Mapping[str, Any], documents: int, **lists: np.ndarray
+) -> Packed:
+    """The groups of documents for losses under these rules, which number them together.
+
+    `lists` are `offsets` or `qid`. Raises ValueError for a list without a page, see `PageRules.refuse`.
+    """
+    scores = torch.zeros(documents)
+    for each in rules:
+        each.refuse(scores, columns, **lists)
+    return Packed(rules[0].pack(columns, scores))
 
 
 def _numbered(name: str, ids: np.ndarray, named: list[int], bits: int) -> np.ndarray:

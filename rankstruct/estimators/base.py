@@ -29,7 +29,7 @@ from rankstruct.blocks import Blocks
 from rankstruct.calibration import Calibration, as_calibration
 from rankstruct.clicks import ClickLog
 from rankstruct.columns import USUAL, Columns, EncodedTable, check_same_names, names_of, say_once
-from rankstruct.constraints.pages import PageRules
+from rankstruct.constraints.pages import PageRules, packed_groups
 from rankstruct.data import RankingData
 from rankstruct.data.clean import keep_documents
 from rankstruct.data.dataset import columns_for_rules
@@ -464,10 +464,7 @@ class Ranker(ScoresTables, BaseEstimator):
                 "the loss is under rules, which a measure of diversity knows nothing of; pass another than "
                 f"{self._measure().name}, such as measure='nDCG@10'"
             )
-        documents = torch.zeros(len(ids))
-        for each in rules:
-            each.refuse(documents, columns, qid=ids)
-        return rules[0].pack(columns, documents).numpy()
+        return packed_groups(rules, columns, len(ids), qid=ids).numbers.numpy()
 
     def _take_columns(
         self, X: Any, y: Any, qid: Any, group: Any, position: Any, docid: Any

@@ -42,7 +42,7 @@ from typing_extensions import Self
 from rankstruct.arrays import as_numbers, as_single
 from rankstruct.columns import check_same_names
 from rankstruct.constraints import evaluate_under
-from rankstruct.constraints.pages import Packed
+from rankstruct.constraints.pages import Packed, packed_groups
 from rankstruct.constraints.rules import Constraints, RulesLike, checked_columns
 from rankstruct.estimators.arguments import own_name
 from rankstruct.estimators.base import Ranker, as_seed, check_groups_of, is_number, named_loss, usual_measure
@@ -187,10 +187,7 @@ class BoostingObjective:
         """One number for the groups of each document; raises ValueError, as the loss does, for lists without a page."""
         if self.columns is None or isinstance(self.columns, Packed):
             return self.columns
-        rules, scores = rules_of(self.loss), torch.zeros(documents)
-        for each in rules:
-            each.refuse(scores, self.columns, offsets=offsets)
-        return Packed(rules[0].pack(self.columns, scores))
+        return packed_groups(rules_of(self.loss), self.columns, documents, offsets=offsets)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is kept of the lists."""

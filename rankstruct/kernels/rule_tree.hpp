@@ -38,7 +38,8 @@ struct RuleTree {
     Span<int> nodes_of(Index r) const { return space.node.slice(r * rules.attributes, (r + 1) * rules.attributes); }
 
     // Number the groups with a rule, `name(a, r)` that of a document, with `everyone` also if it is NONE; false if two overlap
-    // without one being in the other. A document's groups come in the order of their sizes; the next larger one must be the same for all documents of a group.
+    // without one being in the other. A document's groups come in the order of their sizes; the next larger one must be the same
+    // for all documents of a group.
     template <class Name>
     bool grow(Name name, bool everyone = false) {
         for (Index a = 0; a < rules.attributes; ++a) {

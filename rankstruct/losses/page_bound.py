@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,6 +13,7 @@ from rankstruct.kernels.dispatch import discount_table
 from rankstruct.lists import Lists, is_eager, longest_list, real_documents
 from rankstruct.losses.checks import check_values
 from rankstruct.measures import RR, Measure
+from rankstruct.messages import warn_caller
 from rankstruct.oracles.pages import OnPage
 from rankstruct.oracles.positional import gains_of, rank_tables
 from rankstruct.oracles.registry import MostViolated, Resolved
@@ -72,10 +71,9 @@ def bounded_hinges(resolved: Resolved, rules: PageRules, reference: str, scores:
 
 def _warn_of_bounds(gaps: np.ndarray) -> None:
     if unsure := int((gaps > 0).sum()):
-        warnings.warn(
+        warn_caller(
             f"the loss of {unsure} of {len(gaps)} lists is an upper bound, by at most {gaps.max():.3g} above the hinge: its most "
-            "violated page was not found",
-            stacklevel=6,
+            "violated page was not found"
         )
 
 
