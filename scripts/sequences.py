@@ -8,9 +8,9 @@ counted or fitted. `Recommender()` holds out items of its own. The blend is of t
     python scripts/sequences.py --path BEAUTY/sequences.txt TOYS/sequences.txt --output runs/sequences
 
 With `--runs FOLDER`, SASRec of RecTools too, with its own losses and others, if these runs are there. `--train` makes one, unless
-it is there, from the first file, such as `--train "AP ramp" 0`, loss and seed. It learns from everything before the validation
-item, and the epoch is the best one by the validation items. The similarity is chosen of two by the validation items after a few
-epochs, by the run with seed 0 that `--like` names, otherwise by this one.
+it is there, from the first file, such as `--train "AP ramp" 0`, loss and seed. The first run with a loss first learns from what
+is before the validation items, which choose the number of epochs, and the similarity of two, after a few epochs, unless `--like`
+names a set that has chosen it. Each run then learns from everything before the test for that number of epochs.
 
 With `--times`, files have lines `user item rating time`, or `user item time`, and all users are divided at one moment: the test
 is the first item of each user after nine tenths of all interactions, the validation the first one after eight tenths, of users
@@ -147,7 +147,7 @@ def compared_at_moments(path: Path) -> list[list[Any]]:
 
 
 def transformers(
-    ratings: Ratings, files: Mapping[str, Sequence[Path]], counter: Mapping[str, Any]
+    ratings: Ratings, files: Mapping[str, tuple[Path, Sequence[Path]]], counter: Mapping[str, Any]
 ) -> tuple[dict[str, dict[str, np.ndarray]], list[list[Any]]]:
     """The means over seeds of the measures of each user, by model, and of each loss the log of its runs."""
     known, test = hold_out(ratings, 1, latest=True)
@@ -157,25 +157,25 @@ def transformers(
         part: TransitionRecommender(**counter).fit(part_known).catalogue_model()
         for part, part_known in (("validation", before), ("test", known))
     }
-    values, logs = {}, []
+    values, logs, weights = {}, [], {}
 
     def measured(model: Any, part: str, measures: Sequence[str]) -> dict[str, np.ndarray]:
         judged, exclude = (test, known) if part == "test" else (some, before)
         found = evaluate_catalogue(model, judged, list(measures), exclude=exclude, items=np.unique(exclude.item))
         return {measure: each.numpy() for measure, each in found.items()}
 
-    def of_run(path: Path) -> dict[str, np.ndarray]:
+    def of_run(path: Path, settings: Path) -> dict[str, np.ndarray]:
         """The measures of SASRec and its blend, which are kept beside the run."""
         kept = path.with_suffix(".measures.npz")
         if not kept.exists():
-            with np.load(path.with_suffix(".npz")) as file:
-                arrays = dict(file)
-            own = {part: Vectors(arrays[part], arrays["items"], arrays["at"], known.num_items) for part in counted}
-            blends = {
-                weight: measured(blend(counted, own, "validation", weight), "validation", ["nDCG@10"])
-                for weight in WEIGHTS
-            }
-            weight = max(WEIGHTS, key=lambda each: blends[each]["nDCG@10"].mean())
+            own = {"validation": Vectors.load(settings.with_suffix(".npz")), "test": Vectors.load(path)}
+            weight = weights.get(settings)
+            if weight is None:
+                blends = {
+                    weight: measured(blend(counted, own, "validation", weight), "validation", ["nDCG@10"])
+                    for weight in WEIGHTS
+                }
+                weight = weights[settings] = max(WEIGHTS, key=lambda each: blends[each]["nDCG@10"].mean())
             found = {f"own {name}": each for name, each in measured(own["test"], "test", list(MEASURES)).items()}
             blended = measured(blend(counted, own, "test", weight), "test", list(MEASURES))
             found |= {f"blend {name}": each for name, each in blended.items()} | {"weight": np.array(weight)}
@@ -184,26 +184,19 @@ def transformers(
         with np.load(kept) as file:
             return dict(file)
 
-    for loss, paths in files.items():
-        runs, log = (
-            [of_run(path) for path in paths],
-            [json.loads(path.with_suffix(".json").read_text()) for path in paths],
-        )
+    for loss, (settings, paths) in files.items():
+        runs, log = [of_run(path, settings) for path in paths], json.loads(settings.read_text())
         for name, key in ((f"SASRec, {loss}", "own"), (f"{COUNTER} + SASRec, {loss}", "blend")):
             values[name] = {
                 title: np.mean([run[f"{key} {measure}"] for run in runs], 0) for measure, title in MEASURES.items()
             }
-        similarity, trained = LOSSES[loss]()[log[0]["setting"]]
+        similarity, trained = LOSSES[loss]()[log["setting"]]
         shown = "dot product" if similarity == DOT else f"cosine / {similarity[1]:g}"
         shown += f", temperature={trained.temperature:g}" if loss == "PSL" else ""
         single = [f"{run['own nDCG@10'].mean():.4f}" for run in runs]
-        epochs = [str(1 + int(np.argmax(each["validation"]))) for each in log]
-        validation = [f"{max(each['validation']):.4f}" for each in log]
-        seconds, memory = np.median(np.concatenate([each["seconds"] for each in log])), max(each["MB"] for each in log)
-        weights = [f"{float(run['weight']):g}" for run in runs]
-        logs.append(
-            [loss, shown, *map(", ".join, (epochs, validation, single, weights)), f"{seconds:.0f}", f"{memory:.0f}"]
-        )
+        epoch, validation = 1 + int(np.argmax(log["validation"])), f"{max(log['validation']):.4f}"
+        took, weight = f"{np.median(log['seconds']):.0f}", f"{float(runs[0]['weight']):g}"
+        logs.append([loss, shown, epoch, validation, ", ".join(single), weight, took, f"{log['MB']:.0f}"])
     return values, logs
 
 
@@ -229,6 +222,18 @@ class Vectors:
         scores = found.amin(1, keepdim=True).repeat(1, self.num_items)
         scores[:, self.at] = found
         return scores
+
+    def save(self, path: Path) -> None:
+        """Write the arrays."""
+        arrays = {"users": self.users.numpy(), "items": self.items.numpy(), "at": self.at, "num_items": self.num_items}
+        with whole_file(path, "wb") as file:
+            np.savez(file, **arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> Vectors:
+        """Read the arrays."""
+        with np.load(path) as file:
+            return cls(file["users"], file["items"], file["at"], int(file["num_items"]))
 
 
 def sasrec(loss: Any, similarity: tuple[str, float]) -> Any:
@@ -296,63 +301,71 @@ def as_vectors(model: Any, known: Ratings) -> Vectors:
     return Vectors(torch.cat(parts).numpy(), encoded.items.numpy(), at, known.num_items)
 
 
-def train(ratings: Ratings, name: str, seed: int, like: Path | None, path: Path) -> None:
-    """Train SASRec with early stopping, and write the vectors for validation and test and the log of the run."""
-    import pandas as pd
-    from rectools.dataset import Dataset
-
+def train(ratings: Ratings, folder: str, name: str, loss: str, seed: int, like: Path | None) -> None:
+    """Choose the settings, unless they are there, then fit SASRec on everything before the test and write the vectors."""
     known, _ = hold_out(ratings, 1, latest=True)
-    before, held = hold_out(known, 1, latest=True)
+    settings = run_path(folder, name, loss)
+    if not settings.exists():
+        choose(*hold_out(known, 1, latest=True), loss, like, settings)
+    chosen, data = json.loads(settings.read_text()), dataset(known)
+    torch.manual_seed(seed)
+    similarity, fitted = LOSSES[loss]()[chosen["setting"]]
+    model = sasrec(fitted, similarity)
+    for epoch in range(1 + int(np.argmax(chosen["validation"]))):
+        print("epoch", epoch + 1, f"{one_epoch(model, data):.0f} s", flush=True)
+    as_vectors(model, known).save(run_path(folder, name, loss, seed))
+
+
+def choose(before: Ratings, held: Ratings, name: str, like: Path | None, path: Path) -> None:
+    """Train SASRec with early stopping, and write the vectors for validation and the log of the run."""
     judged = held.select_users(np.random.default_rng(0).permutation(np.unique(held.user))[:JUDGED])
-    columns = {
-        "user_id": before.user,
-        "item_id": before.item,
-        "weight": 1.0,
-        "datetime": pd.to_datetime(before.time, unit="s"),
-    }
-    data, options = Dataset.construct(pd.DataFrame(columns)), {"exclude": before, "items": np.unique(before.item)}
-    chosen = None if like is None else json.loads(like.with_suffix(".json").read_text())["setting"]
-    log: dict[str, Any] = {"loss": name, "seed": seed, "tried": {}}
+    data, options = dataset(before), {"exclude": before, "items": np.unique(before.item)}
+    chosen = None if like is None else json.loads(like.read_text())["setting"]
+    log: dict[str, Any] = {"loss": name, "tried": {}}
+
+    def one_more(model: Any, values: list[float], seconds: list[float]) -> Vectors | None:
+        """Train an epoch more; the vectors if they are the best so far."""
+        seconds.append(one_epoch(model, data))
+        vectors = as_vectors(model, before)
+        (each,) = evaluate_catalogue(vectors, judged, ["nDCG@10"], **options).values()
+        values.append(float(each.mean()))
+        print(len(values), f"{values[-1]:.4f}", f"{seconds[-1]:.0f} s", flush=True)
+        return vectors if values[-1] == max(values) else None
+
     states = []
     for setting, (similarity, loss) in enumerate(LOSSES[name]()):
         if chosen is not None and setting != chosen:
             continue
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         model, values, seconds, best = sasrec(loss, similarity), [], [], None
         for _ in range(TRIED):
-            best = one_epoch(model, data, before, judged, options, values, seconds) or best
+            best = one_more(model, values, seconds) or best
         states.append((max(values), setting, model, values, seconds, best))
         log["tried"][str(setting)] = values
     _, log["setting"], model, values, seconds, best = max(states, key=lambda each: each[0])
     while len(values) < LEAST or (len(values) < EPOCHS and len(values) - 1 - np.argmax(values) < PATIENCE):
-        best = one_epoch(model, data, before, judged, options, values, seconds) or best
-    model.torch_model.load_state_dict(best)
+        best = one_more(model, values, seconds) or best
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    log |= {"validation": values, "seconds": seconds, "MB": memory}
-    found = {"validation": as_vectors(model, before), "test": as_vectors(model, known)}
-    arrays = {"items": found["test"].items, "at": found["test"].at} | {name: each.users for name, each in found.items()}
-    with whole_file(path.with_suffix(".npz"), "wb") as file:
-        np.savez(file, **arrays)
-    with whole_file(path.with_suffix(".json")) as file:
-        json.dump(log, file)
+    best.save(path.with_suffix(".npz"))
+    with whole_file(path) as file:
+        json.dump(log | {"validation": values, "seconds": seconds, "MB": memory}, file)
 
 
-def one_epoch(model, data, before, judged, options, values, seconds) -> Any:  # type: ignore[no-untyped-def]
-    """Train an epoch more; the weights if they are the best so far."""
+def dataset(known: Ratings) -> Any:
+    """RecTools' dataset of interactions."""
+    import pandas as pd
+    from rectools.dataset import Dataset
+
+    time = pd.to_datetime(known.time, unit="s")
+    columns = {"user_id": known.user, "item_id": known.item, "weight": 1.0, "datetime": time}
+    return Dataset.construct(pd.DataFrame(columns))
+
+
+def one_epoch(model: Any, data: Any) -> float:
+    """Train an epoch more; the seconds that it took."""
     start = time.perf_counter()
     model.fit_partial(data, min_epochs=1, max_epochs=1)
-    seconds.append(time.perf_counter() - start)
-    (each,) = evaluate_catalogue(as_vectors(model, before), judged, ["nDCG@10"], **options).values()
-    values.append(float(each.mean()))
-    print(
-        len(values),
-        f"{values[-1]:.4f}",
-        f"{seconds[-1]:.0f} s, {time.perf_counter() - start:.0f} with validation",
-        flush=True,
-    )
-    if values[-1] < max(values):
-        return None
-    return {name: each.clone() for name, each in model.torch_model.state_dict().items()}
+    return time.perf_counter() - start
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -370,15 +383,15 @@ def work(args: Sequence[str]) -> None:
     parser.add_argument(
         "--times", action="store_true", help="files of lines user item [rating] time, divided at one moment"
     )
-    parser.add_argument("--like", help="the set whose run with seed 0 has chosen the similarity, such as Beauty")
+    parser.add_argument("--like", help="the set whose runs have chosen the similarity, such as Beauty")
     given = parser.parse_args(args)
     torch.set_num_threads(1)
     if given.train:
         (loss, seed), path = given.train, Path(given.path[0])
         name = path.parent.name.capitalize()
-        if not run_path(given.runs, name, loss, int(seed)).with_suffix(".json").exists():
-            like = run_path(given.runs, given.like, loss, 0) if given.like else None
-            train(read_quietly(path), loss, int(seed), like, run_path(given.runs, name, loss, int(seed)))
+        like = run_path(given.runs, given.like, loss) if given.like else None
+        if not run_path(given.runs, name, loss, int(seed)).exists():
+            train(read_quietly(path), given.runs, name, loss, int(seed), like)
         return
     start, rows, differences, logs, blends = time.perf_counter(), [], [], [], []
     titles = list(MEASURES.values())
@@ -392,11 +405,11 @@ def work(args: Sequence[str]) -> None:
         ratings, name = read_quietly(path), path.parent.name.capitalize()
         values, settings, seconds = compared(ratings)
         paths = {loss: [run_path(given.runs, name, loss, seed) for seed in SEEDS] for loss in LOSSES if given.runs}
-        done = {loss: [each for each in found if each.with_suffix(".json").exists()] for loss, found in paths.items()}
+        done = {loss: [each for each in found if each.exists()] for loss, found in paths.items()}
         counter = dict(word.split("=") for word in settings[COUNTER].split(", "))
         found, log = transformers(
             ratings,
-            {loss: each for loss, each in done.items() if each},
+            {loss: (run_path(given.runs, name, loss), each) for loss, each in done.items() if each},
             {"decay": float(counter["decay"]), "normalise": counter["normalise"]},
         )
         logs += [[name, *row] for row in log]
@@ -417,10 +430,10 @@ def work(args: Sequence[str]) -> None:
         "set",
         "loss",
         "similarity",
-        "best epochs",
+        "epochs",
         "validation nDCG@10",
         "nDCG@10",
-        "weights",
+        "weight",
         "s/epoch",
         "MB",
     ]
@@ -443,10 +456,11 @@ def written(args: Sequence[str], output: str, name: str, tables: Mapping[str, An
     write_result(Path(output) / f"{name}.json", ["python", "scripts/sequences.py", *typed], tables, seconds=took)
 
 
-def run_path(folder: str, name: str, loss: str, seed: int) -> Path:
-    """The file of a run, without suffix."""
+def run_path(folder: str, name: str, loss: str, seed: int | None = None) -> Path:
+    """The file of the vectors of a run; without a seed that of the settings of all, beside which are vectors for validation."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    return Path(folder) / f"{name} {loss} {seed}".replace(" ", "-").replace("'", "").replace("@", "-at-")
+    file = f"{name} {loss} " + ("settings.json" if seed is None else f"{seed}.npz")
+    return Path(folder) / file.replace(" ", "-").replace("'", "").replace("@", "-at-")
 
 
 def read_quietly(path: Path) -> Ratings:
