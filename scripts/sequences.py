@@ -14,7 +14,7 @@ names a set that has chosen it. Each run then learns from everything before the 
 
 With `--times`, files have lines `user item rating time`, or `user item time`, and all users are divided at one moment: the test
 is the first item of each user after nine tenths of all interactions, the validation the first one after eight tenths, of users
-who have earlier ones. Counters are compared, and the table is written as `sequences-times.json`:
+who have earlier ones. The tables are written as `sequences-times.json`:
 
     python scripts/sequences.py --times --path MOVIELENS100K/u.data --output runs/sequences
 """
@@ -27,8 +27,9 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -42,6 +43,7 @@ from rankstruct.recommenders import (
     BlendRecommender,
     Ratings,
     Recommender,
+    SequenceRecommender,
     SessionKNN,
     TransitionRecommender,
     evaluate_catalogue,
@@ -73,6 +75,7 @@ LOSSES: Mapping[str, Callable[[], list[tuple[tuple[str, float], Any]]]] = {
         (("cosine", 1.0), rs.losses.PairwiseSoftmaxLoss(temperature=each, scale=2)) for each in (0.035, 0.07)
     ],
 }
+BATCH, STEPS = 128, 150  # users a step, and steps of an epoch at least
 LEAST = 12  # epochs, since the first ones may be level
 NEGATIVES = 256  # of gBCE
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the counter in a blend
@@ -80,34 +83,23 @@ SEEDS = (0, 1, 2)
 MOMENTS = (0.8, 0.9)  # of validation and test: the share of all interactions that are known
 
 
-def compared(ratings: Ratings) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, str], dict[str, float]]:
-    """The measures of each user, the settings and the seconds of a fit, by model that is not a transformer."""
-    known, test = hold_out(ratings, 1, latest=True)
-    items = np.unique(known.item)
-    values, settings, seconds = {}, {}, {}
-    counted = TransitionRecommender()
-    models = {
-        "popularity": None,
-        COUNTER: counted,
-        "session kNN": SessionKNN(),
-        TRAINED: Recommender(),
-        f"{COUNTER} + {TRAINED}": BlendRecommender(counted, Recommender()),
-    }
-    for name, model in models.items():
-        start = time.perf_counter()
-        found = popularity(known) if model is None else model.fit(known).catalogue_model()
-        seconds[name] = time.perf_counter() - start
-        each = evaluate_catalogue(found, test, list(MEASURES), exclude=known, items=items)
-        values[name] = {MEASURES[measure]: of_users.numpy() for measure, of_users in each.items()}
-        settings[name] = ", ".join(f"{key}={value}" for key, value in getattr(model, "settings_", {}).items())
-        print(name, *(f"{each.mean():.4f}" for each in values[name].values()), f"{seconds[name]:.0f} s", flush=True)
-    return values, settings, seconds
+class Parts(NamedTuple):
+    """What is known before the validation items and before the test, and these items."""
+
+    before: Ratings
+    held: Ratings
+    known: Ratings
+    test: Ratings
 
 
-def at_moments(path: Path) -> list[tuple[Ratings, Ratings]]:
-    """What is known at the moments of validation and test, and the next item of each user who is known."""
-    user, item, *_, time = np.loadtxt(path, dtype=np.int64).T
-    ratings, parts = interactions(user, item, times=time), []
+def divided(path: Path, at_moments: bool) -> Parts:
+    """The parts of a file; items held out that no other user has count as misses."""
+    warnings.simplefilter("ignore")
+    if not at_moments:
+        known, test = hold_out(read_interactions(path, times="order"), 1, latest=True)
+        return Parts(*hold_out(known, 1, latest=True), known, test)
+    user, item, *_, times = np.loadtxt(path, dtype=np.int64).T
+    ratings, parts = interactions(user, item, times=times), []
     for share in MOMENTS:
         moment = np.quantile(ratings.time, share, method="lower")
         known, later = ratings.select(ratings.time <= moment), ratings.select(ratings.time > moment)
@@ -115,81 +107,76 @@ def at_moments(path: Path) -> list[tuple[Ratings, Ratings]]:
         _, first = np.unique(later.user[order], return_index=True)
         chosen = np.zeros(later.num_ratings, bool)
         chosen[order[first]] = True
-        parts.append((known, later.select(chosen & np.isin(later.user, known.user))))
-    return parts
+        parts += [known, later.select(chosen & np.isin(later.user, known.user))]
+    return Parts(*parts)
 
 
-def compared_at_moments(path: Path) -> list[list[Any]]:
-    """The rows of a table: models with the settings that are best at the moment of validation."""
-    (before, held), (known, test) = at_moments(path)
-    items, rows, values = np.unique(known.item), [], {}
-    counted = TransitionRecommender().fit(before, validation=held).settings_
-    near = SessionKNN().fit(before, validation=held).settings_
-    blend = BlendRecommender(TransitionRecommender(**counted), Recommender())
-    weight = blend.fit(before, validation=held).settings_
-    models = {
-        "popularity": (None, {}),
-        COUNTER: (TransitionRecommender(**counted), counted),
-        "session kNN": (SessionKNN(**near), near),
-        TRAINED: (Recommender(), {}),
-        f"{COUNTER} + {TRAINED}": (blend.set_params(**weight), weight),
-    }
-    for name, (model, _) in models.items():
-        found = popularity(known) if model is None else model.fit(known).catalogue_model()
-        each = evaluate_catalogue(found, test, list(MEASURES), exclude=known, items=items)
-        values[name] = {MEASURES[measure]: of_users.numpy() for measure, of_users in each.items()}
-    for name, (_, settings) in models.items():
-        less = "" if name == COUNTER else with_interval(values[name]["nDCG@10"] - values[COUNTER]["nDCG@10"], RESAMPLES)
-        shown = ", ".join(f"{key}={value}" for key, value in settings.items())
-        bounds = [_with_bounds(values[name][measure]) for measure in MEASURES.values()]
-        rows.append([path.parent.name.capitalize(), test.num_ratings, name, *bounds, less, shown])
-    return rows
+def tested(model: Any, parts: Parts) -> dict[str, np.ndarray]:
+    """The measures of each user of the test."""
+    options = {"exclude": parts.known, "items": np.unique(parts.known.item)}
+    found = evaluate_catalogue(model, parts.test, list(MEASURES), **options)
+    return {MEASURES[measure]: each.numpy() for measure, each in found.items()}
+
+
+def compared(parts: Parts) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, Mapping[str, Any]], dict[str, float]]:
+    """The measures of each user, the settings and the seconds, by model that is not a transformer."""
+    values, settings, seconds = {}, {}, {}
+
+    def add(name: str, model: Any) -> None:
+        start = time.perf_counter()
+        settings[name] = {}
+        if isinstance(model, SequenceRecommender):
+            settings[name] = model.fit(parts.before, validation=parts.held).settings_
+            model.set_params(**settings[name])
+        found = popularity(parts.known) if model is None else model.fit(parts.known).catalogue_model()
+        seconds[name], values[name] = time.perf_counter() - start, tested(found, parts)
+        print(name, *(f"{each.mean():.4f}" for each in values[name].values()), f"{seconds[name]:.0f} s", flush=True)
+
+    counter = TransitionRecommender()
+    add("popularity", None)
+    add(COUNTER, counter)
+    add("session kNN", SessionKNN())
+    add(TRAINED, Recommender())
+    add(f"{COUNTER} + {TRAINED}", BlendRecommender(counter, Recommender()))
+    return values, settings, seconds
+
+
+def validated(model: Any, parts: Parts) -> float:
+    """The mean nDCG@10 of some users at their validation items."""
+    some = parts.held.select_users(np.random.default_rng(0).permutation(np.unique(parts.held.user))[:JUDGED])
+    options = {"exclude": parts.before, "items": np.unique(parts.before.item)}
+    return float(evaluate_catalogue(model, some, ["nDCG@10"], **options)["nDCG@10"].mean())
 
 
 def transformers(
-    ratings: Ratings, files: Mapping[str, tuple[Path, Sequence[Path]]], counter: Mapping[str, Any]
+    parts: Parts, files: Mapping[str, tuple[Path, Sequence[Path]]], counter: Mapping[str, Any]
 ) -> tuple[dict[str, dict[str, np.ndarray]], list[list[Any]]]:
     """The means over seeds of the measures of each user, by model, and of each loss the log of its runs."""
-    known, test = hold_out(ratings, 1, latest=True)
-    before, held = hold_out(known, 1, latest=True)
-    some = held.select_users(np.random.default_rng(0).permutation(np.unique(held.user))[:JUDGED])
-    counted = {
-        part: TransitionRecommender(**counter).fit(part_known).catalogue_model()
-        for part, part_known in (("validation", before), ("test", known))
-    }
-    values, logs, weights = {}, [], {}
+    counted = [TransitionRecommender(**counter).fit(each).catalogue_model() for each in (parts.before, parts.known)]
+    values, logs = {}, []
 
-    def measured(model: Any, part: str, measures: Sequence[str]) -> dict[str, np.ndarray]:
-        judged, exclude = (test, known) if part == "test" else (some, before)
-        found = evaluate_catalogue(model, judged, list(measures), exclude=exclude, items=np.unique(exclude.item))
-        return {measure: each.numpy() for measure, each in found.items()}
+    @cache
+    def weight_of(settings: Path) -> float:
+        """The weight of the counter in the blend that is best by the validation items."""
+        own = Vectors.load(settings.with_suffix(".npz"))
+        return max(WEIGHTS, key=lambda weight: validated(_Blend([counted[0], own], weight), parts))
 
     def of_run(path: Path, settings: Path) -> dict[str, np.ndarray]:
         """The measures of SASRec and its blend, which are kept beside the run."""
         kept = path.with_suffix(".measures.npz")
         if not kept.exists():
-            own = {"validation": Vectors.load(settings.with_suffix(".npz")), "test": Vectors.load(path)}
-            weight = weights.get(settings)
-            if weight is None:
-                blends = {
-                    weight: measured(blend(counted, own, "validation", weight), "validation", ["nDCG@10"])
-                    for weight in WEIGHTS
-                }
-                weight = weights[settings] = max(WEIGHTS, key=lambda each: blends[each]["nDCG@10"].mean())
-            found = {f"own {name}": each for name, each in measured(own["test"], "test", list(MEASURES)).items()}
-            blended = measured(blend(counted, own, "test", weight), "test", list(MEASURES))
-            found |= {f"blend {name}": each for name, each in blended.items()} | {"weight": np.array(weight)}
+            own, weight = Vectors.load(path), weight_of(settings)
+            models = {"own": own, "blend": _Blend([counted[1], own], weight)}
+            found = {f"{name} {m}": each for name, model in models.items() for m, each in tested(model, parts).items()}
             with whole_file(kept, "wb") as file:
-                np.savez(file, **found)
+                np.savez(file, **found, weight=weight)
         with np.load(kept) as file:
             return dict(file)
 
     for loss, (settings, paths) in files.items():
         runs, log = [of_run(path, settings) for path in paths], json.loads(settings.read_text())
         for name, key in ((f"SASRec, {loss}", "own"), (f"{COUNTER} + SASRec, {loss}", "blend")):
-            values[name] = {
-                title: np.mean([run[f"{key} {measure}"] for run in runs], 0) for measure, title in MEASURES.items()
-            }
+            values[name] = {m: np.mean([run[f"{key} {m}"] for run in runs], 0) for m in MEASURES.values()}
         similarity, trained = LOSSES[loss]()[log["setting"]]
         shown = "dot product" if similarity == DOT else f"cosine / {similarity[1]:g}"
         shown += f", temperature={trained.temperature:g}" if loss == "PSL" else ""
@@ -198,11 +185,6 @@ def transformers(
         took, weight = f"{np.median(log['seconds']):.0f}", f"{float(runs[0]['weight']):g}"
         logs.append([loss, shown, epoch, validation, ", ".join(single), weight, took, f"{log['MB']:.0f}"])
     return values, logs
-
-
-def blend(counted: Mapping[str, Any], own: Mapping[str, Any], part: str, weight: float) -> Any:
-    """The weighted mean of the scaled scores of the counter and SASRec."""
-    return _Blend([counted[part], own[part]], weight)
 
 
 class Vectors:
@@ -251,7 +233,7 @@ def sasrec(loss: Any, similarity: tuple[str, float]) -> Any:
         dropout_rate=0.5,
         use_key_padding_mask=True,
         lr=0.003,
-        batch_size=128,
+        batch_size=BATCH,
         n_negatives=NEGATIVES,
         gbce_t=0.75,
         lightning_module_type=module,
@@ -301,34 +283,30 @@ def as_vectors(model: Any, known: Ratings) -> Vectors:
     return Vectors(torch.cat(parts).numpy(), encoded.items.numpy(), at, known.num_items)
 
 
-def train(ratings: Ratings, folder: str, name: str, loss: str, seed: int, like: Path | None) -> None:
+def train(parts: Parts, loss: str, seed: int, like: Path | None, settings: Path, path: Path) -> None:
     """Choose the settings, unless they are there, then fit SASRec on everything before the test and write the vectors."""
-    known, _ = hold_out(ratings, 1, latest=True)
-    settings = run_path(folder, name, loss)
     if not settings.exists():
-        choose(*hold_out(known, 1, latest=True), loss, like, settings)
-    chosen, data = json.loads(settings.read_text()), dataset(known)
+        choose(parts, loss, like, settings)
+    chosen, data = json.loads(settings.read_text()), dataset(parts.known)
     torch.manual_seed(seed)
     similarity, fitted = LOSSES[loss]()[chosen["setting"]]
     model = sasrec(fitted, similarity)
     for epoch in range(1 + int(np.argmax(chosen["validation"]))):
         print("epoch", epoch + 1, f"{one_epoch(model, data):.0f} s", flush=True)
-    as_vectors(model, known).save(run_path(folder, name, loss, seed))
+    as_vectors(model, parts.known).save(path)
 
 
-def choose(before: Ratings, held: Ratings, name: str, like: Path | None, path: Path) -> None:
+def choose(parts: Parts, name: str, like: Path | None, path: Path) -> None:
     """Train SASRec with early stopping, and write the vectors for validation and the log of the run."""
-    judged = held.select_users(np.random.default_rng(0).permutation(np.unique(held.user))[:JUDGED])
-    data, options = dataset(before), {"exclude": before, "items": np.unique(before.item)}
+    data = dataset(parts.before)
     chosen = None if like is None else json.loads(like.read_text())["setting"]
     log: dict[str, Any] = {"loss": name, "tried": {}}
 
     def one_more(model: Any, values: list[float], seconds: list[float]) -> Vectors | None:
         """Train an epoch more; the vectors if they are the best so far."""
         seconds.append(one_epoch(model, data))
-        vectors = as_vectors(model, before)
-        (each,) = evaluate_catalogue(vectors, judged, ["nDCG@10"], **options).values()
-        values.append(float(each.mean()))
+        vectors = as_vectors(model, parts.before)
+        values.append(validated(vectors, parts))
         print(len(values), f"{values[-1]:.4f}", f"{seconds[-1]:.0f} s", flush=True)
         return vectors if values[-1] == max(values) else None
 
@@ -362,9 +340,9 @@ def dataset(known: Ratings) -> Any:
 
 
 def one_epoch(model: Any, data: Any) -> float:
-    """Train an epoch more; the seconds that it took."""
-    start = time.perf_counter()
-    model.fit_partial(data, min_epochs=1, max_epochs=1)
+    """Train an epoch more, of several passes if a set has few users; the seconds that it took."""
+    start, passes = time.perf_counter(), -(-STEPS * BATCH // data.user_id_map.size)
+    model.fit_partial(data, min_epochs=passes, max_epochs=passes)
     return time.perf_counter() - start
 
 
@@ -386,64 +364,45 @@ def work(args: Sequence[str]) -> None:
     parser.add_argument("--like", help="the set whose runs have chosen the similarity, such as Beauty")
     given = parser.parse_args(args)
     torch.set_num_threads(1)
+    sets = {path.parent.name.capitalize(): path for path in map(Path, given.path)}
     if given.train:
-        (loss, seed), path = given.train, Path(given.path[0])
-        name = path.parent.name.capitalize()
+        (loss, seed), (name, path) = given.train, next(iter(sets.items()))
         like = run_path(given.runs, given.like, loss) if given.like else None
-        if not run_path(given.runs, name, loss, int(seed)).exists():
-            train(read_quietly(path), given.runs, name, loss, int(seed), like)
+        settings, run = run_path(given.runs, name, loss), run_path(given.runs, name, loss, int(seed))
+        if not run.exists():
+            train(divided(path, given.times), loss, int(seed), like, settings, run)
         return
     start, rows, differences, logs, blends = time.perf_counter(), [], [], [], []
     titles = list(MEASURES.values())
-    if given.times:
-        warnings.simplefilter("ignore")
-        header = ["set", "users", "model", *titles, f"nDCG@10 less {COUNTER}", "settings"]
-        rows = [row for path in given.path for row in compared_at_moments(Path(path))]
-        written(args, given.output, "sequences-times", {"sequences at one moment": (header, rows)}, start)
-        return
-    for path in map(Path, given.path):
-        ratings, name = read_quietly(path), path.parent.name.capitalize()
-        values, settings, seconds = compared(ratings)
+    for name, path in sets.items():
+        parts = divided(path, given.times)
+        values, settings, seconds = compared(parts)
         paths = {loss: [run_path(given.runs, name, loss, seed) for seed in SEEDS] for loss in LOSSES if given.runs}
         done = {loss: [each for each in found if each.exists()] for loss, found in paths.items()}
-        counter = dict(word.split("=") for word in settings[COUNTER].split(", "))
-        found, log = transformers(
-            ratings,
-            {loss: (run_path(given.runs, name, loss), each) for loss, each in done.items() if each},
-            {"decay": float(counter["decay"]), "normalise": counter["normalise"]},
-        )
+        files = {loss: (run_path(given.runs, name, loss), each) for loss, each in done.items() if each}
+        found, log = transformers(parts, files, settings[COUNTER])
         logs += [[name, *row] for row in log]
         for model, each in (values | found).items():
             row = [_with_bounds(each[measure]) for measure in titles]
+            shown = ", ".join(f"{key}={value}" for key, value in settings.get(model, {}).items())
             rows.append(
-                [name, model, *row, f"{seconds[model]:.1f}" if model in seconds else "", settings.get(model, "")]
+                [name, parts.test.num_ratings, model, *row, f"{seconds[model]:.1f}" if model in seconds else "", shown]
             )
             if model != COUNTER:
                 less = [with_interval(each[m] - values[COUNTER][m], RESAMPLES) for m in titles]
                 differences.append([name, model, *less])
             if model.startswith(f"{COUNTER} + SASRec"):
-                less = [
-                    with_interval(each[m] - found[model.removeprefix(f"{COUNTER} + ")][m], RESAMPLES) for m in titles
-                ]
-                blends.append([name, model, *less])
-    log_header = [
-        "set",
-        "loss",
-        "similarity",
-        "epochs",
-        "validation nDCG@10",
-        "nDCG@10",
-        "weight",
-        "s/epoch",
-        "MB",
-    ]
+                own = found[model.removeprefix(f"{COUNTER} + ")]
+                blends.append([name, model, *(with_interval(each[m] - own[m], RESAMPLES) for m in titles)])
+    chosen = ["similarity", "epochs", "validation nDCG@10", "nDCG@10", "weight", "s/epoch", "MB"]
+    kind = "sequences-times" if given.times else "sequences"
     tables = {
-        "sequences": (["set", "model", *titles, "seconds", "settings"], rows),
+        "sequences": (["set", "users", "model", *titles, "seconds", "settings"], rows),
         "sequences differences": (["set", "model", *(f"{m} less {COUNTER}" for m in titles)], differences),
         "sequences blends": (["set", "model", *(f"{m} less SASRec" for m in titles)], blends),
-        "sequences runs": (log_header, logs),
+        "sequences runs": (["set", "loss", *chosen], logs),
     }
-    written(args, given.output, "sequences", tables, start)
+    written(args, given.output, kind, {title.replace("sequences", kind): each for title, each in tables.items()}, start)
 
 
 def written(args: Sequence[str], output: str, name: str, tables: Mapping[str, Any], start: float) -> None:
@@ -461,12 +420,6 @@ def run_path(folder: str, name: str, loss: str, seed: int | None = None) -> Path
     Path(folder).mkdir(parents=True, exist_ok=True)
     file = f"{name} {loss} " + ("settings.json" if seed is None else f"{seed}.npz")
     return Path(folder) / file.replace(" ", "-").replace("'", "").replace("@", "-at-")
-
-
-def read_quietly(path: Path) -> Ratings:
-    """The interactions of a file, without warnings of held-out items that no other user has: they count as misses."""
-    warnings.simplefilter("ignore")
-    return read_interactions(path, times="order")
 
 
 def _with_bounds(values: np.ndarray) -> str:

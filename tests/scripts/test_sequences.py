@@ -17,10 +17,10 @@ def test_counters_find_a_cycle_that_popularity_does_not(tmp_path, monkeypatch):
     path.write_text("".join(lines))
     assert sequences.main(["--path", str(path), "--output", str(tmp_path / "out")]) == 0
     found = json.loads((tmp_path / "out" / "sequences.json").read_text())
-    rows = {row[1]: row for row in found["tables"]["sequences"]["rows"]}
+    rows = {row[2]: row for row in found["tables"]["sequences"]["rows"]}
     assert rows["transitions"][0] == "Cycle"
-    assert float(rows["transitions"][2].split()[0]) > 0.9 > float(rows["popularity"][2].split()[0])
-    assert "decay=" in rows["transitions"][5]
+    assert float(rows["transitions"][3].split()[0]) > 0.9 > float(rows["popularity"][3].split()[0])
+    assert "decay=" in rows["transitions"][6]
     assert str(tmp_path) not in found["command"]
 
 
@@ -38,7 +38,8 @@ def test_at_one_moment_the_test_is_the_first_later_item_of_a_known_user(tmp_path
     rows += [(3, 7, 5, 9), (0, 6, 4, 10), (1, 8, 4, 9)]
     path = tmp_path / "u.data"
     np.savetxt(path, np.random.default_rng(0).permutation(rows), "%d", delimiter="\t")
-    for share, (known, held) in zip(sequences.MOMENTS, sequences.at_moments(path), strict=True):
+    parts = sequences.divided(path, at_moments=True)
+    for share, (known, held) in zip(sequences.MOMENTS, (parts[:2], parts[2:]), strict=True):
         times = sorted(row[3] for row in rows)
         moment = times[int(np.floor(share * (len(times) - 1)))]
         assert known.num_ratings == sum(row[3] <= moment for row in rows)
