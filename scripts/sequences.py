@@ -75,7 +75,7 @@ LOSSES: Mapping[str, Callable[[], list[tuple[tuple[str, float], Any]]]] = {
         (("cosine", 1.0), rs.losses.PairwiseSoftmaxLoss(temperature=each, scale=2)) for each in (0.035, 0.07)
     ],
 }
-BATCH, STEPS = 128, 150  # users a step, and steps of an epoch at least
+BATCH, STEPS = 128, 50  # users a step, and steps of an epoch at least
 LEAST = 12  # epochs, since the first ones may be level
 NEGATIVES = 256  # of gBCE
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the counter in a blend
