@@ -18,6 +18,7 @@ from rankstruct.data.errors import check_flags, check_integers
 from rankstruct.losses import RankingLoss
 from rankstruct.losses.checks import check_choice
 from rankstruct.models.scorers import evaluating
+from rankstruct.processes import Team
 from rankstruct.recommenders.factorization import MatrixFactorization
 from rankstruct.recommenders.ratings import interactions
 from rankstruct.recommenders.tables import Table, loss_of_rows
@@ -105,7 +106,7 @@ class TrainingLists:
         self.cumulative = self.probability.cumsum(0)
 
     def __call__(
-        self, scorer: MatrixFactorization, users: Tensor, items: Tensor, real: Tensor | None = None
+        self, scorer: MatrixFactorization | Encoded, users: Tensor, items: Tensor, real: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """The lists of users `[users]` with their known items `[users, known]`, real where `real`: scores, labels and mask."""
         real = torch.ones_like(items, dtype=torch.bool) if real is None else real
@@ -126,7 +127,7 @@ class TrainingLists:
 
     def mean_loss(
         self,
-        scorer: MatrixFactorization,
+        scorer: MatrixFactorization | Encoded,
         loss: nn.Module,
         users: Tensor,
         items: Tensor,
@@ -158,7 +159,7 @@ class TrainingLists:
         return _MeanOfBlocks.apply(*scorer.vectors(users), block_loss, table)
 
     def _in_batch(
-        self, scorer: MatrixFactorization, users: Tensor, items: Tensor, real: Tensor
+        self, scorer: MatrixFactorization | Encoded, users: Tensor, items: Tensor, real: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         owner = torch.arange(len(users), device=users.device).repeat_interleave(real.sum(1))
         own = owner == torch.arange(len(users), device=users.device)[:, None]
@@ -175,6 +176,46 @@ class TrainingLists:
         """Whether pairs are training interactions."""
         pairs, keys = users * self.num_items + items, self.keys.to(items.device)
         return keys[torch.searchsorted(keys, pairs).clamp(max=len(keys) - 1)] == pairs
+
+
+class Encoded:
+    """The vectors of lists `[lists, width]` and of all items `[items, width]` that some model computed, as a scorer of lists."""
+
+    def __init__(self, lists: Tensor, items: Tensor) -> None:
+        self.lists, self.items, self.num_items = lists, items, len(items)
+        self.item_factors = Table(len(items), items.detach(), Team())
+
+    def vectors(self, lists: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of all lists, which are in order, and of all items."""
+        return self.lists, self.items
+
+    def pair_scores(self, lists: Tensor, items: Tensor) -> Tensor:
+        """The scores of pairs."""
+        return (self.lists[lists] * self.items[items]).sum(-1)
+
+
+class TargetLists(TrainingLists):
+    """Training lists with one known item each, their target.
+
+    Args:
+        counts: the numbers of interactions of the items, `[items]`.
+        negatives: the items ranked with the target.
+
+    >>> import rankstruct as rs
+    >>> encoded = Encoded(torch.eye(2), torch.zeros(3, 2))
+    >>> TargetLists(np.array([2, 1, 1]), Negatives()).mean(encoded, torch.tensor([0, 2]), rs.SoftmaxLoss()).item()  # log 3
+    1.0986123085021973
+    """
+
+    def __init__(self, counts: np.ndarray, negatives: Negatives) -> None:
+        self.negatives = negatives
+        self._draw_by(torch.from_numpy(counts))
+
+    def mean(self, encoded: Encoded, targets: Tensor, loss: RankingLoss) -> Tensor:
+        """The mean loss of lists with these targets `[lists]`."""
+        lists = torch.arange(len(targets), device=targets.device)
+        self.keys = lists * self.num_items + targets
+        return self.mean_loss(encoded, loss, lists, targets[:, None])
 
 
 def _labels(scores: Tensor, items: Tensor, real: Tensor) -> Tensor:
@@ -239,7 +280,7 @@ class _MeanOfBlocks(torch.autograd.Function):
         return user_grads, item_grads, None, None
 
 
-def _pair_scores(scorer: MatrixFactorization, users: Tensor, items: Tensor) -> Tensor:
+def _pair_scores(scorer: MatrixFactorization | Encoded, users: Tensor, items: Tensor) -> Tensor:
     """The scores of items `[users, list_size]`; of many, from the vectors of all items, which are then computed once each."""
     if items.numel() < scorer.num_items:
         return scorer.pair_scores(users[:, None], items)

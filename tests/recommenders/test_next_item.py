@@ -162,7 +162,7 @@ def test_sampled_items(kind):
             max=11
         )
         items = torch.cat([targets[:, None], others], 1)
-    scores = (encoded.positions @ encoded.items.T).gather(1, items)
+    scores = (encoded.lists @ encoded.items.T).gather(1, items)
     labels = torch.zeros_like(scores)
     if kind == "in-batch":
         labels.fill_diagonal_(1.0)
