@@ -25,8 +25,8 @@ def next_item_module(loss: RankingLoss | None = None, *, negatives: Negatives | 
     """RecTools' Lightning module as a class with a ranking loss, for `lightning_module_type=` of `SASRecModel` and others.
 
     Each position of a session that has a next item is a list: the next item is relevant, the others are not, whether the user
-    knows them or not. The loss is the mean over the positions of a batch. On a CPU the scores of a block of positions are in
-    memory at once; with `use_key_padding_mask=True` sessions are encoded without most of their padding, in parts by length.
+    knows them or not. The loss is the mean over the positions of a batch. The scores of a block of positions are in memory
+    at once; on a CPU with `use_key_padding_mask=True` sessions are encoded without most of their padding, in parts by length.
     With `RankingMeasures` in the trainer's callbacks, the validation items are ranked among those that are not in the session.
     A checkpoint is loaded by `load_from_checkpoint(path, model_params_update={"lightning_module_type": next_item_module(loss)})`.
     `save`, `pickle` and `copy` of a model find the class by its name: give it one, `class Ranked(next_item_module(loss)): pass`.
