@@ -38,14 +38,15 @@ def next_item_module(loss: RankingLoss | None = None, *, negatives: Negatives | 
     Raises:
         ImportError: RecTools is not installed: `pip install 'rankstruct[sequences]'`.
         TypeError: a loss that is not a module.
-        ValueError: (of the class) a `loss=` of RecTools' own that samples, interactions with weights, or another similarity.
+        ValueError: a loss that has a value for each list, or parameters to learn; (of the class) a `loss=` of RecTools' own that
+            samples, interactions with weights, or another similarity.
 
     >>> module = next_item_module(rs.SoftmaxLoss())  # doctest: +SKIP
     >>> model = SASRecModel(lightning_module_type=module, use_key_padding_mask=True)  # doctest: +SKIP
     >>> model.fit(dataset).recommend(users, dataset, k=10, filter_viewed=True)  # doctest: +SKIP
     """
     base = import_extra("rectools.models.nn.transformers.lightning", "sequences").TransformerLightningModule
-    options = {"_options": (loss_of_lists(loss), Negatives.of(negatives))}
+    options = {"_options": (loss_of_lists(loss, fixed=True), Negatives.of(negatives))}
     return type("NextItemModule", (_NextItems, base), options)
 
 

@@ -230,6 +230,9 @@ class ListCollator:
 class TrainerLoss(nn.Module):
     """Any ranking loss as `compute_loss_func` of Hugging Face's `Trainer`, or for the outputs of a model in a custom loop.
 
+    If the trainer accumulates gradients or has several processes, the batches of a step are weighted by their documents, whose
+    number it passes: it takes the loss of a batch as its part of the mean over all of them.
+
     Args:
         loss: a ranking loss; the softmax loss if None.
 
@@ -248,14 +251,18 @@ class TrainerLoss(nn.Module):
         self.loss = loss_of_lists(loss)
 
     def forward(self, outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
-        """Compute the loss of `outputs` with `logits` `[pairs, 1]`, or of the logits; labels as from `ListCollator`."""
+        """Compute the loss of `outputs` with `logits` `[pairs, 1]`, or of the logits; labels as from `ListCollator`.
+
+        With `num_items_in_batch`, the documents of all batches of a step, it is multiplied by this batch's share of them.
+        """
         logits = outputs if isinstance(outputs, Tensor) else outputs["logits"]
         where = labels != PADDING
         if logits.numel() != int(where.sum()):
             raise ValueError(
                 f"the model must have one output per document; got {tuple(logits.shape)} for {int(where.sum())} documents"
             )
-        return _of_lists(self.loss, logits.reshape(-1).float(), torch.where(where, labels, 0), where)
+        value = _of_lists(self.loss, logits.reshape(-1).float(), torch.where(where, labels, 0), where)
+        return value if num_items_in_batch is None else value * (where.sum() / num_items_in_batch)
 
 
 def _of_lists(loss: nn.Module, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:

@@ -45,8 +45,8 @@ def listwise_trainer(loss: RankingLoss | None = None, trainer: str | type = "DPO
     Raises:
         ImportError: TRL is not installed: `pip install 'rankstruct[preferences]'`.
         TypeError: another trainer, or a loss that is not a module.
-        ValueError: (of the class) options of TRL's own losses, rows without these columns, or a number of labels that is not that
-            of the completions.
+        ValueError: a loss that has a value for each list, or parameters to learn; (of the class) options of TRL's own losses,
+            rows without these columns, or a number of labels that is not that of the completions.
 
     Source: Rafailov et al., "Direct Preference Optimization", NeurIPS 2023; Liu et al., "LiPO: Listwise Preference Optimization
     through Learning-to-Rank", 2024.
@@ -59,7 +59,7 @@ def listwise_trainer(loss: RankingLoss | None = None, trainer: str | type = "DPO
     base: Any = getattr(trl, trainer, None) if isinstance(trainer, str) else trainer
     for name, scores in (("DPOTrainer", _policy_scores), ("RewardTrainer", _rewards)):
         if isinstance(base, type) and issubclass(base, getattr(trl, name)):
-            own = {"ranking_loss": loss_of_lists(loss), "scores": scores}
+            own = {"ranking_loss": loss_of_lists(loss, fixed=True), "scores": scores}
             return type(f"Listwise{base.__name__}", (_Listwise, base), own)
     raise TypeError(f"trainer must be 'DPOTrainer' or 'RewardTrainer', or a subclass of one of these; got {trainer!r}")
 

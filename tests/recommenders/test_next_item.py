@@ -302,6 +302,12 @@ def test_what_it_refuses():
         next_item_module("AP")
     with pytest.raises(ValueError, match="negatives"):
         next_item_module(negatives="some")
+    with pytest.raises(ValueError, match="the loss must have reduction='mean' or 'sum'"):
+        next_item_module(rs.SoftmaxLoss(reduction="none"))
+    ordinal = rs.OrdinalLoss(2)
+    with pytest.raises(ValueError, match=r"would not train the parameters of the loss, first, steps: .*OrdinalLoss"):
+        next_item_module(ordinal)
+    next_item_module(ordinal.requires_grad_(False))
     model = make(next_item_module(), loss="gBCE", n_negatives=2)
     with pytest.raises(
         ValueError, match="a ranking loss replaces RecTools' loss, so leave loss= at the default; got 'gBCE'"

@@ -165,6 +165,8 @@ def test_it_refuses_other_trainers():
         rs.text.listwise_trainer(rs.RankNetLoss(), "SFTTrainer")
     with pytest.raises(TypeError, match="loss must be a ranking loss"):
         rs.text.listwise_trainer("nDCG")
+    with pytest.raises(ValueError, match="would not train the parameters of the loss, sigma: "):
+        rs.text.listwise_trainer(rs.SmoothLoss("nDCG@10", sigma=torch.nn.Parameter(torch.tensor(1.0))))
 
 
 def test_without_trl_the_extra_is_named(monkeypatch):

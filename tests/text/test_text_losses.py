@@ -237,6 +237,39 @@ def test_hugging_faces_trainer_trains_with_it(encoder, tmp_path):
     assert trainer.state.log_history[-1]["train_loss"] < 0.5
 
 
+def test_batches_of_a_step_are_parts_of_one_mean():
+    """Hugging Face's trainer adds up what `compute_loss_func` returns for the batches between two steps."""
+    labels = torch.tensor([[1.0, 0.0, 2.0], [0.0, 1.0, -100.0], [2.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
+    logits = torch.randn(11, 1, generator=torch.Generator().manual_seed(0))
+    loss, where = rs.text.TrainerLoss(rs.SoftmaxLoss()), labels != -100
+    alone = [loss(logits[part], labels[rows]) for part, rows in ((slice(0, 5), [0, 1]), (slice(5, 11), [2, 3]))]
+    parts = [
+        loss(logits[part], labels[rows], num_items_in_batch=where.sum())
+        for part, rows in ((slice(0, 5), [0, 1]), (slice(5, 11), [2, 3]))
+    ]
+    torch.testing.assert_close(sum(parts), (5 * alone[0] + 6 * alone[1]) / 11)
+    torch.testing.assert_close(loss(logits, labels, num_items_in_batch=11), loss(logits, labels))
+
+
+@pytest.mark.slow
+def test_accumulated_batches_take_the_step_of_one(encoder, tmp_path):
+    from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
+
+    def stepped(size, batches):
+        torch.manual_seed(0)
+        model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=1)
+        options = {"optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 0.0, "max_steps": 1, "use_cpu": True}
+        sizes = {"per_device_train_batch_size": size, "gradient_accumulation_steps": batches}
+        args = TrainingArguments(str(tmp_path), report_to="none", remove_unused_columns=False, **options, **sizes)
+        loss, data = rs.text.TrainerLoss(rs.SoftmaxLoss()), [examples()[0]] * 4
+        collator = rs.text.ListCollator(rs.text.load_tokenizer(encoder))
+        model.eval().train = lambda mode=True: model  # without dropout
+        Trainer(model, args, train_dataset=data, data_collator=collator, compute_loss_func=loss).train()
+        return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+    torch.testing.assert_close(stepped(1, 4), stepped(4, 1))
+
+
 def test_negatives_of_the_batch_join_each_list(model):
     loss = rs.text.RerankerLoss(model, rs.ListNetLoss(), mini_batch_size=3, in_batch_negatives=100)
     every = [document for documents in LISTS for document in documents]
