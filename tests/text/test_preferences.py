@@ -151,8 +151,13 @@ def test_an_evaluation_is_a_mean_over_lists(tokenizer, tmp_path):
         (TIES, {"label_smoothing": 0.1}, "leave label_smoothing at the default"),
         ([{"prompt": "a", "chosen": " b", "rejected": " c"}], {}, "has no completions, labels"),
         (TIES, {"loss_weights": [2.0]}, "leave loss_weights at the default"),
-        ([{**TIES[0], "completions": [], "labels": []}], {}, "must have completions, and a label for each; row 0"),
-        ([{**TIES[0], "labels": [1]}], {}, "a label for each; row 0"),
+        (
+            [{**TIES[0], "completions": [], "labels": []}],
+            {},
+            "must have completions, and a label for each, not -100, .* row 0",
+        ),
+        ([{**TIES[1], "labels": [1, -100]}], {}, "not -100, which is padding; row 0"),
+        ([{**TIES[0], "labels": [1]}], {}, "a label for each, not -100, which is padding; row 0"),
     ],
 )
 def test_what_it_refuses(rows, options, message, tokenizer, tmp_path):

@@ -176,6 +176,18 @@ def test_what_a_collator_refuses(encoder):
         collate([{"query": "a " * 400, "docs": ["b"], "labels": [1]}])
     with pytest.raises(ValueError, match="one output per document"):
         rs.text.TrainerLoss()(torch.zeros(3, 2), torch.zeros(1, 3))
+    with pytest.raises(ValueError, match="a batch must have labels, as from ListCollator"):
+        rs.text.TrainerLoss()(torch.zeros(3, 1), None)
+    for wrong, told in (
+        ({"query": None}, "query and docs must be text; example 0 has None"),
+        ({"docs": ["b", None]}, "query and docs must be text; example 0 has None"),
+        ({"labels": [1, -100]}, r"labels must not be -100, which is padding; example 0 has \[1.0, -100.0\]"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            collate([{"query": "a", "docs": ["b", "c"], "labels": [1, 0], **wrong}])
+    for options in ({"max_length": 0}, {"max_length": 9.5}, {"in_batch_negatives": True}):
+        with pytest.raises(ValueError, match="must be an integer from"):
+            rs.text.ListCollator(collate.tokenizer, **options)
 
 
 @pytest.mark.slow
@@ -279,7 +291,9 @@ def test_negatives_of_the_batch_join_each_list(model):
     torch.testing.assert_close(loss([QUERIES, LISTS], LABELS), expected)
     assert loss.get_config_dict()["in_batch_negatives"] == 100
     assert [len(each) for each in LABELS] == [4, 2, 1]
-    with pytest.raises(ValueError, match="in_batch_negatives must be at least 0"):
+    with pytest.raises(ValueError, match=r"mini_batch_size must be an integer from 1, got 1\.5"):
+        rs.text.RerankerLoss(model, mini_batch_size=1.5)
+    with pytest.raises(ValueError, match="in_batch_negatives must be an integer from 0"):
         rs.text.RerankerLoss(model, in_batch_negatives=-1)
 
 
