@@ -176,6 +176,27 @@ def test_sampled_items(kind):
 
 
 @needs_rectools
+@pytest.mark.parametrize("negatives", ["all", "in-batch", Negatives("uniform", 3)])
+def test_a_batch_without_a_next_item_teaches_nothing(negatives):
+    """As when BERT4Rec draws no mask."""
+    module, batch = built(next_item_module(LOSSES["AP ramp"], negatives=negatives))
+    value = module._calc_custom_loss({**batch, "y": torch.zeros_like(batch["y"])}, 0)
+    assert value == 0
+    assert not any(each.any() for each in gradients(module, value).values())
+
+
+@needs_rectools
+@pytest.mark.parametrize("name", LOSSES)
+def test_autocast_is_near_to_float32(name):
+    module, batch = built(next_item_module(LOSSES[name]))
+    wanted = module._calc_custom_loss(batch, 0)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = module._calc_custom_loss(batch, 0)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, wanted, rtol=0.05, atol=0.05)
+
+
+@needs_rectools
 def test_validation_ranks_new_items_and_training_goes_on(tmp_path):
     import pytorch_lightning as pl
     from rectools.models import SASRecModel
