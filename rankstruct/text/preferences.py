@@ -135,8 +135,7 @@ def _rows_of_responses(lists: Mapping[str, Sequence[Any]], numbers: Sequence[int
     for at, (number, texts, labels) in enumerate(zip(numbers, lists["completions"], lists["labels"], strict=True)):
         if isinstance(texts, str) or not texts or len(texts) != len(labels) or PADDING in labels:
             raise ValueError(
-                f"each row must have completions, and a label for each, not {PADDING}, which is padding; row {number} has "
-                f"{texts!r} and labels {labels!r}"
+                f"a row must have completions with a label each, not {PADDING}; row {number} has {texts!r} and labels {labels!r}"
             )
         others = {name: lists[name][at] for name in lists if name not in COLUMNS[1:]}
         for text, label in zip(texts, labels, strict=True):

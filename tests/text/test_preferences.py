@@ -154,10 +154,10 @@ def test_an_evaluation_is_a_mean_over_lists(tokenizer, tmp_path):
         (
             [{**TIES[0], "completions": [], "labels": []}],
             {},
-            "must have completions, and a label for each, not -100, .* row 0",
+            "must have completions with a label each, not -100; row 0",
         ),
-        ([{**TIES[1], "labels": [1, -100]}], {}, "not -100, which is padding; row 0"),
-        ([{**TIES[0], "labels": [1]}], {}, "a label for each, not -100, which is padding; row 0"),
+        ([{**TIES[1], "labels": [1, -100]}], {}, "with a label each, not -100; row 0"),
+        ([{**TIES[0], "labels": [1]}], {}, "with a label each, not -100; row 0"),
     ],
 )
 def test_what_it_refuses(rows, options, message, tokenizer, tmp_path):
