@@ -292,14 +292,26 @@ class EmbeddingLoss(SimilarityLoss):
         return self._ready(reference[0]), reference[1]
 
 
-def loss_of_lists(loss: RankingLoss | None) -> RankingLoss:
-    """The loss, or the softmax loss if None.
+def loss_of_lists(loss: RankingLoss | None, *, fixed: bool = False) -> RankingLoss:
+    """The loss, or the softmax loss if None; `fixed` for trainers that want one number and train no parameters of a loss.
 
     Raises:
         TypeError: not a module, such as the name of a measure.
+        ValueError: a fixed loss that has a value for each list, or parameters.
     """
     if loss is not None and not isinstance(loss, nn.Module):
         raise TypeError(f"loss must be a ranking loss, such as rs.SoftmaxLoss(); got {loss!r}")
+    if fixed and getattr(loss, "reduction", "mean") == "none":
+        raise ValueError(f"the trainer needs one number, so the loss must have reduction='mean' or 'sum'; got {loss!r}")
+    if (
+        fixed
+        and loss is not None
+        and (learned := [name for name, each in loss.named_parameters() if each.requires_grad])
+    ):
+        raise ValueError(
+            f"the trainer would not train the parameters of the loss, {', '.join(learned)}: set them and call "
+            f"loss.requires_grad_(False), or take a loss that has none; got {loss!r}"
+        )
     return SoftmaxLoss() if loss is None else loss
 
 

@@ -245,7 +245,7 @@ def sasrec(loss: Any, similarity: tuple[str, float]) -> Any:
 def softmax_of_rectools(module: Any, batch: Any, batch_idx: int) -> Tensor:
     """RecTools' softmax, which counts padding as an item, here with the score 0, there with that of a vector never trained."""
     encoded, targets, _ = module.encoded(batch)
-    scores = torch.nn.functional.pad(encoded.positions @ encoded.items.T, (1, 0))
+    scores = torch.nn.functional.pad(encoded.lists @ encoded.items.T, (1, 0))
     return module._calc_softmax_loss(scores[None], targets[None] + 1, torch.ones(1, len(targets)))
 
 
@@ -255,7 +255,7 @@ def gbce_of_rectools(module: Any, batch: Any, batch_idx: int) -> Tensor:
     module.data_preparator.n_negatives = NEGATIVES
     items = torch.cat([targets[:, None], torch.randint(encoded.num_items, (len(targets), NEGATIVES))], 1)
     vectors = torch.nn.functional.embedding(items, encoded.items)
-    scores = (vectors @ encoded.positions.unsqueeze(-1)).squeeze(-1)
+    scores = (vectors @ encoded.lists.unsqueeze(-1)).squeeze(-1)
     return module._calc_gbce_loss(scores[None], targets[None] + 1, torch.ones(1, len(targets)))
 
 
@@ -278,7 +278,7 @@ def as_vectors(model: Any, known: Ratings) -> Vectors:
         for rows in torch.from_numpy(sessions).split(512):
             batch = {"x": rows, "y": torch.ones(len(rows), 1, dtype=torch.long)}
             encoded, _, at_rows = module.encoded(batch)
-            parts.append(encoded.positions[at_rows.argsort()])
+            parts.append(encoded.lists[at_rows.argsort()])
     module.torch_model.train()
     return Vectors(torch.cat(parts).numpy(), encoded.items.numpy(), at, known.num_items)
 

@@ -298,11 +298,13 @@ class RankingCLI(LightningCLI):
             options.trained_on = config.ckpt_path
 
     def instantiate_classes(self) -> None:
-        """Instantiate the config; a value of a wrong type, such as null for a number, raises ValueError."""
+        """Instantiate the config; a value of a wrong type, or one that needs a package that is not there, raises ValueError."""
         try:
             super().instantiate_classes()
         except TypeError as error:
             raise ValueError(f"a class of the config cannot be instantiated with its values: {error}") from error
+        except ImportError as error:  # a package, or a version of it, that a value of the config needs
+            raise ValueError(str(error)) from error
 
     def _parse_ckpt_path(self) -> None:
         """Check that the checkpoint can be read, before anything is built."""

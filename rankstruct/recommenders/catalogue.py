@@ -1,12 +1,13 @@
 """Lists for training over a catalogue: all items of each user in a batch, or the known items and sampled others.
 
 A batch of users has scores `[users, list_size]` and labels, 1 for the items that the user knows from training and 0 for others,
-as any loss takes them. The losses of lists with all items are computed for blocks of users.
+as any loss takes them. The losses of lists with all items are computed for blocks of users, on a GPU too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -17,7 +18,9 @@ from torch import Tensor, nn
 from rankstruct.data.errors import check_flags, check_integers
 from rankstruct.losses import RankingLoss
 from rankstruct.losses.checks import check_choice
+from rankstruct.losses.reduction import HALVES
 from rankstruct.models.scorers import evaluating
+from rankstruct.processes import Team
 from rankstruct.recommenders.factorization import MatrixFactorization
 from rankstruct.recommenders.ratings import interactions
 from rankstruct.recommenders.tables import Table, loss_of_rows
@@ -26,7 +29,8 @@ __all__ = ["Negatives", "TrainingLists", "fold_in"]
 
 Kind = Literal["all", "uniform", "popularity", "in-batch"]
 
-_BLOCK = 2**21  # scores at once, which stay in the caches between the loss and its products
+_BLOCK = 2**21  # scores at once on a CPU, which stay in the caches between the loss and its products
+_DEVICE_BLOCK = 2**25  # on other devices, which are not busy with fewer: 128 MiB, and a few times that in the loss
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ class TrainingLists:
         self.cumulative = self.probability.cumsum(0)
 
     def __call__(
-        self, scorer: MatrixFactorization, users: Tensor, items: Tensor, real: Tensor | None = None
+        self, scorer: MatrixFactorization | Encoded, users: Tensor, items: Tensor, real: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """The lists of users `[users]` with their known items `[users, known]`, real where `real`: scores, labels and mask."""
         real = torch.ones_like(items, dtype=torch.bool) if real is None else real
@@ -126,7 +130,7 @@ class TrainingLists:
 
     def mean_loss(
         self,
-        scorer: MatrixFactorization,
+        scorer: MatrixFactorization | Encoded,
         loss: nn.Module,
         users: Tensor,
         items: Tensor,
@@ -134,8 +138,8 @@ class TrainingLists:
     ) -> Tensor:
         """The loss of the lists, a mean over them; arguments as in the call.
 
-        With all items on a CPU, the scores and gradients of a block of users are in memory at once. If items are split over
-        processes, the loss is the same in all, see `rankstruct.recommenders.tables`.
+        With all items, the scores and gradients of a block of users are in memory at once; those of half precision are computed
+        in float32. If items are split over processes, the loss is the same in all, see `rankstruct.recommenders.tables`.
 
         >>> import rankstruct as rs
         >>> from rankstruct.recommenders import interactions
@@ -145,7 +149,7 @@ class TrainingLists:
         1.0986123085021973
         """
         table = scorer.item_factors
-        if not (self.negatives.kind == "all" and (table.is_split or _separable(loss, users))):
+        if not (self.negatives.kind == "all" and (table.is_split or _separable(loss))):
             scores, labels, where = self(scorer, users, items, real)
             return loss(scores, labels, where=where)
         real = torch.ones_like(items, dtype=torch.bool) if real is None else real
@@ -155,10 +159,14 @@ class TrainingLists:
             labels = _labels(scores, *table.held(items[rows], real[rows]))
             return loss(scores, labels) if of_rows is None else of_rows(scores, labels, table)
 
-        return _MeanOfBlocks.apply(*scorer.vectors(users), block_loss, table)
+        vectors = [each.float() if each.dtype in HALVES else each for each in scorer.vectors(users)]  # sums over blocks
+        kind = vectors[0].device.type
+        under = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+        with torch.autocast(kind, enabled=False) if under else nullcontext():
+            return _MeanOfBlocks.apply(*vectors, block_loss, table)
 
     def _in_batch(
-        self, scorer: MatrixFactorization, users: Tensor, items: Tensor, real: Tensor
+        self, scorer: MatrixFactorization | Encoded, users: Tensor, items: Tensor, real: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         owner = torch.arange(len(users), device=users.device).repeat_interleave(real.sum(1))
         own = owner == torch.arange(len(users), device=users.device)[:, None]
@@ -177,19 +185,56 @@ class TrainingLists:
         return keys[torch.searchsorted(keys, pairs).clamp(max=len(keys) - 1)] == pairs
 
 
+class Encoded:
+    """The vectors of lists `[lists, width]` and of all items `[items, width]` that some model computed, as a scorer of lists."""
+
+    def __init__(self, lists: Tensor, items: Tensor) -> None:
+        self.lists, self.items, self.num_items = lists, items, len(items)
+        self.item_factors = Table(len(items), items.detach(), Team())
+
+    def vectors(self, lists: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of all lists, which are in order, and of all items."""
+        return self.lists, self.items
+
+    def pair_scores(self, lists: Tensor, items: Tensor) -> Tensor:
+        """The scores of pairs."""
+        return (self.lists[lists] * self.items[items]).sum(-1)
+
+
+class TargetLists(TrainingLists):
+    """Training lists with one known item each, their target.
+
+    Args:
+        counts: the numbers of interactions of the items, `[items]`.
+        negatives: the items ranked with the target.
+
+    >>> import rankstruct as rs
+    >>> encoded = Encoded(torch.eye(2), torch.zeros(3, 2))
+    >>> TargetLists(np.array([2, 1, 1]), Negatives()).mean(encoded, torch.tensor([0, 2]), rs.SoftmaxLoss()).item()  # log 3
+    1.0986123085021973
+    """
+
+    def __init__(self, counts: np.ndarray, negatives: Negatives) -> None:
+        self.negatives = negatives
+        self._draw_by(torch.from_numpy(counts))
+
+    def mean(self, encoded: Encoded, targets: Tensor, loss: RankingLoss) -> Tensor:
+        """The mean loss of lists with these targets `[lists]`."""
+        lists = torch.arange(len(targets), device=targets.device)
+        self.keys = lists * self.num_items + targets
+        return self.mean_loss(encoded, loss, lists, targets[:, None])
+
+
 def _labels(scores: Tensor, items: Tensor, real: Tensor) -> Tensor:
     """The labels of all items, 1 for the known ones of each row, `items` where `real`."""
-    labels = torch.zeros_like(scores)
-    rows = torch.arange(len(items), device=items.device).unsqueeze(1).expand_as(items)
-    labels[rows[real], items[real]] = 1.0
-    return labels
+    return torch.zeros_like(scores).scatter_reduce_(1, torch.where(real, items, 0), real.to(scores), "amax")
 
 
-def _separable(loss: nn.Module, users: Tensor) -> bool:
+def _separable(loss: nn.Module) -> bool:
     """Whether the loss of a batch is known to be the mean of those of its users, with no weights or scaling of its own."""
     trained = any(weight.requires_grad for weight in loss.parameters())
     mean = isinstance(loss, RankingLoss) and loss.reduction == "mean" and not hasattr(loss, "slacks")
-    return mean and not trained and users.is_cpu and not torch.is_autocast_enabled("cpu")
+    return mean and not trained
 
 
 class _MeanOfBlocks(torch.autograd.Function):
@@ -203,7 +248,8 @@ class _MeanOfBlocks(torch.autograd.Function):
     def forward(
         ctx: Any, of_users: Tensor, of_items: Tensor, block_loss: Callable[[slice, Tensor], Tensor], table: Table
     ) -> Tensor:
-        size, total = max(_BLOCK // table.most, 1), of_users.new_zeros(())
+        at_once = _BLOCK if of_users.is_cpu else _DEVICE_BLOCK
+        size, total = max(at_once // max(table.most, 1), 1), of_users.new_zeros(())
         user_grads, item_grads = torch.zeros_like(of_users), torch.zeros_like(of_items)
         memory = of_users.new_empty(min(size, len(of_users)), len(of_items))
         for start in range(0, len(of_users), size):
@@ -234,12 +280,12 @@ class _MeanOfBlocks(torch.autograd.Function):
             found = iter(torch.autograd.grad(value, wanted, grads[0], create_graph=True))
             for_users = next(found) if of_users.requires_grad else None
             return for_users, next(found) if of_items.requires_grad else None, None, None
-        if float(grads[0]) != 1:
+        if not grads[0].is_cpu or float(grads[0]) != 1:  # a look at a number of a GPU would wait for it
             user_grads, item_grads = grads[0] * user_grads, grads[0] * item_grads
         return user_grads, item_grads, None, None
 
 
-def _pair_scores(scorer: MatrixFactorization, users: Tensor, items: Tensor) -> Tensor:
+def _pair_scores(scorer: MatrixFactorization | Encoded, users: Tensor, items: Tensor) -> Tensor:
     """The scores of items `[users, list_size]`; of many, from the vectors of all items, which are then computed once each."""
     if items.numel() < scorer.num_items:
         return scorer.pair_scores(users[:, None], items)

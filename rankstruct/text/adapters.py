@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data.errors import check_least
+from rankstruct.data.errors import check_integers
 from rankstruct.embeddings import SimilarityLoss, loss_of_lists
 from rankstruct.lists import pad
 from rankstruct.losses import RankingLoss
@@ -70,8 +70,9 @@ class RerankerLoss(nn.Module):
             raise ValueError(
                 f"RerankerLoss expects a model with one output, CrossEncoder(..., num_labels=1); got {model.num_labels}"
             )
-        check_least(1, mini_batch_size=mini_batch_size)
-        check_least(0, in_batch_negatives=in_batch_negatives)
+        if mini_batch_size is not None:
+            check_integers(1, mini_batch_size=mini_batch_size)
+        check_integers(0, in_batch_negatives=in_batch_negatives)
         self.model: Any = model  # of sentence-transformers
         self.mini_batch_size, self.in_batch_negatives = mini_batch_size, in_batch_negatives
         self.loss = loss_of_lists(loss)
@@ -202,7 +203,9 @@ class ListCollator:
     """
 
     def __init__(self, tokenizer: Any, max_length: int | None = None, *, in_batch_negatives: int = 0) -> None:
-        check_least(0, in_batch_negatives=in_batch_negatives)
+        if max_length is not None:
+            check_integers(1, max_length=max_length)
+        check_integers(0, in_batch_negatives=in_batch_negatives)
         self.tokenizer, self.max_length, self.in_batch_negatives = tokenizer, max_length, in_batch_negatives
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
@@ -214,27 +217,34 @@ class ListCollator:
                     "(Trainer removes columns that are not arguments of the model unless remove_unused_columns=False)"
                 )
         given = [torch.as_tensor(example["labels"], dtype=torch.float32) for example in examples]
-        asked, lists = _checked(([str(each["query"]) for each in examples], [each["docs"] for each in examples]), given)
-        lists, grades = _with_negatives(lists, given, self.in_batch_negatives)
+        asked, lists = _checked(([each["query"] for each in examples], [each["docs"] for each in examples]), given)
+        for at, (query, documents, grades) in enumerate(zip(asked, lists, given, strict=True)):
+            if strange := [text for text in (query, *documents) if not isinstance(text, str)]:
+                raise ValueError(f"query and docs must be text; example {at} has {strange[0]!r}")
+            if (grades == PADDING).any():
+                raise ValueError(f"labels must not be {PADDING}, which is padding; example {at} has {grades.tolist()}")
+        lists, labels = _with_negatives(lists, given, self.in_batch_negatives)
         queries = [query for query, documents in zip(asked, lists, strict=True) for _ in documents]
-        documents = [str(document) for each in lists for document in each]
+        documents = [document for each in lists for document in each]
         options = {"padding": True, "truncation": "only_second", "max_length": self.max_length, "return_tensors": "pt"}
         try:
             tokens = self.tokenizer(queries, documents, **options)
         except Exception as error:  # a tokenizer's own type, if truncation leaves nothing of the document
             raise ValueError(f"the tokenizer cannot encode these pairs: {error}; try a larger max_length") from error
-        labels = torch.nn.utils.rnn.pad_sequence(grades, batch_first=True, padding_value=PADDING)
-        return {**tokens, "labels": labels}
+        return {**tokens, "labels": torch.nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=PADDING)}
 
 
 class TrainerLoss(nn.Module):
     """Any ranking loss as `compute_loss_func` of Hugging Face's `Trainer`, or for the outputs of a model in a custom loop.
 
+    If the trainer accumulates gradients or has several processes, the batches of a step are weighted by their documents, whose
+    number it passes: it takes the loss of a batch as its part of the mean over all of them.
+
     Args:
         loss: a ranking loss; the softmax loss if None.
 
     Raises:
-        ValueError: (on call) the model does not have one output per document.
+        ValueError: (on call) the model does not have one output per document, or there are no labels.
 
     >>> import rankstruct as rs
     >>> loss = TrainerLoss(rs.StructuredHingeLoss("AP"))
@@ -247,15 +257,21 @@ class TrainerLoss(nn.Module):
         super().__init__()
         self.loss = loss_of_lists(loss)
 
-    def forward(self, outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
-        """Compute the loss of `outputs` with `logits` `[pairs, 1]`, or of the logits; labels as from `ListCollator`."""
+    def forward(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Any = None) -> Tensor:
+        """Compute the loss of `outputs` with `logits` `[pairs, 1]`, or of the logits; labels as from `ListCollator`.
+
+        With `num_items_in_batch`, the documents of all batches of a step, it is multiplied by this batch's share of them.
+        """
+        if labels is None:
+            raise ValueError("a batch must have labels, as from ListCollator; Trainer found none among its columns")
         logits = outputs if isinstance(outputs, Tensor) else outputs["logits"]
         where = labels != PADDING
         if logits.numel() != int(where.sum()):
             raise ValueError(
                 f"the model must have one output per document; got {tuple(logits.shape)} for {int(where.sum())} documents"
             )
-        return _of_lists(self.loss, logits.reshape(-1).float(), torch.where(where, labels, 0), where)
+        value = _of_lists(self.loss, logits.reshape(-1).float(), torch.where(where, labels, 0), where)
+        return value if num_items_in_batch is None else value * (where.sum() / num_items_in_batch)
 
 
 def _of_lists(loss: nn.Module, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:

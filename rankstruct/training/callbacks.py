@@ -96,7 +96,7 @@ class RankingMeasures(pl.Callback):
     `validation_step` and `test_step` return a dictionary with `scores` and `labels` and, as in `RankingMetric.update`, `where`,
     `offsets`, `qid` or `group`; other entries are ignored. All documents of a list must be in one batch. With several
     processes, means are over the lists of all; Lightning's own sampler repeats lists if the processes would have unequal numbers.
-    With several loaders, names end in `/dataloader_idx_0` and so on, as Lightning's do.
+    With several loaders, names end in `/dataloader_0` and so on.
 
     Args:
         measures: names or objects.
@@ -136,7 +136,7 @@ class RankingMeasures(pl.Callback):
     def _end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         stage = "test" if trainer.testing else "val"
         for loader, metric in enumerate(self._metrics):
-            suffix = f"/dataloader_idx_{loader}" if len(self._metrics) > 1 else ""
+            suffix = f"/dataloader_{loader}" if len(self._metrics) > 1 else ""
             for name, value in metric.compute().items():
                 pl_module.log(f"{stage}/{name}{suffix}", value.float(), sync_dist=True, add_dataloader_idx=False)
         self._metrics = []

@@ -737,6 +737,15 @@ def test_no_memory_is_one_line_and_another_error_of_torch_is_not_hidden(message,
             cli.main(["configs"])
 
 
+def test_averages_that_this_lightning_lacks_are_one_line_and_no_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("rankstruct.training.callbacks.WeightAveraging", None)
+    status, lines = outcome([*FIT, "--average_weights", "true", "--output", str(tmp_path / "runs")], capsys)
+    assert status == 1
+    assert lines[-1].startswith("rankstruct fit: averages of weights need pytorch-lightning 2.6 or later, this is 2.")
+    assert lines[-1].endswith("or train without them, --average_weights false")
+    assert not [*tmp_path.glob("runs/*")]
+
+
 #: Where commands are interrupted in their work; any other while it reads its arguments.
 INTERRUPTED = [
     (FIT, "rankstruct.training.module.RankingModule.training_step"),

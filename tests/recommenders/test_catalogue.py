@@ -582,6 +582,46 @@ def test_losses_over_the_catalogue_are_computed_in_blocks(monkeypatch):
         torch.testing.assert_close(lists.mean_loss(scorer, rs.RankNetLoss(), *given), found[0].detach())
 
 
+def test_other_devices_have_blocks_and_never_wait_for_a_value(monkeypatch):
+    """Tensors without values stand for those of a GPU: to look at one raises."""
+    monkeypatch.setattr(catalogue_module, "_DEVICE_BLOCK", 60)  # 2 users
+    known, seen = interactions(drawn()), []
+
+    class Observed(rs.SoftmaxLoss):
+        def forward(self, scores, labels, **lists):
+            seen.append((len(scores), scores.device.type))
+            return (scores - labels).square().mean()
+
+    scorer = MatrixFactorization(30, 25, rank=3).to("meta")
+    given = [each.to("meta") for each in batch_of(known, [4, 0, 7, 9, 11])]
+    TrainingLists(known).mean_loss(scorer, Observed(), *given).backward()
+    assert seen == [(2, "meta"), (2, "meta"), (1, "meta")]
+    assert all(each.grad.shape == each.shape for each in scorer.parameters())
+
+
+@pytest.mark.parametrize("name", ["AP", "softmax"])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_half_precision_is_that_of_float32_in_blocks(name, kind, monkeypatch):
+    monkeypatch.setattr(catalogue_module, "_BLOCK", 60)
+    known = interactions(drawn())
+    given = batch_of(known, [4, 0, 7, 9, 11])
+    loss = {"AP": rs.StructuredHingeLoss("AP"), "softmax": rs.SoftmaxLoss()}[name]
+    scorer = MatrixFactorization(30, 25, rank=3)
+    wanted = TrainingLists(known).mean_loss(scorer, loss, *given)
+    with torch.autocast("cpu", kind):
+        found = TrainingLists(known).mean_loss(scorer, loss, *given)
+    assert found.dtype == torch.float32
+    gradients = [torch.autograd.grad(each, [*scorer.parameters()]) for each in (found, wanted)]
+    torch.testing.assert_close([found, *gradients[0]], [wanted, *gradients[1]])
+
+    low = MatrixFactorization(30, 25, rank=3).to(kind)
+    TrainingLists(known).mean_loss(low, loss, *given).backward()
+    whole = low.to(torch.float32)  # of the same rounded weights
+    expected = torch.autograd.grad(TrainingLists(known).mean_loss(whole, loss, *given), [*whole.parameters()])
+    for each, there in zip(whole.parameters(), expected, strict=True):
+        torch.testing.assert_close(each.grad.float(), there, rtol=1e-2, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     "loss", [rs.SoftmaxLoss(reduction="sum"), rs.CombinedLoss([rs.RankNetLoss(), rs.SoftmaxLoss()]), torch.nn.MSELoss()]
 )

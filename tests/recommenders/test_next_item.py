@@ -162,7 +162,7 @@ def test_sampled_items(kind):
             max=11
         )
         items = torch.cat([targets[:, None], others], 1)
-    scores = (encoded.positions @ encoded.items.T).gather(1, items)
+    scores = (encoded.lists @ encoded.items.T).gather(1, items)
     labels = torch.zeros_like(scores)
     if kind == "in-batch":
         labels.fill_diagonal_(1.0)
@@ -173,6 +173,27 @@ def test_sampled_items(kind):
     where = (labels > 0) | (items != targets[:, None])
     assert not where.all()
     torch.testing.assert_close(found, rs.SoftmaxLoss()(scores, labels, where=where))
+
+
+@needs_rectools
+@pytest.mark.parametrize("negatives", ["all", "in-batch", Negatives("uniform", 3)])
+def test_a_batch_without_a_next_item_teaches_nothing(negatives):
+    """As when BERT4Rec draws no mask."""
+    module, batch = built(next_item_module(LOSSES["AP ramp"], negatives=negatives))
+    value = module._calc_custom_loss({**batch, "y": torch.zeros_like(batch["y"])}, 0)
+    assert value == 0
+    assert not any(each.any() for each in gradients(module, value).values())
+
+
+@needs_rectools
+@pytest.mark.parametrize("name", LOSSES)
+def test_autocast_is_near_to_float32(name):
+    module, batch = built(next_item_module(LOSSES[name]))
+    wanted = module._calc_custom_loss(batch, 0)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = module._calc_custom_loss(batch, 0)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, wanted, rtol=0.05, atol=0.05)
 
 
 @needs_rectools
@@ -302,6 +323,12 @@ def test_what_it_refuses():
         next_item_module("AP")
     with pytest.raises(ValueError, match="negatives"):
         next_item_module(negatives="some")
+    with pytest.raises(ValueError, match="the loss must have reduction='mean' or 'sum'"):
+        next_item_module(rs.SoftmaxLoss(reduction="none"))
+    ordinal = rs.OrdinalLoss(2)
+    with pytest.raises(ValueError, match=r"would not train the parameters of the loss, first, steps: .*OrdinalLoss"):
+        next_item_module(ordinal)
+    next_item_module(ordinal.requires_grad_(False))
     model = make(next_item_module(), loss="gBCE", n_negatives=2)
     with pytest.raises(
         ValueError, match="a ranking loss replaces RecTools' loss, so leave loss= at the default; got 'gBCE'"

@@ -104,13 +104,20 @@ def test_lists_with_ties_of_unequal_length(base, loss, tokenizer, tmp_path):
         each = logits[:-1].log_softmax(-1)
         return each.gather(-1, ids[1:, None])[first - 1 :].sum()
 
-    alone = []
+    alone, shares = [], []
     for row in TIES[:3]:
         models = [trainer.model] if base == "RewardTrainer" else [trainer.model, trainer.ref_model]
         found = [torch.stack([score(each, row["prompt"], text) for text in row["completions"]]) for each in models]
         scores = found[0] if base == "RewardTrainer" else 0.1 * (found[0] - found[1])
         alone.append(loss(scores, torch.tensor(row["labels"])))
+        pairs = [(one, other) for one in range(len(scores)) for other in range(len(scores))]
+        above = [scores[one] > scores[other] for one, other in pairs if row["labels"][one] > row["labels"][other]]
+        shares.append(float(sum(above)) / len(above))
     torch.testing.assert_close(step(trainer, batch)[0], torch.stack(alone).mean().detach(), rtol=1e-5, atol=1e-6)
+    assert trainer._metrics["train"]["rewards/accuracies"] == pytest.approx([sum(shares) / 3])
+    batch["grades"][1, 1] = 1  # no pair with different grades
+    step(trainer, batch)
+    assert trainer._metrics["train"]["rewards/accuracies"][1] == pytest.approx((shares[0] + shares[2]) / 2)
 
 
 def test_a_run_is_resumed_exactly(tokenizer, tmp_path):
@@ -143,7 +150,14 @@ def test_an_evaluation_is_a_mean_over_lists(tokenizer, tmp_path):
         (TIES, {"loss_type": ["ipo"]}, "leave loss_type at the default"),
         (TIES, {"label_smoothing": 0.1}, "leave label_smoothing at the default"),
         ([{"prompt": "a", "chosen": " b", "rejected": " c"}], {}, "has no completions, labels"),
-        ([{**TIES[0], "labels": [1]}], {}, "each completion must have a label; row 0"),
+        (TIES, {"loss_weights": [2.0]}, "leave loss_weights at the default"),
+        (
+            [{**TIES[0], "completions": [], "labels": []}],
+            {},
+            "must have completions with a label each, not -100; row 0",
+        ),
+        ([{**TIES[1], "labels": [1, -100]}], {}, "with a label each, not -100; row 0"),
+        ([{**TIES[0], "labels": [1]}], {}, "with a label each, not -100; row 0"),
     ],
 )
 def test_what_it_refuses(rows, options, message, tokenizer, tmp_path):
@@ -156,6 +170,8 @@ def test_it_refuses_other_trainers():
         rs.text.listwise_trainer(rs.RankNetLoss(), "SFTTrainer")
     with pytest.raises(TypeError, match="loss must be a ranking loss"):
         rs.text.listwise_trainer("nDCG")
+    with pytest.raises(ValueError, match="would not train the parameters of the loss, sigma: "):
+        rs.text.listwise_trainer(rs.SmoothLoss("nDCG@10", sigma=torch.nn.Parameter(torch.tensor(1.0))))
 
 
 def test_without_trl_the_extra_is_named(monkeypatch):

@@ -176,6 +176,18 @@ def test_what_a_collator_refuses(encoder):
         collate([{"query": "a " * 400, "docs": ["b"], "labels": [1]}])
     with pytest.raises(ValueError, match="one output per document"):
         rs.text.TrainerLoss()(torch.zeros(3, 2), torch.zeros(1, 3))
+    with pytest.raises(ValueError, match="a batch must have labels, as from ListCollator"):
+        rs.text.TrainerLoss()(torch.zeros(3, 1), None)
+    for wrong, told in (
+        ({"query": None}, "query and docs must be text; example 0 has None"),
+        ({"docs": ["b", None]}, "query and docs must be text; example 0 has None"),
+        ({"labels": [1, -100]}, r"labels must not be -100, which is padding; example 0 has \[1.0, -100.0\]"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            collate([{"query": "a", "docs": ["b", "c"], "labels": [1, 0], **wrong}])
+    for options in ({"max_length": 0}, {"max_length": 9.5}, {"in_batch_negatives": True}):
+        with pytest.raises(ValueError, match="must be an integer from"):
+            rs.text.ListCollator(collate.tokenizer, **options)
 
 
 @pytest.mark.slow
@@ -237,6 +249,39 @@ def test_hugging_faces_trainer_trains_with_it(encoder, tmp_path):
     assert trainer.state.log_history[-1]["train_loss"] < 0.5
 
 
+def test_batches_of_a_step_are_parts_of_one_mean():
+    """Hugging Face's trainer adds up what `compute_loss_func` returns for the batches between two steps."""
+    labels = torch.tensor([[1.0, 0.0, 2.0], [0.0, 1.0, -100.0], [2.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
+    logits = torch.randn(11, 1, generator=torch.Generator().manual_seed(0))
+    loss, where = rs.text.TrainerLoss(rs.SoftmaxLoss()), labels != -100
+    alone = [loss(logits[part], labels[rows]) for part, rows in ((slice(0, 5), [0, 1]), (slice(5, 11), [2, 3]))]
+    parts = [
+        loss(logits[part], labels[rows], num_items_in_batch=where.sum())
+        for part, rows in ((slice(0, 5), [0, 1]), (slice(5, 11), [2, 3]))
+    ]
+    torch.testing.assert_close(sum(parts), (5 * alone[0] + 6 * alone[1]) / 11)
+    torch.testing.assert_close(loss(logits, labels, num_items_in_batch=11), loss(logits, labels))
+
+
+@pytest.mark.slow
+def test_accumulated_batches_take_the_step_of_one(encoder, tmp_path):
+    from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
+
+    def stepped(size, batches):
+        torch.manual_seed(0)
+        model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=1)
+        options = {"optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 0.0, "max_steps": 1, "use_cpu": True}
+        sizes = {"per_device_train_batch_size": size, "gradient_accumulation_steps": batches}
+        args = TrainingArguments(str(tmp_path), report_to="none", remove_unused_columns=False, **options, **sizes)
+        loss, data = rs.text.TrainerLoss(rs.SoftmaxLoss()), [examples()[0]] * 4
+        collator = rs.text.ListCollator(rs.text.load_tokenizer(encoder))
+        model.eval().train = lambda mode=True: model  # without dropout
+        Trainer(model, args, train_dataset=data, data_collator=collator, compute_loss_func=loss).train()
+        return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+    torch.testing.assert_close(stepped(1, 4), stepped(4, 1))
+
+
 def test_negatives_of_the_batch_join_each_list(model):
     loss = rs.text.RerankerLoss(model, rs.ListNetLoss(), mini_batch_size=3, in_batch_negatives=100)
     every = [document for documents in LISTS for document in documents]
@@ -246,7 +291,9 @@ def test_negatives_of_the_batch_join_each_list(model):
     torch.testing.assert_close(loss([QUERIES, LISTS], LABELS), expected)
     assert loss.get_config_dict()["in_batch_negatives"] == 100
     assert [len(each) for each in LABELS] == [4, 2, 1]
-    with pytest.raises(ValueError, match="in_batch_negatives must be at least 0"):
+    with pytest.raises(ValueError, match=r"mini_batch_size must be an integer from 1, got 1\.5"):
+        rs.text.RerankerLoss(model, mini_batch_size=1.5)
+    with pytest.raises(ValueError, match="in_batch_negatives must be an integer from 0"):
         rs.text.RerankerLoss(model, in_batch_negatives=-1)
 
 

@@ -79,11 +79,10 @@ def test_a_module_shows_the_charts_of_ours(form, ties, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:The .* does not have many workers")
-@pytest.mark.needs("pytorch_lightning>=2.6")
 def test_each_loader_has_its_own(tmp_path):
     validated = trainer(tmp_path).validate(Module(), [lists(), lists(3)], verbose=False)
-    wanted = {f"val/{name}/dataloader_idx_0": value for name, value in expected().items()}
-    wanted |= {f"val/{name}/dataloader_idx_1": value for name, value in expected(-SCORES).items()}
+    wanted = {f"val/{name}/dataloader_0": value for name, value in expected().items()}
+    wanted |= {f"val/{name}/dataloader_1": value for name, value in expected(-SCORES).items()}
     assert {name: value for each in validated for name, value in each.items()} == pytest.approx(wanted, abs=1e-6)
 
 
