@@ -7,7 +7,9 @@ import pytest
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "text.md"
 EXAMPLES = {
-    heading: re.search(rf"^## {heading}.*?^```\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)[1]
+    heading: re.search(
+        rf"^## {heading}.*?^```\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )[1]
     for heading in ("In sentence-transformers", "In Hugging Face's Trainer")
 }
 
