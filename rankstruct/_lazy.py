@@ -97,6 +97,8 @@ def _hint(package: str, name: str, known: tuple[str, ...]) -> str:
     for module in _MODULES:
         if name in listed(module):
             return f", but {package}.{module} has"
+    if name in _imports(_HERE / "__init__.pyi", package):
+        return f", but {package} has"
     if near := did_you_mean(name, known, least=0.75):
         return near
     if measure := _measure(name):

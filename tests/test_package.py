@@ -129,11 +129,13 @@ def test_unknown_names_are_refused_with_what_may_be_meant(name, hint):
 
 def test_modules_say_what_may_be_meant_too():
     assert rs.Recommender
+    assert rs.text
     for module, name, hint in (
         ("recommenders", "train_test_split", "; did you mean rankstruct.recommenders.hold_out?"),
         ("recommenders", "interaction", "; did you mean interactions?"),
         ("losses", "read_lists", ", but rankstruct.data has"),
         ("data", "_nothing", ""),
+        ("text", "preference_scores", ", but rankstruct has"),
     ):
         said = re.escape(f"module 'rankstruct.{module}' has no attribute {name!r}{hint}") + "$"
         with pytest.raises(AttributeError, match=said):

@@ -14,12 +14,14 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
-from rankstruct.columns import names_of
+from rankstruct.columns import named_columns, names_of
 from rankstruct.constraints.rules import Groups, group_ids
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_matched, shortened
 from rankstruct.data.tables import Ids
+from rankstruct.data.times import is_date
 from rankstruct.ids import known_ids
+from rankstruct.messages import warn_caller
 from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, numbers_of, of_indices, places_of
 
 __all__ = ["Index"]
@@ -270,7 +272,14 @@ def _of_table(table: Any, columns: Mapping[str, Any], is_ordered: bool) -> tuple
     """The users and items of the rows of a table, and the interactions."""
     named = {role: columns[role] for role in ("user", "item", "time")}
     users, items, times = columns_of(table, None, named, columns["min_rating"])
-    times = _order_of(users.places, is_ordered) if times is None else times
+    if times is None and is_ordered:
+        times = _order_of(users.places, is_ordered)
+        kinds = {name: getattr(each, "type", None) or each.dtype for name, each in named_columns(table).items()}
+        if dates := [name for name, kind in kinds.items() if is_date(kind)]:
+            warn_caller(
+                f"the table has no column 'time' or 'timestamp', so its rows are taken as in order of time; {dates[0]!r} has "
+                f"dates: pass time={dates[0]!r} to order by them"
+            )
     return users, items, interactions(users, items, times=times)
 
 

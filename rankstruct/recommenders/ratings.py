@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -363,6 +364,10 @@ def columns_of(
     table: Any, times: Any = None, named: dict[str, str | None] | None = None, min_rating: float | None = None
 ) -> tuple[Ids, Ids, Any]:
     """The users, items and times of the rows of a data frame that count; `times` instead of those of the frame."""
+    if isinstance(table, str | PurePath):
+        raise TypeError(
+            f"expected interactions, got a path, {str(table)!r}: pass rankstruct.recommenders.read_interactions(path)"
+        )
     if not names_of(as_table("users", table)):
         raise DataError(
             "expected arrays of users and items, a SciPy sparse matrix, or a table with columns user and item; got "

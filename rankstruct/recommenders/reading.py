@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rankstruct.columns import USUAL
+from rankstruct.columns import USUAL, usual_columns
 from rankstruct.data import DataError
 from rankstruct.data.errors import check_least, check_matched, shortened
 from rankstruct.data.tables import Ids, TableReader, find_columns, is_csv, is_number, is_table, read_header
@@ -62,8 +62,8 @@ class RatingsFormat(NamedTuple):
     """A format of files of ratings.
 
     Attributes:
-        rows: a function from a path to an iterator of `(line number, user, item, rating)`, the last three as text; None for
-            tables.
+        rows: a function from a path to an iterator of `(line number, user, item, rating)`, or with a time as the fifth, all but
+            the first as text; None for tables.
         scale: the rating scale, see `Ratings`; None if the user must specify it.
         names: file name patterns of the format, such as `"*.csv"`; folders are searched for those without `*`.
 
@@ -72,7 +72,7 @@ class RatingsFormat(NamedTuple):
     (1, 'ann', 'x', '5')
     """
 
-    rows: Callable[[Path], Iterator[tuple[int, str, str, str]]] | None
+    rows: Callable[[Path], Iterator[tuple[Any, ...]]] | None
     scale: str | None = None
     names: tuple[str, ...] = ()
 
@@ -80,7 +80,7 @@ class RatingsFormat(NamedTuple):
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """The stripped nonempty lines with their numbers."""
     if not path.exists():
-        raise DataError(f"{path}: no such file; give a file of ratings")
+        raise DataError(f"{path}: no such file; give a file of ratings or interactions")
     return ((number, line) for number, text in text_lines(path, newline="") if (line := text.strip(SPACE)))
 
 
@@ -90,7 +90,7 @@ def _text_format(
     """A format of lines with the number of fields of the first, one of `counts`: user, item, rating, and maybe a time."""
     columns = " ".join(_COLUMNS[: max(counts)])
 
-    def rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
+    def rows(path: Path) -> Iterator[tuple[Any, ...]]:
         def fits(fields: list[str]) -> bool:
             return math.isfinite(_number(fields[2]))
 
@@ -100,7 +100,7 @@ def _text_format(
                 raise DataError(
                     f"{path}, line {number}: expected a user and an item, got {shortened(', '.join(fields))}"
                 )
-            yield number, user, item, fields[2]
+            yield number, user, item, *fields[2:]
 
     return RatingsFormat(rows, scale, names)
 
@@ -177,7 +177,7 @@ def find_ratings(path: str | os.PathLike[str], format: str | None = None, scale:
 
 
 def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, scale: str | None = None) -> Ratings:
-    r"""Read a file with one rating per line: user, item, rating, and optionally a time, which is ignored.
+    r"""Read a file with one rating per line: user, item, rating, and optionally a time, by which splits order them.
 
     Args:
         path: the file, UTF-8, or a folder with `u.data`, `ratings.dat`, `ratings.csv` or `ratings.txt`. Blank lines are ignored,
@@ -186,7 +186,8 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
         format: `"movielens100k"` (tabs: `u.data`, `u1.base`), `"movielens1m"` (`::`), `"jester"` and `"text"` (tabs or blanks, as
             in the first line), `"csv"` (a table with columns `user`, `item` and `rating`, or other usual names of these: CSV,
             where they are the first columns if there are no names, Parquet or Arrow), or one of `register_ratings_format`; None
-            infers it from the file name, or is `"text"` if that is unknown and a scale is given.
+            infers it from the file name, or is `"text"` if that is unknown and a scale is given. Times are numbers, or dates in
+            tables; if one is neither, the ratings have none.
         scale: the rating scale, see `Ratings`; `"stars"` for MovieLens 100K and 1M and `"centred"` for Jester, required for other
             formats.
 
@@ -211,12 +212,7 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
         raise ValueError(f"scale must be one of {', '.join(SCALES)} for the format {format!r}, got {scale!r}")
     lowest, highest = SCALES[scale][:2]
     rows = FORMATS[format].rows
-    if rows is None:
-        users, items, values, place = _table_columns(path, scale)
-    else:
-        fields = _gathered((line, parts) for line, *parts in rows(path))
-        users, items = fields.ids(fields.place == 0), fields.ids(fields.place == 1)
-        values, place = fields.numbers(path, 2, "rating"), partial(fields.at, path)
+    users, items, values, times, place = _table_columns(path, scale) if rows is None else _text_columns(path, rows)
     if not len(values):
         raise DataError(f"{path} has no ratings")
     wrong = ~((values >= lowest) & (values <= highest))
@@ -231,13 +227,26 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
         user, item = (shortened(str(ids.names[ids.places[again]])) for ids in (users, items))
         raise DataError(f"{place(again)}: user {user} rates item {item} more than once")
     try:
-        return Ratings.from_arrays(users, items, values, scale=scale)
+        return Ratings.from_arrays(users, items, values, scale=scale, time=times)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 
 
-def _table_columns(path: Path, scale: str) -> tuple[Ids, Ids, np.ndarray, Callable[[int], str]]:
-    """The users, items and ratings of a table, and the place of a row; in CSV files without names, they are the first columns."""
+_Read: TypeAlias = "tuple[Ids, Ids, np.ndarray, np.ndarray | None, Callable[[int], str]]"
+
+
+def _text_columns(path: Path, rows: Callable[[Path], Iterator[tuple[Any, ...]]]) -> _Read:
+    """The users, items, ratings and times of the lines of a format, and the place of a line."""
+    fields, times = _gathered((line, parts) for line, *parts in rows(path)), None
+    if len(fields.width) and fields.width.min() > 3:
+        with suppress(DataError):  # of times, which are optional
+            times = fields.numbers(path, 3, "time", finite=True)
+    users, items = (fields.ids(fields.place == place) for place in (0, 1))
+    return users, items, fields.numbers(path, 2, "rating"), times, partial(fields.at, path)
+
+
+def _table_columns(path: Path, scale: str) -> _Read:
+    """The users, items, ratings and times of a table, and the place of a row; without names, they are its first columns."""
     roles: dict[str, str | None] = dict.fromkeys(_COLUMNS[:3])
     names: Sequence[str] = ()
     advice = ""
@@ -254,8 +263,18 @@ def _table_columns(path: Path, scale: str) -> tuple[Ids, Ids, np.ndarray, Callab
     if flags and scale != "binary":
         way = Way("scale", "binary", "set {} if they are ratings")
         raise DataError(f"{path}: expected numbers in column {name!r}, got True and False", way)
-    found = table.read(["rating"])
-    return found["user"], found["item"], found["rating"], table.place
+    timed = usual_columns(table.names, "time")
+    if len(timed) == 1:
+        table.columns["time"] = timed[0]
+    try:
+        found = table.read(["rating"])
+    except DataError:  # perhaps of times, which are optional
+        table.columns.pop("time", None)
+        found = table.read(["rating"])
+    times = found.get("time")
+    if times is not None and not np.isfinite(times).all():
+        times = None
+    return found["user"], found["item"], found["rating"], times, table.place
 
 
 def _columns_of(path: Path, names: Sequence[str], roles: Iterable[str]) -> list[str | None]:

@@ -101,7 +101,8 @@ def _best(
     """`recommend` for `[users]`; `test` must have the users and items of the model too."""
     if not hasattr(model, "item_scores"):
         raise TypeError(
-            f"model must have item_scores(users), as the scorer_ of a Recommender has, got {type(model).__name__}"
+            "model must have item_scores(users), as the catalogue_model() of a fitted recommender has, got "
+            f"{type(model).__name__}"
         )
     check_integers(1, k=k)
     parts = {name: part for name, part in (("test", test), ("exclude", exclude)) if part is not None}

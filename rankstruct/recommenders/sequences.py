@@ -28,7 +28,8 @@ from rankstruct.data.errors import check_flags, check_integers, check_numbers
 from rankstruct.estimators.base import all_or_nothing
 from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
-from rankstruct.recommenders.base import CatalogueRecommender, of_any_size, refusing
+from rankstruct.messages import explaining
+from rankstruct.recommenders.base import OTHER_NAMES, CatalogueRecommender, of_any_size, refusing
 from rankstruct.recommenders.index import Index
 from rankstruct.recommenders.ratings import Ratings
 from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_cutoff
@@ -39,6 +40,7 @@ Normalisation = Literal["root", "none", "sum"]
 _TIES = 1e-6  # the weight of popularity, relative to the greatest score
 _BLOCK = 2**24  # cosines between users at once
 _JUDGED = 20_000  # users, at most, choose settings
+_NEIGHBOURS = ("k", "n_neighbors", "neighbors", "n_neighbours")  # of other libraries
 
 
 class SequenceRecommender(CatalogueRecommender):
@@ -168,7 +170,7 @@ class TransitionRecommender(SequenceRecommender):
     array(['x', 'y'], dtype=object)
     """
 
-    @refusing
+    @explaining({**OTHER_NAMES, "normalize": "there is no normalize=; pass normalise="})
     def __init__(
         self,
         *,
@@ -224,7 +226,7 @@ class SessionKNN(SequenceRecommender):
     array(['z'], dtype=object)
     """
 
-    @refusing
+    @explaining({**OTHER_NAMES, **{name: f"there is no {name}=; pass neighbours=" for name in _NEIGHBOURS}})
     def __init__(
         self, *, decay: float | None = None, neighbours: int | None = None, measure: str | Measure = "nDCG@10"
     ) -> None:
@@ -282,7 +284,9 @@ class BlendRecommender(SequenceRecommender):
     array(['y'], dtype=object)
     """
 
-    @refusing
+    @explaining(
+        {**OTHER_NAMES, "weights": "there is no weights=; pass weight=, that of the first; blend blends for more"}
+    )
     def __init__(
         self,
         first: CatalogueRecommender,
@@ -392,7 +396,7 @@ def _in_order(known: Ratings, users: np.ndarray) -> tuple[np.ndarray, np.ndarray
     items, counts = known.items_of(users)
     ends = np.append(0, counts.cumsum())
     at = np.arange(len(items)) + np.repeat(known.offsets[users] - ends[:-1], counts)
-    order = np.lexsort((known.time[at], np.repeat(np.arange(len(users)), counts)))
+    order = np.lexsort((items, known.time[at], np.repeat(np.arange(len(users)), counts)))
     return items[order], ends
 
 

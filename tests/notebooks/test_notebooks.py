@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 
-ON_REAL_DATA = ("04-train-for-one-measure-test-on-another",)
+ON_REAL_DATA = ("04-train-for-one-measure-test-on-another", "14-next-item")
 #: What takes long, in place of which as many lines run with less.
 SHORTER = {
     "01-quickstart": {"epochs=20": "epochs=3"},

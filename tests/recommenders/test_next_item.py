@@ -1,6 +1,8 @@
 """Ranking losses in RecTools' transformers: values and gradients are those of the bare losses on the scores of all positions."""
 
+import re
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -315,6 +317,17 @@ def test_losses_of_rectools_in_the_comparison_are_its_own(distance, monkeypatch)
         counted[row] += 1
     monkeypatch.setattr(torch, "randint", lambda *args, **options: torch.stack(drawn))
     torch.testing.assert_close(comparison.gbce_of_rectools(ours, batch, 0), wanted)
+
+
+@needs_rectools
+def test_the_example_of_the_guide_runs_as_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "other-models.md"
+    section = guide.read_text(encoding="utf-8").partition("## RecTools")[2]
+    names = {}
+    code = re.search(r"^```\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[1]
+    exec(code.replace("epochs=20", "epochs=1"), names)
+    assert names["model"].is_fitted
 
 
 @needs_rectools

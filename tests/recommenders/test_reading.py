@@ -14,6 +14,7 @@ from rankstruct.recommenders import (
     RatingsFormat,
     RatingsSource,
     hold_out,
+    implicit,
     merge,
     read_ratings,
     reading,
@@ -251,3 +252,31 @@ def test_one_long_name_costs_its_length_alone():
     assert lists.docids[20_000] == "i" * 50_000
     both = Ratings.from_arrays(["a", "a\0"], ["x", "x"], [1, 5], scale="stars")
     assert both.user_names.tolist() == ["a", "a\0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "times"),
+    [
+        ("u.data", "1\t5\t4\t30\n1\t2\t3\t10\n", [30, 10]),
+        ("ratings.dat", "1::5::4::30\n1::2::3::10\n", [30, 10]),
+        ("x.txt", "1 5 4 1.5\n1 2 3 -2\n", [1.5, -2]),
+        ("x.txt", "1 5 4 today\n1 2 3 10\n", None),
+        ("x.txt", "1 5 4\n1 2 3\n", None),
+        ("x.csv", "movieId,userId,timestamp,rating\n5,1,30,4\n2,1,10,3\n", [30, 10]),
+        ("x.csv", "1,5,4,30\n1,2,3,10\n", [30, 10]),
+        ("x.csv", "user,item,rating,time\n1,5,4,1970-01-02\n1,2,3,1970-01-01\n", [86400, 0]),
+        ("x.csv", "user,item,rating,time\n1,5,4,30\n1,2,3,\n", None),
+        ("x.csv", "user,item,rating,time\n1,5,4,30\n1,2,3,soon\n", None),
+        ("x.csv", "user,item,rating,time,datetime\n1,5,4,30,1\n1,2,3,10,2\n", None),
+    ],
+)
+def test_ratings_have_the_times_of_their_file_if_all_of_them_are(tmp_path, name, text, times):
+    (tmp_path / name).write_text(text)
+    ratings = read_ratings(tmp_path / name, scale="stars")
+    assert ratings.item_names[ratings.item].tolist() == ["5", "2"]
+    if times is None:
+        assert ratings.time is None
+        return
+    assert ratings.time.tolist() == times
+    kept, last = hold_out(implicit(ratings, 3), 1, latest=True)
+    assert (kept.item_names[kept.item].tolist(), last.item_names[last.item].tolist()) == (["2"], ["5"])

@@ -321,3 +321,46 @@ def test_nothing_to_count_is_refused():
     empty = Ratings.from_arrays([], [], [], scale="binary", time=[])
     with pytest.raises(DataError, match="expected interactions to count, got none"):
         TransitionRecommender().fit(empty)
+
+
+def test_dates_in_a_column_of_another_name_are_pointed_out():
+    when = pd.to_datetime(np.arange(len(ITEMS))[::-1], unit="s")
+    table = pd.DataFrame({"user": USERS, "item": ITEMS, "when": when})
+    with pytest.warns(
+        UserWarning, match="rows are taken as in order of time; 'when' has dates: pass time='when'"
+    ) as said:
+        by_rows = TransitionRecommender(decay=0.5, normalise="none").fit(table)
+    assert said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        by_time = TransitionRecommender(decay=0.5, normalise="none").fit(table, time="when")
+        TransitionRecommender(decay=0.5, normalise="none").fit(table.assign(when=np.arange(len(ITEMS))))
+        Recommender(rank=2, max_epochs=1).fit(table)
+    assert np.array_equal(by_time.transitions_.toarray(), by_rows.transitions_.toarray().T)
+
+
+def test_items_at_the_same_time_are_in_their_order_in_any_ratings():
+    data = [
+        Ratings.from_arrays(["a"] * 3, items, [1] * 3, scale="binary", time=[1] * 3) for items in ([2, 0, 1], [0, 1, 2])
+    ]
+    found = [TransitionRecommender(decay=0.5, normalise="none").fit(each).transitions_.toarray() for each in data]
+    assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: TransitionRecommender(normalize="sum"), "pass normalise="),
+        (lambda: SessionKNN(k=3), "there is no k=; pass neighbours="),
+        (lambda: SessionKNN(n_neighbors=3), "pass neighbours="),
+        (lambda: BlendRecommender(SessionKNN(), SessionKNN(), weights=[1, 2]), "pass weight=, that of the first"),
+        (lambda: SessionKNN().fit("ratings/u.data"), "got a path, 'ratings/u.data': pass .*read_interactions"),
+        (
+            lambda: evaluate_catalogue(SessionKNN(), interactions([0], [1])),
+            r"catalogue_model\(\) of a fitted recommender",
+        ),
+    ],
+)
+def test_what_others_call_differently_names_the_way_out(make, said):
+    with pytest.raises(TypeError, match=said):
+        make()

@@ -23,7 +23,7 @@ def model(encoder):
 @pytest.fixture
 def module(model):
     guide = Path(__file__).parents[2] / "docs" / "guides" / "other-models.md"
-    (code,) = re.findall(r"```\n(import torch\nfrom pylate.*?)\n\n\ncontrastive =", guide.read_text(), re.DOTALL)
+    (code,) = re.findall(r"```\n(import rankstruct.*?\nfrom pylate.*?)\n\n\nmodel =", guide.read_text(), re.DOTALL)
     names = {}
     exec(code, names)
     return names["LateInteractionLoss"]

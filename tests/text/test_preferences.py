@@ -1,5 +1,8 @@
 """Ranking losses in TRL's trainers: with two responses the values of TRL's own, with more those of the loss alone."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -56,6 +59,26 @@ def make(base, loss, rows, folder, tokenizer, seed=0, **options):
     return trainer(
         model=model(seed), args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer, **reference
     )
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_examples_of_the_guide_run_as_written(tokenizer, tmp_path, monkeypatch):
+    import transformers
+
+    monkeypatch.chdir(tmp_path)
+    tokenizer.save_pretrained("tiny")
+    ends = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0}
+    config = transformers.GPT2Config(vocab_size=11, n_positions=16, n_embd=16, n_layer=2, n_head=2, **ends)
+    transformers.GPT2LMHeadModel(config).save_pretrained("tiny")
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "other-models.md"
+    section = guide.read_text(encoding="utf-8").partition("## TRL")[2].partition("\n## ")[0]
+    names = {}
+    for code in re.findall(r"^```\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
+        code, changed = re.subn(r"\),  # without a GPU also (bf16=False)", r", \1),", code)
+        assert changed == 1
+        exec(code.replace('"..."', "'tiny'"), names)
+    names["trainer"].train()  # of the reward model
+    assert names["trainer"].state.global_step == 3
 
 
 def step(trainer, batch):
