@@ -187,7 +187,8 @@ class CatalogueRecommender(BaseEstimator):
         else:
             found, scores = self._searched(index, users, k, known, ranked)
         if (rows < 0).any():
-            found[rows < 0], scores[rows < 0] = recommend(popularity(self.known_), 0, k, items=ranked)
+            popular, counts = recommend(popularity(self.known_), 0, k, items=ranked)
+            found[rows < 0], scores[rows < 0] = popular, counts.to(scores)
         return found, scores
 
     def _under(
@@ -219,7 +220,8 @@ class CatalogueRecommender(BaseEstimator):
             items, values = recommend(self.catalogue_model(), users[block], number, exclude=known, items=ranked)
             items, values = items.cpu(), values.cpu()
             for at in np.flatnonzero(rows[block] < 0):
-                items[at], values[at] = recommend(popular, 0, number, items=ranked)
+                items[at], counts = recommend(popular, 0, number, items=ranked)
+                values[at] = counts.to(values)
             where, places = items >= 0, items.numpy()
             here = {name: each.at(places) for name, each in groups.items()}
             try:

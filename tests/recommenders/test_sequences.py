@@ -51,9 +51,10 @@ def last_ones(sequence):
 
 
 def by_popularity(scores, sequences):
-    """Scores with the small share of popularity."""
+    """Scores with the small share of popularity, as a factor of those above 0, and below the least of these for others."""
     counts = np.array([sum(item in items for items in sequences) for item in range(len(scores))])
-    return scores + 1e-6 * (scores.max() or 1) * counts / max(counts.max(), 1)
+    share = 1e-10 * counts / max(counts.max(), 1)
+    return np.where(scores > 0, scores * (1 + share), share * min(scores[scores > 0], default=1))
 
 
 def transition_scores(sequences, own, num_items, decay, window, power):
@@ -118,6 +119,19 @@ def test_neighbours_are_those_of_a_loop(given_sequences, decay):
     model = fitted(SessionKNN(decay=decay, neighbours=5), given_sequences)
     wanted = [neighbour_scores(sequences, own, 5, decay, 5, user) for user, own in enumerate(sequences)]
     np.testing.assert_allclose(scores_of(model, len(sequences)), wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_popularity_decides_among_equal_scores_and_no_others():
+    followers = "abcdefghijk"
+    sequences = ["x" + each for each in followers] + [each for at, each in enumerate(followers, 8) for _ in range(at)]
+    users = [user for user, items in enumerate(sequences) for _ in items]
+    model = TransitionRecommender(decay=0.5, normalise="none").fit(users, list("".join(sequences)))
+    assert "".join(model.recommend_new(["x"], k=11)[0]) == followers[::-1]  # counts of 8 to 18
+    rare = ["x" + "abcdefgh"[:length] for length in (8, 8)] + ["z"] * 20
+    users = [user for user, items in enumerate(rare) for _ in items]
+    for members in (TransitionRecommender(decay=0.1, normalise="sum"), SessionKNN(decay=0.01, neighbours=9)):
+        model = clone(members).fit(users, list("".join(rare)))
+        assert list(model.recommend_new(["x"], k=9)[0])[-1] == "z"  # nothing leads to the most popular one
 
 
 def test_blocks_of_users_have_the_neighbours_of_all(monkeypatch):
