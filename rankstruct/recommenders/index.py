@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
-from rankstruct.columns import names_of
+from rankstruct.columns import as_table, named_columns, names_of, usual_columns
 from rankstruct.constraints.rules import Groups, group_ids
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_matched, shortened
@@ -58,6 +59,8 @@ class Index:
             return cls(known, sp.issparse(X), {"users": False, "items": False}, columns, is_ordered)
         if y is None:
             users, items, known = _of_table(X, columns, is_ordered)
+            if is_ordered:
+                _warn_of_dates(X, columns["time"])
         else:
             users, items = X, y
             known = interactions(users, items, times=_order_of(users, is_ordered), **columns)
@@ -272,6 +275,21 @@ def _of_table(table: Any, columns: Mapping[str, Any], is_ordered: bool) -> tuple
     users, items, times = columns_of(table, None, named, columns["min_rating"])
     times = _order_of(users.places, is_ordered) if times is None else times
     return users, items, interactions(users, items, times=times)
+
+
+def _warn_of_dates(table: Any, named: str | None) -> None:
+    """Warn if rows are taken to be in order of time though a column has dates, or the name of dates or times."""
+    columns = named_columns(as_table("X", table))
+    if named is not None or usual_columns(columns, "time"):
+        return
+    for name, column in columns.items():
+        is_named = name.casefold().endswith(("date", "timestamp", "_at", "_time", "reviewtime"))
+        if is_named or str(getattr(column, "dtype", getattr(column, "type", ""))).startswith(("date", "timestamp")):
+            said = (
+                f"rows are taken to be in order of time, not of the column {name!r}, which has no usual name of times"
+            )
+            warnings.warn(f"{said}; for its order pass time={name!r}, otherwise remove it", stacklevel=5)
+            return
 
 
 def _order_of(rows: Any, is_ordered: bool) -> np.ndarray | None:

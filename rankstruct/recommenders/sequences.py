@@ -388,7 +388,8 @@ def _scaled(scores: Tensor) -> Tensor:
     """Scores `[users, items]` mapped to the range from 0 to 1 for each user; 0 if all are equal."""
     scores = scores.detach().cpu().double()
     least, most = scores.amin(1, keepdim=True), scores.amax(1, keepdim=True)
-    return (scores - least) / torch.where(most > least, most - least, 1.0)
+    spread = most - least
+    return (scores - least) / torch.where(spread > 1e-14 * most.abs(), spread, 1.0)  # not of rounding alone
 
 
 def _are_same(one: Ratings, other: Ratings) -> bool:

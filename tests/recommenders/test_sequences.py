@@ -158,6 +158,12 @@ def test_a_blend_is_the_weighted_mean_of_scores_from_0_to_1():
     np.testing.assert_allclose(found, 0.25 * scaled[0] + 0.75 * scaled[1], rtol=1e-5, atol=1e-6)
 
 
+def test_scores_that_differ_by_rounding_alone_are_not_spread():
+    like = torch.tensor([[0.1 + 0.2, 0.3, 0.3]], dtype=torch.float64)
+    assert sequences_module._scaled(like).max() < 1e-12
+    assert sequences_module._scaled(1e-12 * torch.tensor([[1.0, 2.0, 3.0]])).tolist() == [[0, pytest.approx(0.5), 1]]
+
+
 # Order
 
 
@@ -188,6 +194,26 @@ def test_the_last_of_each_user_is_held_out_of_a_file_in_order(tmp_path):
     table.write_text("user,item\nann,x\n")
     with pytest.raises(DataError, match="times='order' is for text files"):
         read_interactions(table, times="order")
+
+
+@pytest.mark.parametrize("name", ["date", "created_at", "seen"])
+def test_dates_under_another_name_than_usual_are_a_warning(name):
+    frame = pd.DataFrame({"user": USERS, "item": ITEMS, name: pd.date_range("2026-01-01", periods=len(USERS))})
+    wanted = clone(MODELS["transitions"]).fit(USERS, ITEMS).transitions_.toarray()
+    with pytest.warns(UserWarning, match=f"not of the column '{name}'.*pass time='{name}'") as told:
+        turned = clone(MODELS["transitions"]).fit(frame[::-1])
+    assert told[0].filename == __file__
+    assert not np.array_equal(turned.transitions_.toarray(), wanted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(turned.fit(frame[::-1], time=name).transitions_.toarray(), wanted)
+        turned.recommend_new(frame.iloc[:2])
+    with pytest.raises(TypeError, match="table with a column of times, or interactions"):
+        turned.fit(USERS, ITEMS, times=range(len(USERS)))
+    with pytest.raises(DataError, match=r"times of arrays are for interactions\(users, items, times=...\)"):
+        turned.fit(USERS, ITEMS, time=range(len(USERS)))
+    with pytest.raises(TypeError, match="got records: pass pandas"):
+        turned.fit(frame.to_records())
 
 
 @each_model
