@@ -269,6 +269,7 @@ _OTHER_KINDS: list[tuple[str, str, Callable[[Any], bool]]] = [
         lambda X: isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], Mapping),
     ),
     ("", "pandas.DataFrame({})", lambda X: isinstance(X, Mapping)),
+    ("records", "pandas.DataFrame({})", lambda X: getattr(getattr(X, "dtype", None), "names", None) is not None),
     ("", "{}.collect()", lambda X: hasattr(X, "collect_schema") and not hasattr(X, "get_columns")),  # polars' LazyFrame
     (
         "",

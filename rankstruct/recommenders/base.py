@@ -31,6 +31,7 @@ __all__ = ["CatalogueRecommender"]
 
 _SAME = "every ranking is equally good, since all or none of the items that they do not know are relevant"
 _KEPT = "fit keeps what users know; for users with other interactions use recommend_new"
+_TIMES = "there is no times=; pass a table with a column of times, or interactions(users, items, times=...)"
 #: Arguments of other libraries, such as implicit, and what to pass here.
 OTHER_NAMES = {
     "user_items": f"there is no user_items=; {_KEPT}",
@@ -42,6 +43,9 @@ OTHER_NAMES = {
     "K": "there is no K=; append the cut-off to the measure's name, such as 'P@10'",
     "filter_already_liked_items": "there is no filter_already_liked_items=; pass exclude_known=",
     "filter_items": "there is no filter_items=; pass exclude=, items that are left out",
+    "times": _TIMES,
+    "timestamps": _TIMES,
+    "sample_weight": "there is no sample_weight=, as all interactions count alike; leave out those that should not count",
     "filter_users": "there is no filter_users=; pass exclude=, users that are left out",
 }
 refusing = explaining(OTHER_NAMES)
@@ -187,7 +191,8 @@ class CatalogueRecommender(BaseEstimator):
         else:
             found, scores = self._searched(index, users, k, known, ranked)
         if (rows < 0).any():
-            found[rows < 0], scores[rows < 0] = recommend(popularity(self.known_), 0, k, items=ranked)
+            popular, counts = recommend(popularity(self.known_), 0, k, items=ranked)
+            found[rows < 0], scores[rows < 0] = popular, counts.to(scores)
         return found, scores
 
     def _under(
@@ -219,7 +224,8 @@ class CatalogueRecommender(BaseEstimator):
             items, values = recommend(self.catalogue_model(), users[block], number, exclude=known, items=ranked)
             items, values = items.cpu(), values.cpu()
             for at in np.flatnonzero(rows[block] < 0):
-                items[at], values[at] = recommend(popular, 0, number, items=ranked)
+                items[at], counts = recommend(popular, 0, number, items=ranked)
+                values[at] = counts.to(values)
             where, places = items >= 0, items.numpy()
             here = {name: each.at(places) for name, each in groups.items()}
             try:

@@ -274,13 +274,20 @@ def _of_table(table: Any, columns: Mapping[str, Any], is_ordered: bool) -> tuple
     users, items, times = columns_of(table, None, named, columns["min_rating"])
     if times is None and is_ordered:
         times = _order_of(users.places, is_ordered)
-        kinds = {name: getattr(each, "type", None) or each.dtype for name, each in named_columns(table).items()}
-        if dates := [name for name, kind in kinds.items() if is_date(kind)]:
-            warn_caller(
-                f"the table has no column 'time' or 'timestamp', so its rows are taken as in order of time; {dates[0]!r} has "
-                f"dates: pass time={dates[0]!r} to order by them"
-            )
+        _warn_of_dates(table)
     return users, items, interactions(users, items, times=times)
+
+
+def _warn_of_dates(table: Any) -> None:
+    """Warn if rows are taken as in order of time though a column has dates, or a name of dates or times."""
+    for name, column in named_columns(table).items():
+        is_named = name.casefold().endswith(("date", "timestamp", "_at", "_time", "reviewtime"))
+        if is_named or is_date(getattr(column, "type", None) or column.dtype):
+            warn_caller(
+                f"the table has no column 'time' or 'timestamp', so its rows are taken as in order of time; for the order of "
+                f"{name!r} pass time={name!r}, otherwise remove it"
+            )
+            return
 
 
 def _order_of(rows: Any, is_ordered: bool) -> np.ndarray | None:

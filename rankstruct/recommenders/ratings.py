@@ -272,11 +272,13 @@ class Ratings:
 
 
 def implicit(ratings: Ratings, threshold: float) -> Ratings:
-    """Binarise ratings: 1 from `threshold`, 0 below.
+    """Binarise ratings: 1 from `threshold`, 0 below; raises ValueError if it is not a number.
 
     >>> implicit(Ratings.from_arrays(["ann", "ann"], ["x", "y"], [5, 3], scale="stars"), 4).rating
     array([1., 0.], dtype=float32)
     """
+    if not is_number(threshold, -np.inf):
+        raise ValueError(f"threshold must be a number, got {threshold!r}")
     return ratings._with(rating=(ratings.rating >= threshold).astype(np.float32), scale="binary")
 
 
@@ -322,7 +324,8 @@ def interactions(
     """
     columns = {"user": user, "item": item, "time": time}
     if items is not None or isinstance(users, Ratings) or not names_of(users):
-        _refuse(f"rows and columns of a table; got {type(users).__name__}", **columns, min_rating=min_rating)
+        way = "" if time is None else "; times of arrays are for interactions(users, items, times=...)"
+        _refuse(f"rows and columns of a table; got {type(users).__name__}{way}", **columns, min_rating=min_rating)
     if isinstance(users, Ratings):
         own = {"items": items, "times": times, "user_names": user_names, "item_names": item_names}
         _refuse("arrays of users, not for interactions, which have their own", **own)
@@ -371,7 +374,7 @@ def columns_of(
     if not names_of(as_table("users", table)):
         raise DataError(
             "expected arrays of users and items, a SciPy sparse matrix, or a table with columns user and item; got "
-            f"{type(table).__name__}"
+            f"{type(table).__name__}; of arrays, interactions(users, items) is one argument"
         )
     named = named or dict.fromkeys(("user", "item", "time"))
     found, own = rows_that_count(TableReader(table, named, optional=("time",)), min_rating)

@@ -12,7 +12,8 @@ array(['y'], dtype=object)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -37,7 +38,7 @@ from rankstruct.recommenders.recommendation import evaluate_catalogue, longest_c
 __all__ = ["BlendRecommender", "SequenceRecommender", "SessionKNN", "TransitionRecommender"]
 
 Normalisation = Literal["root", "none", "sum"]
-_TIES = 1e-6  # the weight of popularity, relative to the greatest score
+_TIES = 1e-10  # the weight of popularity, relative to a score
 _BLOCK = 2**24  # cosines between users at once
 _JUDGED = 20_000  # users, at most, choose settings
 _NEIGHBOURS = ("k", "n_neighbors", "neighbors", "n_neighbours")  # of other libraries
@@ -95,14 +96,16 @@ class SequenceRecommender(CatalogueRecommender):
             if held is not None and missed is None:
                 held = held.select_users(np.random.default_rng(0).permutation(np.unique(held.user))[:_JUDGED])
             options: dict[str, Any] = {"exclude": train, "items": index.ranked(None, None), "missed": missed}
+            parts = lru_cache(1)(self._parts)
 
             def value(settings: Mapping[str, Any]) -> float:
-                self._count(train, settings)
+                self._count(train, settings, parts(train))
                 (values,) = evaluate_catalogue(self.catalogue_model(), held, [measure], **options).values()
                 return float(values.mean())
 
             with of_any_size(index.known.num_items):
-                self._count(index.known, self._chosen(None if held is None else value))
+                chosen = self._chosen(None if held is None else value)
+                self._count(index.known, chosen, parts(index.known))
             self._index = index
         return self
 
@@ -126,7 +129,10 @@ class SequenceRecommender(CatalogueRecommender):
         """Raise ValueError for a setting out of range."""
         raise NotImplementedError
 
-    def _count(self, known: Ratings, settings: Mapping[str, Any]) -> None:
+    def _parts(self, known: Ratings) -> Any:
+        """What `_count` needs and no setting changes, computed once."""
+
+    def _count(self, known: Ratings, settings: Mapping[str, Any], parts: Any) -> None:
         """Set the attributes of a fit."""
         self.known_, self.settings_ = known, dict(settings)
 
@@ -190,17 +196,19 @@ class TransitionRecommender(SequenceRecommender):
         if self.normalise is not None:
             check_choice("normalise", self.normalise, get_args(Normalisation))
 
-    def _count(self, known: Ratings, settings: Mapping[str, Any]) -> None:
-        super()._count(known, settings)
+    def _parts(self, known: Ratings) -> list[sp.csr_array]:
+        """`[items, items]` for each gap from 1: the number of users with that gap between two items."""
         items, ends = _in_order(known, np.arange(known.num_users))
-        user = np.repeat(np.arange(known.num_users), np.diff(ends))
+        user, shape = np.repeat(np.arange(known.num_users), np.diff(ends)), (known.num_items, known.num_items)
+        longest = int(np.diff(ends).max(initial=0))
+        firsts = [(gap, np.flatnonzero(user[gap:] == user[:-gap])) for gap in range(1, min(self.window + 1, longest))]
+        return [sp.csr_array((np.ones(len(at)), (items[at], items[at + gap])), shape) for gap, at in firsts]
+
+    def _count(self, known: Ratings, settings: Mapping[str, Any], parts: list[sp.csr_array]) -> None:
+        super()._count(known, settings, parts)
         counts = sp.csr_array((known.num_items, known.num_items))
-        for gap in range(1, self.window + 1):
-            at = np.flatnonzero(user[gap:] == user[:-gap])
-            if not len(at):
-                break
-            weights = np.full(len(at), settings["decay"] ** (gap - 1))
-            counts = counts + sp.csr_array((weights, (items[at], items[at + gap])), counts.shape)
+        for gap, pairs in enumerate(parts):
+            counts = counts + settings["decay"] ** gap * pairs
         powers = {"none": 0.0, "root": 0.5, "sum": 1.0}
         sums = np.repeat(np.asarray(counts.sum(1)).ravel(), np.diff(counts.indptr))
         counts.data /= sums ** powers[settings["normalise"]]
@@ -240,8 +248,8 @@ class SessionKNN(SequenceRecommender):
         if self.neighbours is not None:
             check_integers(1, neighbours=self.neighbours)
 
-    def _count(self, known: Ratings, settings: Mapping[str, Any]) -> None:
-        super()._count(known, settings)
+    def _count(self, known: Ratings, settings: Mapping[str, Any], parts: Any) -> None:
+        super()._count(known, settings, parts)
         self._vectors = _unit(_recent(known, np.arange(known.num_users), settings["decay"]))
 
     def _scores(self, known: Ratings, are_new: bool, users: np.ndarray) -> sp.csr_array:
@@ -253,13 +261,18 @@ class SessionKNN(SequenceRecommender):
 
     def _nearest(self, vectors: sp.csr_array, users: np.ndarray | None) -> sp.csr_array:
         """`[n, users]`: the cosines of the nearest users to vectors `[n, items]`, which may be those of `users`."""
-        cosines = sp.csr_array(vectors @ self._vectors.T)
-        row = np.repeat(np.arange(cosines.shape[0]), np.diff(cosines.indptr))
+        cosines, number = sp.csr_array(vectors @ self._vectors.T), self.settings_["neighbours"]
         if users is not None:
-            cosines.data[cosines.indices == users[row]] = 0.0
-        order = np.lexsort((cosines.indices, -cosines.data, row))
-        nearest = order[np.arange(len(order)) - cosines.indptr[row] < self.settings_["neighbours"]]
-        return sp.csr_array((cosines.data[nearest], (row[nearest], cosines.indices[nearest])), cosines.shape)
+            cosines.data[cosines.indices == np.repeat(users, np.diff(cosines.indptr))] = 0.0
+        for start, end in pairwise(cosines.indptr):
+            own = cosines.data[start:end]
+            if len(own) > number:
+                last = np.partition(own, -number)[-number]
+                tied = np.flatnonzero(own == last)
+                tied = tied[np.argsort(cosines.indices[start:end][tied])]  # the first users among equals
+                own[own < last] = own[tied[len(tied) - ((own >= last).sum() - number) :]] = 0.0
+        cosines.eliminate_zeros()
+        return cosines
 
 
 class BlendRecommender(SequenceRecommender):
@@ -324,16 +337,18 @@ class BlendRecommender(SequenceRecommender):
         if self.weight is not None:
             check_numbers("a number from 0 to 1", lambda value: 0 <= value <= 1, weight=self.weight)
 
-    def _count(self, known: Ratings, settings: Mapping[str, Any]) -> None:
-        if self.prefit:
-            self.members_ = [self.first, self.second]
-            if not all(_are_same(member.known_, known) for member in self.members_):
-                raise ValueError(
-                    "prefit=True needs members that were fitted on X, got others; pass the same interactions"
-                )
-        elif vars(self).get("known_") is not known:
-            self.members_ = [clone(member).fit(known) for member in (self.first, self.second)]
-        super()._count(known, settings)
+    def _parts(self, known: Ratings) -> list[CatalogueRecommender]:
+        """The fitted members."""
+        members = [self.first, self.second]
+        if not self.prefit:
+            return [clone(member).fit(known) for member in members]
+        if not all(_are_same(member.known_, known) for member in members):
+            raise ValueError("prefit=True needs members that were fitted on X, got others; pass the same interactions")
+        return members
+
+    def _count(self, known: Ratings, settings: Mapping[str, Any], parts: list[CatalogueRecommender]) -> None:
+        super()._count(known, settings, parts)
+        self.members_ = parts
 
     def catalogue_model(self) -> Any:
         """As in `CatalogueRecommender`, with the weighted means of scores."""
@@ -348,13 +363,17 @@ class _Counted:
 
     def __init__(self, scores: Callable[[np.ndarray], sp.csr_array], known: Ratings) -> None:
         counts = np.bincount(known.item, minlength=known.num_items)
-        self.scores, self.ties = scores, (_TIES * counts / counts.max(initial=1)).astype(np.float32)
+        self.scores, self.ties = scores, _TIES * counts / counts.max(initial=1)
 
     def item_scores(self, users: Tensor) -> Tensor:
         scores = self.scores(users.cpu().numpy())
-        most = np.zeros(len(users)) if not scores.nnz else scores.max(axis=1).toarray().ravel()
-        found = np.multiply.outer(np.where(most > 0, most, 1.0).astype(np.float32), self.ties)
-        found[np.repeat(np.arange(len(users)), np.diff(scores.indptr)), scores.indices] += scores.data
+        scores.eliminate_zeros()
+        counts = np.diff(scores.indptr)
+        least = np.ones(len(users))
+        if scores.nnz:
+            least[counts > 0] = np.minimum.reduceat(scores.data, scores.indptr[:-1][counts > 0])
+        found = np.multiply.outer(least, self.ties)
+        found[np.repeat(np.arange(len(users)), counts), scores.indices] = scores.data * (1 + self.ties[scores.indices])
         return torch.from_numpy(found)
 
 
@@ -371,9 +390,10 @@ class _Blend:
 
 def _scaled(scores: Tensor) -> Tensor:
     """Scores `[users, items]` mapped to the range from 0 to 1 for each user; 0 if all are equal."""
-    scores = scores.detach().cpu().float()
+    scores = scores.detach().cpu().double()
     least, most = scores.amin(1, keepdim=True), scores.amax(1, keepdim=True)
-    return (scores - least) / torch.where(most > least, most - least, 1.0)
+    spread = most - least
+    return (scores - least) / torch.where(spread > 1e-14 * most.abs(), spread, 1.0)  # not of rounding alone
 
 
 def _are_same(one: Ratings, other: Ratings) -> bool:
@@ -404,10 +424,9 @@ def _recent(known: Ratings, users: np.ndarray, decay: float, window: int | None 
     """`[users, items]`: the items of some users, with weights 1 of the last, `decay` of the one before, up to `window` items."""
     items, ends = _in_order(known, users)
     age = np.repeat(ends[1:] - 1, np.diff(ends)) - np.arange(len(items))
-    weights = decay ** age.astype(np.float64)
     if window is not None:
-        weights[age >= window] = 0.0
-    return sp.csr_array((weights, items, ends), (len(users), known.num_items))
+        items, age, ends = items[age < window], age[age < window], np.append(0, np.diff(ends).clip(max=window).cumsum())
+    return sp.csr_array((decay ** age.astype(np.float64), items, ends), (len(users), known.num_items))
 
 
 def _unit(rows: sp.csr_array) -> sp.csr_array:

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import partial
+from operator import lt
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -23,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.data import RankingData
+from rankstruct.data.errors import check_numbers
 from rankstruct.losses import is_convex, takes_reference_scores
 from rankstruct.recommenders.factorization import MatrixFactorization
 from rankstruct.solvers import SeparableSolution, minimise_separable
@@ -59,8 +62,7 @@ def solve_users(
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
-    if not regularization > 0:
-        raise ValueError(f"regularization must be above 0, got {regularization}")
+    check_numbers("above 0", partial(lt, 0), regularization=regularization)
     options = {"tolerance": tolerance, "max_iterations": max_iterations}
     problems = _UserProblems(scorer, lists, loss, regularization, options)
     if method == "lbfgs":

@@ -33,6 +33,7 @@ from rankstruct.recommenders import (
     hold_out,
     implicit,
     interactions,
+    item_means,
     k_core,
     novelty,
     popularity,
@@ -516,8 +517,14 @@ def test_ease_minimises_its_objective():
     torch.testing.assert_close(
         ease(known, regularization=3.0).item_scores(torch.tensor([4]))[0].double(), matrix[4] @ weights
     )
-    with pytest.raises(ValueError, match="regularization must be above 0"):
-        ease(known, regularization=0)
+    for wrong in (0, np.nan, np.inf):
+        with pytest.raises(ValueError, match="regularization must be above 0"):
+            ease(known, regularization=wrong)
+        if wrong:
+            with pytest.raises(ValueError, match="prior must be >= 0"):
+                item_means(known, prior=wrong)
+    with pytest.raises(ValueError, match="threshold must be a number, got nan"):
+        implicit(known, np.nan)
 
 
 @pytest.mark.parametrize(("users", "strength"), [(30, 0.1), (30, 3.0), (30, 500.0), (1100, 20.0)])

@@ -51,9 +51,10 @@ def last_ones(sequence):
 
 
 def by_popularity(scores, sequences):
-    """Scores with the small share of popularity."""
+    """Scores with the small share of popularity, as a factor of those above 0, and below the least of these for others."""
     counts = np.array([sum(item in items for items in sequences) for item in range(len(scores))])
-    return scores + 1e-6 * (scores.max() or 1) * counts / max(counts.max(), 1)
+    share = 1e-10 * counts / max(counts.max(), 1)
+    return np.where(scores > 0, scores * (1 + share), share * min(scores[scores > 0], default=1))
 
 
 def transition_scores(sequences, own, num_items, decay, window, power):
@@ -120,6 +121,19 @@ def test_neighbours_are_those_of_a_loop(given_sequences, decay):
     np.testing.assert_allclose(scores_of(model, len(sequences)), wanted, rtol=1e-5, atol=1e-7)
 
 
+def test_popularity_decides_among_equal_scores_and_no_others():
+    followers = "abcdefghijk"
+    sequences = ["x" + each for each in followers] + [each for at, each in enumerate(followers, 8) for _ in range(at)]
+    users = [user for user, items in enumerate(sequences) for _ in items]
+    model = TransitionRecommender(decay=0.5, normalise="none").fit(users, list("".join(sequences)))
+    assert "".join(model.recommend_new(["x"], k=11)[0]) == followers[::-1]  # counts of 8 to 18
+    rare = ["x" + "abcdefgh"[:length] for length in (8, 8)] + ["z"] * 20
+    users = [user for user, items in enumerate(rare) for _ in items]
+    for members in (TransitionRecommender(decay=0.1, normalise="sum"), SessionKNN(decay=0.01, neighbours=9)):
+        model = clone(members).fit(users, list("".join(rare)))
+        assert list(model.recommend_new(["x"], k=9)[0])[-1] == "z"  # nothing leads to the most popular one
+
+
 def test_blocks_of_users_have_the_neighbours_of_all(monkeypatch):
     model = clone(MODELS["kNN"]).fit(USERS, ITEMS)
     wanted = scores_of(model, 5)
@@ -142,6 +156,12 @@ def test_a_blend_is_the_weighted_mean_of_scores_from_0_to_1():
     scaled = [(each - each.min(1, keepdims=True)) / np.ptp(each, axis=1, keepdims=True) for each in parts]
     found = scores_of(BlendRecommender(first, second, weight=0.25).fit(USERS, ITEMS), 5)
     np.testing.assert_allclose(found, 0.25 * scaled[0] + 0.75 * scaled[1], rtol=1e-5, atol=1e-6)
+
+
+def test_scores_that_differ_by_rounding_alone_are_not_spread():
+    like = torch.tensor([[0.1 + 0.2, 0.3, 0.3]], dtype=torch.float64)
+    assert sequences_module._scaled(like).max() < 1e-12
+    assert sequences_module._scaled(1e-12 * torch.tensor([[1.0, 2.0, 3.0]])).tolist() == [[0, pytest.approx(0.5), 1]]
 
 
 # Order
@@ -174,6 +194,26 @@ def test_the_last_of_each_user_is_held_out_of_a_file_in_order(tmp_path):
     table.write_text("user,item\nann,x\n")
     with pytest.raises(DataError, match="times='order' is for text files"):
         read_interactions(table, times="order")
+
+
+@pytest.mark.parametrize("name", ["date", "created_at", "seen"])
+def test_dates_under_another_name_than_usual_are_a_warning(name):
+    frame = pd.DataFrame({"user": USERS, "item": ITEMS, name: pd.date_range("2026-01-01", periods=len(USERS))})
+    wanted = clone(MODELS["transitions"]).fit(USERS, ITEMS).transitions_.toarray()
+    with pytest.warns(UserWarning, match=f"for the order of '{name}' pass time='{name}'") as told:
+        turned = clone(MODELS["transitions"]).fit(frame[::-1])
+    assert told[0].filename == __file__
+    assert not np.array_equal(turned.transitions_.toarray(), wanted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(turned.fit(frame[::-1], time=name).transitions_.toarray(), wanted)
+        turned.recommend_new(frame.iloc[:2])
+    with pytest.raises(TypeError, match="table with a column of times, or interactions"):
+        turned.fit(USERS, ITEMS, times=range(len(USERS)))
+    with pytest.raises(DataError, match=r"times of arrays are for interactions\(users, items, times=...\)"):
+        turned.fit(USERS, ITEMS, time=range(len(USERS)))
+    with pytest.raises(TypeError, match="got records: pass pandas"):
+        turned.fit(frame.to_records())
 
 
 @each_model
@@ -321,22 +361,6 @@ def test_nothing_to_count_is_refused():
     empty = Ratings.from_arrays([], [], [], scale="binary", time=[])
     with pytest.raises(DataError, match="expected interactions to count, got none"):
         TransitionRecommender().fit(empty)
-
-
-def test_dates_in_a_column_of_another_name_are_pointed_out():
-    when = pd.to_datetime(np.arange(len(ITEMS))[::-1], unit="s")
-    table = pd.DataFrame({"user": USERS, "item": ITEMS, "when": when})
-    with pytest.warns(
-        UserWarning, match="rows are taken as in order of time; 'when' has dates: pass time='when'"
-    ) as said:
-        by_rows = TransitionRecommender(decay=0.5, normalise="none").fit(table)
-    assert said[0].filename == __file__
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        by_time = TransitionRecommender(decay=0.5, normalise="none").fit(table, time="when")
-        TransitionRecommender(decay=0.5, normalise="none").fit(table.assign(when=np.arange(len(ITEMS))))
-        Recommender(rank=2, max_epochs=1).fit(table)
-    assert np.array_equal(by_time.transitions_.toarray(), by_rows.transitions_.toarray().T)
 
 
 def test_items_at_the_same_time_are_in_their_order_in_any_ratings():
