@@ -19,7 +19,7 @@ _HERE = Path(__file__).parent
 #: Modules with names that are not at the top.
 _MODULES = (
     *("measures", "losses", "models", "oracles", "feature_maps", "estimators", "data", "statistics", "solvers", "hub"),
-    *("clicks", "recommenders", "recommenders.training", "training", "calibration", "constraints"),
+    *("clicks", "recommenders", "recommenders.training", "training", "calibration", "constraints", "text"),
 )
 #: Names of other libraries of recommenders, such as implicit, and what is here.
 _OTHERS = {

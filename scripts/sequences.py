@@ -402,7 +402,8 @@ def work(args: Sequence[str]) -> None:
         "sequences blends": (["set", "model", *(f"{m} less SASRec" for m in titles)], blends),
         "sequences runs": (["set", "loss", *chosen], logs),
     }
-    written(args, given.output, kind, {title.replace("sequences", kind): each for title, each in tables.items()}, start)
+    full = {title.replace("sequences", kind): each for title, each in tables.items() if each[1]}
+    written(args, given.output, kind, full, start)
 
 
 def written(args: Sequence[str], output: str, name: str, tables: Mapping[str, Any], start: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -109,7 +109,7 @@ class TrainingLists:
         self.cumulative = self.probability.cumsum(0)
 
     def __call__(
-        self, scorer: MatrixFactorization | Encoded, users: Tensor, items: Tensor, real: Tensor | None = None
+        self, scorer: MatrixFactorization, users: Tensor, items: Tensor, real: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """The lists of users `[users]` with their known items `[users, known]`, real where `real`: scores, labels and mask."""
         real = torch.ones_like(items, dtype=torch.bool) if real is None else real
@@ -130,7 +130,7 @@ class TrainingLists:
 
     def mean_loss(
         self,
-        scorer: MatrixFactorization | Encoded,
+        scorer: MatrixFactorization,
         loss: nn.Module,
         users: Tensor,
         items: Tensor,
@@ -166,7 +166,7 @@ class TrainingLists:
             return _MeanOfBlocks.apply(*vectors, block_loss, table)
 
     def _in_batch(
-        self, scorer: MatrixFactorization | Encoded, users: Tensor, items: Tensor, real: Tensor
+        self, scorer: MatrixFactorization, users: Tensor, items: Tensor, real: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         owner = torch.arange(len(users), device=users.device).repeat_interleave(real.sum(1))
         own = owner == torch.arange(len(users), device=users.device)[:, None]
@@ -222,7 +222,7 @@ class TargetLists(TrainingLists):
         """The mean loss of lists with these targets `[lists]`."""
         lists = torch.arange(len(targets), device=targets.device)
         self.keys = lists * self.num_items + targets
-        return self.mean_loss(encoded, loss, lists, targets[:, None])
+        return self.mean_loss(cast(Any, encoded), loss, lists, targets[:, None])
 
 
 def _labels(scores: Tensor, items: Tensor, real: Tensor) -> Tensor:
@@ -285,7 +285,7 @@ class _MeanOfBlocks(torch.autograd.Function):
         return user_grads, item_grads, None, None
 
 
-def _pair_scores(scorer: MatrixFactorization | Encoded, users: Tensor, items: Tensor) -> Tensor:
+def _pair_scores(scorer: MatrixFactorization, users: Tensor, items: Tensor) -> Tensor:
     """The scores of items `[users, list_size]`; of many, from the vectors of all items, which are then computed once each."""
     if items.numel() < scorer.num_items:
         return scorer.pair_scores(users[:, None], items)

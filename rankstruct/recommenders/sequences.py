@@ -88,7 +88,7 @@ class SequenceRecommender(CatalogueRecommender):
             measure = parse_measure(self.measure)
             longest_cutoff([measure])
             columns = {"user": user, "item": item, "time": time, "min_rating": min_rating}
-            index = Index.of(X, y, columns, is_ordered=True)
+            index = Index.of(X, y, columns, is_ordered=self._is_ordered())
             if not index.known.num_ratings:
                 raise DataError("expected interactions to count, got none")
             is_open = any(getattr(self, name) is None for name in self._grid())
@@ -120,6 +120,10 @@ class SequenceRecommender(CatalogueRecommender):
             tried = [chosen | {name: each} for each in values]
             chosen = max(tried, key=lambda settings: known(tuple(settings.items())))
         return chosen
+
+    def _is_ordered(self) -> bool:
+        """Whether the order of interactions counts."""
+        return True
 
     def _grid(self) -> Mapping[str, Sequence[Any]]:
         """The values to try of each setting, the default first."""
@@ -278,7 +282,8 @@ class SessionKNN(SequenceRecommender):
 class BlendRecommender(SequenceRecommender):
     """Blend two recommenders, such as a counter and a trained one: the weighted mean of their scores.
 
-    The scores of each member are first mapped, for each user, to the range from 0, the least of all items, to 1.
+    The scores of each member are first mapped, for each user, to the range from 0, the least of all items, to 1. A counter that has
+    no scores for a user, whose items nothing followed, only decides among equal scores, by popularity.
 
     Args:
         first, second: the members, any of the recommenders of this module and `Recommender`; `fit` fits copies of them.
@@ -337,6 +342,10 @@ class BlendRecommender(SequenceRecommender):
         if self.weight is not None:
             check_numbers("a number from 0 to 1", lambda value: 0 <= value <= 1, weight=self.weight)
 
+    def _is_ordered(self) -> bool:
+        members = [each for each in (self.first, self.second) if isinstance(each, SequenceRecommender)]
+        return any(each._is_ordered() for each in members)
+
     def _parts(self, known: Ratings) -> list[CatalogueRecommender]:
         """The fitted members."""
         members = [self.first, self.second]
@@ -366,6 +375,7 @@ class _Counted:
         self.scores, self.ties = scores, _TIES * counts / counts.max(initial=1)
 
     def item_scores(self, users: Tensor) -> Tensor:
+        """`[users, items]`; those of users who have none are at most `_TIES`."""
         scores = self.scores(users.cpu().numpy())
         scores.eliminate_zeros()
         counts = np.diff(scores.indptr)
@@ -385,7 +395,14 @@ class _Blend:
 
     def item_scores(self, users: Tensor) -> Tensor:
         parts = zip(self.models, self.weights, strict=True)
-        return torch.stack([weight * _scaled(model.item_scores(users)) for model, weight in parts]).sum(0)
+        return torch.stack([weight * self._of_member(model, users) for model, weight in parts]).sum(0)
+
+    def _of_member(self, model: Any, users: Tensor) -> Tensor:
+        scores = model.item_scores(users)
+        scaled = _scaled(scores)
+        if isinstance(model, _Counted):  # whose popularity decides among equal scores alone
+            scaled = scaled.where(scores.amax(1, keepdim=True) > _TIES, scores)
+        return scaled
 
 
 def _scaled(scores: Tensor) -> Tensor:

@@ -154,6 +154,7 @@ def test_a_blend_is_the_weighted_mean_of_scores_from_0_to_1():
     first, second = TransitionRecommender(decay=0.5, normalise="none"), SessionKNN(decay=1.0, neighbours=3)
     parts = [scores_of(each.fit(USERS, ITEMS), 5) for each in (first, second)]
     scaled = [(each - each.min(1, keepdims=True)) / np.ptp(each, axis=1, keepdims=True) for each in parts]
+    scaled[0][4] = 0  # whose last item nothing followed
     found = scores_of(BlendRecommender(first, second, weight=0.25).fit(USERS, ITEMS), 5)
     np.testing.assert_allclose(found, 0.25 * scaled[0] + 0.75 * scaled[1], rtol=1e-5, atol=1e-6)
 
@@ -388,3 +389,20 @@ def test_items_at_the_same_time_are_in_their_order_in_any_ratings():
 def test_what_others_call_differently_names_the_way_out(make, said):
     with pytest.raises(TypeError, match=said):
         make()
+
+
+def test_a_counter_without_scores_for_a_user_leaves_a_blend_to_the_other_member():
+    users, items = [*USERS, "new"], [*ITEMS, "alone"]
+    other = SessionKNN(decay=1.0, neighbours=5).fit([*users, "near", "near"], [*items, "alone", "rare"])
+    blend = BlendRecommender(TransitionRecommender(decay=0.5, normalise="none"), other, weight=0.9)
+    blend.fit([*users, "near", "near"], [*items, "rare", "alone"])
+    assert blend.recommend("new", k=1)[0].tolist() == ["rare"]
+
+
+def test_members_that_need_no_order_blend_without_one():
+    matrix = sp.random_array((40, 12), density=0.4, rng=np.random.default_rng(0), format="csr")
+    matrix.data[:] = 1
+    members = [Recommender(rank=2, max_epochs=1, random_state=each) for each in (0, 1)]
+    assert BlendRecommender(*members).fit(matrix).recommend(0, k=2)[0].shape == (2,)
+    with pytest.raises(DataError, match="order of time"):
+        BlendRecommender(members[0], TransitionRecommender()).fit(matrix)
