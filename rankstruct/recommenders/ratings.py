@@ -426,7 +426,7 @@ def rows_that_count(table: TableReader, min_rating: float | None) -> tuple[dict[
         within = "" if values is None else f", from {known.min():g} to {known.max():g}"
         warnings.warn(
             f"{table} has a column of ratings, {name!r}{within}: all {rows} rows count as interactions, whatever their rating; "
-            "pass min_rating= (data.min_rating), such as 4 of 5 stars, or remove the column",
+            "pass min_rating=, such as 4 of 5 stars, to fit or interactions (data.min_rating in a config), or remove the column",
             stacklevel=4,
         )
     return found, time

@@ -282,8 +282,8 @@ class SessionKNN(SequenceRecommender):
 class BlendRecommender(SequenceRecommender):
     """Blend two recommenders, such as a counter and a trained one: the weighted mean of their scores.
 
-    The scores of each member are first mapped, for each user, to the range from 0, the least of all items, to 1. A counter that has
-    no scores for a user, whose items nothing followed, only decides among equal scores, by popularity.
+    The scores of each member are first mapped, for each user, to the range from 0, the least of all items, to 1. A counter that
+    has no scores for a user, whose items nothing followed, only decides among equal scores, by popularity.
 
     Args:
         first, second: the members, any of the recommenders of this module and `Recommender`; `fit` fits copies of them.
