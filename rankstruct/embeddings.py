@@ -301,18 +301,17 @@ def loss_of_lists(loss: RankingLoss | None, *, fixed: bool = False) -> RankingLo
     """
     if loss is not None and not isinstance(loss, nn.Module):
         raise TypeError(f"loss must be a ranking loss, such as rs.SoftmaxLoss(); got {loss!r}")
-    if fixed and getattr(loss, "reduction", "mean") == "none":
+    loss = SoftmaxLoss() if loss is None else loss
+    if not fixed:
+        return loss
+    if getattr(loss, "reduction", "mean") == "none":
         raise ValueError(f"the trainer needs one number, so the loss must have reduction='mean' or 'sum'; got {loss!r}")
-    if (
-        fixed
-        and loss is not None
-        and (learned := [name for name, each in loss.named_parameters() if each.requires_grad])
-    ):
+    if learned := [name for name, each in loss.named_parameters() if each.requires_grad]:
         raise ValueError(
             f"the trainer would not train the parameters of the loss, {', '.join(learned)}: set them and call "
             f"loss.requires_grad_(False), or take a loss that has none; got {loss!r}"
         )
-    return SoftmaxLoss() if loss is None else loss
+    return loss
 
 
 def gathered(values: Tensor) -> Tensor:

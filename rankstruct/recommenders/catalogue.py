@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.data.errors import check_flags, check_integers
+from rankstruct.lists import is_under_autocast
 from rankstruct.losses import RankingLoss
 from rankstruct.losses.checks import check_choice
 from rankstruct.losses.reduction import HALVES
@@ -160,9 +161,8 @@ class TrainingLists:
             return loss(scores, labels) if of_rows is None else of_rows(scores, labels, table)
 
         vectors = [each.float() if each.dtype in HALVES else each for each in scorer.vectors(users)]  # sums over blocks
-        kind = vectors[0].device.type
-        under = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-        with torch.autocast(kind, enabled=False) if under else nullcontext():
+        under = is_under_autocast(vectors[0])
+        with torch.autocast(vectors[0].device.type, enabled=False) if under else nullcontext():
             return _MeanOfBlocks.apply(*vectors, block_loss, table)
 
     def _in_batch(
