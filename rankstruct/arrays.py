@@ -116,17 +116,6 @@ def as_scores(values: Any, *, name: str = "scores") -> np.ndarray:
     return floats
 
 
-def as_count(name: str, value: Any, least: int = 1) -> int:
-    """A whole number of at least `least`; raises ValueError for another value, True among them.
-
-    >>> as_count("k", np.int64(3))
-    3
-    """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
-    return int(value)
-
-
 def as_single(name: str, values: Any) -> np.ndarray:
     """Convert numbers to float32, in which labels are stored: fractions are rounded, and whole numbers must be exact.
 

@@ -6,15 +6,15 @@ order; scores remain what documents are ranked by. It knows nothing of the query
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.lists import as_real, finite_values, lists_of, real_documents
 from rankstruct.measures.ranked import is_relevant
 from rankstruct.messages import did_you_mean
@@ -70,10 +70,8 @@ class Calibration(nn.Module):
             raise ValueError(
                 f"calibrate must be one of {', '.join(map(repr, METHODS))}, got {method!r}{did_you_mean(str(method), METHODS)}"
             )
-        if min_relevant is not None and not (_is_number(min_relevant) and math.isfinite(min_relevant)):
-            raise ValueError(f"min_relevant must be a finite number, or None, got {min_relevant!r}")
-        if not (_is_number(share) and 0 < share < 1):
-            raise ValueError(f"share must be a number between 0 and 1, got {share!r}")
+        check_numbers(optional=True, min_relevant=min_relevant)
+        check_numbers("> 0 and < 1", share=share)
         self.method, self.min_relevant, self.share = method, min_relevant, share
         # Not a buffer: it is saved as an argument, and keeps its precision if the scorer changes its own.
         self.fitted = None if fitted is None else torch.as_tensor(fitted).double()
@@ -205,8 +203,7 @@ def check_probabilities(
     probabilities: Any, labels: Any, min_relevant: float | None, bins: int, lists: Mapping[str, Any]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Probabilities, relevance, list and bin of each document."""
-    if not isinstance(bins, Integral) or isinstance(bins, bool) or not 1 <= bins < 2**20:
-        raise ValueError(f"bins must be an integer of at least 1, got {bins!r}")
+    check_integers(1, 2**20 - 1, bins=bins)
     p, relevant, of_list = _documents("probabilities", probabilities, labels, min_relevant, lists)
     if not len(p):
         raise ValueError("probabilities must be of at least one document, got none")

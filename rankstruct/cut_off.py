@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
+from rankstruct.checks import check_numbers
 from rankstruct.lists import finite_values, lists_of, real_documents
 from rankstruct.measures import nDCG
 from rankstruct.messages import did_you_mean
@@ -99,13 +99,8 @@ class CutOff:
             raise ValueError(
                 f"rule must be one of {', '.join(map(repr, rules))}, got {rule!r}{did_you_mean(str(rule), rules)}"
             )
-        for name, value in {given[0]: targets[given[0]], "confidence": confidence}.items():
-            if value is not None and not (isinstance(value, Real) and not isinstance(value, bool) and 0 < value < 1):
-                raise ValueError(f"{name} must be a number between 0 and 1, got {value!r}")
-        for name, value in {"min_relevant": min_relevant, "threshold": threshold}.items():
-            number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-            if value is not None and not number:
-                raise ValueError(f"{name} must be a finite number, or None, got {value!r}")
+        check_numbers("> 0 and < 1", optional=True, **{given[0]: targets[given[0]], "confidence": confidence})
+        check_numbers(optional=True, min_relevant=min_relevant, threshold=threshold)
         if min_relevant is not None and ndcg is not None:
             raise ValueError("min_relevant is of recall and precision; remove it, ndcg has gains of all labels")
         if precision is not None and confidence is None:

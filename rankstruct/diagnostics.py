@@ -15,6 +15,7 @@ import numpy as np
 from torch import nn
 
 from rankstruct.calibration import evaluate_probabilities, reliability
+from rankstruct.checks import check_numbers
 from rankstruct.data import DataError, RankingData
 from rankstruct.data.errors import shortened
 from rankstruct.estimators import LinearRanker
@@ -209,8 +210,7 @@ def certify(
         raise ValueError(f"only a LinearScorer has a certified optimum, got {type(scorer).__name__}")
     if not is_convex(loss):
         raise ValueError(f"a lower bound needs a convex loss; {type(loss).__name__} with these options is not convex")
-    if not regularization > 0:
-        raise ValueError(f"a certified optimum needs regularization > 0, got {regularization}")
+    check_numbers("> 0", regularization=regularization)
     lists = arrays_of(data)
     w = scorer.linear.weight.detach().double().numpy()[0]
     ranker = LinearRanker(loss=loss, C=1 / regularization, prepare=(), tolerance=tolerance)

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.functional import normalize
 
-from rankstruct.data.errors import check_least
+from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.lists import Lists
 from rankstruct.losses import RankingLoss, SoftmaxLoss
-from rankstruct.losses.checks import check_choice, check_positive
 from rankstruct.losses.reduction import reduce_lists
 from rankstruct.processes import find_team
 from rankstruct.scoring import sliced_scores
@@ -62,8 +61,8 @@ class SimilarityLoss(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("similarity", similarity, get_args(Similarity))
-        check_positive("temperature", temperature)
-        check_least(1, queries_at_once=queries_at_once)
+        check_numbers("> 0", temperature=temperature)
+        check_integers(1, optional=True, queries_at_once=queries_at_once)
         self.loss = loss_of_lists(loss)
         self.similarity, self.gather, self.queries_at_once = similarity, gather, queries_at_once
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)), requires_grad=learn_temperature)
@@ -181,7 +180,7 @@ class MemoryBank(nn.Module):
 
     def __init__(self, size: int, dimension: int) -> None:
         super().__init__()
-        check_least(1, size=size, dimension=dimension)
+        check_integers(1, size=size, dimension=dimension)
         self.register_buffer("held", torch.zeros(size, dimension))
         self.register_buffer("classes", torch.zeros(size, dtype=torch.int64))
         self.register_buffer("added", torch.zeros((), dtype=torch.int64))

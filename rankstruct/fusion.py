@@ -21,9 +21,9 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.columns import Columns
 from rankstruct.data import DataError, RankingData, join_run, run_of
-from rankstruct.data.errors import check_integers, check_numbers
 from rankstruct.data.names import Names
 from rankstruct.estimators import LinearRanker
 from rankstruct.messages import did_you_mean
@@ -89,7 +89,7 @@ def fuse_runs(
             raise ValueError(
                 f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}{did_you_mean(str(value), known)}"
             )
-    check_numbers("a number above 0", lambda value: value > 0, k=k)
+    check_numbers("> 0", k=k)
     if is_learned:
         data = run_lists(runs)
         return run_of(data, _scores(method, data))

@@ -618,7 +618,7 @@ def are_usual(values: Tensor, least: float) -> bool:
     return least <= lowest > -math.inf and highest < math.inf
 
 
-def check_numbers(
+def check_entries(
     name: str, values: Tensor, real: Tensor, least: float, place: Callable[[int, int], str] | None = None
 ) -> None:
     """Raise ValueError if the number of a real document is not finite, or less than `least`.

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.autograd.graph import get_gradient_edge
 
-from rankstruct.data.errors import check_least
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.lists import check_tensor
 from rankstruct.losses.autograd import differentiable_once
-from rankstruct.losses.checks import check_positive
 from rankstruct.models.scorers import is_by_list
 
 __all__ = ["preference_scores", "sliced_scores"]
@@ -48,7 +47,7 @@ def sliced_scores(
     >>> scores.shape, scores.requires_grad
     (torch.Size([500]), True)
     """
-    check_least(1, size=size)
+    check_integers(1, optional=True, size=size)
     parts = list(slices(inputs, size))
     if len(parts) == 1:
         return score(parts[0])
@@ -192,7 +191,7 @@ def preference_scores(
     >>> rs.RankNetLoss()(scores, torch.tensor([1, 0]))  # DPO's loss: the first response is preferred
     tensor(0.5544)
     """
-    check_positive("beta", beta)
+    check_numbers("> 0", beta=beta)
     for name, value in (("log_probability", log_probability), ("reference_log_probability", reference_log_probability)):
         if value is not None:
             check_tensor(name, value)

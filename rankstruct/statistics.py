@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rankstruct.arrays import as_numbers
+from rankstruct.checks import check_numbers
 
 __all__ = ["PairedComparison", "bootstrap_interval", "compare_paired", "paired_p_value"]
 
@@ -164,8 +165,7 @@ def bootstrap_interval(
     True
     """
     a = np.asarray(values, np.float64) if of_means is not None else _values("values", values, "an interval")
-    if not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1, got {level}")
+    check_numbers("> 0 and < 1", level=level)
     if of_means is None and np.ptp(a) == 0:
         return float(a[0]), float(a[0])
     import scipy.stats

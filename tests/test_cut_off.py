@@ -158,9 +158,9 @@ def test_p_values_are_valid():
     [
         ({}, "give exactly one target"),
         ({"recall": 0.9, "precision": 0.5, "confidence": 0.9}, "give exactly one target"),
-        ({"recall": 1}, "recall must be a number between 0 and 1, got 1"),
-        ({"recall": 90}, "recall must be a number between 0 and 1, got 90"),
-        ({"recall": 0.9, "confidence": True}, "confidence must be a number between 0 and 1"),
+        ({"recall": 1}, "recall must be a finite number above 0 and below 1, or None, got 1"),
+        ({"recall": 90}, "recall must be a finite number above 0 and below 1, or None, got 90"),
+        ({"recall": 0.9, "confidence": True}, "confidence must be a finite number above 0 and below 1"),
         ({"recall": 0.9, "rule": "softmx"}, "rule must be one of .*did you mean softmax"),
         ({"recall": 0.9, "min_relevant": float("nan")}, "min_relevant must be a finite number, or None, got nan"),
         ({"recall": 0.9, "threshold": float("inf")}, "threshold must be a finite number, or None, got inf"),

@@ -165,7 +165,7 @@ def test_classes_without_another_member_cost_nothing():
         (lambda: rs.SimilarityLoss()(torch.zeros(3, 2).long(), embeddings(3, 2)), TypeError, "must be a floating point tensor"),
         (lambda: rs.SimilarityLoss(similarity="l2"), ValueError, "similarity must be one of 'cosine', 'dot'"),
         (lambda: rs.SimilarityLoss(temperature=0), ValueError, "temperature must be a finite number above 0"),
-        (lambda: rs.SimilarityLoss(queries_at_once=0), ValueError, "queries_at_once must be at least 1"),
+        (lambda: rs.SimilarityLoss(queries_at_once=0), ValueError, "queries_at_once must be an integer from 1"),
         (lambda: rs.EmbeddingLoss()(embeddings(3, 2), torch.zeros(3)), TypeError, "integer classes"),
         (lambda: rs.EmbeddingLoss()(embeddings(3, 2), torch.zeros(2).long()), ValueError, "one class per embedding"),
         (lambda: rs.EmbeddingLoss("AP"), TypeError, r"loss must be a ranking loss, such as .*; got 'AP'"),
@@ -174,7 +174,7 @@ def test_classes_without_another_member_cost_nothing():
             TypeError,
             "reference must be a MemoryBank or a pair of embeddings and their classes; got Tensor",
         ),
-        (lambda: rs.MemoryBank(0, 3), ValueError, "size must be at least 1"),
+        (lambda: rs.MemoryBank(0, 3), ValueError, "size must be an integer from 1"),
         (lambda: rs.MemoryBank(3, 3).add(embeddings(3, 2), torch.zeros(3).long()), ValueError, r"\[documents, 3\]"),
     ],
 )  # fmt: skip

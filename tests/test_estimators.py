@@ -646,7 +646,7 @@ def test_what_the_default_preparation_cannot_take_is_left_as_it_is():
     ("ranker", "said"),
     [
         (rs.EnsembleRanker([("a", rs.LinearRanker())]), "rankers must be a list of unnamed rankers"),
-        (rs.KernelRanker(gamma="scale"), "gamma must be positive, or None for 1 / number of features, got 'scale'"),
+        (rs.KernelRanker(gamma="scale"), "gamma must be a finite number above 0, or None, got 'scale'"),
         pytest.param(
             rs.MLPRanker(device="cuda"),
             "device='cuda' was requested, but PyTorch finds no GPU",

@@ -39,7 +39,7 @@ def test_options_are_read_by_name_in_any_case():
         ("", "unknown feature map ''"),
         ("positional(i^2)", "unknown decay 'i\\^2'"),
         ("positional(power=2)", "'positional' has no option 'power'; available: decay, cutoff"),
-        ("positional(i^-1)@0", "the cut-off of a decay must be a whole number >= 1"),
+        ("positional(i^-1)@0", "the cut-off of a decay must be an integer from 1"),
         ("pairwise(2)", "'pairwise' has no option '2'; it has none"),
         ("pairwise@3", "'pairwise' has no option 'cutoff'; it has none"),
     ],

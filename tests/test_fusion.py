@@ -124,7 +124,7 @@ def test_wrong_input_is_refused(arguments, said):
     with pytest.raises(ValueError, match="query q overflow float64"):
         fuse_runs(runs, "combsum", normalisation="none")
     for k in (0, -1, float("nan")):
-        with pytest.raises(ValueError, match="k must be a number above 0"):
+        with pytest.raises(ValueError, match="k must be a finite number above 0"):
             fuse_runs(runs, k=k)
 
 

@@ -101,7 +101,7 @@ def test_no_second_set_of_gradients_is_held():
 
 
 def test_sizes_that_make_no_slices_are_refused():
-    with pytest.raises(ValueError, match="size must be at least 1"):
+    with pytest.raises(ValueError, match="size must be an integer from 1"):
         rs.sliced_scores(torch.Tensor.sum, torch.zeros(3), 0)
     with pytest.raises(TypeError, match=r"needs parameters= to differentiate, such as model.parameters\(\)"):
         rs.sliced_scores(torch.Tensor.sum, torch.zeros(3), 1)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from rankstruct.arrays import as_numbers
+from rankstruct.checks import check_numbers
 from rankstruct.clicks.conditional import maximise, residuals
 from rankstruct.clicks.log import ClickLog
 from rankstruct.clicks.propensities import Cells, Propensities, with_intervals
 from rankstruct.clicks.relevance import rows_of_queries
-from rankstruct.data.errors import check_numbers
 from rankstruct.ids import known_ids
 
 __all__ = ["ContextPropensities", "propensities_by_context"]
@@ -103,7 +103,7 @@ def propensities_by_context(
     >>> found.predict([1])
     Propensities(1, 0.247 [0.24, 0.255]; 95 % confidence)
     """
-    check_numbers("above 0 and below 1", lambda level: 0 < level < 1, confidence=confidence)
+    check_numbers("> 0 and < 1", confidence=confidence)
     cells = Cells(log)
     cells.check_connected()
     features = _checked_context(context, query, log)

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from rankstruct.arrays import as_numbers
+from rankstruct.checks import check_choice
 from rankstruct.clicks.log import ClickLog, common_numbers
 from rankstruct.clicks.relevance import checked_by_document, estimate_relevance
 from rankstruct.ids import known_ids
-from rankstruct.losses.checks import check_choice
 from rankstruct.measures import DiscountedGain, Measure, parse_measure
 from rankstruct.statistics import bootstrap_interval
 

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from rankstruct.arrays import as_array, as_numbers
+from rankstruct.checks import check_choice
 from rankstruct.columns import find_column, names_of, usual_columns
 from rankstruct.data import DataError
 from rankstruct.data.errors import check_matched
 from rankstruct.data.tables import TableReader, check_columns
 from rankstruct.ids import known_ids
-from rankstruct.losses.checks import check_choice
 from rankstruct.messages import ArgumentError
 from rankstruct.roles import column_of
 

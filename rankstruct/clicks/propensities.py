@@ -14,9 +14,9 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri
 
+from rankstruct.checks import check_numbers
 from rankstruct.clicks.conditional import maximise
 from rankstruct.clicks.log import ClickLog
-from rankstruct.data.errors import check_numbers
 
 __all__ = ["Propensities", "harvest_propensities", "propensities_by_em", "propensities_by_swaps"]
 
@@ -275,7 +275,7 @@ class Cells:
 
 def with_intervals(logs: np.ndarray, errors: np.ndarray, confidence: float, queries: Any = None) -> Propensities:
     """Propensities of these logarithms, with intervals from their standard errors."""
-    check_numbers("above 0 and below 1", lambda level: 0 < level < 1, confidence=confidence)
+    check_numbers("> 0 and < 1", confidence=confidence)
     wide = ndtri(0.5 + confidence / 2) * errors
     return Propensities(np.exp(logs), np.exp(logs - wide), np.exp(logs + wide), confidence, queries)
 

@@ -27,11 +27,10 @@ from typing import Any, Literal
 import numpy as np
 
 from rankstruct.arrays import as_numbers
+from rankstruct.checks import check_choice, check_numbers
 from rankstruct.clicks.log import ClickLog, common_numbers
 from rankstruct.clicks.propensities import Propensities
-from rankstruct.data.errors import check_numbers
 from rankstruct.ids import known_ids
-from rankstruct.losses.checks import check_choice
 
 __all__ = ["estimate_relevance"]
 
@@ -212,5 +211,5 @@ def checked_clip(clip: Any) -> float:
     """The smallest propensity to divide by."""
     if clip is None:
         return 0.0
-    check_numbers("above 0 and at most 1", lambda value: 0 < value <= 1, clip=clip)
+    check_numbers("> 0 and <= 1", clip=clip)
     return float(clip)

@@ -25,6 +25,7 @@ import pytorch_lightning as pl
 import yaml
 from pytorch_lightning.callbacks import ModelCheckpoint
 
+from rankstruct.checks import check_integers
 from rankstruct.commands._options import parser_of
 from rankstruct.commands.cells import Cell, CellFolders, Key, different_names
 from rankstruct.commands.cluster import cluster
@@ -398,8 +399,7 @@ def tune(
     """
     distributions = parse_space(space)
     search = _Search(distributions, seed)
-    if trials < 1:
-        raise ValueError(f"trials must be at least 1, got {trials}")
+    check_integers(1, trials=trials)
     different_names([config])
     root = Path(output)
     fit, request, unchanged = asked(config, folds, root, options)

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.arrays import as_count, as_numbers
+from rankstruct.arrays import as_numbers
+from rankstruct.checks import check_integers
 from rankstruct.constraints.documents import Layout
 from rankstruct.constraints.expohedron import best_of_groups, decompose, mixed, pareto_path, path_of_groups, project
 from rankstruct.constraints.rules import Groups, group_ids
@@ -59,8 +60,7 @@ class ExposurePolicy:
 
         `seed` is that of `numpy.random.default_rng`; give a generator to draw on.
         """
-        if size is not None:
-            size = as_count("size", size, 0)
+        check_integers(0, optional=True, size=size)
         drawn = np.random.default_rng(seed).choice(len(self.weights), size, p=self.weights.numpy())
         return self.rankings[torch.as_tensor(drawn)]
 
@@ -419,7 +419,7 @@ class Discounts:
     @classmethod
     def read(cls, k: Any, discount: Any) -> Discounts:
         """Check the arguments of that name."""
-        k = None if k is None else as_count("k", k)
+        check_integers(1, optional=True, k=k)
         return cls(nDCG(k, discount=discount), k)
 
     def of(self, size: int) -> np.ndarray:

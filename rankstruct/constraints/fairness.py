@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.arrays import as_count, as_numbers
+from rankstruct.arrays import as_numbers
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.constraints.documents import Layout, whole_ranks
 from rankstruct.constraints.exposure import Discounts
 from rankstruct.constraints.rules import NO_GROUP, Groups, fair_quotas, group_ids
@@ -299,8 +299,7 @@ def _target_shares(target: Mapping[Any, float], names: list[str]) -> np.ndarray:
     if not isinstance(target, Mapping) or not target:
         raise TypeError(f'target must be shares by group, such as {{"f": 0.5, "m": 0.5}}, got {target!r}')
     for name, share in target.items():
-        if not isinstance(share, Real) or not 0 <= share < float("inf"):
-            raise ValueError(f"the shares of target must be finite numbers >= 0, got {share!r} for {name!r}")
+        check_numbers(">= 0", **{f"target[{name!r}]": share})
     wholes = {name: None if isinstance(name, str) else _whole(name) for name in target}
     by_text = {str(name if wholes[name] is None else wholes[name]): float(share) for name, share in target.items()}
     if not sum(by_text.values()) > 0:
@@ -319,7 +318,7 @@ def _divergence(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def _of_prefixes(name: str, ranks: Any, groups: Any, protected: Any, step: int, lists: Mapping[str, Any]) -> Tensor:
-    as_count("step", step)
+    check_integers(1, step=step)
     layout, _ = _ranked(ranks, lists, None, "log2")
     side = _protected(layout, groups, protected)
     lengths, sizes = layout.lengths(), np.diff(layout.offsets)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.arrays import as_count
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.constraints.documents import Documents, uncompiled
 from rankstruct.constraints.program import conflict, solve_program
 from rankstruct.constraints.rules import Constraints, Rule, RulesLike
@@ -105,7 +105,8 @@ def rerank_diverse(
     tensor([1, 0, 2, 0])
     """
     check_groups(diversity_groups, scores)
-    rule = Rule("diversity_groups", None, 0, 1, as_count("k", k))
+    check_integers(1, k=k)
+    rule = Rule("diversity_groups", None, 0, 1, k)
     lists = {"where": where, "offsets": offsets}
     documents = Documents.of(scores, Constraints(rule), {rule.column: diversity_groups}, lists)
     return documents.returned(PageRanker(documents, None, k).rank(documents.scores))
@@ -173,13 +174,6 @@ def rank_certified(
     return CertifiedRanks(ranks, torch.from_numpy(ranker.gaps))
 
 
-def check_time_limit(seconds: float) -> float:
-    """Return it; raises ValueError if it is no number >= 0."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-        raise ValueError(f"time_limit must be a number of seconds >= 0, got {seconds!r}")
-    return seconds
-
-
 class PageRanker:
     """Ranks documents under rules, by any scores.
 
@@ -196,9 +190,11 @@ class PageRanker:
     def __init__(
         self, documents: Documents, positions: np.ndarray | None, k: int | None = None, time_limit: float = 10.0
     ) -> None:
-        self.documents, self.positions, self.time_limit = documents, positions, check_time_limit(time_limit)
+        check_numbers(">= 0 and <= inf", time_limit=time_limit)
+        self.documents, self.positions, self.time_limit = documents, positions, time_limit
         longest = int(np.diff(documents.offsets).max(initial=0))
-        self.length = max(longest if k is None else min(as_count("k", k), longest), 1)
+        check_integers(1, optional=True, k=k)
+        self.length = max(longest if k is None else min(k, longest), 1)
 
     def rank(
         self, scores: np.ndarray, discounts: Callable[[int], Tensor] | None = None, name: str = "this measure"

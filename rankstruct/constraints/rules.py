@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.arrays import LARGEST, as_array, as_count, is_missing
+from rankstruct.arrays import LARGEST, as_array, is_missing
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.columns import named_columns, names_of
 from rankstruct.messages import did_you_mean
 
@@ -314,10 +315,8 @@ def fair_quotas(k: int, share: float, *, alpha: float = 0.1, adjusted: bool = Fa
     """
     from scipy.stats import binom
 
-    k = as_count("k", k)
-    for name, value in (("share", share), ("alpha", alpha)):
-        if not isinstance(value, Real) or not 0 < value < 1:
-            raise ValueError(f"{name} must be between 0 and 1, got {value!r}")
+    check_integers(1, k=k)
+    check_numbers("> 0 and < 1", share=share, alpha=alpha)
     positions = np.arange(1, k + 1)
 
     def table(level: float) -> np.ndarray:

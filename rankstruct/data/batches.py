@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from rankstruct.checks import check_integers
 from rankstruct.constraints.rules import Groups
 from rankstruct.data.dataset import RankingData, columns_for_rules
-from rankstruct.data.errors import check_least
 from rankstruct.data.shards import ShardedFeatures
 from rankstruct.lists import Lists
 
@@ -119,7 +119,7 @@ def make_batch(
     tensor([[ 2, -1],
             [ 0,  1]])
     """
-    check_least(2, max_list_size=max_list_size)
+    check_integers(2, optional=True, max_list_size=max_list_size)
     chosen = np.asarray(lists, dtype=np.int64)
     lengths = data.lengths[chosen]
     sizes = lengths if max_list_size is None else np.minimum(lengths, max_list_size)
@@ -208,8 +208,8 @@ class BatchLoader:
                 "give either lists_per_batch or documents_per_batch; "
                 f"got lists_per_batch={lists_per_batch} and documents_per_batch={documents_per_batch}"
             )
-        check_least(1, lists_per_batch=lists_per_batch, documents_per_batch=documents_per_batch)
-        check_least(2, max_list_size=max_list_size)
+        check_integers(1, optional=True, lists_per_batch=lists_per_batch, documents_per_batch=documents_per_batch)
+        check_integers(2, optional=True, max_list_size=max_list_size)
         self.data, self.max_list_size, self.keep_relevant = data, max_list_size, keep_relevant
         self.lists_per_batch, self.documents_per_batch = lists_per_batch, documents_per_batch
         self.shuffle, self.seed = shuffle, seed

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.data.dataset import RankingData, Splits
-from rankstruct.data.errors import check_least
 
 __all__ = ["digits", "synthetic", "synthetic_groups"]
 
@@ -99,9 +99,9 @@ def synthetic(
     >>> data.lengths.tolist(), weights.shape
     ([4, 4, 4], (2,))
     """
-    check_least(1, lists=lists, features=features)
-    check_least(2, grades=grades)
-    check_least(0, noise=noise)
+    check_integers(1, lists=lists, features=features)
+    check_integers(2, grades=grades)
+    check_numbers(">= 0", noise=noise)
     _check_range("documents", documents, 1)
     rng = np.random.default_rng(seed)
     weights = _direction(rng, weights, features, "features")
@@ -140,9 +140,9 @@ def synthetic_groups(
     >>> data.diversity_groups[:8], weights.shape
     (array([0, 7, 0, 0, 0, 0, 0, 0]), (9,))
     """
-    check_least(1, lists=lists)
-    check_least(2, features=features, grades=grades)
-    check_least(0, noise=noise)
+    check_integers(1, lists=lists)
+    check_integers(2, features=features, grades=grades)
+    check_numbers(">= 0", noise=noise)
     _check_range("documents", documents, 1)
     _check_range("groups", groups, 2)
     rng = np.random.default_rng(seed)

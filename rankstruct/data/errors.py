@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections.abc import Callable
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -124,38 +122,3 @@ def check_selecting(
         raise DataError(f"{name}: {told}" if name else told)
     if 0 < number <= 2 * same:
         warn(f"in {same} of {number} {what} {why}; the others select the model", stacklevel=stacklevel)
-
-
-def check_integers(least: int, **values: Any) -> None:
-    """Raise ArgumentError if an argument is not an integer of at least `least`; True is none."""
-    for name, value in values.items():
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-            raise ArgumentError(f"must be an integer from {least}, got {value!r}", argument=name, value=value)
-
-
-def check_numbers(rule: str, within: Callable[[float], bool], **values: Any) -> None:
-    """Raise ValueError, with the rule in words, if an argument is not a finite number within it; True is none.
-
-    >>> check_numbers("a number above 0", lambda value: value > 0, learning_rate=0.1)
-    """
-    for name, value in values.items():
-        is_real = isinstance(value, Real) and not isinstance(value, bool)
-        if not (is_real and abs(value) < math.inf and within(value)):
-            raise ValueError(f"{name} must be {rule}, got {value!r}")
-
-
-def check_flags(**values: Any) -> None:
-    """Raise ValueError if an argument is not True or False, or 1 or 0.
-
-    >>> check_flags(verbose=False)
-    """
-    for name, value in values.items():
-        if not isinstance(value, Integral | np.bool_) or value not in (0, 1):
-            raise ValueError(f"{name} must be True or False, got {value!r}")
-
-
-def check_least(least: float, **values: float | None) -> None:
-    """Raise ArgumentError if an argument, other than None, is below `least`."""
-    for name, value in values.items():
-        if value is not None and not value >= least:
-            raise ArgumentError(f"must be at least {least}, got {value}", argument=name, value=value)

@@ -21,12 +21,13 @@ from typing import Literal, NoReturn
 import numpy as np
 import torch
 
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.data import _parse
 from rankstruct.data._parse import parse_lines
 from rankstruct.data.assembly import Assembly, DocumentBlock, Stream
 from rankstruct.data.cache import assemble, described
 from rankstruct.data.dataset import RankingData, register_format
-from rankstruct.data.errors import REAL, DataError, check_least, shortened
+from rankstruct.data.errors import REAL, DataError, shortened
 from rankstruct.data.names import Names
 from rankstruct.data.text import Piece, check_file, split_blanks, whole_lines
 from rankstruct.messages import Way
@@ -58,15 +59,15 @@ class Options:
     omitted: str = "check"
 
     def __post_init__(self) -> None:
-        check_least(1, num_features=self.num_features)
+        check_integers(1, optional=True, num_features=self.num_features)
         if self.labels not in ("grades", "real"):
             raise ValueError(f"labels must be 'grades' or 'real', got {self.labels!r}")
         if self.omitted not in ("check", "zero"):
             raise ValueError(f"omitted must be 'check' or 'zero', got {self.omitted!r}")
         if self.sparse not in ("auto", True, False):
             raise ValueError(f"sparse must be 'auto', True or False, got {self.sparse!r}")
-        if not np.isfinite(np.float32(self.fill)):
-            raise ValueError(f"fill must be a finite number, got {self.fill}")
+        most = float(np.finfo(np.float32).max)
+        check_numbers(f">= {-most} and <= {most}", fill=self.fill)
 
 
 @register_format(*SUFFIXES)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +15,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from rankstruct.estimators.base import PREPARE, RandomState, Ranker, as_seed, check_labels, is_number, measured
+from rankstruct.checks import check_integers, check_numbers
+from rankstruct.estimators.base import PREPARE, RandomState, Ranker, as_seed, check_labels, measured
 from rankstruct.estimators.boosting import BoostedRanker
 from rankstruct.estimators.ensemble import EnsembleRanker, bagged_weights, deal_lists, fit_by_parts, joined
 from rankstruct.estimators.linear import LinearRanker
@@ -241,10 +241,8 @@ class AutoRanker(Ranker):
             raise ValueError(f"measure must be one without groups, got {self._measure().name}; use LinearRanker")
         if self.mode not in ("full", "fast"):
             raise ValueError(f"mode must be 'full' or 'fast', got {self.mode!r}")
-        if self.time_budget is not None and not is_number(self.time_budget, 0):
-            raise ValueError(f"time_budget must be 0 or more seconds, or None for no limit; got {self.time_budget!r}")
-        if not (isinstance(self.folds, Integral) and self.folds >= 2):
-            raise ValueError(f"folds must be an integer of at least 2, got {self.folds}")
+        check_numbers(">= 0 and <= inf", optional=True, time_budget=self.time_budget)
+        check_integers(2, folds=self.folds)
 
     def _measures(self) -> list[Measure]:
         """The measures of `results_`, the one that selects first."""

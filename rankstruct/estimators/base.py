@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,7 +24,7 @@ from typing_extensions import Self
 
 from rankstruct import losses
 from rankstruct._lazy import public_names
-from rankstruct.arrays import LARGEST, as_array, as_single
+from rankstruct.arrays import as_array, as_single
 from rankstruct.blocks import Blocks
 from rankstruct.calibration import Calibration, as_calibration
 from rankstruct.clicks import ClickLog
@@ -1163,17 +1163,6 @@ def as_device(device: Any) -> torch.device:
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={device!r} was requested, but PyTorch finds no GPU; omit device")
     return found
-
-
-def is_number(value: Any, least: float) -> bool:
-    """Whether an option is a number of at least `least`.
-
-    >>> is_number(3, 1), is_number("3", 1), is_number(float("nan"), 0)
-    (True, False, False)
-    """
-    if isinstance(value, Integral) and abs(int(value)) > LARGEST:  # which may be more than a float
-        return False
-    return isinstance(value, Real) and float(value) >= least
 
 
 def check_groups_of(loss: nn.Module, diversity_groups: Any) -> None:

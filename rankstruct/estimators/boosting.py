@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -40,12 +39,13 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rankstruct.arrays import as_numbers, as_single
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.columns import check_same_names
 from rankstruct.constraints import evaluate_under
 from rankstruct.constraints.pages import Packed, packed_groups
 from rankstruct.constraints.rules import Constraints, RulesLike, checked_columns
 from rankstruct.estimators.arguments import own_name
-from rankstruct.estimators.base import Ranker, as_seed, check_groups_of, is_number, named_loss, usual_measure
+from rankstruct.estimators.base import Ranker, as_seed, check_groups_of, named_loss, usual_measure
 from rankstruct.estimators.boosting_on_dask import DaskLists, Seeded, grow_lightgbm, grow_xgboost, whole_lists
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.estimators.linear import LinearRanker
@@ -622,18 +622,12 @@ class BoostedRanker(EarlyStoppingRanker):
             # The library would get two values, of which LightGBM ignores one, and grow another number of trees.
             if own := own_name(name, arguments):
                 raise ValueError(f"options must not have {name!r}; pass {own}= to BoostedRanker")
-        if self.min_child_samples is not None and not is_number(self.min_child_samples, 0):
-            raise ValueError(f"min_child_samples must be at least 0, got {self.min_child_samples!r}")
-        for name, least in (("n_estimators", 1), ("num_leaves", 2)):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, Integral) and least <= int(value) < 2**31):
-                raise ValueError(f"{name} must be an integer from {least} to {2**31 - 1}, got {value!r}")
-        if not (is_number(self.learning_rate, _LOWEST_RATE) and self.learning_rate < np.inf):
-            raise ValueError(f"learning_rate must be finite and at least {_LOWEST_RATE:g}, got {self.learning_rate!r}")
-        if self.patience is not None and not is_number(self.patience, 1):
-            raise ValueError(f"patience must be at least 1, got {self.patience!r}")
-        if self.noise is not None and not (is_number(self.noise, 0) and self.noise < np.inf):
-            raise ValueError(f"noise must be finite and at least 0, got {self.noise!r}")
+        check_numbers(">= 0", optional=True, min_child_samples=self.min_child_samples, noise=self.noise)
+        check_integers(1, 2**31 - 1, optional=True, n_estimators=self.n_estimators, patience=self.patience)
+        check_integers(2, 2**31 - 1, optional=True, num_leaves=self.num_leaves)
+        check_numbers(f">= {_LOWEST_RATE:g}", learning_rate=self.learning_rate)
+        check_numbers("> 0 and <= 1", subsample=self.subsample, colsample_bytree=self.colsample_bytree)
+        check_integers(-(2**31), 2**31 - 1, optional=True, n_jobs=self.n_jobs)
         if self.start is not None and not _is_ranker(self.start):
             raise ValueError(f"start must be an unfitted ranker, such as LinearRanker(), got {self.start!r}")
         if self.leaf_ranker is not None and (self.start is not None or not isinstance(self.leaf_ranker, LinearRanker)):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from torch import nn
 
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.data.clean import keep_documents
-from rankstruct.estimators.base import RandomState, Ranker, as_seed, is_number
+from rankstruct.estimators.base import RandomState, Ranker, as_seed
 from rankstruct.estimators.training_data import TrainingData
 from rankstruct.losses import GradedLoss
 from rankstruct.measures import Measure
@@ -44,10 +44,8 @@ class EarlyStoppingRanker(Ranker):
         self.random_state, self.verbose = random_state, verbose
 
     def _check_fit_options(self, has_validation: bool) -> None:
-        if not (isinstance(self.seeds, Integral) and 1 <= int(self.seeds) < 2**31):
-            raise ValueError(f"seeds must be an integer from 1 to {2**31 - 1}, got {self.seeds!r}")
-        if not (is_number(self._share(), 0) and self._share() < 1):
-            raise ValueError(f"validation_share must be in [0, 1), got {self.validation_share!r}")
+        check_integers(1, 2**31 - 1, seeds=self.seeds)
+        check_numbers(">= 0 and < 1", validation_share=self._share())
 
     def ranking_loss(self) -> nn.Module:
         """Return the loss that `fit` minimises; raises ValueError if `loss` is invalid."""

@@ -6,7 +6,6 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
+from rankstruct.checks import check_integers
 from rankstruct.data.clean import keep_documents
 from rankstruct.estimators.base import RandomState, Ranker, as_seed, check_labels, measured
 from rankstruct.estimators.mlp import MLPRanker
@@ -177,8 +177,7 @@ class EnsembleRanker(Ranker):
             raise ValueError(
                 f"weights='validation' supports at most {_MOST} rankers, got {len(self.rankers)}; use 'equal'"
             )
-        if not (isinstance(self.folds, Integral) and self.folds >= 1):
-            raise ValueError(f"folds must be an integer of at least 1, got {self.folds}")
+        check_integers(1, folds=self.folds)
 
     def _member_scores(self, X: Any, qid: np.ndarray) -> np.ndarray:
         """Scores `[documents, members]` for prepared documents."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -17,9 +15,10 @@ from torch import Tensor, nn
 
 from rankstruct.arrays import as_single
 from rankstruct.blocks import Blocks, SomeLists
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.constraints.pages import Packed
 from rankstruct.data.shards import ShardedFeatures
-from rankstruct.estimators.base import PREPARE, as_device, as_seed, check_groups_of, is_number
+from rankstruct.estimators.base import PREPARE, as_device, as_seed, check_groups_of
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.estimators.training_data import TrainingData, dense
 from rankstruct.ids import group_documents
@@ -198,19 +197,13 @@ class MLPRanker(EarlyStoppingRanker):
 
     def _check_fit_options(self, has_validation: bool) -> None:
         super()._check_fit_options(has_validation)
-        for name in ("lists_per_batch", "max_epochs", "patience", "validate_every"):
-            value = getattr(self, name)
-            if not (isinstance(value, Integral) and 1 <= int(value) < 2**31):
-                raise ValueError(f"{name} must be an integer from 1 to {2**31 - 1}, got {value!r}")
+        names = ("lists_per_batch", "max_epochs", "patience", "validate_every")
+        check_integers(1, 2**31 - 1, **{name: getattr(self, name) for name in names})
         if not (callable(self.context) or self.context in list(_SCORERS)):
             raise ValueError(f"context must be None, 'attention', 'mean' or a callable, got {self.context!r}")
-        if not (is_number(self.noise, 0) and self.noise < math.inf):
-            raise ValueError(f"noise must be a finite number of at least 0, got {self.noise!r}")
-        if not (is_number(self.dropout, 0) and self.dropout < 1):
-            raise ValueError(f"dropout must be in [0, 1), got {self.dropout!r}")
-        rate, decay = self.learning_rate, self.weight_decay
-        if not (is_number(rate, 0) and 0 < rate < math.inf and is_number(decay, 0)):
-            raise ValueError(f"learning_rate must be above 0 and weight_decay at least 0; got {rate!r} and {decay!r}")
+        check_numbers("> 0", learning_rate=self.learning_rate)
+        check_numbers(">= 0", weight_decay=self.weight_decay, noise=self.noise)
+        check_numbers(">= 0 and < 1", dropout=self.dropout)
 
     @property
     def by_list(self) -> bool:  # type: ignore[override]

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from rankstruct.argument_names import refuse_groups_of_lists
+from rankstruct.checks import check_numbers
 from rankstruct.lists import Lists
 from rankstruct.losses.base import HingeOptions, RankingLoss
-from rankstruct.losses.checks import check_positive
 from rankstruct.losses.listwise import approximate_ranks
 from rankstruct.losses.reduction import Reduction
 from rankstruct.oracles.registry import checked_reference_scores
@@ -74,7 +74,7 @@ class AdditiveRankLoss(RankingLoss):
 
     def setup(self) -> None:
         """Check the margin."""
-        check_positive("margin", self.margin)
+        check_numbers("> 0", margin=self.margin)
 
     @property
     def convex(self) -> bool:  # type: ignore[override]

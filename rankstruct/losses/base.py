@@ -69,6 +69,7 @@ from torch import Tensor
 from typing_extensions import Self, TypedDict, Unpack, dataclass_transform
 
 from rankstruct.argument_names import MASK, OF_LISTS, knows_cutoffs
+from rankstruct.checks import check_choice
 from rankstruct.kernels import dispatch
 from rankstruct.lists import (
     Lists,
@@ -89,7 +90,7 @@ from rankstruct.lists import (
     warn_of_single_documents,
 )
 from rankstruct.losses.autograd import with_curvature
-from rankstruct.losses.checks import check_choice, check_size, check_values, warn_of_cutoff
+from rankstruct.losses.checks import check_size, check_values, warn_of_cutoff
 from rankstruct.losses.reduction import HALVES, REDUCTIONS, Reduction, reduce_lists
 from rankstruct.measures import Measure, nDCG
 from rankstruct.measures.discounted_gain import warn_of_large_gains

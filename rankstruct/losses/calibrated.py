@@ -7,12 +7,11 @@ real document, even in a list whose labels are all equal, and change if all scor
 
 from __future__ import annotations
 
-from numbers import Real
-
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
+from rankstruct.checks import check_numbers
 from rankstruct.lists import refuse
 from rankstruct.losses.base import RankingLoss
 from rankstruct.losses.checks import check_grades
@@ -34,9 +33,7 @@ class _CalibratedLoss(RankingLoss):
 
     def setup(self) -> None:
         """Check the numbers."""
-        share: object = self.ranking
-        if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= float(share) <= 1:
-            raise ValueError(f"ranking must be a number from 0 to 1, the share of the ranking loss, got {share!r}")
+        check_numbers(">= 0 and <= 1", ranking=self.ranking)
         if self.grades is not None:
             check_grades(self.grades)
         if self.grades is not None and self.min_relevant is not None:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankstruct.arrays import LARGEST
-from rankstruct.lists import Lists, batch_first, check_numbers, check_offsets, is_plain
+from rankstruct.checks import check_integers, check_numbers
+from rankstruct.lists import Lists, batch_first, check_entries, check_offsets, is_plain
 from rankstruct.measures import Measure
 from rankstruct.measures.ranked import is_relevant
 
@@ -21,32 +21,16 @@ _LONG = 2000  # documents of a list that may be a catalogue
 
 
 def check_size(name: str, value: Any) -> None:
-    """Raise ValueError for a finite float that overflows float32, or an integer that float64 does not represent."""
-    if isinstance(value, int) and abs(value) > LARGEST:
-        raise ValueError(f"{name} must be at most 2^53 in size, got an integer of {value.bit_length()} bits")
-    if isinstance(value, float) and torch.finfo(torch.float32).max < abs(value) < math.inf:
-        raise ValueError(f"{name} must be at most {torch.finfo(torch.float32).max:.3g} in size, got {value:g}")
-
-
-def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    """Raise ValueError unless `value` is one of `known`."""
-    if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
-
-
-def check_positive(name: str, value: float) -> None:
-    """Raise ValueError unless `value` is a finite number above 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
-    check_size(name, value)
+    """Raise ValueError for a number that overflows float32 or is none, or an integer that float64 does not represent."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        check_numbers(**{name: value})
+        if abs(value) > torch.finfo(torch.float32).max:
+            raise ValueError(f"{name} must be at most {torch.finfo(torch.float32).max:.3g} in size, got {value:g}")
 
 
 def check_grades(grades: int) -> None:
-    """Raise ValueError unless `grades`, the number of grades, is a whole number of at least 2."""
-    if isinstance(grades, bool) or not isinstance(grades, int) or grades < 2:
-        raise ValueError(f"grades must be a whole number of at least 2, got {grades!r}")
-    if grades > _MOST_GRADES:
-        raise ValueError(f"grades must be at most {_MOST_GRADES}, since each has a threshold")
+    """Raise ValueError unless `grades`, the number of grades, each of which has a threshold, is an integer of at least 2."""
+    check_integers(2, _MOST_GRADES, grades=grades)
 
 
 def check_values(scores: Tensor, lists: Lists, signed: bool) -> Tensor:
@@ -70,8 +54,8 @@ def _checked_lists(
 def _check_plain(scores: Tensor, labels: Tensor, where: Tensor | None, offsets: Tensor | None, signed: bool) -> Tensor:
     real = torch.ones(scores.shape, dtype=torch.bool, device=scores.device) if where is None else where.clone()
     if scores.device.type == "cpu":
-        check_numbers("scores", scores, real, -math.inf)
-        check_numbers("labels", labels, real, -math.inf if signed else 0.0)
+        check_entries("scores", scores, real, -math.inf)
+        check_entries("labels", labels, real, -math.inf if signed else 0.0)
         if signed:
             _warn_of_padding(labels, real)
     if offsets is not None:

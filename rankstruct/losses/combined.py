@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.argument_names import refuse_groups_of_lists
+from rankstruct.checks import check_choice
 from rankstruct.lists import Lists
 from rankstruct.losses.assignment import AssignmentHingeLoss
 from rankstruct.losses.base import (
@@ -23,7 +24,6 @@ from rankstruct.losses.base import (
     takes_groups,
     takes_reference_scores,
 )
-from rankstruct.losses.checks import check_choice
 from rankstruct.losses.hinge import HingeLoss, StructuredHingeLoss
 from rankstruct.losses.reduction import Reduction, reduce_lists
 from rankstruct.measures import pAUC

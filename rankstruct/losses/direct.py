@@ -2,7 +2,6 @@
 
 # Without postponed annotations: jsonargparse evaluates them for a dataclass by its fields, not by an `__init__` of its own.
 
-import math
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, cast
 
@@ -10,10 +9,10 @@ import torch
 from torch import Tensor
 
 from rankstruct.argument_names import refuse_groups_of_lists
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.feature_maps import Positional
 from rankstruct.lists import Lists
 from rankstruct.losses.base import AllOptions, RankingLoss, takes_columns, takes_groups
-from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import checked_gains
 from rankstruct.losses.hinge import HingeLoss, hinge
 from rankstruct.losses.reduction import HALVES, Reduction, reduce_lists
@@ -66,7 +65,7 @@ class DirectLoss(HingeLoss):
     def setup(self) -> None:
         """Find the oracle, and check epsilon and the side."""
         super().setup()
-        check_positive("epsilon", self.epsilon)
+        check_numbers("> 0", epsilon=self.epsilon)
         if self.side != "positive":
             measure, feature_map = self.resolved.measure, self.resolved.feature_map
             if not (isinstance(measure, DiscountedGain) and isinstance(feature_map, Positional)):
@@ -160,8 +159,8 @@ class PerturbedLoss(RankingLoss):
     draws = True
 
     def __init__(self, loss: torch.nn.Module, *, sigma: float = 0.1, samples: int = 4) -> None:
-        if not 0 <= sigma < math.inf or samples < 1:
-            raise ValueError(f"sigma must be finite and >= 0 and samples >= 1, got {sigma} and {samples}")
+        check_numbers(">= 0", sigma=sigma)
+        check_integers(1, samples=samples)
         self.loss, self.sigma, self.samples = loss, sigma, samples
 
     @property

@@ -12,8 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.losses.base import RankingLoss
-from rankstruct.losses.checks import check_positive
 from rankstruct.losses.listwise import approximate_ranks, cumulative_logsumexp, ranked_by_label
 from rankstruct.losses.reduction import relative, weighted_mean
 
@@ -93,10 +93,8 @@ class RankDistilLoss(RankingLoss):
 
     def setup(self) -> None:
         """Check the numbers."""
-        check_positive("temperature", self.temperature)
-        for name, value in (("k", self.k), ("samples", self.samples)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name} must be a whole number >= 1 or None, got {value!r}")
+        check_numbers("> 0", temperature=self.temperature)
+        check_integers(1, optional=True, k=self.k, samples=self.samples)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -139,7 +137,7 @@ class DiscountedRankMSELoss(RankingLoss):
 
     def setup(self) -> None:
         """Check the temperature."""
-        check_positive("temperature", self.temperature)
+        check_numbers("> 0", temperature=self.temperature)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from rankstruct.checks import check_numbers
 from rankstruct.kernels.pair_sums import smoothed_ranks
 from rankstruct.kernels.plackett_luce import log_sums
 from rankstruct.lists import Lists, is_concrete, is_plain, refuse_inexact
 from rankstruct.losses.base import RankingLoss, padded, takes_kernels, takes_loops
-from rankstruct.losses.checks import check_positive, check_values
+from rankstruct.losses.checks import check_values
 from rankstruct.losses.gains import GainLoss, Target, differs, normalized_gains, target_of
 from rankstruct.losses.reduction import mean_of_runs
 from rankstruct.measures import RR, DiscountedGain, Measure
@@ -125,9 +126,9 @@ class SoftmaxLoss(RankingLoss):
 
     def setup(self) -> None:
         """Check the numbers."""
-        check_positive("temperature", self.temperature)
+        check_numbers("> 0", temperature=self.temperature)
         if self.epsilon != 0:
-            check_positive("epsilon", self.epsilon)
+            check_numbers("> 0", epsilon=self.epsilon)
 
     @property
     def convex(self) -> bool:  # type: ignore[override]
@@ -446,7 +447,7 @@ class ApproxNDCGLoss(GainLoss):
 
     def setup(self) -> None:
         """Parse the measure, and check the numbers."""
-        check_positive("temperature", self.temperature)
+        check_numbers("> 0", temperature=self.temperature)
         super().setup()
         if self.ranks == "hinge" and self.gain.cutoff is not None:
             raise ValueError(f"ranks='hinge' requires a measure without a cut-off, got {self.gain.name}")
@@ -498,7 +499,7 @@ class SmoothAPLoss(RankingLoss):
 
     def setup(self) -> None:
         """Check the temperature."""
-        check_positive("temperature", self.temperature)
+        check_numbers("> 0", temperature=self.temperature)
 
     @property
     def takes_negative_labels(self) -> bool:  # type: ignore[override]

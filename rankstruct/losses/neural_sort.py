@@ -16,10 +16,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.kernels.pair_sums import neural_entropy, neural_gain
 from rankstruct.lists import Lists
 from rankstruct.losses.base import RankingLoss
-from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import GainLoss, differs, loop_discounts, normalized_gains
 from rankstruct.losses.smooth import in_sigmas
 
@@ -42,7 +42,7 @@ def neural_sort(scores: Tensor, where: Tensor | None = None, *, temperature: flo
             [0., 0., 1.],
             [1., 0., 0.]])
     """
-    check_positive("temperature", temperature)
+    check_numbers("> 0", temperature=temperature)
     size = scores.shape[-1]
     real = torch.ones_like(scores, dtype=torch.bool) if where is None else where
     lowest = torch.finfo(scores.dtype).min
@@ -83,7 +83,7 @@ class NeuralSortLoss(RankingLoss):
 
     def setup(self) -> None:
         """Check the temperature."""
-        check_positive("temperature", self.temperature)
+        check_numbers("> 0", temperature=self.temperature)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -130,9 +130,8 @@ class NeuralNDCGLoss(GainLoss):
 
     def setup(self) -> None:
         """Check the numbers, and parse the measure."""
-        check_positive("temperature", self.temperature)
-        if isinstance(self.scalings, bool) or not isinstance(self.scalings, int) or self.scalings < 0:
-            raise ValueError(f"scalings must be a whole number >= 0, got {self.scalings!r}")
+        check_numbers("> 0", temperature=self.temperature)
+        check_integers(0, scalings=self.scalings)
         super().setup()
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from rankstruct.checks import check_numbers
 from rankstruct.kernels.call import SCORES
 from rankstruct.kernels.dispatch import CpuLists, Prepared, has_loops
 from rankstruct.kernels.pair_loss import pair_loss
@@ -23,7 +24,6 @@ from rankstruct.kernels.pairwise_hinge import pairwise_hinge
 from rankstruct.lists import Lists, is_eager, longest_list, refuse_inexact, without_weight_zero
 from rankstruct.losses.autograd import with_gradient
 from rankstruct.losses.base import RankingLoss, longest_of, takes_loops
-from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import GainLoss, loop_discounts, normalized_gains, normalized_measure, tables_of
 from rankstruct.losses.reduction import Reduction, reduce_lists, relative
 from rankstruct.measures import DiscountedGain, Measure
@@ -69,7 +69,7 @@ class RankSVMLoss(RankingLoss):
 
     def setup(self) -> None:
         """Check the margin and the weights."""
-        check_positive("margin", self.margin)
+        check_numbers("> 0", margin=self.margin)
         if self.pair_weights is not None:
             _check_pair_weights(self.pair_weights)
             self.pair_weights = [(high, low, weight) for high, low, weight in self.pair_weights]
@@ -169,7 +169,7 @@ class RankNetLoss(RankingLoss):
 
     def setup(self) -> None:
         """Check the steepness."""
-        check_positive("sigma", self.sigma)
+        check_numbers("> 0", sigma=self.sigma)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -212,7 +212,7 @@ class FidelityLoss(RankingLoss):
 
     def setup(self) -> None:
         """Check the steepness."""
-        check_positive("sigma", self.sigma)
+        check_numbers("> 0", sigma=self.sigma)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""
@@ -295,8 +295,8 @@ class LambdaLoss(GainLoss):
 
     def setup(self) -> None:
         """Check the numbers, and parse the measure."""
-        check_positive("sigma", self.sigma)
-        check_positive("mu", self.mu)
+        check_numbers("> 0", sigma=self.sigma)
+        check_numbers("> 0", mu=self.mu)
         super().setup()
 
     @property
@@ -526,10 +526,8 @@ class CircleLoss(RankingLoss):
 
     def setup(self) -> None:
         """Check the numbers."""
-        check_positive("gamma", self.gamma)
-        margin = self.margin
-        if isinstance(margin, bool) or not isinstance(margin, int | float) or not -math.inf < margin < math.inf:
-            raise ValueError(f"margin must be a finite number, got {margin!r}")
+        check_numbers("> 0", gamma=self.gamma)
+        check_numbers(margin=self.margin)
 
     def per_list(self, scores: Tensor, labels: Tensor, where: Tensor, weights: Tensor | None = None) -> Tensor:
         """One value per list."""

@@ -39,6 +39,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.kernels.call import SCORES
 from rankstruct.kernels.plackett_luce import (
     PolicyLoss,
@@ -92,8 +93,8 @@ def sample_rankings(scores: Tensor, where: Tensor | None = None, *, samples: int
             [1, 2, 0]])
     """
     check_lists(scores, scores, where)
-    for name, value in (("samples", samples), ("k", k)):
-        _check_count(name, value)
+    check_integers(1, samples=samples)
+    check_integers(1, optional=True, k=k)
     size = scores.shape[-1]
     k = size if k is None else min(k, size)
     if is_plain(scores):
@@ -506,19 +507,11 @@ def _group_means(values: Tensor, groups: Tensor, where: Tensor) -> Tensor:
 
 
 def _check_policy(measure: str | Measure, samples: int) -> DiscountedGain:
-    _check_count("samples", samples)
+    check_integers(1, samples=samples)
     return normalized_measure(measure, "a Plackett-Luce policy")
 
 
 def _check_exposure(measure: str | Measure, samples: int, disparity: float) -> DiscountedGain:
-    chosen = _check_policy(measure, samples)
-    if samples < 2:
-        raise ValueError(f"samples must be at least 2, since they are split into two halves, got {samples}")
-    if isinstance(disparity, bool) or not isinstance(disparity, int | float) or not 0 <= disparity < float("inf"):
-        raise ValueError(f"disparity must be a finite number >= 0, got {disparity!r}")
-    return chosen
-
-
-def _check_count(name: str, value: int | None) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
+    check_integers(2, samples=samples)  # which are split into two halves
+    check_numbers(">= 0", disparity=disparity)
+    return _check_policy(measure, samples)

@@ -7,16 +7,16 @@ list is the mean over its real documents.
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from rankstruct.checks import check_numbers
 from rankstruct.lists import refuse
 from rankstruct.losses.base import RankingLoss
-from rankstruct.losses.checks import check_grades, check_positive
+from rankstruct.losses.checks import check_grades
 from rankstruct.losses.gains import Target, target_of
 from rankstruct.losses.reduction import first_share, weighted_mean
 from rankstruct.measures.ranked import is_relevant
@@ -100,11 +100,9 @@ class ClassificationLoss(RankingLoss):
 
     def setup(self) -> None:
         """Check the numbers."""
-        check_positive("relevant_weight", self.relevant_weight)
-        check_positive("margin", self.margin)
-        threshold: object = self.threshold
-        if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not math.isfinite(threshold):
-            raise ValueError(f"threshold must be a finite number, got {threshold!r}")
+        check_numbers("> 0", relevant_weight=self.relevant_weight)
+        check_numbers("> 0", margin=self.margin)
+        check_numbers(threshold=self.threshold)
         if self.balance == "lists" and self.relevant_weight != 1:
             raise ValueError(
                 f"balance='lists' sets the weights; leave relevant_weight at 1, got {self.relevant_weight}"

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from rankstruct.checks import check_numbers
 from rankstruct.losses.autograd import with_curvature
 from rankstruct.losses.base import RankingLoss, takes_loops
-from rankstruct.losses.checks import check_positive
 from rankstruct.losses.reduction import first_share, relative
 from rankstruct.measures.base import check_cutoff
 
@@ -85,8 +85,8 @@ class TopKSoftmaxLoss(_RecommendationLoss):
     def setup(self) -> None:
         """Check the numbers."""
         check_cutoff(self.k, "TopKSoftmaxLoss")
-        check_positive("temperature", self.temperature)
-        check_positive("weight_temperature", self.weight_temperature)
+        check_numbers("> 0", temperature=self.temperature)
+        check_numbers("> 0", weight_temperature=self.weight_temperature)
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list."""
@@ -126,8 +126,8 @@ class PairwiseSoftmaxLoss(_RecommendationLoss):
 
     def setup(self) -> None:
         """Check the numbers."""
-        check_positive("temperature", self.temperature)
-        check_positive("scale", self.scale)
+        check_numbers("> 0", temperature=self.temperature)
+        check_numbers("> 0", scale=self.scale)
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list."""
@@ -201,8 +201,8 @@ class BilateralSoftmaxLoss(_RecommendationLoss):
 
     def setup(self) -> None:
         """Check the temperatures."""
-        check_positive("temperature", self.temperature)
-        check_positive("relevant_temperature", self.relevant_temperature)
+        check_numbers("> 0", temperature=self.temperature)
+        check_numbers("> 0", relevant_temperature=self.relevant_temperature)
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list."""
@@ -244,11 +244,9 @@ class LowerLeftAUCLoss(_RecommendationLoss):
 
     def setup(self) -> None:
         """Check the numbers."""
-        check_positive("margin", self.margin)
+        check_numbers("> 0", margin=self.margin)
         for name in ("relevant", "irrelevant"):
-            check_positive(name, getattr(self, name))
-            if getattr(self, name) > 1:
-                raise ValueError(f"{name} must be at most 1, got {getattr(self, name)!r}")
+            check_numbers("> 0 and <= 1", **{name: getattr(self, name)})
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list, by means and variances."""
@@ -286,7 +284,7 @@ class WARPLoss(_RecommendationLoss):
 
     def setup(self) -> None:
         """Check the margin."""
-        check_positive("margin", self.margin)
+        check_numbers("> 0", margin=self.margin)
 
     def compare(self, scores: Tensor, where: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """One value per list, by sums over the highest irrelevant scores."""

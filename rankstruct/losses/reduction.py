@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rankstruct.checks import check_choice
 from rankstruct.lists import Lists, check_tensor, copied_to, is_plain, refuse
-from rankstruct.losses.checks import check_choice
 
 HALVES = (torch.float16, torch.bfloat16)
 

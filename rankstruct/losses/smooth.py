@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from typing_extensions import Self
 
+from rankstruct.checks import check_numbers
 from rankstruct.kernels.pair_sums import smooth_grad
 from rankstruct.lists import Lists, is_plain
-from rankstruct.losses.checks import check_positive
 from rankstruct.losses.gains import GainLoss, checked_gains, differs, loop_discounts
 from rankstruct.measures import DiscountedGain, Measure
 
@@ -152,7 +152,7 @@ def smoothed_gains(
 def check_sigma(sigma: float | Tensor) -> None:
     """Raise ValueError for a number that is not above 0."""
     if not isinstance(sigma, Tensor):
-        check_positive("sigma", sigma)
+        check_numbers("> 0", sigma=sigma)
 
 
 def _with_a_way_out(regret: Tensor, scores: Tensor, labels: Tensor, where: Tensor) -> Tensor:

@@ -22,9 +22,9 @@ from torch.nn.functional import pad
 from torch.special import ndtr
 from torch.utils.checkpoint import checkpoint
 
+from rankstruct.checks import check_choice
 from rankstruct.kernels.soft_rank import NODES, SHARES, soft_rank
 from rankstruct.lists import Lists, is_plain
-from rankstruct.losses.checks import check_choice
 from rankstruct.losses.gains import loop_discounts
 from rankstruct.losses.smooth import SmoothLoss, check_sigma, in_sigmas, smoothed_gains
 

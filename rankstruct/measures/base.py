@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from rankstruct.arrays import LARGEST
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.lists import ListColumns, Lists, as_real, lists_of
 from rankstruct.measures.orders import mean_over_orders
 from rankstruct.measures.ranked import TIES, Convention, Empty, RankedLists, Ties, rank_lists
@@ -93,18 +93,9 @@ class Measure(ABC):
         if self.min_relevant is not None:
             self._check_number("min_relevant")
 
-    def _check_number(self, name: str, above: float = -math.inf, most: float = math.inf) -> None:
-        """Raise ValueError unless the parameter is a finite number greater than `above` and at most `most`."""
-        value = getattr(self, name)
-        if (
-            isinstance(value, numbers.Integral) and abs(int(value)) > LARGEST
-        ):  # float64 cannot represent it, int64 perhaps neither
-            raise ValueError(f"{name} of {type(self).__name__} must be at most 2^53 in size, got {_shown(value)}")
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not above < float(value) < math.inf:
-            bound = f" above {above:g}" if above > -math.inf else ""
-            raise ValueError(f"{name} of {type(self).__name__} must be a finite number{bound}, got {value!r}")
-        if float(value) > most:
-            raise ValueError(f"{name} of {type(self).__name__} must be at most {most:g}, got {value!r}")
+    def _check_number(self, name: str, rule: str = "") -> None:
+        """Raise ValueError unless the parameter is a finite number within the bounds of `rule`, such as `"> 0"`."""
+        check_numbers(rule, **{f"{name} of {type(self).__name__}": getattr(self, name)})
 
     @property
     def name(self) -> str:
@@ -204,15 +195,7 @@ class Measure(ABC):
 
 def check_cutoff(cutoff: Any, whose: str) -> None:
     """Raise ValueError unless a cut-off is a whole number from 1 to the maximum list length."""
-    if isinstance(cutoff, bool) or not isinstance(cutoff, numbers.Integral) or int(cutoff) < 1:
-        raise ValueError(f"the cut-off of {whose} must be a whole number >= 1, got {_shown(cutoff)}")
-    if int(cutoff) > _GREATEST_CUTOFF:
-        raise ValueError(f"the cut-off of {whose} must be at most {_GREATEST_CUTOFF}, got {_shown(cutoff)}")
-
-
-def _shown(value: Any) -> str:
-    """A value for a message; for a very large integer, which may have more digits than Python prints, the number of bits."""
-    return f"an integer of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**64 else repr(value)
+    check_integers(1, _GREATEST_CUTOFF, **{f"the cut-off of {whose}": cutoff})
 
 
 class ByMeasure(dict[str, Tensor]):

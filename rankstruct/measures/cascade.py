@@ -44,7 +44,7 @@ class ERR(Measure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_number("max_grade", above=0, most=1023)
+        self._check_number("max_grade", "> 0 and <= 1023")
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """Without ties, the definition; see `_expected` for the mean over the orders of tied documents."""

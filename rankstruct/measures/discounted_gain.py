@@ -482,7 +482,7 @@ class RBP(_Hits):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_number("patience", above=0)
+        self._check_number("patience", "> 0")
         if self.patience >= 1:
             raise ValueError(f"patience of RBP must be below 1, got {self.patience!r}")
 
@@ -563,7 +563,7 @@ class ERU(DiscountedGain):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_number("d")
-        self._check_number("half_life", above=1)
+        self._check_number("half_life", "> 1")
 
     def discounts(self, ranks: Tensor) -> Tensor:
         """Exponential decay, one half at the half-life."""

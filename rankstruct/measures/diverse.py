@@ -190,9 +190,7 @@ class alpha_DCG(Measure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_number("alpha")
-        if not 0 <= self.alpha <= 1:
-            raise ValueError(f"alpha of {type(self).__name__} must be from 0 to 1, got {self.alpha!r}")
+        self._check_number("alpha", ">= 0 and <= 1")
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
         """Discounted gains, if normalised divided by those of the greedy ranking: all gains of all groups, largest first."""

@@ -109,7 +109,7 @@ class F(Measure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_number("beta", above=0, most=2.0**53)
+        self._check_number("beta", f"> 0 and <= {2**53}")
 
     @property
     def name(self) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankstruct.lists import Lists, at_positions, check_numbers, length_buckets, positions
+from rankstruct.lists import Lists, at_positions, check_entries, length_buckets, positions
 
 __all__ = ["RankedLists"]
 
@@ -225,11 +225,11 @@ def _rank(scores: Tensor, lists: Lists, where: Tensor, index: Tensor, ties: Ties
     if lists.judged is not None:
         labels = labels.masked_fill(~lists.judged, 0)
     if weights is not None:
-        check_numbers("item_weights", weights, where, 0.0, place)
+        check_entries("item_weights", weights, where, 0.0, place)
         where = where & (weights > 0)
         weights = weights.masked_fill(~where, 0)
-    check_numbers("labels", labels, where, -torch.inf if signed else 0.0, place)
-    check_numbers("scores", scores, where, -torch.inf, place)
+    check_entries("labels", labels, where, -torch.inf if signed else 0.0, place)
+    check_entries("scores", scores, where, -torch.inf, place)
     if ties == "docid":  # trec_eval stores scores as C floats
         scores = scores.float().clamp(torch.finfo(torch.float32).min, torch.finfo(torch.float32).max)
     if not bool(where.all()):

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.lists import as_offsets, check_offsets, length_buckets
-from rankstruct.models.scorers import Noise, Scorer, check_dropout, check_features, hidden_layers, widths
+from rankstruct.models.scorers import Noise, Scorer, check_features, hidden_layers, widths
 from rankstruct.preparation import is_exporting
 
 __all__ = ["ContextScorer", "DeepSetScorer"]
@@ -33,7 +33,7 @@ class _ListScorer(Scorer):
     def __init__(self, num_features: int, hidden: int | Sequence[int], dropout: float, noise: float) -> None:
         super().__init__()
         self.num_features, self.hidden, self.dropout, self.noise = num_features, widths(hidden), dropout, noise
-        check_dropout(dropout)
+        check_numbers(">= 0 and < 1", dropout=dropout)
         self.augment = Noise(noise)
 
     def forward(self, features: Tensor, *, where: Tensor | None = None, offsets: Tensor | None = None) -> Tensor:
@@ -133,9 +133,8 @@ class ContextScorer(_ListScorer):
         super().__init__(num_features, hidden, dropout, noise)
         if combine not in ("cross", "gate", "attention"):
             raise ValueError(f"combine must be 'cross', 'gate' or 'attention', got {combine!r}")
-        for name, value, least in (("width", width, 2), ("blocks", blocks, 1), ("heads", heads, 1)):
-            if not (isinstance(value, Integral) and least <= value < 2**31):
-                raise ValueError(f"{name} must be an integer from {least} to {2**31 - 1}, got {value!r}")
+        check_integers(2, 2**31 - 1, width=width)
+        check_integers(1, 2**31 - 1, blocks=blocks, heads=heads)
         self.width, self.blocks, self.heads, self.combine = width, blocks, heads, combine
         self.describe = nn.Sequential(nn.Linear(num_features, width), nn.Dropout(dropout))
         self.attention = nn.ModuleList(_Block(width, heads, dropout) for _ in range(blocks))

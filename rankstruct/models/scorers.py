@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.calibration import Calibration
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.ids import group_documents
 from rankstruct.kernels.trees import score_trees
 from rankstruct.lists import as_offsets, check_offsets, check_tensor, is_under_autocast
@@ -173,8 +173,7 @@ class Noise(nn.Module):
 
     def __init__(self, deviation: float) -> None:
         super().__init__()
-        if deviation is None or not 0 <= deviation < float("inf"):
-            raise ValueError(f"noise must be at least 0 and finite, got {deviation}")
+        check_numbers(">= 0", noise=deviation)
         self.deviation = deviation
 
     def forward(self, features: Tensor) -> Tensor:
@@ -577,20 +576,14 @@ def mean_of_z_scores(scores: Tensor, weights: Sequence[float], lengths: Tensor) 
 def widths(hidden: int | Sequence[int]) -> tuple[int, ...]:
     """The widths of one or more hidden layers; raises ValueError for invalid ones."""
     found = tuple(hidden) if isinstance(hidden, Iterable) else (hidden,)
-    if not all(isinstance(each, Integral) and 0 < each < 2**31 for each in found):
-        raise ValueError(f"hidden must be integers from 1 to {2**31 - 1}, got {hidden!r}")
+    for each in found:
+        check_integers(1, 2**31 - 1, hidden=each)
     return found
-
-
-def check_dropout(dropout: float) -> None:
-    """Raise ValueError unless `dropout` is in [0, 1)."""
-    if dropout is None or not 0 <= dropout < 1:  # null in a config
-        raise ValueError(f"dropout must be in [0, 1), got {dropout}")
 
 
 def hidden_layers(num_features: int, hidden: Sequence[int], dropout: float) -> tuple[list[nn.Module], int]:
     """The hidden layers of an MLP and the width of the last one; raises ValueError for an invalid dropout."""
-    check_dropout(dropout)
+    check_numbers(">= 0 and < 1", dropout=dropout)
     layers: list[nn.Module] = []
     for before, units in itertools.pairwise((num_features, *hidden)):
         layers += [nn.Linear(before, units), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]

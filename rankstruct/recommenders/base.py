@@ -15,11 +15,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from rankstruct.checks import check_choice, check_integers
 from rankstruct.constraints import Constraints, rank_under
 from rankstruct.constraints.rules import RulesLike, checked_columns, unknown_groups
 from rankstruct.data import DataError
-from rankstruct.data.errors import check_integers, check_matched, naming_lists, shortened
-from rankstruct.losses.checks import check_choice
+from rankstruct.data.errors import check_matched, naming_lists, shortened
 from rankstruct.measures import Measure
 from rankstruct.messages import explaining
 from rankstruct.recommenders.index import Index

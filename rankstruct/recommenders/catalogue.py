@@ -15,10 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data.errors import check_flags, check_integers
+from rankstruct.checks import check_choice, check_flags, check_integers
 from rankstruct.lists import is_under_autocast
 from rankstruct.losses import RankingLoss
-from rankstruct.losses.checks import check_choice
 from rankstruct.losses.reduction import HALVES
 from rankstruct.models.scorers import evaluating
 from rankstruct.processes import Team

@@ -6,7 +6,6 @@ import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from operator import le, lt
 from typing import Any, Literal, cast, get_args
 from zlib import crc32
 
@@ -17,11 +16,11 @@ from torch import Tensor, distributed, nn
 from torch.optim.swa_utils import AveragedModel
 from typing_extensions import Self
 
+from rankstruct.checks import check_choice, check_flags, check_integers, check_numbers
 from rankstruct.data import DataError
-from rankstruct.data.errors import check_flags, check_integers, check_numbers, shortened
+from rankstruct.data.errors import shortened
 from rankstruct.estimators.base import RandomState, all_or_nothing, as_device, as_plain, as_seed, from_plain, named_loss
 from rankstruct.losses import SoftmaxLoss
-from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.messages import explaining
 from rankstruct.models import update_averages
@@ -396,17 +395,15 @@ class Recommender(CatalogueRecommender):
         if self.start is not None:
             check_choice("start", self.start, get_args(Start))
         names = ("rank", "max_epochs", "patience", "lists_per_batch")
-        check_integers(1, **{name: value for name in names if (value := getattr(self, name)) is not None})
+        check_integers(1, optional=True, **{name: getattr(self, name) for name in names})
         check_integers(0, layers=self.layers)
-        if not (self.temperature is None or (isinstance(self.temperature, str) and self.temperature == "auto")):
-            check_numbers("a number above 0, None or 'auto'", partial(lt, 0), temperature=self.temperature)
-        if self.learning_rate is not None:
-            check_numbers("a number above 0", partial(lt, 0), learning_rate=self.learning_rate)
-        check_numbers("a number from 0", partial(le, 0), weight_decay=self.weight_decay)
-        fractions = {"dropout": self.dropout, "validation_share": self.validation_share}
-        check_numbers("a number from 0 and below 1", lambda value: 0 <= value < 1, **fractions)
-        optional = {"item_bias": self.item_bias, "neighbours": self.neighbours}
-        check_flags(verbose=self.verbose, **{name: value for name, value in optional.items() if value is not None})
+        if not (isinstance(self.temperature, str) and self.temperature == "auto"):
+            check_numbers("> 0", optional=True, temperature=self.temperature)
+        check_numbers("> 0", optional=True, learning_rate=self.learning_rate)
+        check_numbers(">= 0", weight_decay=self.weight_decay)
+        check_numbers(">= 0 and < 1", dropout=self.dropout, validation_share=self.validation_share)
+        check_flags(verbose=self.verbose)
+        check_flags(optional=True, item_bias=self.item_bias, neighbours=self.neighbours)
 
     def _processes(self) -> Team:
         """The processes that share the tables.

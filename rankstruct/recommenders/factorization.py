@@ -12,9 +12,8 @@ from scipy import sparse
 from sklearn.utils.extmath import randomized_svd
 from torch import Tensor, nn
 
-from rankstruct.data.errors import check_integers
+from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.lists import check_tensor
-from rankstruct.losses.checks import check_choice
 from rankstruct.models.scorers import Scorer
 from rankstruct.processes import Team
 from rankstruct.recommenders.ratings import Ratings, interactions
@@ -212,10 +211,10 @@ class MatrixFactorization(Scorer):
     ) -> None:
         super().__init__()
         check_integers(1, num_users=num_users, num_items=num_items, rank=rank)
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
-        if temperature is not None and not temperature > 0:
-            raise ValueError(f"temperature must be above 0, got {temperature}")
+        check_numbers(">= 0 and < 1", dropout=dropout)
+        check_numbers("> 0", optional=True, temperature=temperature)
+        check_numbers(">= 0", scale=scale)
+        check_integers(0, seed=seed)
         self.temperature, self.dropout = temperature, dropout
         self.num_users, self.num_items, self.rank = num_users, num_items, rank
         self.user_bias, self.item_bias, self.sparse = user_bias, item_bias, sparse

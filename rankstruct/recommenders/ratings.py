@@ -27,13 +27,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.columns import as_table, names_of
 from rankstruct.data import DataError, Names, RankingData
-from rankstruct.data.errors import check_integers, check_least, shortened
+from rankstruct.data.errors import shortened
 from rankstruct.data.tables import Ids, TableReader, find_columns, id_text
 from rankstruct.data.text import SPACE
 from rankstruct.data.times import seconds
-from rankstruct.estimators.base import is_number
 from rankstruct.ids import known_ids
 
 __all__ = ["Ratings", "align", "implicit", "interactions", "k_core", "merge", "standardised", "synthetic_ratings"]
@@ -277,8 +277,7 @@ def implicit(ratings: Ratings, threshold: float) -> Ratings:
     >>> implicit(Ratings.from_arrays(["ann", "ann"], ["x", "y"], [5, 3], scale="stars"), 4).rating
     array([1., 0.], dtype=float32)
     """
-    if not is_number(threshold, -np.inf):
-        raise ValueError(f"threshold must be a number, got {threshold!r}")
+    check_numbers(threshold=threshold)
     return ratings._with(rating=(ratings.rating >= threshold).astype(np.float32), scale="binary")
 
 
@@ -390,8 +389,7 @@ def rows_that_count(table: TableReader, min_rating: float | None) -> tuple[dict[
         ValueError: `min_rating` is not a number.
         DataError: an id or a time is missing; there are no ratings, or none that counts.
     """
-    if min_rating is not None and not is_number(min_rating, -np.inf):
-        raise ValueError(f"min_rating must be a number, got {min_rating!r}")
+    check_numbers(optional=True, min_rating=min_rating)
     found = table.read()
     time = found.pop("time", None)
     if time is not None and not (known := np.isfinite(time)).all():
@@ -411,16 +409,7 @@ def rows_that_count(table: TableReader, min_rating: float | None) -> tuple[dict[
     if min_rating is not None:
         if values is None:
             raise DataError(f"{table}: min_rating is set, but there is no column of ratings, such as 'rating'")
-        counted = values >= min_rating
-        said = f"of the {rows} rows of {table}"
-        if not counted.any():
-            raise DataError(f"none {said} has a rating of at least {min_rating:g}")
-        if not counted.all():
-            said = f"{int(counted.sum())} {said} have a rating of at least {min_rating:g} and count as interactions"
-            warnings.warn(said, stacklevel=4)
-            found = {role: Ids(ids.names, ids.places[counted]) for role, ids in found.items()}
-            time = None if time is None else time[counted]
-        return found, time
+        return of_those_that_count(found, time, values, min_rating, str(table))
     known = np.zeros(0) if values is None else values[np.isfinite(values)]
     if name is not None and (values is None or (len(known) and known.min() < known.max())):
         within = "" if values is None else f", from {known.min():g} to {known.max():g}"
@@ -430,6 +419,29 @@ def rows_that_count(table: TableReader, min_rating: float | None) -> tuple[dict[
             stacklevel=4,
         )
     return found, time
+
+
+def of_those_that_count(
+    found: dict[str, Ids],
+    time: np.ndarray | None,
+    values: np.ndarray,
+    min_rating: float,
+    source: str,
+) -> tuple[dict[str, Ids], np.ndarray | None]:
+    """The users, items and times of the rows whose rating is at least `min_rating`; a warning tells how many.
+
+    Raises:
+        DataError: there are none.
+    """
+    counted, said = values >= min_rating, f"of the {len(values)} rows of {source}"
+    if not counted.any():
+        raise DataError(f"none {said} has a rating of at least {min_rating:g}")
+    if counted.all():
+        return found, time
+    said = f"{int(counted.sum())} {said} have a rating of at least {min_rating:g} and count as interactions"
+    warnings.warn(said, stacklevel=5)
+    found = {role: Ids(ids.names, ids.places[counted]) for role, ids in found.items()}
+    return found, None if time is None else time[counted]
 
 
 def _of_matrix(given: Any, user_names: Any, item_names: Any) -> Ratings:
@@ -587,9 +599,9 @@ def synthetic_ratings(
     >>> ratings.num_users, ratings.num_ratings, ratings.scale
     (5, 50, 'stars')
     """
-    check_least(1, users=users, items=items, rank=rank, rated=rated)
-    if rated > items or noise < 0:
-        raise ValueError(f"rated must be at most items, and noise >= 0; got {rated} of {items}, and {noise}")
+    check_integers(1, users=users, items=items, rank=rank)
+    check_integers(1, items, rated=rated)
+    check_numbers(">= 0", noise=noise)
     rng = np.random.default_rng(seed)
     U, V = rng.standard_normal((users, rank)), rng.standard_normal((items, rank))
     liked = 0.5 * rng.standard_normal(items)

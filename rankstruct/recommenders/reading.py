@@ -12,13 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.columns import USUAL, usual_columns
 from rankstruct.data import DataError
-from rankstruct.data.errors import check_least, check_matched, shortened
+from rankstruct.data.errors import check_matched, shortened
 from rankstruct.data.tables import Ids, TableReader, find_columns, is_csv, is_number, is_table, read_header
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
 from rankstruct.messages import Way
@@ -30,6 +31,7 @@ from rankstruct.recommenders.ratings import (
     implicit,
     interactions,
     k_core,
+    of_those_that_count,
     rows_that_count,
     synthetic_ratings,
 )
@@ -332,7 +334,8 @@ def read_interactions(
             numbers up to 100, a fraction, a negative number or a few numbers that repeat) or a time since 1990; False reads
             them as items. So does `"order"`, with their places in the file, from 0, as times; it is for text files.
         user, item, time: the columns of tables, if they have other names.
-        min_rating: only rows of a table whose `rating` is at least this count; None for all, which is a warning if ratings
+        min_rating: only rows of a table whose `rating` is at least this count, and lines of text files are ratings, `user item
+            rating` or `user item rating time` as in `read_ratings`; None for all rows of a table, which is a warning if ratings
             differ.
 
     Repeated interactions count once. A user or item without interactions in one of several files is in the indices of all.
@@ -351,7 +354,7 @@ def read_interactions(
     [[[1.0, 1.0], [0.0, 1.0]], [[0.0, 0.0], [1.0, 0.0]]]
     """
     columns = {"user": user, "item": item, "time": time}
-    parts = [_interactions_of(Path(path), times, columns, min_rating) for path in paths]
+    parts = list(map(partial(_interactions_of, times=times, columns=columns, min_rating=min_rating), map(Path, paths)))
     return parts[0] if len(parts) == 1 else align(parts)
 
 
@@ -361,30 +364,39 @@ def _interactions_of(
     """The interactions of a file."""
     if times not in (True, False, None, "order"):
         raise ValueError(f"times must be True, False, None or 'order', got {times!r}")
-    if any(map(path.match, ("u.data", "*.base", "ratings.dat"))):
+    if min_rating is None and any(map(path.match, ("u.data", "*.base", "ratings.dat"))):
         raise _has_ratings(path)
-    named = any(columns.values())
     if is_table(path) or (
-        path.is_file() and (named or None not in _columns_of(path, read_header(path, ["user"]).names, _COLUMNS[:2]))
+        path.is_file()
+        and (any(columns.values()) or None not in _columns_of(path, read_header(path, ["user"]).names, _COLUMNS[:2]))
     ):
         ids, when = rows_that_count(TableReader(path, columns, optional=("time",)), min_rating)
-        if times == "order":
-            raise DataError(
-                f"{path}: times='order' is for text files of lines user item item ..., this is a table; omit it"
-            )
-        if when is None and times:
-            raise DataError(f"{path}: times is set, but there is no column of times, such as 'time' or 'timestamp'")
-        users, items = ids["user"], ids["item"]
     elif min_rating is not None:
-        raise DataError(
-            f"{path}: min_rating is for tables, whose first line has the column names user, item and rating"
-        )
+        ids, when = _ratings_that_count(path, min_rating)
     else:
-        users, items, when = _read_lines(path, False if times == "order" else times)
-        when = np.arange(len(users.places)) if times == "order" else when
-    if not len(users.places):
+        ids, when = _read_lines(path, False if times == "order" else times)
+        return _all_of(path, ids, np.arange(len(ids["user"].places)) if times == "order" else when)
+    if times == "order":
+        raise DataError(
+            f"{path}: times='order' is for text files of lines user item item ..., this has ratings or is a table; omit it"
+        )
+    if when is None and times:
+        raise DataError(f"{path}: times is set, but there is no column of times, such as 'time' or 'timestamp'")
+    return _all_of(path, ids, when)
+
+
+def _ratings_that_count(path: Path, min_rating: float) -> tuple[dict[str, Ids], np.ndarray | None]:
+    """The users, items and times of the lines of a text file of ratings that are at least `min_rating`."""
+    check_numbers(optional=True, min_rating=min_rating)
+    rows = FORMATS[find_ratings(path, scale="stars")[1]].rows
+    users, items, values, when, _ = _text_columns(path, cast(Any, rows))
+    return of_those_that_count({"user": users, "item": items}, when, values, min_rating, str(path))
+
+
+def _all_of(path: Path, ids: dict[str, Ids], when: np.ndarray | None) -> Ratings:
+    if not len(ids["user"].places):
         raise DataError(f"{path} has no interactions")
-    return interactions(users, items, times=when)
+    return interactions(ids["user"], ids["item"], times=when)
 
 
 class _Fields(NamedTuple):
@@ -439,7 +451,7 @@ def _gathered(lines: Iterable[tuple[int, Sequence[str]]]) -> _Fields:
     return _Fields(list(known), np.array(word), place, widths, np.array(number))
 
 
-def _read_lines(path: Path, timed: bool | None) -> tuple[Ids, Ids, np.ndarray | None]:
+def _read_lines(path: Path, timed: bool | None) -> tuple[dict[str, Ids], np.ndarray | None]:
     """The users, items and times of lines `user item item ...` or, if `timed`, `user item time`.
 
     Raises:
@@ -452,7 +464,7 @@ def _read_lines(path: Path, timed: bool | None) -> tuple[Ids, Ids, np.ndarray | 
             fields.words[at] = _unquoted(fields.at(path, line), word)
     users, items = fields.ids(fields.place == 0), fields.ids(fields.place == 1 if timed else fields.place > 0)
     if timed:
-        return users, items, fields.numbers(path, 2, "time", finite=True)
+        return {"user": users, "item": items}, fields.numbers(path, 2, "time", finite=True)
     if len(users.names) and not len(items.names):
         raise DataError(
             f"{path} has no interactions: every line has one field, such as {shortened(fields.words[0])}; separate users and "
@@ -461,7 +473,7 @@ def _read_lines(path: Path, timed: bool | None) -> tuple[Ids, Ids, np.ndarray | 
     if timed is None and len(items.names):
         _check_separators(path, fields, items)
         _check_values(path, fields)
-    return users._replace(places=np.repeat(users.places, fields.width - 1)), items, None
+    return {"user": users._replace(places=np.repeat(users.places, fields.width - 1)), "item": items}, None
 
 
 def _lines_of_items(path: Path, timed: bool) -> Iterator[tuple[int, list[str]]]:
@@ -574,10 +586,8 @@ def _refuse_header(path: Path, number: int, line: str, fields: Collection[str]) 
 
 
 def _has_ratings(path: Path) -> DataError:
-    return DataError(
-        f"{path}: expected interactions, got ratings; use implicit(read_ratings(path), threshold), or write those that count to "
-        "a table with columns user, item and time"
-    )
+    way = Way("min_rating", 4, "set {} if ratings from 4 count", "write a table with columns user, item and time")
+    return DataError(f"{path}: expected interactions, got ratings", way)
 
 
 @dataclass(frozen=True)
@@ -651,11 +661,11 @@ class RatingsSource(_Source):
         if self.split == "fold" and self.path is None:
             raise ValueError("data.split fold requires data.path, the folder of MovieLens 100K")
         if self.split != "fold":
-            check_least(1, **{"data.num_train": self.num_train, "data.min_test": self.min_test})
+            check_integers(1, **{"data.num_train": self.num_train, "data.min_test": self.min_test})
         if self.split == "strong":
-            _check_fraction(0.5, **{"data.new_users": self.new_users})
+            check_numbers("> 0 and < 0.5", **{"data.new_users": self.new_users})
         else:
-            _check_fraction(**{"data.validation": self.validation})
+            check_numbers("> 0 and < 1", **{"data.validation": self.validation})
         if self.path is not None and self.split != "fold":
             find_ratings(self.path, self.format, self.scale)
 
@@ -696,7 +706,7 @@ class RatingsSource(_Source):
             return _parts(*hold_out(found.train, self.validation, seed=self.seed), found.test, found.left_out)
         if self.split != "strong":
             raise ValueError(f"split must be 'weak' or 'strong' to divide ratings, got {self.split!r}")
-        _check_fraction(0.5, new_users=self.new_users)
+        check_numbers("> 0 and < 0.5", new_users=self.new_users)
         judged = strong_split(ratings, test_users=self.new_users, **counts)
         steered = strong_split(judged.train, test_users=self.new_users / (1 - self.new_users), **counts)
         return RatingsParts(steered.train, steered.given, steered.test, judged.given, judged.test, judged.left_out)
@@ -713,12 +723,6 @@ def _parts(train: Ratings, vali: Ratings, test: Ratings, left_out: int = 0) -> R
                 "larger shares, such as data.validation, or a folder with files for training, validation and test"
             )
     return RatingsParts(train, nothing(train), vali, nothing(train), test, left_out)
-
-
-def _check_fraction(below: float = 1.0, **values: float) -> None:
-    for name, value in values.items():
-        if not 0 < value < below:
-            raise ValueError(f"{name} must be a fraction above 0 and below {below:g}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -739,7 +743,7 @@ class InteractionsSource(_Source):
         test_share: fraction of the interactions for the test, for the splits `"ratio"` and `"time"`.
         validation: fraction of the others for validation.
         seed: seed of the built-in set and of the split.
-        min_rating: only rows of tables with at least this rating count; see `read_interactions`.
+        min_rating: only rows of tables, or lines of ratings, with at least this rating count; see `read_interactions`.
 
     >>> parts = InteractionsSource(builtin="synthetic").read()
     >>> parts.train.scale, parts.vali.num_ratings > 0
@@ -758,8 +762,8 @@ class InteractionsSource(_Source):
         """Validate the options and the path without reading data; raises ValueError, of one line."""
         path = "a folder with train.txt, valid.txt and test.txt, or one file of interactions"
         self._check_choices(path, split=("ratio", "leave-one-out", "time"))
-        check_least(1, **{"data.core": self.core})
-        _check_fraction(**{"data.test_share": self.test_share, "data.validation": self.validation})
+        check_integers(1, **{"data.core": self.core})
+        check_numbers("> 0 and < 1", **{"data.test_share": self.test_share, "data.validation": self.validation})
         if self.path is not None and len(self.files()) > 1:
             for name in ("core", "split", "test_share"):
                 if (value := getattr(self, name)) != getattr(InteractionsSource, name):

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from operator import le, lt
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +15,8 @@ import torch
 from scipy.linalg import lapack
 from torch import Tensor, nn
 
-from rankstruct.data.errors import DataError, check_integers, check_numbers, shortened
+from rankstruct.checks import check_integers, check_numbers
+from rankstruct.data.errors import DataError, shortened
 from rankstruct.lists import Lists
 from rankstruct.measures import Measure
 from rankstruct.measures.base import ByMeasure, measure_lists, parse_measures
@@ -362,7 +361,7 @@ def item_means(ratings: Ratings, *, prior: float = 5.0) -> ItemScorer:
     >>> item_means(Ratings.from_arrays(["ann", "bob"], ["x", "y"], [5, 3], scale="stars"), prior=1.0).scores
     tensor([4.5000, 3.5000])
     """
-    check_numbers(">= 0", partial(le, 0), prior=prior)
+    check_numbers(">= 0", prior=prior)
     counts = np.bincount(ratings.item, minlength=ratings.num_items)
     sums = np.bincount(ratings.item, ratings.rating, minlength=ratings.num_items)
     mean = float(ratings.rating.mean()) if ratings.num_ratings else 0.0
@@ -450,7 +449,7 @@ def ease(known: Any, *, regularization: float = 500.0) -> ItemSimilarity | UserS
     >>> recommend(ease(known, regularization=1.0), 2, k=1, exclude=known)[0]
     tensor([1])
     """
-    check_numbers("above 0", partial(lt, 0), regularization=regularization)
+    check_numbers("> 0", regularization=regularization)
     known = interactions(known)
     if not known.num_ratings:
         raise DataError("EASE needs interactions, got none")

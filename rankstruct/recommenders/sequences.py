@@ -24,10 +24,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from typing_extensions import Self
 
+from rankstruct.checks import check_choice, check_flags, check_integers, check_numbers
 from rankstruct.data import DataError
-from rankstruct.data.errors import check_flags, check_integers, check_numbers
 from rankstruct.estimators.base import all_or_nothing
-from rankstruct.losses.checks import check_choice
 from rankstruct.measures import Measure, parse_measure
 from rankstruct.messages import explaining
 from rankstruct.recommenders.base import OTHER_NAMES, CatalogueRecommender, of_any_size, refusing
@@ -195,10 +194,9 @@ class TransitionRecommender(SequenceRecommender):
         return {"decay": (0.6, 0.3, 0.8, 1.0), "normalise": get_args(Normalisation)}
 
     def _check_options(self) -> None:
-        _check_decay(self.decay)
+        check_numbers("> 0 and <= 1", optional=True, decay=self.decay)
         check_integers(1, window=self.window)
-        if self.normalise is not None:
-            check_choice("normalise", self.normalise, get_args(Normalisation))
+        check_choice("normalise", self.normalise, (*get_args(Normalisation), None))
 
     def _parts(self, known: Ratings) -> list[sp.csr_array]:
         """`[items, items]` for each gap from 1: the number of users with that gap between two items."""
@@ -248,9 +246,8 @@ class SessionKNN(SequenceRecommender):
         return {"decay": (0.8, 0.6, 1.0), "neighbours": (100, 50, 200, 500)}
 
     def _check_options(self) -> None:
-        _check_decay(self.decay)
-        if self.neighbours is not None:
-            check_integers(1, neighbours=self.neighbours)
+        check_numbers("> 0 and <= 1", optional=True, decay=self.decay)
+        check_integers(1, optional=True, neighbours=self.neighbours)
 
     def _count(self, known: Ratings, settings: Mapping[str, Any], parts: Any) -> None:
         super()._count(known, settings, parts)
@@ -339,8 +336,7 @@ class BlendRecommender(SequenceRecommender):
                 raise TypeError(f"{name} must be a recommender, such as Recommender(), got {type(member).__name__}")
             if self.prefit:
                 check_is_fitted(member)
-        if self.weight is not None:
-            check_numbers("a number from 0 to 1", lambda value: 0 <= value <= 1, weight=self.weight)
+        check_numbers(">= 0 and <= 1", optional=True, weight=self.weight)
 
     def _is_ordered(self) -> bool:
         members = [each for each in (self.first, self.second) if isinstance(each, SequenceRecommender)]
@@ -420,11 +416,6 @@ def _are_same(one: Ratings, other: Ratings) -> bool:
         and one.item_names.tolist() == other.item_names.tolist()
         and np.array_equal(one.keys(), other.keys())
     )
-
-
-def _check_decay(decay: float | None) -> None:
-    if decay is not None:
-        check_numbers("a number above 0, up to 1", lambda value: 0 < value <= 1, decay=decay)
 
 
 def _in_order(known: Ratings, users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from rankstruct.checks import check_choice, check_integers
 from rankstruct.data import DataError
-from rankstruct.data.errors import check_integers
 from rankstruct.files import whole_file, write_text
-from rankstruct.losses.checks import check_choice
 from rankstruct.messages import import_extra
 from rankstruct.processes import Team, find_team
 from rankstruct.recommenders.estimator import Recommender

@@ -10,12 +10,12 @@ Perspective", 2004.
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.data.errors import check_least
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.recommenders.ratings import Ratings, as_ratings
 
 __all__ = ["RatingsParts", "RatingsSplit", "hold_out", "split_by_time", "strong_split", "weak_split"]
@@ -56,8 +56,7 @@ def strong_split(
 
     `test_users` is the fraction of the users with enough ratings that are new; at least one is.
     """
-    if not 0 < test_users < 1:
-        raise ValueError(f"test_users must be a fraction above 0 and below 1, got {test_users}")
+    check_numbers("> 0 and < 1", test_users=test_users)
     ratings = as_ratings(ratings)
     users, left_out = _judged(ratings, num_train, min_test)
     rng = np.random.default_rng([seed, 1])
@@ -80,8 +79,10 @@ def hold_out(ratings: Any, share: float, *, latest: bool = False, seed: int = 0)
     (array([0, 0]), array([1]))
     """
     whole = isinstance(share, Integral) and not isinstance(share, bool)
-    if not (whole and share >= 1):
-        _check_share(share, ", or an integer from 1")
+    if whole:
+        check_integers(1, share=share)
+    else:
+        check_numbers("> 0 and < 1", share=share)
     ratings = as_ratings(ratings)
     counts = np.diff(ratings.offsets)
     # differs from that of a split of the rest
@@ -99,7 +100,7 @@ def split_by_time(ratings: Any, share: float) -> tuple[Ratings, Ratings]:
     >>> test.user, test.item
     (array([0]), array([1]))
     """
-    _check_share(share)
+    check_numbers("> 0 and < 1", share=share)
     ratings = as_ratings(ratings)
     times = _times(ratings)
     held = times > np.quantile(times, 1 - share, method="lower")
@@ -142,11 +143,6 @@ def without(ratings: Ratings, *known: Ratings) -> Ratings:
     return ratings.select(~np.isin(keys, np.concatenate([each.keys() for each in known])))
 
 
-def _check_share(share: Any, otherwise: str = "") -> None:
-    if not (isinstance(share, Real) and 0 < float(share) < 1):
-        raise ValueError(f"share must be above 0 and below 1{otherwise}, got {share!r}")
-
-
 def _times(ratings: Ratings) -> np.ndarray:
     """The rank of each time from 0: times may be numbers or dates, and integers that float64 would merge."""
     if ratings.time is None:
@@ -163,7 +159,7 @@ def _rank(ratings: Ratings, seed: int, latest: bool = False) -> np.ndarray:
 
 def _judged(ratings: Ratings, num_train: int, min_test: int) -> tuple[np.ndarray, int]:
     """Users with enough ratings, and the number of users with too few."""
-    check_least(1, num_train=num_train, min_test=min_test)
+    check_integers(1, num_train=num_train, min_test=min_test)
     counts = np.diff(ratings.offsets)
     users = np.flatnonzero(counts >= num_train + min_test)
     if not len(users):

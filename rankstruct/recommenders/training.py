@@ -17,8 +17,9 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
+from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.data import Batch, BatchLoader, DataError, Names, RankingData, Splits
-from rankstruct.data.errors import check_least, check_matched
+from rankstruct.data.errors import check_matched
 from rankstruct.data.record import (
     EARLIER,
     KEY,
@@ -30,7 +31,6 @@ from rankstruct.data.record import (
 )
 from rankstruct.files import whole_file
 from rankstruct.losses import SoftmaxLoss
-from rankstruct.losses.checks import check_choice
 from rankstruct.messages import did_you_mean
 from rankstruct.metric import RankingMetric
 from rankstruct.models import load_scorer
@@ -251,7 +251,7 @@ class SplitRatingsDataModule(RatingsDataModule):
         seed: int = 0,
         **source: Any,
     ) -> None:
-        check_least(1, **{"data.users_per_batch": users_per_batch})
+        check_integers(1, **{"data.users_per_batch": users_per_batch})
         self.source = RatingsSource(path=path, builtin=builtin, seed=seed, **source)
         parts, record, told = _read_parts(self.source, trained_on)
         given = {"vali": parts.vali_given, "test": parts.test_given}
@@ -321,7 +321,9 @@ class InteractionsDataModule(RatingsDataModule):
     ) -> None:
         if users_per_batch is not None and pairs_per_batch is not None:
             raise ValueError("set data.users_per_batch or data.pairs_per_batch, not both")
-        check_least(1, **{"data.users_per_batch": users_per_batch, "data.pairs_per_batch": pairs_per_batch})
+        check_integers(
+            1, optional=True, **{"data.users_per_batch": users_per_batch, "data.pairs_per_batch": pairs_per_batch}
+        )
         self.source = InteractionsSource(path=path, builtin=builtin, seed=seed, **source)
         parts, record, told = _read_parts(self.source, trained_on)
         train, _, vali, _, test, _ = parts
@@ -408,12 +410,10 @@ class FactorizationModule(RankingModule):
         optimizer: OptimizerFactory | None = None,
     ) -> None:
         super().__init__(scorer, loss, measures, optimizer=optimizer)
+        check_numbers(">= 0", regularization=regularization)
+        check_numbers(">= 0", optional=True, item_regularization=item_regularization)
         self.user_regularization = regularization
         self.item_regularization = regularization if item_regularization is None else item_regularization
-        if min(self.user_regularization, self.item_regularization) < 0:
-            raise ValueError(
-                f"regularization must be >= 0, got {regularization} and item_regularization {item_regularization}"
-            )
         if item_means and (start_from is not None or scorer.item_offsets is None):
             raise ValueError("item_means requires a scorer with item_bias, and no start_from")
         self.start_from, self.item_means = start_from, item_means

@@ -16,16 +16,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import partial
-from operator import lt
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rankstruct.checks import check_numbers
 from rankstruct.data import RankingData
-from rankstruct.data.errors import check_numbers
 from rankstruct.losses import is_convex, takes_reference_scores
 from rankstruct.recommenders.factorization import MatrixFactorization
 from rankstruct.solvers import SeparableSolution, minimise_separable
@@ -62,7 +60,7 @@ def solve_users(
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
-    check_numbers("above 0", partial(lt, 0), regularization=regularization)
+    check_numbers("> 0", regularization=regularization)
     options = {"tolerance": tolerance, "max_iterations": max_iterations}
     problems = _UserProblems(scorer, lists, loss, regularization, options)
     if method == "lbfgs":

@@ -20,6 +20,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.optimize import minimize
 
+from rankstruct.checks import check_numbers
 from rankstruct.solvers.base import OptimizationMethod, Problem, check_point
 from rankstruct.solvers.solution import Solution, Status
 
@@ -68,8 +69,7 @@ class Annealing(OptimizationMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (math.isfinite(self.sigma) and self.sigma > 0):
-            raise ValueError(f"sigma must be positive, got {self.sigma}")
+        check_numbers("> 0", sigma=self.sigma)
 
     @property
     def sigmas(self) -> list[float]:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.progress import Progress, announce, is_heard
 from rankstruct.solvers.qp import PlaneQP
 from rankstruct.solvers.risk import Risk
@@ -41,8 +42,7 @@ class Problem:
     """The state of a problem being solved: evaluates the risk, and records the best point and the highest bound."""
 
     def __init__(self, risk: Any, C: float, w0: np.ndarray) -> None:
-        if not (isinstance(C, int | float | np.number) and math.isfinite(C) and C > 0):
-            raise ValueError(f"C must be a positive number (1/lambda), got {C!r}")
+        check_numbers("> 0", C=C)
         self.risk, self.C, self.w0 = risk, float(C), w0
         self.w: np.ndarray | None = None
         self.objective, self._bound, self.lower_bound, self.gap = math.inf, -math.inf, -math.inf, math.inf
@@ -137,16 +137,13 @@ class OptimizationMethod:
 
     _least: ClassVar[dict[str, int]] = {}
     """Integer options and their minimum."""
-    _may_be_zero: ClassVar[tuple[str, ...]] = ()
+    _to_the_end: ClassVar[bool] = False  # whether the tolerance may be 0
 
     def __post_init__(self) -> None:
-        for name in ("tolerance", "max_seconds"):
-            value = getattr(self, name)
-            if not (value > 0 or (value == 0 and name in self._may_be_zero)):
-                raise ValueError(f"{name} must be {'>= 0' if name in self._may_be_zero else 'positive'}, got {value}")
+        check_numbers(">= 0" if self._to_the_end else "> 0", tolerance=self.tolerance)
+        check_numbers("> 0 and <= inf", max_seconds=self.max_seconds)
         for name, least in self._least.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+            check_integers(least, **{name: getattr(self, name)})
 
     def _drive(self, problem: Problem, steps: Iterator[int], limit: int, unit: str) -> Solution:
         """Take steps, each of which yields the number of planes held, until a stopping criterion holds.

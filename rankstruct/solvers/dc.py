@@ -50,7 +50,7 @@ class DC(OptimizationMethod):
     max_rounds: int = 50
 
     _least: ClassVar[dict[str, int]] = {"max_rounds": 1}
-    _may_be_zero: ClassVar[tuple[str, ...]] = ("tolerance",)
+    _to_the_end: ClassVar[bool] = True
 
     def minimise(
         self, convex: Risk, concave: Concave, C: float, *, w0: np.ndarray | None = None, start: np.ndarray | None = None

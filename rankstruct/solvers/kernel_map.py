@@ -14,12 +14,13 @@ Nystroem Method to Speed Up Kernel Machines", NIPS 2000.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+
+from rankstruct.checks import check_integers, check_numbers
 
 __all__ = ["Kernel", "KernelMap"]
 
@@ -51,13 +52,9 @@ class Kernel:
     def __post_init__(self) -> None:
         if self.name not in KERNELS:
             raise ValueError(f"kernel must be one of {', '.join(map(repr, KERNELS))}, got {self.name!r}")
-        number = isinstance(self.gamma, int | float | np.number)
-        if self.gamma is not None and not (number and np.isfinite(self.gamma) and self.gamma > 0):
-            raise ValueError(f"gamma must be positive, or None for 1 / number of features, got {self.gamma!r}")
-        if not (isinstance(self.degree, Real) and 1 <= self.degree < 2**31 and self.degree == int(self.degree)):
-            raise ValueError(f"degree must be a positive integer, got {self.degree!r}")
-        if not self.offset >= 0:
-            raise ValueError(f"offset must be >= 0 for a positive semidefinite kernel, got {self.offset}")
+        check_numbers("> 0", optional=True, gamma=self.gamma)
+        check_integers(1, 2**31 - 1, degree=self.degree)
+        check_numbers(">= 0", offset=self.offset)  # the kernel is positive semidefinite
 
     def __call__(self, X: Any, Y: Any) -> np.ndarray:
         """Return kernel values `[rows of X, rows of Y]`, float64, of arrays or CSR arrays with the same columns."""
@@ -125,8 +122,8 @@ class KernelMap:
         precomputed = kernel.name == "precomputed"
         if precomputed and (sp.issparse(X) or X.shape != (n, n)):
             raise ValueError(f"precomputed kernel values must be an array [n, n], got shape {X.shape}")
-        if landmarks < 1:
-            raise ValueError(f"landmarks must be at least 1, got {landmarks}")
+        check_integers(1, landmarks=landmarks)
+        check_integers(0, exact_up_to=exact_up_to)
         exact = n <= max(exact_up_to, landmarks)
         rng = np.random.default_rng(seed)
         indices = np.arange(n) if exact else np.sort(rng.choice(n, landmarks, replace=False))

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rankstruct.checks import check_integers, check_numbers
+
 __all__ = ["SeparableSolution", "minimise_separable"]
 
 _QP_STEPS = 300
@@ -74,10 +76,8 @@ def minimise_separable(
     >>> minimise_separable(absolute, np.zeros((3, 1)), 0.8, tolerance=1e-6).w.round(4).ravel()
     array([0.  , 1.  , 1.25])
     """
-    if not regularization > 0:
-        raise ValueError(f"regularization must be above 0, got {regularization}")
-    if max_iterations < 1 or not tolerance > 0:
-        raise ValueError(f"max_iterations and tolerance must be positive, got {max_iterations} and {tolerance}")
+    check_numbers("> 0", regularization=regularization, tolerance=tolerance)
+    check_integers(1, max_iterations=max_iterations)
     best = np.array(start, float)
     objective, lower = np.full(len(best), np.inf), np.zeros(len(best))
     point, model = best.copy(), _Models(best.shape, max_iterations, regularization)

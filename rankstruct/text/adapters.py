@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data.errors import check_integers
+from rankstruct.checks import check_integers
 from rankstruct.embeddings import SimilarityLoss, loss_of_lists
 from rankstruct.lists import pad
 from rankstruct.losses import RankingLoss
@@ -70,8 +70,7 @@ class RerankerLoss(nn.Module):
             raise ValueError(
                 f"RerankerLoss expects a model with one output, CrossEncoder(..., num_labels=1); got {model.num_labels}"
             )
-        if mini_batch_size is not None:
-            check_integers(1, mini_batch_size=mini_batch_size)
+        check_integers(1, optional=True, mini_batch_size=mini_batch_size)
         check_integers(0, in_batch_negatives=in_batch_negatives)
         self.model: Any = model  # of sentence-transformers
         self.mini_batch_size, self.in_batch_negatives = mini_batch_size, in_batch_negatives
@@ -203,8 +202,7 @@ class ListCollator:
     """
 
     def __init__(self, tokenizer: Any, max_length: int | None = None, *, in_batch_negatives: int = 0) -> None:
-        if max_length is not None:
-            check_integers(1, max_length=max_length)
+        check_integers(1, optional=True, max_length=max_length)
         check_integers(0, in_batch_negatives=in_batch_negatives)
         self.tokenizer, self.max_length, self.in_batch_negatives = tokenizer, max_length, in_batch_negatives
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from rankstruct.checks import check_integers
 from rankstruct.data import DataError, RankingData, Splits, read_run
-from rankstruct.data.errors import check_least, check_matched
+from rankstruct.data.errors import check_matched
 from rankstruct.data.folds import cross_validation_parts
 from rankstruct.data.names import Names
 from rankstruct.data.runs import check_retrieved
@@ -79,8 +80,8 @@ class TextSource:
         for name, given in (("path", self.path), ("run", self.run)):
             if given is not None and not Path(given).exists():
                 raise DataError(f"{given}: no such file or folder (data.{name})")
-        check_least(1, depth=self.depth)
-        check_least(8, max_length=self.max_length)
+        check_integers(1, depth=self.depth)
+        check_integers(8, max_length=self.max_length)
         if self.fold is not None and not 1 <= self.fold <= _PARTS:
             raise ValueError(f"data.fold must be from 1 to {_PARTS}, got {self.fold}")
 

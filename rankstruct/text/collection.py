@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rankstruct.checks import check_integers
 from rankstruct.configs import load_json
 from rankstruct.data import DataError, read_qrels
-from rankstruct.data.errors import check_least, check_matched, shortened
+from rankstruct.data.errors import check_matched, shortened
 from rankstruct.data.text import SPACE, text_lines
 from rankstruct.messages import import_extra
 
@@ -148,7 +149,7 @@ def bm25_run(collection: Collection, queries: list[str], depth: int = 100) -> Ru
 
     Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009.
     """
-    check_least(1, depth=depth)
+    check_integers(1, depth=depth)
     names = list(collection.documents)
     index = bm25_index(split_words(collection.documents.values()))
     words = split_words(collection.queries[query] for query in queries)

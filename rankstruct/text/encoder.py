@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rankstruct.data.errors import DataError, check_least
+from rankstruct.checks import check_integers
+from rankstruct.data.errors import DataError
 from rankstruct.messages import import_extra
 from rankstruct.scoring import sliced_scores
 
@@ -40,7 +41,7 @@ def encode_pairs(tokenizer: Any, queries: Sequence[str], documents: Sequence[str
     Raises:
         ValueError: the vocabulary is too large for this encoding, or a query alone fills a pair.
     """
-    check_least(8, max_length=max_length)
+    check_integers(8, max_length=max_length)
     if len(tokenizer) >= _SEGMENT:
         raise ValueError(f"the vocabulary must have at most {_SEGMENT} tokens, got {len(tokenizer)}")
     rows = np.full((len(queries), max_length), -1, np.float32)
@@ -99,8 +100,8 @@ class CrossEncoderScorer(nn.Module):
     ) -> None:
         super().__init__()
         self.model: Any  # of transformers
-        check_least(1, documents_at_once=documents_at_once)
-        check_least(0, frozen_layers=frozen_layers)
+        check_integers(1, optional=True, documents_at_once=documents_at_once)
+        check_integers(0, frozen_layers=frozen_layers)
         self.model = _make_model(encoder, fetch).train()
         self.documents_at_once, self.frozen_layers, self.fetch = documents_at_once, frozen_layers, False
         if frozen_layers:

@@ -25,8 +25,8 @@ from lightning_fabric.plugins.environments import LightningEnvironment, TorchEla
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, TQDMProgressBar
 from torch import Tensor
 
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.constraints import Constraints, report_under
-from rankstruct.constraints.ranking import check_time_limit
 from rankstruct.data import Batch
 from rankstruct.data.dataset import columns_for_rules
 from rankstruct.data.predictions import write_predictions
@@ -197,8 +197,7 @@ class LastCheckpoint(ModelCheckpoint):
     """
 
     def __init__(self, steps: int = 0) -> None:
-        if steps < 0:
-            raise ValueError(f"save_every_steps must be at least 0, got {steps}")
+        check_integers(0, save_every_steps=steps)
         super().__init__(filename="last", enable_version_counter=False)
         self._steps, self._trained, self._step = steps, False, 0
 
@@ -340,7 +339,8 @@ class RuleWatch(pl.Callback):
 
     def __init__(self, rules: str | list[str] | None = None, time_limit: float = 0.0, *, selects: bool = False) -> None:
         self.constraints = None if rules is None else Constraints.of(rules)
-        self.time_limit, self.selects = check_time_limit(time_limit), selects
+        check_numbers(">= 0 and <= inf", time_limit=time_limit)
+        self.time_limit, self.selects = time_limit, selects
         self._sums = torch.zeros(0, dtype=torch.float64)  # broken lists by rule, measure, lists
         self._gap = torch.zeros((), dtype=torch.float64)
 

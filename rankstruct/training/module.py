@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from rankstruct.calibration import Calibration
+from rankstruct.checks import check_numbers
 from rankstruct.constraints import Constraints
 from rankstruct.constraints.rules import Groups, unknown_groups
 from rankstruct.data import Batch, BatchLoader, record
@@ -96,8 +96,7 @@ class RankingModule(pl.LightningModule):
         regularize_towards: Literal["zero", "start"] = "zero",
     ) -> None:
         super().__init__()
-        if not 0 <= regularization < math.inf:
-            raise ValueError(f"regularization must be >= 0 and finite, got {regularization}")
+        check_numbers(">= 0", regularization=regularization)
         if not measures:
             raise ValueError("measures must not be empty: the first one controls training")
         for name, value, known in (

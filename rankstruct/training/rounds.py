@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from rankstruct.checks import check_integers, check_numbers
 from rankstruct.losses import SmoothLoss, takes_reference_scores
 from rankstruct.models.scorers import evaluating
 from rankstruct.training.module import RankingModule
@@ -50,8 +51,8 @@ class DCRounds(pl.Callback):
     _state = ("history", "_epoch", "_before", "_best", "_weights", "_reference")  # the state of a round
 
     def __init__(self, epochs: int = 5, tolerance: float = 1e-3) -> None:
-        if epochs < 1 or epochs != int(epochs) or not tolerance >= 0:
-            raise ValueError(f"epochs must be >= 1 and tolerance >= 0, got {epochs} and {tolerance}")
+        check_integers(1, epochs=epochs)
+        check_numbers(">= 0", tolerance=tolerance)
         self.epochs, self.tolerance = epochs, tolerance
         self.history: list[dict[str, float]] = []
         self._epoch = 0  # in this round

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from benchmarks.timing import check_known, environment, peak_kilobytes, rounded
+from rankstruct.checks import check_numbers
 from rankstruct.data import BatchLoader, convert_lists, read_lists
-from rankstruct.data.errors import check_least
 from rankstruct.files import whole_file
 from rankstruct.progress import Progress
 
@@ -260,7 +260,7 @@ def write_web_lists(path: str | os.PathLike[str], scale: float = 1.0, seed: int 
     ...     write_web_lists(f"{folder}/train.txt", scale=0.001)
     (6, 720)
     """
-    check_least(0.001, scale=scale)
+    check_numbers(">= 0.001", scale=scale)
     lists, documents = max(1, round(6000 * scale)), max(2, round(720_000 * scale))
     rng = np.random.default_rng(seed)
     shares = np.cumsum(rng.lognormal(sigma=0.6, size=lists))

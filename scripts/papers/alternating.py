@@ -18,8 +18,8 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
+from rankstruct.checks import check_integers
 from rankstruct.data import RankingData
-from rankstruct.data.errors import check_least
 from rankstruct.estimators.linear import ranking_risk
 from rankstruct.estimators.training_data import TrainingData
 from rankstruct.recommenders import MatrixFactorization, Ratings, solve_users
@@ -119,7 +119,7 @@ def _check_alternation(
 ) -> None:
     if not min(penalties) > 0:
         raise ValueError(f"regularization must be above 0, got {penalties[0]} and {penalties[1]}")
-    check_least(1, rounds=rounds)
+    check_integers(1, rounds=rounds)
     if scorer.user_offsets is not None:
         raise ValueError("alternating training does not support user biases; use MatrixFactorization(user_bias=False)")
     if (scorer.num_users, scorer.num_items) != (ratings.num_users, ratings.num_items):

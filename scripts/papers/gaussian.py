@@ -22,7 +22,7 @@ from scipy.special import log_ndtr, ndtri
 from sklearn.metrics.pairwise import pairwise_kernels
 from torch import Tensor
 
-from rankstruct.data.errors import check_least
+from rankstruct.checks import check_integers
 from rankstruct.models.scorers import Scorer
 from rankstruct.recommenders.ratings import Ratings
 from rankstruct.recommenders.recommendation import item_means
@@ -63,8 +63,8 @@ class GaussianProcessScorer(Scorer):
 
     def __init__(self, num_users: int, num_items: int, num_ratings: int, noise: float, num_thresholds: int = 0) -> None:
         super().__init__()
-        check_least(1, num_users=num_users, num_items=num_items)
-        check_least(0, num_ratings=num_ratings, num_thresholds=num_thresholds)
+        check_integers(1, num_users=num_users, num_items=num_items)
+        check_integers(0, num_ratings=num_ratings, num_thresholds=num_thresholds)
         self.num_users, self.num_items, self.num_ratings, self.noise = num_users, num_items, num_ratings, noise
         self.num_thresholds = num_thresholds
         self.history: tuple[float, ...] = ()
@@ -177,7 +177,7 @@ def collaborative_gaussian_process(
     >>> scorer.history[0] < scorer.history[1] < scorer.history[2]
     True
     """
-    check_least(1, steps=steps)
+    check_integers(1, steps=steps)
     if not shrinkage > 0:
         raise ValueError(f"shrinkage must be above 0, got {shrinkage}")
     base_mean, base, noises = _base(ratings, features, kernel, noise, likelihood)

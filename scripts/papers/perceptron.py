@@ -18,7 +18,7 @@ from sklearn.metrics.pairwise import cosine_similarity, pairwise_kernels
 from torch import Tensor
 
 from papers.gaussian import Kernel, kernel_mean
-from rankstruct.data.errors import check_least
+from rankstruct.checks import check_integers
 from rankstruct.models.scorers import Scorer
 from rankstruct.recommenders.ratings import Ratings
 
@@ -47,8 +47,8 @@ class OrdinalScorer(Scorer):
 
     def __init__(self, num_users: int, num_items: int, num_grades: int) -> None:
         super().__init__()
-        check_least(1, num_users=num_users, num_items=num_items)
-        check_least(2, num_grades=num_grades)
+        check_integers(1, num_users=num_users, num_items=num_items)
+        check_integers(2, num_grades=num_grades)
         self.num_users, self.num_items, self.num_grades = num_users, num_items, num_grades
         self.history: tuple[int, ...] = ()
         self.register_buffer("scores", torch.zeros(num_users, num_items))
@@ -195,7 +195,7 @@ def _perceptron(
     one row times the user's row of its kernel. `early` is the sum of the steps times their numbers: the mean over all steps is
     the sum of the steps minus `early` divided by their number.
     """
-    check_least(1, epochs=epochs)
+    check_integers(1, epochs=epochs)
     grades, own = ratings.num_grades, user_kernel is None
     user, item, grade = ratings.user.tolist(), ratings.item.tolist(), ratings.grades().astype(int).tolist()
     above = np.where(np.arange(grades)[:, None] > np.arange(grades - 1), 1.0, -1.0)

@@ -16,7 +16,7 @@ def test_the_shape_is_as_it_says(tmp_path):
     assert data.lengths.max() > 2 * data.lengths.min()
     shares = [(data.labels == grade).mean() for grade in range(5)]
     assert shares == pytest.approx([0.52, 0.32, 0.13, 0.02, 0.01], abs=0.04)
-    with pytest.raises(ValueError, match="scale must be at least"):
+    with pytest.raises(ValueError, match="scale must be a finite number of at least"):
         write_web_lists(tmp_path / "none.txt", 0)
 
 

@@ -146,7 +146,7 @@ def test_features_that_others_determine_are_refused():
     log, context = planted(0, 4000)
     with pytest.raises(ValueError, match="a context feature is a combination of others"):
         by_context(log, np.c_[context, context.sum(1)])
-    with pytest.raises(ValueError, match="confidence must be above 0 and below 1, got 95"):
+    with pytest.raises(ValueError, match="confidence must be a finite number above 0 and below 1, got 95"):
         by_context(log, context, confidence=95)
     with pytest.raises(
         ValueError, match=r"context must have 2 finite features per query, as in the log; got shape \(3,\)"

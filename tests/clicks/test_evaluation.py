@@ -210,7 +210,7 @@ def test_all_clicks_or_none():
         ({"prediction": [1, 2]}, "prediction must be a finite number for each of the 4 scores"),
         ({"prediction": [1, 2, np.inf, 0]}, "prediction must be a finite number for each of the 4 scores"),
         ({"normalize": "none"}, "normalize must be one of 'sessions', 'weights', got 'none'"),
-        ({"confidence": 95}, "level must be between 0 and 1"),
+        ({"confidence": 95}, "level must be a finite number above 0 and below 1"),
         ({"log": ClickLog.from_arrays([], [], [], [])}, "the log has no rows"),
         ({"query": ["a", "a", "b", "b"]}, "pass both query= and document=, the ids of each score, or neither"),
         ({"query": ["a", "a", "b"], "document": [7, 8, 7]}, "scores, query and document one per candidate; got"),

@@ -92,7 +92,7 @@ def test_what_cannot_be_estimated_is_refused(estimator):
         estimator(small(positions=(1, 3, 3, 1)))
     with pytest.raises(ValueError, match="the log has no rows"):
         estimator(ClickLog.from_arrays([], [], [], []))
-    with pytest.raises(ValueError, match="confidence must be above 0 and below 1"):
+    with pytest.raises(ValueError, match="confidence must be a finite number above 0 and below 1"):
         estimator(small(), confidence=95)
 
 

@@ -186,7 +186,7 @@ def by_query(*values, queries):
         ([1.0, 0.5], {}, "propensities must be finite numbers for ranks 1 to 3, which the log has; got 2"),
         ([1.0, np.nan, 0.5], {}, "propensities must be finite numbers"),
         ([1.0, 0.5, 0.2], {"base": [0.1]}, "base must be finite numbers for ranks 1 to 3"),
-        ([1.0, 0.5, 0.2], {"clip": 0}, "clip must be above 0 and at most 1, got 0"),
+        ([1.0, 0.5, 0.2], {"clip": 0}, "clip must be a finite number above 0 and at most 1, got 0"),
         ([1.0, 0.5, 0.2], {"normalize": "self"}, "normalize must be one of 'sessions', 'weights', 'none', got 'self'"),
         ([1.0, 0.5, 0.2], {"normalize": "weights", "policy_aware": True}, "normalize='weights' is for plain inverse"),
         (

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import rankstruct
+from rankstruct.checks import check_integers
 from rankstruct.cli import COMMANDS, main
 from rankstruct.commands._options import as_option, parser_of
 from rankstruct.data import DataError, convert_lists, read_arrow, read_lists, read_rankdata, read_svmlight
-from rankstruct.data.errors import check_integers
 from rankstruct.messages import SPELLING, ArgumentError, Way
 
 READERS = (read_svmlight, read_arrow, read_rankdata, read_lists, convert_lists)

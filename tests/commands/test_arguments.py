@@ -89,8 +89,8 @@ def outcome(args, capsys):
         ("early_stopping.patience", ["-1"], "early_stopping.patience"),
         ("checkpoint.monitor", ["val/loss"], "checkpoint.monitor is set by model.measures"),
         ("model.optimizer", ["torch.optim.SparseAdam"], "SparseAdam with learning rate 0.001 cannot take a step: "),
-        ("model.measures", ["[P@99999999999999999999]"], "the cut-off of P must be at most 2147483647"),
-        ("save_every_steps", ["-1"], "save_every_steps must be at least 0"),
+        ("model.measures", ["[P@99999999999999999999]"], "the cut-off of P must be an integer from 1 to 2147483647"),
+        ("save_every_steps", ["-1"], "save_every_steps must be an integer from 0"),
         ("calibrate", ["platt"], "calibrate: expected one of isotonic, sigmoid, beta, temperature or null, got platt"),
         ("model.regularization", ["nan", ".nan", ".inf", "-1"], "regularization"),
         (

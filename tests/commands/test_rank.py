@@ -438,7 +438,7 @@ def test_files_without_validation_and_test(data, tmp_path):
         (["--train", "{data}/none.txt"], "none.txt: no such file"),
         (["{data}", "--fold", "1", "--measures", "quality"], "quality"),
         (["{data}", "--fold", "1", "--measures", "AP", "quality"], "quality"),
-        (["{data}", "--fold", "1", "--time-budget", "-3"], "time_budget must be 0 or more"),
+        (["{data}", "--fold", "1", "--time-budget", "-3"], "--time-budget must be a number of at least 0"),
         (["{data}", "--fold", "1", "--clip", "0.1"], "--clip has no effect without --clicks LOG"),
         (["{data}", "--fold", "1", "--propensities", "harvest"], "--propensities has no effect without --clicks LOG"),
     ],
@@ -568,7 +568,7 @@ def test_a_cut_off_that_the_scores_do_not_reach_or_that_saw_its_lists_is_remarke
         ("recal=.9", "got 'recal=.9'; did you mean recall?"),
         ("recall=.9,recall=.8", "at most once, such as recall=.9; got 'recall=.8'"),
         ("recall=x", "expected a number for recall, got 'x'"),
-        ("recall=90", "recall must be a number between 0 and 1, got 90.0"),
+        ("recall=90", "recall must be a finite number above 0 and below 1, or None, got 90.0"),
         ("precision=.5", "give confidence=, such as 0.9"),
         (
             "recall=.9",

@@ -132,7 +132,7 @@ def test_features_may_come_from_lists(data, tmp_path, how, capsys):
         ({"click": 0}, [], "cannot be estimated with --propensities harvest"),
         ({"click": 0}, ["--propensities", "FILE"], "the log has no clicks"),
         ({}, ["--propensities", "harvets"], "expected one propensity per rank, .* one of harvest, swaps, em"),
-        ({}, ["--clip", "2"], "clip must be above 0 and at most 1"),
+        ({}, ["--clip", "2"], "clip must be a finite number above 0 and at most 1"),
         ({}, ["--vali", "FILE"], "--clicks takes --train, for features, and --test"),
         ({}, ["--test", "missing.csv"], "missing.csv: no such file"),
         ({}, ["--measures", "RR@10"], "RR@10 does not support item_weights"),

@@ -299,7 +299,7 @@ def test_differences_that_rounding_hides_do_not_slow_a_front_down():
         ({"target": [1.0]}, "target must have an exposure per document"),
         ({"target": [1.0, float("nan")]}, "target must be finite"),
         ({"groups": [1]}, "groups must be one per document"),
-        ({"k": 0}, "k must be a whole number"),
+        ({"k": 0}, "k must be an integer from 1"),
         ({"discount": lambda ranks: ranks}, "never increase"),
         ({"discount": lambda ranks: -ranks}, "discounts must be >= 0"),
     ],
@@ -314,7 +314,7 @@ def test_texts():
         fair_exposure(["a", "b"])
     with pytest.raises(TypeError, match="unexpected keyword argument 'ids'"):
         fair_exposures([1.0], ids=[1])
-    with pytest.raises(ValueError, match="size must be a whole number"):
+    with pytest.raises(ValueError, match="size must be an integer from 0"):
         fair_exposure([1.0]).sample(-1)
     assert repr(exposure_front([1.0, 0.9])).startswith("ExposureFront(2 points, utility")
     assert repr(rs.constraints.fair_exposures([1.0], group=[1])) == "ExposurePolicies(1 lists)"

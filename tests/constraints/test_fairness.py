@@ -107,7 +107,7 @@ def test_attention_of_groups():
     with pytest.raises(ValueError, match="no share of the group 'y'"):
         attention_fairness([1, 2], ["x", "y"], target={"x": 1.0})
     for wrong in ({"x": -1}, {"x": math.nan}, {"x": 0}):
-        with pytest.raises(ValueError, match=r"shares of target must"):
+        with pytest.raises(ValueError, match=r"target must|target\[.* must"):
             attention_fairness([1], ["x"], target=wrong)
     with pytest.raises(TypeError, match="target must be shares by group"):
         attention_fairness([1], ["x"], target=[1.0])
@@ -169,7 +169,7 @@ def test_fair_test_of_lists_of_several_lengths():
     assert passes_fair_test(ranks, groups, 2, 0.5).tolist() == [False, False, True, True]
     assert passes_fair_test(ranks, groups, 2, 0.5, k=3).tolist() == [True] * 4
     assert passes_fair_test([], [], 1, 0.5).tolist() == [True]
-    with pytest.raises(ValueError, match="share must be between 0 and 1"):
+    with pytest.raises(ValueError, match="share must be a finite number above 0 and below 1"):
         passes_fair_test([], [], 1, 2)
     barely = np.diff([0, *fair_quotas(40, 0.5, adjusted=True)])
     assert passes_fair_test(np.arange(1, 41), barely, 1, 0.5, adjusted=True).all()

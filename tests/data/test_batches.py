@@ -348,16 +348,16 @@ def test_what_is_evaluated_is_there_once(world, sizes, lists):
     [
         ({}, "lists_per_batch or documents_per_batch"),
         ({"lists_per_batch": 2, "documents_per_batch": 2}, "give either lists_per_batch"),
-        ({"lists_per_batch": 0}, "lists_per_batch must be at least 1, got 0"),
-        ({"documents_per_batch": -1}, "documents_per_batch must be at least 1"),
-        ({"lists_per_batch": 1, "max_list_size": 1}, "max_list_size must be at least 2, got 1"),
+        ({"lists_per_batch": 0}, "lists_per_batch must be an integer from 1, or None, got 0"),
+        ({"documents_per_batch": -1}, "documents_per_batch must be an integer from 1"),
+        ({"lists_per_batch": 1, "max_list_size": 1}, "max_list_size must be an integer from 2, or None, got 1"),
         ({"lists_per_batch": 1, "rank": 1}, "rank must be from 0 to world_size - 1 = 0, got 1"),
     ],
 )
 def test_refused(options, message):
     with pytest.raises(ValueError, match=message):
         BatchLoader(some_data([2]), **options)
-    with pytest.raises(ValueError, match="max_list_size must be at least 2"):
+    with pytest.raises(ValueError, match="max_list_size must be an integer from 2"):
         make_batch(some_data([2]), [0], 1)
 
 

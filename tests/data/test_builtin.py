@@ -94,9 +94,9 @@ def test_synthetic_noise_and_weights():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lists": 0}, "lists must be at least 1"),
-        ({"grades": 1}, "grades must be at least 2"),
-        ({"noise": -1}, "noise must be at least 0"),
+        ({"lists": 0}, "lists must be an integer from 1"),
+        ({"grades": 1}, "grades must be an integer from 2"),
+        ({"noise": -1}, "noise must be a finite number of at least 0"),
         ({"documents": (5, 4)}, "least <= greatest"),
         ({"weights": np.ones(3)}, r"weights must have shape \[features\] = \(20,\)"),
     ],
@@ -132,7 +132,7 @@ def test_synthetic_groups_have_a_main_host_and_a_known_scorer():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"features": 1}, "features must be at least 2"),
+        ({"features": 1}, "features must be an integer from 2"),
         ({"groups": (1, 3)}, r"groups must be \(least, greatest\) with 2 <= .*, got \(1, 3\)"),
         ({"weights": np.ones(8)}, r"weights must have shape \[features - 1\] = \(9,\), got \(8,\)"),
     ],

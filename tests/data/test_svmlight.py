@@ -242,7 +242,7 @@ def test_bad_group_files(tmp_path):
     [
         ({"labels": "binary"}, "labels must be 'grades' or 'real', got 'binary'"),
         ({"fill": float("nan")}, "fill must be a finite number"),
-        ({"num_features": 0}, "num_features must be at least 1"),
+        ({"num_features": 0}, "num_features must be an integer from 1"),
         ({"omitted": "fill"}, "omitted must be"),
         ({"sparse": "yes"}, "sparse must be"),
     ],

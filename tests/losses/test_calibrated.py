@@ -68,7 +68,7 @@ def test_gradients_and_curvature(kind):
 
 
 def test_options_that_contradict_or_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="ranking must be a number from 0 to 1"):
+    with pytest.raises(ValueError, match="ranking must be a finite number of at least 0 and at most 1"):
         RCRLoss(ranking=1.5)
     assert RCRLoss(ranking=np.float32(0.5)).ranking == 0.5
     with pytest.raises(ValueError, match="min_relevant is for binary relevance"):

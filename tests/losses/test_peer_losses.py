@@ -340,8 +340,8 @@ def test_options_are_checked():
         ),
         (lambda: rs.CircleLoss(margin=math.nan), "margin must be a finite number, got nan"),
         (lambda: rs.NeuralNDCGLoss("AP"), "NeuralNDCGLoss requires nDCG or another normalised discounted gain, got AP"),
-        (lambda: rs.NeuralNDCGLoss(scalings=-1), "scalings must be a whole number >= 0, got -1"),
-        (lambda: rs.RankDistilLoss(k=0), "k must be a whole number >= 1 or None, got 0"),
+        (lambda: rs.NeuralNDCGLoss(scalings=-1), "scalings must be an integer from 0, got -1"),
+        (lambda: rs.RankDistilLoss(k=0), "k must be an integer from 1, or None, got 0"),
         (lambda: rs.MarginMSELoss("last"), "pairs must be one of 'all', 'first', got 'last'"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -461,17 +461,17 @@ def test_a_linear_scorer_learns(loss):
 
 def test_options_are_checked():
     scores, labels = torch.zeros(2), torch.tensor([1, 0])
-    with pytest.raises(ValueError, match="samples must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match="samples must be an integer from 1, got 0"):
         rs.PLRankLoss(samples=0)
-    with pytest.raises(ValueError, match="samples must be at least 2"):
+    with pytest.raises(ValueError, match="samples must be an integer from 2"):
         rs.ExposureLoss(samples=1)(scores, labels)
-    with pytest.raises(ValueError, match="disparity must be a finite number >= 0, got -1"):
+    with pytest.raises(ValueError, match="disparity must be a finite number of at least 0, got -1"):
         rs.ExposureLoss(disparity=-1)
     with pytest.raises(
         ValueError, match="a Plackett-Luce policy requires nDCG or another normalised discounted gain, got AP"
     ):
         rs.PLRankLoss("AP")
-    with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match="k must be an integer from 1, or None, got 0"):
         rs.losses.sample_rankings(scores, k=0)
     with pytest.raises(TypeError, match="scores must be floating point"):
         rs.losses.expected_exposure(labels)

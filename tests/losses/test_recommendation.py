@@ -159,12 +159,15 @@ def test_pairs_in_blocks_are_those_at_once(monkeypatch):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: losses.TopKSoftmaxLoss(0), "cut-off of TopKSoftmaxLoss must be a whole number >= 1, got 0"),
+        (lambda: losses.TopKSoftmaxLoss(0), "cut-off of TopKSoftmaxLoss must be an integer from 1 to \\d+, got 0"),
         (lambda: losses.TopKSoftmaxLoss(weight_temperature=0.0), "weight_temperature must be a finite number above 0"),
         (lambda: losses.PairwiseSoftmaxLoss("exp"), "activation must be one of 'tanh', 'atan', 'relu', got 'exp'"),
         (lambda: losses.PairwiseSoftmaxLoss(scale=-1.0), "scale must be a finite number above 0"),
         (lambda: losses.BilateralSoftmaxLoss(relevant_temperature=math.inf), "relevant_temperature must be a finite"),
-        (lambda: losses.LowerLeftAUCLoss(irrelevant=1.5), "irrelevant must be at most 1, got 1.5"),
+        (
+            lambda: losses.LowerLeftAUCLoss(irrelevant=1.5),
+            "irrelevant must be a finite number above 0 and at most 1, got 1.5",
+        ),
         (lambda: losses.WARPLoss(margin=0.0), "margin must be a finite number above 0"),
     ],
 )

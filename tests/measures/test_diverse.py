@@ -57,7 +57,7 @@ def test_re_ranking_of_padded_flat_and_deep_lists():
 
 def test_re_ranking_refuses():
     diversity_groups = torch.tensor([0, 1])
-    with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match="k must be an integer from 1, got 0"):
         rs.rerank_diverse(torch.zeros(2), diversity_groups, 0)
     with pytest.raises(ValueError, match="scores must not be NaN"):
         rs.rerank_diverse(torch.tensor([0.0, torch.nan]), diversity_groups, 1)
@@ -232,7 +232,7 @@ def test_options_that_are_refused():
         rs.Diverse(rs.DCG(1, gain=lambda y: y))([2.0, 1.0], [1, -1], diversity_groups=[0, 0])
     with pytest.raises(ValueError, match=r"labels must be 0 or more .*; list 0, document 1 has -1"):
         rs.Diverse("DCG@1")([2.0, 1.0], [1, -1], diversity_groups=[0, 0])
-    with pytest.raises(ValueError, match="alpha of alpha_nDCG must be from 0 to 1"):
+    with pytest.raises(ValueError, match="alpha of alpha_nDCG must be a finite number of at least 0 and at most 1"):
         rs.measures.alpha_nDCG(alpha=1.5)
 
 

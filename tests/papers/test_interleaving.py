@@ -197,7 +197,10 @@ def test_no_session_decides_without_clicks():
             "outcomes of the sign test must be -1, 0 or 1; for expected ones pass test",
         ),
         (lambda: compare_interleaved([1], test="t"), "test must be 'sign' or 'mean', got 't'"),
-        (lambda: compare_interleaved([1], confidence=95), "confidence must be above 0 and below 1, got 95"),
+        (
+            lambda: compare_interleaved([1], confidence=95),
+            "confidence must be above 0 and below 1, got 95",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(call, message):

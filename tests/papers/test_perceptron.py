@@ -150,7 +150,7 @@ def test_saved_scores_missing_ratings_and_errors(fit, tmp_path):
     assert torch.equal(again.thresholds, scorer.thresholds)
     empty = fit(ratings.select(np.zeros(ratings.num_ratings, bool)), averaged=True)
     assert not empty.scores.any()
-    with pytest.raises(ValueError, match="epochs must be at least 1"):
+    with pytest.raises(ValueError, match="epochs must be an integer from 1"):
         fit(ratings, epochs=0)
     with pytest.raises(ValueError, match="features must have 10 rows, got 3"):
         prank(ratings, features=np.zeros((3, 2)))

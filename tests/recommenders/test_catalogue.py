@@ -135,7 +135,7 @@ def test_leave_one_out_holds_the_last_or_a_random_one():
     assert len(drawn_items) > 3
     with pytest.raises(ValueError, match="requires times"):
         hold_out(interactions([0], [0]), 1, latest=True)
-    with pytest.raises(ValueError, match="share must be above 0"):
+    with pytest.raises(ValueError, match="share must be an integer from 1"):
         hold_out(ratings, 0)
 
 
@@ -518,12 +518,12 @@ def test_ease_minimises_its_objective():
         ease(known, regularization=3.0).item_scores(torch.tensor([4]))[0].double(), matrix[4] @ weights
     )
     for wrong in (0, np.nan, np.inf):
-        with pytest.raises(ValueError, match="regularization must be above 0"):
+        with pytest.raises(ValueError, match="regularization must be a finite number above 0"):
             ease(known, regularization=wrong)
         if wrong:
-            with pytest.raises(ValueError, match="prior must be >= 0"):
+            with pytest.raises(ValueError, match="prior must be a finite number of at least 0"):
                 item_means(known, prior=wrong)
-    with pytest.raises(ValueError, match="threshold must be a number, got nan"):
+    with pytest.raises(ValueError, match="threshold must be a finite number, got nan"):
         implicit(known, np.nan)
 
 
@@ -910,8 +910,8 @@ def test_bad_input_of_the_estimator_is_an_error():
         with pytest.raises(DataError, match="validation has no interactions that are not in X too"):
             Recommender().fit(sp.csr_array([[1.0, 0]]), validation=validation)
     for options, message in (
-        ({"validation_share": 1}, "validation_share must be a number from 0 and below 1, got 1"),
-        ({"validation_share": "a"}, "validation_share must be a number .*, got 'a'"),
+        ({"validation_share": 1}, "validation_share must be a finite number of at least 0 and below 1, got 1"),
+        ({"validation_share": "a"}, "validation_share must be a finite number .*, got 'a'"),
         ({"layers": -1}, "layers must be an integer from 0, got -1"),
         ({"negatives": "none"}, "negatives must be one of .*, got 'none'"),
         ({"loss": "softmax"}, r"loss must be a loss module .*, got 'softmax'"),

@@ -88,9 +88,9 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
         (["--data.path", "/nowhere"], "give either data.path"),
         (["--data.split", "x"], "data.split must be one of ratio, leave-one-out, time"),
         (["--data.users_per_batch", "8", "--data.pairs_per_batch", "8"], "set data.users_per_batch or data.pairs"),
-        (["--data.users_per_batch", "0"], "data.users_per_batch must be at least 1, got 0"),
-        (["--data.core", "0"], "data.core must be at least 1, got 0"),
-        (["--data.test_share", "1"], "data.test_share must be a fraction above 0 and below 1, got 1"),
+        (["--data.users_per_batch", "0"], "data.users_per_batch must be an integer from 1, or None, got 0"),
+        (["--data.core", "0"], "data.core must be an integer from 1, got 0"),
+        (["--data.test_share", "1"], "data.test_share must be a finite number above 0 and below 1, got 1"),
         (["--model.measures", "[AP]"], "measures of a catalogue need a cut-off"),
         (["--model.negatives", "all", "--model.correct", "true"], "correct is for sampled negatives"),
         (

@@ -18,9 +18,11 @@ from rankstruct.recommenders import (
     Ratings,
     RatingsSource,
     hold_out,
+    implicit,
     interactions,
     k_core,
     read_interactions,
+    read_ratings,
     split_by_time,
     strong_split,
     synthetic_ratings,
@@ -388,7 +390,7 @@ def test_comments_are_ignored(tmp_path):
             "x.txt, line 1: expected user item item ..., got column names, 'user item",
         ),
         ("x.txt", "# mine\nUserId MovieId\na x\n", "x.txt, line 2: expected user item item ..., got column names"),
-        ("u.data", "1\t2\t5\t3\n", "u.data: expected interactions, got ratings; use implicit"),
+        ("u.data", "1\t2\t5\t3\n", "u.data: expected interactions, got ratings; set min_rating=4 if"),
         ("u1.base", "1\t2\t5\t3\n", "u1.base: expected interactions, got ratings"),
         ("ratings.dat", "1::2::5::3\n", "ratings.dat: expected interactions, got ratings"),
         ("mine", "1::2::5::3\n", "mine: expected interactions, got ratings"),
@@ -405,6 +407,40 @@ def test_misread_files_are_errors(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=message):
         read_interactions(tmp_path / name)
+
+
+RATED = "1\t7\t5\t30\n1\t8\t3\t10\n2\t9\t4\t20\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "separator"), [("u.data", "\t"), ("u1.base", "\t"), ("ratings.dat", "::"), ("mine", " ")]
+)
+def test_ratings_of_text_files_count_from_a_number_of_stars(name, separator, tmp_path):
+    (tmp_path / name).write_text(RATED.replace("\t", separator))
+    with pytest.warns(UserWarning, match=r"2 of the 3 rows of .* have a rating of at least 4 and count") as told:
+        found = read_interactions(tmp_path / name, min_rating=4)
+    assert told[0].filename == __file__
+    assert pairs(found) == {("1", "7"), ("2", "9")}
+    assert found.time.tolist() == [30, 20]
+    known = implicit(read_ratings(tmp_path / name, scale="stars"), 4)
+    assert pairs(known.select(known.rating == 1)) == pairs(found)
+
+
+def test_ratings_without_times_and_what_is_refused(tmp_path):
+    (tmp_path / "mine.txt").write_text("ann x 5\nbob y 4.5\n")
+    assert read_interactions(tmp_path / "mine.txt", min_rating=4).time is None
+    refused = {
+        "none of the 2 rows of .* has a rating of at least 6": {"min_rating": 6},
+        "times is set, but there is no column of times": {"min_rating": 4, "times": True},
+        "times='order' is for text files of lines user item item": {"min_rating": 4, "times": "order"},
+        "min_rating must be a finite number, or None, got '4'": {"min_rating": "4"},
+    }
+    for said, options in refused.items():
+        with pytest.raises((DataError, ValueError), match=said):
+            read_interactions(tmp_path / "mine.txt", **options)
+    (tmp_path / "mine.txt").write_text("ann x 5\nbob y z\n")
+    with pytest.raises(DataError, match=r"mine.txt, line 2: expected a number as rating, got 'z'"):
+        read_interactions(tmp_path / "mine.txt", min_rating=4)
 
 
 @pytest.mark.parametrize(
@@ -611,7 +647,7 @@ def test_lines_of_one_field_are_an_error(tmp_path, text):
 @pytest.mark.parametrize("share", ["0.5", None, True, False, 0, 1.0, -1, float("nan"), [0.5]])
 @pytest.mark.parametrize("split", [hold_out, split_by_time])
 def test_a_share_is_a_number(split, share):
-    with pytest.raises(ValueError, match=r"share must be above 0 and below 1.*, got"):
+    with pytest.raises(ValueError, match=r"share must be (a finite number above 0 and below 1|an integer from 1), got"):
         split(TABLE, share)
 
 

@@ -180,7 +180,7 @@ def test_what_counts_as_an_interaction_is_said(tmp_path, of):
             of(tmp_path, rated(), min_rating=6)
         with pytest.raises(DataError, match="min_rating is set, but there is no column of ratings"):
             of(tmp_path, rated().drop(columns="rating"), min_rating=4)
-        with pytest.raises(ValueError, match="min_rating must be a number, got 'a'"):
+        with pytest.raises(ValueError, match="min_rating must be a finite number, or None, got 'a'"):
             of(tmp_path, rated(), min_rating="a")
 
 

@@ -50,7 +50,7 @@ def test_strong_parts_have_users_of_their_own():
         assert set(given.user.tolist()) == set(judged.user.tolist())
         assert np.diff(given.offsets).max() == 10
     assert pairs(merge(parts[:5])) == pairs(ratings)
-    with pytest.raises(ValueError, match="new_users must be a fraction"):
+    with pytest.raises(ValueError, match=r"new_users must be a finite number above 0 and below 0\.5"):
         RatingsSource(split="strong", new_users=0.5).divide(ratings)
 
 
@@ -108,8 +108,11 @@ def test_a_csv_file_and_a_fold_are_read(tmp_path):
         ({"builtin": "synthetic", "fold": 1}, "data.fold is for data.split fold only"),
         ({"builtin": "synthetic", "split": "fold"}, "data.fold is for data.split fold only"),
         ({"builtin": "synthetic", "split": "fold", "fold": 1}, "requires data.path"),
-        ({"builtin": "synthetic", "num_train": 0}, "data.num_train must be at least 1, got 0"),
-        ({"builtin": "synthetic", "validation": 2}, "data.validation must be a fraction above 0 and below 1, got 2"),
+        ({"builtin": "synthetic", "num_train": 0}, "data.num_train must be an integer from 1, got 0"),
+        (
+            {"builtin": "synthetic", "validation": 2},
+            "data.validation must be a finite number above 0 and below 1, got 2",
+        ),
         ({"builtin": "synthetic", "split": "strong", "new_users": 0.5}, "data.new_users must be .* below 0.5, got 0.5"),
         ({"builtin": "synthetic", "num_train": 100}, "expected users with 100 \\+ 10 ratings"),
         ({"path": "/nowhere/u.data"}, "/nowhere/u.data: no such file"),

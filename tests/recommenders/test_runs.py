@@ -143,7 +143,7 @@ def test_a_killed_run_with_new_users_resumes_to_the_same_bits(tmp_path):
         (["--data.num_train", "100"], "expected users with 100 + 10 ratings"),
         (["--data.lists_per_batch", "8"], "lists_per_batch"),
         (["--data.builtin", "null", "--data.path", "/nowhere", "--data.format", "netflix"], "netflix"),
-        (["--model.regularization", "-1"], "regularization must be >= 0"),
+        (["--model.regularization", "-1"], "regularization must be a finite number of at least 0"),
         (["--task", "films"], "task must be one of ranking, ratings, implicit, text, got 'films'"),
     ],
 )

@@ -342,14 +342,17 @@ def test_a_blend_takes_members_that_are_fitted_and_chooses_their_weight():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TransitionRecommender(decay=0), "decay must be a number above 0, up to 1, got 0"),
-        (lambda: TransitionRecommender(decay="1"), "decay must be a number"),
+        (lambda: TransitionRecommender(decay=0), "decay must be a finite number above 0 and at most 1, or None, got 0"),
+        (lambda: TransitionRecommender(decay="1"), "decay must be a finite number"),
         (lambda: TransitionRecommender(window=0), "window"),
         (lambda: TransitionRecommender(normalise="rows"), "normalise must be"),
         (lambda: TransitionRecommender(measure="AP"), "cut-off"),
         (lambda: SessionKNN(neighbours=0), "neighbours"),
         (lambda: SessionKNN(decay=1.5), "decay"),
-        (lambda: BlendRecommender(MODELS["kNN"], MODELS["kNN"], weight=2), "weight must be a number from 0 to 1"),
+        (
+            lambda: BlendRecommender(MODELS["kNN"], MODELS["kNN"], weight=2),
+            "weight must be a finite number of at least 0 and at most 1",
+        ),
         (lambda: BlendRecommender(MODELS["kNN"], 3), "second must be a recommender"),
     ],
 )

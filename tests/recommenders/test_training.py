@@ -105,7 +105,7 @@ def test_sparse_factors_train():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="regularization must be >= 0"):
+    with pytest.raises(ValueError, match="regularization must be a finite number of at least 0"):
         FactorizationModule(rs.MatrixFactorization(2, 2), regularization=-1.0)
     with pytest.raises(ValueError, match="requires a RatingsDataModule"):
         trainer(1).fit(FactorizationModule(rs.MatrixFactorization(2, 2)), RankingDataModule(builtin="synthetic"))

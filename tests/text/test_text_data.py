@@ -189,7 +189,7 @@ def test_nothing_is_fetched_unasked():
         ({"path": "."}, "data.encoder is missing: set it"),
         ({"path": "nowhere", "encoder": "x"}, "nowhere: no such file or folder"),
         ({"builtin": "questions", "run": "nowhere"}, r"nowhere: .*data.run"),
-        ({"builtin": "questions", "depth": 0}, "depth must be at least 1"),
+        ({"builtin": "questions", "depth": 0}, "depth must be an integer from 1"),
         ({"builtin": "questions", "fold": 6}, "fold must be from 1 to 5"),
     ],
 )

@@ -549,7 +549,10 @@ def test_average_weights_fade_out_early_iterates(count, dtype):
         ([], "give either data.path"),
         (["--data.path", "/nowhere"], "nowhere"),
         (["--data.builtin", "digits", "--model.measures", "[APX]"], "APX"),
-        (["--data.builtin", "digits", "--model.regularization", "-1"], "regularization must be >= 0"),
+        (
+            ["--data.builtin", "digits", "--model.regularization", "-1"],
+            "regularization must be a finite number of at least 0",
+        ),
         (["--data.builtin", "digits", "--model.schedule", "online"], "online schedule"),
         (["--data.builtin", "digits", "--data.prepare", "[squares]"], "squares"),
         (["--run", "/nowhere/run"], "is not the folder of a run"),
